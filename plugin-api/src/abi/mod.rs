@@ -1,0 +1,18 @@
+//! The types of the ABI, and what both sides need to read each other's structs.
+//!
+//! [`v0`] is the definition; everything else here reads it: [`version`] agrees on a minor, [`growable`]
+//! reads structs and lists whose size the other side chose, [`tables`] is generated and holds each
+//! struct's layout and each function's rules as data.
+
+pub mod extension;
+pub mod growable;
+pub mod tables;
+mod v0;
+pub mod version;
+
+pub use growable::{
+    Growable, LAYOUT_FIELDS, ListError, read_growable_list, read_list, read_struct, write_struct,
+};
+pub use tables::{FUNCTIONS, FunctionRule, LAYOUTS, StructLayout, ThreadClass};
+pub use v0::*;
+pub use version::{ABI_MAJOR, MinorRange, QUERY_SYMBOL, REQUIRED_FUNCTIONS};

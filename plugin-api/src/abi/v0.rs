@@ -1,0 +1,1183 @@
+//! Version 0 of the devbay plugin ABI: every type that crosses the boundary, in the order in which a
+//! plugin meets them. No logic.
+//!
+//! This file is the one definition. `cargo xtask header` makes `include/devbay_plugin.h` from it, and
+//! reads the `Threads:`, `Order:`, `Owns:`, `Errors:` and `Since:` lines of the table's functions into
+//! `tables.rs`. Read it with the rules (B1 to B30, listed in `lib.rs`) at hand.
+//!
+//! Two kinds of struct: *frozen* ones have no size field, may be embedded and never change within a
+//! major; *growable* ones start with `struct_size`, travel by pointer only, and gain fields at their end.
+
+use core::ffi::{c_char, c_void};
+
+/// Minor version of the ABI that this header describes.
+pub const DEVBAY_ABI_MINOR: u32 = 1;
+/// Oldest minor whose plugins and hosts still work with this one.
+pub const DEVBAY_ABI_MINOR_MIN: u32 = 1;
+
+// ---------------------------------------------------------------------------------------------------
+// Status codes (B18). Unknown codes count as UNKNOWN.
+// ---------------------------------------------------------------------------------------------------
+
+/// Result of a call: 0 is success, everything else names a kind of failure (B18).
+pub type Status = i32;
+
+/// The call did what it says.
+pub const DEVBAY_STATUS_OK: Status = 0;
+/// The caller gave up; what was enqueued may or may not have run.
+pub const DEVBAY_STATUS_CANCELLED: Status = 1;
+/// A failure without a better name.
+pub const DEVBAY_STATUS_UNKNOWN: Status = 2;
+/// An argument breaks a rule of this header; nothing happened.
+pub const DEVBAY_STATUS_INVALID: Status = 3;
+/// A time limit passed; the work goes on.
+pub const DEVBAY_STATUS_TIMEOUT: Status = 4;
+/// A name, file or device does not exist.
+pub const DEVBAY_STATUS_NOT_FOUND: Status = 5;
+/// Not enough memory of the kind asked for; nothing was allocated.
+pub const DEVBAY_STATUS_OUT_OF_MEMORY: Status = 8;
+/// The object is not in a state in which this call is legal.
+pub const DEVBAY_STATUS_FAILED_PRECONDITION: Status = 9;
+/// Work that this depends on failed first.
+pub const DEVBAY_STATUS_ABORTED: Status = 10;
+/// The plugin does not do this: an op variant, dtype, shape, function or option.
+pub const DEVBAY_STATUS_UNSUPPORTED: Status = 12;
+/// A bug in the plugin, found by the plugin.
+pub const DEVBAY_STATUS_INTERNAL: Status = 13;
+/// The driver or device is not there now, and may be later.
+pub const DEVBAY_STATUS_UNAVAILABLE: Status = 14;
+/// Stored data is damaged.
+pub const DEVBAY_STATUS_DATA_LOSS: Status = 15;
+/// The device is gone: every stream on it fails, and only free and destroy are legal (B13).
+pub const DEVBAY_STATUS_DEVICE_LOST: Status = 64;
+/// Code of the plugin panicked or threw. The host calls the plugin no more, and its objects leak (B19).
+pub const DEVBAY_STATUS_PANICKED: Status = 65;
+
+// ---------------------------------------------------------------------------------------------------
+// Opaque objects, made and freed by the plugin (B9).
+// ---------------------------------------------------------------------------------------------------
+
+/// One use of the plugin: all its state hangs from here, and many may live at once. Opaque.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+pub struct Instance {
+    _private: [u8; 0],
+}
+
+/// One unit that the plugin offers; lives as long as its instance. Opaque.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+pub struct Device {
+    _private: [u8; 0],
+}
+
+/// An allocation in one memory space of a device. Opaque.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+pub struct Buffer {
+    _private: [u8; 0],
+}
+
+/// An in-order queue of work on a device, with a timeline (B12). Opaque.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+pub struct Stream {
+    _private: [u8; 0],
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Frozen types: no size field, embedded by value, unchanged within the major.
+// ---------------------------------------------------------------------------------------------------
+
+/// UTF-8 text, borrowed for the call unless its field says otherwise; not terminated (B5). Frozen.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Str {
+    /// First byte; NULL if `len` is 0.
+    pub ptr: *const c_char,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+/// An array made by one side and read by the other (B5). Frozen.
+///
+/// The maker writes the stride, so that elements can grow: a reader steps by `stride` and reads no more
+/// of an element than it knows. Elements of a growable type also carry their own `struct_size`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct List {
+    /// First element; NULL if `len` is 0.
+    pub ptr: *const c_void,
+    /// Number of elements.
+    pub len: u64,
+    /// Distance between elements in bytes.
+    pub stride: u64,
+}
+
+/// Element type, with DLPack's codes (dlpack.h, DLDataType). Frozen.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct DType {
+    /// One of DEVBAY_DTYPE_*.
+    pub code: u8,
+    /// Bits per element; below 8 the elements are packed low bits first, without strides.
+    pub bits: u8,
+    /// Always 1 today.
+    pub lanes: u16,
+}
+
+/// Signed integer.
+pub const DEVBAY_DTYPE_INT: u8 = 0;
+/// Unsigned integer.
+pub const DEVBAY_DTYPE_UINT: u8 = 1;
+/// IEEE 754 binary floating point.
+pub const DEVBAY_DTYPE_FLOAT: u8 = 2;
+/// bfloat16.
+pub const DEVBAY_DTYPE_BFLOAT: u8 = 4;
+/// Complex number, real then imaginary; `bits` counts both.
+pub const DEVBAY_DTYPE_COMPLEX: u8 = 5;
+/// Truth value in 8 bits: 0 or 1.
+pub const DEVBAY_DTYPE_BOOL: u8 = 6;
+
+/// Bytes that a launch or copy works on (B10). Frozen.
+///
+/// All zero means that an optional operand is absent. An operand that is present but empty has a
+/// `length` of 0, and `prepare` was told so. Handles never leave the plugin instance that made them.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BufferRef {
+    /// The allocation; NULL for host memory, which only devices with DEVBAY_DEVICE_HOST_REFS are given.
+    pub buffer: *mut Buffer,
+    /// Address of the first byte, `base + offset`, if the allocation has a base; else 0. Devices without
+    /// pointers work from `buffer` and `offset`.
+    pub addr: u64,
+    /// First byte within the allocation.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// A setting handed to `create`. Frozen.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct KeyValue {
+    /// Name of the option, without the plugin's name.
+    pub key: Str,
+    /// Its value, as text.
+    pub value: Str,
+}
+
+/// Offset and size of one field as the plugin was compiled (B30). Frozen.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LayoutField {
+    /// Name of the struct in this header.
+    pub struct_name: Str,
+    /// Name of the field; empty for the struct as a whole.
+    pub field_name: Str,
+    /// Offset in bytes.
+    pub offset: u32,
+    /// Size in bytes.
+    pub size: u32,
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Errors
+// ---------------------------------------------------------------------------------------------------
+
+/// Where a function that may fail writes what happened (B18). Growable; the caller owns all of it.
+///
+/// May be NULL in any call. Cold functions fill it on failure; on success nobody touches it.
+///
+/// Required up to `text_len`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ErrorDetail {
+    /// Size of this struct as the caller knows it.
+    pub struct_size: u32,
+    /// The status that the text belongs to.
+    pub status: Status,
+    /// Caller's buffer for UTF-8 text, lower case, saying what was expected and what was found.
+    pub text: *mut c_char,
+    /// Size of that buffer in bytes.
+    pub text_capacity: u64,
+    /// Length of the whole text; what did not fit was cut at a character's border.
+    pub text_len: u64,
+    /// The driver's own error code, 0 if none.
+    pub native_code: i64,
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What the host gives a plugin (B2)
+// ---------------------------------------------------------------------------------------------------
+
+/// Message of interest when hunting a bug.
+pub const DEVBAY_LOG_DEBUG: u32 = 0;
+/// Message of general interest.
+pub const DEVBAY_LOG_INFO: u32 = 1;
+/// Something that works less well than it could.
+pub const DEVBAY_LOG_WARN: u32 = 2;
+/// Something that failed.
+pub const DEVBAY_LOG_ERROR: u32 = 3;
+
+/// Called once when a point on a stream is reached or has failed (B16).
+///
+/// May come inline or from a thread of the plugin, which holds no lock while it calls. The callee only
+/// enqueues: it calls nothing of the plugin, does not block and does not unwind.
+pub type DoneFn = unsafe extern "C" fn(arg: *mut c_void, status: Status);
+
+/// Body of a parallel loop: works on `begin..end`, and does not unwind.
+///
+/// `slot` is below `HostApi::n_slots` and belongs to this chunk while it runs, so that scratch memory
+/// can be divided by it. A body calls nothing of the host but `log` and `parallel_for`.
+pub type ChunkFn =
+    unsafe extern "C" fn(arg: *mut c_void, begin: u64, end: u64, slot: u32) -> Status;
+
+/// One mark on the host's timeline. Growable; the plugin owns it for the call.
+///
+/// Required up to `end_ns`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TraceEvent {
+    /// Size of this struct as the plugin knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// What ran; borrowed for the call.
+    pub name: Str,
+    /// Where it ran: a stream or engine of the device; borrowed for the call.
+    pub track: Str,
+    /// Begin, in nanoseconds of the host's monotonic clock.
+    pub begin_ns: u64,
+    /// End on the same clock.
+    pub end_ns: u64,
+}
+
+/// Services of the host (B2). Growable; valid from `create` until `destroy` returns.
+///
+/// Every function may be called from any thread, and none unwinds.
+///
+/// Required up to `parallel_for`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct HostApi {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Number of slots that `parallel_for` hands out; never changes.
+    pub n_slots: u32,
+    /// First argument of every function below.
+    pub ctx: *mut c_void,
+    /// Hands a message to the application. Never blocks for long. Since: 0.1
+    pub log: Option<unsafe extern "C" fn(ctx: *mut c_void, level: u32, text: Str)>,
+    /// Runs `body` over `0..n` in chunks of at most `grain` on the host's threads and the caller's,
+    /// and returns when all chunks are done: the first non-zero status if a body failed.
+    ///
+    /// Chunk borders depend on `n` and `grain` only, so results do not depend on the number of threads.
+    /// May be nested. While it waits the calling thread runs only chunks of this call or of calls
+    /// nested in it. Since: 0.1
+    #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
+    pub parallel_for: Option<
+        unsafe extern "C" fn(
+            ctx: *mut c_void,
+            n: u64,
+            grain: u64,
+            body: Option<ChunkFn>,
+            arg: *mut c_void,
+        ) -> Status,
+    >,
+    /// Looks up a setting of the host, such as `cache_dir`. On success `out` is borrowed until
+    /// `destroy`; NOT_FOUND for a key that the host does not know. Since: 0.1
+    pub config: Option<unsafe extern "C" fn(ctx: *mut c_void, key: Str, out: *mut Str) -> Status>,
+    /// Adds a mark to the timeline; absent when nobody listens. Since: 0.1
+    pub trace: Option<unsafe extern "C" fn(ctx: *mut c_void, event: *const TraceEvent)>,
+    /// The host's side of an extension, or NULL (B6). Borrowed until `destroy`. Since: 0.1
+    pub get_extension:
+        Option<unsafe extern "C" fn(ctx: *mut c_void, id: u32, min_revision: u32) -> *const c_void>,
+}
+
+/// What `create` is given. Growable; the host owns it for the call, `host` until `destroy` returns.
+///
+/// Required up to `host`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CreateDesc {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// The minor that both sides now speak (B3): which codes and behaviour may be used.
+    pub abi_minor: u32,
+    /// Services of the host.
+    pub host: *const HostApi,
+    /// Settings for this plugin, a list of `KeyValue`, keys unique. A plugin refuses a key or value
+    /// that it does not know with INVALID and names it.
+    pub options: List,
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Devices and memory
+// ---------------------------------------------------------------------------------------------------
+
+/// A device of another kind.
+pub const DEVBAY_DEVICE_KIND_OTHER: u32 = 0;
+/// General-purpose processor.
+pub const DEVBAY_DEVICE_KIND_CPU: u32 = 1;
+/// Graphics processor.
+pub const DEVBAY_DEVICE_KIND_GPU: u32 = 2;
+/// Neural processor.
+pub const DEVBAY_DEVICE_KIND_NPU: u32 = 3;
+/// Tensor processor.
+pub const DEVBAY_DEVICE_KIND_TPU: u32 = 4;
+/// Signal processor.
+pub const DEVBAY_DEVICE_KIND_DSP: u32 = 5;
+/// Reconfigurable logic.
+pub const DEVBAY_DEVICE_KIND_FPGA: u32 = 6;
+
+/// Work is complete when the call that enqueues it returns (B14). Such a device has no timeline: the
+/// host calls none of the `stream_*` functions but create, destroy and `stream_error`.
+pub const DEVBAY_DEVICE_INLINE: u64 = 1;
+/// Launch, copy and signal may block on the device, so the host calls them from its blocking pool (B14).
+pub const DEVBAY_DEVICE_ENQUEUE_MAY_BLOCK: u64 = 2;
+/// References may name host memory: `buffer` NULL, `addr` a host address aligned to the element (B10).
+pub const DEVBAY_DEVICE_HOST_REFS: u64 = 4;
+/// `stream_wait` also takes streams of other devices of this instance.
+pub const DEVBAY_DEVICE_CROSS_WAIT: u64 = 8;
+
+/// Memory beside the device.
+pub const DEVBAY_SPACE_DEVICE: u32 = 1;
+/// Host memory that the device reaches directly.
+pub const DEVBAY_SPACE_PINNED_HOST: u32 = 2;
+/// One memory for host and device.
+pub const DEVBAY_SPACE_UNIFIED: u32 = 3;
+
+/// `Allocation::base` is an address that the host may read and write while no work uses it.
+pub const DEVBAY_SPACE_HOST_VISIBLE: u64 = 1;
+/// A buffer cannot be divided: one tensor, one buffer, offset 0 (PJRT).
+pub const DEVBAY_SPACE_NO_SUBALLOC: u64 = 2;
+/// A buffer is written once, whole, by one copy, and is never a kernel's output.
+pub const DEVBAY_SPACE_WRITE_ONCE: u64 = 4;
+/// `buffer_alloc` needs the tensor's type.
+pub const DEVBAY_SPACE_TYPED: u64 = 8;
+/// `Allocation::base` is an address in the device's own space.
+pub const DEVBAY_SPACE_ADDRESSABLE: u64 = 16;
+
+/// A place where buffers of a device can live (B11). Growable; plugin-owned, as its device.
+///
+/// Required up to `alloc_align`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemorySpace {
+    /// Size of this struct as the plugin knows it.
+    pub struct_size: u32,
+    /// DEVBAY_SPACE_DEVICE, _PINNED_HOST, _UNIFIED or a code that the host does not know.
+    pub kind: u32,
+    /// Sum of DEVBAY_SPACE_* flags.
+    pub flags: u64,
+    /// Memory in all, in bytes; 0 if unknown.
+    pub bytes_total: u64,
+    /// Largest allocation in bytes; 0 for no limit but the total.
+    pub alloc_max: u64,
+    /// Alignment of every allocation in bytes, a power of two.
+    pub alloc_align: u64,
+    /// Alignment of a kernel operand's offset in bytes, a power of two.
+    pub bind_align: u64,
+    /// Largest operand in bytes; 0 for no limit.
+    pub bind_max: u64,
+    /// Alignment of a copy's offsets in bytes, a power of two.
+    pub copy_align: u64,
+    /// Copies are multiples of this many bytes; allocations are padded to it.
+    pub copy_granule: u64,
+}
+
+/// One device of the plugin. Growable; plugin-owned until `destroy`, or until `devices` is next called
+/// after DEVICE_LOST.
+///
+/// Required up to `spaces`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DeviceInfo {
+    /// Size of this struct as the plugin knows it.
+    pub struct_size: u32,
+    /// One of DEVBAY_DEVICE_KIND_*.
+    pub kind: u32,
+    /// The device's handle.
+    pub handle: *mut Device,
+    /// Name that stays the same from run to run and is unique within the plugin: a UUID or a bus path.
+    pub id: Str,
+    /// Name for a person: the product.
+    pub name: Str,
+    /// Sum of DEVBAY_DEVICE_* flags.
+    pub flags: u64,
+    /// Streams that may exist at once; 0 for no limit.
+    pub streams_max: u32,
+    /// References that one launch may have; 0 for no limit.
+    pub refs_max: u32,
+    /// Its memory spaces, a list of `MemorySpace`; kernels' operands live in the first.
+    pub spaces: List,
+    /// Bytes that are the same for one chip under two plugins; all 0 if unknown.
+    pub physical_id: [u8; 16],
+    /// Driver or library underneath, with its version; may be empty.
+    pub driver: Str,
+}
+
+/// Operands of kernels that live for one run.
+pub const DEVBAY_USAGE_TRANSIENT: u32 = 0;
+/// Constants, written once and read by many runs.
+pub const DEVBAY_USAGE_WEIGHT: u32 = 1;
+/// Staging for copies.
+pub const DEVBAY_USAGE_STAGING: u32 = 2;
+
+/// What `buffer_alloc` is asked for. Growable; the host owns it for the call.
+///
+/// Required up to `align`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct AllocDesc {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Position in the device's list of spaces.
+    pub space_idx: u32,
+    /// Bytes; 0 is legal and gives a buffer that is never read or written.
+    pub size_bytes: u64,
+    /// Alignment wanted in bytes, a power of two, at least the space's `alloc_align`.
+    pub align: u64,
+    /// A hint, one of DEVBAY_USAGE_*.
+    pub usage: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// The tensor that it will hold, for TYPED spaces; else NULL. Borrowed for the call.
+    pub tensor: *const Tensor,
+}
+
+/// What `buffer_alloc` returns. Growable; the host owns the struct, the plugin the buffer.
+///
+/// Required up to `size_bytes`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Allocation {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// The buffer; not NULL on success.
+    pub buffer: *mut Buffer,
+    /// Its address, 0 if it has none; see the space's flags for whose address it is.
+    pub base: u64,
+    /// Bytes that may be used, at least those asked for.
+    pub size_bytes: u64,
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Streams and copies
+// ---------------------------------------------------------------------------------------------------
+
+/// A stream for kernels.
+pub const DEVBAY_STREAM_COMPUTE: u32 = 0;
+/// A stream for copies that shall overlap with kernels.
+pub const DEVBAY_STREAM_COPY: u32 = 1;
+
+/// What `stream_create` is asked for. Growable; the host owns it for the call.
+///
+/// An application's own native stream comes through the interop extension, where a NULL native handle
+/// is a valid stream and is marked by a flag, never by the pointer (B15).
+///
+/// Required up to `struct_size`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct StreamDesc {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// A hint, DEVBAY_STREAM_COMPUTE or _COPY.
+    pub kind: u32,
+    /// A hint: above 0 is more urgent, below 0 less.
+    pub priority: i32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// A name for traces; may be empty.
+    pub label: Str,
+}
+
+/// From `host_src` to `dst`.
+pub const DEVBAY_COPY_HOST_TO_BUFFER: u32 = 1;
+/// From `src` to `host_dst`.
+pub const DEVBAY_COPY_BUFFER_TO_HOST: u32 = 2;
+/// From `src` to `dst`, both of this device; the same buffer if the ranges are disjoint.
+pub const DEVBAY_COPY_BUFFER_TO_BUFFER: u32 = 3;
+
+/// A copy. Growable; the host owns the struct for the call, and what it names until a point signalled
+/// after the copy is reported (B9). The host spans are the only pointers in asynchronous arguments (B24).
+///
+/// Required up to `size_bytes`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CopyDesc {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// One of DEVBAY_COPY_*.
+    pub kind: u32,
+    /// Source, when it is a buffer.
+    pub src: BufferRef,
+    /// Destination, when it is a buffer.
+    pub dst: BufferRef,
+    /// Source, when it is host memory.
+    pub host_src: *const c_void,
+    /// Destination, when it is host memory.
+    pub host_dst: *mut c_void,
+    /// Bytes; 0 is legal and does nothing.
+    pub size_bytes: u64,
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Tensors, attributes and programs, as a plugin sees them
+// ---------------------------------------------------------------------------------------------------
+
+/// The operand is not given; nothing else of the tensor is meaningful.
+pub const DEVBAY_TENSOR_ABSENT: u32 = 1;
+/// `constant` holds the value.
+pub const DEVBAY_TENSOR_CONSTANT: u32 = 2;
+
+/// Type of one value, and its content where it is known. Growable; the host owns it for the call.
+///
+/// Required up to `shape`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Tensor {
+    /// Size of this struct as its maker knows it.
+    pub struct_size: u32,
+    /// Number of dimensions; 0 is a scalar.
+    pub rank: u32,
+    /// Element type.
+    pub dtype: DType,
+    /// Sum of DEVBAY_TENSOR_* flags.
+    pub flags: u32,
+    /// Extents in elements, outermost first; -1 where it is given at launch (DYNAMIC kernels only).
+    pub shape: *const i64,
+    /// Distance between elements per dimension, in elements; NULL for dense row-major order.
+    pub strides: *const i64,
+    /// The value in dense row-major order, in host memory, little endian; NULL if not constant.
+    pub constant: *const c_void,
+    /// Bytes of `constant`.
+    pub constant_bytes: u64,
+}
+
+/// `i` holds the value.
+pub const DEVBAY_ATTR_INT: u32 = 1;
+/// `f` holds the value.
+pub const DEVBAY_ATTR_FLOAT: u32 = 2;
+/// `s` holds the value.
+pub const DEVBAY_ATTR_STRING: u32 = 3;
+/// `list` holds int64_t.
+pub const DEVBAY_ATTR_INTS: u32 = 4;
+/// `list` holds double.
+pub const DEVBAY_ATTR_FLOATS: u32 = 5;
+/// `list` holds `Str`.
+pub const DEVBAY_ATTR_STRINGS: u32 = 6;
+/// `tensor` holds the value.
+pub const DEVBAY_ATTR_TENSOR: u32 = 7;
+/// `graph` holds the value: the body of a control-flow op or of a fused pattern.
+pub const DEVBAY_ATTR_GRAPH: u32 = 8;
+
+/// One attribute of a node. Growable; the host owns it for the call.
+///
+/// Required up to `list`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Attr {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// One of DEVBAY_ATTR_*; a kind that the plugin does not know makes `prepare` UNSUPPORTED.
+    pub kind: u32,
+    /// Name, as the op's specification gives it.
+    pub name: Str,
+    /// Value of an INT.
+    pub i: i64,
+    /// Value of a FLOAT.
+    pub f: f64,
+    /// Value of a STRING.
+    pub s: Str,
+    /// Values of INTS, FLOATS and STRINGS.
+    pub list: List,
+    /// Value of a TENSOR.
+    pub tensor: *const Tensor,
+    /// Value of a GRAPH.
+    pub graph: *const GraphView,
+}
+
+/// Read-only view of a region or subgraph: plain data, in execution order. Growable; the host owns it
+/// for the call.
+///
+/// Values are numbered by their position in `values`. A value that no node makes and that is no input
+/// comes from the surrounding graph, or is constant.
+///
+/// Required up to `outputs`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct GraphView {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// A list of `NodeView`, each after those that it depends on.
+    pub nodes: List,
+    /// A list of `ValueView`.
+    pub values: List,
+    /// A list of uint32_t: the values that come in.
+    pub inputs: List,
+    /// A list of uint32_t: the values that go out.
+    pub outputs: List,
+}
+
+/// One node of a `GraphView`. Growable; the host owns it for the call.
+///
+/// Required up to `outputs`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NodeView {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Version of the op: the opset in which its present definition appeared.
+    pub since_version: u32,
+    /// Domain of the op; empty for ONNX's own.
+    pub domain: Str,
+    /// Name of the op.
+    pub op: Str,
+    /// Name of the node in the model; may be empty.
+    pub name: Str,
+    /// A list of `Attr`.
+    pub attrs: List,
+    /// A list of uint32_t: values, UINT32_MAX where an optional one is absent.
+    pub inputs: List,
+    /// A list of uint32_t, likewise.
+    pub outputs: List,
+}
+
+/// One value of a `GraphView`. Growable; the host owns it for the call.
+///
+/// Required up to `tensor`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ValueView {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Name of the value in the model; may be empty.
+    pub name: Str,
+    /// Its type, and its content if it is constant.
+    pub tensor: *const Tensor,
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Kernels (B20, B21)
+// ---------------------------------------------------------------------------------------------------
+
+/// Takes operands whose extents are given at launch.
+pub const DEVBAY_KERNEL_DYNAMIC: u64 = 1;
+/// Takes operands with strides; others are given dense data.
+pub const DEVBAY_KERNEL_STRIDED: u64 = 2;
+/// Gives the same bits every time.
+pub const DEVBAY_KERNEL_DETERMINISTIC: u64 = 4;
+/// Extents of the outputs depend on data: outputs are allocated at their upper bound, and one more
+/// reference after the outputs takes the true extents as int64_t, outputs one after the other.
+pub const DEVBAY_KERNEL_DATA_SHAPE: u64 = 8;
+
+/// The last operand may be repeated.
+pub const DEVBAY_VARIADIC: u32 = 0xffff_ffff;
+
+/// A set of dtypes that operands share. Growable; plugin-owned, static.
+///
+/// Required up to `dtypes`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TypeVar {
+    /// Size of this struct as the plugin knows it.
+    pub struct_size: u32,
+    /// Number of dtypes.
+    pub n_dtypes: u32,
+    /// What it may be.
+    pub dtypes: *const DType,
+}
+
+/// One kernel that the plugin offers (B20). Growable; plugin-owned, static.
+///
+/// The list is a superset: `prepare` may still answer UNSUPPORTED for attributes and shapes.
+///
+/// Required up to `output_typevars`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct KernelInfo {
+    /// Size of this struct as the plugin knows it.
+    pub struct_size: u32,
+    /// The op version that it implements: the opset in which that definition appeared. A kernel never
+    /// sees a node of another version; the host lowers or lifts, or places the node elsewhere.
+    pub since_version: u32,
+    /// Domain of the op; empty for ONNX's own.
+    pub domain: Str,
+    /// Name of the op.
+    pub op: Str,
+    /// Fewest inputs.
+    pub n_inputs_min: u32,
+    /// Most inputs; DEVBAY_VARIADIC repeats the last.
+    pub n_inputs_max: u32,
+    /// Fewest outputs.
+    pub n_outputs_min: u32,
+    /// Most outputs; DEVBAY_VARIADIC repeats the last.
+    pub n_outputs_max: u32,
+    /// Type variables, a list of `TypeVar`.
+    pub typevars: List,
+    /// Which type variable each input has, a list of uint8_t; repeated inputs share the last one's.
+    pub input_typevars: List,
+    /// Which type variable each output has, likewise.
+    pub output_typevars: List,
+    /// Above 0 is preferred to other kernels for the same node, below 0 is a last resort.
+    pub priority: i32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Sum of DEVBAY_KERNEL_* flags.
+    pub flags: u64,
+    /// Bit i: input i must be known when the node is prepared, and comes as a constant.
+    pub host_value_inputs: u64,
+    /// Which input each output may share its memory with, a list of int16_t, -1 for none; the operands
+    /// then have one size. Outputs overlap no other operand.
+    pub in_place: List,
+    /// One line for a person; may be empty.
+    pub doc: Str,
+}
+
+/// Results must be as the op's specification has them in the tensors' own precision.
+pub const DEVBAY_NUMERICS_STRICT: u64 = 0;
+/// Matrix products may round their inputs to TF32.
+pub const DEVBAY_NUMERICS_TF32: u64 = 1;
+/// Matrix products may use 16-bit inputs with 32-bit sums.
+pub const DEVBAY_NUMERICS_F16: u64 = 2;
+/// The same bits every time, from the same inputs.
+pub const DEVBAY_NUMERICS_DETERMINISTIC: u64 = 0x1_0000_0000;
+
+/// What `prepare` is asked for. Growable; the host owns it for the call.
+///
+/// Required up to `outputs`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PrepareDesc {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Position in the plugin's list of kernels.
+    pub kernel_idx: u32,
+    /// Where it will run.
+    pub device: *mut Device,
+    /// Attributes of the node, a list of `Attr`; those with the default value may be missing.
+    pub attrs: List,
+    /// Types of the inputs, a list of `Tensor`, optional ones that are absent included.
+    pub inputs: List,
+    /// Types of the outputs, likewise.
+    pub outputs: List,
+    /// What the numbers may be, DEVBAY_NUMERICS_*.
+    pub numerics: u64,
+    /// Name of the node for messages and traces; may be empty.
+    pub label: Str,
+}
+
+/// Enqueues one kernel (B21). Made by `prepare`.
+///
+/// `refs` are the inputs, the outputs, the extents if the kernel is DATA_SHAPE, and the workspace if it
+/// asked for one: their number was fixed by `prepare`, and the array is borrowed for the call only. What
+/// they name stays lent until a point signalled after the launch is reported. `dims` is NULL but for
+/// DYNAMIC kernels, which get all extents of all operands in order.
+///
+/// Threads: one at a time per stream; the same state from many threads and streams at once. Order: after
+/// everything enqueued on the stream before. Errors: what is known now, and concerns this launch alone;
+/// found later, it fails the stream (B13). The host adds no check, lock, allocation or clock.
+pub type LaunchFn = unsafe extern "C" fn(
+    state: *const c_void,
+    stream: *mut Stream,
+    refs: *const BufferRef,
+    dims: *const i64,
+) -> Status;
+
+/// What `prepare` returns. Growable; the host owns the struct, the plugin what it points to, until
+/// `unprepare`. Immutable: launches read it from many threads.
+///
+/// Required up to `state`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Prepared {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Enqueues the kernel; not NULL on success.
+    #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
+    pub launch: Option<LaunchFn>,
+    /// First argument of `launch`.
+    pub state: *mut c_void,
+    /// Scratch memory that each launch needs, in bytes; 0 for none. Comes as the last reference, from
+    /// the space of the operands, with undefined content.
+    pub workspace_bytes: u64,
+    /// Its alignment in bytes, a power of two, or 0.
+    pub workspace_align: u64,
+}
+
+/// What one launch costs, for the planner. Growable; the host owns it.
+///
+/// Required up to `bytes_written`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct KernelCost {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Arithmetic operations; a multiply-add counts two.
+    pub flops: u64,
+    /// Bytes read from memory, each operand once.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The functions
+// ---------------------------------------------------------------------------------------------------
+
+/// The plugin's functions. Growable; plugin-owned, static.
+///
+/// The first twelve are required, the rest may be NULL and are emulated by the host (B7). Any function
+/// may be called with an `error` of NULL. Handles are those of this instance; a NULL or foreign handle is
+/// the host's bug, and a plugin may answer INVALID.
+///
+/// Required up to `unprepare`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PluginTable {
+    /// Size of this struct as the plugin knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+
+    /// Makes an instance: starts threads, opens the driver. May be called many times.
+    ///
+    /// Owns: the host owns `*out` and gives it back to `destroy`; `desc->host` is lent until then.
+    /// Threads: control.
+    /// Order: first.
+    /// Errors: UNAVAILABLE without a driver, INVALID for an option it does not know, UNSUPPORTED for an
+    /// `abi_minor` outside its range; then `*out` is untouched.
+    /// Since: 0.1, required.
+    pub create: Option<
+        unsafe extern "C" fn(
+            desc: *const CreateDesc,
+            out: *mut *mut Instance,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Ends an instance: joins its threads. Everything made from it has been freed before.
+    ///
+    /// Owns: takes the instance.
+    /// Threads: control.
+    /// Order: last; after it the host's services are dead.
+    /// Errors: none.
+    /// Since: 0.1, required.
+    pub destroy: Option<unsafe extern "C" fn(instance: *mut Instance)>,
+    /// Lists the devices, a list of `DeviceInfo`; none is a success.
+    ///
+    /// Owns: the plugin owns the list until `destroy`; after DEVICE_LOST, until the next call.
+    /// Threads: control.
+    /// Order: after `create`.
+    /// Errors: UNAVAILABLE with the reason when the driver cannot be asked.
+    /// Since: 0.1, required.
+    pub devices: Option<
+        unsafe extern "C" fn(
+            instance: *mut Instance,
+            out: *mut List,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+
+    /// Allocates memory, content undefined.
+    ///
+    /// Owns: the host owns the buffer and gives it back to `buffer_free`.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: OUT_OF_MEMORY, INVALID for a space, alignment or size that the space does not have; then
+    /// `*out` is untouched but for zeroes.
+    /// Since: 0.1, required.
+    pub buffer_alloc: Option<
+        unsafe extern "C" fn(
+            device: *mut Device,
+            desc: *const AllocDesc,
+            out: *mut Allocation,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Frees memory. No work that uses it is in flight: its points have been reported (B9).
+    ///
+    /// Owns: takes the buffer.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: none.
+    /// Since: 0.1, required.
+    pub buffer_free: Option<unsafe extern "C" fn(buffer: *mut Buffer)>,
+
+    /// Makes a stream, with nothing enqueued and value 0 reached.
+    ///
+    /// Owns: the host owns the stream and gives it back to `stream_destroy`.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: OUT_OF_MEMORY, FAILED_PRECONDITION beyond `streams_max`, DEVICE_LOST.
+    /// Since: 0.1, required.
+    pub stream_create: Option<
+        unsafe extern "C" fn(
+            device: *mut Device,
+            desc: *const StreamDesc,
+            out: *mut *mut Stream,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Ends a stream. Waits until the device will touch nothing of what was enqueued; points that were
+    /// not reached are reported as failed to their callbacks first (B24).
+    ///
+    /// Owns: takes the stream.
+    /// Threads: one at a time per stream.
+    /// Order: last on the stream.
+    /// Errors: none.
+    /// Since: 0.1, required.
+    pub stream_destroy: Option<unsafe extern "C" fn(stream: *mut Stream)>,
+
+    /// Enqueues a copy.
+    ///
+    /// Owns: what it names is lent until a point signalled after it is reported.
+    /// Threads: one at a time per stream.
+    /// Order: after everything enqueued on the stream before.
+    /// Errors: INVALID for ranges outside their buffers, overlap or misalignment; nothing is enqueued.
+    /// Since: 0.1, required.
+    pub copy: Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const CopyDesc) -> Status>,
+    /// Enqueues a point: `value` is reached when everything before it is done and the device will never
+    /// touch it again (B12). Implies a flush. NULL on plugins whose devices are all inline.
+    ///
+    /// Owns: nothing.
+    /// Threads: one at a time per stream.
+    /// Order: values rise strictly.
+    /// Errors: on failure everything since the last good signal has failed, and the value is never
+    /// reached.
+    /// Since: 0.1, required.
+    pub stream_signal: Option<unsafe extern "C" fn(stream: *mut Stream, value: u64) -> Status>,
+    /// Writes the last value reached with success, as cheaply as a load; never blocks, but may drive the
+    /// driver on. Returns the stream's status: once it has failed, every later point has (B13). NULL on
+    /// plugins whose devices are all inline.
+    ///
+    /// Owns: nothing.
+    /// Threads: any, never blocks, also while the owner enqueues.
+    /// Order: none.
+    /// Errors: the stream's sticky failure.
+    /// Since: 0.1, required.
+    pub stream_reached:
+        Option<unsafe extern "C" fn(stream: *mut Stream, out_value: *mut u64) -> Status>,
+
+    /// Makes a kernel for given attributes, dtypes, shapes and constants; checks everything (B21). Owns
+    /// no memory of the size of weights. NULL on plugins without kernels.
+    ///
+    /// Owns: the host owns `*out` and gives it back to `unprepare`.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: UNSUPPORTED with the reason, and the host asks the next kernel; INVALID for what breaks
+    /// the op's specification; then `*out` is zero.
+    /// Since: 0.1, required.
+    pub prepare: Option<
+        unsafe extern "C" fn(
+            instance: *mut Instance,
+            desc: *const PrepareDesc,
+            out: *mut Prepared,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Frees what `prepare` made. No launch of it is in flight. NULL on plugins without kernels.
+    ///
+    /// Owns: takes `prepared->state`.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: none.
+    /// Since: 0.1, required.
+    pub unprepare: Option<unsafe extern "C" fn(instance: *mut Instance, prepared: *mut Prepared)>,
+
+    /// The plugin's side of an extension, or NULL for one that it does not have (B6).
+    ///
+    /// Owns: the plugin, until `destroy`.
+    /// Threads: any.
+    /// Order: after `create`.
+    /// Errors: NULL.
+    /// Since: 0.1.
+    pub get_extension: Option<
+        unsafe extern "C" fn(instance: *mut Instance, id: u32, min_revision: u32) -> *const c_void,
+    >,
+    /// What is enqueued on `stream` from here on runs after `other` has reached `value`. Emulated by
+    /// holding back what follows.
+    ///
+    /// Owns: nothing.
+    /// Threads: one at a time per `stream`, any for `other`.
+    /// Order: `value` was signalled on `other` with success.
+    /// Errors: INVALID for a value that was not; if `other` fails, so does `stream`, with ABORTED.
+    /// Since: 0.1.
+    pub stream_wait:
+        Option<unsafe extern "C" fn(stream: *mut Stream, other: *mut Stream, value: u64) -> Status>,
+    /// Calls `done` exactly once, when `value` is reached or can be no more: on failure, device loss and
+    /// `stream_destroy` too (B16). At once if it already is. Emulated by polling `stream_reached`.
+    ///
+    /// Owns: `arg` is lent until the call.
+    /// Threads: any.
+    /// Order: `value` was signalled with success.
+    /// Errors: INVALID for a value that was not; then `done` is not called.
+    /// Since: 0.1.
+    #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
+    pub stream_on_reached: Option<
+        unsafe extern "C" fn(
+            stream: *mut Stream,
+            value: u64,
+            done: Option<DoneFn>,
+            arg: *mut c_void,
+        ) -> Status,
+    >,
+    /// Blocks until `value` is reached, the stream fails or the time is over. Emulated by polling.
+    ///
+    /// Owns: nothing.
+    /// Threads: any, may block.
+    /// Order: `value` was signalled with success.
+    /// Errors: TIMEOUT, INVALID for a value that was not signalled, the stream's failure.
+    /// Since: 0.1.
+    pub stream_host_wait:
+        Option<unsafe extern "C" fn(stream: *mut Stream, value: u64, timeout_ns: u64) -> Status>,
+    /// Makes the device start on what is enqueued, for plugins that gather (B22).
+    ///
+    /// Owns: nothing.
+    /// Threads: one at a time per stream.
+    /// Order: after what is enqueued.
+    /// Errors: as `stream_signal`.
+    /// Since: 0.1.
+    pub stream_flush: Option<unsafe extern "C" fn(stream: *mut Stream) -> Status>,
+    /// Writes the detail of the stream's last non-zero status or failure. Also on inline devices: a
+    /// launch has no error argument.
+    ///
+    /// Owns: nothing.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: returns the status whose detail it wrote, OK if there is none.
+    /// Since: 0.1.
+    pub stream_error:
+        Option<unsafe extern "C" fn(stream: *mut Stream, error: *mut ErrorDetail) -> Status>,
+    /// Estimates what one launch will cost, before `prepare`.
+    ///
+    /// Owns: nothing.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: UNSUPPORTED if it cannot say.
+    /// Since: 0.1.
+    pub kernel_cost: Option<
+        unsafe extern "C" fn(
+            instance: *mut Instance,
+            desc: *const PrepareDesc,
+            out: *mut KernelCost,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The entry
+// ---------------------------------------------------------------------------------------------------
+
+/// Every function from any thread at once.
+pub const DEVBAY_THREADING_FREE: u32 = 0;
+/// Functions that take a stream: one at a time per stream, also `stream_reached` and its like; others
+/// from any thread. The host adds the lock.
+pub const DEVBAY_THREADING_PER_STREAM: u32 = 1;
+/// One function of an instance at a time; the host adds the lock.
+pub const DEVBAY_THREADING_SERIALISED: u32 = 2;
+
+/// The library may be unloaded after its last instance is destroyed. Without it the host never does (B26).
+pub const DEVBAY_PLUGIN_UNLOADABLE: u64 = 1;
+
+/// An option that `create` takes. Growable; plugin-owned, static.
+///
+/// Required up to `key`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OptionInfo {
+    /// Size of this struct as the plugin knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Name, without the plugin's.
+    pub key: Str,
+    /// Value when it is not given.
+    pub default_value: Str,
+    /// One line for a person.
+    pub doc: Str,
+}
+
+/// Who the plugin is (B1). Growable; plugin-owned, static, never written.
+///
+/// `struct_size`, `abi_minor_min` and `abi_minor_max` stay where they are in every version, so that any
+/// host can read why it cannot use any plugin.
+///
+/// Required up to `table`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PluginInfo {
+    /// Size of this struct as the plugin knows it.
+    pub struct_size: u32,
+    /// Oldest minor that it can work with: the one whose additions its code cannot do without.
+    pub abi_minor_min: u32,
+    /// Newest minor that it knows: DEVBAY_ABI_MINOR of the header that it was built with.
+    pub abi_minor_max: u32,
+    /// One of DEVBAY_THREADING_*.
+    pub threading: u32,
+    /// Sum of DEVBAY_PLUGIN_* flags.
+    pub flags: u64,
+    /// Short name, `[a-z][a-z0-9_-]*`; devices are called NAME:INDEX.
+    pub name: Str,
+    /// Who made it.
+    pub vendor: Str,
+    /// Its own version.
+    pub version: Str,
+    /// Its functions.
+    pub table: *const PluginTable,
+    /// Conformance profiles that it claims, a list of `Str`: `base`, `kernels`, ...
+    pub profiles: List,
+    /// Its kernels, a list of `KernelInfo`.
+    pub kernels: List,
+    /// The options of `create`, a list of `OptionInfo`.
+    pub options: List,
+    /// Its view of this header's structs, a list of `LayoutField`, for reports; may be empty (B30).
+    pub layout: List,
+}
+
+/// The one symbol that a plugin exports, `devbay_plugin_query_v0` (B1).
+///
+/// Pure: starts no thread, touches no driver, allocates nothing, and gives the same pointer every time.
+/// Not NULL. Threads: any. Since: 0.1.
+pub type QueryFn = unsafe extern "C" fn() -> *const PluginInfo;

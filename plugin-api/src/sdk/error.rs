@@ -1,0 +1,175 @@
+//! A plugin's errors, and the guard that lets no panic cross the boundary (B18, B19).
+
+use crate::abi::*;
+use std::cell::Cell;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Once;
+
+/// Why a call failed: a status of the ABI, and words for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    status: Status,
+    text: String,
+    native_code: i64,
+}
+
+/// Result of the SDK's functions.
+pub type Result<T> = core::result::Result<T, Error>;
+
+impl Error {
+    /// An error with a status that is not 0. The text is lower case without a full stop, and says what
+    /// was expected and what was found.
+    pub fn new(status: Status, text: impl Into<String>) -> Self {
+        let status = match status {
+            DEVBAY_STATUS_OK => DEVBAY_STATUS_UNKNOWN,
+            status => status,
+        };
+        Self {
+            status,
+            text: text.into(),
+            native_code: 0,
+        }
+    }
+
+    /// The plugin does not do this variant, dtype or shape.
+    pub fn unsupported(text: impl Into<String>) -> Self {
+        Self::new(DEVBAY_STATUS_UNSUPPORTED, text)
+    }
+
+    /// An argument breaks a rule.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::new(DEVBAY_STATUS_INVALID, text)
+    }
+
+    /// Not enough memory.
+    pub fn out_of_memory(text: impl Into<String>) -> Self {
+        Self::new(DEVBAY_STATUS_OUT_OF_MEMORY, text)
+    }
+
+    /// The driver or device is not there.
+    pub fn unavailable(text: impl Into<String>) -> Self {
+        Self::new(DEVBAY_STATUS_UNAVAILABLE, text)
+    }
+
+    /// Adds the driver's own code.
+    #[must_use]
+    pub fn with_native_code(mut self, native_code: i64) -> Self {
+        self.native_code = native_code;
+        self
+    }
+
+    /// The ABI's status, never 0.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// What happened, in words.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Writes the error where the host asked for it.
+    ///
+    /// # Safety
+    /// `detail` is NULL or as [`ErrorDetail`] says.
+    pub(crate) unsafe fn store(&self, detail: *mut ErrorDetail) {
+        // SAFETY: the caller's promise; a broken struct is left alone.
+        let Ok(mut known) = (unsafe { read_struct(detail.cast_const()) }) else {
+            return;
+        };
+        let mut len = self.text.len().min(known.text_capacity as usize);
+        while !self.text.is_char_boundary(len) {
+            len -= 1;
+        }
+        if !known.text.is_null() {
+            // SAFETY: the host owns `text_capacity` bytes there, and `len` is no more.
+            unsafe { core::ptr::copy_nonoverlapping(self.text.as_ptr(), known.text.cast(), len) };
+        }
+        known.status = self.status;
+        known.text_len = self.text.len() as u64;
+        known.native_code = self.native_code;
+        // SAFETY: as for the read above.
+        let _ = unsafe { write_struct(detail, &known) };
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (status {})", self.text, self.status)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Where the last panic of a thread began. No destructor, so that the library can be unloaded.
+#[derive(Clone, Copy)]
+struct Place {
+    text: [u8; 160],
+    len: usize,
+}
+
+thread_local! {
+    static PLACE: Cell<Place> = const { Cell::new(Place { text: [0; 160], len: 0 }) };
+}
+
+/// Remembers the place of every panic, then does what was done before.
+pub(crate) fn remember_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let mut place = Place {
+                text: [0; 160],
+                len: 0,
+            };
+            if let Some(location) = info.location() {
+                let text = format!("{}:{}", location.file(), location.line());
+                // The end of a long path says more than its beginning.
+                let start = text.len().saturating_sub(place.text.len());
+                let bytes = &text.as_bytes()[start..];
+                place.text[..bytes.len()].copy_from_slice(bytes);
+                place.len = bytes.len();
+            }
+            PLACE.set(place);
+            before(info);
+        }));
+    });
+}
+
+/// Runs code of the plugin; a panic becomes an error with its message and place.
+///
+/// # Errors
+/// What `body` returns, or PANICKED.
+#[inline]
+pub fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    match std::panic::catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result,
+        Err(payload) => Err(panicked(payload)),
+    }
+}
+
+#[cold]
+fn panicked(payload: Box<dyn std::any::Any + Send>) -> Error {
+    let message = match (
+        payload.downcast_ref::<&str>(),
+        payload.downcast_ref::<String>(),
+    ) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a value that is no text".to_owned(),
+    };
+    // Dropping a foreign payload could panic again.
+    std::mem::forget(payload);
+    let place = PLACE.get();
+    let place = String::from_utf8_lossy(&place.text[..place.len]).into_owned();
+    let place = if place.is_empty() {
+        "an unknown place".to_owned()
+    } else {
+        place
+    };
+    Error::new(
+        DEVBAY_STATUS_PANICKED,
+        format!("panicked at {place}: {message}"),
+    )
+}

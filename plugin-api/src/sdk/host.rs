@@ -1,0 +1,166 @@
+//! The host's services behind safe methods (B2).
+
+use super::error::{Error, Result, guard};
+use crate::abi::*;
+use core::ffi::c_void;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// How important a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogLevel {
+    /// Of interest when hunting a bug.
+    Debug,
+    /// Of general interest.
+    Info,
+    /// Something works less well than it could.
+    Warn,
+    /// Something failed.
+    Error,
+}
+
+/// The host's services. Valid until the instance that it was given to is dropped.
+#[derive(Clone, Copy)]
+pub struct Host {
+    api: HostApi,
+}
+
+impl Host {
+    /// Without a host: loops run on the calling thread, messages vanish. For a plugin's own tests.
+    pub fn none() -> Self {
+        Self {
+            api: HostApi::empty(),
+        }
+    }
+
+    pub(crate) fn new(api: HostApi) -> Self {
+        Self { api }
+    }
+
+    /// Slots that [`Host::parallel_for`] may hand out, at least 1.
+    pub fn n_slots(&self) -> usize {
+        (self.api.n_slots as usize).max(1)
+    }
+
+    /// Hands a message to the application.
+    pub fn log(&self, level: LogLevel, text: &str) {
+        let level = match level {
+            LogLevel::Debug => DEVBAY_LOG_DEBUG,
+            LogLevel::Info => DEVBAY_LOG_INFO,
+            LogLevel::Warn => DEVBAY_LOG_WARN,
+            LogLevel::Error => DEVBAY_LOG_ERROR,
+        };
+        if let Some(log) = self.api.log {
+            // SAFETY: the host's function with its own context; the text is borrowed for the call.
+            unsafe { log(self.api.ctx, level, Str::new(text)) };
+        }
+    }
+
+    /// A setting of the host such as `cache_dir`.
+    pub fn config(&self, key: &str) -> Option<&str> {
+        let config = self.api.config?;
+        let mut out = Str::EMPTY;
+        // SAFETY: the host's function with its own context; `out` is ours for the call.
+        let status = unsafe { config(self.api.ctx, Str::new(key), &mut out) };
+        if status != DEVBAY_STATUS_OK {
+            return None;
+        }
+        // SAFETY: the host keeps the text until the instance is destroyed.
+        unsafe { out.get() }.ok()
+    }
+
+    /// Whether the host listens to [`Host::trace`].
+    pub fn traces(&self) -> bool {
+        self.api.trace.is_some()
+    }
+
+    /// Adds a mark to the host's timeline; times are nanoseconds of the monotonic clock.
+    pub fn trace(&self, name: &str, track: &str, time_ns: Range<u64>) {
+        if let Some(trace) = self.api.trace {
+            let event = TraceEvent {
+                name: Str::new(name),
+                track: Str::new(track),
+                begin_ns: time_ns.start,
+                end_ns: time_ns.end,
+                ..TraceEvent::empty()
+            };
+            // SAFETY: the host's function with its own context; the event is borrowed for the call.
+            unsafe { trace(self.api.ctx, &event) };
+        }
+    }
+
+    /// The host's side of an extension, or None (B6).
+    pub fn extension(&self, id: u32, min_revision: u32) -> Option<*const c_void> {
+        let get = self.api.get_extension?;
+        // SAFETY: the host's function with its own context.
+        let table = unsafe { get(self.api.ctx, id, min_revision) };
+        (!table.is_null()).then_some(table)
+    }
+
+    /// Runs `body` over `0..n` in chunks of at most `grain`, on the host's threads and this one.
+    ///
+    /// Chunk borders depend on `n` and `grain` alone. The second argument is the chunk's slot, below
+    /// [`Host::n_slots`], its own while the chunk runs.
+    ///
+    /// # Errors
+    /// The first error of a body; a panic in one becomes an error.
+    pub fn parallel_for<F>(&self, n: usize, grain: usize, body: F) -> Result<()>
+    where
+        F: Fn(Range<usize>, usize) -> Result<()> + Sync,
+    {
+        let grain = grain.max(1);
+        let parallel_for = match self.api.parallel_for {
+            Some(parallel_for) if n > grain && self.api.n_slots > 1 => parallel_for,
+            _ => {
+                let mut begin = 0;
+                while begin < n {
+                    let end = (begin + grain).min(n);
+                    body(begin..end, 0)?;
+                    begin = end;
+                }
+                return Ok(());
+            }
+        };
+        let call = Call {
+            body: &body,
+            error: OnceLock::new(),
+        };
+        // SAFETY: the host's function with its own context; `call` outlives it, because the host returns
+        // only when all chunks are done, and `F` is `Sync`.
+        let status = unsafe {
+            parallel_for(
+                self.api.ctx,
+                n as u64,
+                grain as u64,
+                Some(chunk::<F>),
+                (&raw const call).cast_mut().cast(),
+            )
+        };
+        match (status, call.error.into_inner()) {
+            (DEVBAY_STATUS_OK, None) => Ok(()),
+            (_, Some(error)) => Err(error),
+            (status, None) => Err(Error::new(status, "the host's parallel_for failed")),
+        }
+    }
+}
+
+struct Call<'a, F> {
+    body: &'a F,
+    error: OnceLock<Error>,
+}
+
+unsafe extern "C" fn chunk<F>(arg: *mut c_void, begin: u64, end: u64, slot: u32) -> Status
+where
+    F: Fn(Range<usize>, usize) -> Result<()> + Sync,
+{
+    // SAFETY: `arg` is the `Call` that `parallel_for` above passed, alive until it returns.
+    let call = unsafe { &*arg.cast::<Call<'_, F>>() };
+    match guard(|| (call.body)(begin as usize..end as usize, slot as usize)) {
+        Ok(()) => DEVBAY_STATUS_OK,
+        Err(error) => {
+            let status = error.status();
+            let _ = call.error.set(error);
+            status
+        }
+    }
+}

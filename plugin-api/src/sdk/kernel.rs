@@ -1,0 +1,512 @@
+//! Kernels: their descriptors, what `prepare` returns, and the operands of a launch.
+
+use self::dtypes::*;
+use super::Device;
+use super::error::{Error, Result, guard};
+use super::export::StreamBox;
+use super::view::PrepareRequest;
+use crate::abi::*;
+use core::ffi::c_void;
+
+/// Element types by their usual names.
+pub mod dtypes {
+    use crate::abi::*;
+
+    const fn dtype(code: u8, bits: u8) -> DType {
+        DType {
+            code,
+            bits,
+            lanes: 1,
+        }
+    }
+    /// IEEE 754 binary32.
+    pub const F32: DType = dtype(DEVBAY_DTYPE_FLOAT, 32);
+    /// IEEE 754 binary64.
+    pub const F64: DType = dtype(DEVBAY_DTYPE_FLOAT, 64);
+    /// IEEE 754 binary16.
+    pub const F16: DType = dtype(DEVBAY_DTYPE_FLOAT, 16);
+    /// bfloat16.
+    pub const BF16: DType = dtype(DEVBAY_DTYPE_BFLOAT, 16);
+    /// Signed 8-bit integer.
+    pub const I8: DType = dtype(DEVBAY_DTYPE_INT, 8);
+    /// Signed 16-bit integer.
+    pub const I16: DType = dtype(DEVBAY_DTYPE_INT, 16);
+    /// Signed 32-bit integer.
+    pub const I32: DType = dtype(DEVBAY_DTYPE_INT, 32);
+    /// Signed 64-bit integer.
+    pub const I64: DType = dtype(DEVBAY_DTYPE_INT, 64);
+    /// Unsigned 8-bit integer.
+    pub const U8: DType = dtype(DEVBAY_DTYPE_UINT, 8);
+    /// Unsigned 16-bit integer.
+    pub const U16: DType = dtype(DEVBAY_DTYPE_UINT, 16);
+    /// Unsigned 32-bit integer.
+    pub const U32: DType = dtype(DEVBAY_DTYPE_UINT, 32);
+    /// Unsigned 64-bit integer.
+    pub const U64: DType = dtype(DEVBAY_DTYPE_UINT, 64);
+    /// Truth value in 8 bits.
+    pub const BOOL: DType = dtype(DEVBAY_DTYPE_BOOL, 8);
+}
+
+impl TypeVar {
+    /// A type variable that may be any of `dtypes`.
+    pub const fn of(dtypes: &'static [DType]) -> Self {
+        Self {
+            struct_size: size_of::<Self>() as u32,
+            n_dtypes: dtypes.len() as u32,
+            dtypes: dtypes.as_ptr(),
+        }
+    }
+}
+
+pub use crate::abi::TypeVar;
+
+/// What one launch costs; see [`KernelCost`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// Arithmetic operations; a multiply-add counts two.
+    pub flops: u64,
+    /// Bytes read, each operand once.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
+/// A function that prepares a kernel.
+pub type PrepareFn<D> = fn(&PrepareRequest<'_, D>) -> Result<Prepared>;
+/// A function that estimates what a kernel will cost.
+pub type CostFn<D> = fn(&PrepareRequest<'_, D>) -> Result<Cost>;
+
+/// One kernel of a plugin: what the host reads first, then what the SDK calls.
+#[repr(C)]
+pub struct Kernel<D> {
+    info: KernelInfo,
+    prepare: PrepareFn<D>,
+    cost: Option<CostFn<D>>,
+}
+
+impl<D> Kernel<D> {
+    /// A kernel of ONNX's op `op` as defined in opset `since_version`. Say its types and operands next.
+    pub const fn new(op: &'static str, since_version: u32, prepare: PrepareFn<D>) -> Self {
+        Self {
+            info: KernelInfo {
+                struct_size: size_of::<KernelInfo>() as u32,
+                since_version,
+                domain: Str::EMPTY,
+                op: Str::new(op),
+                n_inputs_min: 0,
+                n_inputs_max: 0,
+                n_outputs_min: 0,
+                n_outputs_max: 0,
+                typevars: List::EMPTY,
+                input_typevars: List::EMPTY,
+                output_typevars: List::EMPTY,
+                priority: 0,
+                reserved: 0,
+                flags: DEVBAY_KERNEL_DETERMINISTIC,
+                host_value_inputs: 0,
+                in_place: List::EMPTY,
+                doc: Str::EMPTY,
+            },
+            prepare,
+            cost: None,
+        }
+    }
+
+    /// Op of another domain.
+    #[must_use]
+    pub const fn domain(mut self, domain: &'static str) -> Self {
+        self.info.domain = Str::new(domain);
+        self
+    }
+
+    /// The type variables.
+    #[must_use]
+    pub const fn types(mut self, typevars: &'static [TypeVar]) -> Self {
+        self.info.typevars = List::new(typevars);
+        self
+    }
+
+    /// Which type variable each named input and output has; all are required unless
+    /// [`Kernel::inputs`] and [`Kernel::outputs`] say otherwise.
+    #[must_use]
+    pub const fn operands(mut self, inputs: &'static [u8], outputs: &'static [u8]) -> Self {
+        self.info.input_typevars = List::new(inputs);
+        self.info.output_typevars = List::new(outputs);
+        self.info.n_inputs_min = inputs.len() as u32;
+        self.info.n_inputs_max = inputs.len() as u32;
+        self.info.n_outputs_min = outputs.len() as u32;
+        self.info.n_outputs_max = outputs.len() as u32;
+        self
+    }
+
+    /// Fewest and most inputs; [`DEVBAY_VARIADIC`] repeats the last.
+    #[must_use]
+    pub const fn inputs(mut self, min: u32, max: u32) -> Self {
+        self.info.n_inputs_min = min;
+        self.info.n_inputs_max = max;
+        self
+    }
+
+    /// Fewest and most outputs; [`DEVBAY_VARIADIC`] repeats the last.
+    #[must_use]
+    pub const fn outputs(mut self, min: u32, max: u32) -> Self {
+        self.info.n_outputs_min = min;
+        self.info.n_outputs_max = max;
+        self
+    }
+
+    /// Which input each output may share its memory with, -1 for none.
+    #[must_use]
+    pub const fn in_place(mut self, inputs: &'static [i16]) -> Self {
+        self.info.in_place = List::new(inputs);
+        self
+    }
+
+    /// Bit i: input i must be known when the node is prepared.
+    #[must_use]
+    pub const fn host_values(mut self, inputs: u64) -> Self {
+        self.info.host_value_inputs = inputs;
+        self
+    }
+
+    /// Flags, `DEVBAY_KERNEL_*`; the default is DETERMINISTIC.
+    #[must_use]
+    pub const fn flags(mut self, flags: u64) -> Self {
+        self.info.flags = flags;
+        self
+    }
+
+    /// Above 0 is preferred to other kernels for the same node.
+    #[must_use]
+    pub const fn priority(mut self, priority: i32) -> Self {
+        self.info.priority = priority;
+        self
+    }
+
+    /// How to estimate its cost.
+    #[must_use]
+    pub const fn cost(mut self, cost: CostFn<D>) -> Self {
+        self.cost = Some(cost);
+        self
+    }
+
+    /// One line for a person.
+    #[must_use]
+    pub const fn doc(mut self, doc: &'static str) -> Self {
+        self.info.doc = Str::new(doc);
+        self
+    }
+
+    /// What the host reads.
+    pub const fn info(&self) -> &KernelInfo {
+        &self.info
+    }
+
+    pub(crate) fn prepare(&self, request: &PrepareRequest<'_, D>) -> Result<Prepared> {
+        (self.prepare)(request)
+    }
+
+    pub(crate) fn estimate(&self, request: &PrepareRequest<'_, D>) -> Result<Cost> {
+        match self.cost {
+            Some(cost) => cost(request),
+            None => Err(Error::unsupported("this kernel has no cost function")),
+        }
+    }
+}
+
+/// Values that memory of any content may be read as.
+///
+/// # Safety
+/// Every bit pattern is a valid value.
+pub unsafe trait Element: std::marker::Copy + 'static {
+    /// Its dtype.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($type:ty => $dtype:expr)*) => {$(
+        // SAFETY: integers and floating-point numbers have no invalid bits.
+        unsafe impl Element for $type {
+            const DTYPE: DType = $dtype;
+        }
+    )*};
+}
+elements! { f32 => F32  f64 => F64  i8 => I8  i16 => I16  i32 => I32  i64 => I64  u8 => U8  u16 => U16  u32 => U32  u64 => U64 }
+
+/// The operands of one launch on a device whose memory the processor reaches.
+pub struct Operands<'a> {
+    refs: *const BufferRef,
+    header: &'a StateHeader,
+    /// Bit i: output i has been handed out.
+    taken: u64,
+}
+
+impl<'a> Operands<'a> {
+    fn reference(&self, i: usize) -> &'a BufferRef {
+        // SAFETY: the host passes as many references as `prepare` fixed (B21); `i` is below that.
+        unsafe { &*self.refs.add(i) }
+    }
+
+    /// The reference of input `i`.
+    ///
+    /// # Panics
+    /// If the kernel was not prepared with that many inputs.
+    pub fn input_ref(&self, i: usize) -> &'a BufferRef {
+        assert!(
+            i < self.header.n_inputs as usize,
+            "input {i} of {}",
+            self.header.n_inputs
+        );
+        self.reference(i)
+    }
+
+    /// The reference of output `i`.
+    ///
+    /// # Panics
+    /// If the kernel was not prepared with that many outputs.
+    pub fn output_ref(&self, i: usize) -> &'a BufferRef {
+        assert!(
+            i < self.header.n_outputs as usize,
+            "output {i} of {}",
+            self.header.n_outputs
+        );
+        self.reference(self.header.n_inputs as usize + i)
+    }
+
+    /// Address of the workspace that `prepare` asked for.
+    ///
+    /// # Panics
+    /// If it asked for none.
+    pub fn workspace_ref(&self) -> &'a BufferRef {
+        assert!(self.header.workspace, "a workspace that was not asked for");
+        self.reference((self.header.n_inputs + self.header.n_outputs) as usize)
+    }
+
+    /// The elements of input `i`; none if it is absent.
+    ///
+    /// # Panics
+    /// If the kernel was not prepared with that many inputs, or the address is not aligned.
+    pub fn input<T: Element>(&self, i: usize) -> &'a [T] {
+        let (start, len) = elements_of::<T>(self.input_ref(i));
+        // SAFETY: the host lends the range until the launch is done (B9), nobody writes it meanwhile but
+        // this launch, and `output` refuses to alias it.
+        unsafe { core::slice::from_raw_parts(start, len) }
+    }
+
+    /// The elements of output `i`, content undefined.
+    ///
+    /// # Panics
+    /// If it was taken before, shares memory with an input (a kernel that works in place uses the
+    /// references), or for what [`Operands::input`] panics for.
+    pub fn output<T: Element>(&mut self, i: usize) -> &'a mut [T] {
+        let reference = self.output_ref(i);
+        assert!(
+            i < 64 && self.taken & 1 << i == 0,
+            "output {i} was taken before"
+        );
+        self.taken |= 1 << i;
+        for k in 0..self.header.n_inputs as usize {
+            let input = self.reference(k);
+            let apart = input.addr + input.length <= reference.addr
+                || reference.addr + reference.length <= input.addr;
+            assert!(
+                apart || input.length == 0 || reference.length == 0,
+                "output {i} shares memory with input {k}; a kernel that works in place uses the references"
+            );
+        }
+        let (start, len) = elements_of::<T>(reference);
+        // SAFETY: the host lends the range to this launch alone (B9, B21), it was handed out once
+        // (`taken`), and it overlaps no input (checked) and no other output (B21).
+        unsafe { core::slice::from_raw_parts_mut(start, len) }
+    }
+}
+
+fn elements_of<T: Element>(reference: &BufferRef) -> (*mut T, usize) {
+    let start = reference.addr as *mut T;
+    if start.is_null() {
+        return (core::ptr::NonNull::dangling().as_ptr(), 0);
+    }
+    assert!(
+        start.is_aligned(),
+        "an operand at {start:?} is not aligned to its element"
+    );
+    (start, reference.length as usize / size_of::<T>())
+}
+
+/// A prepared kernel of a device: immutable, launched by many threads at once (B21).
+pub trait Launch<D: Device>: Send + Sync + 'static {
+    /// Enqueues the kernel on `stream`, or runs it there on an inline device.
+    ///
+    /// # Errors
+    /// What is known now, and concerns this launch alone.
+    fn launch(&self, stream: &D::Stream, operands: &mut Operands<'_>) -> Result<()>;
+}
+
+/// What every state begins with: how to free it, and how many references a launch has.
+#[repr(C)]
+pub struct StateHeader {
+    drop: unsafe fn(*mut StateHeader),
+    /// Inputs of a launch, absent ones included.
+    pub n_inputs: u32,
+    /// Outputs of a launch, absent ones included.
+    pub n_outputs: u32,
+    /// Whether a workspace comes last.
+    pub workspace: bool,
+}
+
+impl StateHeader {
+    /// References that a launch is given.
+    pub fn n_refs(&self) -> usize {
+        self.n_inputs as usize + self.n_outputs as usize + usize::from(self.workspace)
+    }
+}
+
+/// A state as `prepare` hands it out: the header, then what the kernel keeps.
+#[repr(C)]
+pub struct State<K> {
+    header: StateHeader,
+    /// What the kernel keeps.
+    pub kernel: K,
+}
+
+/// What a prepare function returns.
+pub struct Prepared {
+    launch: LaunchFn,
+    state: *mut StateHeader,
+    workspace_bytes: usize,
+    workspace_align: usize,
+}
+
+// SAFETY: the state behind the pointer is Send and Sync (`Launch`, and the promise of `raw`).
+unsafe impl Send for Prepared {}
+// SAFETY: as for Send.
+unsafe impl Sync for Prepared {}
+
+impl Prepared {
+    /// A kernel that is launched through [`Launch`]; panics become a status.
+    pub fn new<D: Device, K: Launch<D>>(kernel: K) -> Self {
+        // SAFETY: `launch::<D, K>` takes the state that `raw` makes, catches panics, and keeps to the
+        // number of references in its header.
+        unsafe { Self::raw(launch::<D, K>, kernel) }
+    }
+
+    /// A kernel with a launch function of its own, for those who count nanoseconds.
+    ///
+    /// # Safety
+    /// 1. `launch` takes a [`State<K>`] as its state, and does not unwind.
+    /// 2. It keeps to rule B21: no more references than the kernel's operands and workspace.
+    pub unsafe fn raw<K: Send + Sync + 'static>(launch: LaunchFn, kernel: K) -> Self {
+        let state = Box::new(State {
+            header: StateHeader {
+                drop: drop_state::<K>,
+                n_inputs: 0,
+                n_outputs: 0,
+                workspace: false,
+            },
+            kernel,
+        });
+        Self {
+            launch,
+            state: Box::into_raw(state).cast(),
+            workspace_bytes: 0,
+            workspace_align: 0,
+        }
+    }
+
+    /// Asks for scratch memory in each launch; `align` is a power of two.
+    #[must_use]
+    pub fn with_workspace(mut self, bytes: usize, align: usize) -> Self {
+        self.workspace_bytes = bytes;
+        self.workspace_align = align;
+        self
+    }
+
+    /// The workspace asked for, in bytes, and its alignment.
+    pub fn workspace(&self) -> (usize, usize) {
+        (self.workspace_bytes, self.workspace_align)
+    }
+
+    /// Tells the state how many references each launch will have; `prepare` does, once.
+    pub fn set_operands(&mut self, n_inputs: usize, n_outputs: usize) {
+        // SAFETY: `state` is this value's own box, and nobody launches it yet.
+        let header = unsafe { &mut *self.state };
+        header.n_inputs = n_inputs as u32;
+        header.n_outputs = n_outputs as u32;
+        header.workspace = self.workspace_bytes > 0;
+    }
+
+    /// The header of the state.
+    pub fn header(&self) -> &StateHeader {
+        // SAFETY: `state` is this value's own box.
+        unsafe { &*self.state }
+    }
+
+    /// Launches it: for a plugin that puts launches off and does them on a thread of its own.
+    ///
+    /// # Safety
+    /// `stream` is a handle of this plugin's, and `refs` has as many references as the header says.
+    pub unsafe fn call(&self, stream: *mut crate::abi::Stream, refs: *const BufferRef) -> Status {
+        // SAFETY: the caller's promise is the launch's.
+        unsafe { (self.launch)(self.state.cast(), stream, refs, core::ptr::null()) }
+    }
+
+    /// Hands the state to the host.
+    pub(crate) fn into_abi(self) -> crate::abi::Prepared {
+        let this = std::mem::ManuallyDrop::new(self);
+        crate::abi::Prepared {
+            launch: Some(this.launch),
+            state: this.state.cast(),
+            workspace_bytes: this.workspace_bytes as u64,
+            workspace_align: this.workspace_align as u64,
+            ..crate::abi::Prepared::empty()
+        }
+    }
+
+    /// Takes a state back from the host.
+    ///
+    /// # Safety
+    /// `state` came from [`Prepared::into_abi`], and is given back once.
+    pub(crate) unsafe fn free(state: *mut c_void) {
+        let header: *mut StateHeader = state.cast();
+        // SAFETY: the caller's promise: the header is alive.
+        let drop = unsafe { (*header).drop };
+        // SAFETY: `drop` was made for this state's type.
+        unsafe { drop(header) };
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        // SAFETY: this value owns its state and is dropped once; `into_abi` forgets it.
+        unsafe { Self::free(self.state.cast()) };
+    }
+}
+
+unsafe fn drop_state<K>(header: *mut StateHeader) {
+    // SAFETY: `raw` made it from a box of this type, and it is freed once.
+    drop(unsafe { Box::from_raw(header.cast::<State<K>>()) });
+}
+
+unsafe extern "C" fn launch<D: Device, K: Launch<D>>(
+    state: *const c_void,
+    stream: *mut crate::abi::Stream,
+    refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    // SAFETY: the host passes the state that `prepare` returned (B21).
+    let state = unsafe { &*state.cast::<State<K>>() };
+    // SAFETY: the host passes a stream of this device, which it has not destroyed.
+    let stream = unsafe { &*stream.cast::<StreamBox<D::Stream>>() };
+    let mut operands = Operands {
+        refs,
+        header: &state.header,
+        taken: 0,
+    };
+    match guard(|| state.kernel.launch(stream.inner(), &mut operands)) {
+        Ok(()) => DEVBAY_STATUS_OK,
+        Err(error) => stream.keep(error),
+    }
+}
+
+/// A `Kernel` is in the ABI's list by its first field.
+const _: () = assert!(core::mem::offset_of!(Kernel<()>, info) == 0);

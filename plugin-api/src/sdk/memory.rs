@@ -1,0 +1,225 @@
+//! Memory spaces, allocations and copies, as a plugin sees them.
+
+use super::error::{Error, Result};
+use super::view::TensorView;
+use crate::abi::*;
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+/// A memory space; see [`MemorySpace`].
+#[derive(Clone, Copy, Debug)]
+pub struct SpaceDesc {
+    /// `DEVBAY_SPACE_DEVICE`, `_PINNED_HOST` or `_UNIFIED`.
+    pub kind: u32,
+    /// `DEVBAY_SPACE_*` flags.
+    pub flags: u64,
+    /// Memory in all; 0 if unknown.
+    pub bytes_total: u64,
+    /// Largest allocation; 0 for no limit but the total.
+    pub alloc_max: u64,
+    /// Alignment of allocations, a power of two.
+    pub alloc_align: u64,
+    /// Alignment of operands' offsets, a power of two.
+    pub bind_align: u64,
+    /// Largest operand; 0 for no limit.
+    pub bind_max: u64,
+    /// Alignment of copies' offsets, a power of two.
+    pub copy_align: u64,
+    /// Copies are multiples of this.
+    pub copy_granule: u64,
+}
+
+impl Default for SpaceDesc {
+    /// Host memory that the device works in, without limits.
+    fn default() -> Self {
+        Self {
+            kind: DEVBAY_SPACE_UNIFIED,
+            flags: DEVBAY_SPACE_HOST_VISIBLE | DEVBAY_SPACE_ADDRESSABLE,
+            bytes_total: 0,
+            alloc_max: 0,
+            alloc_align: 64,
+            bind_align: 64,
+            bind_max: 0,
+            copy_align: 1,
+            copy_granule: 1,
+        }
+    }
+}
+
+/// What [`super::Device::alloc`] is asked for.
+pub struct AllocRequest<'a> {
+    /// Position in the device's spaces.
+    pub space_idx: usize,
+    /// Bytes, possibly 0.
+    pub size_bytes: usize,
+    /// Alignment in bytes, a power of two.
+    pub align: usize,
+    /// A hint, `DEVBAY_USAGE_*`.
+    pub usage: u32,
+    /// The tensor that it will hold, in typed spaces.
+    pub tensor: Option<TensorView<'a>>,
+}
+
+/// What [`super::Device::alloc`] returns.
+pub struct Allocated<B> {
+    /// The allocation.
+    pub buffer: B,
+    /// Its address, 0 if it has none.
+    pub base: u64,
+    /// Bytes that may be used.
+    pub size_bytes: usize,
+}
+
+/// What [`super::Device::create_stream`] is asked for.
+pub struct StreamRequest<'a> {
+    /// A hint, `DEVBAY_STREAM_*`.
+    pub kind: u32,
+    /// A hint: above 0 is more urgent.
+    pub priority: i32,
+    /// A name for traces.
+    pub label: &'a str,
+}
+
+/// A range of a buffer in a copy.
+pub struct Region<'a, B> {
+    /// The allocation; None for host memory on devices with HOST_REFS.
+    pub buffer: Option<&'a B>,
+    /// Address of the first byte, 0 if the allocation has none.
+    pub addr: u64,
+    /// First byte within the allocation.
+    pub offset: usize,
+}
+
+/// From where to where a copy goes.
+pub enum CopyKind<'a, B> {
+    /// From host memory into a buffer.
+    HostToBuffer(*const u8, Region<'a, B>),
+    /// From a buffer into host memory.
+    BufferToHost(Region<'a, B>, *mut u8),
+    /// Within the device.
+    BufferToBuffer(Region<'a, B>, Region<'a, B>),
+}
+
+/// A copy; what it names is lent until a point signalled after it is reported.
+pub struct Copy<'a, B> {
+    /// Ends of the copy.
+    pub kind: CopyKind<'a, B>,
+    /// Bytes, not 0.
+    pub size_bytes: usize,
+}
+
+impl<'a, B> Copy<'a, B> {
+    /// Reads and checks a description; None if there is nothing to copy.
+    ///
+    /// # Safety
+    /// `desc` is as [`CopyDesc`] says, and its handles are boxes of `B`.
+    pub(crate) unsafe fn read(desc: *const CopyDesc) -> Result<Option<Self>> {
+        // SAFETY: the caller's promise.
+        let desc = unsafe { read_struct(desc) }.map_err(|e| Error::invalid(e.to_string()))?;
+        let size = desc.size_bytes;
+        let region = |side: &str, r: &BufferRef| -> Result<Region<'a, B>> {
+            if size > r.length {
+                return Err(Error::invalid(format!(
+                    "copy of {size} bytes, but the {side} has {}",
+                    r.length
+                )));
+            }
+            if r.buffer.is_null() && r.addr == 0 && size > 0 {
+                return Err(Error::invalid(format!("copy without a {side}")));
+            }
+            let buffer = r.buffer.cast::<B>();
+            Ok(Region {
+                // SAFETY: NULL, or a box of `B` that the host has not freed.
+                buffer: unsafe { buffer.as_ref() },
+                addr: r.addr,
+                offset: r.offset as usize,
+            })
+        };
+        let host = |side: &str, pointer: *const core::ffi::c_void| -> Result<*mut u8> {
+            if pointer.is_null() && size > 0 {
+                return Err(Error::invalid(format!("copy without a host {side}")));
+            }
+            Ok(pointer.cast_mut().cast())
+        };
+        let kind = match desc.kind {
+            DEVBAY_COPY_HOST_TO_BUFFER => CopyKind::HostToBuffer(
+                host("source", desc.host_src)?,
+                region("destination", &desc.dst)?,
+            ),
+            DEVBAY_COPY_BUFFER_TO_HOST => CopyKind::BufferToHost(
+                region("source", &desc.src)?,
+                host("destination", desc.host_dst)?,
+            ),
+            DEVBAY_COPY_BUFFER_TO_BUFFER => {
+                let (src, dst) = (&desc.src, &desc.dst);
+                let apart = src.offset + size <= dst.offset || dst.offset + size <= src.offset;
+                if src.buffer == dst.buffer && !src.buffer.is_null() && !apart {
+                    return Err(Error::invalid(
+                        "copy between overlapping ranges of one buffer",
+                    ));
+                }
+                CopyKind::BufferToBuffer(region("source", src)?, region("destination", dst)?)
+            }
+            kind => return Err(Error::unsupported(format!("copy of kind {kind}"))),
+        };
+        Ok((size > 0).then_some(Self {
+            kind,
+            size_bytes: size as usize,
+        }))
+    }
+
+    /// The addresses that the copy goes from and to, for memory that the processor reaches.
+    pub fn host_addresses(&self) -> (*const u8, *mut u8) {
+        match &self.kind {
+            CopyKind::HostToBuffer(src, dst) => (*src, dst.addr as *mut u8),
+            CopyKind::BufferToHost(src, dst) => (src.addr as *const u8, *dst),
+            CopyKind::BufferToBuffer(src, dst) => (src.addr as *const u8, dst.addr as *mut u8),
+        }
+    }
+
+    /// Copies at once, between memory that the processor reaches.
+    pub fn run_on_host(&self) {
+        let (src, dst) = self.host_addresses();
+        // SAFETY: the host lends both ranges for the copy (B9), and they were checked against their
+        // sizes; `copy` also takes ranges that overlap.
+        unsafe { core::ptr::copy(src, dst, self.size_bytes) };
+    }
+}
+
+/// Memory of the host as a device's buffer.
+pub struct HostBuffer {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the buffer only owns the memory; who works in it is ordered by streams (B12).
+unsafe impl Send for HostBuffer {}
+// SAFETY: as for Send: no method reads or writes the memory.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// Allocates as the request says.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn alloc(request: &AllocRequest<'_>) -> Result<Allocated<Self>> {
+        let size_bytes = request.size_bytes.max(1);
+        let layout = Layout::from_size_align(size_bytes, request.align)
+            .map_err(|_| Error::out_of_memory(format!("{size_bytes} bytes cannot be addressed")))?;
+        // SAFETY: the layout has a size of at least 1.
+        let start = NonNull::new(unsafe { std::alloc::alloc(layout) })
+            .ok_or_else(|| Error::out_of_memory(format!("{size_bytes} bytes")))?;
+        Ok(Allocated {
+            base: start.as_ptr() as u64,
+            size_bytes: request.size_bytes,
+            buffer: Self { start, layout },
+        })
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and freed once, here.
+        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) };
+    }
+}

@@ -1,0 +1,339 @@
+//! A safe way to write a plugin in Rust.
+//!
+//! Implement [`Plugin`], [`Device`] and [`Stream`], list [`Kernel`]s, and name the plugin in
+//! [`export_plugin!`](crate::export_plugin). The SDK makes the table, reads and writes the ABI's structs
+//! by their sizes, catches every panic and turns it into a status with its message and place (B19), and
+//! keeps the detail of a stream's last failure (B18).
+//!
+//! ```
+//! use devbay_plugin_api::sdk::*;
+//! use devbay_plugin_api::{abi, export_plugin};
+//!
+//! struct Demo { device: DemoDevice }
+//! struct DemoDevice;
+//! struct DemoStream;
+//!
+//! impl Plugin for Demo {
+//!     type Device = DemoDevice;
+//!     const ABOUT: About = About { name: "demo", vendor: "me", version: "1.0", ..About::DEFAULT };
+//!     const KERNELS: &'static [Kernel<DemoDevice>] = &[
+//!         Kernel::new("Neg", 13, prepare_neg).types(&[TypeVar::of(&[F32])]).operands(&[0], &[0]),
+//!     ];
+//!     fn create(_host: Host, _options: &Options<'_>) -> Result<Self> { Ok(Demo { device: DemoDevice }) }
+//!     fn devices(&self) -> Result<Vec<&DemoDevice>> { Ok(vec![&self.device]) }
+//! }
+//!
+//! impl Device for DemoDevice {
+//!     type Buffer = HostBuffer;
+//!     type Stream = DemoStream;
+//!     fn describe(&self) -> DeviceDesc {
+//!         DeviceDesc { id: "0".into(), name: "demo".into(), inline: true, ..DeviceDesc::default() }
+//!     }
+//!     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> { HostBuffer::alloc(request) }
+//!     fn create_stream(&self, _request: &StreamRequest<'_>) -> Result<DemoStream> { Ok(DemoStream) }
+//! }
+//!
+//! impl Stream for DemoStream {
+//!     type Buffer = HostBuffer;
+//!     fn copy(&self, copy: &Copy<'_, HostBuffer>) -> Result<()> { copy.run_on_host(); Ok(()) }
+//! }
+//!
+//! struct Neg;
+//! impl Launch<DemoDevice> for Neg {
+//!     fn launch(&self, _stream: &DemoStream, operands: &mut Operands<'_>) -> Result<()> {
+//!         let (x, y) = (operands.input::<f32>(0), operands.output::<f32>(0));
+//!         for (y, x) in y.iter_mut().zip(x) { *y = -x; }
+//!         Ok(())
+//!     }
+//! }
+//! fn prepare_neg(_request: &PrepareRequest<'_, DemoDevice>) -> Result<Prepared> { Ok(Prepared::new(Neg)) }
+//!
+//! export_plugin!(Demo);
+//! # fn main() {
+//! #     let info = unsafe { &*devbay_plugin_query_v0() };
+//! #     assert_eq!(unsafe { info.name.get() }, Ok("demo"));
+//! # }
+//! ```
+
+mod error;
+pub mod export;
+mod host;
+mod kernel;
+pub mod layout;
+mod memory;
+mod view;
+
+pub use error::{Error, Result, guard};
+pub use host::{Host, LogLevel};
+pub use kernel::{
+    Cost, Element, Kernel, Launch, Operands, Prepared, StateHeader, TypeVar, dtypes::*,
+};
+pub use memory::{
+    AllocRequest, Allocated, Copy, CopyKind, HostBuffer, Region, SpaceDesc, StreamRequest,
+};
+pub use view::{
+    AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView,
+};
+
+use std::time::Duration;
+
+/// Who a plugin is; see [`crate::abi::PluginInfo`].
+#[derive(Clone, Copy)]
+pub struct About {
+    /// Short name, `[a-z][a-z0-9_-]*`.
+    pub name: &'static str,
+    /// Who made it.
+    pub vendor: &'static str,
+    /// Its own version.
+    pub version: &'static str,
+    /// `DEVBAY_THREADING_*`: what the host must serialise.
+    pub threading: u32,
+    /// Conformance profiles that it claims.
+    pub profiles: &'static [&'static str],
+    /// Oldest ABI minor that it can work with.
+    pub abi_minor_min: u32,
+    /// Whether the host may unload the library.
+    pub unloadable: bool,
+    /// Options of `create`.
+    pub options: &'static [PluginOption],
+}
+
+impl About {
+    /// A free-threaded plugin that claims the profile `base`.
+    pub const DEFAULT: Self = Self {
+        name: "",
+        vendor: "",
+        version: "",
+        threading: crate::abi::DEVBAY_THREADING_FREE,
+        profiles: &["base"],
+        abi_minor_min: crate::abi::DEVBAY_ABI_MINOR_MIN,
+        unloadable: false,
+        options: &[],
+    };
+}
+
+/// An option that `create` takes.
+#[derive(Clone, Copy)]
+pub struct PluginOption {
+    /// Name, without the plugin's.
+    pub key: &'static str,
+    /// Value when it is not given.
+    pub default: &'static str,
+    /// One line for a person.
+    pub doc: &'static str,
+}
+
+/// The settings that `create` was given, defaults filled in; the SDK refused unknown keys before.
+pub struct Options<'a> {
+    pub(crate) declared: &'static [PluginOption],
+    pub(crate) given: Vec<(&'a str, &'a str)>,
+    pub(crate) abi_minor: u32,
+}
+
+impl<'a> Options<'a> {
+    /// The value of an option, or its default.
+    ///
+    /// # Panics
+    /// If the plugin did not declare the option: a bug in the plugin.
+    pub fn get(&self, key: &str) -> &'a str {
+        let given = self.given.iter().find(|(given, _)| *given == key);
+        given.map(|(_, value)| *value).unwrap_or_else(|| {
+            let declared = self.declared.iter().find(|option| option.key == key);
+            declared.expect("the option is declared in ABOUT").default
+        })
+    }
+
+    /// The minor that host and plugin agreed on (B3).
+    pub fn abi_minor(&self) -> u32 {
+        self.abi_minor
+    }
+}
+
+/// A plugin: what [`export_plugin!`](crate::export_plugin) makes a table from.
+pub trait Plugin: Sized + Send + Sync + 'static {
+    /// Its devices.
+    type Device: Device;
+    /// Who it is.
+    const ABOUT: About;
+    /// The kernels of its devices (B20).
+    const KERNELS: &'static [Kernel<Self::Device>];
+
+    /// Makes an instance; `host` is valid until the instance is dropped.
+    ///
+    /// # Errors
+    /// Unavailable without a driver; invalid for a value of an option that it does not know.
+    fn create(host: Host, options: &Options<'_>) -> Result<Self>;
+
+    /// The devices, which live as long as the instance and do not move.
+    ///
+    /// # Errors
+    /// Unavailable with the reason when the driver cannot be asked.
+    fn devices(&self) -> Result<Vec<&Self::Device>>;
+
+    /// The table of an extension, or None (B6); it lives as long as the instance.
+    fn extension(&self, _id: u32, _min_revision: u32) -> Option<*const core::ffi::c_void> {
+        None
+    }
+}
+
+/// What a device is; see [`crate::abi::DeviceInfo`].
+#[derive(Clone, Debug)]
+pub struct DeviceDesc {
+    /// `DEVBAY_DEVICE_KIND_*`.
+    pub kind: u32,
+    /// Name that stays the same from run to run, unique within the plugin.
+    pub id: String,
+    /// The product's name.
+    pub name: String,
+    /// Work is complete when the call that enqueues it returns (B14).
+    pub inline: bool,
+    /// More `DEVBAY_DEVICE_*` flags.
+    pub flags: u64,
+    /// Streams that may exist at once; 0 for no limit.
+    pub streams_max: u32,
+    /// References that one launch may have; 0 for no limit.
+    pub refs_max: u32,
+    /// Memory spaces; operands live in the first.
+    pub spaces: Vec<SpaceDesc>,
+    /// The same for one chip under two plugins; zero if unknown.
+    pub physical_id: [u8; 16],
+    /// Driver underneath, with its version.
+    pub driver: String,
+}
+
+impl Default for DeviceDesc {
+    fn default() -> Self {
+        Self {
+            kind: crate::abi::DEVBAY_DEVICE_KIND_OTHER,
+            id: String::new(),
+            name: String::new(),
+            inline: false,
+            flags: 0,
+            streams_max: 0,
+            refs_max: 0,
+            spaces: vec![SpaceDesc::default()],
+            physical_id: [0; 16],
+            driver: String::new(),
+        }
+    }
+}
+
+/// One device.
+pub trait Device: Send + Sync + 'static {
+    /// An allocation; dropping it frees the memory.
+    type Buffer: Send + Sync + 'static;
+    /// Its queues of work.
+    type Stream: Stream<Buffer = Self::Buffer>;
+
+    /// What it is.
+    fn describe(&self) -> DeviceDesc;
+
+    /// Allocates memory, content undefined. The SDK has checked space, alignment and size.
+    ///
+    /// # Errors
+    /// Out of memory, or what the driver says.
+    fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<Self::Buffer>>;
+
+    /// Makes a stream; dropping it waits until the device touches nothing of what was enqueued (B24).
+    ///
+    /// # Errors
+    /// Out of memory, or what the driver says.
+    fn create_stream(&self, request: &StreamRequest<'_>) -> Result<Self::Stream>;
+}
+
+/// What is called when a point is reached or has failed: once, with the status (B16).
+pub struct Done {
+    pub(crate) function: crate::abi::DoneFn,
+    pub(crate) arg: *mut core::ffi::c_void,
+}
+
+// SAFETY: the host takes the callback on any thread (B16); the argument is only handed back to it.
+unsafe impl Send for Done {}
+
+impl Done {
+    /// Calls back, holding no lock that another function of this plugin takes.
+    pub fn call(self, outcome: &Result<()>) {
+        let status = outcome
+            .as_ref()
+            .map_or_else(Error::status, |()| crate::abi::DEVBAY_STATUS_OK);
+        // SAFETY: `self` is taken, so the call comes once; the host keeps `arg` until then (B16).
+        unsafe { (self.function)(self.arg, status) };
+    }
+}
+
+/// An in-order queue of work with a timeline (B12).
+///
+/// Inline devices need [`Stream::copy`] alone. Others set [`Stream::TIMELINE`] and implement `signal` and
+/// `reached`; the rest is optional, and a constant says what is there.
+pub trait Stream: Send + Sync + 'static {
+    /// The device's allocations.
+    type Buffer: Send + Sync + 'static;
+    /// `signal` and `reached` work.
+    const TIMELINE: bool = false;
+    /// `wait` works.
+    const WAIT: bool = false;
+    /// `on_reached` works.
+    const ON_REACHED: bool = false;
+    /// `host_wait` works.
+    const HOST_WAIT: bool = false;
+    /// `flush` works.
+    const FLUSH: bool = false;
+
+    /// Enqueues a copy; the SDK has checked its ranges.
+    ///
+    /// # Errors
+    /// What is known now.
+    fn copy(&self, copy: &Copy<'_, Self::Buffer>) -> Result<()>;
+
+    /// Enqueues a point with a value above every one before (B12).
+    ///
+    /// # Errors
+    /// Then everything since the last good signal has failed.
+    fn signal(&self, value: u64) -> Result<()> {
+        Err(Error::unsupported(format!(
+            "signal({value}) on an inline stream"
+        )))
+    }
+
+    /// The last value reached with success, and the stream's failure if it has failed. Never blocks.
+    fn reached(&self) -> (u64, Result<()>) {
+        (0, Err(Error::unsupported("reached on an inline stream")))
+    }
+
+    /// Holds what follows back until `other` has reached `value`.
+    ///
+    /// # Errors
+    /// Invalid for a value that was not signalled.
+    fn wait(&self, _other: &Self, value: u64) -> Result<()> {
+        Err(Error::unsupported(format!("wait({value})")))
+    }
+
+    /// Calls `done` when `value` is reached or can be no more (B16).
+    ///
+    /// # Errors
+    /// Invalid for a value that was not signalled; then `done` is given back uncalled.
+    fn on_reached(&self, value: u64, _done: Done) -> Result<()> {
+        Err(Error::unsupported(format!("on_reached({value})")))
+    }
+
+    /// Blocks until `value` is reached.
+    ///
+    /// # Errors
+    /// Timeout, the stream's failure, invalid for a value that was not signalled.
+    fn host_wait(&self, value: u64, _timeout: Duration) -> Result<()> {
+        Err(Error::unsupported(format!("host_wait({value})")))
+    }
+
+    /// Makes the device start on what is enqueued.
+    ///
+    /// # Errors
+    /// As `signal`.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Detail of a failure that was found after its call returned.
+    fn failure(&self) -> Option<Error> {
+        None
+    }
+}

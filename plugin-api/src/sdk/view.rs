@@ -1,0 +1,458 @@
+//! What `prepare` is asked for, borrowed from the host for the call.
+
+use super::error::{Error, Result};
+use super::host::Host;
+use crate::abi;
+use crate::abi::*;
+use std::marker::PhantomData;
+
+fn broken(error: ListError) -> Error {
+    Error::invalid(error.to_string())
+}
+
+/// Type of one operand, and its content where it is known.
+#[derive(Clone, Copy)]
+pub struct TensorView<'a> {
+    raw: abi::Tensor,
+    host: PhantomData<&'a ()>,
+}
+
+impl<'a> TensorView<'a> {
+    /// # Safety
+    /// `raw` was read from a host's struct whose pointers live for `'a`.
+    pub(crate) unsafe fn new(raw: abi::Tensor) -> Result<Self> {
+        if raw.rank > 64 {
+            return Err(Error::unsupported(format!("a tensor of rank {}", raw.rank)));
+        }
+        if raw.rank > 0 && raw.shape.is_null() && raw.flags & DEVBAY_TENSOR_ABSENT == 0 {
+            return Err(Error::invalid("a tensor without a shape"));
+        }
+        Ok(Self {
+            raw,
+            host: PhantomData,
+        })
+    }
+
+    /// Whether an optional operand is not given.
+    pub fn is_absent(&self) -> bool {
+        self.raw.flags & DEVBAY_TENSOR_ABSENT != 0
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.raw.dtype
+    }
+
+    /// Extents in elements, outermost first; empty for a scalar or an absent operand.
+    pub fn shape(&self) -> &'a [i64] {
+        if self.raw.shape.is_null() {
+            return &[];
+        }
+        // SAFETY: the host's array of `rank` extents, alive for `'a`.
+        unsafe { core::slice::from_raw_parts(self.raw.shape, self.raw.rank as usize) }
+    }
+
+    /// Strides in elements; None for dense row-major order.
+    pub fn strides(&self) -> Option<&'a [i64]> {
+        // SAFETY: NULL, or the host's array of `rank` strides, alive for `'a`.
+        (!self.raw.strides.is_null()).then(|| unsafe {
+            core::slice::from_raw_parts(self.raw.strides, self.raw.rank as usize)
+        })
+    }
+
+    /// Number of elements, with the extents multiplied out.
+    pub fn n_elements(&self) -> usize {
+        self.shape()
+            .iter()
+            .map(|&extent| extent.max(0) as usize)
+            .product()
+    }
+
+    /// The content, dense and little endian, if it is constant.
+    pub fn constant(&self) -> Option<&'a [u8]> {
+        if self.raw.flags & DEVBAY_TENSOR_CONSTANT == 0 {
+            return None;
+        }
+        if self.raw.constant.is_null() {
+            return Some(&[]);
+        }
+        // SAFETY: the host's bytes, alive and unchanged for `'a`.
+        Some(unsafe {
+            core::slice::from_raw_parts(self.raw.constant.cast(), self.raw.constant_bytes as usize)
+        })
+    }
+
+    /// The content as integers, for axes, shapes and pads of dtype int32 or int64.
+    pub fn constant_ints(&self) -> Option<Vec<i64>> {
+        let bytes = self.constant()?;
+        match (self.dtype().code, self.dtype().bits) {
+            (DEVBAY_DTYPE_INT, 64) => Some(
+                bytes
+                    .chunks_exact(8)
+                    .map(|b| i64::from_le_bytes(b.try_into().unwrap_or_default()))
+                    .collect(),
+            ),
+            (DEVBAY_DTYPE_INT, 32) => Some(
+                bytes
+                    .chunks_exact(4)
+                    .map(|b| i64::from(i32::from_le_bytes(b.try_into().unwrap_or_default())))
+                    .collect(),
+            ),
+            _ => None,
+        }
+    }
+
+    /// The content as floating-point numbers, for scales and limits of dtype float32.
+    pub fn constant_f32s(&self) -> Option<Vec<f32>> {
+        let bytes = self.constant()?;
+        match (self.dtype().code, self.dtype().bits) {
+            (DEVBAY_DTYPE_FLOAT, 32) => Some(
+                bytes
+                    .chunks_exact(4)
+                    .map(|b| f32::from_le_bytes(b.try_into().unwrap_or_default()))
+                    .collect(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Value of an attribute.
+#[derive(Clone)]
+pub enum AttrValue<'a> {
+    /// One integer.
+    Int(i64),
+    /// One number.
+    Float(f64),
+    /// Text.
+    String(&'a str),
+    /// Integers.
+    Ints(Vec<i64>),
+    /// Numbers.
+    Floats(Vec<f64>),
+    /// Texts.
+    Strings(Vec<&'a str>),
+    /// A tensor.
+    Tensor(TensorView<'a>),
+    /// A region: the body of a control-flow op or of a fused pattern.
+    Graph(GraphView<'a>),
+}
+
+/// One attribute.
+#[derive(Clone)]
+pub struct AttrView<'a> {
+    /// Its name in the op's specification.
+    pub name: &'a str,
+    /// Its value.
+    pub value: AttrValue<'a>,
+}
+
+/// The attributes of a node.
+#[derive(Clone, Default)]
+pub struct Attrs<'a> {
+    list: Vec<AttrView<'a>>,
+}
+
+impl<'a> Attrs<'a> {
+    /// # Safety
+    /// `list` is a host's list of `Attr` that lives for `'a`.
+    unsafe fn read(list: &List) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let raw = unsafe { read_growable_list::<Attr>(list) }.map_err(broken)?;
+        let mut attrs = Vec::with_capacity(raw.len());
+        for attr in raw {
+            // SAFETY: the host's text, alive for `'a`.
+            let name = unsafe { attr.name.get() }.map_err(broken)?;
+            let value = match attr.kind {
+                DEVBAY_ATTR_INT => AttrValue::Int(attr.i),
+                DEVBAY_ATTR_FLOAT => AttrValue::Float(attr.f),
+                // SAFETY: as for the name.
+                DEVBAY_ATTR_STRING => AttrValue::String(unsafe { attr.s.get() }.map_err(broken)?),
+                DEVBAY_ATTR_INTS => {
+                    // SAFETY: the kind says what the list holds.
+                    AttrValue::Ints(unsafe { read_list(&attr.list, "int64_t") }.map_err(broken)?)
+                }
+                DEVBAY_ATTR_FLOATS => {
+                    // SAFETY: as above.
+                    AttrValue::Floats(unsafe { read_list(&attr.list, "double") }.map_err(broken)?)
+                }
+                DEVBAY_ATTR_STRINGS => {
+                    // SAFETY: as above.
+                    let texts: Vec<Str> =
+                        unsafe { read_list(&attr.list, "Str") }.map_err(broken)?;
+                    // SAFETY: the host's texts, alive for `'a`.
+                    let texts: Result<_> = texts
+                        .iter()
+                        .map(|t| unsafe { t.get() }.map_err(broken))
+                        .collect();
+                    AttrValue::Strings(texts?)
+                }
+                DEVBAY_ATTR_TENSOR => {
+                    // SAFETY: the host's struct, alive for `'a`.
+                    let raw = unsafe { read_struct(attr.tensor) }.map_err(broken)?;
+                    // SAFETY: as above.
+                    AttrValue::Tensor(unsafe { TensorView::new(raw) }?)
+                }
+                DEVBAY_ATTR_GRAPH => {
+                    // SAFETY: the host's struct, alive for `'a`.
+                    AttrValue::Graph(unsafe { GraphView::read(attr.graph) }?)
+                }
+                kind => {
+                    return Err(Error::unsupported(format!(
+                        "attribute {name} of unknown kind {kind}"
+                    )));
+                }
+            };
+            attrs.push(AttrView { name, value });
+        }
+        Ok(Self { list: attrs })
+    }
+
+    /// The attribute called `name`.
+    pub fn get(&self, name: &str) -> Option<&AttrValue<'a>> {
+        self.list
+            .iter()
+            .find(|attr| attr.name == name)
+            .map(|attr| &attr.value)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &AttrView<'a>> {
+        self.list.iter()
+    }
+
+    /// An integer, or `default`.
+    ///
+    /// # Errors
+    /// Invalid if it has another kind.
+    pub fn int(&self, name: &str, default: i64) -> Result<i64> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(AttrValue::Int(value)) => Ok(*value),
+            Some(_) => Err(Error::invalid(format!("attribute {name} is no integer"))),
+        }
+    }
+
+    /// A number, or `default`.
+    ///
+    /// # Errors
+    /// Invalid if it has another kind.
+    pub fn float(&self, name: &str, default: f32) -> Result<f32> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(AttrValue::Float(value)) => Ok(*value as f32),
+            Some(_) => Err(Error::invalid(format!("attribute {name} is no number"))),
+        }
+    }
+
+    /// A text, or `default`.
+    ///
+    /// # Errors
+    /// Invalid if it has another kind.
+    pub fn string(&self, name: &str, default: &'a str) -> Result<&'a str> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(AttrValue::String(value)) => Ok(value),
+            Some(_) => Err(Error::invalid(format!("attribute {name} is no string"))),
+        }
+    }
+
+    /// Integers, if they are given.
+    ///
+    /// # Errors
+    /// Invalid if it has another kind.
+    pub fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(AttrValue::Ints(values)) => Ok(Some(values.clone())),
+            Some(_) => Err(Error::invalid(format!(
+                "attribute {name} is no list of integers"
+            ))),
+        }
+    }
+
+    /// Numbers, if they are given.
+    ///
+    /// # Errors
+    /// Invalid if it has another kind.
+    pub fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(AttrValue::Floats(values)) => Ok(Some(values.iter().map(|&v| v as f32).collect())),
+            Some(_) => Err(Error::invalid(format!(
+                "attribute {name} is no list of numbers"
+            ))),
+        }
+    }
+}
+
+/// A region or subgraph, in execution order.
+#[derive(Clone)]
+pub struct GraphView<'a> {
+    /// Nodes, each after those that it depends on.
+    pub nodes: Vec<NodeView<'a>>,
+    /// Values; operands are positions here.
+    pub values: Vec<ValueView<'a>>,
+    /// The values that come in.
+    pub inputs: Vec<u32>,
+    /// The values that go out.
+    pub outputs: Vec<u32>,
+}
+
+/// One node of a [`GraphView`].
+#[derive(Clone)]
+pub struct NodeView<'a> {
+    /// Domain of the op; empty for ONNX's own.
+    pub domain: &'a str,
+    /// Name of the op.
+    pub op: &'a str,
+    /// Version of the op.
+    pub since_version: u32,
+    /// Name in the model.
+    pub name: &'a str,
+    /// Attributes.
+    pub attrs: Attrs<'a>,
+    /// Values that it reads; None where an optional one is absent.
+    pub inputs: Vec<Option<u32>>,
+    /// Values that it makes.
+    pub outputs: Vec<Option<u32>>,
+}
+
+/// One value of a [`GraphView`].
+#[derive(Clone)]
+pub struct ValueView<'a> {
+    /// Name in the model.
+    pub name: &'a str,
+    /// Its type, and its content if it is constant.
+    pub tensor: TensorView<'a>,
+}
+
+impl<'a> GraphView<'a> {
+    /// # Safety
+    /// `raw` is NULL or a host's struct that lives for `'a`.
+    unsafe fn read(raw: *const abi::GraphView) -> Result<Self> {
+        // SAFETY: the caller's promise, as for every read below.
+        let raw = unsafe { read_struct(raw) }.map_err(broken)?;
+        let operands = |list: &List| -> Result<Vec<Option<u32>>> {
+            // SAFETY: the field's rule says what the list holds.
+            let values: Vec<u32> = unsafe { read_list(list, "uint32_t") }.map_err(broken)?;
+            Ok(values
+                .into_iter()
+                .map(|v| (v != u32::MAX).then_some(v))
+                .collect())
+        };
+        let mut values = Vec::new();
+        // SAFETY: as above.
+        for value in unsafe { read_growable_list::<abi::ValueView>(&raw.values) }.map_err(broken)? {
+            // SAFETY: as above.
+            let tensor = unsafe { read_struct(value.tensor) }.map_err(broken)?;
+            values.push(ValueView {
+                // SAFETY: as above.
+                name: unsafe { value.name.get() }.map_err(broken)?,
+                // SAFETY: as above.
+                tensor: unsafe { TensorView::new(tensor) }?,
+            });
+        }
+        let mut nodes = Vec::new();
+        // SAFETY: as above.
+        for node in unsafe { read_growable_list::<abi::NodeView>(&raw.nodes) }.map_err(broken)? {
+            nodes.push(NodeView {
+                // SAFETY: as above.
+                domain: unsafe { node.domain.get() }.map_err(broken)?,
+                // SAFETY: as above.
+                op: unsafe { node.op.get() }.map_err(broken)?,
+                since_version: node.since_version,
+                // SAFETY: as above.
+                name: unsafe { node.name.get() }.map_err(broken)?,
+                // SAFETY: as above.
+                attrs: unsafe { Attrs::read(&node.attrs) }?,
+                inputs: operands(&node.inputs)?,
+                outputs: operands(&node.outputs)?,
+            });
+        }
+        // SAFETY: as above.
+        let inputs = unsafe { read_list(&raw.inputs, "uint32_t") }.map_err(broken)?;
+        // SAFETY: as above.
+        let outputs = unsafe { read_list(&raw.outputs, "uint32_t") }.map_err(broken)?;
+        Ok(Self {
+            nodes,
+            values,
+            inputs,
+            outputs,
+        })
+    }
+}
+
+/// What a kernel is prepared for.
+pub struct PrepareRequest<'a, D> {
+    /// Where it will run.
+    pub device: &'a D,
+    /// The host's services.
+    pub host: Host,
+    /// Attributes of the node.
+    pub attrs: Attrs<'a>,
+    /// Types of the inputs, absent ones included.
+    pub inputs: Vec<TensorView<'a>>,
+    /// Types of the outputs, absent ones included.
+    pub outputs: Vec<TensorView<'a>>,
+    /// What the numbers may be, `DEVBAY_NUMERICS_*`.
+    pub numerics: u64,
+    /// Name of the node.
+    pub label: &'a str,
+}
+
+impl<'a, D> PrepareRequest<'a, D> {
+    /// # Safety
+    /// `desc` was read from a host's struct whose pointers live for `'a`, and `desc.device` is a `D`.
+    pub(crate) unsafe fn new(desc: &PrepareDesc, host: Host) -> Result<Self> {
+        let tensors = |list: &List| -> Result<Vec<TensorView<'a>>> {
+            // SAFETY: the caller's promise.
+            let raw = unsafe { read_growable_list::<Tensor>(list) }.map_err(broken)?;
+            // SAFETY: the caller's promise.
+            raw.into_iter()
+                .map(|raw| unsafe { TensorView::new(raw) })
+                .collect()
+        };
+        Ok(Self {
+            // SAFETY: the caller's promise; NULL is refused.
+            device: unsafe { desc.device.cast::<D>().as_ref() }
+                .ok_or_else(|| Error::invalid("prepare without a device"))?,
+            host,
+            // SAFETY: the caller's promise.
+            attrs: unsafe { Attrs::read(&desc.attrs) }?,
+            inputs: tensors(&desc.inputs)?,
+            outputs: tensors(&desc.outputs)?,
+            numerics: desc.numerics,
+            // SAFETY: the caller's promise.
+            label: unsafe { desc.label.get() }.map_err(broken)?,
+        })
+    }
+
+    /// The input at `i`, None if it is absent or beyond those given.
+    pub fn input(&self, i: usize) -> Option<&TensorView<'a>> {
+        self.inputs.get(i).filter(|tensor| !tensor.is_absent())
+    }
+
+    /// The input at `i`.
+    ///
+    /// # Errors
+    /// Invalid if it is absent.
+    pub fn required_input(&self, i: usize) -> Result<&TensorView<'a>> {
+        self.input(i)
+            .ok_or_else(|| Error::invalid(format!("input {i} is missing")))
+    }
+
+    /// The output at `i`, None if it is absent or beyond those given.
+    pub fn output(&self, i: usize) -> Option<&TensorView<'a>> {
+        self.outputs.get(i).filter(|tensor| !tensor.is_absent())
+    }
+
+    /// The output at `i`.
+    ///
+    /// # Errors
+    /// Invalid if it is absent.
+    pub fn required_output(&self, i: usize) -> Result<&TensorView<'a>> {
+        self.output(i)
+            .ok_or_else(|| Error::invalid(format!("output {i} is missing")))
+    }
+}
