@@ -84,6 +84,14 @@ pub struct Kernel<D> {
     cost: Option<CostFn<D>>,
 }
 
+impl<D> Clone for Kernel<D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D> std::marker::Copy for Kernel<D> {}
+
 impl<D> Kernel<D> {
     /// A kernel of ONNX's op `op` as defined in opset `since_version`. Say its types and operands next.
     pub const fn new(op: &'static str, since_version: u32, prepare: PrepareFn<D>) -> Self {
@@ -231,6 +239,32 @@ macro_rules! elements {
         }
     )*};
 }
+/// An address that the chunks of a parallel loop share.
+///
+/// Making one promises nothing; whoever reads or writes through it says why no other chunk does.
+pub struct SendPtr<T>(pub *mut T);
+
+impl<T> Clone for SendPtr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> std::marker::Copy for SendPtr<T> {}
+
+// SAFETY: an address is plain data; every use of it is in an unsafe block of its own.
+unsafe impl<T> Send for SendPtr<T> {}
+// SAFETY: as for Send.
+unsafe impl<T> Sync for SendPtr<T> {}
+
+impl<T> SendPtr<T> {
+    /// The address `i` elements further on; wraps like `wrapping_add`.
+    #[inline(always)]
+    pub fn at(&self, i: usize) -> *mut T {
+        self.0.wrapping_add(i)
+    }
+}
+
 elements! { f32 => F32  f64 => F64  i8 => I8  i16 => I16  i32 => I32  i64 => I64  u8 => U8  u16 => U16  u32 => U32  u64 => U64 }
 
 /// The operands of one launch on a device whose memory the processor reaches.
@@ -280,6 +314,33 @@ impl<'a> Operands<'a> {
     pub fn workspace_ref(&self) -> &'a BufferRef {
         assert!(self.header.workspace, "a workspace that was not asked for");
         self.reference((self.header.n_inputs + self.header.n_outputs) as usize)
+    }
+
+    /// Address of input `i`; NULL if it is absent. For kernels that read and write in place, or in parallel.
+    ///
+    /// # Panics
+    /// As [`Operands::input_ref`].
+    #[inline]
+    pub fn input_ptr<T>(&self, i: usize) -> *const T {
+        self.input_ref(i).addr as *const T
+    }
+
+    /// Address of output `i`.
+    ///
+    /// # Panics
+    /// As [`Operands::output_ref`].
+    #[inline]
+    pub fn output_ptr<T>(&self, i: usize) -> *mut T {
+        self.output_ref(i).addr as *mut T
+    }
+
+    /// Address of the workspace.
+    ///
+    /// # Panics
+    /// As [`Operands::workspace_ref`].
+    #[inline]
+    pub fn workspace_ptr<T>(&self) -> *mut T {
+        self.workspace_ref().addr as *mut T
     }
 
     /// The elements of input `i`; none if it is absent.

@@ -63,10 +63,11 @@ pub mod layout;
 mod memory;
 mod view;
 
+pub use crate::abi::DType;
 pub use error::{Error, Result, guard};
 pub use host::{Host, LogLevel};
 pub use kernel::{
-    Cost, Element, Kernel, Launch, Operands, Prepared, StateHeader, TypeVar, dtypes::*,
+    Cost, Element, Kernel, Launch, Operands, Prepared, SendPtr, StateHeader, TypeVar, dtypes::*,
 };
 pub use memory::{
     AllocRequest, Allocated, Copy, CopyKind, HostBuffer, Region, SpaceDesc, StreamRequest,

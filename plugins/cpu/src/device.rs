@@ -1,0 +1,102 @@
+//! The device: the processor, its memory and its two kinds of stream.
+
+use crate::isa::Isa;
+use crate::stream::CpuStream;
+use devbay_plugin_api::abi::{
+    DEVBAY_DEVICE_HOST_REFS, DEVBAY_DEVICE_KIND_CPU, DEVBAY_SPACE_ADDRESSABLE,
+    DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_UNIFIED,
+};
+use devbay_plugin_api::sdk::*;
+
+/// When the work of a stream is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// In the call that enqueues it.
+    Inline,
+    /// On the stream's own thread, copies at the given rate.
+    Async {
+        /// Rate of copies.
+        bytes_per_s: u64,
+    },
+}
+
+/// The processor.
+pub struct CpuDevice {
+    /// The host's services.
+    pub host: Host,
+    /// Instructions that kernels use.
+    pub isa: Isa,
+    /// When work is done.
+    pub mode: Mode,
+}
+
+impl CpuDevice {
+    /// The device of an instance.
+    pub fn new(host: Host, isa: Isa, mode: Mode) -> Self {
+        Self { host, isa, mode }
+    }
+}
+
+impl Device for CpuDevice {
+    type Buffer = HostBuffer;
+    type Stream = CpuStream;
+
+    fn describe(&self) -> DeviceDesc {
+        let inline = self.mode == Mode::Inline;
+        // An asynchronous stream keeps its operands to itself until their point is reached, so that the
+        // host has to move data with copies, as for a device with memory of its own.
+        let host_visible = if inline { DEVBAY_SPACE_HOST_VISIBLE } else { 0 };
+        DeviceDesc {
+            kind: DEVBAY_DEVICE_KIND_CPU,
+            id: "0".to_owned(),
+            name: processor_name(),
+            inline,
+            flags: if inline { DEVBAY_DEVICE_HOST_REFS } else { 0 },
+            spaces: vec![SpaceDesc {
+                kind: DEVBAY_SPACE_UNIFIED,
+                flags: host_visible | DEVBAY_SPACE_ADDRESSABLE,
+                bytes_total: memory_total(),
+                ..SpaceDesc::default()
+            }],
+            physical_id: *b"devbay:processor",
+            driver: format!(
+                "{} instructions, {} streams",
+                self.isa.name(),
+                if inline { "inline" } else { "async" }
+            ),
+            ..DeviceDesc::default()
+        }
+    }
+
+    fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> {
+        HostBuffer::alloc(request)
+    }
+
+    fn create_stream(&self, request: &StreamRequest<'_>) -> Result<CpuStream> {
+        CpuStream::new(self, request)
+    }
+}
+
+/// Bytes of memory in this machine; 0 where the system does not say.
+fn memory_total() -> u64 {
+    meminfo("MemTotal:").unwrap_or(0)
+}
+
+/// A line of /proc/meminfo, in bytes.
+fn meminfo(key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The product's name as the system has it.
+fn processor_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text
+        .lines()
+        .find(|line| line.starts_with("model name"))
+        .and_then(|line| line.split(':').nth(1))
+        .map(|name| name.trim().to_owned());
+    name.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}

@@ -1,0 +1,151 @@
+//! Which instructions the kernels use, and how one body of code is compiled for each choice.
+//!
+//! The library is built for the baseline. A kernel's inner function is written once, generic over
+//! [`Arith`], and [`dispatch!`] compiles it three times with other target features; the kernel picks one
+//! when it is prepared. Vectors come from the compiler's autovectoriser; only the matrix and small dense
+//! kernels name instructions.
+
+use devbay_plugin_api::sdk::{Error, Result};
+
+/// An instruction set.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Isa {
+    /// What the target always has: SSE2 on x86-64.
+    Baseline,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 F, VL, BW and DQ.
+    Avx512,
+}
+
+impl Isa {
+    /// The best of this processor.
+    pub fn best() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let avx512 = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq");
+            if avx2 && avx512 {
+                return Self::Avx512;
+            }
+            if avx2 {
+                return Self::Avx2;
+            }
+        }
+        Self::Baseline
+    }
+
+    /// What the option `isa` asks for: a name, or `auto` for `DEVBAY_CPU_ISA` and else the best.
+    ///
+    /// # Errors
+    /// Invalid for an unknown name, unavailable for one that this processor does not have.
+    pub fn choose(option: &str) -> Result<Self> {
+        let (name, source) = match option {
+            "auto" => match std::env::var("DEVBAY_CPU_ISA") {
+                Ok(name) if !name.is_empty() => (name, "DEVBAY_CPU_ISA"),
+                _ => return Ok(Self::best()),
+            },
+            name => (name.to_owned(), "option isa"),
+        };
+        let isa = match name.as_str() {
+            "auto" => return Ok(Self::best()),
+            "baseline" => Self::Baseline,
+            "avx2" => Self::Avx2,
+            "avx512" => Self::Avx512,
+            _ => {
+                return Err(Error::invalid(format!(
+                    "{source} is auto, baseline, avx2 or avx512, found {name}"
+                )));
+            }
+        };
+        if isa > Self::best() {
+            return Err(Error::unavailable(format!(
+                "{source} asks for {name}, this processor has {}",
+                Self::best().name()
+            )));
+        }
+        Ok(isa)
+    }
+
+    /// Its name in options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+}
+
+/// Arithmetic that differs between instruction sets.
+pub trait Arith: Copy + Send + Sync + 'static {
+    /// `a * b + c`, rounded once where the instruction exists, twice where it does not.
+    fn fma(a: f32, b: f32, c: f32) -> f32;
+}
+
+/// Two roundings: a fused multiply-add without the instruction is a library call.
+#[derive(Clone, Copy)]
+pub struct Separate;
+/// One rounding.
+#[derive(Clone, Copy)]
+pub struct Fused;
+
+impl Arith for Separate {
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+}
+
+impl Arith for Fused {
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
+/// Compiles a generic body once for each instruction set.
+///
+/// `dispatch! { pub fn relu(x: *const f32, y: *mut f32, n: usize) = relu_body }` makes a function
+/// `relu(isa: Isa) -> unsafe fn(*const f32, *mut f32, usize)` from an
+/// `#[inline(always)] unsafe fn relu_body<A: Arith>(...)`. Type parameters after the name are passed on:
+/// `dispatch! { fn unary<Op: Unary>(...) = unary_body }` calls `unary_body::<A, Op>`.
+///
+/// The returned function is unsafe for two reasons: what the body asks for, and the instructions, which
+/// the given `Isa` has promised.
+#[macro_export]
+macro_rules! dispatch {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$($p:ident : $bound:path),+>)? ($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? = $body:ident) => {
+        $(#[$meta])*
+        $vis fn $name $(<$($p: $bound),+>)? (isa: $crate::isa::Isa) -> unsafe fn($($ty),*) $(-> $ret)? {
+            unsafe fn baseline $(<$($p: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
+                // SAFETY: the caller's promise is the body's.
+                unsafe { $body::<$crate::isa::Separate $($(, $p)+)?>($($arg),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            unsafe fn avx2 $(<$($p: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
+                // SAFETY: the caller's promise is the body's.
+                unsafe { $body::<$crate::isa::Fused $($(, $p)+)?>($($arg),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+            unsafe fn avx512 $(<$($p: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
+                // SAFETY: the caller's promise is the body's.
+                unsafe { $body::<$crate::isa::Fused $($(, $p)+)?>($($arg),*) }
+            }
+            match isa {
+                $crate::isa::Isa::Baseline => baseline $(::<$($p),+>)?,
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx2 => avx2 $(::<$($p),+>)?,
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx512 => avx512 $(::<$($p),+>)?,
+                #[cfg(not(target_arch = "x86_64"))]
+                _ => baseline $(::<$($p),+>)?,
+            }
+        }
+    };
+}

@@ -1,0 +1,45 @@
+//! The kernels, by kind. Each file has its descriptors in `KERNELS`, then how they are prepared, then the
+//! loops.
+//!
+//! All take dense operands. What depends on shapes and attributes is worked out in `prepare`; a launch
+//! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
+//! are the same bits on any number of them.
+
+mod unary;
+
+use crate::device::CpuDevice;
+use devbay_plugin_api::sdk::{BOOL, F32, I8, I32, I64, U8};
+use devbay_plugin_api::sdk::{DType, Kernel};
+
+type List = &'static [Kernel<CpuDevice>];
+
+/// Every list, in the order in which `devbay inspect` prints them.
+const LISTS: &[List] = &[unary::KERNELS];
+
+const N: usize = {
+    let (mut n, mut i) = (0, 0);
+    while i < LISTS.len() {
+        n += LISTS[i].len();
+        i += 1;
+    }
+    n
+};
+
+/// Every kernel.
+pub const ALL: [Kernel<CpuDevice>; N] = {
+    let mut all = [LISTS[0][0]; N];
+    let (mut n, mut i) = (0, 0);
+    while i < LISTS.len() {
+        let mut k = 0;
+        while k < LISTS[i].len() {
+            all[n] = LISTS[i][k];
+            n += 1;
+            k += 1;
+        }
+        i += 1;
+    }
+    all
+};
+
+/// Element types that are only moved.
+pub(crate) const MOVABLE: &[DType] = &[F32, I64, I32, BOOL, U8, I8];

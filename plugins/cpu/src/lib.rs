@@ -1,0 +1,87 @@
+//! The processor as a devbay device.
+//!
+//! Everything runs through the plugin ABI: memory is the host's, loops go to the host's threads
+//! ([`devbay_plugin_api::sdk::Host::parallel_for`]), and SIMD is chosen when the instance is made
+//! ([`isa`]), so that the library itself is built for the baseline instruction set (B1). Streams complete
+//! inline, or with the option `streams=async` each has a thread, a timeline and rate-limited copies
+//! ([`stream`]), so that what asynchronous devices need is exercised without one.
+
+pub mod device;
+pub mod isa;
+pub mod kernels;
+pub mod stream;
+
+use devbay_plugin_api::sdk::{About, Error, Host, Kernel, Options, Plugin, PluginOption, Result};
+use device::{CpuDevice, Mode};
+use isa::Isa;
+
+/// One instance of the plugin, with one device.
+pub struct Cpu {
+    device: CpuDevice,
+}
+
+impl Plugin for Cpu {
+    type Device = CpuDevice;
+
+    const ABOUT: About = About {
+        name: "cpu",
+        vendor: "devbay",
+        version: env!("CARGO_PKG_VERSION"),
+        profiles: &["base", "kernels"],
+        options: &[
+            PluginOption {
+                key: "isa",
+                default: "auto",
+                doc: "instruction set: auto (DEVBAY_CPU_ISA, else the best), baseline, avx2, avx512",
+            },
+            PluginOption {
+                key: "streams",
+                default: "inline",
+                doc: "inline: work is done in the call; async: a thread and a timeline per stream",
+            },
+            PluginOption {
+                key: "copy_mb_per_s",
+                default: "20000",
+                doc: "rate of copies on asynchronous streams, in 10^6 bytes per second",
+            },
+        ],
+        ..About::DEFAULT
+    };
+
+    const KERNELS: &'static [Kernel<CpuDevice>] = &kernels::ALL;
+
+    fn create(host: Host, options: &Options<'_>) -> Result<Self> {
+        let isa = Isa::choose(options.get("isa"))?;
+        let mode = match options.get("streams") {
+            "inline" => Mode::Inline,
+            "async" => Mode::Async {
+                bytes_per_s: copy_rate(options.get("copy_mb_per_s"))?,
+            },
+            other => {
+                return Err(Error::invalid(format!(
+                    "option streams is inline or async, found {other}"
+                )));
+            }
+        };
+        Ok(Self {
+            device: CpuDevice::new(host, isa, mode),
+        })
+    }
+
+    fn devices(&self) -> Result<Vec<&CpuDevice>> {
+        Ok(vec![&self.device])
+    }
+}
+
+fn copy_rate(text: &str) -> Result<u64> {
+    match text.parse::<u64>() {
+        Ok(rate) if rate > 0 => Ok(rate.saturating_mul(1_000_000)),
+        _ => Err(Error::invalid(format!(
+            "option copy_mb_per_s is a number above 0, found {text}"
+        ))),
+    }
+}
+
+devbay_plugin_api::static_plugin!(Cpu);
+#[cfg(feature = "entry")]
+devbay_plugin_api::export_symbol!();
