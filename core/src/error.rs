@@ -1,0 +1,275 @@
+//! The one error type of core and host: a kind to match on, the place, words for a person, and the cause.
+//!
+//! Messages are lower case without a full stop, say what was expected and what was found, and name the
+//! next thing to try where there is one. A panic means a bug in this repository, never a bad plugin, file
+//! or program.
+
+use devbay_plugin_api::abi::{
+    DEVBAY_STATUS_CANCELLED, DEVBAY_STATUS_DEVICE_LOST, DEVBAY_STATUS_INVALID,
+    DEVBAY_STATUS_NOT_FOUND, DEVBAY_STATUS_OUT_OF_MEMORY, DEVBAY_STATUS_PANICKED,
+    DEVBAY_STATUS_TIMEOUT, DEVBAY_STATUS_UNAVAILABLE, DEVBAY_STATUS_UNSUPPORTED, Status,
+};
+use std::fmt;
+
+/// Result of the library's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, to match on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A file cannot be read or written.
+    Io,
+    /// A model or program is damaged, inconsistent or hostile.
+    InvalidModel,
+    /// A model uses something that this build does not do.
+    UnsupportedModel,
+    /// No device that may be used has a kernel for an op.
+    UnsupportedOp,
+    /// An input is missing, unknown, or of another type or shape than the model takes.
+    InvalidInput,
+    /// An argument, option or name breaks its rule.
+    InvalidArgument,
+    /// A plugin, device, value or file does not exist.
+    NotFound,
+    /// A plugin was not loaded; the message has the refusal.
+    Refused,
+    /// More memory than there is or than the limit allows.
+    OutOfMemory,
+    /// The caller cancelled the run.
+    Cancelled,
+    /// The deadline passed first.
+    DeadlineExceeded,
+    /// A driver or device is not there now.
+    Unavailable,
+    /// The device is gone.
+    DeviceLost,
+    /// A plugin's function failed.
+    PluginFailed,
+    /// A plugin panicked before, and is not called any more.
+    PluginPoisoned,
+    /// A plugin broke a rule of the ABI.
+    PluginBroken,
+    /// The results differ from what was expected.
+    Mismatch,
+    /// A bug in this repository.
+    Internal,
+}
+
+impl ErrorKind {
+    /// Its name in JSON and in exit codes' documentation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            Self::InvalidModel => "invalid-model",
+            Self::UnsupportedModel => "unsupported-model",
+            Self::UnsupportedOp => "unsupported-op",
+            Self::InvalidInput => "invalid-input",
+            Self::InvalidArgument => "invalid-argument",
+            Self::NotFound => "not-found",
+            Self::Refused => "refused",
+            Self::OutOfMemory => "out-of-memory",
+            Self::Cancelled => "cancelled",
+            Self::DeadlineExceeded => "deadline-exceeded",
+            Self::Unavailable => "unavailable",
+            Self::DeviceLost => "device-lost",
+            Self::PluginFailed => "plugin-failed",
+            Self::PluginPoisoned => "plugin-poisoned",
+            Self::PluginBroken => "plugin-broken",
+            Self::Mismatch => "mismatch",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// Where it went wrong; empty parts are unknown.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    /// File that was read.
+    pub file: String,
+    /// Plugin by name.
+    pub plugin: String,
+    /// Device, as `PLUGIN:INDEX`.
+    pub device: String,
+    /// Node by name, with its op.
+    pub node: String,
+}
+
+impl Place {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            ("", &self.file),
+            ("node ", &self.node),
+            ("device ", &self.device),
+            ("plugin ", &self.plugin),
+        ];
+        let mut first = true;
+        for (label, part) in parts {
+            if !part.is_empty() {
+                write!(f, "{}{label}{part}", if first { "" } else { ", " })?;
+                first = false;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An error; a pointer, so that results stay small.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    place: Place,
+    text: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of a kind, with words.
+    pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            place: Place::default(),
+            text: text.into(),
+            source: None,
+        }))
+    }
+
+    /// A status that a plugin's function returned, with the detail it wrote.
+    pub fn from_status(status: Status, what: &str, detail: &str) -> Self {
+        let kind = match status {
+            DEVBAY_STATUS_CANCELLED => ErrorKind::Cancelled,
+            DEVBAY_STATUS_INVALID => ErrorKind::InvalidArgument,
+            DEVBAY_STATUS_TIMEOUT => ErrorKind::DeadlineExceeded,
+            DEVBAY_STATUS_NOT_FOUND => ErrorKind::NotFound,
+            DEVBAY_STATUS_OUT_OF_MEMORY => ErrorKind::OutOfMemory,
+            DEVBAY_STATUS_UNSUPPORTED => ErrorKind::UnsupportedOp,
+            DEVBAY_STATUS_UNAVAILABLE => ErrorKind::Unavailable,
+            DEVBAY_STATUS_DEVICE_LOST => ErrorKind::DeviceLost,
+            DEVBAY_STATUS_PANICKED => ErrorKind::PluginPoisoned,
+            _ => ErrorKind::PluginFailed,
+        };
+        let name = status_name(status);
+        let text = if detail.is_empty() {
+            format!("{what} failed: {name}")
+        } else {
+            format!("{what} failed: {detail} ({name})")
+        };
+        Self::new(kind, text)
+    }
+
+    /// What to match on.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Where it happened.
+    pub fn place(&self) -> &Place {
+        &self.0.place
+    }
+
+    /// The words, without place and cause.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Adds the file, unless one is known.
+    #[must_use]
+    pub fn in_file(mut self, file: impl fmt::Display) -> Self {
+        if self.0.place.file.is_empty() {
+            self.0.place.file = file.to_string();
+        }
+        self
+    }
+
+    /// Adds the plugin, unless one is known.
+    #[must_use]
+    pub fn in_plugin(mut self, plugin: &str) -> Self {
+        if self.0.place.plugin.is_empty() {
+            plugin.clone_into(&mut self.0.place.plugin);
+        }
+        self
+    }
+
+    /// Adds the device, unless one is known.
+    #[must_use]
+    pub fn on_device(mut self, device: &str) -> Self {
+        if self.0.place.device.is_empty() {
+            device.clone_into(&mut self.0.place.device);
+        }
+        self
+    }
+
+    /// Adds the node, unless one is known.
+    #[must_use]
+    pub fn at_node(mut self, node: impl fmt::Display) -> Self {
+        if self.0.place.node.is_empty() {
+            self.0.place.node = node.to_string();
+        }
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.place.is_empty() {
+            write!(f, "{}", self.0.text)
+        } else {
+            write!(f, "{}: {}", self.0.place, self.0.text)
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} [{}]", self.0.kind.name())?;
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            write!(f, "; because: {cause}")?;
+            source = cause.source();
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// The ABI's name of a status.
+pub fn status_name(status: Status) -> String {
+    let name = match status {
+        0 => "OK",
+        1 => "CANCELLED",
+        3 => "INVALID",
+        4 => "TIMEOUT",
+        5 => "NOT_FOUND",
+        8 => "OUT_OF_MEMORY",
+        9 => "FAILED_PRECONDITION",
+        10 => "ABORTED",
+        12 => "UNSUPPORTED",
+        13 => "INTERNAL",
+        14 => "UNAVAILABLE",
+        15 => "DATA_LOSS",
+        64 => "DEVICE_LOST",
+        65 => "PANICKED",
+        2 => "UNKNOWN",
+        code => return format!("UNKNOWN, code {code}"),
+    };
+    name.to_owned()
+}

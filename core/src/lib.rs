@@ -1,0 +1,11 @@
+//! The engine of devbay.
+//!
+//! It speaks the plugin ABI's types and has one vocabulary with it, so that nothing is converted on the way
+//! to a launch. It loads no library, opens no file and reads no environment; that is the host's.
+
+pub mod error;
+pub mod program;
+pub mod tensor;
+
+pub use error::{Error, ErrorKind, Place, Result};
+pub use tensor::{DType, Dim, Tensor, TensorType};
