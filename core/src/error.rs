@@ -5,9 +5,9 @@
 //! or program.
 
 use devbay_plugin_api::abi::{
-    DEVBAY_STATUS_CANCELLED, DEVBAY_STATUS_DEVICE_LOST, DEVBAY_STATUS_INVALID,
-    DEVBAY_STATUS_NOT_FOUND, DEVBAY_STATUS_OUT_OF_MEMORY, DEVBAY_STATUS_PANICKED,
-    DEVBAY_STATUS_TIMEOUT, DEVBAY_STATUS_UNAVAILABLE, DEVBAY_STATUS_UNSUPPORTED, Status,
+    DEVBAY_STATUS_CANCELLED, DEVBAY_STATUS_DEVICE_LOST, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_NOT_FOUND,
+    DEVBAY_STATUS_OUT_OF_MEMORY, DEVBAY_STATUS_PANICKED, DEVBAY_STATUS_TIMEOUT, DEVBAY_STATUS_UNAVAILABLE,
+    DEVBAY_STATUS_UNSUPPORTED, Status,
 };
 use std::fmt;
 
@@ -103,12 +103,8 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [
-            ("", &self.file),
-            ("node ", &self.node),
-            ("device ", &self.device),
-            ("plugin ", &self.plugin),
-        ];
+        let parts =
+            [("", &self.file), ("node ", &self.node), ("device ", &self.device), ("plugin ", &self.plugin)];
         let mut first = true;
         for (label, part) in parts {
             if !part.is_empty() {
@@ -133,12 +129,7 @@ struct Inner {
 impl Error {
     /// An error of a kind, with words.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
-            kind,
-            place: Place::default(),
-            text: text.into(),
-            source: None,
-        }))
+        Self(Box::new(Inner { kind, place: Place::default(), text: text.into(), source: None }))
     }
 
     /// A status that a plugin's function returned, with the detail it wrote.

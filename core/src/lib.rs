@@ -3,8 +3,14 @@
 //! It speaks the plugin ABI's types and has one vocabulary with it, so that nothing is converted on the way
 //! to a launch. It loads no library, opens no file and reads no environment; that is the host's.
 
+pub mod about;
+pub mod device;
 pub mod error;
+pub mod exec;
+pub mod kernel;
 pub mod program;
+pub mod services;
+pub mod sync;
 pub mod tensor;
 
 pub use error::{Error, ErrorKind, Place, Result};

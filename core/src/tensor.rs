@@ -7,12 +7,10 @@
 use crate::error::{Error, ErrorKind, Result};
 pub use devbay_plugin_api::abi::DType;
 use devbay_plugin_api::abi::{
-    DEVBAY_DTYPE_BFLOAT, DEVBAY_DTYPE_BOOL, DEVBAY_DTYPE_COMPLEX, DEVBAY_DTYPE_FLOAT,
-    DEVBAY_DTYPE_INT, DEVBAY_DTYPE_UINT,
+    DEVBAY_DTYPE_BFLOAT, DEVBAY_DTYPE_BOOL, DEVBAY_DTYPE_COMPLEX, DEVBAY_DTYPE_FLOAT, DEVBAY_DTYPE_INT,
+    DEVBAY_DTYPE_UINT,
 };
-pub use devbay_plugin_api::sdk::{
-    BF16, BOOL, Element, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64,
-};
+pub use devbay_plugin_api::sdk::{BF16, BOOL, Element, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use std::alloc::Layout;
 use std::fmt;
 use std::ptr::NonNull;
@@ -57,10 +55,7 @@ pub fn dtype_name(dtype: DType) -> String {
 
 /// The element type of a name, as [`dtype_name`] writes it.
 pub fn dtype_from_name(name: &str) -> Option<DType> {
-    NAMES
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, dtype)| *dtype)
+    NAMES.iter().find(|(known, _)| *known == name).map(|(_, dtype)| *dtype)
 }
 
 /// Bytes that `n` elements take: sub-byte elements are packed (ABI-NOTES 19). None if it overflows.
@@ -71,9 +66,7 @@ pub fn bytes_of(dtype: DType, n: usize) -> Option<usize> {
 
 /// Product of extents; None if it overflows.
 pub fn n_elements(shape: &[usize]) -> Option<usize> {
-    shape
-        .iter()
-        .try_fold(1usize, |n, &extent| n.checked_mul(extent))
+    shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent))
 }
 
 /// One extent of a value's shape.
@@ -122,10 +115,7 @@ pub struct TensorType {
 impl TensorType {
     /// A type with a known shape.
     pub fn new(dtype: DType, shape: &[usize]) -> Self {
-        Self {
-            dtype,
-            shape: Some(shape.iter().map(|&extent| Dim::Known(extent)).collect()),
-        }
+        Self { dtype, shape: Some(shape.iter().map(|&extent| Dim::Known(extent)).collect()) }
     }
 
     /// A type of which only the elements are known.
@@ -187,12 +177,7 @@ impl AlignedBytes {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].
     pub fn zeroed(len: usize) -> Result<Self> {
-        let failed = || {
-            Error::new(
-                ErrorKind::OutOfMemory,
-                format!("cannot allocate {len} bytes"),
-            )
-        };
+        let failed = || Error::new(ErrorKind::OutOfMemory, format!("cannot allocate {len} bytes"));
         let layout = Layout::from_size_align(len.max(1), TENSOR_ALIGN).map_err(|_| failed())?;
         // SAFETY: the layout has a size of at least 1.
         let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or_else(failed)?;
@@ -250,9 +235,7 @@ impl Tensor {
         size: usize,
     ) -> Result<Self> {
         let needed = n_elements(shape).and_then(|n| bytes_of(dtype, n));
-        let bytes = offset
-            .checked_add(size)
-            .and_then(|end| storage.bytes().get(offset..end));
+        let bytes = offset.checked_add(size).and_then(|end| storage.bytes().get(offset..end));
         let Some(bytes) = bytes.filter(|bytes| Some(bytes.len()) == needed) else {
             return Err(Error::new(
                 ErrorKind::InvalidModel,
@@ -263,20 +246,12 @@ impl Tensor {
                 ),
             ));
         };
-        let align = ((dtype.bits as usize).div_ceil(8))
-            .next_power_of_two()
-            .min(16);
+        let align = ((dtype.bits as usize).div_ceil(8)).next_power_of_two().min(16);
         if bytes.as_ptr() as usize % align != 0 {
             return Self::from_bytes(dtype, shape, bytes);
         }
         // INVARIANT: range and alignment were checked above.
-        Ok(Self {
-            dtype,
-            shape: shape.into(),
-            storage,
-            offset,
-            size,
-        })
+        Ok(Self { dtype, shape: shape.into(), storage, offset, size })
     }
 
     /// A tensor with a copy of bytes.
@@ -296,10 +271,7 @@ impl Tensor {
     pub fn from_elements<T: Element>(shape: &[usize], elements: &[T]) -> Result<Self> {
         // SAFETY: an `Element` is plain data without padding, so its bytes may be read.
         let bytes = unsafe {
-            std::slice::from_raw_parts(
-                elements.as_ptr().cast::<u8>(),
-                std::mem::size_of_val(elements),
-            )
+            std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), std::mem::size_of_val(elements))
         };
         Self::from_bytes(T::DTYPE, shape, bytes)
     }
@@ -309,17 +281,12 @@ impl Tensor {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`], also for extents whose product overflows.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Self> {
-        let size = n_elements(shape)
-            .and_then(|n| bytes_of(dtype, n))
-            .ok_or_else(|| {
-                Error::new(
-                    ErrorKind::OutOfMemory,
-                    format!(
-                        "a tensor {} is larger than memory",
-                        TensorType::new(dtype, shape)
-                    ),
-                )
-            })?;
+        let size = n_elements(shape).and_then(|n| bytes_of(dtype, n)).ok_or_else(|| {
+            Error::new(
+                ErrorKind::OutOfMemory,
+                format!("a tensor {} is larger than memory", TensorType::new(dtype, shape)),
+            )
+        })?;
         Self::from_storage(dtype, shape, Arc::new(AlignedBytes::zeroed(size)?), 0, size)
     }
 
@@ -356,33 +323,19 @@ impl Tensor {
         let bytes = self.bytes();
         // SAFETY: the bytes hold `n` elements of this type (invariant 1), aligned (invariant 2), and every
         // bit pattern is a value of an `Element`.
-        Some(unsafe {
-            std::slice::from_raw_parts(bytes.as_ptr().cast::<T>(), bytes.len() / size_of::<T>())
-        })
+        Some(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<T>(), bytes.len() / size_of::<T>()) })
     }
 
     /// The content as integers, for axes, shapes and indices of any integer type or bool.
     pub fn to_ints(&self) -> Option<Vec<i64>> {
         match self.dtype {
             I64 => self.elements::<i64>().map(<[i64]>::to_vec),
-            I32 => self
-                .elements::<i32>()
-                .map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            I16 => self
-                .elements::<i16>()
-                .map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            I8 => self
-                .elements::<i8>()
-                .map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            U32 => self
-                .elements::<u32>()
-                .map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            U16 => self
-                .elements::<u16>()
-                .map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            U8 => self
-                .elements::<u8>()
-                .map(|v| v.iter().map(|&x| i64::from(x)).collect()),
+            I32 => self.elements::<i32>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
+            I16 => self.elements::<i16>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
+            I8 => self.elements::<i8>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
+            U32 => self.elements::<u32>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
+            U16 => self.elements::<u16>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
+            U8 => self.elements::<u8>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
             BOOL => Some(self.bytes().iter().map(|&x| i64::from(x != 0)).collect()),
             _ => None,
         }

@@ -76,20 +76,12 @@ pub struct Op {
 impl Op {
     /// An op of ONNX's own domain.
     pub fn onnx(name: &str, version: u32) -> Self {
-        Self {
-            domain: Arc::from(""),
-            name: Arc::from(name),
-            version,
-        }
+        Self { domain: Arc::from(""), name: Arc::from(name), version }
     }
 
     /// An op of devbay's domain: fused patterns.
     pub fn devbay(name: &str, version: u32) -> Self {
-        Self {
-            domain: Arc::from(DEVBAY_DOMAIN),
-            name: Arc::from(name),
-            version,
-        }
+        Self { domain: Arc::from(DEVBAY_DOMAIN), name: Arc::from(name), version }
     }
 
     /// Whether it is ONNX's op of that name.
@@ -131,22 +123,12 @@ pub struct Node {
 impl Node {
     /// A node without attributes and regions.
     pub fn new(op: Op, inputs: Vec<Option<ValueId>>, outputs: Vec<Option<ValueId>>) -> Self {
-        Self {
-            name: Arc::from(""),
-            op,
-            inputs,
-            outputs,
-            attrs: Vec::new(),
-            regions: Vec::new(),
-        }
+        Self { name: Arc::from(""), op, inputs, outputs, attrs: Vec::new(), regions: Vec::new() }
     }
 
     /// The attribute called `name`.
     pub fn attr(&self, name: &str) -> Option<&AttrValue> {
-        self.attrs
-            .iter()
-            .find(|(known, _)| &**known == name)
-            .map(|(_, value)| value)
+        self.attrs.iter().find(|(known, _)| &**known == name).map(|(_, value)| value)
     }
 
     /// An integer attribute, or `default` if it is absent or no integer.
@@ -197,10 +179,7 @@ impl Node {
 
     /// The region called `name`.
     pub fn region(&self, name: &str) -> Option<&Region> {
-        self.regions
-            .iter()
-            .find(|(known, _)| &**known == name)
-            .map(|(_, region)| region)
+        self.regions.iter().find(|(known, _)| &**known == name).map(|(_, region)| region)
     }
 
     /// The operand at `i`, None if it is absent or beyond those given.
@@ -248,9 +227,7 @@ pub enum AttrValue {
 impl Program {
     /// Adds a value.
     pub fn add_value(&mut self, value: Value) -> ValueId {
-        let id = ValueId(
-            u32::try_from(self.values.len()).expect("a program has fewer than 2^32 values"),
-        );
+        let id = ValueId(u32::try_from(self.values.len()).expect("a program has fewer than 2^32 values"));
         self.values.push(value);
         id
     }
@@ -266,11 +243,7 @@ impl Program {
 
     /// Adds a value of a type.
     pub fn add_typed(&mut self, name: &str, ty: TensorType) -> ValueId {
-        self.add_value(Value {
-            name: Arc::from(name),
-            ty: Some(ty),
-            constant: None,
-        })
+        self.add_value(Value { name: Arc::from(name), ty: Some(ty), constant: None })
     }
 
     /// A value.

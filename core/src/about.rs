@@ -1,0 +1,378 @@
+//! What a plugin says of itself, read once and owned.
+//!
+//! A plugin's `PluginInfo` is foreign memory: sizes and strides may lie, texts may be missing, lists may be
+//! broken. Everything is checked here, once; what does not hold becomes a [`Refusal`], and nothing of the
+//! plugin but its entry was called.
+
+use crate::kernel::{KernelDef, KernelTable};
+use devbay_plugin_api::abi::version::{MinorRange, Needed, missing_functions};
+use devbay_plugin_api::abi::{
+    DEVBAY_PLUGIN_UNLOADABLE, DEVBAY_THREADING_FREE, DEVBAY_THREADING_PER_STREAM,
+    DEVBAY_THREADING_SERIALISED, LayoutField, List, ListError, OptionInfo, PluginInfo, PluginTable, Str,
+    read_growable_list, read_list, read_struct,
+};
+use std::fmt;
+
+/// Why a plugin was not taken, to match on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum RefusalKind {
+    /// The file does not exist or cannot be read.
+    Unreadable,
+    /// The file is no library for this machine, or a library that it needs is missing.
+    NotALibrary,
+    /// The library does not export the entry.
+    NoEntry,
+    /// The content is not what the manifest says.
+    WrongHash,
+    /// The manifest is broken or does not fit the machine.
+    BadManifest,
+    /// A probe was wanted and not possible.
+    NotProbed,
+    /// The library ended the probing process, or did not answer in time.
+    FailedProbe,
+    /// No ABI version in common.
+    NoCommonVersion,
+    /// A struct or list of the plugin has a size that cannot be, or is NULL.
+    BrokenLayout,
+    /// A required function is missing.
+    MissingFunction,
+    /// The name breaks the rule for names.
+    BadName,
+    /// A plugin of that name is there already.
+    DuplicateName,
+    /// `create` failed.
+    CreateFailed,
+    /// `devices` failed, or said something impossible.
+    DevicesFailed,
+    /// An option was given that the plugin does not know.
+    UnknownOption,
+}
+
+impl RefusalKind {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unreadable => "unreadable",
+            Self::NotALibrary => "not-a-library",
+            Self::NoEntry => "no-entry",
+            Self::WrongHash => "wrong-hash",
+            Self::BadManifest => "bad-manifest",
+            Self::NotProbed => "not-probed",
+            Self::FailedProbe => "failed-probe",
+            Self::NoCommonVersion => "no-common-version",
+            Self::BrokenLayout => "broken-layout",
+            Self::MissingFunction => "missing-function",
+            Self::BadName => "bad-name",
+            Self::DuplicateName => "duplicate-name",
+            Self::CreateFailed => "create-failed",
+            Self::DevicesFailed => "devices-failed",
+            Self::UnknownOption => "unknown-option",
+        }
+    }
+}
+
+/// Why a plugin was not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The reason, to match on.
+    pub kind: RefusalKind,
+    /// The reason in words: expected, found, and what to try.
+    pub reason: String,
+    /// More lines for who looks closer: the layout's differences, field by field.
+    pub details: Vec<String>,
+}
+
+impl Refusal {
+    /// A refusal without details.
+    pub fn new(kind: RefusalKind, reason: impl Into<String>) -> Self {
+        Self { kind, reason: reason.into(), details: Vec::new() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.reason)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<ListError> for Refusal {
+    fn from(error: ListError) -> Self {
+        Self::new(RefusalKind::BrokenLayout, format!("the plugin's data is broken: {error}"))
+    }
+}
+
+/// What the host must serialise (B17).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Threading {
+    /// Nothing.
+    Free,
+    /// Calls on one stream.
+    PerStream,
+    /// Every call.
+    Serialised,
+}
+
+impl Threading {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::PerStream => "per-stream",
+            Self::Serialised => "serialised",
+        }
+    }
+}
+
+/// An option that a plugin takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OptionDef {
+    /// Name, without the plugin's.
+    pub key: String,
+    /// Value when it is not given.
+    pub default: String,
+    /// One line for a person.
+    pub doc: String,
+}
+
+/// One field of the plugin's view of the header (B30).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FieldSeen {
+    /// Struct, by its name in C.
+    pub struct_name: String,
+    /// Field; empty for the struct as a whole.
+    pub field_name: String,
+    /// Offset in bytes.
+    pub offset: u32,
+    /// Size in bytes.
+    pub size: u32,
+}
+
+/// What a plugin says of itself.
+#[derive(Clone)]
+pub struct About {
+    /// Short name.
+    pub name: String,
+    /// Who made it.
+    pub vendor: String,
+    /// Its own version.
+    pub version: String,
+    /// Minors that it speaks.
+    pub minors: MinorRange,
+    /// What must be serialised.
+    pub threading: Threading,
+    /// Whether the library may be unloaded (B26).
+    pub unloadable: bool,
+    /// Conformance profiles that it claims.
+    pub profiles: Vec<String>,
+    /// Options of `create`.
+    pub options: Vec<OptionDef>,
+    /// Kernels.
+    pub kernels: KernelTable,
+    /// Functions; those it lacks are None.
+    pub table: PluginTable,
+    /// Its view of the header's structs; empty if it does not show it.
+    pub layout: Vec<FieldSeen>,
+}
+
+/// The head of a `PluginInfo`, which every version has in the same place: enough to say why the rest cannot
+/// be used.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// The size that it says.
+    pub struct_size: u32,
+    /// Minors that it speaks.
+    pub minors: MinorRange,
+}
+
+/// Reads the part of a plugin's data that never moves.
+///
+/// # Safety
+/// `info` is NULL or what a plugin's entry returned.
+///
+/// # Errors
+/// A refusal for NULL, and for a size that does not even hold this part.
+pub unsafe fn read_head(info: *const PluginInfo) -> Result<Head, Refusal> {
+    if info.is_null() {
+        return Err(Refusal::new(RefusalKind::BrokenLayout, "the plugin's entry returned NULL"));
+    }
+    let word = |i: usize| {
+        // SAFETY: the caller's promise; the first three words stay in place in every version.
+        unsafe { info.cast::<u32>().add(i).read_unaligned() }
+    };
+    let head = Head { struct_size: word(0), minors: MinorRange { min: word(1), max: word(2) } };
+    if head.struct_size < 12 {
+        return Err(Refusal::new(
+            RefusalKind::BrokenLayout,
+            format!("the plugin's data says a size of {} bytes", head.struct_size),
+        ));
+    }
+    Ok(head)
+}
+
+/// Reads and checks all that a plugin says (B4, B5, B7, B20).
+///
+/// # Safety
+/// `info` is NULL or what a plugin's entry returned: static data of a version that the host speaks.
+///
+/// # Errors
+/// A refusal that names what is wrong.
+pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
+    // SAFETY: the caller's promise, as for every read below.
+    let head = unsafe { read_head(info) }?;
+    // SAFETY: as above.
+    let info = unsafe { read_struct(info) }?;
+    // SAFETY: as above.
+    let name = unsafe { text(&info.name) }?;
+    if !valid_name(&name) {
+        return Err(Refusal::new(
+            RefusalKind::BadName,
+            format!("the plugin calls itself `{name}`, expected a name of [a-z][a-z0-9_-]*"),
+        ));
+    }
+    // SAFETY: as above.
+    let table = unsafe { read_table(info.table) }?;
+    // SAFETY: as above.
+    let kernels = unsafe { read_kernels(&info.kernels) }?;
+    let mut needed = vec![Needed::Always];
+    if !kernels.is_empty() {
+        needed.push(Needed::WithKernels);
+    }
+    refuse_missing(&table, &needed)?;
+    Ok(About {
+        name,
+        // SAFETY: as above.
+        vendor: unsafe { text(&info.vendor) }?,
+        // SAFETY: as above.
+        version: unsafe { text(&info.version) }?,
+        minors: head.minors,
+        threading: match info.threading {
+            DEVBAY_THREADING_FREE => Threading::Free,
+            DEVBAY_THREADING_PER_STREAM => Threading::PerStream,
+            // An unknown class is served as the strictest known one (B5).
+            DEVBAY_THREADING_SERIALISED | _ => Threading::Serialised,
+        },
+        unloadable: info.flags & DEVBAY_PLUGIN_UNLOADABLE != 0,
+        // SAFETY: as above.
+        profiles: unsafe { read_list::<Str>(&info.profiles, "Str") }?
+            .iter()
+            // SAFETY: as above.
+            .map(|profile| unsafe { text(profile) })
+            .collect::<Result<_, _>>()?,
+        // SAFETY: as above.
+        options: unsafe { read_growable_list::<OptionInfo>(&info.options) }?
+            .iter()
+            // SAFETY: as above.
+            .map(|option| unsafe { read_option(option) })
+            .collect::<Result<_, _>>()?,
+        kernels,
+        table,
+        // A broken layout table is no reason to refuse a plugin: it only explains (B30).
+        // SAFETY: as above.
+        layout: unsafe { read_layout(&info.layout) }.unwrap_or_default(),
+    })
+}
+
+/// Refuses a plugin that lacks a function that it needs (B7).
+///
+/// # Errors
+/// A refusal that names the functions.
+pub fn refuse_missing(table: &PluginTable, needed: &[Needed]) -> Result<(), Refusal> {
+    let missing = missing_functions(table, needed);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        RefusalKind::MissingFunction,
+        format!("required functions are missing: {}", missing.join(", ")),
+    ))
+}
+
+/// Names are `[a-z][a-z0-9_-]*` and short, because devices are called NAME:INDEX.
+pub fn valid_name(name: &str) -> bool {
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-')
+}
+
+/// # Safety
+/// The text's bytes are static data of the plugin's.
+pub(crate) unsafe fn text(text: &Str) -> Result<String, ListError> {
+    // SAFETY: the caller's promise.
+    Ok(unsafe { text.get() }?.to_owned())
+}
+
+/// A table whose size is too small for a required function lacks that function, which is said by name.
+///
+/// # Safety
+/// `table` is NULL or a plugin's table.
+unsafe fn read_table(table: *const PluginTable) -> Result<PluginTable, Refusal> {
+    // SAFETY: the caller's promise.
+    match unsafe { read_struct(table) } {
+        Ok(table) => Ok(table),
+        Err(ListError::StructSize { name, found, required }) if found >= 8 && found < required => {
+            let missing: Vec<_> = devbay_plugin_api::abi::REQUIRED_FUNCTIONS
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| 8 + (i + 1) * size_of::<usize>() > found)
+                .map(|(_, (function, _))| *function)
+                .collect();
+            Err(Refusal::new(
+                RefusalKind::MissingFunction,
+                format!("{name} says a size of {found} bytes, so it has no room for: {}", missing.join(", ")),
+            ))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// # Safety
+/// The option's texts are static data of the plugin's.
+unsafe fn read_option(option: &OptionInfo) -> Result<OptionDef, ListError> {
+    Ok(OptionDef {
+        // SAFETY: the caller's promise.
+        key: unsafe { text(&option.key) }?,
+        // SAFETY: the caller's promise.
+        default: unsafe { text(&option.default_value) }?,
+        // SAFETY: the caller's promise.
+        doc: unsafe { text(&option.doc) }?,
+    })
+}
+
+/// # Safety
+/// The list is static data of the plugin's.
+unsafe fn read_kernels(list: &List) -> Result<KernelTable, Refusal> {
+    // SAFETY: the caller's promise.
+    let infos = unsafe { read_growable_list(list) }?;
+    let mut kernels = Vec::with_capacity(infos.len());
+    for (idx, info) in infos.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        let kernel = unsafe { KernelDef::read(idx as u32, info) };
+        kernels.push(kernel.map_err(|e| {
+            Refusal::new(RefusalKind::BrokenLayout, format!("kernel {idx} of the plugin is broken: {e}"))
+        })?);
+    }
+    Ok(KernelTable::new(kernels))
+}
+
+/// # Safety
+/// The list is static data of the plugin's.
+unsafe fn read_layout(list: &List) -> Result<Vec<FieldSeen>, ListError> {
+    // SAFETY: the caller's promise.
+    let fields = unsafe { read_list::<LayoutField>(list, "LayoutField") }?;
+    fields
+        .iter()
+        .map(|field| {
+            Ok(FieldSeen {
+                // SAFETY: the caller's promise.
+                struct_name: unsafe { text(&field.struct_name) }?,
+                // SAFETY: the caller's promise.
+                field_name: unsafe { text(&field.field_name) }?,
+                offset: field.offset,
+                size: field.size,
+            })
+        })
+        .collect()
+}

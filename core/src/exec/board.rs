@@ -1,0 +1,421 @@
+//! The board on which parallel loops are open: how threads find a loop, share its chunks and leave it.
+//!
+//! # Protocol
+//!
+//! A board has a fixed number of places. A caller claims a free place, writes its loop there, opens it,
+//! works on it, closes it, and waits until nobody is inside; then its loop, which lives on its stack, may
+//! go. A helper enters a place only while it is open, and counts itself in and out.
+//!
+//! The word of a place, `state`, is `open` (bit 31) and the number of helpers inside (bits 0 to 30):
+//!
+//! | who | transition | when |
+//! | --- | --- | --- |
+//! | caller | 0 to open | after writing the loop (Release) |
+//! | helper | open+k to open+k+1 | by compare-exchange (Acquire), so never on a closed place |
+//! | helper | k+1 to k | when it touches the loop no more (Release) |
+//! | caller | open+k to k | when no chunk is left to take |
+//! | caller | sees 0 | (Acquire) the loop may go, the place is free |
+//!
+//! `claimed` has a bit for each place that has a caller. `open` is a hint for helpers: a bit that is set
+//! late or cleared late costs time, never correctness, because entering is decided by `state`.
+//!
+//! Chunks: each participant has a range of chunk numbers of its own, packed as (begin, end) in one word. It
+//! takes from the front of its own and, when that is empty, the back half of another's. Which thread runs
+//! a chunk is luck; what the chunks are is not: their borders depend on `n` and `grain` alone.
+
+use crate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+use std::cell::UnsafeCell;
+
+/// Loops that may be open at once; a caller that finds no place works alone.
+pub const PLACES: usize = 32;
+
+const OPEN: u32 = 1 << 31;
+
+/// What a loop runs: `chunk(begin, end, slot)` gives 0, or a status that ends the loop.
+///
+/// `Sync`, because many threads run it at once.
+pub type Body<'a> = dyn Fn(u64, u64, u32) -> i32 + Sync + 'a;
+
+/// A loop as helpers see it.
+#[derive(Clone, Copy)]
+struct Loop {
+    /// The body, its lifetime erased: it lives until the caller has seen everybody leave.
+    body: *const Body<'static>,
+    n: u64,
+    grain: u64,
+}
+
+struct Place {
+    state: AtomicU32,
+    /// First status that was not 0.
+    failed: AtomicI32,
+    /// Written by the place's caller while it is closed and empty, read by those inside.
+    work: UnsafeCell<Option<Loop>>,
+    /// Chunks left, by participant: begin in the high half, end in the low half.
+    ranges: Box<[CachePadded<AtomicU64>]>,
+}
+
+// SAFETY: `work` is written only by the caller that claimed the place, while it is closed and empty, and
+// read only by threads that are inside; `state` orders the two (see the protocol).
+unsafe impl Sync for Place {}
+// SAFETY: as for Sync; the body behind the pointer is Sync.
+unsafe impl Send for Place {}
+
+/// Places for open loops, shared by all threads of a queue.
+pub struct Board {
+    places: Box<[CachePadded<Place>]>,
+    claimed: AtomicU64,
+    open: CachePadded<AtomicU64>,
+    n_slots: u32,
+}
+
+fn pack(begin: u32, end: u32) -> u64 {
+    u64::from(begin) << 32 | u64::from(end)
+}
+
+fn unpack(range: u64) -> (u32, u32) {
+    ((range >> 32) as u32, range as u32)
+}
+
+impl Board {
+    /// A board for `n_slots` participants: slot 0 is a loop's caller, the others are helpers.
+    pub fn new(n_slots: u32) -> Self {
+        Self::with_places(n_slots, PLACES)
+    }
+
+    fn with_places(n_slots: u32, n_places: usize) -> Self {
+        let place = || {
+            CachePadded::new(Place {
+                state: AtomicU32::new(0),
+                failed: AtomicI32::new(0),
+                work: UnsafeCell::new(None),
+                ranges: (0..n_slots).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            })
+        };
+        Self {
+            places: (0..n_places).map(|_| place()).collect(),
+            claimed: AtomicU64::new(0),
+            open: CachePadded::new(AtomicU64::new(0)),
+            n_slots,
+        }
+    }
+
+    /// Whether a helper may find work.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.open.load(Ordering::Relaxed) != 0
+    }
+
+    /// Runs a loop with whoever helps; `wake(n)` is called once with the number of helpers that would have
+    /// work. Returns the first status that was not 0.
+    pub fn run(&self, n: u64, grain: u64, body: &Body<'_>, wake: impl FnOnce(u32)) -> i32 {
+        let (grain, n_chunks) = whole_chunks(n, grain);
+        let Some(place_idx) = self.claim() else {
+            return alone(n, grain, body);
+        };
+        let place = &self.places[place_idx];
+        // SAFETY: only the lifetime is erased. The pointer is used by threads inside the place, and this
+        // function returns after everybody has left.
+        let erased: *const Body<'static> =
+            unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(std::ptr::from_ref(body)) };
+        // SAFETY: this caller has claimed the place, and nobody is inside: state is 0.
+        unsafe { *place.work.get() = Some(Loop { body: erased, n, grain }) };
+        place.failed.store(0, Ordering::Relaxed);
+        let n_slots = u64::from(self.n_slots);
+        for (slot, range) in place.ranges.iter().enumerate() {
+            // Equal shares, in order, so that a thread meets the same part of the data in each loop.
+            let share = |slot: u64| (u64::from(n_chunks) * slot / n_slots) as u32;
+            range.store(pack(share(slot as u64), share(slot as u64 + 1)), Ordering::Relaxed);
+        }
+        place.state.store(OPEN, Ordering::Release);
+        self.open.fetch_or(1 << place_idx, Ordering::SeqCst);
+        wake((n_chunks - 1).min(self.n_slots - 1));
+
+        work(place, 0);
+
+        self.open.fetch_and(!(1 << place_idx), Ordering::Relaxed);
+        place.state.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut waited = 0u32;
+        while place.state.load(Ordering::Acquire) != 0 {
+            // Those inside are at their last chunk.
+            waited = waited.saturating_add(1);
+            back_off(waited);
+        }
+        let failed = place.failed.load(Ordering::Relaxed);
+        self.claimed.fetch_and(!(1 << place_idx), Ordering::Release);
+        failed
+    }
+
+    /// Works on open loops as helper `slot` until there is none; tells whether there was one.
+    pub fn help(&self, slot: u32) -> bool {
+        let mut helped = false;
+        let mut open = self.open.load(Ordering::Acquire);
+        while open != 0 {
+            let place_idx = open.trailing_zeros() as usize;
+            open &= open - 1;
+            let place = &self.places[place_idx];
+            if enter(place) {
+                helped |= work(place, slot);
+                // No access to the loop after this.
+                place.state.fetch_sub(1, Ordering::Release);
+            }
+        }
+        helped
+    }
+
+    /// A place of one's own, or None if all are taken.
+    fn claim(&self) -> Option<usize> {
+        let mut claimed = self.claimed.load(Ordering::Relaxed);
+        loop {
+            let free = (!claimed).trailing_zeros() as usize;
+            if free >= self.places.len() {
+                return None;
+            }
+            // Acquire: what the place's last caller and helpers did is done.
+            match self.claimed.compare_exchange_weak(
+                claimed,
+                claimed | 1 << free,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(free),
+                Err(now) => claimed = now,
+            }
+        }
+    }
+}
+
+/// Counts a helper in, unless the place is closed.
+fn enter(place: &Place) -> bool {
+    let mut state = place.state.load(Ordering::Relaxed);
+    while state & OPEN != 0 {
+        match place.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => state = now,
+        }
+    }
+    false
+}
+
+/// Takes chunks until none is left; tells whether it took one. The caller or a helper inside.
+fn work(place: &Place, slot: u32) -> bool {
+    // SAFETY: this thread is the place's caller, or inside, so nobody writes `work`.
+    let Some(work) = (unsafe { *place.work.get() }) else {
+        return false;
+    };
+    let mut worked = false;
+    while let Some(chunk) = take(place, slot) {
+        worked = true;
+        let begin = u64::from(chunk) * work.grain;
+        let end = (begin + work.grain).min(work.n);
+        // SAFETY: the caller keeps the body alive until everybody has left.
+        let body = unsafe { &*work.body };
+        let status = body(begin, end, slot);
+        if status != 0 {
+            let _ = place.failed.compare_exchange(0, status, Ordering::Relaxed, Ordering::Relaxed);
+            // Nobody starts another chunk of a loop that has failed.
+            for range in &place.ranges {
+                range.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+    worked
+}
+
+/// A chunk of one's own, or of somebody else's.
+fn take(place: &Place, slot: u32) -> Option<u32> {
+    let own = &place.ranges[slot as usize];
+    let mut range = own.load(Ordering::Relaxed);
+    loop {
+        let (begin, end) = unpack(range);
+        if begin >= end {
+            break;
+        }
+        match own.compare_exchange_weak(range, pack(begin + 1, end), Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return Some(begin),
+            Err(now) => range = now,
+        }
+    }
+    let n = place.ranges.len();
+    for step in 1..n {
+        let victim = &place.ranges[(slot as usize + step) % n];
+        let mut range = victim.load(Ordering::Relaxed);
+        loop {
+            let (begin, end) = unpack(range);
+            if begin >= end {
+                break;
+            }
+            let middle = begin + (end - begin) / 2;
+            match victim.compare_exchange_weak(
+                range,
+                pack(begin, middle),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    // One to run now; the rest becomes this slot's own, which is empty: only its owner
+                    // fills it, and others only take away.
+                    own.store(pack(middle + 1, end), Ordering::Relaxed);
+                    return Some(middle);
+                }
+                Err(now) => range = now,
+            }
+        }
+    }
+    None
+}
+
+/// The loop's chunks: a grain that gives fewer than 2^32 of them, and their number.
+fn whole_chunks(n: u64, grain: u64) -> (u64, u32) {
+    let grain = grain.max(1).max(n.div_ceil(u64::from(u32::MAX / 2)));
+    (grain, n.div_ceil(grain) as u32)
+}
+
+/// Runs a loop's chunks in order on this thread.
+pub fn alone(n: u64, grain: u64, body: &Body<'_>) -> i32 {
+    let (grain, n_chunks) = whole_chunks(n, grain);
+    for chunk in 0..u64::from(n_chunks) {
+        let begin = chunk * grain;
+        let status = body(begin, (begin + grain).min(n), 0);
+        if status != 0 {
+            return status;
+        }
+    }
+    0
+}
+
+/// Waits a little: first spinning, then giving the processor away.
+fn back_off(waited: u32) {
+    if waited < 256 {
+        crate::sync::spin();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Runs a loop with helper threads and gives the chunks that ran, in order of their begin.
+    fn chunks(n_slots: u32, n: u64, grain: u64) -> Vec<(u64, u64)> {
+        let board = Board::new(n_slots);
+        let seen = Mutex::new(Vec::new());
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for slot in 1..n_slots {
+                let (board, stop) = (&board, &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        board.help(slot);
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            let status = board.run(
+                n,
+                grain,
+                &|begin, end, slot| {
+                    assert!(slot < n_slots);
+                    seen.lock().unwrap().push((begin, end));
+                    0
+                },
+                |_| {},
+            );
+            assert_eq!(status, 0);
+            stop.store(true, Ordering::Relaxed);
+        });
+        let mut seen = seen.into_inner().unwrap();
+        seen.sort_unstable();
+        seen
+    }
+
+    #[test]
+    fn chunk_borders_depend_on_size_and_grain_alone() {
+        for (n, grain) in [(1, 1), (10, 3), (1000, 7), (64, 64), (65, 64)] {
+            let expected: Vec<_> =
+                (0..n).step_by(grain as usize).map(|begin| (begin, (begin + grain).min(n))).collect();
+            for n_slots in [1, 2, 3, 8] {
+                assert_eq!(chunks(n_slots, n, grain), expected, "{n} by {grain} on {n_slots}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_loop() {
+        let board = Board::new(1);
+        let ran = AtomicU64::new(0);
+        let status = board.run(
+            100,
+            1,
+            &|begin, _, _| {
+                ran.fetch_add(1, Ordering::Relaxed);
+                if begin == 3 { 13 } else { 0 }
+            },
+            |_| {},
+        );
+        assert_eq!((status, ran.load(Ordering::Relaxed)), (13, 4));
+    }
+
+    #[test]
+    fn a_loop_without_a_place_runs_alone() {
+        let board = Board::with_places(2, 1);
+        let inner = AtomicU64::new(0);
+        let status = board.run(
+            4,
+            1,
+            &|_, _, _| {
+                board.run(
+                    8,
+                    2,
+                    &|begin, end, _| {
+                        inner.fetch_add(end - begin, Ordering::Relaxed);
+                        0
+                    },
+                    |_| {},
+                )
+            },
+            |_| {},
+        );
+        assert_eq!((status, inner.load(Ordering::Relaxed)), (0, 32));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// A caller and a helper: every chunk runs once, and the body is not touched after `run` returns.
+    #[test]
+    fn caller_and_helper_share_chunks_and_part() {
+        loom::model(|| {
+            let board = Arc::new(Board::with_places(2, 1));
+            let helper = {
+                let board = Arc::clone(&board);
+                loom::thread::spawn(move || {
+                    board.help(1);
+                })
+            };
+            let counts = [AtomicU32::new(0), AtomicU32::new(0)];
+            let alive = AtomicU32::new(1);
+            board.run(
+                2,
+                1,
+                &|begin, _, _| {
+                    assert_eq!(alive.load(Ordering::Relaxed), 1);
+                    counts[begin as usize].fetch_add(1, Ordering::Relaxed);
+                    0
+                },
+                |_| {},
+            );
+            alive.store(0, Ordering::Relaxed);
+            for count in &counts {
+                assert_eq!(count.load(Ordering::Relaxed), 1);
+            }
+            helper.join().unwrap();
+        });
+    }
+}

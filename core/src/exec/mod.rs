@@ -1,0 +1,3 @@
+//! x
+pub mod board;
+pub mod queue;

@@ -1,0 +1,212 @@
+//! The kernels that a plugin lists (B20): owned descriptors, found by op.
+
+use crate::tensor::{TensorType, dtype_name};
+use devbay_plugin_api::abi::{
+    DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC, DEVBAY_KERNEL_DYNAMIC, DEVBAY_KERNEL_STRIDED,
+    DEVBAY_VARIADIC, DType, KernelInfo, ListError, TypeVar, read_growable_list, read_list,
+};
+use std::collections::HashMap;
+
+/// One kernel of a plugin.
+#[derive(Clone, Debug)]
+pub struct KernelDef {
+    /// Position in the plugin's list, by which `prepare` names it.
+    pub idx: u32,
+    /// Domain of the op; empty for ONNX's own.
+    pub domain: String,
+    /// Name of the op.
+    pub op: String,
+    /// The op version that it implements.
+    pub since_version: u32,
+    /// Fewest and most inputs.
+    pub n_inputs: (u32, u32),
+    /// Fewest and most outputs.
+    pub n_outputs: (u32, u32),
+    /// What each type variable may be.
+    pub typevars: Vec<Vec<DType>>,
+    /// Type variable of each named input; the last is repeated.
+    pub input_typevars: Vec<u8>,
+    /// Type variable of each named output; the last is repeated.
+    pub output_typevars: Vec<u8>,
+    /// Inputs that must be known when a node is prepared, a bit each.
+    pub host_value_inputs: u64,
+    /// Which input each output may share its memory with.
+    pub in_place: Vec<Option<usize>>,
+    /// Higher ones are asked first.
+    pub priority: i32,
+    /// Takes extents at launch.
+    pub dynamic: bool,
+    /// Takes strides.
+    pub strided: bool,
+    /// Gives the same bits every time.
+    pub deterministic: bool,
+    /// Extents of its outputs depend on data.
+    pub data_shape: bool,
+    /// One line for a person.
+    pub doc: String,
+}
+
+impl KernelDef {
+    /// Reads a descriptor.
+    ///
+    /// # Safety
+    /// `info` was read from a plugin's static data.
+    pub(crate) unsafe fn read(idx: u32, info: &KernelInfo) -> Result<Self, ListError> {
+        // SAFETY: the caller's promise, as for every read below.
+        let typevars = unsafe { read_growable_list::<TypeVar>(&info.typevars) }?
+            .iter()
+            .map(|typevar| {
+                let list = devbay_plugin_api::abi::List {
+                    ptr: typevar.dtypes.cast(),
+                    len: u64::from(typevar.n_dtypes),
+                    stride: size_of::<DType>() as u64,
+                };
+                // SAFETY: as above.
+                unsafe { read_list::<DType>(&list, "DType") }
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        // SAFETY: as above.
+        let in_place = unsafe { read_list::<i16>(&info.in_place, "int16_t") }?;
+        Ok(Self {
+            idx,
+            // SAFETY: as above.
+            domain: unsafe { crate::about::text(&info.domain) }?,
+            // SAFETY: as above.
+            op: unsafe { crate::about::text(&info.op) }?,
+            since_version: info.since_version,
+            n_inputs: (info.n_inputs_min, info.n_inputs_max),
+            n_outputs: (info.n_outputs_min, info.n_outputs_max),
+            typevars,
+            // SAFETY: as above.
+            input_typevars: unsafe { read_list(&info.input_typevars, "uint8_t") }?,
+            // SAFETY: as above.
+            output_typevars: unsafe { read_list(&info.output_typevars, "uint8_t") }?,
+            host_value_inputs: info.host_value_inputs,
+            in_place: in_place.iter().map(|&input| usize::try_from(input).ok()).collect(),
+            priority: info.priority,
+            dynamic: info.flags & DEVBAY_KERNEL_DYNAMIC != 0,
+            strided: info.flags & DEVBAY_KERNEL_STRIDED != 0,
+            deterministic: info.flags & DEVBAY_KERNEL_DETERMINISTIC != 0,
+            data_shape: info.flags & DEVBAY_KERNEL_DATA_SHAPE != 0,
+            // SAFETY: as above.
+            doc: unsafe { crate::about::text(&info.doc) }?,
+        })
+    }
+
+    /// Whether input `i` must be known when a node is prepared.
+    pub fn needs_value(&self, i: usize) -> bool {
+        i < 64 && self.host_value_inputs & 1 << i != 0
+    }
+
+    /// Whether it takes operands of these types; None stands for an absent one. Says what it does not take.
+    pub fn takes(
+        &self,
+        inputs: &[Option<&TensorType>],
+        outputs: &[Option<&TensorType>],
+    ) -> Result<(), String> {
+        let within = |n: usize, (min, max): (u32, u32)| {
+            n >= min as usize && (max == DEVBAY_VARIADIC || n <= max as usize)
+        };
+        // Absent operands at the end may be left out.
+        let given =
+            |list: &[Option<&TensorType>]| list.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        if !within(given(inputs).max(self.n_inputs.0 as usize), self.n_inputs)
+            || inputs.len() < self.n_inputs.0 as usize
+        {
+            return Err(format!(
+                "it takes {} to {} inputs, found {}",
+                self.n_inputs.0,
+                self.n_inputs.1,
+                inputs.len()
+            ));
+        }
+        if !within(given(outputs).max(self.n_outputs.0 as usize), self.n_outputs) {
+            return Err(format!(
+                "it makes {} to {} outputs, found {}",
+                self.n_outputs.0,
+                self.n_outputs.1,
+                outputs.len()
+            ));
+        }
+        let mut bound: Vec<Option<DType>> = vec![None; self.typevars.len()];
+        let sides = [("input", inputs, &self.input_typevars), ("output", outputs, &self.output_typevars)];
+        for (side, operands, typevars) in sides {
+            for (i, ty) in operands.iter().enumerate() {
+                let (Some(ty), Some(&typevar)) = (ty, typevars.get(i).or(typevars.last())) else {
+                    continue;
+                };
+                let Some(allowed) = self.typevars.get(usize::from(typevar)) else {
+                    return Err(format!("{side} {i} has no type variable"));
+                };
+                if !allowed.contains(&ty.dtype) {
+                    let names: Vec<_> = allowed.iter().map(|&dtype| dtype_name(dtype)).collect();
+                    return Err(format!(
+                        "{side} {i} is {}, it takes {}",
+                        dtype_name(ty.dtype),
+                        names.join(", ")
+                    ));
+                }
+                match bound[usize::from(typevar)] {
+                    Some(dtype) if dtype != ty.dtype => {
+                        return Err(format!(
+                            "{side} {i} is {}, another operand of the same type is {}",
+                            dtype_name(ty.dtype),
+                            dtype_name(dtype)
+                        ));
+                    }
+                    _ => bound[usize::from(typevar)] = Some(ty.dtype),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The kernels of a plugin, found by op.
+#[derive(Clone, Debug, Default)]
+pub struct KernelTable {
+    kernels: Vec<KernelDef>,
+    /// Positions by domain and name, the preferred first.
+    by_op: HashMap<(String, String), Vec<usize>>,
+}
+
+impl KernelTable {
+    /// A table of kernels in the plugin's order.
+    pub fn new(kernels: Vec<KernelDef>) -> Self {
+        let mut by_op: HashMap<_, Vec<usize>> = HashMap::new();
+        for (i, kernel) in kernels.iter().enumerate() {
+            by_op.entry((kernel.domain.clone(), kernel.op.clone())).or_default().push(i);
+        }
+        for list in by_op.values_mut() {
+            // Stable: of two with one priority, the plugin's order decides.
+            list.sort_by_key(|&i| std::cmp::Reverse(kernels[i].priority));
+        }
+        Self { kernels, by_op }
+    }
+
+    /// Kernels of an op, the preferred first.
+    pub fn find(&self, domain: &str, op: &str) -> impl Iterator<Item = &KernelDef> {
+        let list = self.by_op.get(&(domain.to_owned(), op.to_owned()));
+        list.into_iter().flatten().map(|&i| &self.kernels[i])
+    }
+
+    /// Whether there is a kernel of an op, of any version and type.
+    pub fn has(&self, domain: &str, op: &str) -> bool {
+        self.find(domain, op).next().is_some()
+    }
+
+    /// All kernels, in the plugin's order.
+    pub fn iter(&self) -> impl Iterator<Item = &KernelDef> {
+        self.kernels.iter()
+    }
+
+    /// Number of kernels.
+    pub fn len(&self) -> usize {
+        self.kernels.len()
+    }
+
+    /// Whether the plugin has no kernels.
+    pub fn is_empty(&self) -> bool {
+        self.kernels.is_empty()
+    }
+}

@@ -1,0 +1,199 @@
+//! The host's services, as plugins see them (B2).
+//!
+//! One value for each plugin instance: the work queue is shared, the log knows whose message it is. None of
+//! these functions unwinds: what the application's sinks do is caught here.
+
+use crate::exec::queue::WorkQueue;
+use devbay_plugin_api::abi::{
+    ChunkFn, DEVBAY_LOG_DEBUG, DEVBAY_LOG_INFO, DEVBAY_LOG_WARN, DEVBAY_STATUS_INVALID,
+    DEVBAY_STATUS_NOT_FOUND, DEVBAY_STATUS_OK, Growable, HostApi, Status, Str, TraceEvent, read_struct,
+};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+/// How important a plugin's message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogLevel {
+    /// Of interest when hunting a bug.
+    Debug,
+    /// Of general interest.
+    Info,
+    /// Something works less well than it could.
+    Warn,
+    /// Something failed.
+    Error,
+}
+
+/// One mark on a plugin's timeline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// What ran.
+    pub name: String,
+    /// Where it ran.
+    pub track: String,
+    /// Begin, in nanoseconds of the monotonic clock.
+    pub begin_ns: u64,
+    /// End on the same clock.
+    pub end_ns: u64,
+}
+
+/// Takes plugins' messages: plugin, level, text.
+pub type LogSink = Arc<dyn Fn(&str, LogLevel, &str) + Send + Sync>;
+/// Takes plugins' marks: plugin, mark.
+pub type TraceSink = Arc<dyn Fn(&str, Mark) + Send + Sync>;
+
+/// What the host offers to one plugin instance.
+pub struct Services {
+    plugin: String,
+    queue: Arc<WorkQueue>,
+    log: LogSink,
+    trace: Option<TraceSink>,
+    config: BTreeMap<String, String>,
+    api: HostApi,
+}
+
+impl Services {
+    /// Services for the plugin called `plugin`. Boxed, because plugins hold its address.
+    pub fn new(
+        plugin: &str,
+        queue: Arc<WorkQueue>,
+        log: LogSink,
+        trace: Option<TraceSink>,
+        config: BTreeMap<String, String>,
+    ) -> Box<Self> {
+        let api = HostApi {
+            n_slots: queue.n_threads() as u32,
+            log: Some(log_message),
+            parallel_for: Some(parallel_for),
+            config: Some(look_up),
+            trace: trace.is_some().then_some(add_mark as unsafe extern "C" fn(_, _)),
+            get_extension: Some(get_extension),
+            ..HostApi::empty()
+        };
+        let mut services = Box::new(Self { plugin: plugin.to_owned(), queue, log, trace, config, api });
+        services.api.ctx = (&raw mut *services).cast();
+        services
+    }
+
+    /// The table for `create`; lives as long as this value.
+    pub fn api(&self) -> &HostApi {
+        &self.api
+    }
+
+    /// The work queue.
+    pub fn queue(&self) -> &Arc<WorkQueue> {
+        &self.queue
+    }
+}
+
+/// # Safety
+/// `ctx` is the context of a [`Services`] that is alive.
+unsafe fn services<'a>(ctx: *mut c_void) -> &'a Services {
+    // SAFETY: the caller's promise: plugins pass back what they were given, and use it until `destroy`.
+    unsafe { &*ctx.cast::<Services>() }
+}
+
+/// Runs code of the application's; a panic ends there.
+fn contained(body: impl FnOnce()) {
+    if let Err(payload) = std::panic::catch_unwind(AssertUnwindSafe(body)) {
+        // The panic hook has printed it; dropping a foreign payload could panic again.
+        std::mem::forget(payload);
+    }
+}
+
+unsafe extern "C" fn log_message(ctx: *mut c_void, level: u32, text: Str) {
+    // SAFETY: the plugin passes its context.
+    let services = unsafe { services(ctx) };
+    let level = match level {
+        DEVBAY_LOG_DEBUG => LogLevel::Debug,
+        DEVBAY_LOG_INFO => LogLevel::Info,
+        DEVBAY_LOG_WARN => LogLevel::Warn,
+        // Unknown levels are not lost (B5).
+        _ => LogLevel::Error,
+    };
+    // SAFETY: the plugin's text, borrowed for the call.
+    match unsafe { text.get() } {
+        Ok(text) => contained(|| (services.log)(&services.plugin, level, text)),
+        Err(error) => contained(|| {
+            (services.log)(&services.plugin, LogLevel::Warn, &format!("a broken log message: {error}"));
+        }),
+    }
+}
+
+struct ChunkCall {
+    body: ChunkFn,
+    arg: *mut c_void,
+}
+
+// SAFETY: the plugin's body may be called from any thread with its argument: that is what it asked for.
+unsafe impl Sync for ChunkCall {}
+
+impl ChunkCall {
+    fn run(&self, begin: u64, end: u64, slot: u32) -> Status {
+        // SAFETY: the plugin's function with its own argument; it does not unwind (B19).
+        unsafe { (self.body)(self.arg, begin, end, slot) }
+    }
+}
+
+unsafe extern "C" fn parallel_for(
+    ctx: *mut c_void,
+    n: u64,
+    grain: u64,
+    body: Option<ChunkFn>,
+    arg: *mut c_void,
+) -> Status {
+    let Some(body) = body else {
+        return DEVBAY_STATUS_INVALID;
+    };
+    // SAFETY: the plugin passes its context.
+    let services = unsafe { services(ctx) };
+    let call = ChunkCall { body, arg };
+    services.queue.parallel_for(n, grain, &|begin, end, slot| call.run(begin, end, slot))
+}
+
+unsafe extern "C" fn look_up(ctx: *mut c_void, key: Str, out: *mut Str) -> Status {
+    // SAFETY: the plugin passes its context.
+    let services = unsafe { services(ctx) };
+    // SAFETY: the plugin's text, borrowed for the call.
+    let Ok(key) = (unsafe { key.get() }) else {
+        return DEVBAY_STATUS_INVALID;
+    };
+    // SAFETY: the plugin's place for one text, or NULL.
+    let Some(out) = (unsafe { out.as_mut() }) else {
+        return DEVBAY_STATUS_INVALID;
+    };
+    match services.config.get(key) {
+        None => DEVBAY_STATUS_NOT_FOUND,
+        Some(value) => {
+            *out = Str::new(value);
+            DEVBAY_STATUS_OK
+        }
+    }
+}
+
+unsafe extern "C" fn add_mark(ctx: *mut c_void, event: *const TraceEvent) {
+    // SAFETY: the plugin passes its context.
+    let services = unsafe { services(ctx) };
+    // SAFETY: the plugin's struct, borrowed for the call.
+    let Ok(event) = (unsafe { read_struct(event) }) else {
+        return;
+    };
+    // SAFETY: the plugin's texts, borrowed for the call.
+    let texts = unsafe { (event.name.get(), event.track.get()) };
+    if let (Some(trace), (Ok(name), Ok(track))) = (&services.trace, texts) {
+        let mark = Mark {
+            name: name.to_owned(),
+            track: track.to_owned(),
+            begin_ns: event.begin_ns,
+            end_ns: event.end_ns,
+        };
+        contained(|| trace(&services.plugin, mark));
+    }
+}
+
+/// The host has no extensions yet; unknown ids give NULL (B6).
+unsafe extern "C" fn get_extension(_ctx: *mut c_void, _id: u32, _min_revision: u32) -> *const c_void {
+    std::ptr::null()
+}
