@@ -7,9 +7,8 @@
 use crate::kernel::{KernelDef, KernelTable};
 use devbay_plugin_api::abi::version::{MinorRange, Needed, missing_functions};
 use devbay_plugin_api::abi::{
-    DEVBAY_PLUGIN_UNLOADABLE, DEVBAY_THREADING_FREE, DEVBAY_THREADING_PER_STREAM,
-    DEVBAY_THREADING_SERIALISED, LayoutField, List, ListError, OptionInfo, PluginInfo, PluginTable, Str,
-    read_growable_list, read_list, read_struct,
+    DEVBAY_PLUGIN_UNLOADABLE, DEVBAY_THREADING_FREE, DEVBAY_THREADING_PER_STREAM, LayoutField, List,
+    ListError, OptionInfo, PluginInfo, PluginTable, Str, read_growable_list, read_list, read_struct,
 };
 use std::fmt;
 
@@ -251,8 +250,8 @@ pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
         threading: match info.threading {
             DEVBAY_THREADING_FREE => Threading::Free,
             DEVBAY_THREADING_PER_STREAM => Threading::PerStream,
-            // An unknown class is served as the strictest known one (B5).
-            DEVBAY_THREADING_SERIALISED | _ => Threading::Serialised,
+            // SERIALISED, and an unknown class is served as the strictest known one (B5).
+            _ => Threading::Serialised,
         },
         unloadable: info.flags & DEVBAY_PLUGIN_UNLOADABLE != 0,
         // SAFETY: as above.

@@ -11,14 +11,14 @@
 //! 2. With [`Threading::Serialised`] every call holds the plugin's lock, but for `stream_host_wait`.
 
 use crate::about::{About, Refusal, RefusalKind, Threading};
-use crate::error::{Error, ErrorKind, Result, status_name};
+use crate::error::{Error, ErrorKind, Result};
 use crate::services::Services;
 use crate::tensor::{Dim, Tensor, TensorType};
 use devbay_plugin_api::abi::version::Needed;
 use devbay_plugin_api::abi::{self, *};
 use std::any::Any;
 use std::ffi::c_void;
-use std::ptr::{NonNull, null, null_mut};
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -1016,11 +1016,3 @@ impl Drop for Stream {
         });
     }
 }
-
-/// The name of a status, for messages of the launch loop.
-pub(crate) fn launch_failed(status: Status) -> String {
-    format!("launch ({})", status_name(status))
-}
-
-/// An absent operand.
-pub(crate) const NULL_DIMS: *const i64 = null();

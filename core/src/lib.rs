@@ -8,6 +8,8 @@ pub mod device;
 pub mod error;
 pub mod exec;
 pub mod kernel;
+pub mod passes;
+pub mod plan;
 pub mod program;
 pub mod services;
 pub mod sync;

@@ -185,7 +185,7 @@ impl AlignedBytes {
     }
 
     /// The bytes, to fill.
-    pub fn as_mut(&mut self) -> &mut [u8] {
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: `len` initialised bytes that this value owns.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
@@ -247,7 +247,7 @@ impl Tensor {
             ));
         };
         let align = ((dtype.bits as usize).div_ceil(8)).next_power_of_two().min(16);
-        if bytes.as_ptr() as usize % align != 0 {
+        if !(bytes.as_ptr() as usize).is_multiple_of(align) {
             return Self::from_bytes(dtype, shape, bytes);
         }
         // INVARIANT: range and alignment were checked above.
@@ -260,7 +260,7 @@ impl Tensor {
     /// As [`Tensor::from_storage`]; [`ErrorKind::OutOfMemory`].
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Self> {
         let mut storage = AlignedBytes::zeroed(bytes.len())?;
-        storage.as_mut().copy_from_slice(bytes);
+        storage.as_mut_slice().copy_from_slice(bytes);
         Self::from_storage(dtype, shape, Arc::new(storage), 0, bytes.len())
     }
 

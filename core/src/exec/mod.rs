@@ -1,3 +1,13 @@
-//! x
+//! Running plans: the work queue, frames, and the loops that launch.
+
 pub mod board;
+pub mod cancel;
+pub mod control;
+pub mod eager;
+pub mod frame;
+pub mod host_io;
+pub mod line;
+pub mod pool;
 pub mod queue;
+pub mod unit;
+pub mod value;

@@ -1,0 +1,260 @@
+//! If, Loop and Scan: conditions are host values, regions are units (ABI-NOTES 14).
+
+use super::cancel::Cancel;
+use super::unit::Values;
+use super::value::RunTensor;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::line::Shaped;
+use crate::plan::specialise::{ScanLayout, resolve_axis};
+use crate::plan::{ControlStage, Nested};
+use crate::program::{Region, ValueId};
+use crate::tensor::{Tensor, TensorType, n_elements};
+
+pub(crate) fn run(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+    match &*stage.node.op.name {
+        "If" => conditional(stage, values, cancel),
+        "Loop" => looped(stage, values, cancel),
+        _ => scan(stage, values, cancel),
+    }
+}
+
+fn host_value(values: &Values<'_>, id: ValueId) -> Result<Tensor> {
+    values.get(id)?.to_tensor()
+}
+
+fn int_of(tensor: &Tensor, what: &str) -> Result<i64> {
+    tensor.to_int().ok_or_else(|| {
+        Error::new(
+            ErrorKind::InvalidModel,
+            format!("{what} is {}, expected one integer or truth value", tensor.tensor_type()),
+        )
+    })
+}
+
+fn captured(nested: &Nested, values: &Values<'_>) -> Result<Vec<RunTensor>> {
+    nested.captures.iter().map(|&id| values.get(id)).collect()
+}
+
+fn conditional(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+    let condition = stage
+        .node
+        .input(0)
+        .ok_or_else(|| Error::new(ErrorKind::InvalidModel, "an If without a condition"))?;
+    let taken = int_of(&host_value(values, condition)?, "the condition")? != 0;
+    let name = if taken { "then_branch" } else { "else_branch" };
+    let at = stage.node.regions.iter().position(|(known, _)| &**known == name);
+    let nested = at
+        .and_then(|at| stage.regions.get(at))
+        .ok_or_else(|| Error::new(ErrorKind::InvalidModel, format!("an If without its region {name}")))?;
+    let results = nested.unit.run(captured(nested, values)?, cancel)?;
+    values.set_results(&stage.node.outputs, results);
+    Ok(())
+}
+
+fn scalar<T: crate::tensor::Element>(value: T) -> Result<RunTensor> {
+    let tensor = Tensor::from_elements(&[], &[value])?;
+    RunTensor::host(tensor).ok_or_else(|| Error::new(ErrorKind::Internal, "a scalar without a size"))
+}
+
+fn truth(value: bool) -> Result<RunTensor> {
+    let tensor = Tensor::from_bytes(crate::tensor::BOOL, &[], &[u8::from(value)])?;
+    RunTensor::host(tensor).ok_or_else(|| Error::new(ErrorKind::Internal, "a scalar without a size"))
+}
+
+fn looped(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+    let node = &stage.node;
+    let nested = &stage.regions[0];
+    let trips = match node.input(0) {
+        Some(id) => int_of(&host_value(values, id)?, "the trip count")?,
+        None => i64::MAX,
+    };
+    let mut go_on = match node.input(1) {
+        Some(id) => int_of(&host_value(values, id)?, "the loop's condition")? != 0,
+        None => true,
+    };
+    let mut carried = Vec::with_capacity(node.inputs.len().saturating_sub(2));
+    for id in node.inputs.iter().skip(2) {
+        let id =
+            id.ok_or_else(|| Error::new(ErrorKind::InvalidModel, "a loop with an absent carried value"))?;
+        carried.push(values.get(id)?);
+    }
+    let captures = captured(nested, values)?;
+    let n_carried = carried.len();
+    let n_collected = nested.unit.program().main.outputs.len().saturating_sub(n_carried + 1);
+    let mut collected: Vec<Vec<RunTensor>> = vec![Vec::new(); n_collected];
+    let mut iteration = 0;
+    while go_on && iteration < trips {
+        Cancel::check(cancel)?;
+        let mut inputs = Vec::with_capacity(2 + n_carried + captures.len());
+        inputs.push(scalar(iteration)?);
+        inputs.push(truth(go_on)?);
+        inputs.append(&mut carried);
+        inputs.extend(captures.iter().cloned());
+        let mut results = nested.unit.run(inputs, cancel)?.into_iter();
+        let condition = results
+            .next()
+            .ok_or_else(|| Error::new(ErrorKind::InvalidModel, "a loop whose body gives no condition"))?;
+        go_on = int_of(&condition.to_tensor()?, "the loop's condition")? != 0;
+        carried.extend(results.by_ref().take(n_carried));
+        for (list, result) in collected.iter_mut().zip(results) {
+            list.push(result);
+        }
+        iteration += 1;
+    }
+    let body = &node.regions[0].1;
+    let mut results = carried;
+    for (i, parts) in collected.into_iter().enumerate() {
+        let element = body.outputs.get(1 + n_carried + i).copied();
+        results.push(stacked(parts, element_type(values, element), values)?);
+    }
+    values.set_results(&node.outputs, results);
+    Ok(())
+}
+
+fn element_type(values: &Values<'_>, id: Option<ValueId>) -> Option<TensorType> {
+    values.plan.program.value(id?).ty.clone()
+}
+
+/// One tensor from the results of all iterations, which must have one type.
+fn stacked(mut parts: Vec<RunTensor>, element: Option<TensorType>, values: &Values<'_>) -> Result<RunTensor> {
+    let (dtype, shape) = match (parts.first(), element) {
+        (Some(first), _) => (first.ty.dtype, first.ty.shape.to_vec()),
+        // No iteration: extents that nobody knows are 0.
+        (None, Some(ty)) => {
+            let dims = ty.shape.unwrap_or_default();
+            (ty.dtype, dims.iter().map(|dim| dim.known().unwrap_or(0)).collect())
+        }
+        (None, None) => {
+            return Err(Error::new(
+                ErrorKind::UnsupportedModel,
+                "a loop that ran no iteration has a collected result of unknown type",
+            ));
+        }
+    };
+    if let Some(other) = parts.iter().find(|part| *part.ty.shape != *shape || part.ty.dtype != dtype) {
+        return Err(Error::new(
+            ErrorKind::InvalidModel,
+            format!(
+                "iterations give {} and {}, which cannot be collected",
+                TensorType::new(dtype, &shape),
+                TensorType::new(other.ty.dtype, &other.ty.shape)
+            ),
+        ));
+    }
+    let mut extents = vec![parts.len()];
+    extents.extend(shape);
+    RunTensor::stack(shaped(dtype, &extents)?, &mut parts, &values.env.device)
+}
+
+fn shaped(dtype: crate::tensor::DType, shape: &[usize]) -> Result<Shaped> {
+    Shaped::new(dtype, shape)
+        .ok_or_else(|| Error::new(ErrorKind::OutOfMemory, "a collected result is larger than memory"))
+}
+
+fn scan(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+    let node = &stage.node;
+    let nested = &stage.regions[0];
+    let body: &Region = &node.regions[0].1;
+    let layout = ScanLayout::of(node, body)?;
+    let mut states = Vec::new();
+    let mut sliced: Vec<Vec<RunTensor>> = Vec::new();
+    for (i, id) in node.inputs.iter().enumerate() {
+        let id = id.ok_or_else(|| Error::new(ErrorKind::InvalidModel, "a scan with an absent input"))?;
+        if i < layout.n_states {
+            states.push(values.get(id)?);
+            continue;
+        }
+        // Scanned inputs are cut on the host; the slices are uploaded as they are used.
+        let mut slices = slices(&host_value(values, id)?, layout.input_axes[i - layout.n_states])?;
+        if layout.input_backwards[i - layout.n_states] {
+            slices.reverse();
+        }
+        sliced.push(slices);
+    }
+    let n_iterations = sliced.first().map_or(0, Vec::len);
+    if let Some(other) = sliced.iter().find(|slices| slices.len() != n_iterations) {
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!("scanned inputs of {n_iterations} and {} elements", other.len()),
+        ));
+    }
+    let captures = captured(nested, values)?;
+    let n_collected = body.outputs.len() - layout.n_states;
+    let mut collected: Vec<Vec<RunTensor>> = vec![Vec::new(); n_collected];
+    for iteration in 0..n_iterations {
+        Cancel::check(cancel)?;
+        let mut inputs = std::mem::take(&mut states);
+        inputs.extend(sliced.iter().map(|slices| slices[iteration].clone()));
+        inputs.extend(captures.iter().cloned());
+        let mut results = nested.unit.run(inputs, cancel)?.into_iter();
+        states.extend(results.by_ref().take(layout.n_states));
+        for (list, result) in collected.iter_mut().zip(results) {
+            list.push(result);
+        }
+    }
+    let mut results = states;
+    for (i, mut parts) in collected.into_iter().enumerate() {
+        if layout.output_backwards[i] {
+            parts.reverse();
+        }
+        let element = element_type(values, body.outputs.get(layout.n_states + i).copied());
+        let result = stacked(parts, element, values)?;
+        results.push(moved_axis(result, layout.output_axes[i])?);
+    }
+    values.set_results(&node.outputs, results);
+    Ok(())
+}
+
+/// The slices of a tensor along an axis, each without it.
+fn slices(tensor: &Tensor, axis: i64) -> Result<Vec<RunTensor>> {
+    let shape = tensor.shape();
+    let axis = resolve_axis(axis, shape.len()).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidModel, format!("axis {axis} of a tensor of rank {}", shape.len()))
+    })?;
+    let mut rest = shape.to_vec();
+    let n = rest.remove(axis);
+    let too_large = || Error::new(ErrorKind::OutOfMemory, "a scanned input is larger than memory");
+    let element = (tensor.dtype().bits as usize).div_ceil(8);
+    let inner = n_elements(&shape[axis + 1..]).ok_or_else(too_large)? * element;
+    let outer = n_elements(&shape[..axis]).ok_or_else(too_large)?;
+    let bytes = tensor.bytes();
+    (0..n)
+        .map(|i| {
+            let mut part = Vec::with_capacity(outer * inner);
+            for o in 0..outer {
+                let start = (o * n + i) * inner;
+                part.extend_from_slice(&bytes[start..start + inner]);
+            }
+            let tensor = Tensor::from_bytes(tensor.dtype(), &rest, &part)?;
+            RunTensor::host(tensor).ok_or_else(too_large)
+        })
+        .collect()
+}
+
+/// Moves the leading axis of a result to where the scan wants it, on the host.
+fn moved_axis(result: RunTensor, axis: i64) -> Result<RunTensor> {
+    let rank = result.ty.shape.len();
+    let axis = resolve_axis(axis, rank).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidModel, format!("axis {axis} of a result of rank {rank}"))
+    })?;
+    if axis == 0 {
+        return Ok(result);
+    }
+    let tensor = result.to_tensor()?;
+    let shape = tensor.shape();
+    let too_large = || Error::new(ErrorKind::OutOfMemory, "a scan's result is larger than memory");
+    let n = shape[0];
+    let outer = n_elements(&shape[1..=axis]).ok_or_else(too_large)?;
+    let inner =
+        n_elements(&shape[axis + 1..]).ok_or_else(too_large)? * (tensor.dtype().bits as usize).div_ceil(8);
+    let mut moved = vec![0u8; tensor.bytes().len()];
+    for i in 0..n {
+        for o in 0..outer {
+            let (src, dst) = ((i * outer + o) * inner, (o * n + i) * inner);
+            moved[dst..dst + inner].copy_from_slice(&tensor.bytes()[src..src + inner]);
+        }
+    }
+    let mut extents = shape[1..].to_vec();
+    extents.insert(axis, n);
+    RunTensor::host(Tensor::from_bytes(tensor.dtype(), &extents, &moved)?).ok_or_else(too_large)
+}

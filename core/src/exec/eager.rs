@@ -1,0 +1,353 @@
+//! One op at a time: for shapes that depend on data, for folding constants, and for applications.
+//!
+//! The operands are there, so their types are known; inputs that decide shapes or that a kernel must know are
+//! read back, the results' types follow, and the same kernels run as in planned lines. Kernels are kept by
+//! types and known values, so that a loop prepares once.
+
+use super::line::REST_LIMIT;
+use super::unit::Values;
+use super::value::{RunTensor, constant};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::line::Shaped;
+use crate::plan::place::{Chosen, NodeTypes, choose_for, implements};
+use crate::plan::specialise::Evaluator;
+use crate::plan::{EagerStage, Env};
+use crate::program::Node;
+use crate::program::catalogue::{self, OpKind};
+use crate::program::infer::{self, Operands};
+use crate::tensor::{I64, Tensor, TensorType};
+use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
+use std::ptr::null;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Inputs of at most so many bytes are read back to find a result's shape.
+const SHAPE_BYTES_MAX: usize = 4096;
+
+/// Kernels that a node keeps.
+const KEPT_MAX: usize = 8;
+
+/// Kernels of one node, prepared for operands that came before; the latest last.
+#[derive(Default)]
+pub struct EagerCache {
+    kept: Mutex<Vec<Arc<Kept>>>,
+}
+
+struct Kept {
+    inputs: Vec<Option<Shaped>>,
+    values: Vec<Option<Tensor>>,
+    outputs: Vec<Option<Shaped>>,
+    chosen: Option<Chosen>,
+    data_shape: bool,
+}
+
+impl EagerCache {
+    fn find(&self, inputs: &[Option<Shaped>], values: &[Option<Tensor>]) -> Option<Arc<Kept>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |a: &Option<Tensor>, b: &Option<Tensor>| match (a, b) {
+            (Some(a), Some(b)) => a.bytes() == b.bytes(),
+            (None, _) => true,
+            _ => false,
+        };
+        let found = kept
+            .iter()
+            .rev()
+            .find(|kept| kept.inputs == inputs && kept.values.iter().zip(values).all(|(a, b)| same(a, b)));
+        found.map(Arc::clone)
+    }
+
+    fn keep(&self, entry: &Arc<Kept>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= KEPT_MAX {
+            kept.remove(0);
+        }
+        kept.push(Arc::clone(entry));
+    }
+}
+
+/// Runs a node of a staged plan.
+pub(crate) fn run_stage(stage: &EagerStage, values: &mut Values<'_>) -> Result<Vec<RunTensor>> {
+    let mut inputs = Vec::with_capacity(stage.node.inputs.len());
+    let mut constants = Vec::with_capacity(stage.node.inputs.len());
+    for id in &stage.node.inputs {
+        inputs.push(id.map(|id| values.get(id)).transpose()?);
+        constants.push(id.and_then(|id| values.constant(id).cloned()));
+    }
+    run(&stage.node, inputs, constants, values.env, Some(&stage.cache))
+}
+
+/// Runs a node on operands; `constants` are the contents of those that are constants of the program.
+///
+/// # Errors
+/// What inference, the kernels and the device say.
+pub fn run(
+    node: &Node,
+    mut inputs: Vec<Option<RunTensor>>,
+    constants: Vec<Option<Tensor>>,
+    env: &Env,
+    cache: Option<&EagerCache>,
+) -> Result<Vec<RunTensor>> {
+    let device = &env.device;
+    let def = catalogue::find(&node.op.domain, &node.op.name);
+    let types: Vec<Option<TensorType>> = inputs
+        .iter()
+        .map(|input| input.as_ref().map(|input| TensorType::new(input.ty.dtype, &input.ty.shape)))
+        .collect();
+    if def.is_some_and(|def| def.kind == OpKind::Query) {
+        let ty = types.first().cloned().flatten();
+        let result = ty
+            .and_then(|ty| infer::query(node, &ty))
+            .ok_or_else(|| Error::new(ErrorKind::InvalidModel, "the shape of an operand of unknown type"))?;
+        return Ok(vec![constant(&result, &env.constants)?]);
+    }
+
+    // What kernels must know is read back in any case; what shapes need, if they turn out to need it.
+    let mut values = constants;
+    let wanted = kernel_values(node, device);
+    for (i, input) in inputs.iter().enumerate() {
+        if values[i].is_none() && wanted & 1 << i.min(63) != 0 {
+            values[i] = input.as_ref().map(RunTensor::to_tensor).transpose()?;
+        }
+    }
+    let shapes: Vec<Option<Shaped>> =
+        inputs.iter().map(|input| input.as_ref().map(|i| i.ty.clone())).collect();
+    let entry = match cache.and_then(|cache| cache.find(&shapes, &values)) {
+        Some(entry) => entry,
+        None => {
+            let entry = Arc::new(prepare(node, &inputs, &types, values, shapes, device)?);
+            if let Some(cache) = cache.filter(|_| entry.chosen.is_some()) {
+                cache.keep(&entry);
+            }
+            entry
+        }
+    };
+    let Some(chosen) = &entry.chosen else {
+        // A view, or results without elements.
+        return views(node, &inputs, &entry, device);
+    };
+    launch(&mut inputs, &entry, chosen, device)
+}
+
+/// The inputs that every kernel of this op must know beforehand, a bit each.
+fn kernel_values(node: &Node, device: &Device) -> u64 {
+    let kernels = device.plugin().about().kernels.find(&node.op.domain, &node.op.name);
+    kernels
+        .filter(|kernel| implements(kernel, node))
+        .map(|kernel| kernel.host_value_inputs)
+        .reduce(|a, b| a & b)
+        .unwrap_or(0)
+}
+
+fn prepare(
+    node: &Node,
+    inputs: &[Option<RunTensor>],
+    types: &[Option<TensorType>],
+    mut values: Vec<Option<Tensor>>,
+    shapes: Vec<Option<Shaped>>,
+    device: &Arc<Device>,
+) -> Result<Kept> {
+    let def = catalogue::find(&node.op.domain, &node.op.name).ok_or_else(|| {
+        Error::new(ErrorKind::UnsupportedOp, format!("the results of op {} are of unknown type", node.op))
+    })?;
+    let infer = |values: &[Option<Tensor>]| (def.infer)(&Operands { node, types, constants: values });
+    let known = |types: &[TensorType]| types.iter().all(|ty| ty.known_shape().is_some());
+    let mut results = infer(&values)?;
+    if !known(&results) {
+        for (i, input) in inputs.iter().enumerate() {
+            if let Some(input) = input
+                && values[i].is_none()
+                && input.ty.size <= SHAPE_BYTES_MAX
+            {
+                values[i] = Some(input.to_tensor()?);
+            }
+        }
+        results = infer(&values)?;
+    }
+    let mut data_shape = false;
+    if !known(&results) {
+        results = upper_bounds(node, types).ok_or_else(|| {
+            Error::new(
+                ErrorKind::UnsupportedOp,
+                format!(
+                    "the extents of the results of {} depend on data in a way that is not known",
+                    node.op
+                ),
+            )
+        })?;
+        data_shape = true;
+    }
+    let too_large = || Error::new(ErrorKind::OutOfMemory, "a result is larger than memory");
+    let outputs: Vec<Option<Shaped>> = node
+        .outputs
+        .iter()
+        .zip(results.iter().map(Some).chain(std::iter::repeat(None)))
+        .map(|(id, ty)| match (id, ty) {
+            (Some(_), Some(ty)) => {
+                let shape = ty.known_shape().unwrap_or_default();
+                Shaped::new(ty.dtype, &shape).map(Some).ok_or_else(too_large)
+            }
+            _ => Ok(None),
+        })
+        .collect::<Result<_>>()?;
+    let nothing_to_do = def.kind == OpKind::View || outputs.iter().flatten().all(|ty| ty.size == 0);
+    let chosen = if nothing_to_do {
+        None
+    } else {
+        let operands = types.iter().zip(&values);
+        let node_types = NodeTypes {
+            inputs: operands.map(|(ty, value)| ty.clone().map(|ty| (ty, value.clone()))).collect(),
+            outputs: outputs
+                .iter()
+                .map(|output| output.as_ref().map(|ty| TensorType::new(ty.dtype, &ty.shape)))
+                .collect(),
+        };
+        Some(choose_for(node, &node_types, device)?)
+    };
+    Ok(Kept { inputs: shapes, values, outputs, chosen, data_shape })
+}
+
+/// Upper bounds for the results of ops whose extents depend on data (B21).
+fn upper_bounds(node: &Node, types: &[Option<TensorType>]) -> Option<Vec<TensorType>> {
+    let shape = types.first()?.as_ref()?.known_shape()?;
+    match (&*node.op.domain, &*node.op.name) {
+        // One column for each element that is not zero.
+        ("", "NonZero") => {
+            let n = crate::tensor::n_elements(&shape)?;
+            Some(vec![TensorType::new(I64, &[shape.len(), n])])
+        }
+        _ => None,
+    }
+}
+
+fn views(
+    node: &Node,
+    inputs: &[Option<RunTensor>],
+    entry: &Kept,
+    device: &Arc<Device>,
+) -> Result<Vec<RunTensor>> {
+    let is_view = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind == OpKind::View);
+    let mut results = Vec::with_capacity(entry.outputs.len());
+    for ty in entry.outputs.iter().flatten() {
+        results.push(match inputs.first() {
+            Some(Some(input)) if is_view => {
+                if input.ty.size != ty.size {
+                    return Err(Error::new(
+                        ErrorKind::InvalidModel,
+                        format!("{:?} cannot be reshaped to {:?}", input.ty.shape, ty.shape),
+                    ));
+                }
+                input.with_type(ty.clone())
+            }
+            _ => RunTensor::allocate(ty.clone(), device)?,
+        });
+    }
+    Ok(results)
+}
+
+fn launch(
+    inputs: &mut [Option<RunTensor>],
+    entry: &Kept,
+    chosen: &Chosen,
+    device: &Arc<Device>,
+) -> Result<Vec<RunTensor>> {
+    let mut refs = Vec::with_capacity(inputs.len() + entry.outputs.len() + 2);
+    for input in inputs.iter_mut() {
+        refs.push(match input {
+            Some(input) => input.reference(device)?,
+            None => BufferRef::ABSENT,
+        });
+    }
+    let mut results = Vec::new();
+    for output in &entry.outputs {
+        refs.push(match output {
+            Some(ty) => {
+                let mut result = RunTensor::allocate(ty.clone(), device)?;
+                let reference = result.reference(device)?;
+                results.push(result);
+                reference
+            }
+            None => BufferRef::ABSENT,
+        });
+    }
+    let mut extents = None;
+    if entry.data_shape {
+        let rank: usize = entry.outputs.iter().flatten().map(|ty| ty.shape.len()).sum();
+        let ty = Shaped::new(I64, &[rank]);
+        let ty = ty.ok_or_else(|| Error::new(ErrorKind::Internal, "extents without a size"))?;
+        let mut tensor = RunTensor::allocate(ty, device)?;
+        refs.push(tensor.reference(device)?);
+        extents = Some(tensor);
+    }
+    let (bytes, _) = chosen.kernel.workspace();
+    let workspace = (bytes > 0).then(|| device.alloc(bytes, DEVBAY_USAGE_TRANSIENT)).transpose()?;
+    if let Some(workspace) = &workspace {
+        refs.push(workspace.reference(0, bytes));
+    }
+    let mut stream = device.create_stream("eager")?;
+    let status = {
+        let _serial = device.plugin().serialise();
+        // SAFETY: the references are of memory that lives until `finish` below has waited, of the sizes that
+        // the kernel was prepared for, in the order of B21.
+        unsafe { (chosen.kernel.launch_fn())(chosen.kernel.state(), stream.handle(), refs.as_ptr(), null()) }
+    };
+    let launched = stream.check(status, "launch");
+    let finished = stream.finish(REST_LIMIT);
+    if finished.as_ref().is_err_and(|error| error.kind() == ErrorKind::PluginBroken) {
+        // Nobody can say when the device stops touching them (ABI-NOTES 1).
+        std::mem::forget((stream, workspace, extents, results));
+        std::mem::forget(inputs.iter_mut().map(Option::take).collect::<Vec<_>>());
+        return Err(finished.err().unwrap_or_else(super::cancel::Cancel::unknown));
+    }
+    launched?;
+    finished?;
+    match extents {
+        Some(extents) => trimmed(results, &extents.to_tensor()?),
+        None => Ok(results),
+    }
+}
+
+/// Cuts results down to the extents that the kernel wrote: they are dense for those.
+fn trimmed(results: Vec<RunTensor>, extents: &Tensor) -> Result<Vec<RunTensor>> {
+    let broken =
+        || Error::new(ErrorKind::PluginBroken, "a kernel wrote extents beyond those it was given (B21)");
+    let extents = extents.to_ints().ok_or_else(broken)?;
+    let mut extents = extents.iter();
+    let mut trimmed = Vec::with_capacity(results.len());
+    for result in results {
+        let mut shape = Vec::with_capacity(result.ty.shape.len());
+        for &bound in &*result.ty.shape {
+            let extent = extents.next().and_then(|&extent| usize::try_from(extent).ok());
+            shape.push(extent.filter(|&extent| extent <= bound).ok_or_else(broken)?);
+        }
+        let ty = Shaped::new(result.ty.dtype, &shape).ok_or_else(broken)?;
+        trimmed.push(result.beginning(ty)?);
+    }
+    Ok(trimmed)
+}
+
+/// Folds constants on a device's kernels.
+pub struct Evaluate<'a> {
+    env: &'a Env,
+}
+
+impl<'a> Evaluate<'a> {
+    /// An evaluator on a device.
+    pub fn new(env: &'a Env) -> Self {
+        Self { env }
+    }
+}
+
+impl Evaluator for Evaluate<'_> {
+    fn evaluate(&mut self, node: &Node, inputs: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>> {
+        let operands = inputs
+            .iter()
+            .map(|input| input.as_ref().map(|tensor| constant(tensor, &self.env.constants)).transpose())
+            .collect::<Result<_>>()?;
+        match run(node, operands, inputs.to_vec(), self.env, None) {
+            Ok(results) => results.iter().map(RunTensor::to_tensor).collect::<Result<_>>().map(Some),
+            // A device without this kernel cannot fold it; placement will say what it lacks.
+            Err(error) if error.kind() == ErrorKind::UnsupportedOp => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

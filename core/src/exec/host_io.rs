@@ -1,0 +1,346 @@
+//! Runs whose inputs and results are the caller's memory.
+//!
+//! On an inline device whose references may name host memory, kernels read and write the caller's bytes
+//! themselves. Everywhere else the frame owns staging memory on both sides: if a device never came to rest,
+//! the frame could be leaked, the caller's borrowed memory could not.
+
+use super::cancel::Cancel;
+use super::frame::{Frame, Staged};
+use super::line::REST_LIMIT;
+use super::unit::{Unit, take_frame};
+use super::value::RunTensor;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::line::{Line, Source};
+use crate::plan::{LineStage, Plan};
+use crate::tensor::{AlignedBytes, Bytes, DType, Tensor, TensorType};
+use devbay_plugin_api::abi::BufferRef;
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+/// An input in the caller's memory: dense, row-major.
+#[derive(Clone, Copy)]
+pub struct InputView<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: &'a [usize],
+    /// Content, as many bytes as type and shape need.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> InputView<'a> {
+    /// A tensor's content.
+    pub fn of(tensor: &'a Tensor) -> Self {
+        Self { dtype: tensor.dtype(), shape: tensor.shape(), bytes: tensor.bytes() }
+    }
+}
+
+/// Memory of the caller's for a result.
+pub type OutputView<'a> = &'a mut [u8];
+
+impl Unit {
+    /// Runs on the caller's memory and gives new tensors.
+    ///
+    /// # Errors
+    /// What planning says, or the first failure of the run.
+    pub fn run_host(&self, inputs: &[InputView<'_>], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
+        let plan = self.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        let Some(stage) = plan.single() else {
+            let results = self.run_plan(&plan, owned(inputs)?, cancel)?;
+            return results.iter().map(RunTensor::to_tensor).collect();
+        };
+        let results = stage.line.results.iter();
+        let mut storage: Vec<AlignedBytes> =
+            results.map(|(ty, _)| AlignedBytes::zeroed(ty.size)).collect::<Result<_>>()?;
+        let mut outputs: Vec<OutputView<'_>> = storage.iter_mut().map(AlignedBytes::as_mut_slice).collect();
+        run_stage(stage, inputs, &mut outputs, cancel)?;
+        let results = stage.line.results.iter().zip(storage);
+        results
+            .map(|((ty, _), bytes)| Tensor::from_storage(ty.dtype, &ty.shape, Arc::new(bytes), 0, ty.size))
+            .collect()
+    }
+
+    /// Runs on the caller's memory, results included: a steady-state run of a static program allocates
+    /// nothing. Sizes of results are those of [`Plan`]s for these inputs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a result of another size; else as [`Unit::run_host`].
+    pub fn run_into(
+        &self,
+        inputs: &[InputView<'_>],
+        outputs: &mut [OutputView<'_>],
+        cancel: Option<&Cancel>,
+    ) -> Result<()> {
+        let plan = self.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        match plan.single() {
+            Some(stage) => run_stage(stage, inputs, outputs, cancel),
+            None => {
+                let results = self.run_plan(&plan, owned(inputs)?, cancel)?;
+                check_count(results.len(), outputs.len())?;
+                for (i, (result, output)) in results.iter().zip(outputs.iter_mut()).enumerate() {
+                    check_size(i, result.ty.size, output.len())?;
+                    result.read_into(output)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Points a frame at the caller's memory once, for many runs: nothing is looked up or patched between
+    /// them. None if the program is not one straight line for these inputs, or the device cannot work in
+    /// the caller's memory.
+    ///
+    /// # Errors
+    /// As [`Unit::run_into`].
+    pub fn bind<'a>(
+        &self,
+        inputs: &[InputView<'a>],
+        outputs: &mut [OutputView<'a>],
+    ) -> Result<Option<Bound<'a>>> {
+        let plan = self.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        let Some(stage) = plan.single() else {
+            return Ok(None);
+        };
+        check_outputs(&stage.line, outputs)?;
+        let written_only = stage.line.results.iter().all(|(_, source)| matches!(source, Source::Written(_)));
+        if !direct(&stage.line) || !written_only || !aligned(&stage.line, stage, inputs, outputs) {
+            return Ok(None);
+        }
+        let mut frame = take_frame(stage)?;
+        patch(&mut frame, stage, inputs, outputs);
+        Ok(Some(Bound { plan: Arc::clone(&plan), frame: Some(frame), lent: PhantomData }))
+    }
+}
+
+/// A frame that is pointed at the caller's memory.
+///
+/// # Invariants
+/// The plan is one line on a device that works in the caller's memory, inline, so that nothing is in flight
+/// between runs; the frame's references are of memory that is lent for `'a`.
+pub struct Bound<'a> {
+    plan: Arc<Plan>,
+    frame: Option<Frame>,
+    lent: PhantomData<&'a mut [u8]>,
+}
+
+impl Bound<'_> {
+    /// Runs once more on what is in the inputs now.
+    ///
+    /// # Errors
+    /// The first failure of the run.
+    #[inline]
+    pub fn run(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+        let (Some(stage), Some(frame)) = (self.plan.single(), &mut self.frame) else {
+            return Err(Error::new(ErrorKind::Internal, "a bound run without its frame"));
+        };
+        // SAFETY: the invariant: the references are of memory that is lent, of the line's sizes, and the
+        // device is inline, so that nothing is in flight when this returns.
+        unsafe { frame.launch(&stage.line, cancel) }
+    }
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        if let (Some(stage), Some(frame)) = (self.plan.single(), self.frame.take()) {
+            stage.frames.give(frame);
+        }
+    }
+}
+
+fn owned(inputs: &[InputView<'_>]) -> Result<Vec<RunTensor>> {
+    inputs
+        .iter()
+        .map(|input| {
+            let tensor = Tensor::from_bytes(input.dtype, input.shape, input.bytes)?;
+            RunTensor::host(tensor).ok_or_else(|| Error::new(ErrorKind::Internal, "an input without a size"))
+        })
+        .collect()
+}
+
+fn check_count(expected: usize, found: usize) -> Result<()> {
+    if expected != found {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("memory for {found} results, expected {expected}"),
+        ));
+    }
+    Ok(())
+}
+
+fn check_size(i: usize, expected: usize, found: usize) -> Result<()> {
+    if expected != found {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("memory of {found} bytes for result {i}, expected {expected}"),
+        ));
+    }
+    Ok(())
+}
+
+fn check_outputs(line: &Line, outputs: &[OutputView<'_>]) -> Result<()> {
+    check_count(line.results.len(), outputs.len())?;
+    for (i, ((ty, _), output)) in line.results.iter().zip(outputs).enumerate() {
+        check_size(i, ty.size, output.len())?;
+    }
+    Ok(())
+}
+
+/// Whether kernels work in the caller's memory.
+fn direct(line: &Line) -> bool {
+    let about = line.device.about();
+    about.inline && about.host_refs
+}
+
+/// Whether the caller's memory is aligned to elements, as references to host memory must be (B10).
+fn aligned(line: &Line, stage: &LineStage, inputs: &[InputView<'_>], outputs: &[OutputView<'_>]) -> bool {
+    let fits = |dtype: DType, address: *const u8| {
+        let align = (dtype.bits as usize).div_ceil(8).next_power_of_two();
+        (address as usize).is_multiple_of(align)
+    };
+    stage.plan_inputs.iter().all(|&i| fits(inputs[i as usize].dtype, inputs[i as usize].bytes.as_ptr()))
+        && line.results.iter().zip(outputs).all(|((ty, _), output)| fits(ty.dtype, output.as_ptr()))
+}
+
+/// A reference to the caller's memory.
+fn span(start: *const u8, len: usize) -> BufferRef {
+    BufferRef { buffer: null_mut(), addr: start as u64, offset: 0, length: len as u64 }
+}
+
+/// Points a frame at the caller's memory.
+fn patch(frame: &mut Frame, stage: &LineStage, inputs: &[InputView<'_>], outputs: &mut [OutputView<'_>]) {
+    frame.bind(
+        &stage.line,
+        |operand| {
+            let bytes = inputs[stage.plan_inputs[operand] as usize].bytes;
+            span(bytes.as_ptr(), bytes.len())
+        },
+        |written| {
+            let bytes = &mut outputs[stage.line.result_of_written[written] as usize];
+            span(bytes.as_mut_ptr(), bytes.len())
+        },
+    );
+}
+
+fn run_stage(
+    stage: &LineStage,
+    inputs: &[InputView<'_>],
+    outputs: &mut [OutputView<'_>],
+    cancel: Option<&Cancel>,
+) -> Result<()> {
+    let line = &stage.line;
+    check_outputs(line, outputs)?;
+    for (i, (input, ty)) in stage.plan_inputs.iter().zip(&line.inputs).enumerate() {
+        let found = inputs[*input as usize].bytes.len();
+        if found != ty.size {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "input {i} is {} and has {found} bytes, expected {}",
+                    TensorType::new(ty.dtype, &ty.shape),
+                    ty.size
+                ),
+            ));
+        }
+    }
+    if direct(line) && aligned(line, stage, inputs, outputs) {
+        let mut frame = take_frame(stage)?;
+        patch(&mut frame, stage, inputs, outputs);
+        // SAFETY: the references are of memory that is borrowed here, of the line's sizes (checked above),
+        // and the device is inline: nothing is in flight when this returns.
+        let launched = unsafe { frame.launch(line, cancel) };
+        stage.frames.give(frame);
+        launched?;
+    } else {
+        run_staged(stage, inputs, outputs, cancel)?;
+    }
+    pass_on(stage, inputs, outputs);
+    Ok(())
+}
+
+/// Runs through the frame's own memory: in, launch, out.
+fn run_staged(
+    stage: &LineStage,
+    inputs: &[InputView<'_>],
+    outputs: &mut [OutputView<'_>],
+    cancel: Option<&Cancel>,
+) -> Result<()> {
+    let line = &stage.line;
+    let mut frame = take_frame(stage)?;
+    if frame.staging.is_none() {
+        frame.stage(line)?;
+    }
+    let enqueued = enqueue_staged(&mut frame, stage, inputs, cancel);
+    match frame.stream.finish(REST_LIMIT) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::PluginBroken => {
+            // Nobody can say when the device stops touching the frame (ABI-NOTES 1).
+            std::mem::forget(frame);
+            return Err(error);
+        }
+        // A failed stream is destroyed, not recovered (ABI-NOTES 10).
+        Err(error) => return Err(enqueued.err().unwrap_or(error)),
+    }
+    if enqueued.is_ok()
+        && let Some(staging) = &frame.staging
+    {
+        for (written, &result) in line.result_of_written.iter().enumerate() {
+            outputs[result as usize].copy_from_slice(staging.outputs[written].host.bytes());
+        }
+    }
+    stage.frames.give(frame);
+    enqueued
+}
+
+/// After an error nothing further is enqueued but the signal that follows (ABI-NOTES 11).
+fn enqueue_staged(
+    frame: &mut Frame,
+    stage: &LineStage,
+    inputs: &[InputView<'_>],
+    cancel: Option<&Cancel>,
+) -> Result<()> {
+    let line = &stage.line;
+    let Some(mut staging) = frame.staging.take() else {
+        return Err(Error::new(ErrorKind::Internal, "a frame without staging memory"));
+    };
+    let mut enqueue = || -> Result<()> {
+        let reference = |side: &Staged| side.buffer.reference(0, side.size);
+        frame.bind(line, |i| reference(&staging.inputs[i]), |i| reference(&staging.outputs[i]));
+        for (side, &input) in staging.inputs.iter_mut().zip(&stage.plan_inputs) {
+            side.host.as_mut_slice().copy_from_slice(inputs[input as usize].bytes);
+            let dst = reference(side);
+            // SAFETY: the staging memory belongs to the frame, which is kept until the stream is at rest,
+            // or leaked.
+            unsafe { frame.stream.copy_in(side.host.bytes().as_ptr(), dst) }?;
+        }
+        // SAFETY: bound to the frame's own buffers, of the line's sizes.
+        unsafe { frame.launch(line, cancel) }?;
+        for side in &mut staging.outputs {
+            let src = reference(side);
+            // SAFETY: as for the inputs.
+            unsafe { frame.stream.copy_out(src, side.host.as_mut_slice().as_mut_ptr()) }?;
+        }
+        Ok(())
+    };
+    let result = enqueue();
+    frame.staging = Some(staging);
+    result
+}
+
+/// Fills in results that no kernel writes: inputs, constants and repeated results.
+fn pass_on(stage: &LineStage, inputs: &[InputView<'_>], outputs: &mut [OutputView<'_>]) {
+    for (i, (_, source)) in stage.line.results.iter().enumerate() {
+        match source {
+            Source::Written(_) => {}
+            Source::Input(input) => {
+                let input = stage.plan_inputs[*input as usize] as usize;
+                outputs[i].copy_from_slice(inputs[input].bytes);
+            }
+            Source::Constant(tensor) => outputs[i].copy_from_slice(tensor.bytes()),
+            Source::Same(earlier) => {
+                let (before, after) = outputs.split_at_mut(i);
+                after[0].copy_from_slice(before[*earlier as usize]);
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Running a straight line: patch, launch, wait.
+//!
+//! The launch loop is the synchronous path: one indirect call a step, no check but of the status, no atomic,
+//! no lock, no allocation. On an asynchronous device the same loop enqueues, and one signal and one wait
+//! follow.
+
+use super::cancel::Cancel;
+use super::frame::Frame;
+use crate::error::{Error, Result};
+use crate::plan::line::{Line, Step};
+use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
+use std::ptr::null;
+use std::time::Duration;
+
+/// How long enqueued work may take before the device counts as broken: an hour, longer than any launch.
+pub(crate) const REST_LIMIT: Duration = Duration::from_secs(3600);
+
+/// Why the launch loop ended early.
+enum Ended {
+    /// A launch gave a status.
+    Failed(usize, Status),
+    /// The caller wants no more.
+    Cancelled,
+}
+
+impl Frame {
+    /// Points the frame at inputs and written results; they stay until it is pointed elsewhere.
+    pub(crate) fn bind(
+        &mut self,
+        line: &Line,
+        input: impl Fn(usize) -> BufferRef,
+        mut output: impl FnMut(usize) -> BufferRef,
+    ) {
+        for patch in &line.input_patches {
+            self.refs[patch.ref_idx as usize] = input(patch.operand as usize);
+        }
+        for patch in &line.output_patches {
+            self.refs[patch.ref_idx as usize] = output(patch.operand as usize);
+        }
+    }
+
+    /// Launches the line's steps. On an asynchronous device the work is enqueued when this returns.
+    ///
+    /// # Safety
+    /// The frame is bound to memory of the line's sizes, which stays until the stream has come to rest.
+    ///
+    /// # Errors
+    /// The first status that was not 0, with node and plugin's words; cancelled or past the deadline. On an
+    /// asynchronous device what was enqueued before still runs.
+    pub(crate) unsafe fn launch(&mut self, line: &Line, cancel: Option<&Cancel>) -> Result<()> {
+        let serial = line.device.plugin().serialise();
+        let stream = self.stream.handle();
+        let refs = self.refs.as_ptr();
+        let ended = match cancel {
+            // SAFETY: the caller's promise; the frame's references are the line's.
+            None => unsafe { launch_steps::<false>(&line.steps, refs, stream, None) },
+            // SAFETY: as above.
+            cancel => unsafe { launch_steps::<true>(&line.steps, refs, stream, cancel) },
+        };
+        drop(serial);
+        match ended {
+            Ok(()) => Ok(()),
+            Err(Ended::Cancelled) => Err(cancel.map_or_else(Cancel::unknown, Cancel::error)),
+            Err(Ended::Failed(i, status)) => Err(self.launch_failed(line, i, status)),
+        }
+    }
+
+    #[cold]
+    fn launch_failed(&self, line: &Line, step: usize, status: Status) -> Error {
+        let label = line.labels.get(line.steps[step].label as usize).cloned().unwrap_or_default();
+        match self.stream.check(status, "launch") {
+            Err(error) => error.at_node(label),
+            Ok(()) => Error::from_status(status, "launch", "").at_node(label),
+        }
+    }
+}
+
+/// The launch loop.
+///
+/// # Safety
+/// `refs` has the references of these steps, bound to memory that their kernels may use, and `stream` is a
+/// stream of their device that nobody else uses now.
+#[inline(always)]
+unsafe fn launch_steps<const CHECKED: bool>(
+    steps: &[Step],
+    refs: *const BufferRef,
+    stream: *mut devbay_plugin_api::abi::Stream,
+    cancel: Option<&Cancel>,
+) -> std::result::Result<(), Ended> {
+    for (i, step) in steps.iter().enumerate() {
+        if CHECKED && cancel.is_some_and(Cancel::is_cancelled) {
+            return Err(Ended::Cancelled);
+        }
+        // SAFETY: the step's references begin there.
+        let refs = unsafe { refs.add(step.first_ref as usize) };
+        // SAFETY: function, state and number of references belong together (B21); the rest is the caller's
+        // promise.
+        let status = unsafe { (step.launch)(step.state, stream, refs, null()) };
+        if status != DEVBAY_STATUS_OK {
+            return Err(Ended::Failed(i, status));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! Units: programs that run, with their plans by input types.
+//!
+//! A session's program is a unit, and so is each region of a control-flow node. A unit plans when it meets
+//! new input types, and keeps a bounded number of plans; looking one up takes no lock.
+
+use super::cancel::Cancel;
+use super::control;
+use super::eager::{self, Evaluate};
+use super::frame::Frame;
+use super::line::REST_LIMIT;
+use super::value::{RunTensor, constant};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::line::{Shaped, Source};
+use crate::plan::specialise::specialise;
+use crate::plan::{Env, LineStage, Plan, Stage};
+use crate::program::{Program, ValueId};
+use crate::tensor::{DType, Tensor, TensorType};
+use arc_swap::ArcSwap;
+use devbay_plugin_api::abi::BufferRef;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A program that runs.
+pub struct Unit {
+    program: Program,
+    env: Arc<Env>,
+    plans: ArcSwap<Vec<Arc<Plan>>>,
+    /// Held while a plan is made.
+    planning: Mutex<()>,
+}
+
+impl Unit {
+    /// A unit without plans.
+    pub fn new(program: Program, env: Arc<Env>) -> Self {
+        Self { program, env, plans: ArcSwap::default(), planning: Mutex::new(()) }
+    }
+
+    /// The program, not specialised.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What it is planned with.
+    pub fn env(&self) -> &Arc<Env> {
+        &self.env
+    }
+
+    /// The plans that it has now.
+    pub fn plans(&self) -> Arc<Vec<Arc<Plan>>> {
+        self.plans.load_full()
+    }
+
+    /// The plan for input types, made now if there is none.
+    ///
+    /// # Errors
+    /// What specialising and planning say.
+    pub fn plan_for<'a, I>(&self, inputs: I) -> Result<Arc<Plan>>
+    where
+        I: Iterator<Item = (DType, &'a [usize])> + Clone,
+    {
+        let find = |plans: &[Arc<Plan>]| {
+            let plan = plans.iter().find(|plan| {
+                let mut types = plan.inputs.iter().zip(inputs.clone());
+                types.all(|(ty, (dtype, shape))| ty.dtype == dtype && *ty.shape == *shape)
+            })?;
+            if !plan.used.load(Ordering::Relaxed) {
+                plan.used.store(true, Ordering::Relaxed);
+            }
+            Some(Arc::clone(plan))
+        };
+        if let Some(plan) = find(&self.plans.load()) {
+            return Ok(plan);
+        }
+        let _planning = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have made it meanwhile.
+        if let Some(plan) = find(&self.plans.load()) {
+            return Ok(plan);
+        }
+        let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
+        let specialised = specialise(&self.program, &types, &mut Evaluate::new(&self.env))?;
+        let plan = Arc::new(Plan::build(specialised, &self.env)?);
+        let mut plans = self.plans.load().to_vec();
+        make_room(&mut plans, self.env.plans_max);
+        plans.push(Arc::clone(&plan));
+        self.plans.store(Arc::new(plans));
+        Ok(plan)
+    }
+
+    /// Runs on tensors of a run.
+    ///
+    /// # Errors
+    /// What planning says, or the first failure of the run.
+    pub fn run(&self, inputs: Vec<RunTensor>, cancel: Option<&Cancel>) -> Result<Vec<RunTensor>> {
+        let plan = self.plan_for(inputs.iter().map(|input| (input.ty.dtype, &*input.ty.shape)))?;
+        self.run_plan(&plan, inputs, cancel)
+    }
+
+    /// Runs a plan of this unit's.
+    ///
+    /// # Errors
+    /// The first failure of the run.
+    pub fn run_plan(
+        &self,
+        plan: &Plan,
+        inputs: Vec<RunTensor>,
+        cancel: Option<&Cancel>,
+    ) -> Result<Vec<RunTensor>> {
+        let mut values = Values { plan, env: &self.env, made: vec![None; plan.program.values.len()] };
+        for (&id, input) in plan.program.main.inputs.iter().zip(inputs) {
+            values.set(id, input);
+        }
+        for stage in &plan.stages {
+            Cancel::check(cancel)?;
+            match stage {
+                Stage::Line(stage) => run_line(stage, &mut values, cancel)?,
+                Stage::Control(stage) => {
+                    control::run(stage, &mut values, cancel).map_err(|e| e.at_node(stage.node.label()))?;
+                }
+                Stage::Eager(stage) => {
+                    let results =
+                        eager::run_stage(stage, &mut values).map_err(|e| e.at_node(stage.node.label()))?;
+                    values.set_results(&stage.node.outputs, results);
+                }
+            }
+        }
+        plan.program.main.outputs.iter().map(|&id| values.get(id)).collect()
+    }
+}
+
+/// Throws out plans that were not used lately: each that was gets a second chance.
+fn make_room(plans: &mut Vec<Arc<Plan>>, plans_max: usize) {
+    while plans.len() >= plans_max {
+        let idle = plans.iter().position(|plan| !plan.used.swap(false, Ordering::Relaxed));
+        plans.remove(idle.unwrap_or(0));
+    }
+}
+
+/// The values of a run that its stages hand on.
+pub(crate) struct Values<'a> {
+    pub plan: &'a Plan,
+    pub env: &'a Arc<Env>,
+    made: Vec<Option<RunTensor>>,
+}
+
+impl Values<'_> {
+    /// A value that was made before, or a constant.
+    pub fn get(&self, id: ValueId) -> Result<RunTensor> {
+        if let Some(value) = &self.made[id.idx()] {
+            return Ok(value.clone());
+        }
+        match self.plan.program.constant(id) {
+            Some(tensor) => constant(tensor, &self.env.constants),
+            None => Err(Error::new(
+                ErrorKind::Internal,
+                format!("value %{} `{}` is used before it is made", id.0, self.plan.program.value(id).name),
+            )),
+        }
+    }
+
+    /// The constant that a value is, if it is one.
+    pub fn constant(&self, id: ValueId) -> Option<&Tensor> {
+        self.plan.program.constant(id)
+    }
+
+    pub fn set(&mut self, id: ValueId, value: RunTensor) {
+        self.made[id.idx()] = Some(value);
+    }
+
+    pub fn set_results(&mut self, ids: &[Option<ValueId>], results: Vec<RunTensor>) {
+        for (id, result) in ids.iter().zip(results) {
+            if let Some(id) = id {
+                self.set(*id, result);
+            }
+        }
+    }
+}
+
+/// A frame for a stage, its stream at rest.
+///
+/// # Errors
+/// As [`Frame::new`].
+pub fn take_frame(stage: &LineStage) -> Result<Frame> {
+    match stage.frames.take() {
+        Some(frame) => Ok(frame),
+        None => Frame::new(&stage.line),
+    }
+}
+
+fn run_line(stage: &LineStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+    let line = &stage.line;
+    let device = &line.device;
+    let mut inputs: Vec<RunTensor> =
+        line.input_ids.iter().map(|&id| values.get(id)).collect::<Result<_>>()?;
+    let mut written: Vec<RunTensor> =
+        line.written.iter().map(|ty| RunTensor::allocate(ty.clone(), device)).collect::<Result<_>>()?;
+    let references = |tensors: &mut [RunTensor]| -> Result<Vec<BufferRef>> {
+        tensors.iter_mut().map(|tensor| tensor.reference(device)).collect()
+    };
+    let (input_refs, output_refs) = (references(&mut inputs)?, references(&mut written)?);
+    let mut frame = take_frame(stage)?;
+    frame.bind(line, |i| input_refs[i], |i| output_refs[i]);
+    // SAFETY: the references are of tensors that live here until `finish` below has waited; their sizes are
+    // the line's, because the plan was made for them.
+    let launched = unsafe { frame.launch(line, cancel) };
+    let finished = frame.stream.finish(REST_LIMIT);
+    match finished {
+        Ok(()) => stage.frames.give(frame),
+        Err(error) if error.kind() == ErrorKind::PluginBroken => {
+            // Nobody can say when the device stops touching them (ABI-NOTES 1).
+            std::mem::forget((frame, inputs, written));
+            return Err(error);
+        }
+        // A failed stream is destroyed, not recovered (ABI-NOTES 10).
+        Err(error) => return Err(launched.err().unwrap_or(error)),
+    }
+    launched?;
+    let mut results: Vec<RunTensor> = Vec::with_capacity(line.results.len());
+    for (ty, source) in &line.results {
+        let ty: &Shaped = ty;
+        let result = match source {
+            Source::Written(i) => written[*i as usize].with_type(ty.clone()),
+            Source::Input(i) => inputs[*i as usize].with_type(ty.clone()),
+            Source::Same(i) => results[*i as usize].with_type(ty.clone()),
+            Source::Constant(tensor) => constant(tensor, &values.env.constants)?,
+        };
+        results.push(result);
+    }
+    for (&id, result) in stage.results.iter().zip(results) {
+        values.set(id, result);
+    }
+    Ok(())
+}

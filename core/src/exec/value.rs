@@ -1,0 +1,175 @@
+//! Values between the stages of a run: tensors in host memory or in a device's.
+
+use super::line::REST_LIMIT;
+use crate::device::{Buffer, Device};
+use crate::error::Result;
+use crate::plan::constants::{ConstantPool, host_reference};
+use crate::plan::line::Shaped;
+use crate::tensor::{AlignedBytes, Tensor};
+use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
+use std::sync::Arc;
+
+/// A tensor of a run, shared by the stages that use it.
+#[derive(Clone)]
+pub struct RunTensor {
+    /// Its type.
+    pub ty: Shaped,
+    place: Place,
+}
+
+#[derive(Clone)]
+enum Place {
+    Host(Tensor),
+    Device(Arc<Buffer>),
+}
+
+impl RunTensor {
+    /// A tensor in host memory; None if its size overflows, which a [`Tensor`]'s does not.
+    pub fn host(tensor: Tensor) -> Option<Self> {
+        let ty = Shaped::new(tensor.dtype(), tensor.shape())?;
+        Some(Self { ty, place: Place::Host(tensor) })
+    }
+
+    /// A tensor in a buffer of its own.
+    pub fn device(ty: Shaped, buffer: Buffer) -> Self {
+        Self { ty, place: Place::Device(Arc::new(buffer)) }
+    }
+
+    /// Memory for a tensor, content undefined.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn allocate(ty: Shaped, device: &Arc<Device>) -> Result<Self> {
+        let buffer = device.alloc(ty.size, DEVBAY_USAGE_TRANSIENT)?;
+        Ok(Self::device(ty, buffer))
+    }
+
+    /// The same bytes with another shape of as many.
+    pub fn with_type(&self, ty: Shaped) -> Self {
+        debug_assert_eq!(self.ty.size, ty.size);
+        let place = match &self.place {
+            // The extents of a tensor in host memory are its own; equal sizes make this succeed.
+            Place::Host(tensor) => Place::Host(tensor.reshaped(&ty.shape).unwrap_or_else(|_| tensor.clone())),
+            Place::Device(buffer) => Place::Device(Arc::clone(buffer)),
+        };
+        Self { ty, place }
+    }
+
+    /// The first bytes, as many as a type needs; the type is no larger.
+    ///
+    /// # Errors
+    /// For host memory, if its size does not fit after all.
+    pub fn beginning(&self, ty: Shaped) -> Result<Self> {
+        let place = match &self.place {
+            Place::Host(tensor) => {
+                Place::Host(Tensor::from_bytes(ty.dtype, &ty.shape, &tensor.bytes()[..ty.size])?)
+            }
+            Place::Device(buffer) => Place::Device(Arc::clone(buffer)),
+        };
+        Ok(Self { ty, place })
+    }
+
+    /// The reference that a launch on `device` is given; host memory is uploaded first where references
+    /// cannot name it, and then kept in `self`.
+    ///
+    /// # Errors
+    /// Out of memory, or what the plugin says of the copy.
+    pub fn reference(&mut self, device: &Arc<Device>) -> Result<BufferRef> {
+        if let Place::Host(tensor) = &self.place {
+            if device.about().host_refs {
+                return Ok(host_reference(tensor.bytes()));
+            }
+            let buffer = device.alloc(self.ty.size, DEVBAY_USAGE_TRANSIENT)?;
+            let mut stream = device.create_stream("upload")?;
+            let dst = buffer.reference(0, self.ty.size);
+            // SAFETY: the tensor is kept until `finish` has waited for the copy; dropping the stream on an
+            // error waits too.
+            unsafe { stream.copy_in(tensor.bytes().as_ptr(), dst) }?;
+            stream.finish(REST_LIMIT)?;
+            self.place = Place::Device(Arc::new(buffer));
+        }
+        match &self.place {
+            Place::Host(tensor) => Ok(host_reference(tensor.bytes())),
+            Place::Device(buffer) => Ok(buffer.reference(0, self.ty.size)),
+        }
+    }
+
+    /// The content in host memory. No work that writes it is in flight.
+    ///
+    /// # Errors
+    /// Out of memory, or what the plugin says of the copy.
+    pub fn to_tensor(&self) -> Result<Tensor> {
+        match &self.place {
+            Place::Host(tensor) => Ok(tensor.clone()),
+            Place::Device(buffer) => {
+                let mut bytes = AlignedBytes::zeroed(self.ty.size)?;
+                read(buffer, bytes.as_mut_slice())?;
+                Tensor::from_storage(self.ty.dtype, &self.ty.shape, Arc::new(bytes), 0, self.ty.size)
+            }
+        }
+    }
+
+    /// Copies the content into host memory of its size. No work that writes it is in flight.
+    ///
+    /// # Errors
+    /// What the plugin says of the copy.
+    pub fn read_into(&self, dst: &mut [u8]) -> Result<()> {
+        match &self.place {
+            Place::Host(tensor) => {
+                dst.copy_from_slice(tensor.bytes());
+                Ok(())
+            }
+            Place::Device(buffer) => read(buffer, dst),
+        }
+    }
+
+    /// Joins tensors of one type to one with a leading extent of their number.
+    ///
+    /// # Errors
+    /// Out of memory, or what the plugin says of the copies.
+    pub fn stack(ty: Shaped, parts: &mut [Self], device: &Arc<Device>) -> Result<Self> {
+        let stacked = Self::allocate(ty, device)?;
+        let Place::Device(buffer) = &stacked.place else {
+            return Ok(stacked);
+        };
+        let mut stream = device.create_stream("stack")?;
+        let mut offset = 0;
+        for part in parts {
+            let dst = buffer.reference(offset, part.ty.size);
+            let src = part.reference(device)?;
+            stream.copy_within(src, dst)?;
+            offset += part.ty.size;
+        }
+        stream.finish(REST_LIMIT)?;
+        Ok(stacked)
+    }
+}
+
+/// A constant as a tensor of a run.
+///
+/// # Errors
+/// As [`ConstantPool::place`].
+pub(crate) fn constant(tensor: &Tensor, _pool: &ConstantPool) -> Result<RunTensor> {
+    RunTensor::host(tensor.clone()).ok_or_else(|| {
+        crate::error::Error::new(crate::error::ErrorKind::Internal, "a tensor whose size overflows")
+    })
+}
+
+/// Copies the beginning of a buffer into host memory.
+fn read(buffer: &Buffer, dst: &mut [u8]) -> Result<()> {
+    if dst.is_empty() {
+        return Ok(());
+    }
+    let device = buffer.device();
+    let src = buffer.reference(0, dst.len());
+    if device.space().host_visible && src.addr != 0 {
+        // SAFETY: the space says that the host may read at the buffer's base, the range is within the buffer,
+        // and no work that writes it is in flight (the callers' promise).
+        unsafe { std::ptr::copy_nonoverlapping(src.addr as *const u8, dst.as_mut_ptr(), dst.len()) };
+        return Ok(());
+    }
+    let mut stream = device.create_stream("download")?;
+    // SAFETY: `dst` is borrowed until `finish` has waited; dropping the stream on an error waits too.
+    unsafe { stream.copy_out(src, dst.as_mut_ptr()) }?;
+    stream.finish(REST_LIMIT)
+}

@@ -1,0 +1,3 @@
+//! Passes over programs: one pass, one file.
+
+pub mod dead_code;

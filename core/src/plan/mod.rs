@@ -1,0 +1,324 @@
+//! Plans: a program for given input types, divided into stages.
+//!
+//! Nodes of known types form straight lines ([`line`]), planned into launches. Control flow is a stage of its
+//! own, whose regions are nested [`Unit`]s, planned when they are first taken. A node whose types depend on
+//! data is an eager stage: it is planned when its operands are there, on the same kernels.
+//!
+//! Most programs are one line; that is the synchronous path, without any of the rest.
+
+pub mod constants;
+pub mod line;
+pub mod memory;
+pub mod place;
+pub mod specialise;
+
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::eager::EagerCache;
+use crate::exec::pool::FramePool;
+use crate::exec::unit::Unit;
+use crate::program::catalogue::{self, OpKind};
+use crate::program::{Node, Program, Region, Value, ValueId};
+use constants::ConstantPool;
+use line::{Line, Shaped};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What plans are made with: a device and its constants.
+pub struct Env {
+    /// The device.
+    pub device: Arc<Device>,
+    /// Its constants.
+    pub constants: ConstantPool,
+    /// Plans that a unit keeps, by input types; the least recently used goes first.
+    pub plans_max: usize,
+}
+
+impl Env {
+    /// An environment with a pool of its own.
+    pub fn new(device: &Arc<Device>, plans_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            device: Arc::clone(device),
+            constants: ConstantPool::new(device),
+            plans_max: plans_max.max(1),
+        })
+    }
+}
+
+/// A program for given input types.
+pub struct Plan {
+    /// The specialised program.
+    pub program: Program,
+    /// Types of the inputs.
+    pub inputs: Box<[Shaped]>,
+    /// What is done, in order.
+    pub stages: Box<[Stage]>,
+    /// Set by runs, cleared when plans are thrown out: second chance.
+    pub(crate) used: AtomicBool,
+}
+
+/// One thing that a run does.
+pub enum Stage {
+    /// Launches without a question in between.
+    Line(LineStage),
+    /// If, Loop or Scan.
+    Control(ControlStage),
+    /// One node whose types are known when it is its turn.
+    Eager(EagerStage),
+}
+
+/// A line, and the values that it takes and gives.
+pub struct LineStage {
+    /// The launches.
+    pub line: Line,
+    /// Pooled frames.
+    pub frames: FramePool,
+    /// The values that its results are.
+    pub results: Box<[ValueId]>,
+    /// For a plan of one line: which of the plan's inputs each of the line's is.
+    pub plan_inputs: Box<[u32]>,
+}
+
+/// A control-flow node, its regions as units.
+pub struct ControlStage {
+    /// The node.
+    pub node: Node,
+    /// Regions in the node's order, with the values that each captures.
+    pub regions: Vec<Nested>,
+}
+
+/// A region as a unit: its inputs, then what it captures.
+pub struct Nested {
+    /// The region as a program of its own.
+    pub unit: Unit,
+    /// The surrounding values that follow the region's own inputs.
+    pub captures: Vec<ValueId>,
+}
+
+/// A node that is planned when its operands are there.
+pub struct EagerStage {
+    /// The node.
+    pub node: Node,
+    /// Kernels prepared for earlier operands.
+    pub cache: EagerCache,
+}
+
+impl Plan {
+    /// Plans a specialised program.
+    ///
+    /// # Errors
+    /// As [`line::plan`].
+    pub fn build(program: Program, env: &Arc<Env>) -> Result<Self> {
+        let inputs = input_types(&program)?;
+        let groups = divide(&program, env);
+        let stages = if groups.iter().all(|group| matches!(group, Group::Line(_))) && groups.len() <= 1 {
+            vec![single_line(&program, env)?]
+        } else {
+            staged(&program, &groups, env)?
+        };
+        Ok(Self { program, inputs, stages: stages.into(), used: AtomicBool::new(true) })
+    }
+
+    /// The line, if that is all there is.
+    pub fn single(&self) -> Option<&LineStage> {
+        match &*self.stages {
+            [Stage::Line(line)] => Some(line),
+            _ => None,
+        }
+    }
+
+    /// All lines, those of nested regions that were not planned yet left out.
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.stages.iter().filter_map(|stage| match stage {
+            Stage::Line(stage) => Some(&stage.line),
+            _ => None,
+        })
+    }
+}
+
+fn input_types(program: &Program) -> Result<Box<[Shaped]>> {
+    let shaped = |id: &ValueId| {
+        let value = program.value(*id);
+        let ty = value.ty.as_ref().and_then(|ty| Shaped::new(ty.dtype, &ty.known_shape()?));
+        ty.ok_or_else(|| {
+            Error::new(
+                ErrorKind::InvalidInput,
+                format!("input `{}` is larger than memory, or not of a known shape", value.name),
+            )
+        })
+    };
+    program.main.inputs.iter().map(shaped).collect()
+}
+
+/// A run of nodes that become one stage, by position.
+enum Group {
+    Line(std::ops::Range<usize>),
+    Other(usize),
+}
+
+fn divide(program: &Program, env: &Env) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for (i, node) in program.main.nodes.iter().enumerate() {
+        if !is_static(program, node, env) {
+            groups.push(Group::Other(i));
+            continue;
+        }
+        match groups.last_mut() {
+            Some(Group::Line(range)) if range.end == i => range.end = i + 1,
+            _ => groups.push(Group::Line(i..i + 1)),
+        }
+    }
+    groups
+}
+
+/// Whether a node can be planned now: all types known, and whatever its kernels must know beforehand.
+fn is_static(program: &Program, node: &Node, env: &Env) -> bool {
+    let kind = catalogue::find(&node.op.domain, &node.op.name).map(|def| def.kind);
+    if kind == Some(OpKind::Control) {
+        return false;
+    }
+    let known = |id: &ValueId| program.value(*id).ty.as_ref().is_some_and(|ty| ty.known_shape().is_some());
+    let mut operands = node.inputs.iter().chain(&node.outputs).flatten();
+    if !operands.all(known) {
+        return false;
+    }
+    if kind == Some(OpKind::View) {
+        return true;
+    }
+    // An op without kernels is planned, so that its error comes when the model is loaded.
+    let mut kernels = env.device.plugin().about().kernels.find(&node.op.domain, &node.op.name).peekable();
+    kernels.peek().is_none()
+        || kernels.any(|kernel| {
+            !kernel.data_shape
+                && node.inputs.iter().enumerate().all(|(i, id)| {
+                    !kernel.needs_value(i) || id.is_none_or(|id| program.constant(id).is_some())
+                })
+        })
+}
+
+fn single_line(program: &Program, env: &Arc<Env>) -> Result<Stage> {
+    let outputs = &program.main.outputs;
+    let line = line::plan(program, &program.main.nodes, outputs, &env.constants, &env.device)?;
+    let positions: HashMap<ValueId, u32> =
+        program.main.inputs.iter().enumerate().map(|(i, &id)| (id, i as u32)).collect();
+    let plan_inputs = line
+        .input_ids
+        .iter()
+        .map(|id| {
+            positions.get(id).copied().ok_or_else(|| {
+                Error::new(ErrorKind::Internal, format!("value %{} is neither made nor an input", id.0))
+            })
+        })
+        .collect::<Result<_>>()?;
+    Ok(Stage::Line(LineStage {
+        frames: FramePool::new(),
+        results: outputs.clone().into(),
+        plan_inputs,
+        line,
+    }))
+}
+
+fn staged(program: &Program, groups: &[Group], env: &Arc<Env>) -> Result<Vec<Stage>> {
+    let nodes = &program.main.nodes;
+    // Values used by each group from elsewhere, regions' captures included.
+    let uses: Vec<HashSet<ValueId>> = groups.iter().map(|group| used_by(nodes, group)).collect();
+    let mut stages = Vec::with_capacity(groups.len());
+    for (at, group) in groups.iter().enumerate() {
+        stages.push(match group {
+            Group::Line(range) => {
+                let nodes = &nodes[range.clone()];
+                let later = |id: &ValueId| {
+                    program.main.outputs.contains(id) || uses[at + 1..].iter().any(|uses| uses.contains(id))
+                };
+                let made = nodes.iter().flat_map(|node| node.outputs.iter().flatten());
+                let results: Vec<ValueId> = made.copied().filter(later).collect();
+                let line = line::plan(program, nodes, &results, &env.constants, &env.device)?;
+                Stage::Line(LineStage {
+                    frames: FramePool::new(),
+                    results: results.into(),
+                    plan_inputs: Box::default(),
+                    line,
+                })
+            }
+            Group::Other(i) => {
+                let node = &nodes[*i];
+                if node.regions.is_empty() {
+                    Stage::Eager(EagerStage { node: node.clone(), cache: EagerCache::default() })
+                } else {
+                    let regions = node.regions.iter().map(|(_, region)| {
+                        let (program, captures) = extract(program, region);
+                        Nested { unit: Unit::new(program, Arc::clone(env)), captures }
+                    });
+                    Stage::Control(ControlStage { node: node.clone(), regions: regions.collect() })
+                }
+            }
+        });
+    }
+    Ok(stages)
+}
+
+fn used_by(nodes: &[Node], group: &Group) -> HashSet<ValueId> {
+    let mut used = HashSet::new();
+    let mut node = |node: &Node| {
+        used.extend(node.inputs.iter().flatten());
+        for (_, region) in &node.regions {
+            used.extend(region.captures());
+        }
+    };
+    match group {
+        Group::Line(range) => nodes[range.clone()].iter().for_each(node),
+        Group::Other(i) => node(&nodes[*i]),
+    }
+    used
+}
+
+/// A region as a program of its own: its inputs, then what it captures and is not constant.
+fn extract(program: &Program, region: &Region) -> (Program, Vec<ValueId>) {
+    let captures: Vec<ValueId> =
+        region.captures().into_iter().filter(|&id| program.constant(id).is_none()).collect();
+    let mut extracted = Extracted { program, out: Program::default(), map: HashMap::new() };
+    let mut main = extracted.region(region);
+    main.inputs.extend(captures.iter().map(|&id| extracted.map(id)));
+    extracted.out.main = main;
+    extracted.out.name = program.name.clone();
+    (extracted.out, captures)
+}
+
+struct Extracted<'a> {
+    program: &'a Program,
+    out: Program,
+    map: HashMap<ValueId, ValueId>,
+}
+
+impl Extracted<'_> {
+    fn map(&mut self, id: ValueId) -> ValueId {
+        let (program, out) = (self.program, &mut self.out);
+        *self.map.entry(id).or_insert_with(|| {
+            let Value { name, ty, constant } = program.value(id).clone();
+            out.add_value(Value { name, ty, constant })
+        })
+    }
+
+    fn region(&mut self, region: &Region) -> Region {
+        let inputs = region.inputs.iter().map(|&id| self.map(id)).collect();
+        let nodes = region
+            .nodes
+            .iter()
+            .map(|node| {
+                let mut new = Node { regions: Vec::new(), ..node.clone() };
+                for id in new.inputs.iter_mut().flatten() {
+                    *id = self.map(*id);
+                }
+                new.regions =
+                    node.regions.iter().map(|(name, nested)| (name.clone(), self.region(nested))).collect();
+                for id in new.outputs.iter_mut().flatten() {
+                    *id = self.map(*id);
+                }
+                new
+            })
+            .collect();
+        let outputs = region.outputs.iter().map(|&id| self.map(id)).collect();
+        Region { inputs, nodes, outputs }
+    }
+}

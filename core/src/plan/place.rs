@@ -1,0 +1,135 @@
+//! Which kernel runs a node.
+
+use crate::device::{Device, PrepareRequest, PreparedKernel};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::KernelDef;
+use crate::program::{Node, Program, catalogue};
+use crate::tensor::{Tensor, TensorType};
+use std::sync::Arc;
+
+/// The kernel that was chosen, prepared.
+pub struct Chosen {
+    /// Ready to launch.
+    pub kernel: Arc<PreparedKernel>,
+    /// Which input each output may share its memory with.
+    pub in_place: Vec<Option<usize>>,
+    /// Op and version of the kernel, for reports.
+    pub name: String,
+}
+
+/// What is known of a node's operands.
+pub struct NodeTypes {
+    /// Inputs: type, and content if it is constant.
+    pub inputs: Vec<Option<(TensorType, Option<Tensor>)>>,
+    /// Outputs.
+    pub outputs: Vec<Option<TensorType>>,
+}
+
+impl NodeTypes {
+    /// As the program has them; None if an operand's type is unknown.
+    pub fn of(program: &Program, node: &Node) -> Option<Self> {
+        let operand = |id: &Option<crate::program::ValueId>| match id {
+            None => Some(None),
+            Some(id) => {
+                let value = program.value(*id);
+                Some(Some((value.ty.clone()?, value.constant.clone())))
+            }
+        };
+        let inputs = node.inputs.iter().map(operand).collect::<Option<_>>()?;
+        let outputs = node.outputs.iter().map(operand).collect::<Option<Vec<_>>>()?;
+        Some(Self { inputs, outputs: outputs.into_iter().map(|o| o.map(|(ty, _)| ty)).collect() })
+    }
+}
+
+/// Whether a kernel implements the node's op in the version that the program holds.
+pub fn implements(kernel: &KernelDef, node: &Node) -> bool {
+    match catalogue::find(&node.op.domain, &node.op.name) {
+        Some(def) => catalogue::accepts(def, kernel.since_version),
+        None => kernel.since_version == node.op.version,
+    }
+}
+
+/// Chooses and prepares the kernel for a node whose types are known.
+///
+/// # Errors
+/// [`ErrorKind::UnsupportedOp`] with what each kernel said.
+pub fn choose(program: &Program, node: &Node, device: &Arc<Device>) -> Result<Chosen> {
+    let types = NodeTypes::of(program, node)
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "a node of unknown types in a straight line"))?;
+    choose_for(node, &types, device)
+}
+
+/// As [`choose`], with types from elsewhere.
+///
+/// # Errors
+/// As [`choose`]. An error of another kind ends the search: the device failed, or ran out of memory.
+pub fn choose_for(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Result<Chosen> {
+    let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
+    let outputs: Vec<_> = types.outputs.iter().map(Option::as_ref).collect();
+    let mut refusals = Vec::new();
+    for kernel in device.plugin().about().kernels.find(&node.op.domain, &node.op.name) {
+        match try_kernel(kernel, node, types, (&inputs, &outputs), device)? {
+            Ok(chosen) => return Ok(chosen),
+            Err(refusal) => {
+                refusals.push(format!("kernel {}@{}: {refusal}", kernel.op, kernel.since_version))
+            }
+        }
+    }
+    let plugin = device.plugin().about();
+    let text = if refusals.is_empty() {
+        format!("plugin {} {} has no kernel for op {}", plugin.name, plugin.version, node.op)
+    } else {
+        format!(
+            "no kernel of plugin {} {} takes {}: {}",
+            plugin.name,
+            plugin.version,
+            node.op,
+            refusals.join("; ")
+        )
+    };
+    Err(Error::new(ErrorKind::UnsupportedOp, text).on_device(device.name()))
+}
+
+/// Asks one kernel: prepared, or why not.
+fn try_kernel(
+    kernel: &KernelDef,
+    node: &Node,
+    types: &NodeTypes,
+    (inputs, outputs): (&[Option<&TensorType>], &[Option<&TensorType>]),
+    device: &Arc<Device>,
+) -> Result<std::result::Result<Chosen, String>> {
+    if !implements(kernel, node) {
+        return Ok(Err(format!("it implements version {}", kernel.since_version)));
+    }
+    if let Err(refusal) = kernel.takes(inputs, outputs) {
+        return Ok(Err(refusal));
+    }
+    let unknown = types
+        .inputs
+        .iter()
+        .enumerate()
+        .find(|(i, input)| kernel.needs_value(*i) && matches!(input, Some((_, None))));
+    if let Some((i, _)) = unknown {
+        return Ok(Err(format!("input {i} must be known when the node is planned")));
+    }
+    let refs_max = device.about().refs_max as usize;
+    if refs_max > 0 && inputs.len() + outputs.len() > refs_max {
+        return Ok(Err(format!("{} operands, the device takes {refs_max}", inputs.len() + outputs.len())));
+    }
+    let request = PrepareRequest {
+        kernel_idx: kernel.idx,
+        attrs: &node.attrs,
+        inputs: &types.inputs,
+        outputs: &types.outputs,
+        label: &node.name,
+    };
+    match device.prepare(&request) {
+        Ok(prepared) => Ok(Ok(Chosen {
+            kernel: Arc::new(prepared),
+            in_place: kernel.in_place.clone(),
+            name: format!("{}@{}", kernel.op, kernel.since_version),
+        })),
+        Err(error) if error.kind() == ErrorKind::UnsupportedOp => Ok(Err(error.text().to_owned())),
+        Err(error) => Err(error),
+    }
+}
