@@ -13,7 +13,7 @@
 use crate::about::{About, Refusal, RefusalKind, Threading};
 use crate::error::{Error, ErrorKind, Result};
 use crate::services::Services;
-use crate::tensor::{Dim, Tensor, TensorType};
+use crate::tensor::{AlignedBytes, DType, Dim, Tensor, TensorType};
 use devbay_plugin_api::abi::version::Needed;
 use devbay_plugin_api::abi::{self, *};
 use std::any::Any;
@@ -22,6 +22,9 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// From this size on an allocation is compared with what is available first.
+const ASKED_BYTES_MIN: u64 = 64 << 20;
 
 /// Bytes that a plugin's error message may have.
 const ERROR_TEXT_MAX: usize = 1024;
@@ -493,6 +496,16 @@ impl Device {
             )
             .on_device(&self.name));
         }
+        // Systems that overcommit give memory that they do not have, and end the process later.
+        if padded >= ASKED_BYTES_MIN
+            && let Some(available) = self.bytes_available().filter(|&available| padded > available)
+        {
+            return Err(Error::new(
+                ErrorKind::OutOfMemory,
+                format!("{padded} bytes are wanted at once, the device has {available} available"),
+            )
+            .on_device(&self.name));
+        }
         let desc = AllocDesc {
             space_idx: 0,
             size_bytes: padded,
@@ -556,10 +569,97 @@ impl Device {
         let Some(launch) = out.launch else {
             return Err(self.broken("prepare succeeded without a launch function (B21)"));
         };
+        let packs = self.read_packs(&out, request)?;
         if !(out.workspace_align == 0 || out.workspace_align.is_power_of_two()) {
             return Err(self.broken("prepare asked for a workspace whose alignment is no power of two"));
         }
-        Ok(PreparedKernel { device: Arc::clone(self), raw: out, launch })
+        Ok(PreparedKernel { device: Arc::clone(self), raw: out, launch, packs })
+    }
+
+    /// The constants that a kernel wants packed (since 0.2), checked against what it was given.
+    fn read_packs(&self, prepared: &abi::Prepared, request: &PrepareRequest<'_>) -> Result<Vec<Pack>> {
+        if self.plugin.minor < 2 {
+            return Ok(Vec::new());
+        }
+        // SAFETY: the plugin's list, alive until `unprepare`.
+        let raw = unsafe { read_growable_list::<ConstantPack>(&prepared.packs) }
+            .map_err(|e| self.broken(&format!("prepare gave a broken list of packed constants: {e}")))?;
+        raw.iter()
+            .map(|pack| {
+                let constant = request.inputs.get(pack.input_idx as usize);
+                if !matches!(constant, Some(Some((_, Some(_))))) {
+                    return Err(self.broken(&format!(
+                        "prepare wants input {} packed, which is no constant",
+                        pack.input_idx
+                    )));
+                }
+                if !pack.align.is_power_of_two() || pack.size_bytes > isize::MAX as u64 {
+                    return Err(
+                        self.broken("prepare wants a constant packed to an impossible size or alignment")
+                    );
+                }
+                Ok(Pack {
+                    input_idx: pack.input_idx as usize,
+                    layout_id: pack.layout_id,
+                    size: pack.size_bytes as usize,
+                    align: pack.align as usize,
+                })
+            })
+            .collect()
+    }
+
+    /// Bytes that an allocation could still get, if the plugin says.
+    pub fn bytes_available(&self) -> Option<u64> {
+        if self.plugin.minor < 2 {
+            return None;
+        }
+        let mut out = MemoryInfo::empty();
+        let known = self.call("memory_info", |table, error| {
+            let memory_info = table.memory_info?;
+            // SAFETY: the plugin's function with its own device; the struct is ours for the call.
+            Some(unsafe { memory_info(self.handle.as_ptr(), 0, &mut out, error) })
+        });
+        known.ok().map(|()| out.bytes_available)
+    }
+
+    /// Type of one output of an op that ONNX does not define (since 0.2).
+    ///
+    /// # Errors
+    /// What the plugin says, also that it has no such function.
+    pub fn output_type(
+        self: &Arc<Self>,
+        request: &PrepareRequest<'_>,
+        output_idx: usize,
+    ) -> Result<TensorType> {
+        const RANK_MAX: usize = 64;
+        let mut dtype = DType { code: 0, bits: 0, lanes: 0 };
+        let mut shape = [0i64; RANK_MAX];
+        let mut rank = 0u32;
+        request.with_abi(self.handle.as_ptr(), |desc| {
+            self.call("kernel_shape", |table, error| {
+                let kernel_shape = table.kernel_shape.filter(|_| self.plugin.minor >= 2)?;
+                // SAFETY: the plugin's function with its own instance; the places are ours for the call, and
+                // `shape` has room for `RANK_MAX` extents.
+                Some(unsafe {
+                    kernel_shape(
+                        self.plugin.instance.as_ptr(),
+                        desc,
+                        output_idx as u32,
+                        &mut dtype,
+                        shape.as_mut_ptr(),
+                        RANK_MAX as u32,
+                        &mut rank,
+                        error,
+                    )
+                })
+            })
+        })?;
+        let dims = shape
+            .get(..rank as usize)
+            .ok_or_else(|| self.broken("kernel_shape gave a rank above the most"))?;
+        let dims =
+            dims.iter().map(|&extent| usize::try_from(extent).map_or_else(|_| Dim::unknown(), Dim::Known));
+        Ok(TensorType { dtype, shape: Some(dims.collect()) })
     }
 
     /// What one launch would cost; None if the plugin cannot say.
@@ -762,11 +862,25 @@ impl Drop for Buffer {
     }
 }
 
+/// A constant input that a kernel wants in a layout of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pack {
+    /// Which input.
+    pub input_idx: usize,
+    /// Names the layout in full.
+    pub layout_id: u64,
+    /// Bytes of the packed constant.
+    pub size: usize,
+    /// Its alignment.
+    pub align: usize,
+}
+
 /// A prepared kernel; given back when dropped.
 pub struct PreparedKernel {
     device: Arc<Device>,
     raw: abi::Prepared,
     launch: LaunchFn,
+    packs: Vec<Pack>,
 }
 
 // SAFETY: what `prepare` returns is immutable and launched by many threads at once (B21).
@@ -783,6 +897,33 @@ impl PreparedKernel {
     /// The first argument of the function.
     pub fn state(&self) -> *const c_void {
         self.raw.state
+    }
+
+    /// Constant inputs that come packed.
+    pub fn packs(&self) -> &[Pack] {
+        &self.packs
+    }
+
+    /// Packs a constant as this kernel asked for it.
+    ///
+    /// # Errors
+    /// Out of memory, or what the plugin says.
+    pub fn pack(&self, pack: &Pack, tensor: &Tensor) -> Result<AlignedBytes> {
+        let mut packed = AlignedBytes::zeroed_aligned(pack.size, pack.align)?;
+        let ty = tensor.tensor_type();
+        let shape = abi_shape(&ty);
+        let src = abi_tensor(&ty, &shape, Some(tensor));
+        let plugin = &self.device.plugin;
+        self.device.call("pack", |table, error| {
+            let pack_fn = table.pack?;
+            let dst = packed.as_mut_slice().as_mut_ptr().cast();
+            // SAFETY: the plugin's function with what its `prepare` made; `dst` is zeroed memory of the size and
+            // alignment that it asked for.
+            Some(unsafe {
+                pack_fn(plugin.instance.as_ptr(), &self.raw, pack.input_idx as u32, &src, dst, error)
+            })
+        })?;
+        Ok(packed)
     }
 
     /// Scratch memory that each launch needs: bytes and alignment.

@@ -164,6 +164,7 @@ impl Bytes for Vec<u8> {
 pub struct AlignedBytes {
     start: NonNull<u8>,
     len: usize,
+    layout: Layout,
 }
 
 // SAFETY: it owns its memory, like a Vec.
@@ -177,11 +178,19 @@ impl AlignedBytes {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].
     pub fn zeroed(len: usize) -> Result<Self> {
+        Self::zeroed_aligned(len, TENSOR_ALIGN)
+    }
+
+    /// Zeroed bytes at an alignment, a power of two.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`], also for an alignment that is no power of two.
+    pub fn zeroed_aligned(len: usize, align: usize) -> Result<Self> {
         let failed = || Error::new(ErrorKind::OutOfMemory, format!("cannot allocate {len} bytes"));
-        let layout = Layout::from_size_align(len.max(1), TENSOR_ALIGN).map_err(|_| failed())?;
+        let layout = Layout::from_size_align(len.max(1), align.max(TENSOR_ALIGN)).map_err(|_| failed())?;
         // SAFETY: the layout has a size of at least 1.
         let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or_else(failed)?;
-        Ok(Self { start, len })
+        Ok(Self { start, len, layout })
     }
 
     /// The bytes, to fill.
@@ -200,11 +209,8 @@ impl Bytes for AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        // The layout was accepted in `zeroed`.
-        if let Ok(layout) = Layout::from_size_align(self.len.max(1), TENSOR_ALIGN) {
-            // SAFETY: allocated with this layout, freed once.
-            unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
-        }
+        // SAFETY: allocated with this layout, freed once.
+        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 

@@ -55,14 +55,16 @@ typedef struct devbay_value_view devbay_value_view;
 typedef struct devbay_type_var devbay_type_var;
 typedef struct devbay_kernel_info devbay_kernel_info;
 typedef struct devbay_prepare_desc devbay_prepare_desc;
+typedef struct devbay_constant_pack devbay_constant_pack;
 typedef struct devbay_prepared devbay_prepared;
+typedef struct devbay_memory_info devbay_memory_info;
 typedef struct devbay_kernel_cost devbay_kernel_cost;
 typedef struct devbay_plugin_table devbay_plugin_table;
 typedef struct devbay_option_info devbay_option_info;
 typedef struct devbay_plugin_info devbay_plugin_info;
 
 /* Minor version of the ABI that this header describes. */
-#define DEVBAY_ABI_MINOR UINT32_C(1)
+#define DEVBAY_ABI_MINOR UINT32_C(2)
 /* Oldest minor whose plugins and hosts still work with this one. */
 #define DEVBAY_ABI_MINOR_MIN UINT32_C(1)
 
@@ -629,6 +631,21 @@ struct devbay_prepare_desc {
 typedef devbay_status (*devbay_launch_fn)(const void *state, devbay_stream *stream,
         const devbay_buffer_ref *refs, const int64_t *dims);
 
+/* A constant operand that a prepared kernel wants in a layout of its own. Growable;
+ * plugin-owned, as the list that it is in. Since: 0.2.
+ *
+ * The host asks pack for the content once, keeps it as a buffer of its own that all kernels,
+ * shapes and sessions share, and passes that buffer in place of the constant. Required up to
+ * align. */
+struct devbay_constant_pack {
+    uint32_t struct_size;                 /* Size of this struct as the plugin knows it. */
+    uint32_t input_idx;                   /* Which input. */
+    /* Names the layout in full: one constant under one id always has the same packed bytes. */
+    uint64_t layout_id;
+    uint64_t size_bytes;                  /* Bytes of the packed constant. */
+    uint64_t align;                       /* Its alignment in bytes, a power of two. */
+};
+
 /* What prepare returns. Growable; the host owns the struct, the plugin what it points to, until
  * unprepare. Immutable: launches read it from many threads.
  *
@@ -642,6 +659,20 @@ struct devbay_prepared {
      * from the space of the operands, with undefined content. */
     uint64_t workspace_bytes;
     uint64_t workspace_align;             /* Its alignment in bytes, a power of two, or 0. */
+    /* Constant operands that come packed, a list of devbay_constant_pack, plugin-owned until
+     * unprepare. Empty when the agreed minor is below 2. Since: 0.2. */
+    devbay_list packs;
+};
+
+/* Memory of one space now. Growable; the host owns it. Since: 0.2.
+ *
+ * Required up to bytes_available. */
+struct devbay_memory_info {
+    uint32_t struct_size;                 /* Size of this struct as the host knows it. */
+    uint32_t reserved;                    /* Reserved, 0. */
+    uint64_t bytes_in_use;                /* Bytes that this instance has allocated. */
+    /* Bytes that an allocation could still get; not a promise. */
+    uint64_t bytes_available;
 };
 
 /* What one launch costs, for the planner. Growable; the host owns it.
@@ -842,6 +873,35 @@ struct devbay_plugin_table {
      * Since: 0.1. */
     devbay_status (*kernel_cost)(devbay_instance *instance, const devbay_prepare_desc *desc,
             devbay_kernel_cost *out, devbay_error_detail *error);
+    /* Writes a constant in the layout that a prepared kernel asked for.
+     *
+     * Owns: nothing; src and dst are lent for the call. dst is zeroed host memory of the size
+     * and alignment that were asked for.
+     * Threads: any. Order: between prepare and unprepare.
+     * Errors: INVALID for an input that was not asked for.
+     * Since: 0.2. */
+    devbay_status (*pack)(devbay_instance *instance, const devbay_prepared *prepared,
+            uint32_t input_idx, const devbay_tensor *src, void *dst, devbay_error_detail *error);
+    /* Says how much memory there is. Without it the host knows the space's bytes_total alone.
+     *
+     * Owns: nothing.
+     * Threads: any. Order: none.
+     * Errors: INVALID for a space that the device does not have, UNSUPPORTED if nobody knows.
+     * Since: 0.2. */
+    devbay_status (*memory_info)(devbay_device *device, uint32_t space_idx,
+            devbay_memory_info *out, devbay_error_detail *error);
+    /* Gives the type of one output of an op that ONNX does not define, from its inputs' types;
+     * desc has no outputs. At most rank_max extents are written. Without it such an op runs only
+     * where the model states the types of its results.
+     *
+     * Owns: nothing.
+     * Threads: any. Order: none.
+     * Errors: UNSUPPORTED for an output that the kernel does not make, INVALID for inputs that
+     * do not fit, or a rank above rank_max.
+     * Since: 0.2. */
+    devbay_status (*kernel_shape)(devbay_instance *instance, const devbay_prepare_desc *desc,
+            uint32_t output_idx, devbay_dtype *out_dtype, int64_t *out_shape,
+            uint32_t rank_max, uint32_t *out_rank, devbay_error_detail *error);
 };
 
 /* ----------------------------------------------------------------------------------------------

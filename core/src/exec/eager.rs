@@ -9,6 +9,7 @@ use super::unit::Values;
 use super::value::{RunTensor, constant};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::constants::Placed;
 use crate::plan::line::Shaped;
 use crate::plan::place::{Chosen, NodeTypes, choose_for, implements};
 use crate::plan::specialise::Evaluator;
@@ -38,6 +39,8 @@ struct Kept {
     values: Vec<Option<Tensor>>,
     outputs: Vec<Option<Shaped>>,
     chosen: Option<Chosen>,
+    /// Constant inputs that come packed, by position.
+    packed: Vec<(usize, Arc<Placed>)>,
     data_shape: bool,
 }
 
@@ -45,7 +48,7 @@ impl EagerCache {
     fn find(&self, inputs: &[Option<Shaped>], values: &[Option<Tensor>]) -> Option<Arc<Kept>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |a: &Option<Tensor>, b: &Option<Tensor>| match (a, b) {
-            (Some(a), Some(b)) => a.bytes() == b.bytes(),
+            (Some(a), Some(b)) => a.identity() == b.identity() || a.bytes() == b.bytes(),
             (None, _) => true,
             _ => false,
         };
@@ -114,7 +117,7 @@ pub fn run(
     let entry = match cache.and_then(|cache| cache.find(&shapes, &values)) {
         Some(entry) => entry,
         None => {
-            let entry = Arc::new(prepare(node, &inputs, &types, values, shapes, device)?);
+            let entry = Arc::new(prepare(node, &inputs, &types, values, shapes, env)?);
             if let Some(cache) = cache.filter(|_| entry.chosen.is_some()) {
                 cache.keep(&entry);
             }
@@ -144,8 +147,9 @@ fn prepare(
     types: &[Option<TensorType>],
     mut values: Vec<Option<Tensor>>,
     shapes: Vec<Option<Shaped>>,
-    device: &Arc<Device>,
+    env: &Env,
 ) -> Result<Kept> {
+    let device = &env.device;
     let def = catalogue::find(&node.op.domain, &node.op.name).ok_or_else(|| {
         Error::new(ErrorKind::UnsupportedOp, format!("the results of op {} are of unknown type", node.op))
     })?;
@@ -203,7 +207,15 @@ fn prepare(
         };
         Some(choose_for(node, &node_types, device)?)
     };
-    Ok(Kept { inputs: shapes, values, outputs, chosen, data_shape })
+    let mut packed = Vec::new();
+    if let Some(chosen) = &chosen {
+        for pack in chosen.kernel.packs() {
+            if let Some(Some(tensor)) = values.get(pack.input_idx) {
+                packed.push((pack.input_idx, env.constants.place_packed(tensor, &chosen.kernel, pack)?));
+            }
+        }
+    }
+    Ok(Kept { inputs: shapes, values, outputs, chosen, packed, data_shape })
 }
 
 /// Upper bounds for the results of ops whose extents depend on data (B21).
@@ -251,10 +263,12 @@ fn launch(
     device: &Arc<Device>,
 ) -> Result<Vec<RunTensor>> {
     let mut refs = Vec::with_capacity(inputs.len() + entry.outputs.len() + 2);
-    for input in inputs.iter_mut() {
-        refs.push(match input {
-            Some(input) => input.reference(device)?,
-            None => BufferRef::ABSENT,
+    for (i, input) in inputs.iter_mut().enumerate() {
+        let packed = entry.packed.iter().find(|(at, _)| *at == i);
+        refs.push(match (input, packed) {
+            (Some(_), Some((_, placed))) => placed.reference(),
+            (Some(input), None) => input.reference(device)?,
+            (None, _) => BufferRef::ABSENT,
         });
     }
     let mut results = Vec::new();

@@ -77,7 +77,8 @@ impl Unit {
             return Ok(plan);
         }
         let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
-        let specialised = specialise(&self.program, &types, &mut Evaluate::new(&self.env))?;
+        let mut specialised = specialise(&self.program, &types, &mut Evaluate::new(&self.env))?;
+        crate::passes::fuse::run(&mut specialised, &self.env.device.plugin().about().kernels);
         let plan = Arc::new(Plan::build(specialised, &self.env)?);
         let mut plans = self.plans.load().to_vec();
         make_room(&mut plans, self.env.plans_max);

@@ -1,8 +1,8 @@
 //! Constants on a device: uploaded once, shared by all plans and sessions of a model.
 
-use crate::device::{Buffer, Device, Stream};
+use crate::device::{Buffer, Device, Pack, PreparedKernel, Stream};
 use crate::error::Result;
-use crate::tensor::Tensor;
+use crate::tensor::{AlignedBytes, Bytes, Tensor};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_WEIGHT};
 use std::collections::HashMap;
 use std::ptr::null_mut;
@@ -13,6 +13,8 @@ use std::time::Duration;
 pub enum Placed {
     /// In the host's memory, for devices whose references may name it.
     Host(Tensor),
+    /// In the host's memory, in a kernel's own layout.
+    Packed(AlignedBytes),
     /// In a buffer of the device.
     Device(Buffer),
 }
@@ -22,6 +24,7 @@ impl Placed {
     pub fn reference(&self) -> BufferRef {
         match self {
             Self::Host(tensor) => host_reference(tensor.bytes()),
+            Self::Packed(bytes) => host_reference(bytes.bytes()),
             Self::Device(buffer) => buffer.reference(0, buffer.size()),
         }
     }
@@ -38,9 +41,18 @@ pub struct ConstantPool {
     state: Mutex<State>,
 }
 
+/// A constant by the identity of its bytes, and the layout that it is in; none as it is.
+type Key = (usize, usize, Option<u64>);
+
+struct Entry {
+    placed: Weak<Placed>,
+    #[expect(dead_code, reason = "an address is an identity only as long as its bytes are alive")]
+    source: Tensor,
+}
+
 #[derive(Default)]
 struct State {
-    placed: HashMap<(usize, usize), Weak<Placed>>,
+    placed: HashMap<Key, Entry>,
     /// For uploads; made when the first is needed.
     stream: Option<Stream>,
 }
@@ -62,20 +74,42 @@ impl ConstantPool {
         if self.device.about().host_refs {
             return Ok(Arc::new(Placed::Host(tensor.clone())));
         }
+        self.shared(tensor, None, |pool, state| pool.upload(state, tensor.bytes()).map(Placed::Device))
+    }
+
+    /// A constant in the layout that a kernel asked for, packed now if it is not yet.
+    ///
+    /// # Errors
+    /// As [`ConstantPool::place`], and what the kernel says of packing.
+    pub fn place_packed(&self, tensor: &Tensor, kernel: &PreparedKernel, pack: &Pack) -> Result<Arc<Placed>> {
+        self.shared(tensor, Some(pack.layout_id), |pool, state| {
+            let packed = kernel.pack(pack, tensor)?;
+            if pool.device.about().host_refs {
+                return Ok(Placed::Packed(packed));
+            }
+            pool.upload(state, packed.bytes()).map(Placed::Device)
+        })
+    }
+
+    fn shared(
+        &self,
+        tensor: &Tensor,
+        layout_id: Option<u64>,
+        make: impl FnOnce(&Self, &mut State) -> Result<Placed>,
+    ) -> Result<Arc<Placed>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = tensor.identity();
-        if let Some(placed) = state.placed.get(&key).and_then(Weak::upgrade) {
+        let (address, size) = tensor.identity();
+        let key = (address, size, layout_id);
+        if let Some(placed) = state.placed.get(&key).and_then(|entry| entry.placed.upgrade()) {
             return Ok(placed);
         }
-        let buffer = self.upload(&mut state, tensor)?;
-        let placed = Arc::new(Placed::Device(buffer));
-        state.placed.retain(|_, placed| placed.strong_count() > 0);
-        state.placed.insert(key, Arc::downgrade(&placed));
+        let placed = Arc::new(make(self, &mut state)?);
+        state.placed.retain(|_, entry| entry.placed.strong_count() > 0);
+        state.placed.insert(key, Entry { placed: Arc::downgrade(&placed), source: tensor.clone() });
         Ok(placed)
     }
 
-    fn upload(&self, state: &mut State, tensor: &Tensor) -> Result<Buffer> {
-        let bytes = tensor.bytes();
+    fn upload(&self, state: &mut State, bytes: &[u8]) -> Result<Buffer> {
         let buffer = self.device.alloc(bytes.len(), DEVBAY_USAGE_WEIGHT)?;
         if state.stream.is_none() {
             state.stream = Some(self.device.create_stream("constants")?);
@@ -83,7 +117,7 @@ impl ConstantPool {
         let Some(stream) = &mut state.stream else {
             return Ok(buffer);
         };
-        // SAFETY: `finish` below waits for the copy while `tensor` is borrowed.
+        // SAFETY: `finish` below waits for the copy while `bytes` is borrowed.
         let copied = unsafe { stream.copy_in(bytes.as_ptr(), buffer.reference(0, bytes.len())) };
         match copied.and_then(|()| stream.finish(UPLOAD_LIMIT)) {
             Ok(()) => Ok(buffer),

@@ -376,10 +376,18 @@ impl Planner<'_> {
         let mut line = LineParts::default();
         for launch in &self.launches {
             let first_ref = line.refs.len() as u32;
-            for operand in &launch.operands {
-                match operand {
-                    None => line.refs.push(BufferRef::ABSENT),
-                    Some((home, size)) => line.operand(home, *size, &self.storages, &offsets, self.pool)?,
+            for (i, operand) in launch.operands.iter().enumerate() {
+                let pack = launch.kernel.packs().iter().find(|pack| pack.input_idx == i);
+                match (operand, pack) {
+                    (None, _) => line.refs.push(BufferRef::ABSENT),
+                    (Some((Home::Constant(tensor), _)), Some(pack)) => {
+                        let placed = self.pool.place_packed(tensor, &launch.kernel, pack)?;
+                        line.refs.push(placed.reference());
+                        line.constants.push(placed);
+                    }
+                    (Some((home, size)), _) => {
+                        line.operand(home, *size, &self.storages, &offsets, self.pool)?
+                    }
                 }
             }
             if let Some(workspace) = launch.workspace {

@@ -59,6 +59,7 @@ pub struct Plan {
 }
 
 /// One thing that a run does.
+#[expect(clippy::large_enum_variant, reason = "a plan has few stages, and most have one line")]
 pub enum Stage {
     /// Launches without a question in between.
     Line(LineStage),

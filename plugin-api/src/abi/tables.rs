@@ -771,6 +771,36 @@ pub const LAYOUTS: &[StructLayout] = &[
         ],
     },
     StructLayout {
+        name: "ConstantPack",
+        c_name: "devbay_constant_pack",
+        size: size_of::<ConstantPack>(),
+        align: align_of::<ConstantPack>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(ConstantPack, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "input_idx",
+                offset: offset_of!(ConstantPack, input_idx),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "layout_id",
+                offset: offset_of!(ConstantPack, layout_id),
+                size: size_of::<u64>(),
+            },
+            FieldLayout {
+                name: "size_bytes",
+                offset: offset_of!(ConstantPack, size_bytes),
+                size: size_of::<u64>(),
+            },
+            FieldLayout { name: "align", offset: offset_of!(ConstantPack, align), size: size_of::<u64>() },
+        ],
+    },
+    StructLayout {
         name: "Prepared",
         c_name: "devbay_prepared",
         size: size_of::<Prepared>(),
@@ -801,6 +831,36 @@ pub const LAYOUTS: &[StructLayout] = &[
             FieldLayout {
                 name: "workspace_align",
                 offset: offset_of!(Prepared, workspace_align),
+                size: size_of::<u64>(),
+            },
+            FieldLayout { name: "packs", offset: offset_of!(Prepared, packs), size: size_of::<List>() },
+        ],
+    },
+    StructLayout {
+        name: "MemoryInfo",
+        c_name: "devbay_memory_info",
+        size: size_of::<MemoryInfo>(),
+        align: align_of::<MemoryInfo>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(MemoryInfo, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(MemoryInfo, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "bytes_in_use",
+                offset: offset_of!(MemoryInfo, bytes_in_use),
+                size: size_of::<u64>(),
+            },
+            FieldLayout {
+                name: "bytes_available",
+                offset: offset_of!(MemoryInfo, bytes_available),
                 size: size_of::<u64>(),
             },
         ],
@@ -1024,6 +1084,54 @@ pub const LAYOUTS: &[StructLayout] = &[
                             instance: *mut Instance,
                             desc: *const PrepareDesc,
                             out: *mut KernelCost,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "pack",
+                offset: offset_of!(PluginTable, pack),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            instance: *mut Instance,
+                            prepared: *const Prepared,
+                            input_idx: u32,
+                            src: *const Tensor,
+                            dst: *mut c_void,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "memory_info",
+                offset: offset_of!(PluginTable, memory_info),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            device: *mut Device,
+                            space_idx: u32,
+                            out: *mut MemoryInfo,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "kernel_shape",
+                offset: offset_of!(PluginTable, kernel_shape),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            instance: *mut Instance,
+                            desc: *const PrepareDesc,
+                            output_idx: u32,
+                            out_dtype: *mut DType,
+                            out_shape: *mut i64,
+                            rank_max: u32,
+                            out_rank: *mut u32,
                             error: *mut ErrorDetail,
                         ) -> Status,
                     >,
@@ -1429,6 +1537,20 @@ unsafe impl Growable for PrepareDesc {
 
 // SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
 // functions; ends and required size come from the fields in order.
+unsafe impl Growable for ConstantPack {
+    const NAME: &'static str = "ConstantPack";
+    const REQUIRED_SIZE: usize = offset_of!(ConstantPack, align) + size_of::<u64>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(ConstantPack, struct_size) + size_of::<u32>(),
+        offset_of!(ConstantPack, input_idx) + size_of::<u32>(),
+        offset_of!(ConstantPack, layout_id) + size_of::<u64>(),
+        offset_of!(ConstantPack, size_bytes) + size_of::<u64>(),
+        offset_of!(ConstantPack, align) + size_of::<u64>(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
 unsafe impl Growable for Prepared {
     const NAME: &'static str = "Prepared";
     const REQUIRED_SIZE: usize = offset_of!(Prepared, state) + size_of::<*mut c_void>();
@@ -1439,6 +1561,20 @@ unsafe impl Growable for Prepared {
         offset_of!(Prepared, state) + size_of::<*mut c_void>(),
         offset_of!(Prepared, workspace_bytes) + size_of::<u64>(),
         offset_of!(Prepared, workspace_align) + size_of::<u64>(),
+        offset_of!(Prepared, packs) + size_of::<List>(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for MemoryInfo {
+    const NAME: &'static str = "MemoryInfo";
+    const REQUIRED_SIZE: usize = offset_of!(MemoryInfo, bytes_available) + size_of::<u64>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(MemoryInfo, struct_size) + size_of::<u32>(),
+        offset_of!(MemoryInfo, reserved) + size_of::<u32>(),
+        offset_of!(MemoryInfo, bytes_in_use) + size_of::<u64>(),
+        offset_of!(MemoryInfo, bytes_available) + size_of::<u64>(),
     ];
 }
 
@@ -1575,6 +1711,45 @@ unsafe impl Growable for PluginTable {
                     ) -> Status,
                 >,
             >(),
+        offset_of!(PluginTable, pack)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        instance: *mut Instance,
+                        prepared: *const Prepared,
+                        input_idx: u32,
+                        src: *const Tensor,
+                        dst: *mut c_void,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(PluginTable, memory_info)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        device: *mut Device,
+                        space_idx: u32,
+                        out: *mut MemoryInfo,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(PluginTable, kernel_shape)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        instance: *mut Instance,
+                        desc: *const PrepareDesc,
+                        output_idx: u32,
+                        out_dtype: *mut DType,
+                        out_shape: *mut i64,
+                        rank_max: u32,
+                        out_rank: *mut u32,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
     ];
 }
 
@@ -1645,4 +1820,7 @@ pub const FUNCTIONS: &[FunctionRule] = &[
     FunctionRule { name: "stream_flush", threads: ThreadClass::PerStream, required: false, since_minor: 1 },
     FunctionRule { name: "stream_error", threads: ThreadClass::Any, required: false, since_minor: 1 },
     FunctionRule { name: "kernel_cost", threads: ThreadClass::Any, required: false, since_minor: 1 },
+    FunctionRule { name: "pack", threads: ThreadClass::Any, required: false, since_minor: 2 },
+    FunctionRule { name: "memory_info", threads: ThreadClass::Any, required: false, since_minor: 2 },
+    FunctionRule { name: "kernel_shape", threads: ThreadClass::Any, required: false, since_minor: 2 },
 ];

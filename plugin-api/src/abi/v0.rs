@@ -11,7 +11,7 @@
 use core::ffi::{c_char, c_void};
 
 /// Minor version of the ABI that this header describes.
-pub const DEVBAY_ABI_MINOR: u32 = 1;
+pub const DEVBAY_ABI_MINOR: u32 = 2;
 /// Oldest minor whose plugins and hosts still work with this one.
 pub const DEVBAY_ABI_MINOR_MIN: u32 = 1;
 
@@ -815,6 +815,27 @@ pub type LaunchFn = unsafe extern "C" fn(
     dims: *const i64,
 ) -> Status;
 
+/// A constant operand that a prepared kernel wants in a layout of its own. Growable; plugin-owned, as the
+/// list that it is in. Since: 0.2.
+///
+/// The host asks `pack` for the content once, keeps it as a buffer of its own that all kernels, shapes and
+/// sessions share, and passes that buffer in place of the constant. Required up to `align`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ConstantPack {
+    /// Size of this struct as the plugin knows it.
+    pub struct_size: u32,
+    /// Which input.
+    pub input_idx: u32,
+    /// Names the layout in full: one constant under one id always has the same packed bytes.
+    pub layout_id: u64,
+    /// Bytes of the packed constant.
+    pub size_bytes: u64,
+    /// Its alignment in bytes, a power of two.
+    pub align: u64,
+}
+
 /// What `prepare` returns. Growable; the host owns the struct, the plugin what it points to, until
 /// `unprepare`. Immutable: launches read it from many threads.
 ///
@@ -837,6 +858,26 @@ pub struct Prepared {
     pub workspace_bytes: u64,
     /// Its alignment in bytes, a power of two, or 0.
     pub workspace_align: u64,
+    /// Constant operands that come packed, a list of `ConstantPack`, plugin-owned until `unprepare`. Empty
+    /// when the agreed minor is below 2. Since: 0.2.
+    pub packs: List,
+}
+
+/// Memory of one space now. Growable; the host owns it. Since: 0.2.
+///
+/// Required up to `bytes_available`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemoryInfo {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Bytes that this instance has allocated.
+    pub bytes_in_use: u64,
+    /// Bytes that an allocation could still get; not a promise.
+    pub bytes_available: u64,
 }
 
 /// What one launch costs, for the planner. Growable; the host owns it.
@@ -1091,6 +1132,58 @@ pub struct PluginTable {
             instance: *mut Instance,
             desc: *const PrepareDesc,
             out: *mut KernelCost,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Writes a constant in the layout that a prepared kernel asked for.
+    ///
+    /// Owns: nothing; `src` and `dst` are lent for the call. `dst` is zeroed host memory of the size and
+    /// alignment that were asked for.
+    /// Threads: any. Order: between `prepare` and `unprepare`.
+    /// Errors: INVALID for an input that was not asked for.
+    /// Since: 0.2.
+    pub pack: Option<
+        unsafe extern "C" fn(
+            instance: *mut Instance,
+            prepared: *const Prepared,
+            input_idx: u32,
+            src: *const Tensor,
+            dst: *mut c_void,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Says how much memory there is. Without it the host knows the space's `bytes_total` alone.
+    ///
+    /// Owns: nothing.
+    /// Threads: any. Order: none.
+    /// Errors: INVALID for a space that the device does not have, UNSUPPORTED if nobody knows.
+    /// Since: 0.2.
+    pub memory_info: Option<
+        unsafe extern "C" fn(
+            device: *mut Device,
+            space_idx: u32,
+            out: *mut MemoryInfo,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Gives the type of one output of an op that ONNX does not define, from its inputs' types; `desc` has no
+    /// outputs. At most `rank_max` extents are written. Without it such an op runs only where the model states
+    /// the types of its results.
+    ///
+    /// Owns: nothing.
+    /// Threads: any. Order: none.
+    /// Errors: UNSUPPORTED for an output that the kernel does not make, INVALID for inputs that do not fit, or
+    /// a rank above `rank_max`.
+    /// Since: 0.2.
+    pub kernel_shape: Option<
+        unsafe extern "C" fn(
+            instance: *mut Instance,
+            desc: *const PrepareDesc,
+            output_idx: u32,
+            out_dtype: *mut DType,
+            out_shape: *mut i64,
+            rank_max: u32,
+            out_rank: *mut u32,
             error: *mut ErrorDetail,
         ) -> Status,
     >,

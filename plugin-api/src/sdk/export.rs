@@ -20,6 +20,7 @@ use std::time::Duration;
 struct InstanceBox<P> {
     plugin: P,
     host: Host,
+    abi_minor: u32,
     /// Every list that `devices` returned; the host may hold any of them until `destroy`.
     lists: Mutex<Vec<DeviceList>>,
 }
@@ -88,6 +89,9 @@ pub const fn table<P: Plugin>() -> PluginTable {
         stream_flush: if StreamOf::<P>::FLUSH { Some(stream_flush::<P::Device>) } else { None },
         stream_error: Some(stream_error::<P::Device>),
         kernel_cost: if P::KERNELS.is_empty() { None } else { Some(kernel_cost::<P>) },
+        pack: if P::KERNELS.is_empty() { None } else { Some(pack) },
+        memory_info: if P::Device::MEMORY_INFO { Some(memory_info::<P::Device>) } else { None },
+        kernel_shape: if P::KERNELS.is_empty() { None } else { Some(kernel_shape::<P>) },
     }
 }
 
@@ -298,7 +302,8 @@ unsafe extern "C" fn create<P: Plugin>(
         }
         let options = Options { declared: P::ABOUT.options, given, abi_minor: desc.abi_minor };
         let plugin = P::create(host, &options)?;
-        let instance = Box::new(InstanceBox { plugin, host, lists: Mutex::new(Vec::new()) });
+        let instance =
+            Box::new(InstanceBox { plugin, host, abi_minor: desc.abi_minor, lists: Mutex::new(Vec::new()) });
         // SAFETY: the host's place for one handle.
         unsafe { out.write(Box::into_raw(instance).cast()) };
         Ok(())
@@ -584,7 +589,7 @@ unsafe fn request<'a, P: Plugin>(
         .get(desc.kernel_idx as usize)
         .ok_or_else(|| Error::invalid(format!("kernel {} of {}", desc.kernel_idx, P::KERNELS.len())))?;
     // SAFETY: the caller's promise.
-    Ok((kernel, unsafe { PrepareRequest::new(&desc, instance.host) }?))
+    Ok((kernel, unsafe { PrepareRequest::new(&desc, instance.host, instance.abi_minor) }?))
 }
 
 unsafe extern "C" fn prepare<P: Plugin>(
@@ -641,6 +646,86 @@ unsafe extern "C" fn kernel_cost<P: Plugin>(
         };
         // SAFETY: the host's struct.
         unsafe { write_struct(out, &result) }.map_err(refused)
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn pack(
+    _instance: *mut Instance,
+    prepared: *const abi::Prepared,
+    input_idx: u32,
+    src: *const Tensor,
+    dst: *mut c_void,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's struct, as `prepare` wrote it.
+        let prepared = unsafe { read_struct(prepared) }.map_err(refused)?;
+        if prepared.state.is_null() {
+            return Err(Error::invalid("pack without a prepared kernel"));
+        }
+        // SAFETY: the host's struct, alive for the call.
+        let src = unsafe { read_struct(src) }.map_err(refused)?;
+        // SAFETY: as above.
+        let src = unsafe { TensorView::new(src) }?;
+        let bytes = src.constant().ok_or_else(|| Error::invalid("pack of a tensor without content"))?;
+        // SAFETY: the state is `prepare`'s, and `dst` as the header says.
+        unsafe { Prepared::pack(prepared.state, input_idx, bytes, dst.cast()) }
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn memory_info<D: Device>(
+    device: *mut abi::Device,
+    space_idx: u32,
+    out: *mut MemoryInfo,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let device: &D = unsafe { deref(device, "the device") }?;
+        let memory = device.memory_info(space_idx as usize)?;
+        let result = MemoryInfo {
+            bytes_in_use: memory.bytes_in_use,
+            bytes_available: memory.bytes_available,
+            ..MemoryInfo::empty()
+        };
+        // SAFETY: the host's struct.
+        unsafe { write_struct(out, &result) }.map_err(refused)
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn kernel_shape<P: Plugin>(
+    instance: *mut Instance,
+    desc: *const PrepareDesc,
+    output_idx: u32,
+    out_dtype: *mut DType,
+    out_shape: *mut i64,
+    rank_max: u32,
+    out_rank: *mut u32,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's struct, alive for the call.
+        let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
+        let (dtype, shape) = kernel.output_type(&request, output_idx as usize)?;
+        if shape.len() > rank_max as usize {
+            return Err(Error::invalid(format!("a rank of {}, at most {rank_max} fits", shape.len())));
+        }
+        if out_dtype.is_null() || out_shape.is_null() || out_rank.is_null() {
+            return Err(Error::invalid("a place for the result is NULL"));
+        }
+        // SAFETY: the host's places: one dtype, one number, and `rank_max` extents.
+        unsafe {
+            out_dtype.write(dtype);
+            out_rank.write(shape.len() as u32);
+            core::ptr::copy_nonoverlapping(shape.as_ptr(), out_shape, shape.len());
+        }
+        Ok(())
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }

@@ -68,12 +68,16 @@ pub type PrepareFn<D> = fn(&PrepareRequest<'_, D>) -> Result<Prepared>;
 /// A function that estimates what a kernel will cost.
 pub type CostFn<D> = fn(&PrepareRequest<'_, D>) -> Result<Cost>;
 
+/// A function that gives the type of one output of an op that ONNX does not define: dtype and extents.
+pub type ShapeFn<D> = fn(&PrepareRequest<'_, D>, usize) -> Result<(DType, Vec<i64>)>;
+
 /// One kernel of a plugin: what the host reads first, then what the SDK calls.
 #[repr(C)]
 pub struct Kernel<D> {
     info: KernelInfo,
     prepare: PrepareFn<D>,
     cost: Option<CostFn<D>>,
+    shape: Option<ShapeFn<D>>,
 }
 
 impl<D> Clone for Kernel<D> {
@@ -109,6 +113,7 @@ impl<D> Kernel<D> {
             },
             prepare,
             cost: None,
+            shape: None,
         }
     }
 
@@ -190,6 +195,13 @@ impl<D> Kernel<D> {
         self
     }
 
+    /// Types of its outputs, for an op that ONNX does not define.
+    #[must_use]
+    pub const fn shape(mut self, shape: ShapeFn<D>) -> Self {
+        self.shape = Some(shape);
+        self
+    }
+
     /// One line for a person.
     #[must_use]
     pub const fn doc(mut self, doc: &'static str) -> Self {
@@ -210,6 +222,17 @@ impl<D> Kernel<D> {
         match self.cost {
             Some(cost) => cost(request),
             None => Err(Error::unsupported("this kernel has no cost function")),
+        }
+    }
+
+    pub(crate) fn output_type(
+        &self,
+        request: &PrepareRequest<'_, D>,
+        output_idx: usize,
+    ) -> Result<(DType, Vec<i64>)> {
+        match self.shape {
+            Some(shape) => shape(request, output_idx),
+            None => Err(Error::unsupported("this kernel has no shape function")),
         }
     }
 }
@@ -381,10 +404,16 @@ pub trait Launch<D: Device>: Send + Sync + 'static {
     fn launch(&self, stream: &D::Stream, operands: &mut Operands<'_>) -> Result<()>;
 }
 
+/// How a constant is packed: from its bytes to zeroed memory of the size that was asked for.
+type PackFn = Box<dyn Fn(&[u8], &mut [u8]) -> Result<()> + Send + Sync>;
+
 /// What every state begins with: how to free it, and how many references a launch has.
 #[repr(C)]
 pub struct StateHeader {
     drop: unsafe fn(*mut StateHeader),
+    /// Constants that come packed, and how they are packed: one list for the host, one for `pack`.
+    packs: Vec<ConstantPack>,
+    pack_fns: Vec<PackFn>,
     /// Inputs of a launch, absent ones included.
     pub n_inputs: u32,
     /// Outputs of a launch, absent ones included.
@@ -436,7 +465,14 @@ impl Prepared {
     /// 2. It keeps to rule B21: no more references than the kernel's operands and workspace.
     pub unsafe fn raw<K: Send + Sync + 'static>(launch: LaunchFn, kernel: K) -> Self {
         let state = Box::new(State {
-            header: StateHeader { drop: drop_state::<K>, n_inputs: 0, n_outputs: 0, workspace: false },
+            header: StateHeader {
+                drop: drop_state::<K>,
+                packs: Vec::new(),
+                pack_fns: Vec::new(),
+                n_inputs: 0,
+                n_outputs: 0,
+                workspace: false,
+            },
             kernel,
         });
         Self { launch, state: Box::into_raw(state).cast(), workspace_bytes: 0, workspace_align: 0 }
@@ -447,6 +483,31 @@ impl Prepared {
     pub fn with_workspace(mut self, bytes: usize, align: usize) -> Self {
         self.workspace_bytes = bytes;
         self.workspace_align = align;
+        self
+    }
+
+    /// Asks for a constant input in a layout of its own: the host packs it once, with `pack`, and passes the
+    /// result in place of the constant. `layout_id` names the layout in full. Only if the agreed minor is at
+    /// least 2 ([`PrepareRequest::abi_minor`]).
+    #[must_use]
+    pub fn with_packed(
+        self,
+        input_idx: usize,
+        layout_id: u64,
+        size_bytes: usize,
+        align: usize,
+        pack: impl Fn(&[u8], &mut [u8]) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        // SAFETY: `state` is this value's own box, and nobody launches it yet.
+        let header = unsafe { &mut *self.state };
+        header.packs.push(ConstantPack {
+            input_idx: input_idx as u32,
+            layout_id,
+            size_bytes: size_bytes as u64,
+            align: align as u64,
+            ..ConstantPack::empty()
+        });
+        header.pack_fns.push(Box::new(pack));
         self
     }
 
@@ -487,8 +548,30 @@ impl Prepared {
             state: this.state.cast(),
             workspace_bytes: this.workspace_bytes as u64,
             workspace_align: this.workspace_align as u64,
+            packs: List::new(&this.header().packs),
             ..crate::abi::Prepared::empty()
         }
+    }
+
+    /// Packs a constant for a state that the host has.
+    ///
+    /// # Safety
+    /// `state` came from [`Prepared::into_abi`] and was not freed; `dst` is as `PluginTable::pack` says.
+    ///
+    /// # Errors
+    /// Invalid for an input that was not asked for; what the kernel says.
+    pub(crate) unsafe fn pack(state: *const c_void, input_idx: u32, src: &[u8], dst: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise: the header is alive.
+        let header = unsafe { &*state.cast::<StateHeader>() };
+        let Some(at) = header.packs.iter().position(|pack| pack.input_idx == input_idx) else {
+            return Err(Error::invalid(format!("input {input_idx} does not come packed")));
+        };
+        if dst.is_null() {
+            return Err(Error::invalid("the memory for a packed constant is NULL"));
+        }
+        // SAFETY: the host lends zeroed memory of the size that was asked for.
+        let dst = unsafe { core::slice::from_raw_parts_mut(dst, header.packs[at].size_bytes as usize) };
+        (header.pack_fns[at])(src, dst)
     }
 
     /// Takes a state back from the host.

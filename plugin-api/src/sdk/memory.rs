@@ -60,6 +60,15 @@ pub struct AllocRequest<'a> {
     pub tensor: Option<TensorView<'a>>,
 }
 
+/// Memory of a space now; see [`MemoryInfo`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryUse {
+    /// Bytes that the instance has allocated.
+    pub bytes_in_use: u64,
+    /// Bytes that an allocation could still get.
+    pub bytes_available: u64,
+}
+
 /// What [`super::Device::alloc`] returns.
 pub struct Allocated<B> {
     /// The allocation.

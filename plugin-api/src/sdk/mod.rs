@@ -69,7 +69,9 @@ pub use host::{Host, LogLevel};
 pub use kernel::{
     Cost, Element, Kernel, Launch, Operands, Prepared, SendPtr, StateHeader, TypeVar, dtypes::*,
 };
-pub use memory::{AllocRequest, Allocated, Copy, CopyKind, HostBuffer, Region, SpaceDesc, StreamRequest};
+pub use memory::{
+    AllocRequest, Allocated, Copy, CopyKind, HostBuffer, MemoryUse, Region, SpaceDesc, StreamRequest,
+};
 pub use view::{AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView};
 
 use std::time::Duration;
@@ -230,6 +232,17 @@ pub trait Device: Send + Sync + 'static {
     /// # Errors
     /// Out of memory, or what the driver says.
     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<Self::Buffer>>;
+
+    /// `memory_info` works.
+    const MEMORY_INFO: bool = false;
+
+    /// Memory of a space now.
+    ///
+    /// # Errors
+    /// Invalid for a space that the device does not have, unsupported if nobody knows.
+    fn memory_info(&self, space_idx: usize) -> Result<MemoryUse> {
+        Err(Error::unsupported(format!("memory_info of space {space_idx}")))
+    }
 
     /// Makes a stream; dropping it waits until the device touches nothing of what was enqueued (B24).
     ///

@@ -365,12 +365,14 @@ pub struct PrepareRequest<'a, D> {
     pub numerics: u64,
     /// Name of the node.
     pub label: &'a str,
+    /// The minor that host and plugin agreed on (B3).
+    pub abi_minor: u32,
 }
 
 impl<'a, D> PrepareRequest<'a, D> {
     /// # Safety
     /// `desc` was read from a host's struct whose pointers live for `'a`, and `desc.device` is a `D`.
-    pub(crate) unsafe fn new(desc: &PrepareDesc, host: Host) -> Result<Self> {
+    pub(crate) unsafe fn new(desc: &PrepareDesc, host: Host, abi_minor: u32) -> Result<Self> {
         let tensors = |list: &List| -> Result<Vec<TensorView<'a>>> {
             // SAFETY: the caller's promise.
             let raw = unsafe { read_growable_list::<Tensor>(list) }.map_err(broken)?;
@@ -389,6 +391,7 @@ impl<'a, D> PrepareRequest<'a, D> {
             numerics: desc.numerics,
             // SAFETY: the caller's promise.
             label: unsafe { desc.label.get() }.map_err(broken)?,
+            abi_minor,
         })
     }
 

@@ -1,0 +1,186 @@
+//! Fuses biases, residual additions and activations into the convolution or matrix product before them.
+//!
+//! The results are ops of devbay's domain (docs/fused-ops.md): `FusedConv` 1 is Conv 11 with inputs X, W, B and
+//! Z, where Z is added to the result; `FusedMatMul` 1 is MatMul 13 with a bias over the last axis; `FusedGemm` 1
+//! is Gemm 13. All three apply `activation` last. A device that has no kernel for one keeps the plain ops.
+//!
+//! Runs on specialised programs: types must be known to tell a residual addition from a broadcast.
+
+use super::uses::Uses;
+use crate::kernel::KernelTable;
+use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
+use crate::tensor::F32;
+use std::collections::HashMap;
+
+/// Fuses what the kernels allow; gives the number of nodes that are gone.
+pub fn run(program: &mut Program, kernels: &KernelTable) -> usize {
+    let mut main = std::mem::take(&mut program.main);
+    let fused = region(program, &mut main, kernels);
+    program.main = main;
+    fused
+}
+
+fn region(program: &mut Program, region: &mut Region, kernels: &KernelTable) -> usize {
+    let mut fused = 0;
+    for node in &mut region.nodes {
+        for (_, nested) in &mut node.regions {
+            fused += self::region(program, nested, kernels);
+        }
+    }
+    let uses = Uses::of_region(program, region);
+    let mut nodes: Vec<Option<Node>> = region.nodes.drain(..).map(Some).collect();
+    let mut makers: HashMap<ValueId, usize> = HashMap::new();
+    for at in 0..nodes.len() {
+        let Some(node) = &nodes[at] else { continue };
+        let found = activation_of(program, node)
+            .map(|(input, activation)| (input, Tail::Activation(activation)))
+            .or_else(|| addition_of(program, node, &makers, &nodes, &uses));
+        if let Some((input, tail)) = found
+            && uses.count(input) == 1
+            && let Some(&maker) = makers.get(&input)
+            && let Some(output) = node.output(0)
+            && let Some(head) = nodes[maker].as_ref().and_then(|head| with_tail(head, tail, kernels))
+        {
+            // The head moves to where its tail was: operands of the tail may be made in between.
+            nodes[maker] = None;
+            let mut head = head;
+            head.outputs[0] = Some(output);
+            nodes[at] = Some(head);
+            makers.remove(&input);
+            fused += 1;
+        }
+        if let Some(output) =
+            nodes[at].as_ref().filter(|node| is_head(program, node)).and_then(|node| node.output(0))
+        {
+            makers.insert(output, at);
+        }
+    }
+    region.nodes = nodes.into_iter().flatten().collect();
+    fused
+}
+
+/// An activation, as the fused ops name it.
+#[derive(Clone)]
+struct Activation {
+    name: &'static str,
+    params: Vec<f32>,
+}
+
+/// What follows a convolution or matrix product.
+enum Tail {
+    Activation(Activation),
+    /// A value of the result's shape is added.
+    Residual(ValueId),
+    /// A vector over the last axis is added.
+    Bias(ValueId),
+}
+
+/// Whether others may be fused into this node.
+fn is_head(program: &Program, node: &Node) -> bool {
+    let known = matches!(&*node.op.name, "Conv" | "MatMul" | "Gemm") && node.op.domain.is_empty()
+        || &*node.op.domain == DEVBAY_DOMAIN;
+    known && node.output(0).and_then(|id| program.value(id).ty.as_ref()).is_some_and(|ty| ty.dtype == F32)
+}
+
+/// The fused op of a head, if there is a kernel for it and the tail fits.
+fn with_tail(head: &Node, tail: Tail, kernels: &KernelTable) -> Option<Node> {
+    let fused = match &*head.op.name {
+        "Conv" | "FusedConv" => "FusedConv",
+        "Gemm" | "FusedGemm" => "FusedGemm",
+        _ => "FusedMatMul",
+    };
+    // The activation comes last: nothing is added after one.
+    let activated = head.attr("activation").is_some();
+    if activated || !kernels.has(DEVBAY_DOMAIN, fused) {
+        return None;
+    }
+    let mut node = head.clone();
+    node.op = Op::devbay(fused, 1);
+    match tail {
+        Tail::Activation(activation) => {
+            node.set_attr("activation", AttrValue::String(activation.name.to_owned()));
+            if !activation.params.is_empty() {
+                node.set_attr("activation_params", AttrValue::Floats(activation.params));
+            }
+        }
+        Tail::Residual(z) => {
+            if fused != "FusedConv" || head.input(3).is_some() {
+                return None;
+            }
+            node.inputs.resize(4, None);
+            node.inputs[3] = Some(z);
+        }
+        Tail::Bias(bias) => {
+            if fused != "FusedMatMul" || head.input(2).is_some() {
+                return None;
+            }
+            node.inputs.resize(3, None);
+            node.inputs[2] = Some(bias);
+        }
+    }
+    Some(node)
+}
+
+/// The input of a node that is an activation with constant parameters.
+fn activation_of(program: &Program, node: &Node) -> Option<(ValueId, Activation)> {
+    if !node.op.domain.is_empty() {
+        return None;
+    }
+    let (name, params): (&'static str, Vec<f32>) = match &*node.op.name {
+        "Relu" => ("Relu", vec![]),
+        "Sigmoid" => ("Sigmoid", vec![]),
+        "Tanh" => ("Tanh", vec![]),
+        "HardSwish" => ("HardSwish", vec![]),
+        "LeakyRelu" => ("LeakyRelu", vec![node.float("alpha", 0.01)]),
+        "HardSigmoid" => ("HardSigmoid", vec![node.float("alpha", 0.2), node.float("beta", 0.5)]),
+        "Clip" => {
+            let limit = |i: usize, absent: f32| match node.input(i) {
+                None => Some(absent),
+                Some(id) => match program.constant(id)?.elements::<f32>()? {
+                    [limit] => Some(*limit),
+                    _ => None,
+                },
+            };
+            ("Clip", vec![limit(1, f32::NEG_INFINITY)?, limit(2, f32::INFINITY)?])
+        }
+        _ => return None,
+    };
+    Some((node.input(0)?, Activation { name, params }))
+}
+
+/// What an Add adds to the result of a head: a vector over the last axis, or a value of its shape that is made
+/// before.
+fn addition_of(
+    program: &Program,
+    node: &Node,
+    makers: &HashMap<ValueId, usize>,
+    nodes: &[Option<Node>],
+    uses: &Uses,
+) -> Option<(ValueId, Tail)> {
+    if !node.op.is("Add") {
+        return None;
+    }
+    let (a, b) = (node.input(0)?, node.input(1)?);
+    // Of two heads the later one takes the other's result: it is there by then.
+    let mut sides = [(a, b), (b, a)];
+    if makers.get(&a) < makers.get(&b) {
+        sides.swap(0, 1);
+    }
+    let shape = |id: ValueId| program.value(id).ty.as_ref().and_then(|ty| ty.known_shape());
+    sides.into_iter().find_map(|(input, other)| {
+        let head = nodes[*makers.get(&input)?].as_ref()?;
+        if uses.count(input) != 1 || input == other {
+            return None;
+        }
+        let (result, added) = (shape(input)?, shape(other)?);
+        match &*head.op.name {
+            "Conv" | "FusedConv" if result == added && program.constant(other).is_none() => {
+                Some((input, Tail::Residual(other)))
+            }
+            "MatMul" | "FusedMatMul" if added.len() == 1 && result.last() == added.last() => {
+                Some((input, Tail::Bias(other)))
+            }
+            _ => None,
+        }
+    })
+}

@@ -1,0 +1,42 @@
+//! Who uses a value: what a pass must know before it moves one.
+
+use crate::program::{Program, Region, ValueId};
+
+/// How often each value is used, as an operand or as a result, nested regions included.
+pub struct Uses {
+    counts: Vec<u32>,
+}
+
+impl Uses {
+    /// Counts the uses of a program's values.
+    pub fn of(program: &Program) -> Self {
+        Self::of_region(program, &program.main)
+    }
+
+    /// Counts the uses of values within one region of a program.
+    pub fn of_region(program: &Program, region: &Region) -> Self {
+        let mut uses = Self { counts: vec![0; program.values.len()] };
+        uses.region(region);
+        uses
+    }
+
+    fn region(&mut self, region: &Region) {
+        for node in &region.nodes {
+            for id in node.inputs.iter().flatten() {
+                self.counts[id.idx()] += 1;
+            }
+            for (_, nested) in &node.regions {
+                self.region(nested);
+            }
+        }
+        for id in &region.outputs {
+            self.counts[id.idx()] += 1;
+        }
+    }
+
+    /// How often a value is used.
+    pub fn count(&self, id: ValueId) -> u32 {
+        // Values that a pass adds are used where it puts them.
+        self.counts.get(id.idx()).copied().unwrap_or(1)
+    }
+}

@@ -1,0 +1,226 @@
+//! Where plugins are looked for (B25).
+//!
+//! In order: those named through the API, those linked in, the folders of `DEVBAY_PLUGIN_PATH`, the user's
+//! folder, the system's folders, and a project's folder only when it is asked for. Of two plugins with one
+//! name the first wins and the other is refused; one that is named explicitly replaces a linked-in or
+//! discovered one. The environment is read in [`SearchPaths::from_environment`] alone.
+
+use crate::manifest::Manifest;
+use devbay_core::about::{Refusal, RefusalKind};
+use devbay_plugin_api::abi::PluginInfo;
+use std::path::{Path, PathBuf};
+
+/// A plugin that is part of the program.
+#[derive(Clone, Copy)]
+pub struct StaticPlugin {
+    /// Its name, as its entry says it.
+    pub name: &'static str,
+    /// Its entry.
+    pub query: extern "C" fn() -> *const PluginInfo,
+}
+
+/// Where a candidate comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// Named through the API or the command line.
+    Explicit,
+    /// Linked into the program.
+    Static,
+    /// A manifest in a folder.
+    Manifest(PathBuf),
+    /// A library in a folder, without a manifest.
+    Folder(PathBuf),
+}
+
+impl Origin {
+    /// In words, for reports.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Explicit => "named explicitly".to_owned(),
+            Self::Static => "linked in".to_owned(),
+            Self::Manifest(path) => format!("manifest {}", path.display()),
+            Self::Folder(path) => format!("found in {}", path.display()),
+        }
+    }
+}
+
+/// Something that may be a plugin.
+#[derive(Clone)]
+pub struct Candidate {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Its library; None if it is linked in.
+    pub library: Option<PathBuf>,
+    /// Its entry, if it is linked in.
+    pub linked: Option<StaticPlugin>,
+    /// What its manifest says.
+    pub manifest: Option<Manifest>,
+}
+
+impl Candidate {
+    /// The name, as far as it is known before loading.
+    pub fn name(&self) -> Option<&str> {
+        let linked = self.linked.as_ref().map(|linked| linked.name);
+        linked.or(self.manifest.as_ref().map(|manifest| manifest.name.as_str()))
+    }
+}
+
+/// Folders to look in, the first first.
+#[derive(Clone, Default, Debug)]
+pub struct SearchPaths {
+    /// Folders with manifests.
+    pub manifest_folders: Vec<PathBuf>,
+    /// Folders with manifests, or with libraries that have none.
+    pub library_folders: Vec<PathBuf>,
+}
+
+impl SearchPaths {
+    /// No folders.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// `DEVBAY_PLUGIN_PATH` (ignored for elevated processes), the user's folder, the system's folders.
+    pub fn from_environment() -> Self {
+        let mut paths = Self::default();
+        if !elevated()
+            && let Some(list) = std::env::var_os("DEVBAY_PLUGIN_PATH")
+        {
+            paths.library_folders = std::env::split_paths(&list).filter(|p| !p.as_os_str().is_empty()).collect();
+        }
+        let config = std::env::var_os("XDG_CONFIG_HOME")
+            .map(PathBuf::from)
+            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")));
+        // An elevated process trusts the system's folders alone.
+        if !elevated()
+            && let Some(config) = config
+        {
+            paths.manifest_folders.push(config.join("devbay/plugins.d"));
+        }
+        for folder in ["/etc/devbay/plugins.d", "/usr/local/share/devbay/plugins.d", "/usr/share/devbay/plugins.d"] {
+            paths.manifest_folders.push(PathBuf::from(folder));
+        }
+        paths
+    }
+
+    /// Adds a project's folder, `FOLDER/.devbay/plugins.d`, which is never looked at unasked.
+    #[must_use]
+    pub fn with_project(mut self, folder: &Path) -> Self {
+        self.manifest_folders.push(folder.join(".devbay/plugins.d"));
+        self
+    }
+}
+
+/// Whether the process has rights that its user does not have.
+fn elevated() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        // The kernel says so in the auxiliary vector, also for capabilities (getauxval(3), AT_SECURE).
+        const AT_SECURE: u64 = 23;
+        let Ok(auxv) = std::fs::read("/proc/self/auxv") else {
+            return true;
+        };
+        let words: Vec<u64> =
+            auxv.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).collect();
+        words.chunks_exact(2).any(|pair| pair[0] == AT_SECURE && pair[1] != 0)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        false
+    }
+}
+
+/// What was found: candidates in order of precedence, and what could not be read.
+#[derive(Default)]
+pub struct Discovered {
+    /// Candidates, the first first.
+    pub candidates: Vec<Candidate>,
+    /// Files that look like plugins and cannot be read, and why.
+    pub refused: Vec<(PathBuf, Refusal)>,
+}
+
+/// Looks for plugins.
+pub fn discover(explicit: &[PathBuf], linked: &[StaticPlugin], paths: &SearchPaths) -> Discovered {
+    let mut found = Discovered::default();
+    for path in explicit {
+        if path.extension().is_some_and(|extension| extension == "json") {
+            found.manifest(path, Origin::Explicit);
+        } else {
+            found.candidates.push(Candidate {
+                origin: Origin::Explicit,
+                library: Some(path.clone()),
+                linked: None,
+                manifest: None,
+            });
+        }
+    }
+    for plugin in linked {
+        found.candidates.push(Candidate {
+            origin: Origin::Static,
+            library: None,
+            linked: Some(*plugin),
+            manifest: None,
+        });
+    }
+    for folder in &paths.library_folders {
+        found.folder(folder, true);
+    }
+    for folder in &paths.manifest_folders {
+        found.folder(folder, false);
+    }
+    found
+}
+
+impl Discovered {
+    fn manifest(&mut self, path: &Path, origin: Origin) {
+        match Manifest::read(path) {
+            Ok((manifest, library)) => self.candidates.push(Candidate {
+                origin,
+                library: Some(library),
+                linked: None,
+                manifest: Some(manifest),
+            }),
+            Err(refusal) => self.refused.push((path.to_owned(), refusal)),
+        }
+    }
+
+    /// Files of a folder by name, so that the order is the same everywhere.
+    fn folder(&mut self, folder: &Path, with_libraries: bool) {
+        let entries = match std::fs::read_dir(folder) {
+            Ok(entries) => entries,
+            // A folder that is not there has no plugins.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return,
+            Err(e) => {
+                let refusal = Refusal::new(RefusalKind::Unreadable, format!("cannot read the folder: {e}"));
+                self.refused.push((folder.to_owned(), refusal));
+                return;
+            }
+        };
+        let mut files: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+        files.sort();
+        let n_before = self.candidates.len();
+        for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "json")) {
+            self.manifest(path, Origin::Manifest(path.clone()));
+        }
+        if !with_libraries {
+            return;
+        }
+        let described: Vec<PathBuf> =
+            self.candidates[n_before..].iter().filter_map(|candidate| candidate.library.clone()).collect();
+        for path in files.iter().filter(|path| is_plugin_library(path) && !described.contains(path)) {
+            self.candidates.push(Candidate {
+                origin: Origin::Folder(folder.to_owned()),
+                library: Some(path.clone()),
+                linked: None,
+                manifest: None,
+            });
+        }
+    }
+}
+
+/// Plugin libraries are named `libdevbay_plugin_NAME.so`, or as the platform has it.
+fn is_plugin_library(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let stem = format!("{}devbay_plugin_", std::env::consts::DLL_PREFIX);
+    name.starts_with(&stem) && name.ends_with(std::env::consts::DLL_SUFFIX)
+}

@@ -1,0 +1,43 @@
+//! One op, one call, on a chosen device: the op-by-op path as an interface of its own.
+//!
+//! ```no_run
+//! # use devbay_host::eager; use devbay_host::core::{Tensor, Result};
+//! # fn demo(device: &std::sync::Arc<devbay_host::core::device::Device>) -> Result<()> {
+//! let x = Tensor::from_elements(&[3], &[1.0f32, -2.0, 3.0])?;
+//! let y = eager::run(device, "Relu", &[], &[&x], 1)?;
+//! # Ok(()) }
+//! ```
+
+use devbay_core::device::Device;
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::exec::eager;
+use devbay_core::exec::value::RunTensor;
+use devbay_core::plan::Env;
+use devbay_core::program::{AttrValue, Node, Op, ValueId, catalogue};
+use devbay_core::tensor::Tensor;
+use std::sync::Arc;
+
+/// Runs an op of ONNX's domain, in the version that programs hold, on host tensors.
+///
+/// # Errors
+/// [`ErrorKind::UnsupportedOp`] for an op that is unknown or that the device has no kernel for; what shape
+/// inference and the device say.
+pub fn run(
+    device: &Arc<Device>,
+    op: &str,
+    attrs: &[(&str, AttrValue)],
+    inputs: &[&Tensor],
+    n_outputs: usize,
+) -> Result<Vec<Tensor>> {
+    let def = catalogue::find("", op)
+        .ok_or_else(|| Error::new(ErrorKind::UnsupportedOp, format!("there is no op {op} in the catalogue")))?;
+    // The numbers only tell operands apart; there is no program.
+    let ids = |from: usize, n: usize| (from..from + n).map(|i| Some(ValueId(i as u32))).collect();
+    let mut node = Node::new(Op::onnx(op, def.version), ids(0, inputs.len()), ids(inputs.len(), n_outputs));
+    node.attrs = attrs.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect();
+    let operands: Vec<Option<RunTensor>> = inputs.iter().map(|&input| RunTensor::host(input.clone())).collect();
+    // What the application hands over is known; a kernel that needs a value beforehand has it.
+    let known = inputs.iter().map(|&input| Some(input.clone())).collect();
+    let env = Env::new(device, 1);
+    eager::run(&node, operands, known, &env, None)?.iter().map(RunTensor::to_tensor).collect()
+}

@@ -1,0 +1,157 @@
+//! Manifests: what a plugin claims before it is loaded, as a small JSON file (B25).
+//!
+//! ```json
+//! {
+//!   "devbay_manifest": 1,
+//!   "name": "cuda",
+//!   "library": "libdevbay_plugin_cuda.so",
+//!   "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+//!   "os": "linux",
+//!   "arch": "x86_64",
+//!   "abi": { "major": 0, "min": 1, "max": 1 },
+//!   "devices": ["gpu"],
+//!   "driver": "libcuda.so.1, 535 or newer",
+//!   "options": { "streams": "4" }
+//! }
+//! ```
+//!
+//! `library` is relative to the manifest. `sha256`, `os`, `arch`, `abi`, `devices`, `driver` and `options` may be
+//! missing; unknown keys are ignored, so that manifests can grow.
+
+use devbay_core::about::{Refusal, RefusalKind, valid_name};
+use devbay_plugin_api::abi::version::{ABI_MAJOR, MinorRange, agree};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Largest manifest that is read.
+const SIZE_MAX: u64 = 1 << 20;
+
+/// What a manifest says.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Manifest {
+    /// Version of this format: 1.
+    pub devbay_manifest: u32,
+    /// The plugin's name.
+    pub name: String,
+    /// Its library, relative to the manifest.
+    pub library: PathBuf,
+    /// SHA-256 of the library, in hexadecimal digits.
+    pub sha256: Option<String>,
+    /// Operating system, as Rust names it.
+    pub os: Option<String>,
+    /// Architecture, as Rust names it.
+    pub arch: Option<String>,
+    /// ABI versions that the plugin speaks.
+    pub abi: Option<AbiRange>,
+    /// Kinds of device that it drives.
+    #[serde(default)]
+    pub devices: Vec<String>,
+    /// What it needs underneath, in words.
+    pub driver: Option<String>,
+    /// Defaults for the plugin's options.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+}
+
+/// ABI versions in a manifest.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct AbiRange {
+    /// Major version.
+    pub major: u32,
+    /// Oldest minor.
+    pub min: u32,
+    /// Newest minor.
+    pub max: u32,
+}
+
+impl Manifest {
+    /// Reads a manifest and gives it with its library's path.
+    ///
+    /// # Errors
+    /// A refusal for a file that cannot be read or is no manifest.
+    pub fn read(path: &Path) -> Result<(Self, PathBuf), Refusal> {
+        let unreadable = |e: &dyn std::fmt::Display| {
+            Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", path.display()))
+        };
+        let broken = |reason: String| Refusal::new(RefusalKind::BadManifest, reason);
+        let size = std::fs::metadata(path).map_err(|e| unreadable(&e))?.len();
+        if size > SIZE_MAX {
+            return Err(broken(format!("a manifest of {size} bytes, at most {SIZE_MAX} are read")));
+        }
+        let text = std::fs::read(path).map_err(|e| unreadable(&e))?;
+        let manifest: Self =
+            serde_json::from_slice(&text).map_err(|e| broken(format!("not a manifest: {e}")))?;
+        if manifest.devbay_manifest != 1 {
+            return Err(broken(format!(
+                "a manifest of version {}, this host reads version 1",
+                manifest.devbay_manifest
+            )));
+        }
+        if !valid_name(&manifest.name) {
+            return Err(broken(format!(
+                "the manifest names its plugin `{}`, expected a name of [a-z][a-z0-9_-]*",
+                manifest.name
+            )));
+        }
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let library = folder.join(&manifest.library);
+        Ok((manifest, library))
+    }
+
+    /// Checks what can be known without loading: machine, ABI versions, and the library's content.
+    ///
+    /// # Errors
+    /// A refusal that says what does not fit.
+    pub fn check(&self, library: &Path, host: MinorRange) -> Result<(), Refusal> {
+        let sides = [("os", &self.os, std::env::consts::OS), ("arch", &self.arch, std::env::consts::ARCH)];
+        for (what, claimed, here) in sides {
+            if let Some(claimed) = claimed.as_ref().filter(|claimed| *claimed != here) {
+                return Err(Refusal::new(
+                    RefusalKind::BadManifest,
+                    format!("the manifest is for {what} {claimed}, this machine is {here}"),
+                ));
+            }
+        }
+        if let Some(abi) = self.abi {
+            let range = MinorRange { min: abi.min, max: abi.max };
+            if abi.major != ABI_MAJOR || agree(host, range).is_err() {
+                return Err(Refusal::new(
+                    RefusalKind::NoCommonVersion,
+                    format!(
+                        "no common ABI version: the manifest says {}.{} to {}.{}, this host speaks {host}",
+                        abi.major, abi.min, abi.major, abi.max
+                    ),
+                ));
+            }
+        }
+        if let Some(expected) = &self.sha256 {
+            let found = sha256_of(library).map_err(|e| {
+                Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", library.display()))
+            })?;
+            if !found.eq_ignore_ascii_case(expected) {
+                return Err(Refusal::new(
+                    RefusalKind::WrongHash,
+                    format!("the library's sha256 is {found}, the manifest says {expected}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// SHA-256 of a file, in hexadecimal digits.
+///
+/// # Errors
+/// What reading the file says.
+pub fn sha256_of(path: &Path) -> std::io::Result<String> {
+    let mut hasher = Sha256::new();
+    std::io::copy(&mut std::fs::File::open(path)?, &mut hasher)?;
+    let mut text = String::with_capacity(64);
+    for byte in hasher.finalize() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}

@@ -1,0 +1,107 @@
+//! From a library to a plugin, or a refusal with its reason (B3, B30).
+
+use crate::load::Library;
+use devbay_core::about::{self, About, Refusal, RefusalKind};
+use devbay_plugin_api::abi::version::{Mismatch, MinorRange, agree};
+use devbay_plugin_api::abi::{LAYOUTS, PluginInfo};
+use std::collections::BTreeMap;
+
+/// What was agreed on, and what is worth knowing about it.
+#[derive(Clone)]
+pub struct Agreement {
+    /// What the plugin says of itself.
+    pub about: About,
+    /// The minor that both speak.
+    pub minor: u32,
+    /// Differences between the plugin's view of the header and the host's, field by field; empty if there
+    /// are none or the plugin does not show its view. They explain, and refuse nothing.
+    pub differences: Vec<String>,
+}
+
+/// Agrees with a plugin on a version, and reads what it says.
+///
+/// # Errors
+/// A refusal with both ranges, or with what is broken.
+pub fn negotiate(info: *const PluginInfo, host: MinorRange, library: Option<&Library>) -> Result<Agreement, Refusal> {
+    // SAFETY: what a plugin's entry returned: static data, alive as long as the library is loaded.
+    let head = unsafe { about::read_head(info) }?;
+    let minor = agree(host, head.minors).map_err(|mismatch| {
+        let reason = match mismatch {
+            Mismatch::Empty => {
+                format!("the plugin's version range is empty: {} to {}", head.minors.min, head.minors.max)
+            }
+            Mismatch::PluginNewer => format!(
+                "no common ABI version: the plugin speaks {}, this host {host}; \
+                 update devbay, or ask for a plugin built for an older one",
+                head.minors
+            ),
+            Mismatch::PluginOlder => format!(
+                "no common ABI version: the plugin speaks {}, this host {host}; \
+                 ask the vendor for a newer plugin",
+                head.minors
+            ),
+        };
+        let mut refusal = Refusal::new(RefusalKind::NoCommonVersion, reason);
+        refusal.details = second_opinion(library);
+        refusal
+    })?;
+    // SAFETY: as above, and the plugin speaks a minor of this host's.
+    let about = unsafe { about::read(info) }.map_err(|mut refusal| {
+        refusal.details.extend(second_opinion(library));
+        refusal
+    })?;
+    let mut differences = layout_differences(&about);
+    if head.minors.max == host.max {
+        differences.extend(second_opinion(library));
+    }
+    Ok(Agreement { about, minor, differences })
+}
+
+/// Compares the plugin's layout of the header's structs with this build's, field by field. A struct or field
+/// that only one side has is no difference but an older or newer minor.
+pub fn layout_differences(about: &About) -> Vec<String> {
+    let ours: BTreeMap<(&str, &str), (usize, usize)> = LAYOUTS
+        .iter()
+        .flat_map(|layout| layout.fields.iter().map(|field| ((layout.c_name, field.name), (field.offset, field.size))))
+        .collect();
+    about
+        .layout
+        .iter()
+        .filter_map(|seen| {
+            let &(offset, size) = ours.get(&(seen.struct_name.as_str(), seen.field_name.as_str()))?;
+            let found = (seen.offset as usize, seen.size as usize);
+            (found != (offset, size)).then(|| {
+                format!(
+                    "{}.{}: the plugin has it at offset {} with {} bytes, this host at {offset} with {size}",
+                    seen.struct_name, seen.field_name, found.0, found.1
+                )
+            })
+        })
+        .collect()
+}
+
+/// What abi_stable finds different, a line each; nothing without the feature or the plugin's export.
+#[cfg(feature = "abi-stable")]
+fn second_opinion(library: Option<&Library>) -> Vec<String> {
+    use abi_stable::StableAbi;
+    use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
+    use abi_stable::type_layout::TypeLayout;
+    type LayoutFn = extern "C" fn() -> *const std::ffi::c_void;
+    let Some(export) = library.and_then(|l| l.symbol::<LayoutFn>(devbay_plugin_api::sdk::layout::SYMBOL)) else {
+        return Vec::new();
+    };
+    // SAFETY: the symbol's name has abi_stable's version in it, which is the one this host is built with, and
+    // promises a static `TypeLayout`.
+    let Some(theirs) = (unsafe { export().cast::<TypeLayout>().as_ref() }) else {
+        return Vec::new();
+    };
+    match check_layout_compatibility(PluginInfo::LAYOUT, theirs) {
+        Ok(()) => Vec::new(),
+        Err(errors) => errors.errors.iter().map(|error| format!("abi_stable: {error:?}").replace('\n', " ")).collect(),
+    }
+}
+
+#[cfg(not(feature = "abi-stable"))]
+fn second_opinion(_library: Option<&Library>) -> Vec<String> {
+    Vec::new()
+}

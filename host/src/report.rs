@@ -1,0 +1,66 @@
+//! What was found, taken and refused, as data.
+
+use devbay_core::about::Refusal;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// What became of one candidate.
+#[derive(Clone, Debug)]
+pub struct PluginReport {
+    /// Name, as far as it is known.
+    pub name: Option<String>,
+    /// Where it comes from, in words.
+    pub origin: String,
+    /// Its library; None if it is linked in.
+    pub library: Option<PathBuf>,
+    /// What happened.
+    pub outcome: Outcome,
+    /// Things worth knowing: layout differences, what it replaces.
+    pub notes: Vec<String>,
+}
+
+/// What happened to a candidate.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It was loaded; it has so many devices.
+    Loaded {
+        /// ABI minor that was agreed on.
+        minor: u32,
+        /// Devices that it listed.
+        n_devices: usize,
+    },
+    /// It was left alone, because only others were asked for.
+    NotAsked,
+    /// A plugin of its name was named explicitly and takes its place.
+    Replaced,
+    /// It was refused.
+    Refused(Refusal),
+}
+
+/// What became of all of them, in order of precedence.
+#[derive(Clone, Debug, Default)]
+pub struct LoadReport {
+    /// A report each.
+    pub plugins: Vec<PluginReport>,
+}
+
+impl LoadReport {
+    /// Those that were refused, with their reasons.
+    pub fn refused(&self) -> impl Iterator<Item = (&PluginReport, &Refusal)> {
+        self.plugins.iter().filter_map(|plugin| match &plugin.outcome {
+            Outcome::Refused(refusal) => Some((plugin, refusal)),
+            _ => None,
+        })
+    }
+}
+
+/// One device in the explanation of a choice.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DeviceVerdict {
+    /// `PLUGIN:INDEX`.
+    pub device: String,
+    /// Whether it was chosen.
+    pub chosen: bool,
+    /// Why, or why not.
+    pub reason: String,
+}

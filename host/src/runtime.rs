@@ -1,0 +1,321 @@
+//! The runtime: threads, plugins and devices of an application.
+
+use crate::devices::{self, Choice, Policy, Requirements};
+use crate::discover::{Candidate, Origin, SearchPaths, StaticPlugin, discover};
+use crate::load::Library;
+use crate::negotiate::negotiate;
+use crate::probe::{ProbeOptions, probe};
+use crate::report::{LoadReport, Outcome, PluginReport};
+use devbay_core::about::{Refusal, RefusalKind};
+use devbay_core::device::{Device, Plugin};
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::exec::queue::WorkQueue;
+use devbay_core::services::{LogLevel, LogSink, Services, TraceSink};
+use devbay_plugin_api::abi::version::MinorRange;
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How a runtime is made.
+pub struct RuntimeOptions {
+    /// Threads for kernels, the calling one counted; 0 for one per processor.
+    pub threads: usize,
+    /// Plugins that are part of the program.
+    pub linked: Vec<StaticPlugin>,
+    /// Libraries or manifests that are named explicitly.
+    pub plugins: Vec<PathBuf>,
+    /// Where else to look.
+    pub search: SearchPaths,
+    /// Only plugins of these names, where the name is known before loading; explicit ones always.
+    pub only: Option<Vec<String>>,
+    /// Settings by plugin: plugin, key, value.
+    pub plugin_options: Vec<(String, String, String)>,
+    /// How unknown libraries are tried first; without it they are refused, explicit ones loaded.
+    pub probe: Option<ProbeOptions>,
+    /// ABI minors to speak; others than the build's own only to try out old and new hosts.
+    pub minors: MinorRange,
+    /// Takes plugins' messages; by default `tracing`.
+    pub log: LogSink,
+    /// Takes plugins' marks.
+    pub trace: Option<TraceSink>,
+    /// What plugins may ask for: `cache_dir`, ...
+    pub config: BTreeMap<String, String>,
+}
+
+impl Default for RuntimeOptions {
+    /// One thread per processor, no plugins, no folders.
+    fn default() -> Self {
+        Self {
+            threads: 0,
+            linked: Vec::new(),
+            plugins: Vec::new(),
+            search: SearchPaths::none(),
+            only: None,
+            plugin_options: Vec::new(),
+            probe: None,
+            minors: MinorRange::CURRENT,
+            log: Arc::new(log_to_tracing),
+            trace: None,
+            config: BTreeMap::new(),
+        }
+    }
+}
+
+fn log_to_tracing(plugin: &str, level: LogLevel, text: &str) {
+    match level {
+        LogLevel::Debug => tracing::debug!(plugin, "{text}"),
+        LogLevel::Info => tracing::info!(plugin, "{text}"),
+        LogLevel::Warn => tracing::warn!(plugin, "{text}"),
+        LogLevel::Error => tracing::error!(plugin, "{text}"),
+    }
+}
+
+/// Threads, plugins and devices. Clones are cheap and share them.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    queue: Arc<WorkQueue>,
+    plugins: Vec<Arc<Plugin>>,
+    devices: Vec<Arc<Device>>,
+    report: LoadReport,
+}
+
+impl Runtime {
+    /// Starts threads, finds and loads plugins, lists devices. A bad plugin is a line in the report; it never
+    /// stops the others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a number of threads or an option that cannot be;
+    /// [`ErrorKind::Unavailable`] if the system gives no threads.
+    pub fn new(options: RuntimeOptions) -> Result<Self> {
+        let threads = match options.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let queue = Arc::new(WorkQueue::new(threads)?);
+        let found = discover(&options.plugins, &options.linked, &options.search);
+        let mut loader = Loader { options: &options, queue: &queue, taken: BTreeMap::new(), loaded: Vec::new() };
+        let mut report = LoadReport::default();
+        for (path, refusal) in found.refused {
+            report.plugins.push(PluginReport {
+                name: None,
+                origin: "discovered".to_owned(),
+                library: Some(path),
+                outcome: Outcome::Refused(refusal),
+                notes: Vec::new(),
+            });
+        }
+        for candidate in &found.candidates {
+            report.plugins.push(loader.candidate(candidate));
+        }
+        let (mut plugins, mut devices) = (Vec::new(), Vec::new());
+        for (plugin, list) in loader.loaded {
+            plugins.push(plugin);
+            devices.extend(list);
+        }
+        let known: BTreeSet<&str> = plugins.iter().map(|plugin: &Arc<Plugin>| plugin.name()).collect();
+        let mentioned = |name: &str| report.plugins.iter().any(|p| p.name.as_deref() == Some(name));
+        for (plugin, key, _) in &options.plugin_options {
+            if !known.contains(plugin.as_str()) && !mentioned(plugin) {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("option {plugin}.{key} is for a plugin that is not there"),
+                ));
+            }
+        }
+        Ok(Self { inner: Arc::new(Inner { queue, plugins, devices, report }) })
+    }
+
+    /// Devices, by plugin in order of precedence, then by index.
+    pub fn devices(&self) -> &[Arc<Device>] {
+        &self.inner.devices
+    }
+
+    /// Plugins that were loaded.
+    pub fn plugins(&self) -> &[Arc<Plugin>] {
+        &self.inner.plugins
+    }
+
+    /// What was found, taken and refused.
+    pub fn report(&self) -> &LoadReport {
+        &self.inner.report
+    }
+
+    /// Threads for kernels, the calling one counted.
+    pub fn n_threads(&self) -> usize {
+        self.inner.queue.n_threads()
+    }
+
+    /// Chooses a device.
+    ///
+    /// # Errors
+    /// As [`devices::choose`]; for a plugin that was refused, the refusal.
+    pub fn choose(&self, policy: &Policy, requirements: &Requirements<'_>) -> Result<Choice> {
+        devices::choose(&self.inner.devices, policy, requirements).map_err(|error| {
+            let plugin = policy.plugin();
+            let refused = self.inner.report.refused().find(|(report, _)| report.name.as_deref() == plugin);
+            match refused {
+                Some((_, refusal)) if plugin.is_some() => Error::new(
+                    ErrorKind::Refused,
+                    format!("{}; the plugin was refused: {refusal}", error.text()),
+                ),
+                _ => error,
+            }
+        })
+    }
+}
+
+type Loaded = (Arc<Plugin>, Vec<Arc<Device>>);
+
+struct Loader<'a> {
+    options: &'a RuntimeOptions,
+    queue: &'a Arc<WorkQueue>,
+    /// Names that are taken, and by what.
+    taken: BTreeMap<String, Origin>,
+    loaded: Vec<Loaded>,
+}
+
+impl Loader<'_> {
+    fn candidate(&mut self, candidate: &Candidate) -> PluginReport {
+        let mut report = PluginReport {
+            name: candidate.name().map(str::to_owned),
+            origin: candidate.origin.describe(),
+            library: candidate.library.clone(),
+            outcome: Outcome::NotAsked,
+            notes: Vec::new(),
+        };
+        let explicit = candidate.origin == Origin::Explicit;
+        if let (Some(only), Some(name), false) = (&self.options.only, candidate.name(), explicit)
+            && !only.iter().any(|wanted| wanted == name)
+        {
+            return report;
+        }
+        if !explicit && candidate.name().is_some_and(|name| self.replaced(name)) {
+            report.outcome = Outcome::Replaced;
+            report.notes.push("replaced by the plugin of this name that was named explicitly".to_owned());
+            return report;
+        }
+        report.outcome = match self.load(candidate, &mut report) {
+            Ok((plugin, devices)) => {
+                let outcome = Outcome::Loaded { minor: plugin.minor(), n_devices: devices.len() };
+                report.name = Some(plugin.name().to_owned());
+                self.loaded.push((plugin, devices));
+                outcome
+            }
+            Err(refusal) => {
+                tracing::debug!("refused {:?}: {refusal}", report.library);
+                Outcome::Refused(refusal)
+            }
+        };
+        report
+    }
+
+    fn load(&mut self, candidate: &Candidate, report: &mut PluginReport) -> std::result::Result<Loaded, Refusal> {
+        if let Some(name) = candidate.name() {
+            self.refuse_taken(name)?;
+        }
+        let mut library = None;
+        let info = match (&candidate.linked, &candidate.library) {
+            (Some(linked), _) => (linked.query)(),
+            (None, Some(path)) => {
+                if let Some(manifest) = &candidate.manifest {
+                    manifest.check(path, self.options.minors)?;
+                }
+                self.probe(candidate, path)?;
+                let opened = Library::open(path)?;
+                let info = opened.query();
+                library = Some(opened);
+                info
+            }
+            (None, None) => {
+                return Err(Refusal::new(RefusalKind::Unreadable, "a candidate without a library"));
+            }
+        };
+        let agreement = negotiate(info, self.options.minors, library.as_ref())?;
+        let about = agreement.about;
+        report.name = Some(about.name.clone());
+        report.notes.extend(agreement.differences);
+        if let Some(manifest) = candidate.manifest.as_ref().filter(|manifest| manifest.name != about.name) {
+            return Err(Refusal::new(
+                RefusalKind::BadManifest,
+                format!("the manifest names the plugin {}, the library {}", manifest.name, about.name),
+            ));
+        }
+        self.refuse_taken(&about.name)?;
+        let options = self.options_for(&about.name, candidate);
+        let library = library.map(|mut library| {
+            if about.unloadable {
+                library.unload_on_drop();
+            }
+            Arc::new(library) as Arc<dyn Any + Send + Sync>
+        });
+        let services = Services::new(
+            &about.name,
+            Arc::clone(self.queue),
+            Arc::clone(&self.options.log),
+            self.options.trace.clone(),
+            self.options.config.clone(),
+        );
+        let name = about.name.clone();
+        let plugin = Plugin::create(about, agreement.minor, services, &options, library)?;
+        let devices = plugin.devices()?;
+        self.taken.insert(name, candidate.origin.clone());
+        Ok((plugin, devices))
+    }
+
+    /// Whether a plugin of this name was named explicitly and loaded.
+    fn replaced(&self, name: &str) -> bool {
+        self.taken.get(name) == Some(&Origin::Explicit)
+    }
+
+    fn refuse_taken(&self, name: &str) -> std::result::Result<(), Refusal> {
+        match self.taken.get(name) {
+            None => Ok(()),
+            Some(by) => Err(Refusal::new(
+                RefusalKind::DuplicateName,
+                format!("a plugin called {name} was loaded before ({}); the first one wins", by.describe()),
+            )),
+        }
+    }
+
+    /// A library without a manifest is unknown: it is tried in a child first (B27).
+    fn probe(&self, candidate: &Candidate, path: &std::path::Path) -> std::result::Result<(), Refusal> {
+        if candidate.manifest.is_some() {
+            return Ok(());
+        }
+        match &self.options.probe {
+            Some(options) => probe(path, &self.options_by_file(path), options).map(|_| ()),
+            // Who names a library trusts it.
+            None if candidate.origin == Origin::Explicit => Ok(()),
+            None => Err(Refusal::new(
+                RefusalKind::NotProbed,
+                "not probed: the library has no manifest, and this program has no probe; name it explicitly",
+            )),
+        }
+    }
+
+    /// The manifest's defaults, then what the application says.
+    fn options_for(&self, name: &str, candidate: &Candidate) -> Vec<(String, String)> {
+        let mut options: BTreeMap<String, String> =
+            candidate.manifest.as_ref().map(|manifest| manifest.options.clone()).unwrap_or_default();
+        for (plugin, key, value) in &self.options.plugin_options {
+            if plugin == name {
+                options.insert(key.clone(), value.clone());
+            }
+        }
+        options.into_iter().collect()
+    }
+
+    /// Options for a library whose plugin's name is only known by the file's: `libdevbay_plugin_NAME.so`.
+    fn options_by_file(&self, path: &std::path::Path) -> Vec<(String, String)> {
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let prefix = format!("{}devbay_plugin_", std::env::consts::DLL_PREFIX);
+        let name = stem.strip_prefix(&prefix).unwrap_or_default();
+        let options = self.options.plugin_options.iter();
+        options.filter(|(plugin, ..)| plugin == name).map(|(_, key, value)| (key.clone(), value.clone())).collect()
+    }
+}

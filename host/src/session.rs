@@ -1,0 +1,237 @@
+//! Sessions: a model on a device, run from many threads at once.
+
+use crate::deadline;
+use crate::model::Model;
+use devbay_core::device::Device;
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::exec::cancel::Cancel;
+use devbay_core::exec::host_io::{Bound, InputView, OutputView};
+use devbay_core::exec::unit::Unit;
+use devbay_core::plan::Plan;
+use devbay_core::program::{Program, ValueId};
+use devbay_core::tensor::{DType, Dim, Tensor, TensorType, bytes_of, n_elements};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One input or output of a model.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its type, as far as the model says.
+    pub ty: Option<TensorType>,
+}
+
+/// A model on a device. Shared by reference: any number of threads run it at once.
+pub struct Session {
+    unit: Arc<Unit>,
+    device: Arc<Device>,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+}
+
+/// How one run may end early.
+#[derive(Clone, Default)]
+pub struct RunOptions {
+    /// Ends the run between launches when it is set.
+    pub cancel: Option<Cancel>,
+    /// Ends the run between launches when so much time has passed.
+    pub deadline: Option<Duration>,
+}
+
+impl Session {
+    /// A session. A model whose inputs have known extents is planned now, others when they are first run.
+    ///
+    /// # Errors
+    /// What passes and planning say: an op without a kernel, types that do not fit, too little memory.
+    pub fn new(model: &Model, device: &Arc<Device>) -> Result<Self> {
+        let unit = model.on_device(device)?;
+        let program = unit.program();
+        let session = Self {
+            inputs: ports(program, &program.main.inputs),
+            outputs: ports(program, &program.main.outputs),
+            device: Arc::clone(device),
+            unit,
+        };
+        let known: Option<Vec<(DType, Vec<usize>)>> = session
+            .inputs
+            .iter()
+            .map(|port| port.ty.as_ref().and_then(|ty| Some((ty.dtype, ty.known_shape()?))))
+            .collect();
+        if let Some(known) = known {
+            session.unit.plan_for(known.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())))?;
+        }
+        Ok(session)
+    }
+
+    /// The model's inputs, in its order.
+    pub fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    /// The model's outputs, in its order.
+    pub fn outputs(&self) -> &[Port] {
+        &self.outputs
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The program as this device runs it.
+    pub fn program(&self) -> &Program {
+        self.unit.program()
+    }
+
+    /// The plan for these inputs, made now if there is none.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn plan(&self, inputs: &[InputView<'_>]) -> Result<Arc<Plan>> {
+        self.check(inputs)?;
+        self.unit.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))
+    }
+
+    /// Runs on inputs by name and gives the outputs in the model's order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or of the wrong type, naming what is
+    /// expected; what planning says; the first failure of the run; cancelled or past the deadline.
+    pub fn run(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Vec<Tensor>> {
+        let inputs = self.in_order(inputs)?;
+        self.check(&inputs)?;
+        self.limited(options, |cancel| self.unit.run_host(&inputs, cancel))
+    }
+
+    /// Runs on inputs in the model's order, into memory of the caller's. A steady-state run of a static model
+    /// allocates nothing.
+    ///
+    /// # Errors
+    /// As [`Session::run`]; [`ErrorKind::InvalidArgument`] for memory of another size than a result's.
+    pub fn run_into(
+        &self,
+        inputs: &[InputView<'_>],
+        outputs: &mut [OutputView<'_>],
+        options: &RunOptions,
+    ) -> Result<()> {
+        self.check(inputs)?;
+        self.limited(options, |cancel| self.unit.run_into(inputs, outputs, cancel))
+    }
+
+    /// Prepares many runs on the same memory: between them nothing is checked, looked up or patched. None if
+    /// the model is not static for these inputs, or the device cannot work in the caller's memory.
+    ///
+    /// # Errors
+    /// As [`Session::run_into`].
+    pub fn bind<'a>(
+        &self,
+        inputs: &[InputView<'a>],
+        outputs: &mut [OutputView<'a>],
+    ) -> Result<Option<Bound<'a>>> {
+        self.check(inputs)?;
+        self.unit.bind(inputs, outputs)
+    }
+
+    fn limited<R>(&self, options: &RunOptions, run: impl FnOnce(Option<&Cancel>) -> Result<R>) -> Result<R> {
+        let result = match options.deadline {
+            None => run(options.cancel.as_ref()),
+            Some(limit) => {
+                let cancel = options.cancel.clone().unwrap_or_default();
+                let _armed = deadline::arm(&cancel, limit);
+                Cancel::check(Some(&cancel))?;
+                run(Some(&cancel))
+            }
+        };
+        result.map_err(|error| error.on_device(self.device.name()))
+    }
+
+    fn in_order<'a>(&self, given: &[(&str, &'a Tensor)]) -> Result<Vec<InputView<'a>>> {
+        let expected = || {
+            let list: Vec<String> = self.inputs.iter().map(describe).collect();
+            list.join(", ")
+        };
+        if let Some((name, _)) = given.iter().find(|(name, _)| !self.inputs.iter().any(|port| &*port.name == *name)) {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("the model has no input `{name}`; it takes {}", expected()),
+            ));
+        }
+        self.inputs
+            .iter()
+            .map(|port| {
+                let mut matching = given.iter().filter(|(name, _)| **name == *port.name);
+                let Some((_, tensor)) = matching.next() else {
+                    return Err(Error::new(
+                        ErrorKind::InvalidInput,
+                        format!("input {} is missing", describe(port)),
+                    ));
+                };
+                if matching.next().is_some() {
+                    return Err(Error::new(ErrorKind::InvalidInput, format!("input `{}` is given twice", port.name)));
+                }
+                Ok(InputView::of(tensor))
+            })
+            .collect()
+    }
+
+    fn check(&self, inputs: &[InputView<'_>]) -> Result<()> {
+        if inputs.len() != self.inputs.len() {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("{} inputs are given, the model takes {}", inputs.len(), self.inputs.len()),
+            ));
+        }
+        for (port, input) in self.inputs.iter().zip(inputs) {
+            if !fits(port, input) {
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    format!(
+                        "input {} is given as {} with {} bytes",
+                        describe(port),
+                        TensorType::new(input.dtype, input.shape),
+                        input.bytes.len()
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ports(program: &Program, ids: &[ValueId]) -> Vec<Port> {
+    ids.iter()
+        .map(|&id| {
+            let value = program.value(id);
+            Port { name: value.name.clone(), ty: value.ty.clone() }
+        })
+        .collect()
+}
+
+/// A port's name and type, for messages.
+fn describe(port: &Port) -> String {
+    match &port.ty {
+        Some(ty) => format!("`{}` {ty}", port.name),
+        None => format!("`{}`", port.name),
+    }
+}
+
+fn fits(port: &Port, input: &InputView<'_>) -> bool {
+    let size = n_elements(input.shape).and_then(|n| bytes_of(input.dtype, n));
+    if size != Some(input.bytes.len()) {
+        return false;
+    }
+    let Some(ty) = &port.ty else {
+        return true;
+    };
+    let Some(shape) = &ty.shape else {
+        return ty.dtype == input.dtype;
+    };
+    ty.dtype == input.dtype
+        && shape.len() == input.shape.len()
+        && shape.iter().zip(input.shape).all(|(dim, &extent)| match dim {
+            Dim::Known(known) => *known == extent,
+            Dim::Unknown(_) => true,
+        })
+}
+
