@@ -10,6 +10,8 @@
 
 pub mod catalogue;
 pub mod infer;
+pub mod onnx_types;
+pub mod onnx_versions;
 pub mod text;
 pub mod verify;
 
