@@ -3,10 +3,36 @@
 //! A function takes what is known (types, and the content of constant operands) and gives what follows.
 //! Unknown extents are no error: they make the results' extents unknown. What cannot be right is an error
 //! that names expected and found. One file for each kind of op.
+//!
+//! Absent on purpose: values. What an integer tensor holds is found by folding, which runs kernels; only
+//! [`query()`] answers from a type alone.
 
-use super::Node;
-use crate::error::Result;
-use crate::tensor::{Tensor, TensorType};
+mod control;
+mod conv_pool;
+mod elementwise;
+mod extent;
+mod gather;
+mod generate;
+mod matrix;
+mod movement;
+mod normalize;
+mod quantised;
+mod query;
+mod reduce;
+mod resize;
+mod rnn;
+mod signal;
+#[cfg(test)]
+mod testing;
+mod view;
+
+pub use control::{infer_program, infer_region};
+pub use query::query;
+
+use super::{Node, catalogue};
+use crate::error::{Error, ErrorKind, Result};
+use crate::tensor::{DType, Dim, Tensor, TensorType, bytes_of, dtype_name};
+use extent::Shape;
 
 /// What is known of a node's operands.
 pub struct Operands<'a> {
@@ -20,3 +46,196 @@ pub struct Operands<'a> {
 
 /// Gives the types of the results, as many as the node has outputs.
 pub type InferFn = fn(&Operands<'_>) -> Result<Vec<TensorType>>;
+
+/// The functions that the catalogue names, one for each op or group of ops that infers alike.
+pub(super) mod functions {
+    pub use super::control::needs_regions;
+    pub use super::conv_pool::{
+        conv, conv_integer, conv_transpose, fused_conv, global_pool, grid_sample, max_pool, pool, roi_align,
+    };
+    pub use super::elementwise::{
+        arithmetic, binary_of_first, bool_of, cast, cast_like, clip, compare, logical, not, prelu, same,
+        variadic, where_,
+    };
+    pub use super::gather::{
+        compress, gather, gather_elements, gather_nd, non_max_suppression, scatter_elements, scatter_nd,
+    };
+    pub use super::generate::{constant_of_shape, eye_like, non_zero, one_hot, range, window};
+    pub use super::matrix::{fused_gemm, fused_matmul, gemm, matmul, matmul_integer};
+    pub use super::movement::{
+        concat, depth_to_space, expand, pad, slice, space_to_depth, split, tile, transpose, trilu,
+    };
+    pub use super::normalize::{
+        along_axis, batch_normalization, cumulative, group_normalization, instance_normalization,
+        layer_normalization, rms_normalization,
+    };
+    pub use super::quantised::{dequantize, dynamic_quantize, qlinear_conv, qlinear_matmul, quantize};
+    pub use super::query::{shape, size};
+    pub use super::reduce::{arg, reduce, top_k};
+    pub use super::resize::resize;
+    pub use super::rnn::{gru, lstm, rnn};
+    pub use super::signal::{dft, stft};
+    pub use super::view::{flatten, reshape, squeeze, unsqueeze};
+}
+
+/// The types of a node's results, as many as it has outputs. `types` and `constants` have an entry for each
+/// input. Control flow needs the types of its regions: that is [`infer_region`]'s.
+///
+/// # Errors
+/// [`ErrorKind::UnsupportedOp`] if the op is not in the catalogue, [`ErrorKind::InvalidModel`] if the
+/// operands or attributes cannot be right; the place is the node.
+pub fn infer(
+    node: &Node,
+    types: &[Option<TensorType>],
+    constants: &[Option<Tensor>],
+) -> Result<Vec<TensorType>> {
+    let operands = Operands { node, types, constants };
+    let Some(def) = catalogue::find(&node.op.domain, &node.op.name) else {
+        let error = Error::new(
+            ErrorKind::UnsupportedOp,
+            format!("expected an op of the catalogue, found {}", node.op),
+        );
+        return Err(error.at_node(node.label()));
+    };
+    (def.infer)(&operands).map_err(|error| error.at_node(node.label()))
+}
+
+/// A model that cannot be right.
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidModel, text)
+}
+
+impl Operands<'_> {
+    /// The type of an operand that the op cannot do without.
+    fn required(&self, i: usize) -> Result<&TensorType> {
+        self.optional(i).ok_or_else(|| {
+            let found = self.types.iter().flatten().count();
+            invalid(format!("expected an input {i}, found {found} inputs"))
+        })
+    }
+
+    /// The type of an operand, None if it is absent.
+    fn optional(&self, i: usize) -> Option<&TensorType> {
+        self.types.get(i)?.as_ref()
+    }
+
+    /// The shape of an operand, None if it is absent or unknown.
+    fn shape(&self, i: usize) -> Option<&[Dim]> {
+        self.optional(i)?.shape.as_deref()
+    }
+
+    /// The content of an operand, if it is constant.
+    fn constant(&self, i: usize) -> Option<&Tensor> {
+        self.constants.get(i)?.as_ref()
+    }
+
+    /// The content of a constant operand of integers.
+    fn ints(&self, i: usize) -> Result<Option<Vec<i64>>> {
+        let Some(constant) = self.constant(i) else {
+            return Ok(None);
+        };
+        match constant.to_ints() {
+            Some(values) => Ok(Some(values)),
+            None => Err(invalid(format!("expected integers as input {i}, found {}", constant.tensor_type()))),
+        }
+    }
+
+    /// The one integer that a constant operand holds.
+    fn int(&self, i: usize) -> Result<Option<i64>> {
+        match self.ints(i)?.as_deref() {
+            None => Ok(None),
+            Some([value]) => Ok(Some(*value)),
+            Some(values) => Err(invalid(format!("expected one number as input {i}, found {}", values.len()))),
+        }
+    }
+
+    /// How many integers an operand of one dimension holds, whether or not it is constant.
+    fn n_ints(&self, i: usize) -> Result<Option<usize>> {
+        match self.shape(i) {
+            None => Ok(None),
+            Some([n]) => Ok(n.known()),
+            // A scalar in the place of a list of one: exporters write it, and onnxruntime takes it.
+            Some([]) => Ok(Some(1)),
+            Some(shape) => Err(invalid(format!(
+                "expected a list as input {i}, found a tensor of {} dimensions",
+                shape.len()
+            ))),
+        }
+    }
+
+    /// The element type that these operands share; absent ones do not count.
+    fn shared_dtype(&self, inputs: &[usize]) -> Result<DType> {
+        let mut shared: Option<(usize, DType)> = None;
+        for &i in inputs {
+            let Some(ty) = self.optional(i) else { continue };
+            match shared {
+                None => shared = Some((i, ty.dtype)),
+                Some((first, dtype)) if dtype != ty.dtype => {
+                    return Err(invalid(format!(
+                        "expected one element type, found {} as input {first} and {} as input {i}",
+                        dtype_name(dtype),
+                        dtype_name(ty.dtype)
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        match shared {
+            Some((_, dtype)) => Ok(dtype),
+            None => Err(invalid("expected an input, found none")),
+        }
+    }
+
+    /// Checks the rank of an operand, if it is there and its rank is known.
+    fn expect_rank(&self, i: usize, rank: usize) -> Result<()> {
+        match self.shape(i) {
+            Some(shape) if shape.len() != rank => Err(invalid(format!(
+                "expected {rank} dimensions as input {i}, found {}",
+                extent::show(shape)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// An attribute that is 0 or 1.
+    fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        match self.node.int(name, i64::from(default)) {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(invalid(format!("expected 0 or 1 as attribute {name}, found {other}"))),
+        }
+    }
+
+    /// The results, as many as the node has outputs.
+    fn results(&self, mut types: Vec<TensorType>) -> Result<Vec<TensorType>> {
+        let n = self.node.outputs.len();
+        if n > types.len() {
+            return Err(invalid(format!("expected at most {} results, found {n}", types.len())));
+        }
+        types.truncate(n);
+        for ty in &types {
+            if let Some(rank) = ty.rank().filter(|&rank| rank > extent::RANK_MAX) {
+                extent::unknown_of(rank)?;
+            }
+            fits_memory(ty)?;
+        }
+        Ok(types)
+    }
+
+    /// The one result.
+    fn result(&self, dtype: DType, shape: Shape) -> Result<Vec<TensorType>> {
+        self.results(vec![TensorType { dtype, shape }])
+    }
+}
+
+/// Refuses types whose known extents alone, those of 0 left out, ask for more bytes than an address space
+/// has, so that later stages may multiply extents in any order.
+fn fits_memory(ty: &TensorType) -> Result<()> {
+    let extents = ty.shape.iter().flatten().filter_map(Dim::known);
+    let extents: Vec<usize> = extents.filter(|&extent| extent > 0).collect();
+    crate::tensor::n_elements(&extents)
+        .and_then(|n| bytes_of(ty.dtype, n))
+        .filter(|&bytes| isize::try_from(bytes).is_ok())
+        .map(drop)
+        .ok_or_else(|| invalid(format!("a result {ty} would be larger than memory")))
+}

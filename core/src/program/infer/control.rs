@@ -1,0 +1,343 @@
+//! Inference of whole programs, and of the ops that hold regions: If, Loop and Scan.
+//!
+//! Nodes stand in execution order, so one pass in order suffices; a loop's body is inferred again until the
+//! types that it carries no longer change, and each time they say less.
+//!
+//! A region may be one that is never entered with these shapes, such as the branch for inputs of another
+//! rank. So what cannot be right inside a region is no error here: its results become unknown, and who
+//! enters it with real shapes finds the error.
+
+use super::extent::{Shape, agree, axis, either_shape};
+use super::{Operands, fits_memory, infer, invalid, query};
+use crate::error::{Error, ErrorKind, Result};
+use crate::program::catalogue::{self, OpKind};
+use crate::program::{Node, Program, Region, Value, ValueId};
+use crate::tensor::{BOOL, Dim, I64, Tensor, TensorType};
+use std::collections::HashMap;
+
+/// The catalogue's function of If, Loop and Scan, which cannot be inferred from operands alone.
+pub fn needs_regions(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    Err(Error::new(
+        ErrorKind::Internal,
+        format!("expected {} to be inferred with its regions, by infer_region", ops.node.op),
+    ))
+}
+
+/// Fills [`Value::ty`] for all values that nodes make, those of nested regions included, from the types of
+/// the program's inputs and constants. What the types said before is replaced, but for results of ops that
+/// are not in the catalogue. A type stays None where an operand's is not known.
+///
+/// # Errors
+/// As [`infer`](super::infer()), from the first node of the main graph that cannot be right.
+pub fn infer_program(program: &mut Program) -> Result<()> {
+    infer_region(&mut program.values, &program.main)
+}
+
+/// As [`infer_program`], for one region: the types of its inputs and captures must be there already.
+///
+/// # Errors
+/// As [`infer_program`].
+pub fn infer_region(values: &mut [Value], region: &Region) -> Result<()> {
+    let mut inference = Inference { values, answers: HashMap::new(), depth: 0 };
+    inference.region(region, true)
+}
+
+struct Inference<'a> {
+    values: &'a mut [Value],
+    /// Results of Shape and Size that are known, though they are no constants of the program.
+    answers: HashMap<ValueId, Tensor>,
+    /// How many loops are around the region.
+    depth: usize,
+}
+
+/// How often a loop's body is inferred before what it carries is given up but for the element types, and
+/// how many loops within another are inferred more than once: nested loops multiply.
+const ROUNDS_MAX: usize = 4;
+const DEPTH_MAX: usize = 3;
+
+impl Inference<'_> {
+    /// Infers nodes in order. Only if `strict`, what cannot be right is an error.
+    fn region(&mut self, region: &Region, strict: bool) -> Result<()> {
+        for node in &region.nodes {
+            let Some(def) = catalogue::find(&node.op.domain, &node.op.name) else {
+                continue;
+            };
+            let types = match def.kind {
+                OpKind::Control => self.control(node),
+                OpKind::Kernel | OpKind::View => self.plain(node),
+                OpKind::Query => {
+                    // In a loop's body an answer may no longer hold when the body is inferred again.
+                    for id in node.outputs.iter().flatten() {
+                        self.answers.remove(id);
+                    }
+                    self.plain(node)
+                }
+            };
+            let types = match types {
+                Err(error) if strict => return Err(error.at_node(node.label())),
+                Err(_) => vec![None; node.outputs.len()],
+                Ok(types) => types,
+            };
+            for (id, ty) in node.outputs.iter().zip(types) {
+                if let Some(id) = *id {
+                    self.set(id, ty);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A node without regions. Nothing is known of its results if the type of an operand is unknown.
+    fn plain(&mut self, node: &Node) -> Result<Vec<Option<TensorType>>> {
+        let unknown = Ok(vec![None; node.outputs.len()]);
+        let mut types = Vec::with_capacity(node.inputs.len());
+        let mut constants = Vec::with_capacity(node.inputs.len());
+        for id in &node.inputs {
+            let (ty, constant) = match *id {
+                None => (None, None),
+                Some(id) => match self.ty(id) {
+                    None => return unknown,
+                    ty => (ty, self.constant(id)),
+                },
+            };
+            types.push(ty);
+            constants.push(constant);
+        }
+        let results = infer(node, &types, &constants)?;
+        if let ([Some(operand)], Some(id)) = (types.as_slice(), node.output(0))
+            && let Some(answer) = query(node, operand)
+        {
+            self.answers.insert(id, answer);
+        }
+        Ok(results.into_iter().map(Some).collect())
+    }
+
+    fn control(&mut self, node: &Node) -> Result<Vec<Option<TensorType>>> {
+        let results = match &*node.op.name {
+            "If" => self.branches(node),
+            "Loop" => self.repeated(node),
+            _ => self.scanned(node),
+        }?;
+        if results.len() != node.outputs.len() {
+            return Err(invalid(format!("expected {} results, found {}", results.len(), node.outputs.len())));
+        }
+        for ty in results.iter().flatten() {
+            fits_memory(ty)?;
+        }
+        Ok(results)
+    }
+
+    /// If: what holds of the results of both branches.
+    fn branches(&mut self, node: &Node) -> Result<Vec<Option<TensorType>>> {
+        let mut results = Vec::new();
+        for name in ["then_branch", "else_branch"] {
+            let region = region_of(node, name)?;
+            self.region(region, false)?;
+            results.push(self.types(&region.outputs));
+        }
+        let condition = node.input(0).and_then(|id| self.constant(id));
+        let [yes, no] = <[_; 2]>::try_from(results).unwrap_or_default();
+        match condition.and_then(|condition| condition.to_int()) {
+            Some(0) => return Ok(no),
+            Some(_) => return Ok(yes),
+            None => {}
+        }
+        if yes.len() != no.len() {
+            return Err(invalid(format!(
+                "expected branches with as many results, found {} and {}",
+                yes.len(),
+                no.len()
+            )));
+        }
+        yes.into_iter().zip(no).map(|(yes, no)| either_type(yes, no)).collect()
+    }
+
+    /// Loop: what it carries, then what each turn gives, stacked.
+    fn repeated(&mut self, node: &Node) -> Result<Vec<Option<TensorType>>> {
+        let body = region_of(node, "body")?;
+        let initial = node.inputs.get(2..).unwrap_or_default();
+        if body.inputs.len() != 2 + initial.len() || body.outputs.len() <= initial.len() {
+            return Err(invalid(format!(
+                "expected a body that takes a count, a condition and {} values and gives a condition and \
+                 those values, found one that takes {} and gives {}",
+                initial.len(),
+                body.inputs.len(),
+                body.outputs.len()
+            )));
+        }
+        self.set(body.inputs[0], Some(TensorType::new(I64, &[])));
+        self.set(body.inputs[1], Some(TensorType::new(BOOL, &[])));
+        let carried = self.carried(initial, &body.inputs[2..], body, &body.outputs[1..=initial.len()])?;
+        let stacked = self.types(&body.outputs[1 + initial.len()..]);
+        let stacked = stacked.into_iter().map(|ty| ty.map(|ty| with_dim(ty, 0, Dim::unknown())));
+        Ok(carried.into_iter().chain(stacked).collect())
+    }
+
+    /// Scan: states, then what each turn gives, stacked along its axis; each turn takes a slice of the
+    /// operands that are scanned.
+    fn scanned(&mut self, node: &Node) -> Result<Vec<Option<TensorType>>> {
+        let body = region_of(node, "body")?;
+        let n_scanned = usize::try_from(node.int("num_scan_inputs", 0)).unwrap_or(usize::MAX);
+        let n_states = node.inputs.len().checked_sub(n_scanned);
+        let Some(n_states) = n_states
+            .filter(|&n| n_scanned > 0 && body.inputs.len() == node.inputs.len() && body.outputs.len() >= n)
+        else {
+            return Err(invalid(format!(
+                "expected a body for {} operands of which {n_scanned} are scanned, found one that takes {} \
+                 and gives {}",
+                node.inputs.len(),
+                body.inputs.len(),
+                body.outputs.len()
+            )));
+        };
+        let in_axes = axes_of(node, "scan_input_axes", n_scanned)?;
+        let out_axes = axes_of(node, "scan_output_axes", body.outputs.len() - n_states)?;
+        let mut length = Dim::unknown();
+        for (i, at) in in_axes.into_iter().enumerate() {
+            let whole = node.input(n_states + i).and_then(|id| self.ty(id));
+            let slice = match whole {
+                Some(whole) => {
+                    let (dim, slice) = without_dim(whole, at)?;
+                    length = agree(&length, &dim).ok_or_else(|| {
+                        invalid(format!("expected sequences of {length}, found one of {dim}"))
+                    })?;
+                    Some(slice)
+                }
+                None => None,
+            };
+            self.set(body.inputs[n_states + i], slice);
+        }
+        let states = self.carried(
+            &node.inputs[..n_states],
+            &body.inputs[..n_states],
+            body,
+            &body.outputs[..n_states],
+        )?;
+        let mut results = states;
+        let slices = self.types(&body.outputs[n_states..]);
+        for (slice, at) in slices.into_iter().zip(out_axes) {
+            results.push(match slice {
+                Some(slice) => {
+                    let at = match slice.rank() {
+                        Some(rank) => axis(at, rank + 1)?,
+                        None => 0,
+                    };
+                    Some(with_dim(slice, at, length.clone()))
+                }
+                None => None,
+            });
+        }
+        Ok(results)
+    }
+
+    /// Types that hold of carried values before each turn and after the last one; the body is inferred
+    /// with them.
+    fn carried(
+        &mut self,
+        initial: &[Option<ValueId>],
+        inputs: &[ValueId],
+        body: &Region,
+        outputs: &[ValueId],
+    ) -> Result<Vec<Option<TensorType>>> {
+        let mut carried: Vec<_> = initial.iter().map(|id| id.and_then(|id| self.ty(id))).collect();
+        for round in 0.. {
+            if round == ROUNDS_MAX || self.depth >= DEPTH_MAX {
+                for ty in carried.iter_mut().flatten() {
+                    ty.shape = None;
+                }
+            }
+            for (&id, ty) in inputs.iter().zip(&carried) {
+                self.set(id, ty.clone());
+            }
+            self.depth += 1;
+            let inferred = self.region(body, false);
+            self.depth -= 1;
+            inferred?;
+            let after = self.types(outputs);
+            let weaker = carried
+                .iter()
+                .zip(after)
+                .map(|(before, after)| match before {
+                    Some(_) => either_type(before.clone(), after),
+                    None => Ok(None),
+                })
+                .collect::<Result<Vec<_>>>()?;
+            if weaker == carried {
+                break;
+            }
+            carried = weaker;
+        }
+        Ok(carried)
+    }
+
+    fn ty(&self, id: ValueId) -> Option<TensorType> {
+        let value = self.values.get(id.idx())?;
+        match &value.constant {
+            Some(constant) => Some(constant.tensor_type()),
+            None => value.ty.clone(),
+        }
+    }
+
+    fn types(&self, ids: &[ValueId]) -> Vec<Option<TensorType>> {
+        ids.iter().map(|&id| self.ty(id)).collect()
+    }
+
+    fn constant(&self, id: ValueId) -> Option<Tensor> {
+        let value = self.values.get(id.idx())?;
+        value.constant.as_ref().or_else(|| self.answers.get(&id)).cloned()
+    }
+
+    fn set(&mut self, id: ValueId, ty: Option<TensorType>) {
+        if let Some(value) = self.values.get_mut(id.idx()) {
+            value.ty = ty;
+        }
+    }
+}
+
+fn region_of<'a>(node: &'a Node, name: &str) -> Result<&'a Region> {
+    node.region(name).ok_or_else(|| invalid(format!("expected a region {name}, found none")))
+}
+
+/// What holds of two values of which either may come. Only the element type is known if one of them is
+/// not.
+fn either_type(a: Option<TensorType>, b: Option<TensorType>) -> Result<Option<TensorType>> {
+    let (a, b) = match (a, b) {
+        (Some(a), Some(b)) => (a, b),
+        (known, other) => {
+            return Ok(known.or(other).map(|ty| TensorType::unranked(ty.dtype)));
+        }
+    };
+    if a.dtype != b.dtype {
+        return Err(invalid(format!("expected one element type whichever way is taken, found {a} and {b}")));
+    }
+    Ok(Some(TensorType { dtype: a.dtype, shape: either_shape(a.shape, b.shape) }))
+}
+
+/// An attribute with an axis for each of `n` values, 0 if it is absent.
+fn axes_of(node: &Node, name: &str, n: usize) -> Result<Vec<i64>> {
+    match node.ints(name) {
+        None | Some([]) => Ok(vec![0; n]),
+        Some(list) if list.len() == n => Ok(list.to_vec()),
+        Some(list) => Err(invalid(format!("expected {n} numbers as {name}, found {list:?}"))),
+    }
+}
+
+fn with_dim(ty: TensorType, at: usize, dim: Dim) -> TensorType {
+    let insert = |mut dims: Vec<Dim>| {
+        dims.insert(at, dim);
+        dims
+    };
+    TensorType { dtype: ty.dtype, shape: ty.shape.map(insert) }
+}
+
+fn without_dim(ty: TensorType, at: i64) -> Result<(Dim, TensorType)> {
+    let dtype = ty.dtype;
+    let (dim, shape): (Dim, Shape) = match ty.shape {
+        None => (Dim::unknown(), None),
+        Some(mut dims) => {
+            let at = axis(at, dims.len())?;
+            (dims.remove(at), Some(dims))
+        }
+    };
+    Ok((dim, TensorType { dtype, shape }))
+}

@@ -1,0 +1,506 @@
+//! Windows that slide over images `[n, c, ...]`: convolution and pooling.
+
+use super::extent::{Shape, agree, extent, plus, show, times, unknown, unknown_of};
+use super::matrix::{activation, added};
+use super::{Operands, invalid};
+use crate::error::Result;
+use crate::tensor::{Dim, I32, I64, TensorType};
+
+/// Conv.
+pub fn conv(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let dtype = ops.shared_dtype(&[0, 1, 2])?;
+    ops.result(dtype, conv_shape(ops, 0, 1, Some(2))?)
+}
+
+/// devbay's FusedConv: an addend of the result's shape, then an activation.
+pub fn fused_conv(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let dtype = ops.shared_dtype(&[0, 1, 2, 3])?;
+    activation(ops)?;
+    let shape = conv_shape(ops, 0, 1, Some(2))?;
+    ops.result(dtype, added(ops, 3, shape)?)
+}
+
+/// ConvInteger: products of bytes, summed in 32 bits.
+pub fn conv_integer(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    ops.result(I32, conv_shape(ops, 0, 1, None)?)
+}
+
+/// The shape of a convolution of input `x` with the weights that are input `w`.
+pub(super) fn conv_shape(ops: &Operands<'_>, x: usize, w: usize, bias: Option<usize>) -> Result<Shape> {
+    ops.required(x)?;
+    ops.required(w)?;
+    let group = group(ops)?;
+    let Some((image, weights)) = image_and_weights(ops, x, w)? else {
+        return Ok(None);
+    };
+    let channels = times(&weights[1], group)?;
+    if agree(&image[1], &channels).is_none() {
+        return Err(invalid(format!(
+            "expected weights of {group} groups for {} channels, found {}",
+            image[1],
+            show(&weights)
+        )));
+    }
+    let mut maps = weights[0].clone();
+    if let Some(n) = maps.known().filter(|n| n % group != 0) {
+        return Err(invalid(format!("expected feature maps in {group} groups, found {n}")));
+    }
+    if let Some(bias) = bias {
+        maps = one_for_each(ops, bias, maps)?;
+    }
+    let window = Window::of(ops, &weights[2..], false)?;
+    let mut shape = vec![image[0].clone(), maps];
+    for (i, dim) in image[2..].iter().enumerate() {
+        shape.push(window.slide(i, dim)?);
+    }
+    Ok(Some(shape))
+}
+
+/// Shapes of image and weights, of one rank; where one of them is unknown, extents are. None if both are.
+fn image_and_weights(ops: &Operands<'_>, x: usize, w: usize) -> Result<Option<(Vec<Dim>, Vec<Dim>)>> {
+    let (image, weights) = match (ops.shape(x), ops.shape(w)) {
+        (None, None) => return Ok(None),
+        (Some(image), None) => (image.to_vec(), unknown(image.len())),
+        (None, Some(weights)) => (unknown(weights.len()), weights.to_vec()),
+        (Some(image), Some(weights)) => (image.to_vec(), weights.to_vec()),
+    };
+    if image.len() != weights.len() || image.len() < 3 {
+        return Err(invalid(format!(
+            "expected an image and weights of 3 or more dimensions, as many in both, found {} and {}",
+            show(&image),
+            show(&weights)
+        )));
+    }
+    Ok(Some((image, weights)))
+}
+
+fn group(ops: &Operands<'_>) -> Result<usize> {
+    match ops.node.int("group", 1) {
+        group @ 1.. => extent(group.into()),
+        group => Err(invalid(format!("expected at least 1 group, found {group}"))),
+    }
+}
+
+/// A bias has a number for each feature map; it may tell how many there are.
+fn one_for_each(ops: &Operands<'_>, bias: usize, maps: Dim) -> Result<Dim> {
+    ops.expect_rank(bias, 1)?;
+    let Some([n]) = ops.shape(bias) else {
+        return Ok(maps);
+    };
+    agree(&maps, n).ok_or_else(|| invalid(format!("expected a bias of {maps} numbers, found {n}")))
+}
+
+/// What is put around an image before a window slides over it.
+enum Padding {
+    /// So much before and after each axis.
+    Explicit(Vec<i128>),
+    /// As much as makes the result as large as the image divided by the stride.
+    Same,
+}
+
+/// A window, axis by axis.
+struct Window {
+    kernel: Vec<Dim>,
+    strides: Vec<i128>,
+    dilations: Vec<i128>,
+    padding: Padding,
+    /// Whether a window that is not filled counts.
+    ceil: bool,
+}
+
+impl Window {
+    /// From the attributes; `kernel` is what weights say of its extents.
+    fn of(ops: &Operands<'_>, kernel: &[Dim], ceil: bool) -> Result<Self> {
+        let rank = kernel.len();
+        let mut kernel = kernel.to_vec();
+        if let Some(stated) = sizes(ops, "kernel_shape", rank, 1)? {
+            for (dim, &stated) in kernel.iter_mut().zip(&stated) {
+                *dim = agree(dim, &Dim::Known(extent(stated)?))
+                    .ok_or_else(|| invalid(format!("expected kernel_shape {dim}, found {stated}")))?;
+            }
+        }
+        if kernel.contains(&Dim::Known(0)) {
+            return Err(invalid(format!("expected a kernel, found one of shape {}", show(&kernel))));
+        }
+        let (padding, ceil) = match ops.node.string("auto_pad", "NOTSET") {
+            "SAME_UPPER" | "SAME_LOWER" => (Padding::Same, ceil),
+            // ONNX counts filled windows alone here, also with ceil_mode.
+            "VALID" => (Padding::Explicit(vec![0; 2 * rank]), false),
+            "NOTSET" | "" => {
+                let pads = sizes(ops, "pads", 2 * rank, 0)?;
+                let pads = pads.unwrap_or_else(|| vec![0; 2 * rank]);
+                (Padding::Explicit(pads), ceil)
+            }
+            other => {
+                return Err(invalid(format!(
+                    "expected auto_pad NOTSET, SAME_UPPER, SAME_LOWER or VALID, found {other}"
+                )));
+            }
+        };
+        Ok(Self {
+            kernel,
+            strides: sizes(ops, "strides", rank, 1)?.unwrap_or_else(|| vec![1; rank]),
+            dilations: sizes(ops, "dilations", rank, 1)?.unwrap_or_else(|| vec![1; rank]),
+            padding,
+            ceil,
+        })
+    }
+
+    /// From its first element to its last along an axis, less one.
+    fn reach(&self, i: usize) -> Option<i128> {
+        let kernel = self.kernel[i].known()?;
+        Some((kernel as i128 - 1) * self.dilations[i])
+    }
+
+    /// How often it fits along an axis of the image.
+    fn slide(&self, i: usize, image: &Dim) -> Result<Dim> {
+        let stride = self.strides[i];
+        let Padding::Explicit(pads) = &self.padding else {
+            return match image.known() {
+                _ if stride == 1 => Ok(image.clone()),
+                Some(n) => Ok(Dim::Known(extent((n as i128 + stride - 1) / stride)?)),
+                None => Ok(Dim::unknown()),
+            };
+        };
+        let (before, after) = (pads[i], pads[i + self.kernel.len()]);
+        let Some(reach) = self.reach(i) else {
+            return Ok(Dim::unknown());
+        };
+        let Some(n) = image.known() else {
+            // As long as the image, whatever that is.
+            return Ok(if stride == 1 && before + after == reach { image.clone() } else { Dim::unknown() });
+        };
+        let n = n as i128;
+        let room = n + before + after - reach - 1;
+        if room < 0 {
+            // An empty image has no place for a window; a smaller one than the window is a mistake.
+            return match n {
+                0 => Ok(Dim::Known(0)),
+                n => Err(invalid(format!(
+                    "expected an image at least as large as the window of {}, found {n} padded to {}",
+                    reach + 1,
+                    n + before + after
+                ))),
+            };
+        }
+        let mut fits = room / stride + 1;
+        if self.ceil && room % stride != 0 && fits * stride < n + before {
+            // Windows that would start in the padding behind the image do not count.
+            fits += 1;
+        }
+        Ok(Dim::Known(extent(fits)?))
+    }
+}
+
+/// An attribute with a number for each axis, none below `min`; an empty list is as good as none.
+fn sizes(ops: &Operands<'_>, name: &str, n: usize, min: i64) -> Result<Option<Vec<i128>>> {
+    let Some(list) = ops.node.ints(name).filter(|list| !list.is_empty()) else {
+        return Ok(None);
+    };
+    if list.len() != n || list.iter().any(|&size| size < min) {
+        return Err(invalid(format!("expected {n} numbers of at least {min} as {name}, found {list:?}")));
+    }
+    Ok(Some(list.iter().copied().map(i128::from).collect()))
+}
+
+/// MaxPool: also the positions of what it takes.
+pub fn max_pool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    let shape = pool_shape(ops)?;
+    let positions = TensorType { dtype: I64, shape: shape.clone() };
+    ops.results(vec![TensorType { dtype: x.dtype, shape }, positions])
+}
+
+/// AveragePool and LpPool.
+pub fn pool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    ops.result(x.dtype, pool_shape(ops)?)
+}
+
+fn pool_shape(ops: &Operands<'_>) -> Result<Shape> {
+    let rank = ops.node.ints("kernel_shape").unwrap_or_default().len();
+    if rank == 0 {
+        return Err(invalid("expected the attribute kernel_shape, found none"));
+    }
+    ops.expect_rank(0, rank + 2)?;
+    let image = match ops.shape(0) {
+        Some(image) => image.to_vec(),
+        None => unknown_of(rank + 2)?,
+    };
+    let ceil = ops.flag("ceil_mode", false)?;
+    let window = Window::of(ops, &unknown(rank), ceil)?;
+    let mut shape = image[..2].to_vec();
+    for (i, dim) in image[2..].iter().enumerate() {
+        shape.push(window.slide(i, dim)?);
+    }
+    Ok(Some(shape))
+}
+
+/// GlobalAveragePool and its kin: one number for each channel.
+pub fn global_pool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    let shape = match x.shape.as_deref() {
+        Some([n, c, image @ ..]) => {
+            let mut shape = vec![n.clone(), c.clone()];
+            shape.resize(2 + image.len(), Dim::Known(1));
+            Some(shape)
+        }
+        Some(dims) => {
+            return Err(invalid(format!("expected an image of 2 or more dimensions, found {}", show(dims))));
+        }
+        None => None,
+    };
+    ops.result(x.dtype, shape)
+}
+
+/// ConvTranspose: the image of which a convolution would give the operand.
+pub fn conv_transpose(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let dtype = ops.shared_dtype(&[0, 1, 2])?;
+    ops.required(0)?;
+    ops.required(1)?;
+    let group = group(ops)?;
+    let Some((image, weights)) = image_and_weights(ops, 0, 1)? else {
+        return ops.result(dtype, None);
+    };
+    if agree(&image[1], &weights[0]).is_none() {
+        return Err(invalid(format!("expected weights for {} channels, found {}", image[1], show(&weights))));
+    }
+    if let Some(n) = image[1].known().filter(|n| n % group != 0) {
+        return Err(invalid(format!("expected channels in {group} groups, found {n}")));
+    }
+    let maps = one_for_each(ops, 2, times(&weights[1], group)?)?;
+    let mut shape = vec![image[0].clone(), maps];
+    shape.extend(spread(ops, &image[2..], &weights[2..])?);
+    ops.result(dtype, Some(shape))
+}
+
+/// The extents of the image that ConvTranspose gives.
+fn spread(ops: &Operands<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>> {
+    let rank = image.len();
+    let window = Window::of(ops, kernel, false)?;
+    let more = sizes(ops, "output_padding", rank, 0)?.unwrap_or_else(|| vec![0; rank]);
+    if let Some(stated) = stated_shape(ops, rank)? {
+        return Ok(stated);
+    }
+    let mut result = Vec::with_capacity(rank);
+    for (i, dim) in image.iter().enumerate() {
+        let stride = window.strides[i];
+        result.push(match (&window.padding, window.reach(i), dim.known()) {
+            (Padding::Same, _, _) => times(dim, extent(stride)?)?,
+            (Padding::Explicit(pads), Some(reach), Some(n)) => {
+                // Both summands fit `i128`, but perhaps not their sum; what saturates is too large anyway.
+                let full = (stride * (n as i128 - 1)).saturating_add(reach + 1 + more[i]);
+                Dim::Known(extent(full - pads[i] - pads[i + rank])?)
+            }
+            (Padding::Explicit(pads), Some(reach), None) if stride == 1 => {
+                plus(dim, reach + more[i] - pads[i] - pads[i + rank])?
+            }
+            _ => Dim::unknown(),
+        });
+    }
+    Ok(result)
+}
+
+/// The attribute `output_shape`. Batch and channels do not belong there, but exporters write them.
+fn stated_shape(ops: &Operands<'_>, rank: usize) -> Result<Option<Vec<Dim>>> {
+    let n = ops.node.ints("output_shape").unwrap_or_default().len();
+    let n = if n == rank + 2 { n } else { rank };
+    let Some(sizes) = sizes(ops, "output_shape", n, 0)? else {
+        return Ok(None);
+    };
+    sizes[n - rank..].iter().map(|&size| Ok(Dim::Known(extent(size)?))).collect::<Result<_>>().map(Some)
+}
+
+/// RoiAlign: a small image for each region.
+pub fn roi_align(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    ops.required(1)?;
+    ops.required(2)?;
+    ops.expect_rank(0, 4)?;
+    ops.expect_rank(1, 2)?;
+    ops.expect_rank(2, 1)?;
+    let side = |name| Ok(Dim::Known(extent(ops.node.int(name, 1).into())?));
+    let first = |i: usize| ops.shape(i).and_then(<[Dim]>::first).cloned();
+    let regions = match (first(1), first(2)) {
+        (Some(a), Some(b)) => agree(&a, &b)
+            .ok_or_else(|| invalid(format!("expected a batch index for each of {a} regions, found {b}")))?,
+        (known, other) => known.or(other).unwrap_or_else(Dim::unknown),
+    };
+    let channels = ops.shape(0).and_then(|dims| dims.get(1)).cloned();
+    ops.result(
+        x.dtype,
+        Some(vec![
+            regions,
+            channels.unwrap_or_else(Dim::unknown),
+            side("output_height")?,
+            side("output_width")?,
+        ]),
+    )
+}
+
+/// GridSample: the image at the grid's positions.
+pub fn grid_sample(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let (x, grid) = (ops.required(0)?, ops.required(1)?);
+    let shape = match (x.shape.as_deref(), grid.shape.as_deref()) {
+        (Some([n, c, image @ ..]), Some([batch, places @ .., depth])) => {
+            let batch = agree(n, batch)
+                .filter(|_| image.len() == places.len() && agree(depth, &Dim::Known(image.len())).is_some());
+            let Some(batch) = batch else {
+                return Err(invalid(format!(
+                    "expected a grid of positions in {}, found {}",
+                    show(x.shape.as_deref().unwrap_or_default()),
+                    show(grid.shape.as_deref().unwrap_or_default())
+                )));
+            };
+            Some([&[batch, c.clone()], places].concat())
+        }
+        (None, Some(grid)) if grid.len() >= 2 => {
+            let mut shape = vec![grid[0].clone(), Dim::unknown()];
+            shape.extend_from_slice(&grid[1..grid.len() - 1]);
+            Some(shape)
+        }
+        (Some([n, c, image @ ..]), None) => {
+            Some([&[n.clone(), c.clone()], unknown(image.len()).as_slice()].concat())
+        }
+        (None, None) => None,
+        _ => {
+            return Err(invalid("expected an image and a grid of 2 or more dimensions, found fewer"));
+        }
+    };
+    ops.result(x.dtype, shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::program::infer::testing::check;
+
+    #[test]
+    fn convolutions() {
+        check("Conv", "f32[1,3,8,8] f32[4,3,3,3]", "f32[1,4,6,6]");
+        check("Conv strides=[2,2] pads=[1,1,1,1]", "f32[n,3,8,9] f32[4,3,3,3] f32[4]", "f32[n,4,4,5]");
+        check("Conv dilations=[2]", "f32[1,3,8] f32[4,3,3]", "f32[1,4,4]");
+        check("Conv group=3", "f32[1,3,8] f32[6,1,3]", "f32[1,6,6]");
+        check("Conv auto_pad=SAME_UPPER strides=[3]", "f32[1,3,8] f32[4,3,3]", "f32[1,4,3]");
+        check("Conv auto_pad=VALID pads=[9,9]", "f32[1,3,8] f32[4,3,3]", "f32[1,4,6]");
+        check("Conv", "f32[1,3,0] f32[4,3,1]", "f32[1,4,0]");
+        check("Conv strides=[]", "f32[1,3,8] f32[4,3,3]", "f32[1,4,6]");
+        check("ConvInteger", "u8[1,3,8] i8[4,3,3] u8[]", "i32[1,4,6]");
+        check("FusedConv activation=Relu", "f32[n,3,w] f32[4,3,3] - f32[n,4,7]", "f32[n,4,7]");
+    }
+
+    #[test]
+    fn convolutions_of_what_is_partly_known() {
+        check("Conv", "f32[n,c,h] f32[4,3,3]", "f32[n,4,?]");
+        check("Conv pads=[1,1]", "f32[n,c,h] f32[4,3,3]", "f32[n,4,h]");
+        check("Conv auto_pad=SAME_LOWER", "f32[n,c,h] f32[4,3,3]", "f32[n,4,h]");
+        check("Conv", "f32[n,c,8] f32[..] f32[4]", "f32[n,4,?]");
+        check("Conv kernel_shape=[3]", "f32[n,c,8] f32[..]", "f32[n,?,6]");
+        check("Conv", "f32[..] f32[4,3,3]", "f32[?,4,?]");
+        check("Conv", "f32[..] f32[..]", "f32[..]");
+    }
+
+    #[test]
+    fn hostile_convolutions() {
+        let operands = "f32[1,3,8] f32[4,3,3]";
+        let check_error = |attrs: &str, text: &str| {
+            check(&format!("Conv {attrs}"), operands, &format!("error: {text}"));
+        };
+        check_error("pads=[-9223372036854775808,0]", "expected 2 numbers of at least 0 as pads");
+        check_error("pads=[1]", "expected 2 numbers of at least 0 as pads");
+        check_error(
+            "pads=[9223372036854775807,9223372036854775807]",
+            "extent of 18446744073709551620, which is too large",
+        );
+        check_error("strides=[0]", "expected 1 numbers of at least 1 as strides");
+        check_error(
+            "dilations=[9223372036854775807]",
+            "expected an image at least as large as the window of 18446744073709551615",
+        );
+        check_error("kernel_shape=[3,3]", "as kernel_shape, found [3, 3]");
+        check_error("kernel_shape=[5]", "expected kernel_shape 3, found 5");
+        check_error("group=0", "expected at least 1 group, found 0");
+        check_error("group=2", "expected weights of 2 groups for 3 channels");
+        check_error("auto_pad=FULL", "expected auto_pad NOTSET");
+        check(
+            "Conv",
+            "f32[1,3,8] f32[4,3,9]",
+            "error: expected an image at least as large as the window of 9, found 8 padded to 8",
+        );
+        check("Conv", "f32[1,3,8] f32[4,3,0]", "error: expected a kernel");
+        check("Conv group=3", "f32[1,3,8] f32[4,1,3]", "error: expected feature maps in 3 groups, found 4");
+        check("Conv", "f32[1,3,8] f32[4,3,3] f32[5]", "error: expected a bias of 4 numbers, found 5");
+        check("Conv", "f32[1,3] f32[4,3]", "error: 3 or more dimensions");
+        check(
+            "Conv dilations=[9223372036854775807]",
+            "f32[1,3,8] f32[4,3,18446744073709551615]",
+            "error: expected an image at least as large",
+        );
+        check(
+            "FusedConv",
+            "f32[1,3,8] f32[4,3,3] - f32[1,4,7]",
+            "error: expected an addend of shape [1,4,6], found [1,4,7]",
+        );
+    }
+
+    #[test]
+    fn pools() {
+        check("MaxPool kernel_shape=[3,3] strides=[2,2]", "f32[1,3,8,n]", "f32[1,3,3,?] i64[1,3,3,?]");
+        check("AveragePool kernel_shape=[3] strides=[2] ceil_mode=1", "f32[1,3,8]", "f32[1,3,4]");
+        // The last window would start in the padding behind the image.
+        check("MaxPool kernel_shape=[1] strides=[2] pads=[0,2] ceil_mode=1", "f32[1,3,4]", "f32[1,3,3]");
+        check("MaxPool kernel_shape=[2] strides=[3] pads=[1,1] ceil_mode=1", "f32[1,1,2]", "f32[1,1,1]");
+        check("MaxPool kernel_shape=[3] strides=[2] auto_pad=VALID ceil_mode=1", "f32[1,3,4]", "f32[1,3,1]");
+        check("MaxPool kernel_shape=[2] strides=[2] auto_pad=SAME_LOWER", "f32[1,3,5]", "f32[1,3,3]");
+        check("LpPool kernel_shape=[2]", "f32[..]", "f32[?,?,?]");
+        check("MaxPool", "f32[1,3,8]", "error: kernel_shape, found none");
+        check("MaxPool kernel_shape=[0]", "f32[1,3,8]", "error: at least 1");
+        check(
+            "MaxPool kernel_shape=[2,2]",
+            "f32[1,3,8]",
+            "error: expected 4 dimensions as input 0, found [1,3,8]",
+        );
+        check("GlobalAveragePool", "f32[n,3,8,w]", "f32[n,3,1,1]");
+        check("GlobalMaxPool", "f32[..]", "f32[..]");
+        check("GlobalMaxPool", "f32[3]", "error: 2 or more dimensions");
+    }
+
+    #[test]
+    fn transposed_convolutions() {
+        let check_transposed = |attrs: &str, dim: &str, expected: &str| {
+            check(&format!("ConvTranspose {attrs}"), &format!("f32[1,4,{dim}] f32[4,3,3]"), expected);
+        };
+        check_transposed("", "8", "f32[1,3,10]");
+        check_transposed("strides=[2]", "8", "f32[1,3,17]");
+        check_transposed("strides=[2] pads=[1,1] output_padding=[1]", "8", "f32[1,3,16]");
+        check_transposed("dilations=[2]", "8", "f32[1,3,12]");
+        check_transposed("group=2", "8", "f32[1,6,10]");
+        check_transposed("auto_pad=SAME_UPPER strides=[2]", "8", "f32[1,3,16]");
+        check_transposed("output_shape=[20] strides=[2]", "8", "f32[1,3,20]");
+        check_transposed("output_shape=[1,3,20]", "n", "f32[1,3,20]");
+        check_transposed("pads=[1,1]", "n", "f32[1,3,n]");
+        check_transposed("strides=[2]", "n", "f32[1,3,?]");
+        check_transposed("pads=[9,9]", "8", "error: extent of -8");
+        check_transposed("group=3", "8", "error: channels in 3 groups");
+        check_transposed("output_padding=[-1]", "8", "error: output_padding");
+        check_transposed(
+            "strides=[9223372036854775807] dilations=[9223372036854775807]",
+            "18446744073709551615",
+            "error: too large",
+        );
+        check(
+            "ConvTranspose",
+            "f32[1,4,8] f32[3,4,3]",
+            "error: expected weights for 4 channels, found [3,4,3]",
+        );
+    }
+
+    #[test]
+    fn regions_and_grids() {
+        check("RoiAlign output_height=2 output_width=3", "f32[1,c,8,8] f32[n,4] i64[5]", "f32[5,c,2,3]");
+        check("GridSample", "f32[n,c,8,8] f32[2,3,4,2]", "f32[2,c,3,4]");
+        check("GridSample", "f32[..] f32[2,3,4,2]", "f32[2,?,3,4]");
+        check("GridSample", "f32[1,2,3] f32[..]", "f32[1,2,?]");
+        check("GridSample", "f32[1,2,3] f32[1,2,2]", "error: a grid of");
+        check("GridSample", "f32[1] f32[1]", "error: found fewer");
+    }
+}

@@ -1,0 +1,201 @@
+//! Arithmetic on extents and shapes that may be unknown.
+//!
+//! Everything is checked: attributes and constants come from files. Sums and products of what files say are
+//! made in `i128`, which an `i64` times an extent cannot leave, and come back through [`extent`].
+
+use super::invalid;
+use crate::error::Result;
+use crate::tensor::Dim;
+
+/// Extents, None if not even their number is known.
+pub(super) type Shape = Option<Vec<Dim>>;
+
+/// An extent that was computed; negative ones and those beyond `usize` are errors.
+pub(super) fn extent(value: i128) -> Result<usize> {
+    usize::try_from(value).map_err(|_| {
+        let reason = if value < 0 { "negative" } else { "too large" };
+        invalid(format!("the result would have an extent of {value}, which is {reason}"))
+    })
+}
+
+/// The position of an axis, which counts from the back if it is negative.
+pub(super) fn axis(axis: i64, rank: usize) -> Result<usize> {
+    let counted = if axis < 0 { i128::from(axis) + rank as i128 } else { i128::from(axis) };
+    match usize::try_from(counted) {
+        Ok(position) if position < rank => Ok(position),
+        _ => Err(invalid(format!("expected an axis of {rank} dimensions, found axis {axis}"))),
+    }
+}
+
+/// Positions of axes, none of them twice.
+pub(super) fn axes(list: &[i64], rank: usize) -> Result<Vec<usize>> {
+    let mut positions = Vec::with_capacity(list.len());
+    for &number in list {
+        let position = axis(number, rank)?;
+        if positions.contains(&position) {
+            return Err(invalid(format!("expected each axis once, found {list:?} of {rank} dimensions")));
+        }
+        positions.push(position);
+    }
+    Ok(positions)
+}
+
+/// Most dimensions of a tensor: far more than models have, and few enough to make a shape of.
+pub(super) const RANK_MAX: usize = 64;
+
+/// As many unknown extents, of a rank that some known shape has.
+pub(super) fn unknown(rank: usize) -> Vec<Dim> {
+    vec![Dim::unknown(); rank]
+}
+
+/// As many unknown extents as an operand has elements: a number from a file, which may be anything.
+pub(super) fn unknown_of(rank: usize) -> Result<Vec<Dim>> {
+    if rank > RANK_MAX {
+        return Err(invalid(format!("expected a result of at most {RANK_MAX} dimensions, found {rank}")));
+    }
+    Ok(unknown(rank))
+}
+
+/// What two mentions of one extent say together; None if they contradict each other.
+pub(super) fn agree(a: &Dim, b: &Dim) -> Option<Dim> {
+    match (a, b) {
+        (Dim::Known(x), Dim::Known(y)) => (x == y).then(|| a.clone()),
+        (Dim::Known(_), Dim::Unknown(_)) => Some(a.clone()),
+        (Dim::Unknown(_), Dim::Known(_)) => Some(b.clone()),
+        (Dim::Unknown(name), Dim::Unknown(_)) => Some(if name.is_empty() { b.clone() } else { a.clone() }),
+    }
+}
+
+/// What holds of two extents of which either may come: the extent that they share, or nothing.
+pub(super) fn either(a: &Dim, b: &Dim) -> Dim {
+    if a == b { a.clone() } else { Dim::unknown() }
+}
+
+/// What holds of two shapes of which either may come.
+pub(super) fn either_shape(a: Shape, b: Shape) -> Shape {
+    let (a, b) = (a?, b?);
+    (a.len() == b.len()).then(|| a.iter().zip(&b).map(|(a, b)| either(a, b)).collect())
+}
+
+/// What two mentions of one shape say together.
+pub(super) fn agree_shape(what: &str, a: Shape, b: Shape) -> Result<Shape> {
+    let (Some(a), Some(b)) = (&a, &b) else {
+        return Ok(a.or(b));
+    };
+    let agreed = (a.len() == b.len()).then(|| a.iter().zip(b).map(|(a, b)| agree(a, b)).collect()).flatten();
+    match agreed {
+        Some(shape) => Ok(Some(shape)),
+        None => Err(invalid(format!("expected {what} of shape {}, found {}", show(a), show(b)))),
+    }
+}
+
+/// ONNX's (that is NumPy's) multidirectional broadcasting. The rank is known only if all ranks are.
+pub(super) fn broadcast(shapes: &[Option<&[Dim]>]) -> Result<Shape> {
+    let Some(shapes) = shapes.iter().copied().collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
+    let rank = shapes.iter().map(|shape| shape.len()).max().unwrap_or(0);
+    let mut result = vec![Dim::Known(1); rank];
+    for shape in &shapes {
+        let offset = rank - shape.len();
+        for (to, dim) in result[offset..].iter_mut().zip(*shape) {
+            *to = broadcast_dim(to, dim).ok_or_else(|| {
+                let list: Vec<_> = shapes.iter().map(|shape| show(shape)).collect();
+                invalid(format!("expected shapes that broadcast, found {}", list.join(" and ")))
+            })?;
+        }
+    }
+    Ok(Some(result))
+}
+
+/// One extent of a broadcast: 1 gives way, also to an unknown extent; an unknown one gives way to all else.
+fn broadcast_dim(a: &Dim, b: &Dim) -> Option<Dim> {
+    match (a, b) {
+        (Dim::Known(1), other) | (other, Dim::Known(1)) => Some(other.clone()),
+        (Dim::Known(x), Dim::Known(y)) => (x == y).then(|| a.clone()),
+        (Dim::Known(_), Dim::Unknown(_)) => Some(a.clone()),
+        (Dim::Unknown(_), Dim::Known(_)) => Some(b.clone()),
+        (Dim::Unknown(_), Dim::Unknown(_)) => Some(either(a, b)),
+    }
+}
+
+/// Checks that `from` broadcasts to `to` without changing it, as far as both are known.
+pub(super) fn broadcasts_to(what: &str, from: Option<&[Dim]>, to: Option<&[Dim]>) -> Result<()> {
+    let (Some(from), Some(to)) = (from, to) else {
+        return Ok(());
+    };
+    let fits = from.len() <= to.len()
+        && from.iter().rev().zip(to.iter().rev()).all(|(from, to)| match (from.known(), to.known()) {
+            (Some(from), Some(to)) => from == 1 || from == to,
+            _ => true,
+        });
+    if fits {
+        return Ok(());
+    }
+    Err(invalid(format!("expected {what} that broadcasts to {}, found {}", show(to), show(from))))
+}
+
+/// The extent plus so many; it keeps its name if nothing is added.
+pub(super) fn plus(dim: &Dim, n: i128) -> Result<Dim> {
+    match dim.known() {
+        _ if n == 0 => Ok(dim.clone()),
+        Some(known) => Ok(Dim::Known(extent(known as i128 + n)?)),
+        None => Ok(Dim::unknown()),
+    }
+}
+
+/// The extent so many times; it keeps its name if it is once.
+pub(super) fn times(dim: &Dim, n: usize) -> Result<Dim> {
+    match dim.known() {
+        _ if n == 1 => Ok(dim.clone()),
+        _ if n == 0 => Ok(Dim::Known(0)),
+        Some(known) => match known.checked_mul(n) {
+            Some(product) => Ok(Dim::Known(product)),
+            None => Err(invalid(format!(
+                "the result would have an extent of {known} times {n}, which is too large"
+            ))),
+        },
+        None => Ok(Dim::unknown()),
+    }
+}
+
+/// The sum of extents; it keeps its name if all the others are 0.
+pub(super) fn sum(dims: &[&Dim]) -> Result<Dim> {
+    let mut total = 0i128;
+    let mut unknowns = Vec::new();
+    for &dim in dims {
+        match dim.known() {
+            Some(known) => total += known as i128,
+            None => unknowns.push(dim),
+        }
+    }
+    match (unknowns.as_slice(), total) {
+        ([], _) => Ok(Dim::Known(extent(total)?)),
+        ([dim], 0) => Ok((*dim).clone()),
+        _ => Ok(Dim::unknown()),
+    }
+}
+
+/// The product of extents; it keeps its name if all the others are 1.
+pub(super) fn product(dims: &[Dim]) -> Result<Dim> {
+    let mut known = Dim::Known(1);
+    let mut unknowns = Vec::new();
+    for dim in dims {
+        match dim.known() {
+            Some(extent) => known = times(&known, extent)?,
+            None => unknowns.push(dim),
+        }
+    }
+    match (unknowns.as_slice(), known) {
+        ([], known) => Ok(known),
+        (_, Dim::Known(0)) => Ok(Dim::Known(0)),
+        ([dim], Dim::Known(1)) => Ok((*dim).clone()),
+        _ => Ok(Dim::unknown()),
+    }
+}
+
+/// A shape in messages.
+pub(super) fn show(shape: &[Dim]) -> String {
+    let dims: Vec<_> = shape.iter().map(Dim::to_string).collect();
+    format!("[{}]", dims.join(","))
+}

@@ -1,0 +1,199 @@
+//! Ops that read or write at positions that an operand holds.
+
+use super::extent::{Shape, agree, axis, extent, show, unknown};
+use super::{Operands, invalid};
+use crate::error::Result;
+use crate::tensor::{Dim, I64, TensorType};
+
+/// Gather: the indices' shape in the place of an axis.
+pub fn gather(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let (x, indices) = (ops.required(0)?, ops.required(1)?);
+    let shape = match (&x.shape, &indices.shape) {
+        (Some(dims), Some(indices)) => {
+            let axis = axis(ops.node.int("axis", 0), dims.len())?;
+            Some([&dims[..axis], indices, &dims[axis + 1..]].concat())
+        }
+        _ => None,
+    };
+    ops.result(x.dtype, shape)
+}
+
+/// GatherElements: one element for each index.
+pub fn gather_elements(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let (x, indices) = (ops.required(0)?, ops.required(1)?);
+    along_same_rank(ops, 1)?;
+    let shape = match (&indices.shape, &x.shape) {
+        (None, Some(dims)) => Some(unknown(dims.len())),
+        (shape, _) => shape.clone(),
+    };
+    ops.result(x.dtype, shape)
+}
+
+/// ScatterElements: the operand, with elements replaced.
+pub fn scatter_elements(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    ops.required(1)?;
+    ops.required(2)?;
+    ops.shared_dtype(&[0, 2])?;
+    along_same_rank(ops, 1)?;
+    along_same_rank(ops, 2)?;
+    ops.result(x.dtype, x.shape.clone())
+}
+
+/// Checks that an operand has the first one's rank, and that the axis is one of it.
+fn along_same_rank(ops: &Operands<'_>, i: usize) -> Result<()> {
+    let Some(dims) = ops.shape(0) else {
+        return Ok(());
+    };
+    axis(ops.node.int("axis", 0), dims.len())?;
+    ops.expect_rank(i, dims.len())
+}
+
+/// GatherND: the last dimension of the indices is a position in the operand, after the batch.
+pub fn gather_nd(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let (x, indices) = (ops.required(0)?, ops.required(1)?);
+    let batch = extent(ops.node.int("batch_dims", 0).into())?;
+    let (Some(dims), Some(indices)) = (&x.shape, &indices.shape) else {
+        return ops.result(x.dtype, None);
+    };
+    let Some((depth, outer)) = indices.split_last() else {
+        return Err(invalid("expected indices, found a scalar as input 1"));
+    };
+    if batch > outer.len() || batch > dims.len() {
+        return Err(invalid(format!(
+            "expected batch_dims below the ranks of {} and {}, found {batch}",
+            show(dims),
+            show(indices)
+        )));
+    }
+    let mut result = outer.to_vec();
+    for i in 0..batch {
+        result[i] = agree(&outer[i], &dims[i]).ok_or_else(|| {
+            invalid(format!(
+                "expected {batch} shared batch dimensions, found {} and {}",
+                show(dims),
+                show(indices)
+            ))
+        })?;
+    }
+    let Some(depth) = depth.known() else {
+        return ops.result(x.dtype, None);
+    };
+    let inner = depth.checked_add(batch).and_then(|from| dims.get(from..)).ok_or_else(|| {
+        invalid(format!("expected positions in {}, found {depth} numbers for each", show(dims)))
+    })?;
+    result.extend_from_slice(inner);
+    ops.result(x.dtype, Some(result))
+}
+
+/// ScatterND: the operand, with parts replaced.
+pub fn scatter_nd(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let (x, indices) = (ops.required(0)?, ops.required(1)?);
+    ops.required(2)?;
+    ops.shared_dtype(&[0, 2])?;
+    if let (Some(dims), Some(indices)) = (&x.shape, &indices.shape) {
+        let depth = indices.last().map(Dim::known);
+        let Some(depth) = depth else {
+            return Err(invalid("expected indices, found a scalar as input 1"));
+        };
+        if let Some(depth) = depth {
+            if depth > dims.len() {
+                return Err(invalid(format!(
+                    "expected positions in {}, found {depth} numbers for each",
+                    show(dims)
+                )));
+            }
+            ops.expect_rank(2, indices.len() - 1 + dims.len() - depth)?;
+        }
+    }
+    ops.result(x.dtype, x.shape.clone())
+}
+
+/// Compress: as many along the axis as the condition holds, of all elements if there is no axis.
+pub fn compress(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    ops.required(1)?;
+    let chosen = match ops.ints(1)? {
+        Some(chosen) => Dim::Known(chosen.iter().filter(|&&chosen| chosen != 0).count()),
+        None => Dim::unknown(),
+    };
+    let shape: Shape = match ops.node.attr("axis") {
+        None => Some(vec![chosen]),
+        Some(_) => match &x.shape {
+            None => None,
+            Some(dims) => {
+                let mut dims = dims.clone();
+                let axis = axis(ops.node.int("axis", 0), dims.len())?;
+                dims[axis] = chosen;
+                Some(dims)
+            }
+        },
+    };
+    ops.result(x.dtype, shape)
+}
+
+/// NonMaxSuppression: `[selected, 3]` of batch, class and box.
+pub fn non_max_suppression(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    ops.expect_rank(0, 3)?;
+    ops.expect_rank(1, 3)?;
+    ops.required(0)?;
+    ops.required(1)?;
+    ops.result(I64, Some(vec![Dim::unknown(), Dim::Known(3)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::program::infer::testing::check;
+
+    #[test]
+    fn gathering() {
+        check("Gather", "f32[5,n] i64[2,3]", "f32[2,3,n]");
+        check("Gather axis=-1", "f32[5,n] i64[]", "f32[5]");
+        check("Gather axis=1", "f32[5,n] i64[m]", "f32[5,m]");
+        check("Gather", "f32[5,n] i64[..]", "f32[..]");
+        check("Gather axis=2", "f32[5,n] i64[]", "error: found axis 2");
+        check("Gather", "f32[] i64[1]", "error: found axis 0");
+        check("GatherElements", "f32[5,4] i64[2,n]", "f32[2,n]");
+        check("GatherElements", "f32[5,4] i64[..]", "f32[?,?]");
+        check("GatherElements", "f32[5,4] i64[2]", "error: expected 2 dimensions as input 1, found [2]");
+        check("GatherND", "f32[2,3,n] i64[4,2]", "f32[4,n]");
+        check("GatherND", "f32[2,3,n] i64[4,3]", "f32[4]");
+        check("GatherND batch_dims=1", "f32[2,3,n] i64[?,4,1]", "f32[2,4,n]");
+        check("GatherND", "f32[2,3] i64[4,?]", "f32[..]");
+        check("GatherND", "f32[2,3] i64[4,3]", "error: found 3 numbers");
+        check("GatherND", "f32[2,3] i64[]", "error: found a scalar");
+        check(
+            "GatherND batch_dims=1",
+            "f32[2,3] i64[3,1]",
+            "error: expected 1 shared batch dimensions, found [2,3] and [3,1]",
+        );
+        check(
+            "GatherND batch_dims=9223372036854775807",
+            "f32[2,3] i64[3,1]",
+            "error: expected batch_dims below the ranks",
+        );
+        check("GatherND batch_dims=-1", "f32[2] i64[1]", "error: negative");
+    }
+
+    #[test]
+    fn scattering() {
+        check("ScatterElements", "f32[5,n] i64[2,3] f32[2,3]", "f32[5,n]");
+        check("ScatterElements axis=-3", "f32[5,n] i64[2,3] f32[2,3]", "error: found axis -3");
+        check("ScatterND", "f32[5,n] i64[2,1] f32[2,n]", "f32[5,n]");
+        check("ScatterND", "f32[5,n] i64[2,1] f32[2]", "error: expected 2 dimensions as input 2, found [2]");
+        check(
+            "ScatterND",
+            "f32[5,n] i64[2,3] f32[2]",
+            "error: expected positions in [5,n], found 3 numbers for each",
+        );
+        check("ScatterND", "f32[5] i64[1,1] i64[1]", "error: expected one element type");
+    }
+
+    #[test]
+    fn selecting() {
+        check("Compress axis=1", "f32[2,3] bool[3]{1,0,1}", "f32[2,2]");
+        check("Compress axis=-1", "f32[2,3] bool[3]", "f32[2,?]");
+        check("Compress", "f32[2,3] bool[6]", "f32[?]");
+        check("NonMaxSuppression", "f32[1,6,4] f32[1,1,6]", "i64[?,3]");
+    }
+}

@@ -1,0 +1,220 @@
+//! Ops whose result's shape is what an operand holds.
+
+use super::extent::{extent, unknown_of};
+use super::movement::known_dims;
+use super::{Operands, invalid};
+use crate::error::Result;
+use crate::program::AttrValue;
+use crate::program::onnx_types::dtype_from_onnx;
+use crate::tensor::{BF16, Dim, F16, F32, F64, I64, Tensor, TensorType};
+
+/// ConstantOfShape.
+pub fn constant_of_shape(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    ops.required(0)?;
+    let dtype = match ops.node.attr("value") {
+        Some(AttrValue::Tensor(value)) => value.dtype(),
+        _ => F32,
+    };
+    let shape = match ops.ints(0)? {
+        Some(shape) => Some(known_dims(&shape)?),
+        None => ops.n_ints(0)?.map(unknown_of).transpose()?,
+    };
+    ops.result(dtype, shape)
+}
+
+/// EyeLike: a matrix of the operand's shape.
+pub fn eye_like(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    ops.expect_rank(0, 2)?;
+    let dtype = match ops.node.attr("dtype") {
+        Some(_) => dtype_from_onnx(ops.node.int("dtype", 0))?,
+        None => x.dtype,
+    };
+    let shape = x.shape.clone().unwrap_or_else(|| super::extent::unknown(2));
+    ops.result(dtype, Some(shape))
+}
+
+/// NonZero: a position for each element that is not 0.
+pub fn non_zero(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let rank = ops.required(0)?.rank();
+    let rank = rank.map_or_else(Dim::unknown, Dim::Known);
+    ops.result(I64, Some(vec![rank, Dim::unknown()]))
+}
+
+/// HannWindow, HammingWindow, BlackmanWindow.
+pub fn window(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    ops.required(0)?;
+    let dtype = dtype_from_onnx(ops.node.int("output_datatype", 1))?;
+    let size = match ops.int(0)? {
+        Some(size) => Dim::Known(extent(size.into())?),
+        None => Dim::unknown(),
+    };
+    ops.result(dtype, Some(vec![size]))
+}
+
+/// OneHot: one more dimension, of the depth that is the second operand.
+pub fn one_hot(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let (indices, values) = (ops.required(0)?, ops.required(2)?);
+    ops.required(1)?;
+    let depth = match ops.constant(1) {
+        Some(depth) => Dim::Known(extent(whole_number(depth)?)?),
+        None => Dim::unknown(),
+    };
+    let shape = match &indices.shape {
+        Some(dims) => {
+            let mut dims = dims.clone();
+            let at = super::extent::axis(ops.node.int("axis", -1), dims.len() + 1)?;
+            dims.insert(at, depth);
+            Some(dims)
+        }
+        None => None,
+    };
+    ops.result(values.dtype, shape)
+}
+
+/// One number of any type, its fraction cut off.
+fn whole_number(tensor: &Tensor) -> Result<i128> {
+    if let Some(value) = tensor.to_int() {
+        return Ok(value.into());
+    }
+    match floats(tensor).as_deref() {
+        // A cast saturates, and gives 0 for what is no number.
+        Some([value]) => Ok(*value as i128),
+        _ => Err(invalid(format!("expected one number, found {}", tensor.tensor_type()))),
+    }
+}
+
+/// Range: from start to limit in steps of delta.
+pub fn range(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    for i in 0..3 {
+        ops.required(i)?;
+    }
+    let dtype = ops.shared_dtype(&[0, 1, 2])?;
+    let length = match (ops.constant(0), ops.constant(1), ops.constant(2)) {
+        (Some(start), Some(limit), Some(delta)) => Dim::Known(length(start, limit, delta)?),
+        _ => Dim::unknown(),
+    };
+    ops.result(dtype, Some(vec![length]))
+}
+
+fn length(start: &Tensor, limit: &Tensor, delta: &Tensor) -> Result<usize> {
+    let wrong = |found: String| Err(invalid(format!("expected a range, found {found}")));
+    if let (Some(start), Some(limit), Some(delta)) = (start.to_int(), limit.to_int(), delta.to_int()) {
+        let (start, limit, delta) = (i128::from(start), i128::from(limit), i128::from(delta));
+        if delta == 0 {
+            return wrong(format!("{start} to {limit} in steps of 0"));
+        }
+        let distance = (limit - start) * delta.signum();
+        return extent((distance.max(0) + delta.abs() - 1) / delta.abs());
+    }
+    let single = start.dtype() != F64;
+    let [start, limit, delta] = [start, limit, delta].map(floats);
+    let (Some([start]), Some([limit]), Some([delta])) =
+        (start.as_deref(), limit.as_deref(), delta.as_deref())
+    else {
+        return wrong("operands that are no single numbers".to_owned());
+    };
+    // As onnxruntime has it: the difference in f32, or f64 for operands of f64, and the quotient in f64.
+    let distance = match single {
+        true => f64::from(*limit as f32 - *start as f32),
+        false => limit - start,
+    };
+    let n = (distance / delta).ceil();
+    if !n.is_finite() {
+        return wrong(format!("{start} to {limit} in steps of {delta}"));
+    }
+    extent((n as i128).max(0))
+}
+
+/// The content of a floating-point tensor.
+fn floats(tensor: &Tensor) -> Option<Vec<f64>> {
+    let halves = || {
+        let bytes = tensor.bytes();
+        bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+    };
+    match tensor.dtype() {
+        F64 => tensor.elements::<f64>().map(<[f64]>::to_vec),
+        F32 => tensor.elements::<f32>().map(|values| values.iter().map(|&value| value.into()).collect()),
+        BF16 => Some(halves().map(|bits| f32::from_bits(u32::from(bits) << 16).into()).collect()),
+        F16 => Some(halves().map(f16_to_f64).collect()),
+        _ => None,
+    }
+}
+
+/// IEEE 754 binary16: 1 bit of sign, 5 of exponent, 10 of fraction.
+fn f16_to_f64(bits: u16) -> f64 {
+    let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
+    let exponent = i32::from(bits >> 10 & 0x1f);
+    let fraction = f64::from(bits & 0x3ff) / 1024.0;
+    sign * match exponent {
+        0 => fraction * f64::powi(2.0, -14),
+        0x1f if fraction == 0.0 => f64::INFINITY,
+        0x1f => f64::NAN,
+        exponent => (1.0 + fraction) * f64::powi(2.0, exponent - 15),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::f16_to_f64;
+    use crate::program::infer::testing::check;
+
+    #[test]
+    fn shapes_from_content() {
+        check("ConstantOfShape", "i64[2]{2,0}", "f32[2,0]");
+        check("ConstantOfShape value=i64[1]{7}", "i64[0]{}", "i64[]");
+        check("ConstantOfShape", "i64[2]", "f32[?,?]");
+        check("ConstantOfShape", "i64[?]", "f32[..]");
+        check("ConstantOfShape", "i64[1]{-1}", "error: negative");
+        check("ConstantOfShape", "i64[3]{1099511627776,1099511627776,0}", "error: larger than memory");
+        check("ConstantOfShape", "i64[99]", "error: at most 64 dimensions");
+        check("EyeLike dtype=7", "f32[2,n]", "i64[2,n]");
+        check("EyeLike", "f32[..]", "f32[?,?]");
+        check("NonZero", "f32[2,n]", "i64[2,?]");
+        check("NonZero", "bool[..]", "i64[?,?]");
+        check("HannWindow", "i64[]{10}", "f32[10]");
+        check("HannWindow output_datatype=11", "i64[]", "f64[?]");
+    }
+
+    #[test]
+    fn one_more_dimension() {
+        check("OneHot", "i64[2,n] i64[]{5} f32[2]", "f32[2,n,5]");
+        check("OneHot axis=0", "i64[2,n] f32[1]{5.7} i32[2]", "i32[5,2,n]");
+        check("OneHot axis=-3", "i64[2,n] i64[] i32[2]", "i32[?,2,n]");
+        check("OneHot axis=3", "i64[2,n] i64[] i32[2]", "error: axis 3");
+        check("OneHot", "i64[2] i64[]{-5} f32[2]", "error: negative");
+        check("OneHot", "i64[2] f32[]{1e30} f32[2]", "error: too large");
+    }
+
+    #[test]
+    fn ranges() {
+        check("Range", "i64[]{2} i64[]{9} i64[]{3}", "i64[3]");
+        check("Range", "i32[]{9} i32[]{2} i32[]{-3}", "i32[3]");
+        check("Range", "i64[]{9} i64[]{2} i64[]{3}", "i64[0]");
+        check("Range", "f32[]{0} f32[]{1} f32[]{0.3}", "f32[4]");
+        check("Range", "bf16[]{0} bf16[]{16256} bf16[]{16000}", "bf16[4]");
+        check("Range", "f16[]{0} f16[]{15360} f16[]{14336}", "f16[2]");
+        check("Range", "i64[] i64[]{9} i64[]{3}", "i64[?]");
+        check("Range", "i64[]{0} i64[]{9} i64[]{0}", "error: expected a range, found 0 to 9 in steps of 0");
+        check("Range", "f32[]{0} f32[]{1} f32[]{0}", "error: steps of 0");
+        check("Range", "f32[]{0} f32[]{NaN} f32[]{1}", "error: 0 to NaN");
+        check(
+            "Range",
+            "i64[]{-9223372036854775808} i64[]{9223372036854775807} i64[]{1}",
+            "error: larger than memory",
+        );
+        check("Range", "i64[2]{0,0} i64[]{1} i64[]{1}", "error: operands that are no single numbers");
+    }
+
+    #[test]
+    fn half_precision() {
+        let check = |bits, expected: f64| assert_eq!(f16_to_f64(bits), expected, "{bits:#x}");
+        check(0x0000, 0.0);
+        check(0x0001, f64::powi(2.0, -24));
+        check(0x3c00, 1.0);
+        check(0xc000, -2.0);
+        check(0x7bff, 65504.0);
+        check(0xfc00, f64::NEG_INFINITY);
+        assert!(f16_to_f64(0x7e00).is_nan());
+    }
+}

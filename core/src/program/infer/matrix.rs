@@ -1,0 +1,170 @@
+//! Products of matrices.
+
+use super::extent::{Shape, agree, agree_shape, broadcast, broadcasts_to, show};
+use super::{Operands, invalid};
+use crate::error::Result;
+use crate::program::AttrValue;
+use crate::tensor::{Dim, I32, TensorType};
+
+/// MatMul.
+pub fn matmul(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let dtype = ops.shared_dtype(&[0, 1])?;
+    ops.result(dtype, product_shape(ops, 0, 1)?)
+}
+
+/// MatMulInteger: products of bytes, summed in 32 bits.
+pub fn matmul_integer(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    ops.result(I32, product_shape(ops, 0, 1)?)
+}
+
+/// devbay's FusedMatMul: a bias of the last dimension, then an activation.
+pub fn fused_matmul(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let dtype = ops.shared_dtype(&[0, 1, 2])?;
+    activation(ops)?;
+    let mut shape = product_shape(ops, 0, 1)?;
+    ops.expect_rank(2, 1)?;
+    if let (Some(last), Some([bias])) = (shape.iter_mut().flatten().last(), ops.shape(2)) {
+        *last = agree(last, bias)
+            .ok_or_else(|| invalid(format!("expected a bias of {last} elements, found {bias}")))?;
+    }
+    ops.result(dtype, shape)
+}
+
+/// Gemm.
+pub fn gemm(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let dtype = ops.shared_dtype(&[0, 1, 2])?;
+    let (rows, depth) = matrix(ops, 0, ops.flag("transA", false)?)?;
+    let (depth_b, columns) = matrix(ops, 1, ops.flag("transB", false)?)?;
+    if agree(&depth, &depth_b).is_none() {
+        return Err(differ(ops, 0, 1));
+    }
+    let shape = [rows, columns];
+    broadcasts_to("an addend", ops.shape(2), Some(&shape))?;
+    ops.result(dtype, Some(shape.to_vec()))
+}
+
+/// devbay's FusedGemm: Gemm, then an activation.
+pub fn fused_gemm(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    activation(ops)?;
+    gemm(ops)
+}
+
+/// Rows and columns of a matrix, exchanged if it is transposed.
+fn matrix(ops: &Operands<'_>, i: usize, transposed: bool) -> Result<(Dim, Dim)> {
+    ops.required(i)?;
+    ops.expect_rank(i, 2)?;
+    Ok(match (ops.shape(i), transposed) {
+        (Some([rows, columns]), false) | (Some([columns, rows]), true) => (rows.clone(), columns.clone()),
+        _ => (Dim::unknown(), Dim::unknown()),
+    })
+}
+
+/// The shape of NumPy's matmul of two operands.
+pub(super) fn product_shape(ops: &Operands<'_>, a: usize, b: usize) -> Result<Shape> {
+    ops.required(a)?;
+    ops.required(b)?;
+    let (Some(left), Some(right)) = (ops.shape(a), ops.shape(b)) else {
+        return Ok(None);
+    };
+    // A vector is a row on the left and a column on the right; its other dimension is left out again.
+    let (batch_a, rows, depth_a) = match left {
+        [] => return Err(scalar(a)),
+        [depth] => (&[][..], None, depth),
+        [batch @ .., rows, depth] => (batch, Some(rows), depth),
+    };
+    let (batch_b, depth_b, columns) = match right {
+        [] => return Err(scalar(b)),
+        [depth] => (&[][..], depth, None),
+        [batch @ .., depth, columns] => (batch, depth, Some(columns)),
+    };
+    if agree(depth_a, depth_b).is_none() {
+        return Err(differ(ops, a, b));
+    }
+    let mut shape = broadcast(&[Some(batch_a), Some(batch_b)])?.unwrap_or_default();
+    shape.extend(rows.into_iter().chain(columns).cloned());
+    Ok(Some(shape))
+}
+
+fn scalar(i: usize) -> crate::error::Error {
+    invalid(format!("expected a matrix or vector as input {i}, found a scalar"))
+}
+
+fn differ(ops: &Operands<'_>, a: usize, b: usize) -> crate::error::Error {
+    let text = |i| ops.shape(i).map_or_else(|| "[..]".to_owned(), show);
+    invalid(format!("expected matrices with a shared dimension, found {} and {}", text(a), text(b)))
+}
+
+/// What an op of devbay's own may do with its result before it writes it.
+const ACTIVATIONS: [&str; 9] =
+    ["", "Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh", "Silu"];
+
+/// Checks the attribute `activation` of devbay's fused ops.
+pub(super) fn activation(ops: &Operands<'_>) -> Result<()> {
+    let name = match ops.node.attr("activation") {
+        None => "",
+        Some(AttrValue::String(name)) => name,
+        Some(other) => {
+            return Err(invalid(format!("expected a text as attribute activation, found {other:?}")));
+        }
+    };
+    if ACTIVATIONS.contains(&name) {
+        return Ok(());
+    }
+    Err(invalid(format!("expected an activation of {}, found {name}", ACTIVATIONS[1..].join(", "))))
+}
+
+/// What is added to a result has its shape; either may tell what is not known of the other.
+pub(super) fn added(ops: &Operands<'_>, i: usize, shape: Shape) -> Result<Shape> {
+    let addend = ops.optional(i).and_then(|ty| ty.shape.clone());
+    agree_shape("an addend", shape, addend)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::program::infer::testing::check;
+
+    #[test]
+    fn products() {
+        check("MatMul", "f32[2,3] f32[3,4]", "f32[2,4]");
+        check("MatMul", "f32[n,2,3] f32[3,m]", "f32[n,2,m]");
+        check("MatMul", "f32[5,1,2,3] f32[7,3,4]", "f32[5,7,2,4]");
+        check("MatMul", "f32[3] f32[3]", "f32[]");
+        check("MatMul", "f32[3] f32[n,3,4]", "f32[n,4]");
+        check("MatMul", "f32[n,2,3] f32[3]", "f32[n,2]");
+        check("MatMul", "f32[2,?] f32[3,4]", "f32[2,4]");
+        check("MatMul", "f32[..] f32[3,4]", "f32[..]");
+        check("MatMulInteger", "u8[2,3] i8[3,4]", "i32[2,4]");
+        check(
+            "MatMul",
+            "f32[2,3] f32[2,3]",
+            "error: expected matrices with a shared dimension, found [2,3] and [2,3]",
+        );
+        check("MatMul", "f32[] f32[2]", "error: as input 0, found a scalar");
+        check("MatMul", "f32[2] f64[2]", "error: one element type");
+        check("MatMul", "f32[2,1,1] f32[3,1,1]", "error: broadcast");
+    }
+
+    #[test]
+    fn with_an_addend() {
+        check("Gemm", "f32[2,3] f32[3,4]", "f32[2,4]");
+        check("Gemm transA=1 transB=1", "f32[3,n] f32[4,3] f32[4]", "f32[n,4]");
+        check("Gemm", "f32[..] f32[3,4] f32[..]", "f32[?,4]");
+        check("Gemm", "f32[2,3] f32[3,4] f32[3]", "error: an addend");
+        check("Gemm", "f32[2,3] f32[4,4]", "error: a shared dimension");
+        check("Gemm", "f32[2,3] f32[3]", "error: expected 2 dimensions");
+        check("Gemm transA=2", "f32[2,3] f32[3,4]", "error: 0 or 1");
+    }
+
+    #[test]
+    fn fused() {
+        check("FusedGemm activation=Relu", "f32[2,3] f32[3,4]", "f32[2,4]");
+        check("FusedMatMul activation=Silu", "f32[n,2,3] f32[3,?] f32[4]", "f32[n,2,4]");
+        check("FusedMatMul", "f32[2,3] f32[3,4]", "f32[2,4]");
+        check("FusedMatMul", "f32[2,3] f32[3,4] f32[5]", "error: expected a bias of 4 elements, found 5");
+        check(
+            "FusedGemm activation=Softmax",
+            "f32[2,3] f32[3,4]",
+            "error: expected an activation of Relu, LeakyRelu",
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Recurrent ops: LSTM, GRU and RNN differ in their number of gates.
+
+use super::extent::{agree, unknown};
+use super::{Operands, invalid};
+use crate::error::Result;
+use crate::tensor::{Dim, TensorType};
+
+/// LSTM: also the last cell state.
+pub fn lstm(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    recurrent(ops, 4, true)
+}
+
+/// GRU.
+pub fn gru(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    recurrent(ops, 3, false)
+}
+
+/// RNN.
+pub fn rnn(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    recurrent(ops, 1, false)
+}
+
+fn recurrent(ops: &Operands<'_>, n_gates: usize, has_cell: bool) -> Result<Vec<TensorType>> {
+    let dtype = ops.shared_dtype(&[0, 1, 2])?;
+    let [x, w, r] = [dims3(ops, 0)?, dims3(ops, 1)?, dims3(ops, 2)?];
+    let directions = directions(ops)?;
+    for (i, dim) in [(1, &w[0]), (2, &r[0])] {
+        expect(ops, i, "directions", dim, &directions)?;
+    }
+    expect(ops, 1, "features", &w[2], &x[2])?;
+    let hidden = hidden(ops, n_gates, &w, &r)?;
+    let batch_first = ops.flag("layout", false)?;
+    let [first, second, _] = x;
+    let (sequence, batch) = if batch_first { (second, first) } else { (first, second) };
+    let (all, last) = if batch_first {
+        (
+            [&batch, &sequence, &directions, &hidden].map(Dim::clone).to_vec(),
+            [&batch, &directions, &hidden].map(Dim::clone).to_vec(),
+        )
+    } else {
+        (
+            [&sequence, &directions, &batch, &hidden].map(Dim::clone).to_vec(),
+            [&directions, &batch, &hidden].map(Dim::clone).to_vec(),
+        )
+    };
+    let ty = |shape| TensorType { dtype, shape: Some(shape) };
+    let mut types = vec![ty(all), ty(last.clone())];
+    if has_cell {
+        types.push(ty(last));
+    }
+    ops.results(types)
+}
+
+/// The extents of an operand of three dimensions.
+fn dims3(ops: &Operands<'_>, i: usize) -> Result<[Dim; 3]> {
+    ops.required(i)?;
+    ops.expect_rank(i, 3)?;
+    let dims = ops.shape(i).map_or_else(|| unknown(3), <[Dim]>::to_vec);
+    Ok(dims.try_into().unwrap_or_else(|_| [const { () }; 3].map(|()| Dim::unknown())))
+}
+
+fn directions(ops: &Operands<'_>) -> Result<Dim> {
+    match ops.node.string("direction", "forward") {
+        "forward" | "reverse" => Ok(Dim::Known(1)),
+        "bidirectional" => Ok(Dim::Known(2)),
+        other => Err(invalid(format!("expected direction forward, reverse or bidirectional, found {other}"))),
+    }
+}
+
+/// The size of the state: the attribute, or what the recurrent weights say.
+fn hidden(ops: &Operands<'_>, n_gates: usize, w: &[Dim; 3], r: &[Dim; 3]) -> Result<Dim> {
+    let mut hidden = r[2].clone();
+    if ops.node.attr("hidden_size").is_some() {
+        let stated = super::extent::extent(ops.node.int("hidden_size", 0).into())?;
+        hidden = agree(&hidden, &Dim::Known(stated))
+            .ok_or_else(|| invalid(format!("expected hidden_size {hidden}, found {stated}")))?;
+    }
+    let gates = super::extent::times(&hidden, n_gates)?;
+    for (i, dim) in [(1, &w[1]), (2, &r[1])] {
+        expect(ops, i, "gates times hidden_size", dim, &gates)?;
+    }
+    Ok(hidden)
+}
+
+fn expect(ops: &Operands<'_>, i: usize, what: &str, found: &Dim, expected: &Dim) -> Result<()> {
+    match agree(found, expected) {
+        Some(_) => Ok(()),
+        None => Err(invalid(format!(
+            "expected {expected} {what} in input {i}, found {found} in {}",
+            ops.shape(i).map(super::extent::show).unwrap_or_default()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::program::infer::testing::check;
+
+    #[test]
+    fn sequences() {
+        check(
+            "LSTM hidden_size=5",
+            "f32[t,b,3] f32[1,20,3] f32[1,20,5]",
+            "f32[t,1,b,5] f32[1,b,5] f32[1,b,5]",
+        );
+        check(
+            "GRU layout=1 direction=bidirectional",
+            "f32[b,t,3] f32[2,15,3] f32[2,15,5]",
+            "f32[b,t,2,5] f32[b,2,5]",
+        );
+        check("RNN direction=reverse", "f32[..] f32[1,5,3] f32[..]", "f32[?,1,?,?] f32[1,?,?]");
+    }
+
+    #[test]
+    fn wrong_weights() {
+        check(
+            "LSTM",
+            "f32[t,b,3] f32[1,15,3] f32[1,20,5]",
+            "error: expected 20 gates times hidden_size in input 1, found 15 in [1,15,3]",
+        );
+        check("GRU", "f32[t,b,4] f32[1,15,3] f32[1,15,5]", "error: expected 4 features in input 1, found 3");
+        check(
+            "GRU direction=bidirectional",
+            "f32[t,b,3] f32[1,15,3] f32[1,15,5]",
+            "error: expected 2 directions in input 1, found 1",
+        );
+        check(
+            "GRU hidden_size=6",
+            "f32[t,b,3] f32[1,15,3] f32[1,15,5]",
+            "error: expected hidden_size 5, found 6",
+        );
+        check("GRU hidden_size=9223372036854775807", "f32[t,b,3] f32[1,15,3] f32[..]", "error: too large");
+        check(
+            "GRU direction=sideways",
+            "f32[t,b,3] f32[1,15,3] f32[1,15,5]",
+            "error: expected direction forward",
+        );
+        check("GRU #3", "f32[t,b,3] f32[1,15,3] f32[1,15,5]", "error: at most 2");
+    }
+}
