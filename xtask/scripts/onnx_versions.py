@@ -2,7 +2,10 @@
 names of ai.onnx.ml's ops for messages. Run it from the repository root with the onnx package whose opset
 is to be known:
 
-    pip install onnx==1.23.2 && python xtask/scripts/onnx_versions.py && cargo fmt -p devbay-core
+    pip install onnx==1.23.2 && python xtask/scripts/onnx_versions.py
+
+The test `later_versions_have_been_read` of the op catalogue then names the ops whose new versions somebody
+has to read.
 """
 
 import collections
@@ -44,6 +47,7 @@ pub(super) const OPS: &[(&str, &[u32])] = &[
 {ops}];
 
 /// Versions that ONNX has declared unfit for use.
+#[rustfmt::skip]
 pub(super) const DEPRECATED: &[(&str, u32)] = &[
 {gone}];
 

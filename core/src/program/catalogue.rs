@@ -4,17 +4,17 @@
 //! A program knows one version per op, [`OpDef::version`]. Import lifts older definitions to it, those from
 //! [`OpDef::lifts_since`] on by leaving the node as it is. Versions from [`OpDef::same_since`] on differ from
 //! it only in the element types that they allow, so a kernel that declares any of them implements the node
-//! if it takes its types. Attributes that only concern types which devbay does not have count as types:
-//! Cast's `saturate` and `round_mode`. So does Mod 28, which allows floats with `fmod` 0, where older
-//! kernels must refuse them.
+//! if it takes its types. What only concerns types that came with it counts as types: `saturate` and
+//! `round_mode` of Cast and QuantizeLinear are about floats of 8 bits, Range's `stash_type` about those of 16,
+//! and Mod 28 allows floats with `fmod` 0, where older kernels must refuse them.
 //!
 //! The version is ONNX's newest, unless that says more than the kernels that we know can do: then it is the
-//! newest that they can, and import refuses what goes beyond it. Those ops are in the test
-//! `later_versions_have_been_read`.
+//! newest that they can, and [`lower`] refuses what goes beyond it.
 
 use super::infer::{InferFn, functions::*};
 use super::onnx_versions::versions;
-use super::{DEVBAY_DOMAIN, Op};
+use super::{AttrValue, DEVBAY_DOMAIN, Node, Op};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Who runs an op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +77,51 @@ pub fn accepts(def: &OpDef, kernel_since: u32) -> bool {
         _ => kernel_since <= def.version,
     };
     exists && def.same_since <= kernel_since
+}
+
+/// What versions later than the catalogue's added: op, attribute, and the value that changes nothing.
+const ADDED_LATER: &[(&str, &str, Added)] = &[
+    ("DequantizeLinear", "block_size", Added::Zero),
+    ("DequantizeLinear", "output_dtype", Added::Zero),
+    ("QuantizeLinear", "block_size", Added::Zero),
+    ("QuantizeLinear", "output_dtype", Added::ZeroOrInput(2)),
+    ("QuantizeLinear", "precision", Added::Zero),
+    ("SpaceToDepth", "mode", Added::Text("DCR")),
+];
+
+/// The value of an attribute that changes nothing.
+enum Added {
+    Zero,
+    /// Zero, or anything if this input is there: it says the same.
+    ZeroOrInput(usize),
+    Text(&'static str),
+}
+
+/// Makes a node of a later version than the catalogue's one of the catalogue's, by dropping attributes that
+/// came later and change nothing. Leaves nodes of other versions as they are.
+///
+/// # Errors
+/// [`ErrorKind::UnsupportedModel`] if the node says what the catalogue's version cannot say.
+pub fn lower(node: &mut Node) -> Result<()> {
+    for (op, name, added) in ADDED_LATER {
+        if !node.op.is(op) {
+            continue;
+        }
+        let changes_nothing = match (node.attr(name), added) {
+            (None | Some(AttrValue::Int(0)), Added::Zero | Added::ZeroOrInput(_)) => true,
+            (Some(AttrValue::Int(_)), Added::ZeroOrInput(i)) => node.input(*i).is_some(),
+            (Some(AttrValue::String(text)), Added::Text(default)) => text == default,
+            (found, _) => found.is_none(),
+        };
+        if !changes_nothing {
+            return Err(Error::new(
+                ErrorKind::UnsupportedModel,
+                format!("expected {} without the attribute {name}, which came later, found one", node.op),
+            ));
+        }
+        node.take_attr(name);
+    }
+    Ok(())
 }
 
 /// An op of ONNX's that a kernel runs, with `[version, same_since, lifts_since]`.
@@ -282,6 +327,7 @@ pub fn all() -> impl Iterator<Item = &'static OpDef> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::ValueId;
 
     #[test]
     fn tables_are_sorted_for_binary_search() {
@@ -313,17 +359,41 @@ mod tests {
     /// what changed.
     #[test]
     fn later_versions_have_been_read() {
-        // Later versions quantise blocks, and state the result's type apart from the zero point's.
-        let blocks = ["DequantizeLinear", "QuantizeLinear"];
-        // 28 adds `mode`.
-        let modes = ["SpaceToDepth"];
         for def in ONNX {
             let newest = versions(def.name).and_then(<[u32]>::last);
             if newest != Some(&def.version) {
-                let read = blocks.contains(&def.name) || modes.contains(&def.name);
+                let read = ADDED_LATER.iter().any(|(op, ..)| *op == def.name);
                 assert!(read && newest == Some(&28), "{} {newest:?}", def.name);
             }
         }
+    }
+
+    #[test]
+    fn nodes_of_later_versions() {
+        let check = |op: &str, n_inputs: u32, name: &str, value: AttrValue, fits: bool| {
+            let def = find("", op).expect("it is in the catalogue");
+            let inputs = (0..n_inputs).map(|i| Some(ValueId(i))).collect();
+            let mut node = Node::new(def.op(), inputs, Vec::new());
+            node.set_attr("axis", AttrValue::Int(1));
+            node.set_attr(name, value.clone());
+            let lowered = lower(&mut node);
+            assert_eq!(lowered.is_ok(), fits, "{op} {name} {value:?}");
+            if fits {
+                assert!(node.attr(name).is_none() && node.attr("axis").is_some(), "{op} {name}");
+            }
+        };
+        check("QuantizeLinear", 3, "block_size", AttrValue::Int(0), true);
+        check("QuantizeLinear", 3, "block_size", AttrValue::Int(2), false);
+        check("QuantizeLinear", 3, "block_size", AttrValue::Float(2.0), false);
+        check("QuantizeLinear", 3, "output_dtype", AttrValue::Int(3), true);
+        check("QuantizeLinear", 2, "output_dtype", AttrValue::Int(3), false);
+        check("QuantizeLinear", 2, "output_dtype", AttrValue::Int(0), true);
+        check("DequantizeLinear", 3, "output_dtype", AttrValue::Int(10), false);
+        check("SpaceToDepth", 1, "mode", AttrValue::String("DCR".to_owned()), true);
+        check("SpaceToDepth", 1, "mode", AttrValue::String("CRD".to_owned()), false);
+        let mut other = Node::new(Op::onnx("DepthToSpace", 28), Vec::new(), Vec::new());
+        other.set_attr("mode", AttrValue::String("CRD".to_owned()));
+        assert!(lower(&mut other).is_ok() && other.attr("mode").is_some());
     }
 
     #[test]

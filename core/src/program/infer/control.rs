@@ -129,14 +129,9 @@ impl Inference<'_> {
 
     /// If: what holds of the results of both branches.
     fn branches(&mut self, node: &Node) -> Result<Vec<Option<TensorType>>> {
-        let mut results = Vec::new();
-        for name in ["then_branch", "else_branch"] {
-            let region = region_of(node, name)?;
-            self.region(region, false)?;
-            results.push(self.types(&region.outputs));
-        }
+        let yes = self.branch(node, "then_branch")?;
+        let no = self.branch(node, "else_branch")?;
         let condition = node.input(0).and_then(|id| self.constant(id));
-        let [yes, no] = <[_; 2]>::try_from(results).unwrap_or_default();
         match condition.and_then(|condition| condition.to_int()) {
             Some(0) => return Ok(no),
             Some(_) => return Ok(yes),
@@ -150,6 +145,12 @@ impl Inference<'_> {
             )));
         }
         yes.into_iter().zip(no).map(|(yes, no)| either_type(yes, no)).collect()
+    }
+
+    fn branch(&mut self, node: &Node, name: &str) -> Result<Vec<Option<TensorType>>> {
+        let region = region_of(node, name)?;
+        self.region(region, false)?;
+        Ok(self.types(&region.outputs))
     }
 
     /// Loop: what it carries, then what each turn gives, stacked.
@@ -340,4 +341,239 @@ fn without_dim(ty: TensorType, at: i64) -> Result<(Dim, TensorType)> {
         }
     };
     Ok((dim, TensorType { dtype, shape }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::infer::testing::operand;
+    use crate::program::{AttrValue, Op};
+
+    /// A program under construction.
+    #[derive(Default)]
+    struct Builder {
+        program: Program,
+    }
+
+    impl Builder {
+        /// A value of a type, perhaps with its content.
+        fn value(&mut self, text: &str) -> ValueId {
+            match operand(text) {
+                (_, Some(constant)) => self.program.add_constant("", constant),
+                (Some(ty), None) => self.program.add_typed("", ty),
+                (None, None) => self.made(),
+            }
+        }
+
+        /// A value that some node makes.
+        fn made(&mut self) -> ValueId {
+            self.program.add_value(Value::default())
+        }
+
+        /// A node with one result.
+        fn node(&mut self, op: &str, inputs: &[ValueId]) -> (Node, ValueId) {
+            let result = self.made();
+            (node(op, inputs, &[result]), result)
+        }
+    }
+
+    fn node(op: &str, inputs: &[ValueId], outputs: &[ValueId]) -> Node {
+        let version = catalogue::find("", op).map_or(1, |def| def.version);
+        let list = |ids: &[ValueId]| ids.iter().copied().map(Some).collect();
+        Node::new(Op::onnx(op, version), list(inputs), list(outputs))
+    }
+
+    fn region(inputs: &[ValueId], nodes: Vec<Node>, outputs: &[ValueId]) -> Region {
+        Region { inputs: inputs.to_vec(), nodes, outputs: outputs.to_vec() }
+    }
+
+    /// Infers the program of these nodes, and compares the types of some values.
+    #[track_caller]
+    fn check(builder: Builder, nodes: Vec<Node>, expected: &[(ValueId, &str)]) {
+        let mut program = builder.program;
+        program.main.nodes = nodes;
+        infer_program(&mut program).expect("the program is right");
+        for &(id, expected) in expected {
+            let ty = &program.value(id).ty;
+            let found = ty.as_ref().map_or_else(|| "-".to_owned(), TensorType::to_string);
+            assert_eq!(found, expected, "%{}", id.0);
+        }
+    }
+
+    #[test]
+    fn shapes_are_answered_on_the_way() {
+        let mut b = Builder::default();
+        let x = b.value("f32[n,3,4]");
+        let (mut shape, extents) = b.node("Shape", &[x]);
+        shape.set_attr("start", AttrValue::Int(1));
+        let (fill, filled) = b.node("ConstantOfShape", &[extents]);
+        let (add, sum) = b.node("Add", &[x, filled]);
+        check(b, vec![shape, fill, add], &[(extents, "i64[2]"), (filled, "f32[3,4]"), (sum, "f32[n,3,4]")]);
+    }
+
+    #[test]
+    fn what_nobody_knows_stays_unknown() {
+        let mut b = Builder::default();
+        let x = b.value("f32[n]");
+        // The model states this result's type, and nobody can say better.
+        let stated = b.value("f32[7]");
+        let foreign = node("FromElsewhere", &[x], &[stated]);
+        let unstated = b.made();
+        let other = node("FromElsewhere", &[x], &[unstated]);
+        let (relu, known) = b.node("Relu", &[stated]);
+        let stale = b.value("f32[9]");
+        let after = node("Relu", &[unstated], &[stale]);
+        check(b, vec![foreign, other, relu, after], &[(known, "f32[7]"), (unstated, "-"), (stale, "-")]);
+    }
+
+    #[test]
+    fn errors_name_the_node() {
+        let mut b = Builder::default();
+        let (x, y) = (b.value("f32[2]"), b.value("f32[3]"));
+        let (mut add, _) = b.node("Add", &[x, y]);
+        add.name = "total".into();
+        b.program.main.nodes = vec![add];
+        let error = infer_program(&mut b.program).expect_err("the shapes differ");
+        assert_eq!(error.kind(), ErrorKind::InvalidModel);
+        assert_eq!(error.place().node, "total (Add@14)");
+    }
+
+    /// An If with one result: `then` and `other` say what the branches give.
+    fn branches(condition: &str, then: &str, other: &str, expected: &str) {
+        let mut b = Builder::default();
+        let condition = b.value(condition);
+        let mut branch = |text| {
+            let x = b.value(text);
+            let (identity, y) = b.node("Identity", &[x]);
+            region(&[], vec![identity], &[y])
+        };
+        let (then, other) = (branch(then), branch(other));
+        let (mut node, result) = b.node("If", &[condition]);
+        node.regions = vec![("then_branch".into(), then), ("else_branch".into(), other)];
+        check(b, vec![node], &[(result, expected)]);
+    }
+
+    #[test]
+    fn either_branch() {
+        branches("bool[]", "f32[2,n,4]", "f32[2,n,5]", "f32[2,n,?]");
+        branches("bool[]", "f32[2]", "f32[2,1]", "f32[..]");
+        branches("bool[]", "f32[2]", "-", "f32[..]");
+        branches("bool[]", "-", "-", "-");
+        branches("bool[]{1}", "f32[2]", "f32[3]", "f32[2]");
+        branches("bool[1]{0}", "f32[2]", "i64[3]", "i64[3]");
+    }
+
+    #[test]
+    fn branches_of_two_element_types() {
+        let mut b = Builder::default();
+        let (condition, x, y) = (b.value("bool[]"), b.value("f32[2]"), b.value("i64[2]"));
+        let (mut node, _) = b.node("If", &[condition]);
+        node.regions = vec![
+            ("then_branch".into(), region(&[], vec![], &[x])),
+            ("else_branch".into(), region(&[], vec![], &[y])),
+        ];
+        b.program.main.nodes = vec![node];
+        let error = infer_program(&mut b.program).expect_err("the types differ");
+        assert!(error.text().contains("found f32[2] and i64[2]"), "{error}");
+    }
+
+    #[test]
+    fn a_branch_that_these_shapes_never_take() {
+        let mut b = Builder::default();
+        let (condition, x, axis) = (b.value("bool[]"), b.value("f32[2,3]"), b.value("i64[1]{2}"));
+        let (squeeze, squeezed) = b.node("Squeeze", &[x, axis]);
+        let (mut node, result) = b.node("If", &[condition]);
+        node.regions = vec![
+            ("then_branch".into(), region(&[], vec![squeeze], &[squeezed])),
+            ("else_branch".into(), region(&[], vec![], &[x])),
+        ];
+        check(b, vec![node], &[(squeezed, "-"), (result, "f32[..]")]);
+    }
+
+    #[test]
+    fn loops_forget_what_changes() {
+        let mut b = Builder::default();
+        let (trips, go) = (b.value("i64[]"), b.value("bool[]"));
+        let (same, grown) = (b.value("f32[2,3]"), b.value("f32[0,3]"));
+        let [i, go_in, same_in, grown_in] = [b.made(), b.made(), b.made(), b.made()];
+        let (relu, same_out) = b.node("Relu", &[same_in]);
+        let (mut concat, grown_out) = b.node("Concat", &[grown_in, same_in]);
+        concat.set_attr("axis", AttrValue::Int(0));
+        let body = region(
+            &[i, go_in, same_in, grown_in],
+            vec![relu, concat],
+            &[go_in, same_out, grown_out, same_out],
+        );
+        let results = [b.made(), b.made(), b.made()];
+        let mut node = node("Loop", &[trips, go, same, grown], &results);
+        node.regions = vec![("body".into(), body)];
+        check(
+            b,
+            vec![node],
+            &[
+                (results[0], "f32[2,3]"),
+                (results[1], "f32[?,3]"),
+                (results[2], "f32[?,2,3]"),
+                (grown_in, "f32[?,3]"),
+                (i, "i64[]"),
+                (go_in, "bool[]"),
+            ],
+        );
+    }
+
+    #[test]
+    fn scans_give_as_many_as_they_take() {
+        let mut b = Builder::default();
+        let (state, x) = (b.value("f32[4]"), b.value("f32[2,n,4]"));
+        let [state_in, slice] = [b.made(), b.made()];
+        let (add, sum) = b.node("Add", &[state_in, slice]);
+        let body = region(&[state_in, slice], vec![add], &[state_in, sum]);
+        let results = [b.made(), b.made()];
+        let mut node = node("Scan", &[state, x], &results);
+        node.regions = vec![("body".into(), body)];
+        node.set_attr("num_scan_inputs", AttrValue::Int(1));
+        node.set_attr("scan_input_axes", AttrValue::Ints(vec![-2]));
+        node.set_attr("scan_output_axes", AttrValue::Ints(vec![-1]));
+        check(b, vec![node], &[(slice, "f32[2,4]"), (results[0], "f32[4]"), (results[1], "f32[2,4,n]")]);
+    }
+
+    #[test]
+    fn a_body_of_another_form() {
+        for (op, n_scanned) in [("Loop", 0), ("Scan", 0), ("Scan", i64::MAX), ("Scan", -1)] {
+            let mut b = Builder::default();
+            let x = b.value("f32[2]");
+            let (mut node, _) = b.node(op, &[x, x, x]);
+            node.set_attr("num_scan_inputs", AttrValue::Int(n_scanned));
+            b.program.main.nodes = vec![node.clone()];
+            let error = infer_program(&mut b.program).expect_err("there is no body");
+            assert!(error.text().contains("expected a region body"), "{error}");
+            node.regions = vec![("body".into(), Region::default())];
+            b.program.main.nodes = vec![node];
+            let error = infer_program(&mut b.program).expect_err("the body takes nothing");
+            assert!(error.text().contains("expected a body"), "{error}");
+        }
+    }
+
+    /// Each loop infers its body until nothing changes; within another that multiplies.
+    #[test]
+    fn loops_in_loops_end() {
+        let mut b = Builder::default();
+        let (trips, go, x) = (b.value("i64[]"), b.value("bool[]"), b.value("f32[1,1,1]"));
+        let mut inputs = Vec::new();
+        for _ in 0..50 {
+            inputs.push([b.made(), b.made(), b.made()]);
+        }
+        let (mut concat, grown) = b.node("Concat", &[inputs[49][2], inputs[49][2]]);
+        concat.set_attr("axis", AttrValue::Int(0));
+        let (mut nodes, mut out) = (vec![concat], grown);
+        for (depth, &[i, go_in, x_in]) in inputs.iter().enumerate().rev() {
+            let body = region(&[i, go_in, x_in], nodes, &[go_in, out]);
+            let initial = if depth == 0 { x } else { inputs[depth - 1][2] };
+            let result = b.made();
+            let mut outer = node("Loop", &[trips, go, initial], &[result]);
+            outer.regions = vec![("body".into(), body)];
+            (nodes, out) = (vec![outer], result);
+        }
+        check(b, nodes, &[(out, "f32[..]")]);
+    }
 }

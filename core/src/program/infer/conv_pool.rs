@@ -372,7 +372,9 @@ pub fn grid_sample(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::program::infer::{infer, testing::check};
+    use crate::program::{AttrValue, Node, ValueId, catalogue};
+    use crate::tensor::TensorType;
 
     #[test]
     fn convolutions() {
@@ -440,6 +442,40 @@ mod tests {
             "f32[1,3,8] f32[4,3,3] - f32[1,4,7]",
             "error: expected an addend of shape [1,4,6], found [1,4,7]",
         );
+    }
+
+    /// All that an image, a window and attributes of the right form can be: none of it may overflow.
+    #[test]
+    fn no_arithmetic_overflows() {
+        let extents = [0, 1, 3, 1 << 62, usize::MAX];
+        let sizes = [0, 1, 2, i64::MAX - 1, i64::MAX];
+        let ops = ["Conv", "ConvTranspose", "MaxPool"].map(|name| catalogue::find("", name).expect("known"));
+        let mut n_known = 0;
+        for (image, kernel, stride) in product3(&extents, &extents, &sizes) {
+            let types = [[1, 1, image], [1, 1, kernel]]
+                .map(|shape| Some(TensorType::new(crate::tensor::F32, &shape)));
+            for (dilation, pad, more) in product3(&sizes, &sizes, &sizes) {
+                for def in ops {
+                    let mut node = Node::new(def.op(), Vec::new(), vec![Some(ValueId(0))]);
+                    let kernel = i64::try_from(kernel).unwrap_or(i64::MAX);
+                    let attrs = [("strides", stride), ("dilations", dilation), ("output_padding", more)];
+                    for (name, value) in attrs {
+                        node.set_attr(name, AttrValue::Ints(vec![value]));
+                    }
+                    node.set_attr("pads", AttrValue::Ints(vec![pad, more]));
+                    node.set_attr("ceil_mode", AttrValue::Int(pad & 1));
+                    if def.name == "MaxPool" {
+                        node.set_attr("kernel_shape", AttrValue::Ints(vec![kernel]));
+                    }
+                    n_known += usize::from(infer(&node, &types, &[None, None]).is_ok());
+                }
+            }
+        }
+        assert!(n_known > 100, "{n_known}");
+    }
+
+    fn product3<A: Copy, B: Copy, C: Copy>(a: &[A], b: &[B], c: &[C]) -> impl Iterator<Item = (A, B, C)> {
+        a.iter().flat_map(move |&a| b.iter().flat_map(move |&b| c.iter().map(move |&c| (a, b, c))))
     }
 
     #[test]

@@ -34,10 +34,10 @@ pub fn eye_like(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     ops.result(dtype, Some(shape))
 }
 
-/// NonZero: a position for each element that is not 0.
+/// NonZero: a position for each element that is not 0. Their number stays unknown also for a constant:
+/// kernels write it themselves, into room for all (B21).
 pub fn non_zero(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let rank = ops.required(0)?.rank();
-    let rank = rank.map_or_else(Dim::unknown, Dim::Known);
+    let rank = ops.required(0)?.rank().map_or_else(Dim::unknown, Dim::Known);
     ops.result(I64, Some(vec![rank, Dim::unknown()]))
 }
 
@@ -172,6 +172,7 @@ mod tests {
         check("EyeLike", "f32[..]", "f32[?,?]");
         check("NonZero", "f32[2,n]", "i64[2,?]");
         check("NonZero", "bool[..]", "i64[?,?]");
+        check("NonZero", "bool[2,2]{1,0,1,1}", "i64[2,?]");
         check("HannWindow", "i64[]{10}", "f32[10]");
         check("HannWindow output_datatype=11", "i64[]", "f64[?]");
     }

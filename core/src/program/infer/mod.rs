@@ -239,3 +239,131 @@ fn fits_memory(ty: &TensorType) -> Result<()> {
         .map(drop)
         .ok_or_else(|| invalid(format!("a result {ty} would be larger than memory")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::{AttrValue, Node, ValueId};
+    use crate::tensor::{BOOL, F32, I64, U8};
+
+    /// Numbers that repeat from run to run.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % n
+        }
+
+        fn of<T: Clone>(&mut self, list: &[T]) -> T {
+            list[self.below(list.len())].clone()
+        }
+
+        fn int(&mut self) -> i64 {
+            let edges = [i64::MIN, i64::MIN + 1, -1 << 32, -2, -1, 0, 0, 1, 1, 1, 2, 3, 1 << 62, i64::MAX];
+            self.of(&edges)
+        }
+
+        fn ints(&mut self) -> Vec<i64> {
+            (0..self.below(5)).map(|_| self.int()).collect()
+        }
+
+        fn ty(&mut self) -> TensorType {
+            let extents = [0, 1, 1, 2, 3, 4, 1 << 31, 1 << 62, usize::MAX];
+            let dim = |numbers: &mut Self| match numbers.below(4) {
+                0 => Dim::unknown(),
+                1 => Dim::Unknown("n".into()),
+                _ => Dim::Known(numbers.of(&extents)),
+            };
+            let rank = self.below(6);
+            TensorType {
+                dtype: self.of(&[F32, F32, F32, I64, U8, BOOL]),
+                shape: (self.below(6) > 0).then(|| (0..rank).map(|_| dim(self)).collect()),
+            }
+        }
+
+        fn constant(&mut self) -> Tensor {
+            let ints = self.ints();
+            let shape: &[usize] = if ints.len() == 1 && self.below(2) == 0 { &[] } else { &[ints.len()] };
+            let floats: Vec<f32> =
+                ints.iter().map(|_| self.of(&[f32::NAN, f32::INFINITY, -1.0, 0.0, 0.5, 1.0, 1e38])).collect();
+            match self.below(4) {
+                0 => Tensor::from_elements(shape, &floats),
+                _ => Tensor::from_elements(shape, &ints),
+            }
+            .expect("the elements fit the shape")
+        }
+    }
+
+    const ATTRIBUTES: &[&str] = &[
+        "allowzero",
+        "auto_pad",
+        "axes",
+        "axis",
+        "batch_dims",
+        "blocksize",
+        "ceil_mode",
+        "dilations",
+        "direction",
+        "end",
+        "group",
+        "hidden_size",
+        "inverse",
+        "keepdims",
+        "kernel_shape",
+        "layout",
+        "num_groups",
+        "num_outputs",
+        "onesided",
+        "output_padding",
+        "output_shape",
+        "pads",
+        "perm",
+        "start",
+        "strides",
+        "to",
+        "training_mode",
+        "transA",
+        "value",
+    ];
+
+    /// Models come from anywhere: whatever they hold, inference gives types or an error.
+    #[test]
+    fn hostile_nodes_never_panic() {
+        let mut numbers = Numbers(1);
+        let (mut n_ok, mut n_errors) = (0, 0);
+        for def in catalogue::all() {
+            for _ in 0..1000 {
+                let outputs = (0..numbers.below(4) as u32).map(|i| Some(ValueId(i))).collect();
+                let mut node = Node::new(def.op(), Vec::new(), outputs);
+                for _ in 0..numbers.below(4) {
+                    let text = numbers.of(&["SAME_UPPER", "VALID", "bidirectional", "not_larger", ""]);
+                    let value = match numbers.below(4) {
+                        0 => AttrValue::Int(numbers.int()),
+                        1 => AttrValue::String(text.to_owned()),
+                        _ => AttrValue::Ints(numbers.ints()),
+                    };
+                    let name = numbers.of(ATTRIBUTES);
+                    node.set_attr(name, value);
+                }
+                let (mut types, mut constants) = (Vec::new(), Vec::new());
+                for _ in 0..numbers.below(6) {
+                    let constant = (numbers.below(3) == 0).then(|| numbers.constant());
+                    types.push(match &constant {
+                        Some(constant) => Some(constant.tensor_type()),
+                        None => (numbers.below(8) > 0).then(|| numbers.ty()),
+                    });
+                    constants.push(constant);
+                }
+                match infer(&node, &types, &constants) {
+                    Ok(types) => {
+                        assert_eq!(types.len(), node.outputs.len(), "{}", def.name);
+                        n_ok += 1;
+                    }
+                    Err(_) => n_errors += 1,
+                }
+            }
+        }
+        assert!(n_ok > 10_000 && n_errors > 10_000, "{n_ok} types, {n_errors} errors");
+    }
+}

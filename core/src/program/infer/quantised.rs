@@ -1,40 +1,24 @@
 //! Numbers of few bits, with a scale and a zero point.
 
+use super::Operands;
 use super::conv_pool::conv_shape;
 use super::matrix::product_shape;
-use super::{Operands, invalid};
 use crate::error::Result;
-use crate::program::onnx_types::dtype_from_onnx;
-use crate::tensor::{DType, F32, TensorType, U8};
+use crate::tensor::{F32, TensorType, U8};
 
 /// QuantizeLinear: the result has the zero point's type, `u8` if there is none.
 pub fn quantize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     let x = ops.required(0)?;
     ops.required(1)?;
-    let zero_point = ops.optional(2).map(|ty| ty.dtype);
-    let stated = stated_dtype(ops)?;
-    if let (Some(zero_point), Some(stated)) = (zero_point, stated)
-        && zero_point != stated
-    {
-        return Err(invalid("expected output_dtype to be the zero point's type, found another"));
-    }
-    ops.result(zero_point.or(stated).unwrap_or(U8), x.shape.clone())
+    let dtype = ops.optional(2).map_or(U8, |zero_point| zero_point.dtype);
+    ops.result(dtype, x.shape.clone())
 }
 
 /// DequantizeLinear: the result has the scale's type.
 pub fn dequantize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     let (x, scale) = (ops.required(0)?, ops.required(1)?);
     ops.shared_dtype(&[0, 2])?;
-    let dtype = stated_dtype(ops)?.unwrap_or(scale.dtype);
-    ops.result(dtype, x.shape.clone())
-}
-
-/// The attribute `output_dtype` of later versions; 0 is none.
-fn stated_dtype(ops: &Operands<'_>) -> Result<Option<DType>> {
-    match ops.node.int("output_dtype", 0) {
-        0 => Ok(None),
-        number => dtype_from_onnx(number).map(Some),
-    }
+    ops.result(scale.dtype, x.shape.clone())
 }
 
 /// DynamicQuantizeLinear: bytes, their scale and their zero point.

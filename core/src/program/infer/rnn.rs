@@ -1,6 +1,6 @@
 //! Recurrent ops: LSTM, GRU and RNN differ in their number of gates.
 
-use super::extent::{agree, unknown};
+use super::extent::agree;
 use super::{Operands, invalid};
 use crate::error::Result;
 use crate::tensor::{Dim, TensorType};
@@ -55,8 +55,8 @@ fn recurrent(ops: &Operands<'_>, n_gates: usize, has_cell: bool) -> Result<Vec<T
 fn dims3(ops: &Operands<'_>, i: usize) -> Result<[Dim; 3]> {
     ops.required(i)?;
     ops.expect_rank(i, 3)?;
-    let dims = ops.shape(i).map_or_else(|| unknown(3), <[Dim]>::to_vec);
-    Ok(dims.try_into().unwrap_or_else(|_| [const { () }; 3].map(|()| Dim::unknown())))
+    let dim = |at| ops.shape(i).and_then(|dims| dims.get(at)).cloned();
+    Ok(std::array::from_fn(|at| dim(at).unwrap_or_else(Dim::unknown)))
 }
 
 fn directions(ops: &Operands<'_>) -> Result<Dim> {

@@ -73,7 +73,8 @@ fn attribute(text: &str) -> AttrValue {
     }
 }
 
-fn operand(text: &str) -> (Option<TensorType>, Option<Tensor>) {
+/// A type, and its content if it is constant.
+pub fn operand(text: &str) -> (Option<TensorType>, Option<Tensor>) {
     if text == "-" {
         return (None, None);
     }

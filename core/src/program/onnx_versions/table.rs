@@ -214,8 +214,12 @@ pub(super) const OPS: &[(&str, &[u32])] = &[
 ];
 
 /// Versions that ONNX has declared unfit for use.
-pub(super) const DEPRECATED: &[(&str, u32)] =
-    &[("GroupNormalization", 18), ("Scatter", 11), ("Upsample", 10)];
+#[rustfmt::skip]
+pub(super) const DEPRECATED: &[(&str, u32)] = &[
+    ("GroupNormalization", 18),
+    ("Scatter", 11),
+    ("Upsample", 10),
+];
 
 /// Names of ai.onnx.ml's ops, sorted.
 #[rustfmt::skip]
