@@ -6,7 +6,7 @@
 //! buffer, a stream a box of [`StreamBox`].
 
 use super::error::{Error, Result, guard, remember_panics};
-use super::memory::{AllocRequest, Copy, StreamRequest};
+use super::memory::{AllocRequest, CopyRequest, StreamRequest};
 use super::view::{PrepareRequest, TensorView};
 use super::{Device, DeviceDesc, Done, Host, Kernel, Options, Plugin, Prepared, Stream};
 use crate::abi;
@@ -48,6 +48,11 @@ impl<S> StreamBox<S> {
     #[inline]
     pub fn inner(&self) -> &S {
         &self.stream
+    }
+
+    /// The error that was kept last.
+    pub(crate) fn kept(&self) -> Option<Error> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Keeps an error for `stream_error` and gives its status.
@@ -484,7 +489,7 @@ unsafe fn on_stream<D: Device>(
 unsafe extern "C" fn copy<D: Device>(stream: *mut abi::Stream, desc: *const CopyDesc) -> Status {
     let body = |stream: &D::Stream| {
         // SAFETY: the host's struct, whose handles are boxes of this device's buffers.
-        match unsafe { Copy::<D::Buffer>::read(desc) }? {
+        match unsafe { CopyRequest::<D::Buffer>::read(desc) }? {
             Some(copy) => stream.copy(&copy),
             None => Ok(()),
         }
@@ -603,6 +608,9 @@ unsafe extern "C" fn prepare<P: Plugin>(
         let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
         let mut prepared = kernel.prepare(&request)?;
         prepared.set_operands(request.inputs.len(), request.outputs.len());
+        if request.device.defers() {
+            prepared.defer::<P::Device>();
+        }
         let result = prepared.into_abi();
         // SAFETY: the host's struct.
         unsafe { write_struct(out, &result) }.map_err(|e| {

@@ -323,6 +323,18 @@ impl<'a> Operands<'a> {
         self.reference((self.header.n_inputs + self.header.n_outputs) as usize)
     }
 
+    /// Inputs of the launch, absent ones included.
+    #[inline]
+    pub fn n_inputs(&self) -> usize {
+        self.header.n_inputs as usize
+    }
+
+    /// Outputs of the launch, absent ones included.
+    #[inline]
+    pub fn n_outputs(&self) -> usize {
+        self.header.n_outputs as usize
+    }
+
     /// Address of input `i`; NULL if it is absent. For kernels that read and write in place, or in parallel.
     ///
     /// # Panics
@@ -411,6 +423,8 @@ type PackFn = Box<dyn Fn(&[u8], &mut [u8]) -> Result<()> + Send + Sync>;
 #[repr(C)]
 pub struct StateHeader {
     drop: unsafe fn(*mut StateHeader),
+    /// The kernel's own launch function, also where launches are put off.
+    launch: LaunchFn,
     /// Constants that come packed, and how they are packed: one list for the host, one for `pack`.
     packs: Vec<ConstantPack>,
     pack_fns: Vec<PackFn>,
@@ -467,6 +481,7 @@ impl Prepared {
         let state = Box::new(State {
             header: StateHeader {
                 drop: drop_state::<K>,
+                launch,
                 packs: Vec::new(),
                 pack_fns: Vec::new(),
                 n_inputs: 0,
@@ -531,13 +546,9 @@ impl Prepared {
         unsafe { &*self.state }
     }
 
-    /// Launches it: for a plugin that puts launches off and does them on a thread of its own.
-    ///
-    /// # Safety
-    /// `stream` is a handle of this plugin's, and `refs` has as many references as the header says.
-    pub unsafe fn call(&self, stream: *mut crate::abi::Stream, refs: *const BufferRef) -> Status {
-        // SAFETY: the caller's promise is the launch's.
-        unsafe { (self.launch)(self.state.cast(), stream, refs, core::ptr::null()) }
+    /// Has launches put off, to be run by the device's streams ([`super::Stream::defer`]).
+    pub(crate) fn defer<D: Device>(&mut self) {
+        self.launch = launch_deferred::<D>;
     }
 
     /// Hands the state to the host.
@@ -597,6 +608,77 @@ impl Drop for Prepared {
 unsafe fn drop_state<K>(header: *mut StateHeader) {
     // SAFETY: `raw` made it from a box of this type, and it is freed once.
     drop(unsafe { Box::from_raw(header.cast::<State<K>>()) });
+}
+
+/// References that a deferred launch holds without allocating.
+const REFS_INLINE: usize = 12;
+
+/// A launch that was put off: what it needs to be run later, on the stream's own thread.
+pub struct DeferredLaunch {
+    state: *const StateHeader,
+    stream: *mut crate::abi::Stream,
+    n_refs: usize,
+    inline: [BufferRef; REFS_INLINE],
+    /// All of them, if they are more than fit above.
+    spilled: Vec<BufferRef>,
+}
+
+// SAFETY: the state is launched by many threads at once (B21) and lent until a point signalled after the launch
+// is reported (B9); references are addresses.
+unsafe impl Send for DeferredLaunch {}
+
+impl DeferredLaunch {
+    /// Runs it now. Once, in the order of the stream, before a later point is reported.
+    ///
+    /// # Errors
+    /// What the kernel says; a panic in it becomes an error.
+    pub fn run<S: super::Stream>(self) -> Result<()> {
+        let refs = if self.spilled.is_empty() { self.inline.as_ptr() } else { self.spilled.as_ptr() };
+        // SAFETY: the host keeps the state until a later point is reported (B9).
+        let launch = unsafe { (*self.state).launch };
+        // SAFETY: state, stream and references are those of the host's launch, copied.
+        let status = unsafe { launch(self.state.cast(), self.stream, refs, core::ptr::null()) };
+        if status == DEVBAY_STATUS_OK {
+            return Ok(());
+        }
+        // SAFETY: the stream is alive: its work is done before it is destroyed.
+        let stream = unsafe { &*self.stream.cast::<StreamBox<S>>() };
+        Err(stream.kept().unwrap_or_else(|| Error::new(status, "the launch failed")))
+    }
+
+    /// References of the launch, for tests and traces.
+    pub fn n_refs(&self) -> usize {
+        self.n_refs
+    }
+}
+
+unsafe extern "C" fn launch_deferred<D: Device>(
+    state: *const c_void,
+    stream: *mut crate::abi::Stream,
+    refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    // SAFETY: the host passes the state that `prepare` returned (B21).
+    let header = unsafe { &*state.cast::<StateHeader>() };
+    // SAFETY: the host passes as many references as `prepare` fixed.
+    let refs = unsafe { core::slice::from_raw_parts(refs, header.n_refs()) };
+    let mut deferred = DeferredLaunch {
+        state: header,
+        stream,
+        n_refs: refs.len(),
+        inline: [BufferRef::ABSENT; REFS_INLINE],
+        spilled: Vec::new(),
+    };
+    match deferred.inline.get_mut(..refs.len()) {
+        Some(inline) => inline.copy_from_slice(refs),
+        None => deferred.spilled = refs.to_vec(),
+    }
+    // SAFETY: the host passes a stream of this device, which it has not destroyed.
+    let stream = unsafe { &*stream.cast::<StreamBox<D::Stream>>() };
+    match guard(|| super::Stream::defer(stream.inner(), deferred)) {
+        Ok(()) => DEVBAY_STATUS_OK,
+        Err(error) => stream.keep(error),
+    }
 }
 
 unsafe extern "C" fn launch<D: Device, K: Launch<D>>(

@@ -110,14 +110,14 @@ pub enum CopyKind<'a, B> {
 }
 
 /// A copy; what it names is lent until a point signalled after it is reported.
-pub struct Copy<'a, B> {
+pub struct CopyRequest<'a, B> {
     /// Ends of the copy.
     pub kind: CopyKind<'a, B>,
     /// Bytes, not 0.
     pub size_bytes: usize,
 }
 
-impl<'a, B> Copy<'a, B> {
+impl<'a, B> CopyRequest<'a, B> {
     /// Reads and checks a description; None if there is nothing to copy.
     ///
     /// # Safety

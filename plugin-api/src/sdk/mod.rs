@@ -35,7 +35,7 @@
 //!
 //! impl Stream for DemoStream {
 //!     type Buffer = HostBuffer;
-//!     fn copy(&self, copy: &Copy<'_, HostBuffer>) -> Result<()> { copy.run_on_host(); Ok(()) }
+//!     fn copy(&self, copy: &CopyRequest<'_, HostBuffer>) -> Result<()> { copy.run_on_host(); Ok(()) }
 //! }
 //!
 //! struct Neg;
@@ -67,10 +67,11 @@ pub use crate::abi::DType;
 pub use error::{Error, Result, guard};
 pub use host::{Host, LogLevel};
 pub use kernel::{
-    Cost, Element, Kernel, Launch, Operands, Prepared, SendPtr, StateHeader, TypeVar, dtypes::*,
+    Cost, DeferredLaunch, Element, Kernel, Launch, Operands, Prepared, SendPtr, StateHeader, TypeVar,
+    dtypes::*,
 };
 pub use memory::{
-    AllocRequest, Allocated, Copy, CopyKind, HostBuffer, MemoryUse, Region, SpaceDesc, StreamRequest,
+    AllocRequest, Allocated, CopyKind, CopyRequest, HostBuffer, MemoryUse, Region, SpaceDesc, StreamRequest,
 };
 pub use view::{AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView};
 
@@ -233,6 +234,12 @@ pub trait Device: Send + Sync + 'static {
     /// Out of memory, or what the driver says.
     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<Self::Buffer>>;
 
+    /// Whether launches are put off and run by [`Stream::defer`]; a launch then returns before its kernel
+    /// has run.
+    fn defers(&self) -> bool {
+        false
+    }
+
     /// `memory_info` works.
     const MEMORY_INFO: bool = false;
 
@@ -291,7 +298,15 @@ pub trait Stream: Send + Sync + 'static {
     ///
     /// # Errors
     /// What is known now.
-    fn copy(&self, copy: &Copy<'_, Self::Buffer>) -> Result<()>;
+    fn copy(&self, copy: &CopyRequest<'_, Self::Buffer>) -> Result<()>;
+
+    /// Enqueues a launch, to be run in order; only on devices that say so ([`Device::defers`]).
+    ///
+    /// # Errors
+    /// What is known now.
+    fn defer(&self, _launch: DeferredLaunch) -> Result<()> {
+        Err(Error::unsupported("a deferred launch on this stream"))
+    }
 
     /// Enqueues a point with a value above every one before (B12).
     ///

@@ -72,6 +72,21 @@ impl Device for CpuDevice {
         HostBuffer::alloc(request)
     }
 
+    fn defers(&self) -> bool {
+        self.mode != Mode::Inline
+    }
+
+    const MEMORY_INFO: bool = true;
+
+    fn memory_info(&self, space_idx: usize) -> Result<MemoryUse> {
+        if space_idx != 0 {
+            return Err(Error::invalid(format!("memory space {space_idx} of 1")));
+        }
+        let available = meminfo("MemAvailable:");
+        let bytes_available = available.ok_or_else(|| Error::unsupported("the system does not say"))?;
+        Ok(MemoryUse { bytes_in_use: 0, bytes_available })
+    }
+
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<CpuStream> {
         CpuStream::new(self, request)
     }

@@ -5,7 +5,20 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod conv;
+mod conv_transpose;
+pub(crate) mod cost;
+mod dense;
+mod depthwise;
+mod epilogue;
+pub(crate) mod math;
+mod matmul;
+mod micro;
+mod plane;
+mod pool;
+pub(crate) mod shape;
 mod unary;
+mod window;
 
 use crate::device::CpuDevice;
 use devbay_plugin_api::sdk::{BOOL, F32, I8, I32, I64, U8};
@@ -14,7 +27,8 @@ use devbay_plugin_api::sdk::{DType, Kernel};
 type List = &'static [Kernel<CpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS];
+const LISTS: &[List] =
+    &[unary::KERNELS, conv::KERNELS, conv_transpose::KERNELS, matmul::KERNELS, pool::KERNELS];
 
 const N: usize = {
     let (mut n, mut i) = (0, 0);

@@ -1,0 +1,202 @@
+//! The micro-kernels of the gemm crate, by instruction set, and the panels that they work on.
+//!
+//! A micro-kernel computes a tile `C[n][m] += sum_k R[n][k] * L[k][m]`. `m` runs along vectors: L comes in
+//! *panels* of [`Micro::mr`] columns, k after k. `n` is at most [`NR`]: R comes in panels of [`NR`] rows, or
+//! in place with any strides. Constants are packed into panels once, by the host ([`layout_id`]); what changes
+//! from run to run is packed into the workspace.
+
+use crate::isa::Isa;
+use gemm_common::microkernel::MicroKernelFn;
+
+/// Rows of R that a tile has at most.
+pub const NR: usize = 6;
+
+/// Values of k that are worked on at once: a panel of L then fits into the second-level cache.
+pub const KC: usize = 384;
+
+/// Micro-kernels of one instruction set.
+#[derive(Clone, Copy)]
+pub struct Micro {
+    /// Columns of a whole panel of L.
+    pub mr: usize,
+    /// Columns of one vector.
+    pub lanes: usize,
+    /// By vectors and rows, each counted from 1; rows beyond what the set has are None.
+    table: &'static [[MicroKernelFn<f32>; NR]],
+}
+
+/// The crate's plain micro-kernels have four rows at most; two calls make six.
+const fn widened<const M: usize>(table: [[MicroKernelFn<f32>; 4]; M]) -> [[MicroKernelFn<f32>; NR]; M] {
+    let mut wide = [[table[0][0]; NR]; M];
+    let mut i = 0;
+    while i < M {
+        let mut j = 0;
+        while j < 4 {
+            wide[i][j] = table[i][j];
+            j += 1;
+        }
+        i += 1;
+    }
+    wide
+}
+
+static PLAIN: [[MicroKernelFn<f32>; NR]; 2] = widened(gemm_f32::microkernel::scalar::f32::UKR);
+#[cfg(target_arch = "x86_64")]
+static FMA: [[MicroKernelFn<f32>; NR]; 2] = gemm_f32::microkernel::fma::f32::UKR;
+#[cfg(target_arch = "x86_64")]
+static AVX512: [[MicroKernelFn<f32>; NR]; 4] = gemm_f32::microkernel::avx512f::f32::UKR;
+
+impl Micro {
+    /// The micro-kernels of an instruction set.
+    pub fn of(isa: Isa) -> Self {
+        match isa {
+            Isa::Baseline => Self { mr: 2, lanes: 1, table: &PLAIN },
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => Self { mr: 16, lanes: 8, table: &FMA },
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => Self { mr: 64, lanes: 16, table: &AVX512 },
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => Self { mr: 2, lanes: 1, table: &PLAIN },
+        }
+    }
+
+    /// Columns that a tile of `m` wanted ones works on: whole vectors.
+    pub fn padded(&self, m: usize) -> usize {
+        m.next_multiple_of(self.lanes)
+    }
+
+    /// One tile: `dst[j * dst_stride + i] (+)= scale * sum_k right(j, k) * left[k * left_stride + i]` for `i` below
+    /// `m`, whole vectors, and `j` below `n`.
+    ///
+    /// # Safety
+    /// 1. `m` is a multiple of the lanes and at most `mr`; `n` is 1 to [`NR`].
+    /// 2. `left`, `right` and `dst` are valid for the ranges above, `dst` for writing.
+    #[inline]
+    pub unsafe fn tile(&self, m: usize, n: usize, k: usize, left: Left, right: Right, dst: Dst) {
+        let rows_max = if self.lanes == 1 { 4 } else { NR };
+        let mut j = 0;
+        while j < n {
+            let rows = (n - j).min(rows_max);
+            let kernel = self.table[m / self.lanes - 1][rows - 1];
+            // SAFETY: the caller's promises; rows and vectors select a kernel of exactly this tile, so that it
+            // stores whole vectors. `next_lhs` is not read.
+            unsafe {
+                kernel(
+                    m,
+                    rows,
+                    k,
+                    dst.start.wrapping_add(j * dst.stride),
+                    left.start,
+                    right.start.wrapping_offset(j as isize * right.row_stride),
+                    dst.stride as isize,
+                    1,
+                    left.stride as isize,
+                    right.k_stride,
+                    right.row_stride,
+                    1.0,
+                    dst.scale,
+                    u8::from(dst.accumulate),
+                    false,
+                    false,
+                    false,
+                    left.start,
+                );
+            }
+            j += rows;
+        }
+    }
+}
+
+/// A panel of L.
+#[derive(Clone, Copy)]
+pub struct Left {
+    /// First column at the first k.
+    pub start: *const f32,
+    /// Distance from one k to the next.
+    pub stride: usize,
+}
+
+/// Rows of R.
+#[derive(Clone, Copy)]
+pub struct Right {
+    /// First row at the first k.
+    pub start: *const f32,
+    /// Distance from one k to the next.
+    pub k_stride: isize,
+    /// Distance from one row to the next.
+    pub row_stride: isize,
+}
+
+/// A tile of C.
+#[derive(Clone, Copy)]
+pub struct Dst {
+    /// First column of the first row.
+    pub start: *mut f32,
+    /// Distance from one row to the next.
+    pub stride: usize,
+    /// Factor of the product.
+    pub scale: f32,
+    /// Whether the product is added to what is there.
+    pub accumulate: bool,
+}
+
+/// Packs a matrix of `rows` by `k` into panels of [`NR`] rows, the last padded with zeroes: panel after panel, in
+/// each k after k. `at(row, k)` gives its elements.
+pub fn pack_right(rows: usize, k: usize, dst: &mut [f32], at: impl Fn(usize, usize) -> f32) {
+    for (panel, dst) in dst.chunks_exact_mut(k * NR).enumerate() {
+        for (i, group) in dst.chunks_exact_mut(NR).enumerate() {
+            for (j, value) in group.iter_mut().enumerate() {
+                let row = panel * NR + j;
+                *value = if row < rows { at(row, i) } else { 0.0 };
+            }
+        }
+    }
+}
+
+/// Elements of [`pack_right`]'s result.
+pub fn packed_right_len(rows: usize, k: usize) -> usize {
+    rows.div_ceil(NR) * NR * k
+}
+
+/// Packs a matrix of `k` by `columns` into panels of `mr` columns, the last padded with zeroes: panel after panel,
+/// in each k after k. `at(k, column)` gives its elements.
+pub fn pack_left(mr: usize, columns: usize, k: usize, dst: &mut [f32], at: impl Fn(usize, usize) -> f32) {
+    for (panel, dst) in dst.chunks_exact_mut(k * mr).enumerate() {
+        for (i, group) in dst.chunks_exact_mut(mr).enumerate() {
+            for (j, value) in group.iter_mut().enumerate() {
+                let column = panel * mr + j;
+                *value = if column < columns { at(i, column) } else { 0.0 };
+            }
+        }
+    }
+}
+
+/// Elements of [`pack_left`]'s result.
+pub fn packed_left_len(mr: usize, columns: usize, k: usize) -> usize {
+    columns.div_ceil(mr) * mr * k
+}
+
+/// Names a packed layout: FNV-1a over what decides it.
+pub fn layout_id(parts: &[u64]) -> u64 {
+    parts.iter().flat_map(|part| part.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// A packed constant's bytes as numbers.
+///
+/// # Errors
+/// Invalid if the host's memory is not aligned to them, which it was asked to be.
+pub fn as_f32s_mut(bytes: &mut [u8]) -> devbay_plugin_api::sdk::Result<&mut [f32]> {
+    // SAFETY: every bit pattern is a number; the middle part is aligned.
+    let (before, numbers, after) = unsafe { bytes.align_to_mut::<f32>() };
+    if !before.is_empty() || !after.is_empty() {
+        return Err(devbay_plugin_api::sdk::Error::invalid("memory that is not aligned to its elements"));
+    }
+    Ok(numbers)
+}
+
+/// A constant's bytes as numbers; copied if they are not aligned.
+pub fn to_f32s(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}

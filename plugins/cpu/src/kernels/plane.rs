@@ -1,0 +1,103 @@
+//! Padded copies of an image's plane, in which a window's taps are contiguous rows.
+//!
+//! A plane is copied once into scratch memory, with its padding and, for a stride above 1, with its columns
+//! sorted by their remainder; then every tap of every output row is a run of neighbouring elements, and the
+//! loops over a row have no edge and no stride.
+
+use super::window::Window;
+
+/// How a padded copy is laid out. Two spatial dimensions.
+#[derive(Clone, Copy, Debug)]
+pub struct Plane {
+    /// Extents of the input: height, width.
+    input: [usize; 2],
+    /// Padding before: rows, columns.
+    pad: [usize; 2],
+    /// Rows of the copy.
+    rows: usize,
+    /// Column stride of the window: how many phases a row is sorted into.
+    phases: usize,
+    /// Elements of one phase of a row.
+    phase_len: usize,
+}
+
+/// Elements after the last that a vector may touch.
+const SLACK: usize = 16;
+
+impl Plane {
+    /// The copy for a window; None if it slides over more than two dimensions.
+    pub fn of(window: &Window) -> Option<Self> {
+        if window.input[0] != 1 || window.kernel[0] != 1 || window.output[0] != 1 || window.pad[0] != 0 {
+            return None;
+        }
+        let needed = |i: usize| {
+            (window.output[i].max(1) - 1) * window.stride[i]
+                + (window.kernel[i].max(1) - 1) * window.dilation[i]
+                + 1
+        };
+        let columns = needed(2).max(window.input[2] + window.pad[2]);
+        Some(Self {
+            input: [window.input[1], window.input[2]],
+            pad: [window.pad[1], window.pad[2]],
+            rows: needed(1).max(window.input[1] + window.pad[1]),
+            phases: window.stride[2],
+            phase_len: columns.div_ceil(window.stride[2]) + SLACK,
+        })
+    }
+
+    /// Elements of the copy.
+    pub fn len(&self) -> usize {
+        self.rows * self.row_len() + SLACK
+    }
+
+    /// Elements of a row of the copy.
+    pub fn row_len(&self) -> usize {
+        self.phases * self.phase_len
+    }
+
+    /// Where the tap of a window at column `tap_column` begins within a row.
+    pub fn tap(&self, tap_column: usize) -> usize {
+        tap_column % self.phases * self.phase_len + tap_column / self.phases
+    }
+
+    /// Fills the copy with the padding's value; once per scratch memory, since the padding stays.
+    ///
+    /// # Safety
+    /// `dst` has room for the copy.
+    pub unsafe fn clear(&self, dst: *mut f32, value: f32) {
+        for i in 0..self.len() {
+            // SAFETY: `i` is within the copy.
+            unsafe { *dst.wrapping_add(i) = value };
+        }
+    }
+
+    /// Copies a plane in.
+    ///
+    /// # Safety
+    /// `src` is a plane of the input, `dst` has room for the copy.
+    pub unsafe fn fill(&self, src: *const f32, dst: *mut f32) {
+        let [height, width] = self.input;
+        for row in 0..height {
+            let src = src.wrapping_add(row * width);
+            let dst = dst.wrapping_add((row + self.pad[0]) * self.row_len());
+            if self.phases == 1 {
+                // SAFETY: the row fits behind its padding.
+                unsafe { std::ptr::copy_nonoverlapping(src, dst.wrapping_add(self.pad[1]), width) };
+                continue;
+            }
+            for phase in 0..self.phases {
+                // The first column of this phase that is not padding.
+                let first = (phase + self.phases - self.pad[1] % self.phases) % self.phases;
+                let begin = self.tap(first + self.pad[1]);
+                let n = (width + self.phases - 1 - first.min(width)) / self.phases;
+                for i in 0..n {
+                    let column = first + i * self.phases;
+                    if column < width {
+                        // SAFETY: the column is within the row, and its place within the phase.
+                        unsafe { *dst.wrapping_add(begin + i) = *src.wrapping_add(column) };
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Windows that slide over images: the geometry that convolutions and poolings share (ONNX Conv-11, MaxPool-12).
+
+use crate::device::CpuDevice;
+use crate::kernels::shape;
+use devbay_plugin_api::sdk::{Attrs, Error, PrepareRequest, Result};
+
+/// Spatial dimensions that are worked on, at most.
+pub const SPATIAL_MAX: usize = 3;
+
+/// How a window slides: depth, height and width, those that an image lacks of extent 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// Extents of the input.
+    pub input: [usize; SPATIAL_MAX],
+    /// Extents of the output.
+    pub output: [usize; SPATIAL_MAX],
+    /// Extents of the window.
+    pub kernel: [usize; SPATIAL_MAX],
+    /// Steps of the window.
+    pub stride: [usize; SPATIAL_MAX],
+    /// Distance between the window's elements.
+    pub dilation: [usize; SPATIAL_MAX],
+    /// Padding before the first element.
+    pub pad: [usize; SPATIAL_MAX],
+}
+
+impl Window {
+    /// Reads the attributes of a node whose input and output have the given spatial extents.
+    ///
+    /// # Errors
+    /// Invalid for attributes that break the specification, unsupported for more than three dimensions.
+    pub fn of(attrs: &Attrs<'_>, kernel: &[usize], input: &[usize], output: &[usize]) -> Result<Self> {
+        let rank = input.len();
+        if rank == 0 || rank > SPATIAL_MAX {
+            return Err(Error::unsupported(format!(
+                "a window over {rank} dimensions, 1 to {SPATIAL_MAX} are"
+            )));
+        }
+        if kernel.len() != rank || output.len() != rank {
+            return Err(Error::invalid(format!(
+                "a window of {} dimensions over {rank} into {}",
+                kernel.len(),
+                output.len()
+            )));
+        }
+        let list = |name: &str| -> Result<Vec<usize>> {
+            let Some(values) = attrs.ints(name)? else {
+                return Ok(vec![1; rank]);
+            };
+            let values: Option<Vec<usize>> =
+                values.iter().map(|&v| usize::try_from(v).ok().filter(|&v| v > 0)).collect();
+            values
+                .filter(|values| values.len() == rank)
+                .ok_or_else(|| Error::invalid(format!("attribute {name} is not {rank} numbers above 0")))
+        };
+        let (stride, dilation) = (list("strides")?, list("dilations")?);
+        let span = |i: usize| (kernel[i].max(1) - 1) * dilation[i] + 1;
+        let auto_pad = attrs.string("auto_pad", "NOTSET")?;
+        let pads = attrs.ints("pads")?;
+        let mut pad = vec![0usize; rank];
+        for i in 0..rank {
+            pad[i] = match auto_pad {
+                "NOTSET" | "" => match &pads {
+                    None => 0,
+                    Some(pads) if pads.len() == 2 * rank => usize::try_from(pads[i])
+                        .map_err(|_| Error::unsupported(format!("a padding of {}", pads[i])))?,
+                    Some(pads) => {
+                        return Err(Error::invalid(format!(
+                            "{} paddings, expected {}",
+                            pads.len(),
+                            2 * rank
+                        )));
+                    }
+                },
+                "VALID" => 0,
+                "SAME_UPPER" | "SAME_LOWER" => {
+                    let needed = (output[i].max(1) - 1) * stride[i] + span(i);
+                    let total = needed.saturating_sub(input[i]);
+                    if auto_pad == "SAME_UPPER" { total / 2 } else { total.div_ceil(2) }
+                }
+                other => return Err(Error::invalid(format!("auto_pad {other}"))),
+            };
+        }
+        let mut window = Self {
+            input: [1; SPATIAL_MAX],
+            output: [1; SPATIAL_MAX],
+            kernel: [1; SPATIAL_MAX],
+            stride: [1; SPATIAL_MAX],
+            dilation: [1; SPATIAL_MAX],
+            pad: [0; SPATIAL_MAX],
+        };
+        for i in 0..rank {
+            let at = SPATIAL_MAX - rank + i;
+            window.input[at] = input[i];
+            window.output[at] = output[i];
+            window.kernel[at] = kernel[i];
+            window.stride[at] = stride[i];
+            window.dilation[at] = dilation[i];
+            window.pad[at] = pad[i];
+        }
+        Ok(window)
+    }
+
+    /// Elements of one channel of the input.
+    pub fn n_input(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    /// Elements of one channel of the output.
+    pub fn n_output(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    /// Elements of the window.
+    pub fn n_taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// Whether each output element is made of the input element at its own place.
+    pub fn is_pointwise(&self) -> bool {
+        self.n_taps() == 1
+            && self.stride == [1; SPATIAL_MAX]
+            && self.pad == [0; SPATIAL_MAX]
+            && self.input == self.output
+    }
+}
+
+/// The extents of an image batch: images, channels, and the rest.
+///
+/// # Errors
+/// Invalid for fewer than three dimensions.
+pub fn image(extents: &[usize]) -> Result<(usize, usize, &[usize])> {
+    match extents {
+        [images, channels, spatial @ ..] if !spatial.is_empty() => Ok((*images, *channels, spatial)),
+        _ => Err(Error::invalid(format!("an image batch of rank {}", extents.len()))),
+    }
+}
+
+/// The extents of an input and an output of a request.
+///
+/// # Errors
+/// Invalid if one is missing.
+pub fn in_and_out(request: &PrepareRequest<'_, CpuDevice>) -> Result<(Vec<usize>, Vec<usize>)> {
+    Ok((shape::extents(request.required_input(0)?)?, shape::extents(request.required_output(0)?)?))
+}
