@@ -220,7 +220,13 @@ impl Discovered {
 
 /// Plugin libraries are named `libdevbay_plugin_NAME.so`, or as the platform has it.
 fn is_plugin_library(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name_of_library(path).is_some()
+}
+
+/// The plugin's name as its library's file name has it.
+pub fn name_of_library(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
     let stem = format!("{}devbay_plugin_", std::env::consts::DLL_PREFIX);
-    name.starts_with(&stem) && name.ends_with(std::env::consts::DLL_SUFFIX)
+    let name = name.strip_prefix(&stem)?.strip_suffix(std::env::consts::DLL_SUFFIX)?;
+    Some(name.to_owned())
 }

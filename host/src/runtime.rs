@@ -1,7 +1,7 @@
 //! The runtime: threads, plugins and devices of an application.
 
 use crate::devices::{self, Choice, Policy, Requirements};
-use crate::discover::{Candidate, Origin, SearchPaths, StaticPlugin, discover};
+use crate::discover::{self, Candidate, Origin, SearchPaths, StaticPlugin};
 use crate::load::Library;
 use crate::negotiate::negotiate;
 use crate::probe::{ProbeOptions, probe};
@@ -97,7 +97,7 @@ impl Runtime {
             threads => threads,
         };
         let queue = Arc::new(WorkQueue::new(threads)?);
-        let found = discover(&options.plugins, &options.linked, &options.search);
+        let found = discover::discover(&options.plugins, &options.linked, &options.search);
         let mut loader = Loader { options: &options, queue: &queue, taken: BTreeMap::new(), loaded: Vec::new() };
         let mut report = LoadReport::default();
         for (path, refusal) in found.refused {
@@ -312,10 +312,8 @@ impl Loader<'_> {
 
     /// Options for a library whose plugin's name is only known by the file's: `libdevbay_plugin_NAME.so`.
     fn options_by_file(&self, path: &std::path::Path) -> Vec<(String, String)> {
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let prefix = format!("{}devbay_plugin_", std::env::consts::DLL_PREFIX);
-        let name = stem.strip_prefix(&prefix).unwrap_or_default();
+        let name = discover::name_of_library(path).unwrap_or_default();
         let options = self.options.plugin_options.iter();
-        options.filter(|(plugin, ..)| plugin == name).map(|(_, key, value)| (key.clone(), value.clone())).collect()
+        options.filter(|(plugin, ..)| *plugin == name).map(|(_, key, value)| (key.clone(), value.clone())).collect()
     }
 }

@@ -93,6 +93,14 @@ impl Session {
         self.unit.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))
     }
 
+    /// As [`Session::plan`], with inputs by name.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn plan_for(&self, inputs: &[(&str, &Tensor)]) -> Result<Arc<Plan>> {
+        self.plan(&self.in_order(inputs)?)
+    }
+
     /// Runs on inputs by name and gives the outputs in the model's order.
     ///
     /// # Errors
@@ -146,7 +154,11 @@ impl Session {
         result.map_err(|error| error.on_device(self.device.name()))
     }
 
-    fn in_order<'a>(&self, given: &[(&str, &'a Tensor)]) -> Result<Vec<InputView<'a>>> {
+    /// Inputs by name in the model's order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or given twice.
+    pub fn in_order<'a>(&self, given: &[(&str, &'a Tensor)]) -> Result<Vec<InputView<'a>>> {
         let expected = || {
             let list: Vec<String> = self.inputs.iter().map(describe).collect();
             list.join(", ")

@@ -1,0 +1,119 @@
+//! `devbay bench`: how long a model takes.
+
+use crate::inputs::InputArguments;
+use crate::options::{DeviceArguments, PluginArguments};
+use crate::table;
+use anyhow::Result;
+use devbay_host::core::Tensor;
+use devbay_host::core::exec::host_io::InputView;
+use devbay_host::model::Model;
+use devbay_host::session::{RunOptions, Session};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The model
+    model: PathBuf,
+    #[command(flatten)]
+    inputs: InputArguments,
+    /// Runs that are counted; 0 for as many as fit the time
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    runs: usize,
+    /// Seconds to measure for
+    #[arg(long, value_name = "S", default_value_t = 3.0)]
+    seconds: f64,
+    /// Runs that are not counted, first
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    warmup: usize,
+    #[command(flatten)]
+    device: DeviceArguments,
+    #[command(flatten)]
+    plugins: PluginArguments,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures the model.
+///
+/// # Errors
+/// Whatever keeps it from running.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    let begin = Instant::now();
+    let model = Model::load(&arguments.model)?;
+    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
+    let inputs = arguments.inputs.read(model.program())?;
+    let session = Session::new(&model, &device)?;
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let plan = session.plan_for(&given)?;
+    let load = begin.elapsed();
+
+    let begin = Instant::now();
+    let first = session.run(&given, &RunOptions::default())?;
+    let first_run = begin.elapsed();
+    let views = session.in_order(&given)?;
+    let mut memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
+    let mut times = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs_f64(arguments.seconds.clamp(0.0, 3600.0));
+    let mut n = 0;
+    loop {
+        let begin = Instant::now();
+        once(&session, &views, &mut memory)?;
+        let time = begin.elapsed();
+        n += 1;
+        if n > arguments.warmup {
+            times.push(time.as_nanos() as f64);
+        }
+        let enough = match arguments.runs {
+            0 => !times.is_empty() && Instant::now() >= deadline,
+            runs => times.len() >= runs,
+        };
+        if enough {
+            break;
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
+    let memory = plan.lines().fold((0, 0, 0), |(arena, bound, constants), line| {
+        let memory = line.memory;
+        (arena + memory.arena, bound + memory.lower_bound, constants + memory.constants)
+    });
+    let n_steps: usize = plan.lines().map(|line| line.steps.len()).sum();
+    if arguments.json {
+        let value = json!({
+            "model": arguments.model, "device": device.name(), "threads": runtime.n_threads(), "runs": times.len(),
+            "unit": "ns", "median": at(0.5), "min": times[0], "max": times[times.len() - 1], "p90": at(0.9),
+            "load": load.as_nanos() as u64, "first_run": first_run.as_nanos() as u64, "launches": n_steps,
+            "arena_bytes": memory.0, "arena_lower_bound_bytes": memory.1, "constant_bytes": memory.2,
+        });
+        println!("{}", serde_json::to_string_pretty(&value)?);
+        return Ok(());
+    }
+    println!("{} on {} with {} threads, {} runs", arguments.model.display(), device.name(), runtime.n_threads(), times.len());
+    table::print(
+        &[">MEDIAN", ">MIN", ">P90", ">MAX", ">FIRST RUN", ">LOAD"],
+        &[vec![
+            table::duration(at(0.5)),
+            table::duration(times[0]),
+            table::duration(at(0.9)),
+            table::duration(times[times.len() - 1]),
+            table::duration(first_run.as_nanos() as f64),
+            table::duration(load.as_nanos() as f64),
+        ]],
+    );
+    println!(
+        "{n_steps} launches; arena {} (lower bound {}), constants {}",
+        table::bytes(memory.0 as u64),
+        table::bytes(memory.1 as u64),
+        table::bytes(memory.2 as u64)
+    );
+    Ok(())
+}
+
+fn once(session: &Session, views: &[InputView<'_>], memory: &mut [Vec<u8>]) -> Result<()> {
+    let mut outputs: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
+    Ok(session.run_into(views, &mut outputs, &RunOptions::default())?)
+}

@@ -1,0 +1,165 @@
+//! Photos as inputs, and classes as results that a person understands.
+//!
+//! `preprocessing.json` beside a model says how a photo becomes its input:
+//!
+//! ```json
+//! {
+//!   "input": "image", "output": "logits", "softmax": true, "labels": "labels.txt",
+//!   "width": 224, "height": 224, "resize_shorter_side": 256, "channels": "RGB", "layout": "NCHW",
+//!   "scale": 0.00392156862745098, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]
+//! }
+//! ```
+//!
+//! The photo is resized (its shorter side to `resize_shorter_side`, else to the whole size), cut to the middle, and
+//! each channel becomes `(value * scale - mean) / std`.
+
+use crate::table;
+use anyhow::{Context, Result, bail};
+use devbay_host::core::Tensor;
+use image::imageops::FilterType;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// How a photo becomes an input, and an output classes.
+#[derive(Deserialize)]
+pub struct Preprocessing {
+    input: String,
+    output: String,
+    #[serde(default)]
+    softmax: bool,
+    labels: Option<PathBuf>,
+    width: u32,
+    height: u32,
+    resize_shorter_side: Option<u32>,
+    /// `RGB`, `BGR` or `GRAY`.
+    channels: String,
+    /// `NCHW` or `NHWC`.
+    layout: String,
+    scale: f32,
+    mean: Vec<f32>,
+    std: Vec<f32>,
+    #[serde(skip)]
+    folder: PathBuf,
+}
+
+/// One class and how sure the model is.
+#[derive(Serialize)]
+pub struct Class {
+    label: String,
+    share: f64,
+}
+
+impl Preprocessing {
+    /// Reads the file beside a model.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub fn beside(model: &Path) -> Result<Self> {
+        let folder = model.parent().unwrap_or(Path::new("."));
+        let path = folder.join("preprocessing.json");
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("--image needs {}, which says how a photo becomes an input", path.display()))?;
+        let mut this: Self = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+        folder.clone_into(&mut this.folder);
+        let n = this.n_channels()?;
+        if this.mean.len() != n || this.std.len() != n || this.std.contains(&0.0) {
+            bail!("{}: mean and std have {n} numbers each, std none that is 0", path.display());
+        }
+        if this.width == 0 || this.height == 0 || this.width > 16384 || this.height > 16384 {
+            bail!("{}: an image of {} by {}", path.display(), this.width, this.height);
+        }
+        Ok(this)
+    }
+
+    fn n_channels(&self) -> Result<usize> {
+        match self.channels.as_str() {
+            "RGB" | "BGR" => Ok(3),
+            "GRAY" => Ok(1),
+            other => bail!("channels are RGB, BGR or GRAY, found {other}"),
+        }
+    }
+
+    /// The input for a photo: name and tensor.
+    ///
+    /// # Errors
+    /// For a file that is no photo.
+    pub fn apply(&self, photo: &Path) -> Result<(String, Tensor)> {
+        let image = image::ImageReader::open(photo)
+            .and_then(image::ImageReader::with_guessed_format)
+            .with_context(|| format!("cannot read {}", photo.display()))?
+            .decode()
+            .with_context(|| format!("{} is no JPEG or PNG image", photo.display()))?;
+        let resized = match self.resize_shorter_side {
+            None => image.resize_exact(self.width, self.height, FilterType::Triangle),
+            Some(side) => {
+                let side = side.max(self.width.min(self.height));
+                let (w, h) = (f64::from(image.width()), f64::from(image.height()));
+                let factor = f64::from(side) / w.min(h);
+                let whole = |extent: f64| ((extent * factor).round() as u32).max(1);
+                image.resize_exact(whole(w), whole(h), FilterType::Triangle)
+            }
+        };
+        if resized.width() < self.width || resized.height() < self.height {
+            bail!("{}: resize_shorter_side is smaller than the image", photo.display());
+        }
+        let (x, y) = ((resized.width() - self.width) / 2, (resized.height() - self.height) / 2);
+        let cut = resized.crop_imm(x, y, self.width, self.height);
+        let (n, w, h) = (self.n_channels()?, self.width as usize, self.height as usize);
+        let pixels: Vec<u8> = if n == 1 { cut.to_luma8().into_raw() } else { cut.to_rgb8().into_raw() };
+        let planar = self.layout == "NCHW";
+        let mut values = vec![0.0f32; n * w * h];
+        for (i, &byte) in pixels.iter().enumerate() {
+            let (pixel, channel) = (i / n, i % n);
+            let channel = if self.channels == "BGR" { 2 - channel } else { channel };
+            let at = if planar { channel * w * h + pixel } else { pixel * n + channel };
+            values[at] = (f32::from(byte) * self.scale - self.mean[channel]) / self.std[channel];
+        }
+        let shape = match self.layout.as_str() {
+            "NCHW" => [1, n, h, w],
+            "NHWC" => [1, h, w, n],
+            other => bail!("layout is NCHW or NHWC, found {other}"),
+        };
+        Ok((self.input.clone(), Tensor::from_elements(&shape, &values)?))
+    }
+
+    /// The most likely classes.
+    ///
+    /// # Errors
+    /// If the output is not there, or the labels cannot be read.
+    pub fn classes(&self, outputs: &[(&str, &Tensor)], labels: Option<&Path>, top: usize) -> Result<Vec<Class>> {
+        let found = outputs.iter().find(|(name, _)| *name == self.output);
+        let (_, tensor) = found.with_context(|| format!("the model has no output `{}`", self.output))?;
+        let values = tensor.elements::<f32>().context("the output is no f32")?;
+        let mut shares: Vec<f64> = values.iter().map(|&v| f64::from(v)).collect();
+        if self.softmax {
+            let largest = shares.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = shares.iter().map(|v| (v - largest).exp()).sum();
+            for share in &mut shares {
+                *share = (*share - largest).exp() / sum;
+            }
+        }
+        let path = match (labels, &self.labels) {
+            (Some(path), _) => path.to_owned(),
+            (None, Some(name)) => self.folder.join(name),
+            (None, None) => bail!("no labels: give --labels FILE"),
+        };
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let names: Vec<&str> = text.lines().collect();
+        if names.len() != shares.len() {
+            bail!("{} has {} labels, the model {} classes", path.display(), names.len(), shares.len());
+        }
+        let mut order: Vec<usize> = (0..shares.len()).collect();
+        order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+        let class = |&i: &usize| Class { label: names[i].to_owned(), share: shares[i] };
+        Ok(order.iter().take(top).map(class).collect())
+    }
+}
+
+/// Prints classes with a bar each.
+pub fn print(classes: &[Class]) {
+    let width = classes.iter().map(|class| class.label.chars().count()).max().unwrap_or(0);
+    for class in classes {
+        let pad = " ".repeat(width - class.label.chars().count());
+        println!("{}{pad}  {:>5.1} %  {}", class.label, 100.0 * class.share, table::bar(class.share, 40));
+    }
+}

@@ -1,0 +1,180 @@
+//! `devbay inspect`: what is in a model or a plugin file.
+
+use crate::options::{DeviceArguments, PluginArguments};
+use crate::table;
+use anyhow::{Result, bail};
+use devbay_host::core::program::{Program, text};
+use devbay_host::core::tensor::dtype_name;
+use devbay_host::load::Library;
+use devbay_host::model::Model;
+use devbay_host::negotiate::negotiate;
+use devbay_plugin_api::abi::version::{MinorRange, REQUIRED_FUNCTIONS, has_function};
+use devbay_plugin_api::abi::FUNCTIONS;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A model, or a plugin library
+    file: PathBuf,
+    /// Print the program in its text form, large constants elided
+    #[arg(long)]
+    text: bool,
+    #[command(flatten)]
+    device: DeviceArguments,
+    #[command(flatten)]
+    plugins: PluginArguments,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows the file.
+///
+/// # Errors
+/// If it is neither a model nor a plugin, or is damaged.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    if is_library(&arguments.file)? {
+        plugin(arguments)
+    } else {
+        model(arguments)
+    }
+}
+
+/// Whether a file begins like a shared library.
+fn is_library(path: &Path) -> Result<bool> {
+    use std::io::Read;
+    let mut head = [0u8; 4];
+    let mut file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(e) => bail!("cannot read {}: {e}", path.display()),
+    };
+    let n = file.read(&mut head)?;
+    // ELF, Mach-O and PE.
+    let starts = |magic: &[u8]| head[..n].starts_with(magic);
+    Ok(starts(b"\x7fELF") || starts(&[0xcf, 0xfa, 0xed, 0xfe]) || starts(b"MZ"))
+}
+
+fn plugin(arguments: &Arguments) -> Result<()> {
+    let library = Library::open(&arguments.file)?;
+    let agreement = negotiate(library.query(), MinorRange::CURRENT, Some(&library))?;
+    let about = &agreement.about;
+    if arguments.json {
+        let kernels: Vec<_> = about
+            .kernels
+            .iter()
+            .map(|kernel| {
+                let types: Vec<Vec<String>> = kernel
+                    .typevars
+                    .iter()
+                    .map(|dtypes| dtypes.iter().map(|&dtype| dtype_name(dtype)).collect())
+                    .collect();
+                json!({ "domain": kernel.domain, "op": kernel.op, "since_version": kernel.since_version, "types": types,
+                        "priority": kernel.priority, "doc": kernel.doc })
+            })
+            .collect();
+        let options: Vec<_> =
+            about.options.iter().map(|o| json!({ "key": o.key, "default": o.default, "doc": o.doc })).collect();
+        let functions: BTreeMap<_, _> =
+            FUNCTIONS.iter().map(|f| (f.name, has_function(&about.table, f.name))).collect();
+        let value = json!({
+            "file": arguments.file, "name": about.name, "vendor": about.vendor, "version": about.version,
+            "abi": { "min": about.minors.min, "max": about.minors.max, "agreed": agreement.minor },
+            "threading": about.threading.name(), "profiles": about.profiles, "unloadable": about.unloadable,
+            "options": options, "functions": functions, "kernels": kernels, "layout_differences": agreement.differences,
+        });
+        println!("{}", serde_json::to_string_pretty(&value)?);
+        return Ok(());
+    }
+    println!("plugin {} {} by {}", about.name, about.version, about.vendor);
+    println!("  ABI        {}, agreed on 0.{}", about.minors, agreement.minor);
+    println!("  threading  {}", about.threading.name());
+    println!("  profiles   {}", about.profiles.join(", "));
+    let lacks: Vec<&str> =
+        FUNCTIONS.iter().filter(|f| !has_function(&about.table, f.name)).map(|f| f.name).collect();
+    let have = REQUIRED_FUNCTIONS.iter().filter(|(name, _)| has_function(&about.table, name)).count();
+    println!("  functions  {have} of {} required; without {}", REQUIRED_FUNCTIONS.len(), if lacks.is_empty() { "none".to_owned() } else { lacks.join(", ") });
+    for option in &about.options {
+        println!("  option     {}={}: {}", option.key, option.default, option.doc);
+    }
+    for difference in &agreement.differences {
+        println!("  layout     {difference}");
+    }
+    let rows: Vec<Vec<String>> = about
+        .kernels
+        .iter()
+        .map(|kernel| {
+            let types: Vec<String> = kernel
+                .typevars
+                .iter()
+                .map(|dtypes| dtypes.iter().map(|&dtype| dtype_name(dtype)).collect::<Vec<_>>().join("|"))
+                .collect();
+            let domain = if kernel.domain.is_empty() { "onnx" } else { &kernel.domain };
+            vec![format!("{domain}.{}", kernel.op), kernel.since_version.to_string(), types.join(" "), kernel.doc.clone()]
+        })
+        .collect();
+    println!();
+    table::print(&["KERNEL", ">VERSION", "TYPES", ""], &rows);
+    Ok(())
+}
+
+fn model(arguments: &Arguments) -> Result<()> {
+    let model = Model::load(&arguments.file)?;
+    let program = model.program();
+    if arguments.text {
+        print!("{}", text::print_elided(program));
+        return Ok(());
+    }
+    let mut ops: BTreeMap<String, usize> = BTreeMap::new();
+    program.main.visit(&mut |node| *ops.entry(node.op.to_string()).or_default() += 1);
+    let constants: usize =
+        program.values.iter().filter_map(|value| value.constant.as_ref()).map(|tensor| tensor.bytes().len()).sum();
+    let ports = |ids: &[devbay_host::core::program::ValueId]| -> Vec<(String, String)> {
+        let port = |id: &devbay_host::core::program::ValueId| {
+            let value = program.value(*id);
+            (value.name.to_string(), value.ty.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string))
+        };
+        ids.iter().map(port).collect()
+    };
+    let missing = missing_ops(arguments, program)?;
+    let (inputs, outputs) = (ports(&program.main.inputs), ports(&program.main.outputs));
+    if arguments.json {
+        let list = |ports: &[(String, String)]| -> Vec<_> {
+            ports.iter().map(|(name, ty)| json!({ "name": name, "type": ty })).collect()
+        };
+        let value = json!({
+            "file": arguments.file, "name": program.name, "nodes": program.n_nodes(), "constant_bytes": constants,
+            "inputs": list(&inputs), "outputs": list(&outputs), "ops": ops, "missing_kernels": missing,
+        });
+        println!("{}", serde_json::to_string_pretty(&value)?);
+        return Ok(());
+    }
+    println!("{}: {} nodes, {} of constants", arguments.file.display(), program.n_nodes(), table::bytes(constants as u64));
+    for (name, ty) in &inputs {
+        println!("  input   {name} {ty}");
+    }
+    for (name, ty) in &outputs {
+        println!("  output  {name} {ty}");
+    }
+    println!();
+    let rows: Vec<Vec<String>> = ops.iter().map(|(op, n)| vec![op.clone(), n.to_string()]).collect();
+    table::print(&["OP", ">NODES"], &rows);
+    for (device, ops) in &missing {
+        if !ops.is_empty() {
+            println!("\n{device} has no kernel for {}", ops.join(", "));
+        }
+    }
+    Ok(())
+}
+
+/// Ops that a device has no kernel for, by device.
+fn missing_ops(arguments: &Arguments, program: &Program) -> Result<BTreeMap<String, Vec<String>>> {
+    let runtime = arguments.plugins.runtime(arguments.device.policy().as_ref())?;
+    let missing = |device: &std::sync::Arc<devbay_host::core::device::Device>| {
+        let ops = devbay_host::devices::missing_ops(device, program);
+        (device.name().to_owned(), ops.into_iter().collect())
+    };
+    Ok(runtime.devices().iter().map(missing).collect())
+}

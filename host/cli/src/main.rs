@@ -1,0 +1,80 @@
+//! The `devbay` command: one file a command.
+//!
+//! Exit codes are documented in [`exit`] and in the README. Results go to standard output, everything else to
+//! standard error; with `--json` standard output is one JSON value.
+#![expect(clippy::print_stdout, reason = "a command line tool talks on its standard output")]
+
+mod bench;
+mod compare;
+mod devices;
+mod exit;
+mod image;
+mod inputs;
+mod inspect;
+mod options;
+mod probe;
+mod run;
+mod table;
+mod tensors;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "devbay", about = "Runs models on whatever accelerator is plugged in", version = options::version())]
+struct Arguments {
+    /// Say more on standard error; twice for what is of interest when hunting a bug
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List devices, and the plugins that were refused
+    Devices(devices::Arguments),
+    /// Run a model
+    Run(run::Arguments),
+    /// Measure a model's latency
+    Bench(bench::Arguments),
+    /// Show what is in a model or a plugin file
+    Inspect(inspect::Arguments),
+    /// Try out a plugin library, for a parent that does not trust it
+    #[command(hide = true)]
+    Probe(probe::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    start_logging(arguments.verbose);
+    let result = match &arguments.command {
+        Command::Devices(arguments) => devices::main(arguments),
+        Command::Run(arguments) => run::main(arguments),
+        Command::Bench(arguments) => bench::main(arguments),
+        Command::Inspect(arguments) => inspect::main(arguments),
+        Command::Probe(arguments) => probe::main(arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", exit::describe(&error));
+            exit::code(&error)
+        }
+    }
+}
+
+fn start_logging(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        _ => tracing::Level::DEBUG,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(table::colour(&std::io::stderr()))
+        .without_time()
+        .with_target(false)
+        .init();
+}

@@ -1,0 +1,160 @@
+//! Options that commands share, and the runtime that they make.
+
+use crate::exit::usage;
+use anyhow::Result;
+use clap::Args;
+use devbay_host::core::device::Device;
+use devbay_host::core::program::Program;
+use devbay_host::devices::{Choice, Policy, Requirements};
+use devbay_host::discover::{SearchPaths, StaticPlugin};
+use devbay_host::probe::ProbeOptions;
+use devbay_host::report::Outcome;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_plugin_api::abi::version::MinorRange;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Which plugins and devices.
+#[derive(Args, Clone)]
+pub struct PluginArguments {
+    /// Load this plugin library or manifest too, and run on its first device unless --device says otherwise
+    #[arg(long, value_name = "PATH")]
+    pub plugin: Vec<PathBuf>,
+    /// Set an option of a plugin
+    #[arg(long, value_name = "NAME.KEY=VALUE")]
+    pub plugin_option: Vec<String>,
+    /// Also look for plugins in ./.devbay/plugins.d
+    #[arg(long)]
+    pub project: bool,
+    /// Load libraries without a manifest here, without trying them in a child process first
+    #[arg(long)]
+    pub no_probe: bool,
+    /// Threads for kernels, the calling one counted; 0 for one per processor
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+}
+
+/// Which device a model runs on.
+#[derive(Args, Clone)]
+pub struct DeviceArguments {
+    /// `auto`, a device (`cpu:0`, `cpu` for its first, `cpu/ID`), or `prefer:KIND`
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Say why this device was chosen and the others were not
+    #[arg(long)]
+    pub explain: bool,
+}
+
+/// Version of the command, with the ABI versions that it speaks.
+pub fn version() -> String {
+    format!("{} (plugin ABI {})", env!("CARGO_PKG_VERSION"), MinorRange::CURRENT)
+}
+
+/// Plugins that are part of the command.
+pub fn linked() -> Vec<StaticPlugin> {
+    #[allow(unused_mut, reason = "without the feature `cpu` nothing is linked in")]
+    let mut linked = Vec::new();
+    #[cfg(feature = "cpu")]
+    linked.push(StaticPlugin { name: "cpu", query: devbay_plugin_cpu::devbay_entry::query });
+    linked
+}
+
+impl PluginArguments {
+    /// The runtime that the options describe; with a policy that names a plugin, only that one is loaded.
+    ///
+    /// # Errors
+    /// For options that cannot be read.
+    pub fn runtime(&self, policy: Option<&Policy>) -> Result<Runtime> {
+        let mut plugin_options = Vec::new();
+        for text in &self.plugin_option {
+            let parsed = text.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
+            let Some(((plugin, key), value)) = parsed else {
+                return Err(usage(format!("--plugin-option is NAME.KEY=VALUE, found {text}")));
+            };
+            plugin_options.push((plugin.to_owned(), key.to_owned(), value.to_owned()));
+        }
+        let mut search = SearchPaths::from_environment();
+        if self.project {
+            search = search.with_project(&std::env::current_dir()?);
+        }
+        let probe = if self.no_probe { None } else { std::env::current_exe().ok().map(ProbeOptions::new) };
+        Ok(Runtime::new(RuntimeOptions {
+            threads: self.threads,
+            linked: linked(),
+            plugins: self.plugin.clone(),
+            search,
+            only: policy.and_then(Policy::plugin).map(|plugin| vec![plugin.to_owned()]),
+            plugin_options,
+            probe,
+            ..RuntimeOptions::default()
+        })?)
+    }
+}
+
+impl DeviceArguments {
+    /// What `--device` asks for; None if it was not given.
+    pub fn policy(&self) -> Option<Policy> {
+        self.device.as_deref().map(Policy::parse)
+    }
+
+    /// Starts a runtime and chooses the device for a program.
+    ///
+    /// # Errors
+    /// As [`Runtime::choose`]; for a plugin that was named and refused, its refusal.
+    pub fn choose(&self, plugins: &PluginArguments, program: &Program) -> Result<(Runtime, Arc<Device>)> {
+        let policy = self.policy();
+        let runtime = plugins.runtime(policy.as_ref())?;
+        let choice = if let Some(policy) = &policy {
+            let requirements = match policy {
+                // Who names a device learns from planning what it lacks, with each kernel's words.
+                Policy::Explicit(_) => Requirements::default(),
+                _ => Requirements { program: Some(program), ..Requirements::default() },
+            };
+            runtime.choose(policy, &requirements)?
+        } else {
+            first_of_named(&runtime, plugins)?.map_or_else(
+                || {
+                    let requirements = Requirements { program: Some(program), ..Requirements::default() };
+                    runtime.choose(&Policy::Auto, &requirements)
+                },
+                |policy| runtime.choose(&policy, &Requirements::default()),
+            )?
+        };
+        if self.explain {
+            explain(&choice);
+        }
+        Ok((runtime, choice.device))
+    }
+}
+
+/// The first device of the first plugin that was named with `--plugin`.
+fn first_of_named(runtime: &Runtime, plugins: &PluginArguments) -> Result<Option<Policy>> {
+    if plugins.plugin.is_empty() {
+        return Ok(None);
+    }
+    use devbay_host::core::{Error, ErrorKind};
+    let named = runtime.report().plugins.iter().find(|plugin| plugin.origin == "named explicitly");
+    match named.map(|plugin| (plugin, &plugin.outcome)) {
+        Some((plugin, Outcome::Refused(refusal))) => {
+            let path = plugin.library.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+            Err(Error::new(ErrorKind::Refused, format!("the plugin was refused: {refusal}")).in_file(path).into())
+        }
+        Some((plugin, Outcome::Loaded { n_devices: 0, .. })) => Err(Error::new(
+            ErrorKind::NotFound,
+            format!("plugin {} has no device on this machine", plugin.name.as_deref().unwrap_or("?")),
+        )
+        .into()),
+        Some((plugin, Outcome::Loaded { .. })) => {
+            Ok(plugin.name.as_ref().map(|name| Policy::Explicit(format!("{name}:0"))))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Prints why a device was chosen, on standard error.
+fn explain(choice: &Choice) {
+    for verdict in &choice.verdicts {
+        let mark = if verdict.chosen { "chosen " } else { "not    " };
+        eprintln!("{mark} {:<12} {}", verdict.device, verdict.reason);
+    }
+}

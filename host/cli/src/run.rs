@@ -1,0 +1,239 @@
+//! `devbay run`: a model, its inputs, its results.
+
+use crate::compare::{Tolerance, Verdict, compare};
+use crate::exit::usage;
+use crate::image;
+use crate::inputs::InputArguments;
+use crate::options::{DeviceArguments, PluginArguments};
+use crate::{table, tensors};
+use anyhow::Result;
+use devbay_host::core::exec::cancel::Cancel;
+use devbay_host::core::{Error, ErrorKind, Tensor};
+use devbay_host::model::Model;
+use devbay_host::session::{RunOptions, Session};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The model: an ONNX file, or a program in text form
+    model: PathBuf,
+    #[command(flatten)]
+    inputs: InputArguments,
+    /// Classify a photo: preprocessing.json beside the model says how it becomes an input
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+    /// Names of the classes, a line each; the default is the file that preprocessing.json names
+    #[arg(long, value_name = "FILE")]
+    labels: Option<PathBuf>,
+    /// How many classes to show
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    top: usize,
+    /// Write the outputs: an archive, or a folder for one .npy file each
+    #[arg(long, value_name = "FILE.npz|DIR")]
+    output: Option<PathBuf>,
+    /// Compare the outputs with these; the exit code says whether they match
+    #[arg(long, value_name = "FILE.npz")]
+    compare: Option<PathBuf>,
+    /// Tolerance: |a - b| <= rtol * max|expected| + atol
+    #[arg(long, default_value_t = 1e-4)]
+    rtol: f64,
+    /// See --rtol
+    #[arg(long, default_value_t = 1e-5)]
+    atol: f64,
+    /// End the run when so many milliseconds have passed
+    #[arg(long, value_name = "MS")]
+    deadline_ms: Option<u64>,
+    #[command(flatten)]
+    device: DeviceArguments,
+    #[command(flatten)]
+    plugins: PluginArguments,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the model once.
+///
+/// # Errors
+/// Whatever keeps it from running, and a mismatch with `--compare`.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    if arguments.labels.is_some() && arguments.image.is_none() {
+        return Err(usage("--labels goes with --image"));
+    }
+    let progress = spinner(&format!("loading {}", arguments.model.display()));
+    let begin = Instant::now();
+    let model = Model::load(&arguments.model)?;
+    let import = begin.elapsed();
+    let begin = Instant::now();
+    let (_runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
+    progress.set_message(format!("planning for {}", device.name()));
+    let preprocessing = arguments.image.as_ref().map(|_| image::Preprocessing::beside(&arguments.model)).transpose()?;
+    let inputs = match (&arguments.image, &preprocessing) {
+        (Some(photo), Some(preprocessing)) => vec![preprocessing.apply(photo)?],
+        _ => arguments.inputs.read(model.program())?,
+    };
+    let session = Session::new(&model, &device)?;
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    session.plan_for(&given)?;
+    let prepare = begin.elapsed();
+    progress.finish_and_clear();
+
+    let cancel = Cancel::new();
+    let on_signal = cancel.clone();
+    // A second handler cannot be set in one process; then Ctrl-C ends it the usual way.
+    let _ = ctrlc::set_handler(move || on_signal.cancel());
+    let begin = Instant::now();
+    let options =
+        RunOptions { cancel: Some(cancel), deadline: arguments.deadline_ms.map(Duration::from_millis) };
+    let outputs = session.run(&given, &options)?;
+    let run = begin.elapsed();
+
+    let names: Vec<&str> = session.outputs().iter().map(|port| &*port.name).collect();
+    let named: Vec<(&str, &Tensor)> = names.iter().copied().zip(&outputs).collect();
+    if let Some(path) = &arguments.output {
+        write_outputs(path, &named)?;
+    }
+    let verdicts = match &arguments.compare {
+        Some(path) => Some(compare_all(path, &named, arguments)?),
+        None => None,
+    };
+    let classes = preprocessing.map(|p| p.classes(&named, arguments.labels.as_deref(), arguments.top)).transpose()?;
+
+    if arguments.json {
+        let times = json!({ "import": import.as_nanos() as u64, "prepare": prepare.as_nanos() as u64, "run": run.as_nanos() as u64 });
+        let outputs: Vec<_> = named
+            .iter()
+            .map(|(name, tensor)| {
+                json!({ "name": name, "type": tensor.tensor_type().to_string(), "shape": tensor.shape(), "first": first_values(tensor, 8) })
+            })
+            .collect();
+        let value = json!({
+            "model": arguments.model, "device": device.name(), "times_ns": times, "outputs": outputs,
+            "compare": verdicts, "classes": classes,
+        });
+        println!("{}", serde_json::to_string_pretty(&value)?);
+    } else {
+        match &classes {
+            Some(classes) => image::print(classes),
+            None => print_outputs(&named),
+        }
+        if let Some(verdicts) = &verdicts {
+            print_verdicts(verdicts);
+        }
+        println!(
+            "\n{} on {} ({}): run {}, import {}, prepare {}",
+            arguments.model.display(),
+            device.name(),
+            device.about().product,
+            table::duration(run.as_nanos() as f64),
+            table::duration(import.as_nanos() as f64),
+            table::duration(prepare.as_nanos() as f64)
+        );
+    }
+    match verdicts.iter().flatten().find(|verdict| !verdict.matches) {
+        None => Ok(()),
+        Some(verdict) => Err(Error::new(
+            ErrorKind::Mismatch,
+            match &verdict.reason {
+                Some(reason) => format!("output `{}` differs: {reason}", verdict.name),
+                None => format!(
+                    "output `{}` differs by {:.3e}, allowed is {:.3e}",
+                    verdict.name, verdict.max_difference, verdict.allowed
+                ),
+            },
+        )
+        .into()),
+    }
+}
+
+/// Shows that something goes on, on a terminal, when it takes longer than a moment.
+fn spinner(message: &str) -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.set_message(message.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
+    if path.extension().is_some_and(|extension| extension == "npz") {
+        return tensors::write_npz(path, outputs);
+    }
+    std::fs::create_dir_all(path)?;
+    for (i, (name, tensor)) in outputs.iter().enumerate() {
+        // Names of outputs may hold anything; what is no file name becomes a number.
+        let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+        let file = if plain && !name.starts_with('.') { format!("{name}.npy") } else { format!("output_{i}.npy") };
+        tensors::write_npy(&path.join(file), tensor)?;
+    }
+    Ok(())
+}
+
+fn compare_all(path: &Path, outputs: &[(&str, &Tensor)], arguments: &Arguments) -> Result<Vec<Verdict>> {
+    let tolerance = Tolerance { relative: arguments.rtol, absolute: arguments.atol };
+    let expected = tensors::read_npz(path)?;
+    if expected.is_empty() {
+        return Err(usage(format!("{} has no arrays to compare with", path.display())));
+    }
+    expected
+        .iter()
+        .map(|(name, expected)| match outputs.iter().find(|(known, _)| known == name) {
+            Some((_, found)) => Ok(compare(name, found, expected, tolerance)),
+            None => {
+                let known: Vec<&str> = outputs.iter().map(|(name, _)| *name).collect();
+                Err(usage(format!("the model has no output `{name}`; it has {}", known.join(", "))))
+            }
+        })
+        .collect()
+}
+
+fn first_values(tensor: &Tensor, n: usize) -> Vec<serde_json::Value> {
+    if let Some(values) = tensor.elements::<f32>() {
+        return values.iter().take(n).map(|&v| json!(v)).collect();
+    }
+    if let Some(values) = tensor.elements::<f64>() {
+        return values.iter().take(n).map(|&v| json!(v)).collect();
+    }
+    tensor.to_ints().unwrap_or_default().iter().take(n).map(|&v| json!(v)).collect()
+}
+
+fn print_outputs(outputs: &[(&str, &Tensor)]) {
+    let rows: Vec<Vec<String>> = outputs
+        .iter()
+        .map(|(name, tensor)| {
+            let values: Vec<String> = first_values(tensor, 6)
+                .iter()
+                .map(|value| match value.as_f64() {
+                    Some(number) if !value.is_i64() && !value.is_u64() => format!("{number:.5}"),
+                    _ => value.to_string(),
+                })
+                .collect();
+            let more = if tensor.n_elements() > 6 { ", ..." } else { "" };
+            vec![(*name).to_owned(), tensor.tensor_type().to_string(), format!("{}{more}", values.join(", "))]
+        })
+        .collect();
+    table::print(&["OUTPUT", "TYPE", "VALUES"], &rows);
+}
+
+fn print_verdicts(verdicts: &[Verdict]) {
+    println!();
+    let rows: Vec<Vec<String>> = verdicts
+        .iter()
+        .map(|verdict| {
+            vec![
+                verdict.name.clone(),
+                if verdict.matches { "match".to_owned() } else { "DIFFERS".to_owned() },
+                format!("{:.3e}", verdict.max_difference),
+                format!("{:.3e}", verdict.allowed),
+                verdict.reason.clone().unwrap_or_default(),
+            ]
+        })
+        .collect();
+    table::print(&["OUTPUT", "VERDICT", ">DIFFERENCE", ">ALLOWED", "REASON"], &rows);
+}

@@ -1,0 +1,60 @@
+//! Tables that a person likes to read, and numbers with their units.
+
+use std::io::IsTerminal;
+
+/// Whether a stream is a terminal that shows colour.
+pub fn colour(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+/// Prints rows under a head, columns aligned; columns whose head begins with `>` to the right.
+pub fn print(head: &[&str], rows: &[Vec<String>]) {
+    let right: Vec<bool> = head.iter().map(|title| title.starts_with('>')).collect();
+    let head: Vec<String> = head.iter().map(|title| title.trim_start_matches('>').to_owned()).collect();
+    let width = |i: usize| {
+        let cells = rows.iter().chain([&head]).filter_map(|row| row.get(i));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |row: &[String]| {
+        let cells = row.iter().enumerate().map(|(i, cell)| {
+            let pad = " ".repeat(widths[i].saturating_sub(cell.chars().count()));
+            if right[i] { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let (bold, plain) = if colour(&std::io::stdout()) { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+    println!("{bold}{}{plain}", line(&head));
+    for row in rows {
+        println!("{}", line(row));
+    }
+}
+
+/// Bytes with a unit: 1.5 MiB.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A time with a unit: 1.25 ms.
+pub fn duration(nanos: f64) -> String {
+    match nanos {
+        n if n < 1e3 => format!("{n:.0} ns"),
+        n if n < 1e6 => format!("{:.2} µs", n / 1e3),
+        n if n < 1e9 => format!("{:.2} ms", n / 1e6),
+        n => format!("{:.2} s", n / 1e9),
+    }
+}
+
+/// A bar of a share between 0 and 1.
+pub fn bar(share: f64, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
+}
