@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Constants of up to so many elements are lists.
 const LISTED_MAX: usize = 32;
+/// The same for people, who look for shapes and axes.
+const SHOWN_MAX: usize = 8;
 /// Bytes per line of larger ones.
 const HEX_LINE: usize = 64;
 
@@ -359,11 +361,11 @@ fn write_list<T: fmt::Display>(
 fn write_tensor(out: &mut String, tensor: &Tensor, elided: bool) -> fmt::Result {
     write_type(out, &tensor.tensor_type())?;
     out.push(' ');
-    if tensor.n_elements() <= LISTED_MAX && is_listed(tensor) {
-        write_elements(out, tensor)
-    } else if elided {
+    if elided && tensor.n_elements() > SHOWN_MAX {
         out.push_str("...");
         Ok(())
+    } else if tensor.n_elements() <= LISTED_MAX && is_listed(tensor) {
+        write_elements(out, tensor)
     } else {
         write_hex(out, tensor.bytes());
         Ok(())
