@@ -1,0 +1,195 @@
+//! Functions of the model, which are inlined where they are called.
+//!
+//! A few functions that call each other twice each make a graph of any size, so what they make is counted.
+
+use super::attributes::{Arguments, resolved};
+use super::graph::{Builder, Frame, Scope};
+use super::order::{definitions, sorted};
+use super::proto::{AttributeProto, FunctionProto, NodeProto};
+use super::{domain, invalid, label, opsets, unsupported};
+use devbay_core::Result;
+use devbay_core::program::{Node, ValueId};
+use prost::Message;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How many calls may be open in each other.
+const CALL_DEPTH_MAX: usize = 64;
+/// Nodes of a program after inlining.
+const NODES_MAX: usize = 1_000_000;
+/// Bytes of the file that are used again, by function bodies and what is given to them.
+const INLINED_BYTES_MAX: usize = 256 << 20;
+
+/// What tells functions apart: domain, name and overload.
+type Key<'m> = (&'m str, &'m str, &'m str);
+
+/// The functions of a model.
+pub(super) struct Functions<'m>(HashMap<Key<'m>, &'m FunctionProto>);
+
+impl<'m> Functions<'m> {
+    pub(super) fn new(functions: &'m [FunctionProto]) -> Result<Self> {
+        let mut known = HashMap::new();
+        for function in functions {
+            let key = (domain(function.domain()), function.name(), function.overload());
+            if known.insert(key, function).is_some() {
+                return Err(invalid(format!("the function {:?} is defined twice", function.name())));
+            }
+        }
+        Ok(Self(known))
+    }
+
+    /// The function that a node calls. It goes before an op of the same name.
+    pub(super) fn called(&self, node: &NodeProto) -> Option<&'m FunctionProto> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.get(&(domain(node.domain()), node.op_type(), node.overload())).copied()
+    }
+}
+
+/// What may still be made.
+pub(super) struct Budget {
+    nodes: usize,
+    inlined_bytes: usize,
+}
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        Self { nodes: NODES_MAX, inlined_bytes: INLINED_BYTES_MAX }
+    }
+
+    /// Takes note of nodes that are going to be built.
+    pub(super) fn charge_nodes(&mut self, n: usize) -> Result<()> {
+        self.nodes = self.nodes.checked_sub(n).ok_or_else(|| {
+            unsupported(format!("expected at most {NODES_MAX} nodes with functions inlined, found more"))
+        })?;
+        Ok(())
+    }
+
+    /// Takes note of bytes of the file that are going to be used once more.
+    pub(super) fn charge_bytes(&mut self, n: usize) -> Result<()> {
+        self.inlined_bytes = self.inlined_bytes.checked_sub(n).ok_or_else(|| {
+            unsupported(format!(
+                "expected at most {INLINED_BYTES_MAX} bytes of inlined functions, found more"
+            ))
+        })?;
+        Ok(())
+    }
+}
+
+impl<'m> Builder<'m> {
+    /// Builds a function's body in place of the node that calls it.
+    pub(super) fn build_call(
+        &mut self,
+        call: &'m NodeProto,
+        function: &'m FunctionProto,
+        scope: &mut Scope<'_, 'm>,
+        frame: &Frame<'m>,
+        nodes: &mut Vec<Node>,
+    ) -> Result<()> {
+        self.check_call(call, function, frame)?;
+        let name =
+            format!("{}{}", frame.prefix, if call.name().is_empty() { call.op_type() } else { call.name() });
+        self.budget.charge_nodes(function.node.len())?;
+        self.budget.charge_bytes(function.encoded_len())?;
+        let inner_frame = Frame {
+            opsets: opsets(&function.opset_import)?,
+            arguments: Some(arguments(call, function, frame)?),
+            prefix: format!("{name}/"),
+            calls: [&frame.calls[..], &[std::ptr::from_ref(function)]].concat(),
+        };
+
+        // A function sees its inputs only.
+        let mut inner = Scope::new(None, function.value_info.iter());
+        for (i, input) in function.input.iter().enumerate() {
+            let operand = match call.input.get(i).map(String::as_str) {
+                None | Some("") => None,
+                Some(name) => scope.lookup(name)?,
+            };
+            inner.names.insert(input, operand);
+        }
+        let inputs = function.input.iter().map(String::as_str);
+        let definitions = definitions(inputs, &function.node)?;
+        inner.note_masks(&function.node, function.output.iter().map(String::as_str));
+        let first_new = self.program.values.len();
+        for i in sorted(&function.node, &definitions)? {
+            self.build_node(&function.node[i], &mut inner, &inner_frame, nodes)?;
+        }
+        for (formal, actual) in function.output.iter().zip(&call.output) {
+            let result = inner.lookup(formal)?;
+            if !actual.is_empty() {
+                self.rename(result, first_new, actual, scope)?;
+                scope.names.insert(actual, result);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_call(&self, call: &NodeProto, function: &'m FunctionProto, frame: &Frame<'m>) -> Result<()> {
+        if frame.calls.contains(&std::ptr::from_ref(function)) {
+            return Err(invalid(format!("the function {:?} calls itself", function.name())));
+        }
+        if frame.calls.len() >= CALL_DEPTH_MAX {
+            return Err(unsupported(format!("functions call each other more than {CALL_DEPTH_MAX} deep")));
+        }
+        let found = (call.input.len(), call.output.len());
+        let expected = (function.input.len(), function.output.len());
+        if found.0 > expected.0 || found.1 > expected.1 {
+            return Err(invalid(format!(
+                "expected at most {} inputs and {} outputs of the function {:?}, found {} and {}",
+                expected.0,
+                expected.1,
+                function.name(),
+                found.0,
+                found.1
+            )));
+        }
+        Ok(())
+    }
+
+    /// Gives a value that a call made the name and type that it has outside.
+    fn rename(
+        &mut self,
+        result: Option<ValueId>,
+        first_new: usize,
+        name: &'m str,
+        scope: &Scope<'_, 'm>,
+    ) -> Result<()> {
+        let Some(id) = result.filter(|id| id.idx() >= first_new) else {
+            return Ok(());
+        };
+        let ty = scope.declared(name)?;
+        let value = self.program.value_mut(id);
+        value.name = Arc::from(name);
+        value.ty = value.ty.take().or(ty);
+        Ok(())
+    }
+}
+
+/// What the attributes of a function's body refer to: those of the call, and the function's defaults.
+fn arguments<'m>(
+    call: &'m NodeProto,
+    function: &'m FunctionProto,
+    frame: &Frame<'m>,
+) -> Result<Arguments<'m>> {
+    let mut arguments = Arguments::new();
+    for default in &function.attribute_proto {
+        arguments.insert(default.name(), default);
+    }
+    for given in &call.attribute {
+        let Some(value) = resolved(given, frame.arguments.as_ref())? else {
+            continue;
+        };
+        check_argument(value).map_err(|error| error.at_node(label(call)))?;
+        arguments.insert(given.name(), value);
+    }
+    Ok(arguments)
+}
+
+/// A graph would see the names around the call, not those of the function that it becomes a part of.
+fn check_argument(value: &AttributeProto) -> Result<()> {
+    if value.g.is_some() || !value.graphs.is_empty() {
+        return Err(unsupported("graphs as attributes of a function's call are not supported"));
+    }
+    Ok(())
+}

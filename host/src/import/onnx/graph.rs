@@ -1,0 +1,415 @@
+//! Graphs as regions: names become numbers of values, nodes become nodes of the program.
+
+use super::attributes::{self, Arguments, Attribute};
+use super::external::External;
+use super::functions::{Budget, Functions};
+use super::lift::{Lifter, held};
+use super::order::{definitions, sorted, uses};
+use super::proto::attribute_proto::AttributeType;
+use super::proto::{FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
+use super::versions::since_version;
+use super::{Opsets, about, domain, invalid, label, tensors, too_deep_error, unsupported};
+use crate::import::Reading;
+use devbay_core::program::verify::REGION_DEPTH_MAX;
+use devbay_core::program::{AttrValue, Node, Op, Program, Region, Value, ValueId};
+use devbay_core::{Result, Tensor, TensorType};
+use prost::Message;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The attributes of Constant, each of which is a form of its value.
+const CONSTANT_FORMS: &[&str] = &[
+    "value",
+    "value_int",
+    "value_ints",
+    "value_float",
+    "value_floats",
+    "value_string",
+    "value_strings",
+    "sparse_value",
+];
+
+/// Makes a program of a model whose messages live for `'m`.
+pub(super) struct Builder<'m> {
+    pub(super) program: Program,
+    pub(super) functions: Functions<'m>,
+    pub(super) budget: Budget,
+    external: External<'m>,
+    /// Tensors that were read, by their message: functions that are called often share their constants.
+    tensors: HashMap<*const TensorProto, Tensor>,
+    lifter: Lifter,
+    /// How many graphs around the present one are being built.
+    depth: usize,
+}
+
+/// What is the same for all nodes of the model, or of one function's call.
+pub(super) struct Frame<'m> {
+    pub(super) opsets: Opsets<'m>,
+    /// Attributes of the call; None outside of functions.
+    pub(super) arguments: Option<Arguments<'m>>,
+    /// What names of nodes begin with.
+    pub(super) prefix: String,
+    /// Functions whose calls are open.
+    pub(super) calls: Vec<*const FunctionProto>,
+}
+
+/// What names mean in a graph.
+pub(super) struct Scope<'s, 'm> {
+    /// Values by name; None for an input of a function that the call does not give.
+    pub(super) names: HashMap<&'m str, Option<ValueId>>,
+    /// Types that the graph declares.
+    types: HashMap<&'m str, &'m ValueInfoProto>,
+    /// Masks of Dropout nodes that are used.
+    masks: HashSet<&'m str>,
+    outer: Option<&'s Scope<'s, 'm>>,
+}
+
+impl<'s, 'm> Scope<'s, 'm> {
+    pub(super) fn new(
+        outer: Option<&'s Scope<'s, 'm>>,
+        declared: impl Iterator<Item = &'m ValueInfoProto>,
+    ) -> Self {
+        let types = declared.filter(|info| info.r#type.is_some()).map(|info| (info.name(), info)).collect();
+        Self { names: HashMap::new(), types, masks: HashSet::new(), outer }
+    }
+
+    /// The value of a name.
+    pub(super) fn lookup(&self, name: &str) -> Result<Option<ValueId>> {
+        let mut scope = Some(self);
+        while let Some(here) = scope {
+            if let Some(id) = here.names.get(name) {
+                return Ok(*id);
+            }
+            scope = here.outer;
+        }
+        Err(invalid(format!("the value {name:?} is used and not defined")))
+    }
+
+    /// The type that the graph declares for a name.
+    pub(super) fn declared(&self, name: &str) -> Result<Option<TensorType>> {
+        let Some(ty) = self.types.get(name).and_then(|info| info.r#type.as_ref()) else {
+            return Ok(None);
+        };
+        tensors::value_type(ty).map_err(|error| about(&format!("the value {name:?}"), error))
+    }
+
+    /// Finds out which masks of Dropout nodes are used; the others allow to leave the node out.
+    pub(super) fn note_masks(&mut self, nodes: &'m [NodeProto], outputs: impl Iterator<Item = &'m str>) {
+        let masks: HashSet<&str> = nodes.iter().filter_map(mask).collect();
+        if !masks.is_empty() {
+            let used = nodes.iter().flat_map(uses).chain(outputs);
+            self.masks = used.filter(|name| masks.contains(name)).collect();
+        }
+    }
+}
+
+/// The name of a Dropout node's mask, if it has one.
+fn mask(node: &NodeProto) -> Option<&str> {
+    let is_dropout = node.op_type() == "Dropout" && domain(node.domain()).is_empty();
+    node.output.get(1).map(String::as_str).filter(|mask| is_dropout && !mask.is_empty())
+}
+
+impl<'m> Builder<'m> {
+    pub(super) fn new(
+        functions: &'m [FunctionProto],
+        folder: Option<&'m Path>,
+        reading: Reading,
+    ) -> Result<Self> {
+        Ok(Self {
+            program: Program::default(),
+            functions: Functions::new(functions)?,
+            budget: Budget::new(),
+            external: External::new(folder, reading),
+            tensors: HashMap::new(),
+            lifter: Lifter::default(),
+            depth: 0,
+        })
+    }
+
+    /// Builds the model's graph.
+    pub(super) fn build_main(&mut self, graph: &'m GraphProto, opsets: Opsets<'m>) -> Result<()> {
+        graph.name().clone_into(&mut self.program.name);
+        let frame = Frame { opsets, arguments: None, prefix: String::new(), calls: Vec::new() };
+        let mut region = self.build_region(graph, None, &frame)?;
+        for &id in &region.inputs {
+            let value = self.program.value(id);
+            if value.ty.is_none() {
+                return Err(invalid(format!("expected a type of the input {:?}, found none", &*value.name)));
+            }
+        }
+        // Outputs are found by name. One that is another value, or an input under another name, gets its
+        // own.
+        for (info, id) in graph.output.iter().zip(&mut region.outputs) {
+            if *self.program.value(*id).name != *info.name() {
+                let ty = info.r#type.as_ref().map(tensors::value_type).transpose()?.flatten();
+                let named =
+                    self.program.add_value(Value { name: Arc::from(info.name()), ty, constant: None });
+                region.nodes.push(Node::new(held("Identity"), vec![Some(*id)], vec![Some(named)]));
+                *id = named;
+            }
+        }
+        self.program.main = region;
+        Ok(())
+    }
+
+    fn build_region(
+        &mut self,
+        graph: &'m GraphProto,
+        outer: Option<&Scope<'_, 'm>>,
+        frame: &Frame<'m>,
+    ) -> Result<Region> {
+        if self.depth > REGION_DEPTH_MAX {
+            return Err(too_deep_error());
+        }
+        if !graph.sparse_initializer.is_empty() {
+            return Err(unsupported("sparse initializers are not supported"));
+        }
+        self.budget.charge_nodes(graph.node.len())?;
+        let constants: HashSet<&str> = graph.initializer.iter().map(TensorProto::name).collect();
+        // Older files list initializers among the inputs, as defaults.
+        let inputs = || graph.input.iter().map(|info| info.name()).filter(|name| !constants.contains(name));
+        if inputs().chain(graph.initializer.iter().map(|tensor| tensor.name())).any(str::is_empty) {
+            return Err(invalid("expected names of inputs and initializers, found an empty one"));
+        }
+        let definitions =
+            definitions(inputs().chain(graph.initializer.iter().map(|tensor| tensor.name())), &graph.node)?;
+
+        // Of several declarations the last one counts: those of inputs and outputs go before others.
+        let declared = graph.value_info.iter().chain(&graph.output).chain(&graph.input);
+        let mut scope = Scope::new(outer, declared);
+        let mut region = Region::default();
+        for name in inputs() {
+            let ty = scope.declared(name)?;
+            let id = self.program.add_value(Value { name: Arc::from(name), ty, constant: None });
+            scope.names.insert(name, Some(id));
+            region.inputs.push(id);
+        }
+        for initializer in &graph.initializer {
+            let name = initializer.name();
+            let id = self
+                .build_constant(name, initializer)
+                .map_err(|error| about(&format!("the initializer {name:?}"), error))?;
+            scope.names.insert(name, Some(id));
+        }
+        scope.note_masks(&graph.node, graph.output.iter().map(|info| info.name()));
+        for i in sorted(&graph.node, &definitions)? {
+            self.build_node(&graph.node[i], &mut scope, frame, &mut region.nodes)?;
+        }
+        for info in &graph.output {
+            let id = scope.lookup(info.name()).ok().flatten();
+            let id = id.ok_or_else(|| invalid(format!("the output {:?} is not defined", info.name())))?;
+            region.outputs.push(id);
+        }
+        Ok(region)
+    }
+
+    /// Builds a node, and whatever it needs before and after it.
+    pub(super) fn build_node(
+        &mut self,
+        proto: &'m NodeProto,
+        scope: &mut Scope<'_, 'm>,
+        frame: &Frame<'m>,
+        nodes: &mut Vec<Node>,
+    ) -> Result<()> {
+        self.build_any(proto, scope, frame, nodes).map_err(|error| error.at_node(label(proto)))
+    }
+
+    fn build_any(
+        &mut self,
+        proto: &'m NodeProto,
+        scope: &mut Scope<'_, 'm>,
+        frame: &Frame<'m>,
+        nodes: &mut Vec<Node>,
+    ) -> Result<()> {
+        if proto.op_type().is_empty() {
+            return Err(invalid("expected the node's op, found none"));
+        }
+        if let Some(function) = self.functions.called(proto) {
+            return self.build_call(proto, function, scope, frame, nodes);
+        }
+        let op = op(proto, frame)?;
+        if op.is("Constant") {
+            return self.build_constant_node(proto, scope, frame);
+        }
+        if op.is("Dropout") && self.is_passed_through(proto, &op, scope)? {
+            let data = scope.lookup(proto.input.first().map_or("", String::as_str))?;
+            if let Some(output) = proto.output.first().filter(|name| !name.is_empty()) {
+                scope.names.insert(output, data);
+            }
+            return Ok(());
+        }
+        let node = self.translate(proto, op, scope, frame)?;
+        self.lifter.lift(&mut self.program, node, nodes)
+    }
+
+    fn translate(
+        &mut self,
+        proto: &'m NodeProto,
+        op: Op,
+        scope: &mut Scope<'_, 'm>,
+        frame: &Frame<'m>,
+    ) -> Result<Node> {
+        let mut inputs = Vec::with_capacity(proto.input.len());
+        for name in &proto.input {
+            inputs.push(if name.is_empty() { None } else { scope.lookup(name)? });
+        }
+        let mut node = Node::new(op, inputs, Vec::with_capacity(proto.output.len()));
+        if !proto.name().is_empty() {
+            self.budget.charge_bytes(frame.prefix.len())?;
+            node.name = format!("{}{}", frame.prefix, proto.name()).into();
+        }
+        let mut names = HashSet::new();
+        for attribute in &proto.attribute {
+            let name = attribute.name();
+            if !names.insert(name) {
+                return Err(invalid(format!("the attribute {name:?} is there twice")));
+            }
+            let Some(value) = attributes::resolved(attribute, frame.arguments.as_ref())? else {
+                continue;
+            };
+            if !std::ptr::eq(value, attribute) {
+                self.budget.charge_bytes(value.encoded_len())?;
+            }
+            let value = attributes::value(value, &mut self.external)
+                .map_err(|error| about(&format!("the attribute {name:?}"), error))?;
+            match value {
+                Attribute::Value(value) => node.attrs.push((Arc::from(name), value)),
+                Attribute::Graph(graph) => {
+                    self.depth += 1;
+                    let region = self.build_region(graph, Some(scope), frame)?;
+                    self.depth -= 1;
+                    node.regions.push((Arc::from(name), region));
+                }
+            }
+        }
+        for name in &proto.output {
+            if name.is_empty() {
+                node.outputs.push(None);
+                continue;
+            }
+            let ty = scope.declared(name)?;
+            let id = self.program.add_value(Value { name: Arc::from(&**name), ty, constant: None });
+            scope.names.insert(name, Some(id));
+            node.outputs.push(Some(id));
+        }
+        // A control flow node gives all results of its region; unwanted ones at the end may be left out.
+        if let Some(n) = n_results(&node) {
+            node.outputs.resize(node.outputs.len().max(n), None);
+        } else {
+            // An operand that is absent at the end means the same as one that is not there. Loop counts its
+            // operands, so its own stay.
+            while node.inputs.last().is_some_and(Option::is_none) {
+                node.inputs.pop();
+            }
+        }
+        Ok(node)
+    }
+
+    fn build_constant(&mut self, name: &str, proto: &'m TensorProto) -> Result<ValueId> {
+        let key = std::ptr::from_ref(proto);
+        let tensor = match self.tensors.get(&key) {
+            Some(tensor) => tensor.clone(),
+            None => {
+                let tensor = tensors::tensor(proto, &mut self.external)?;
+                self.tensors.insert(key, tensor.clone());
+                tensor
+            }
+        };
+        Ok(self.program.add_constant(name, tensor))
+    }
+
+    /// A Constant node becomes a constant; so its forms and their versions are done with.
+    fn build_constant_node(
+        &mut self,
+        proto: &'m NodeProto,
+        scope: &mut Scope<'_, 'm>,
+        frame: &Frame<'m>,
+    ) -> Result<()> {
+        let [output] = &proto.output[..] else {
+            return Err(invalid(format!("expected one output, found {}", proto.output.len())));
+        };
+        let forms = proto.attribute.iter().filter(|attribute| CONSTANT_FORMS.contains(&attribute.name()));
+        let forms: Vec<_> = forms.collect();
+        let [attribute] = forms[..] else {
+            return Err(invalid(format!("expected one attribute with the value, found {}", forms.len())));
+        };
+        let name = attribute.name();
+        if ["value_string", "value_strings", "sparse_value"].contains(&name) {
+            return Err(unsupported(format!("constants with a {name} are not supported")));
+        }
+        let value = attributes::resolved(attribute, frame.arguments.as_ref())?
+            .ok_or_else(|| invalid(format!("expected a value of {name:?}, which the call does not give")))?;
+        let id = match (name, attributes::kind(value)?, value.t.as_deref()) {
+            ("value", AttributeType::Tensor, Some(tensor)) => self.build_constant(output, tensor)?,
+            _ => {
+                let value = attributes::value(value, &mut self.external)?;
+                let tensor = match (name, value) {
+                    ("value_int", Attribute::Value(AttrValue::Int(x))) => Tensor::from_elements(&[], &[x])?,
+                    ("value_float", Attribute::Value(AttrValue::Float(x))) => {
+                        Tensor::from_elements(&[], &[x])?
+                    }
+                    ("value_ints", Attribute::Value(AttrValue::Ints(x))) => {
+                        Tensor::from_elements(&[x.len()], &x)?
+                    }
+                    ("value_floats", Attribute::Value(AttrValue::Floats(x))) => {
+                        Tensor::from_elements(&[x.len()], &x)?
+                    }
+                    _ => {
+                        return Err(invalid(format!(
+                            "expected a constant's value, found the attribute {name:?}"
+                        )));
+                    }
+                };
+                self.program.add_constant(output, tensor)
+            }
+        };
+        if !output.is_empty() {
+            scope.names.insert(output, Some(id));
+        }
+        Ok(())
+    }
+
+    /// Whether a Dropout node gives its input as it is, and nobody wants its mask.
+    fn is_passed_through(&self, proto: &'m NodeProto, op: &Op, scope: &Scope<'_, 'm>) -> Result<bool> {
+        if mask(proto).is_some_and(|mask| scope.masks.contains(mask)) {
+            return Ok(false);
+        }
+        // Before version 12 it has no other mode.
+        let training = match proto.input.get(2).map(String::as_str) {
+            Some(name) if op.version >= 12 && !name.is_empty() => scope.lookup(name)?,
+            _ => None,
+        };
+        let Some(training) = training else {
+            return Ok(true);
+        };
+        Ok(self.program.constant(training).and_then(Tensor::to_int) == Some(0))
+    }
+}
+
+/// Which op a node is: of ONNX's own domain in the version in force, of others in the imported one.
+fn op(proto: &NodeProto, frame: &Frame<'_>) -> Result<Op> {
+    let domain = domain(proto.domain());
+    let opset = *frame.opsets.get(domain).ok_or_else(|| {
+        let named = if domain.is_empty() { "ai.onnx" } else { domain };
+        invalid(format!("expected an imported opset of the domain {named:?}, found none"))
+    })?;
+    let version = if domain.is_empty() { since_version(proto.op_type(), opset) } else { None };
+    Ok(Op {
+        domain: Arc::from(domain),
+        name: Arc::from(proto.op_type()),
+        // An op that the opset does not have is left to placement, which says who could run it.
+        version: version.unwrap_or(opset),
+    })
+}
+
+/// How many results a control flow node has, from its regions; None for other nodes.
+fn n_results(node: &Node) -> Option<usize> {
+    let n_outputs = |name: &str| node.region(name).map(|region| region.outputs.len());
+    match &*node.op.name {
+        "If" if node.op.domain.is_empty() => n_outputs("then_branch"),
+        "Loop" if node.op.domain.is_empty() => n_outputs("body").map(|n| n.saturating_sub(1)),
+        "Scan" if node.op.domain.is_empty() => n_outputs("body"),
+        _ => None,
+    }
+}

@@ -1,0 +1,109 @@
+//! ONNX models as programs.
+//!
+//! A model is decoded, its functions are inlined, its graphs become regions, and each node is lifted to the
+//! version of its op that programs hold. Unused opset domains are tolerated; nodes of domains that are not
+//! ONNX's stay as they are, because domains are open to vendors.
+//!
+//! Refused with a typed error: opsets outside [`OPSETS`], sequences, optionals, strings, sparse tensors,
+//! element types that devbay does not have, and whatever breaks ONNX's rules.
+//!
+//! What a model of a few bytes may cost is limited: nesting, calls, nodes and bytes after inlining.
+
+mod attributes;
+mod external;
+mod functions;
+mod graph;
+mod lift;
+mod order;
+mod proto;
+mod tensors;
+mod versions;
+
+#[cfg(test)]
+mod tests;
+
+use super::Reading;
+use bytes::Bytes;
+use devbay_core::program::Program;
+use devbay_core::{Error, ErrorKind, Result};
+use graph::Builder;
+use prost::Message;
+use proto::{ModelProto, NodeProto, OperatorSetIdProto};
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+/// Opsets of ONNX's own domain that are read.
+const OPSETS: RangeInclusive<i64> = 7..=28;
+
+/// Reads a model; `folder` is where its data files are.
+pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Program> {
+    let model = ModelProto::decode(bytes).map_err(|cause| {
+        let too_deep = cause.to_string().contains("recursion limit");
+        if too_deep {
+            return too_deep_error().because(cause);
+        }
+        invalid("expected a program's text or an ONNX model, found neither, or a damaged one").because(cause)
+    })?;
+    let graph = model.graph.as_ref().ok_or_else(|| invalid("expected a graph in the model, found none"))?;
+    let opsets = opsets(&model.opset_import)?;
+    let mut builder = Builder::new(&model.functions, folder, reading)?;
+    builder.build_main(graph, opsets)?;
+    Ok(builder.program)
+}
+
+/// Imported opsets by domain.
+type Opsets<'m> = HashMap<&'m str, u32>;
+
+fn opsets(imports: &[OperatorSetIdProto]) -> Result<Opsets<'_>> {
+    let mut opsets = HashMap::new();
+    for import in imports {
+        let domain = domain(import.domain());
+        let version = import.version();
+        let (first, last) = (OPSETS.start(), OPSETS.end());
+        if domain.is_empty() && !OPSETS.contains(&version) {
+            let text = format!("expected an opset of ai.onnx from {first} to {last}, found {version}");
+            return Err(Error::new(ErrorKind::UnsupportedModel, text));
+        }
+        let version = u32::try_from(version)
+            .map_err(|_| invalid(format!("expected an opset of domain {domain:?}, found {version}")))?;
+        if opsets.insert(domain, version).is_some_and(|other| other != version) {
+            return Err(invalid(format!("expected one opset of domain {domain:?}, found several")));
+        }
+    }
+    Ok(opsets)
+}
+
+/// ONNX's own domain has two names.
+fn domain(name: &str) -> &str {
+    if name == "ai.onnx" { "" } else { name }
+}
+
+/// How a node is called in messages, before it has become one of the program.
+fn label(node: &NodeProto) -> String {
+    let op = node.op_type();
+    match node.output.iter().find(|name| !name.is_empty()) {
+        _ if !node.name().is_empty() => format!("{} ({op})", node.name()),
+        Some(output) => format!("making {output:?} ({op})"),
+        None => format!("({op})"),
+    }
+}
+
+/// The error, with what it is about before its words.
+fn about(what: &str, error: Error) -> Error {
+    let text = format!("{what}: {}", error.text());
+    Error::new(error.kind(), text).in_file(&error.place().file).because(error)
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidModel, text)
+}
+
+fn unsupported(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::UnsupportedModel, text)
+}
+
+fn too_deep_error() -> Error {
+    let max = devbay_core::program::verify::REGION_DEPTH_MAX;
+    unsupported(format!("the model nests graphs or types too deeply, at most {max} graphs in each other"))
+}

@@ -1,0 +1,218 @@
+//! ONNX's tensors and types as devbay's.
+//!
+//! Everything a tensor claims is compared with the bytes that are there before memory is taken for it.
+
+use super::external::External;
+use super::proto::tensor_proto::{DataLocation, DataType};
+use super::proto::tensor_shape_proto::dimension::Value as Extent;
+use super::proto::type_proto::Value as Kind;
+use super::proto::{TensorProto, TypeProto};
+use bytes::Bytes;
+use devbay_core::tensor::{
+    self, BF16, BOOL, DType, Dim, F16, F32, F64, I8, I16, I32, I64, Tensor, TensorType, U8, U16, U32, U64,
+    bytes_of, n_elements,
+};
+use devbay_core::{Error, ErrorKind, Result};
+use std::sync::Arc;
+
+/// Bytes of the model or of a data file, which tensors share.
+struct Shared(Bytes);
+
+impl tensor::Bytes for Shared {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The element type of ONNX's number.
+pub(super) fn dtype(number: i32) -> Result<DType> {
+    let data_type = DataType::try_from(number).map_err(|_| {
+        Error::new(ErrorKind::UnsupportedModel, format!("the element type {number} is not known"))
+    })?;
+    Ok(match data_type {
+        DataType::Float => F32,
+        DataType::Double => F64,
+        DataType::Float16 => F16,
+        DataType::Bfloat16 => BF16,
+        DataType::Int8 => I8,
+        DataType::Int16 => I16,
+        DataType::Int32 => I32,
+        DataType::Int64 => I64,
+        DataType::Uint8 => U8,
+        DataType::Uint16 => U16,
+        DataType::Uint32 => U32,
+        DataType::Uint64 => U64,
+        DataType::Bool => BOOL,
+        DataType::Undefined => return Err(invalid("expected an element type, found none")),
+        other => {
+            let text = format!("the element type {} is not supported", other.as_str_name());
+            return Err(Error::new(ErrorKind::UnsupportedModel, text));
+        }
+    })
+}
+
+/// A value's type; None if the model says nothing.
+pub(super) fn value_type(proto: &TypeProto) -> Result<Option<TensorType>> {
+    let kind = match &proto.value {
+        None => return Ok(None),
+        Some(Kind::TensorType(tensor)) => {
+            if tensor.elem_type() == DataType::Undefined as i32 {
+                return Ok(None);
+            }
+            let dims =
+                tensor.shape.as_ref().map(|shape| shape.dim.iter().map(|dim| extent(dim.value.as_ref())));
+            let shape = dims.map(Iterator::collect::<Result<Vec<Dim>>>).transpose()?;
+            return Ok(Some(TensorType { dtype: dtype(tensor.elem_type())?, shape }));
+        }
+        Some(Kind::SequenceType(_)) => "a sequence",
+        Some(Kind::MapType(_)) => "a map",
+        Some(Kind::OptionalType(_)) => "an optional",
+        Some(Kind::SparseTensorType(_)) => "a sparse tensor",
+        Some(Kind::OpaqueType(_)) => "an opaque value",
+    };
+    Err(Error::new(ErrorKind::UnsupportedModel, format!("expected a tensor, found {kind}")))
+}
+
+fn extent(value: Option<&Extent>) -> Result<Dim> {
+    match value {
+        None => Ok(Dim::unknown()),
+        Some(Extent::DimParam(name)) => Ok(Dim::Unknown(Arc::from(&**name))),
+        // Not ONNX, but common for an extent that is not known.
+        Some(Extent::DimValue(-1)) => Ok(Dim::unknown()),
+        Some(Extent::DimValue(n)) => {
+            let known = usize::try_from(*n).map_err(|_| invalid(format!("expected an extent, found {n}")))?;
+            Ok(Dim::Known(known))
+        }
+    }
+}
+
+/// A tensor.
+pub(super) fn tensor<'m>(proto: &'m TensorProto, external: &mut External<'m>) -> Result<Tensor> {
+    if proto.segment.is_some() {
+        return Err(Error::new(ErrorKind::UnsupportedModel, "tensors in segments are not supported"));
+    }
+    let dtype = dtype(proto.data_type())?;
+    let shape = shape(&proto.dims)?;
+    let n = n_elements(&shape).ok_or_else(|| too_large(&proto.dims))?;
+    let size = bytes_of(dtype, n).ok_or_else(|| too_large(&proto.dims))?;
+    if proto.data_location() == DataLocation::External {
+        check_stored(proto, dtype, None, n)?;
+        let bytes = external.bytes(&proto.external_data)?;
+        check_size(dtype, &shape, size, bytes.len())?;
+        let element = usize::from(dtype.bits).div_ceil(8).max(1);
+        if !(bytes.as_ptr() as usize).is_multiple_of(element) {
+            external.charge_copy(size)?;
+        }
+        return share(dtype, &shape, bytes);
+    }
+    if let Some(raw) = &proto.raw_data {
+        check_stored(proto, dtype, None, n)?;
+        check_size(dtype, &shape, size, raw.len())?;
+        return share(dtype, &shape, raw.clone());
+    }
+    let bytes = stored(proto, dtype, n)?;
+    Tensor::from_bytes(dtype, &shape, &bytes)
+}
+
+/// A tensor that shares `bytes`, except a bool that holds other bytes than 0 and 1: kernels may rely on
+/// those, so it is copied with each other byte as 1, as NumPy reads it.
+fn share(dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
+    if dtype == BOOL && bytes.iter().any(|&byte| byte > 1) {
+        let bools: Vec<u8> = bytes.iter().map(|&byte| u8::from(byte != 0)).collect();
+        return Tensor::from_bytes(dtype, shape, &bools);
+    }
+    let size = bytes.len();
+    Tensor::from_storage(dtype, shape, Arc::new(Shared(bytes)), 0, size)
+}
+
+fn shape(dims: &[i64]) -> Result<Vec<usize>> {
+    let known: std::result::Result<Vec<usize>, _> = dims.iter().map(|&dim| usize::try_from(dim)).collect();
+    let shape = known.map_err(|_| invalid(format!("expected extents, found {dims:?}")))?;
+    // Also where another extent is 0: strides are products of the others.
+    let others = shape.iter().filter(|&&extent| extent > 0);
+    let product = others.copied().try_fold(1isize, |n, extent| n.checked_mul(isize::try_from(extent).ok()?));
+    product.map(|_| shape).ok_or_else(|| too_large(dims))
+}
+
+fn check_size(dtype: DType, shape: &[usize], expected: usize, found: usize) -> Result<()> {
+    if expected == found {
+        return Ok(());
+    }
+    let ty = TensorType::new(dtype, shape);
+    Err(invalid(format!("expected {expected} bytes for a tensor {ty}, found {found}")))
+}
+
+/// Which of the typed fields holds the elements of a type, by its name in the schema.
+fn field(dtype: DType) -> &'static str {
+    match dtype {
+        F32 => "float_data",
+        F64 => "double_data",
+        I64 => "int64_data",
+        U32 | U64 => "uint64_data",
+        _ => "int32_data",
+    }
+}
+
+/// Checks that no typed field but `expected` holds anything, and that one `n` elements.
+fn check_stored(proto: &TensorProto, dtype: DType, expected: Option<&str>, n: usize) -> Result<()> {
+    let fields = [
+        ("float_data", proto.float_data.len()),
+        ("double_data", proto.double_data.len()),
+        ("int64_data", proto.int64_data.len()),
+        ("uint64_data", proto.uint64_data.len()),
+        ("int32_data", proto.int32_data.len()),
+        ("string_data", proto.string_data.len()),
+    ];
+    for (field, found) in fields {
+        let expected = if Some(field) == expected { n } else { 0 };
+        if found != expected {
+            let dtype = tensor::dtype_name(dtype);
+            return Err(invalid(format!(
+                "expected {expected} elements in {field} of a tensor of {n} {dtype}, found {found}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The content of a tensor whose elements are in the typed field of its type.
+fn stored(proto: &TensorProto, dtype: DType, n: usize) -> Result<Vec<u8>> {
+    check_stored(proto, dtype, Some(field(dtype)), n)?;
+    match dtype {
+        F32 => Ok(proto.float_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        F64 => Ok(proto.double_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        I64 => Ok(proto.int64_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        U64 => Ok(proto.uint64_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        U32 => narrowed(&proto.uint64_data, dtype, |&x| u32::try_from(x).ok().map(u32::to_le_bytes)),
+        I32 => Ok(proto.int32_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        I16 => narrowed(&proto.int32_data, dtype, |&x| i16::try_from(x).ok().map(i16::to_le_bytes)),
+        I8 => narrowed(&proto.int32_data, dtype, |&x| i8::try_from(x).ok().map(i8::to_le_bytes)),
+        U8 => narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok().map(u8::to_le_bytes)),
+        BOOL => Ok(proto.int32_data.iter().map(|&x| u8::from(x != 0)).collect()),
+        // The bits of half-precision numbers are stored as unsigned integers.
+        _ => narrowed(&proto.int32_data, dtype, |&x| u16::try_from(x).ok().map(u16::to_le_bytes)),
+    }
+}
+
+fn narrowed<T: std::fmt::Display, const N: usize>(
+    values: &[T],
+    dtype: DType,
+    narrow: impl Fn(&T) -> Option<[u8; N]>,
+) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(values.len() * N);
+    for value in values {
+        let narrowed = narrow(value).ok_or_else(|| {
+            invalid(format!("expected elements of type {}, found {value}", tensor::dtype_name(dtype)))
+        })?;
+        bytes.extend(narrowed);
+    }
+    Ok(bytes)
+}
+
+fn too_large(dims: &[i64]) -> Error {
+    invalid(format!("expected a tensor that fits in memory, found extents {dims:?}"))
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidModel, text)
+}

@@ -1,0 +1,124 @@
+//! Trained models, imported: how many nodes they become, and what damage does to them.
+//!
+//! The models are in the folder that `DEVBAY_MODELS` names, see its README. Without it these tests say what
+//! is missing and pass; with `models` among the words of `DEVBAY_REQUIRE` they fail.
+
+use devbay_core::ErrorKind;
+use devbay_core::program::{text, verify::verify};
+use devbay_host::import::{Reading, from_bytes, open};
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Each model with the nodes that the onnx package 1.23.2 counts in it, subgraphs included and Constant
+/// nodes left out, and the nodes that lifting adds: three for each Softmax of an opset before 13 that is not
+/// known to go along the last axis.
+const MODELS: &[(&str, usize, usize)] = &[
+    ("aecmos_gru_b", 41 - 4, 0),
+    ("basic_pitch", 248, 0),
+    ("bert_rxnfp", 1196 - 337, 0),
+    ("blaze_face", 95, 0),
+    ("dnsmos", 48, 0),
+    ("efficientnet_lite0", 456 - 222, 0),
+    ("khmercut_int8", 106, 0),
+    ("magika_v3_3", 95, 0),
+    ("melspectrogram", 29 - 9, 0),
+    ("mlp_hey_livekit", 14, 0),
+    ("mnist_cnn", 13 - 2, 0),
+    ("mnist_external", 13 - 2, 0),
+    ("ocr_cls_ppv2", 566 - 308, 3),
+    ("ocr_det_ppv4", 672 - 342, 0),
+    ("ocr_rec_ppv4", 860 - 420, 3 * 2),
+    ("picodet_layout", 1493 - 878, 0),
+    ("pplcnet_orientation", 115, 0),
+    ("rivagan_decoder", 21 - 1, 3),
+    ("silero_vad_op18_ifless", 90, 0),
+    ("silero_vad_v6", 689 - 341, 0),
+    ("slanet_1m", 1070 - 559, 0),
+    ("speech_embedding", 65, 0),
+    ("whisper80_stft", 20, 0),
+];
+
+/// The folder with the models; None if the test cannot run and need not.
+#[allow(clippy::print_stderr, reason = "a test that does not run says what is missing")]
+fn models() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("DEVBAY_MODELS") {
+        return Some(folder.into());
+    }
+    let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
+    let is_required = required.split([',', ' ']).any(|word| word == "models");
+    assert!(
+        !is_required,
+        "expected the models, which DEVBAY_REQUIRE asks for: set DEVBAY_MODELS to their folder"
+    );
+    eprintln!("not run: set DEVBAY_MODELS to the folder of the trained models");
+    None
+}
+
+#[test]
+fn trained_models_import() {
+    let Some(folder) = models() else { return };
+    for (name, n_nodes, n_added) in MODELS {
+        let path = folder.join(name).join("model.onnx");
+        let program = open(&path, Reading::Mapped).unwrap_or_else(|error| panic!("{error:?}"));
+        assert_eq!(program.n_nodes(), n_nodes + n_added, "{name}");
+        assert!(!program.main.outputs.is_empty(), "{name}");
+        for &id in program.main.inputs.iter().chain(&program.main.outputs) {
+            assert!(!program.value(id).name.is_empty(), "{name}");
+        }
+        let printed = text::print(&program);
+        let parsed = text::parse(&printed).unwrap_or_else(|error| panic!("{name}: {error}"));
+        verify(&parsed).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(text::print(&parsed) == printed, "{name}: the text does not round-trip");
+    }
+}
+
+#[test]
+fn data_in_another_file_stays_in_one_mapping() {
+    let Some(folder) = models() else { return };
+    let program = open(folder.join("mnist_external/model.onnx"), Reading::Mapped).unwrap();
+    let address = |name: &str| {
+        let value = program.values.iter().find(|value| &*value.name == name).unwrap();
+        value.constant.as_ref().unwrap().bytes().as_ptr() as usize
+    };
+    // Offsets in the model: conv1.weight 288, conv2.weight 22432, fc.weight 1440.
+    assert_eq!(address("conv2.weight") - address("conv1.weight"), 22432 - 288);
+    assert_eq!(address("fc.weight") - address("conv1.weight"), 1440 - 288);
+}
+
+#[test]
+fn damaged_models_give_errors() {
+    let Some(folder) = models() else { return };
+    let names = ["mnist_cnn", "mnist_external", "whisper80_stft", "silero_vad_v6"];
+    // A generator of its own, so that each run tries the same: Knuth's constants.
+    let mut seed = 7u64;
+    let mut random = |n: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(seed >> 33).unwrap() % n
+    };
+    for name in names {
+        let started = Instant::now();
+        let folder = folder.join(name);
+        let model = fs::read(folder.join("model.onnx")).unwrap();
+        let try_one = |bytes: Vec<u8>| {
+            if let Err(error) = from_bytes(bytes, Some(&folder)) {
+                let typed = [ErrorKind::InvalidModel, ErrorKind::UnsupportedModel, ErrorKind::Io];
+                assert!(typed.contains(&error.kind()), "{name}: {error:?}");
+            }
+        };
+        for _ in 0..300 {
+            try_one(model[..random(model.len())].to_vec());
+        }
+        // Weights fill most of a file and say nothing: half of the damage goes to its first part.
+        for i in 0..1000 {
+            let mut damaged = model.clone();
+            let reach = if i % 2 == 0 { damaged.len() } else { damaged.len().min(4096) };
+            for _ in 0..=random(4) {
+                damaged[random(reach)] ^= 1 << random(8);
+            }
+            try_one(damaged);
+        }
+        let taken = started.elapsed();
+        assert!(taken < Duration::from_secs(60), "{name}: expected less than a minute, found {taken:?}");
+    }
+}
