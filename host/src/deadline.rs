@@ -41,7 +41,8 @@ pub fn arm(cancel: &Cancel, limit: Duration) -> Armed {
     }
     let mut armed = watch.armed.lock().unwrap_or_else(PoisonError::into_inner);
     // A limit beyond the clock's range never comes.
-    let at = Instant::now().checked_add(limit).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
+    let at =
+        Instant::now().checked_add(limit).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
     let key = (at, armed.1);
     armed.1 += 1;
     armed.0.insert(key, cancel.clone());

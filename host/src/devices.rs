@@ -6,8 +6,8 @@
 use crate::report::DeviceVerdict;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
-use devbay_core::program::catalogue::{self, OpKind};
 use devbay_core::program::Program;
+use devbay_core::program::catalogue::{self, OpKind};
 use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_DSP, DEVBAY_DEVICE_KIND_FPGA, DEVBAY_DEVICE_KIND_GPU,
     DEVBAY_DEVICE_KIND_NPU, DEVBAY_DEVICE_KIND_TPU,
@@ -88,7 +88,10 @@ pub fn choose(devices: &[Arc<Device>], policy: &Policy, requirements: &Requireme
         let reason = match (&refusal, chosen) {
             (Some(refusal), _) => refusal.clone(),
             (None, Some(first)) => format!("would do; {} comes first in the order", first.name()),
-            (None, None) => format!("first in the order of kinds that meets the requirements: {}", device.about().kind_name()),
+            (None, None) => format!(
+                "first in the order of kinds that meets the requirements: {}",
+                device.about().kind_name()
+            ),
         };
         let is_chosen = refusal.is_none() && chosen.is_none();
         if is_chosen {
@@ -111,7 +114,9 @@ pub fn choose(devices: &[Arc<Device>], policy: &Policy, requirements: &Requireme
 
 fn explicit(devices: &[Arc<Device>], name: &str) -> Result<Choice> {
     let matches = |device: &&Arc<Device>| {
-        device.name() == name || device.stable_id() == name || (device.plugin().name() == name && device.index() == 0)
+        device.name() == name
+            || device.stable_id() == name
+            || (device.plugin().name() == name && device.index() == 0)
     };
     let Some(device) = devices.iter().find(matches) else {
         let known: Vec<&str> = devices.iter().map(|device| device.name()).collect();
@@ -125,7 +130,11 @@ fn explicit(devices: &[Arc<Device>], name: &str) -> Result<Choice> {
         .map(|other| DeviceVerdict {
             device: other.name().to_owned(),
             chosen: Arc::ptr_eq(other, device),
-            reason: if Arc::ptr_eq(other, device) { format!("named: {name}") } else { format!("{name} was named") },
+            reason: if Arc::ptr_eq(other, device) {
+                format!("named: {name}")
+            } else {
+                format!("{name} was named")
+            },
         })
         .collect();
     Ok(Choice { device: Arc::clone(device), verdicts })
@@ -169,7 +178,8 @@ pub fn missing_ops(device: &Device, program: &Program) -> BTreeSet<String> {
     let kernels = &device.plugin().about().kernels;
     let mut missing = BTreeSet::new();
     program.main.visit(&mut |node| {
-        let host = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind != OpKind::Kernel);
+        let host =
+            catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind != OpKind::Kernel);
         if !host && !kernels.has(&node.op.domain, &node.op.name) {
             missing.insert(node.op.to_string());
         }

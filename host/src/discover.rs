@@ -86,7 +86,8 @@ impl SearchPaths {
         if !elevated()
             && let Some(list) = std::env::var_os("DEVBAY_PLUGIN_PATH")
         {
-            paths.library_folders = std::env::split_paths(&list).filter(|p| !p.as_os_str().is_empty()).collect();
+            paths.library_folders =
+                std::env::split_paths(&list).filter(|p| !p.as_os_str().is_empty()).collect();
         }
         let config = std::env::var_os("XDG_CONFIG_HOME")
             .map(PathBuf::from)
@@ -97,7 +98,9 @@ impl SearchPaths {
         {
             paths.manifest_folders.push(config.join("devbay/plugins.d"));
         }
-        for folder in ["/etc/devbay/plugins.d", "/usr/local/share/devbay/plugins.d", "/usr/share/devbay/plugins.d"] {
+        for folder in
+            ["/etc/devbay/plugins.d", "/usr/local/share/devbay/plugins.d", "/usr/share/devbay/plugins.d"]
+        {
             paths.manifest_folders.push(PathBuf::from(folder));
         }
         paths
@@ -120,8 +123,10 @@ fn elevated() -> bool {
         let Ok(auxv) = std::fs::read("/proc/self/auxv") else {
             return true;
         };
-        let words: Vec<u64> =
-            auxv.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).collect();
+        let words: Vec<u64> = auxv
+            .chunks_exact(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+            .collect();
         words.chunks_exact(2).any(|pair| pair[0] == AT_SECURE && pair[1] != 0)
     }
     #[cfg(not(target_os = "linux"))]
@@ -196,7 +201,8 @@ impl Discovered {
                 return;
             }
         };
-        let mut files: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+        let mut files: Vec<PathBuf> =
+            entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
         files.sort();
         let n_before = self.candidates.len();
         for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "json")) {

@@ -29,13 +29,15 @@ pub fn run(
     inputs: &[&Tensor],
     n_outputs: usize,
 ) -> Result<Vec<Tensor>> {
-    let def = catalogue::find("", op)
-        .ok_or_else(|| Error::new(ErrorKind::UnsupportedOp, format!("there is no op {op} in the catalogue")))?;
+    let def = catalogue::find("", op).ok_or_else(|| {
+        Error::new(ErrorKind::UnsupportedOp, format!("there is no op {op} in the catalogue"))
+    })?;
     // The numbers only tell operands apart; there is no program.
     let ids = |from: usize, n: usize| (from..from + n).map(|i| Some(ValueId(i as u32))).collect();
     let mut node = Node::new(Op::onnx(op, def.version), ids(0, inputs.len()), ids(inputs.len(), n_outputs));
     node.attrs = attrs.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect();
-    let operands: Vec<Option<RunTensor>> = inputs.iter().map(|&input| RunTensor::host(input.clone())).collect();
+    let operands: Vec<Option<RunTensor>> =
+        inputs.iter().map(|&input| RunTensor::host(input.clone())).collect();
     // What the application hands over is known; a kernel that needs a value beforehand has it.
     let known = inputs.iter().map(|&input| Some(input.clone())).collect();
     let env = Env::new(device, 1);

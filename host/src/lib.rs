@@ -1,3 +1,39 @@
 //! The face of devbay: it finds plugins and models and introduces them to each other.
+//!
+//! The modules are in the order of the data: candidates are discovered, libraries loaded, versions negotiated,
+//! devices chosen; a model file becomes a program, and a session runs it on a device.
+//!
+//! ```no_run
+//! use devbay_host::core::{Result, Tensor};
+//! use devbay_host::devices::{Policy, Requirements};
+//! use devbay_host::model::Model;
+//! use devbay_host::runtime::{Runtime, RuntimeOptions};
+//! use devbay_host::session::{RunOptions, Session};
+//!
+//! # fn main() -> Result<()> {
+//! let runtime = Runtime::new(RuntimeOptions { plugins: vec!["libdevbay_plugin_cpu.so".into()], ..Default::default() })?;
+//! let model = Model::load("model.onnx".as_ref())?;
+//! let requirements = Requirements { program: Some(model.program()), ..Default::default() };
+//! let device = runtime.choose(&Policy::Auto, &requirements)?.device;
+//! let session = Session::new(&model, &device)?;
+//! let image = Tensor::from_elements(&[1, 3, 2, 2], &[0.0f32; 12])?;
+//! let outputs = session.run(&[("image", &image)], &RunOptions::default())?;
+//! # Ok(()) }
+//! ```
 
+mod deadline;
+pub mod devices;
+pub mod discover;
+pub mod eager;
 pub mod import;
+pub mod load;
+pub mod manifest;
+pub mod model;
+pub mod negotiate;
+pub mod probe;
+pub mod report;
+pub mod runtime;
+pub mod session;
+
+/// The engine, for who needs more than a session.
+pub use devbay_core as core;

@@ -29,10 +29,7 @@ impl Library {
             Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", path.display()))
         })?;
         if !metadata.is_file() {
-            return Err(Refusal::new(
-                RefusalKind::Unreadable,
-                format!("{} is not a file", path.display()),
-            ));
+            return Err(Refusal::new(RefusalKind::Unreadable, format!("{} is not a file", path.display())));
         }
         // A bare file name would be looked up in the system's folders.
         let path = path.canonicalize().map_err(|e| {

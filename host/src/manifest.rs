@@ -24,6 +24,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Largest manifest that is read.
@@ -148,7 +149,14 @@ impl Manifest {
 /// What reading the file says.
 pub fn sha256_of(path: &Path) -> std::io::Result<String> {
     let mut hasher = Sha256::new();
-    std::io::copy(&mut std::fs::File::open(path)?, &mut hasher)?;
+    let mut file = std::fs::File::open(path)?;
+    let mut chunk = vec![0u8; 1 << 16];
+    loop {
+        match file.read(&mut chunk)? {
+            0 => break,
+            n => hasher.update(&chunk[..n]),
+        }
+    }
     let mut text = String::with_capacity(64);
     for byte in hasher.finalize() {
         let _ = write!(text, "{byte:02x}");

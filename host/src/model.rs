@@ -1,6 +1,6 @@
 //! Models: programs that were read from a file, shared by all sessions of a process.
 
-use crate::import;
+use crate::import::{self, Reading};
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::unit::Unit;
@@ -45,7 +45,9 @@ impl Model {
     /// What the importer says.
     pub fn load(path: &Path) -> Result<Self> {
         let failed = |e: std::io::Error| {
-            Error::new(ErrorKind::Io, format!("cannot read the model: {e}")).in_file(path.display()).because(e)
+            Error::new(ErrorKind::Io, format!("cannot read the model: {e}"))
+                .in_file(path.display())
+                .because(e)
         };
         let metadata = std::fs::metadata(path).map_err(failed)?;
         let key = FileKey {
@@ -57,7 +59,7 @@ impl Model {
         if let Some(inner) = lock(loaded).get(&key).and_then(Weak::upgrade) {
             return Ok(Self { inner });
         }
-        let model = Self::from_program(import::load(path)?);
+        let model = Self::from_program(import::open(path, Reading::Mapped)?);
         let mut loaded = lock(loaded);
         loaded.retain(|_, inner| inner.strong_count() > 0);
         // Of two threads that read it at once, one result is kept for those who come after.
@@ -82,7 +84,8 @@ impl Model {
     pub fn on_device(&self, device: &Arc<Device>) -> Result<Arc<Unit>> {
         let mut units = lock(&self.inner.units);
         units.retain(|unit| unit.strong_count() > 0);
-        let shared = units.iter().filter_map(Weak::upgrade).find(|unit| Arc::ptr_eq(&unit.env().device, device));
+        let shared =
+            units.iter().filter_map(Weak::upgrade).find(|unit| Arc::ptr_eq(&unit.env().device, device));
         if let Some(unit) = shared {
             return Ok(unit);
         }

@@ -2,7 +2,7 @@
 
 use crate::load::Library;
 use devbay_core::about::{self, About, Refusal, RefusalKind};
-use devbay_plugin_api::abi::version::{Mismatch, MinorRange, agree};
+use devbay_plugin_api::abi::version::{MinorRange, Mismatch, agree};
 use devbay_plugin_api::abi::{LAYOUTS, PluginInfo};
 use std::collections::BTreeMap;
 
@@ -22,7 +22,11 @@ pub struct Agreement {
 ///
 /// # Errors
 /// A refusal with both ranges, or with what is broken.
-pub fn negotiate(info: *const PluginInfo, host: MinorRange, library: Option<&Library>) -> Result<Agreement, Refusal> {
+pub fn negotiate(
+    info: *const PluginInfo,
+    host: MinorRange,
+    library: Option<&Library>,
+) -> Result<Agreement, Refusal> {
     // SAFETY: what a plugin's entry returned: static data, alive as long as the library is loaded.
     let head = unsafe { about::read_head(info) }?;
     let minor = agree(host, head.minors).map_err(|mismatch| {
@@ -62,7 +66,9 @@ pub fn negotiate(info: *const PluginInfo, host: MinorRange, library: Option<&Lib
 pub fn layout_differences(about: &About) -> Vec<String> {
     let ours: BTreeMap<(&str, &str), (usize, usize)> = LAYOUTS
         .iter()
-        .flat_map(|layout| layout.fields.iter().map(|field| ((layout.c_name, field.name), (field.offset, field.size))))
+        .flat_map(|layout| {
+            layout.fields.iter().map(|field| ((layout.c_name, field.name), (field.offset, field.size)))
+        })
         .collect();
     about
         .layout
@@ -87,7 +93,8 @@ fn second_opinion(library: Option<&Library>) -> Vec<String> {
     use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
     use abi_stable::type_layout::TypeLayout;
     type LayoutFn = extern "C" fn() -> *const std::ffi::c_void;
-    let Some(export) = library.and_then(|l| l.symbol::<LayoutFn>(devbay_plugin_api::sdk::layout::SYMBOL)) else {
+    let Some(export) = library.and_then(|l| l.symbol::<LayoutFn>(devbay_plugin_api::sdk::layout::SYMBOL))
+    else {
         return Vec::new();
     };
     // SAFETY: the symbol's name has abi_stable's version in it, which is the one this host is built with, and
@@ -97,7 +104,9 @@ fn second_opinion(library: Option<&Library>) -> Vec<String> {
     };
     match check_layout_compatibility(PluginInfo::LAYOUT, theirs) {
         Ok(()) => Vec::new(),
-        Err(errors) => errors.errors.iter().map(|error| format!("abi_stable: {error:?}").replace('\n', " ")).collect(),
+        Err(errors) => {
+            errors.errors.iter().map(|error| format!("abi_stable: {error:?}").replace('\n', " ")).collect()
+        }
     }
 }
 

@@ -46,7 +46,11 @@ pub struct ProbeResult {
 /// # Errors
 /// A refusal if the child crashes, hangs or cannot be started; what the child itself refused is refused again
 /// when the library is loaded here, with its full reason.
-pub fn probe(library: &Path, options: &[(String, String)], probe: &ProbeOptions) -> Result<ProbeResult, Refusal> {
+pub fn probe(
+    library: &Path,
+    options: &[(String, String)],
+    probe: &ProbeOptions,
+) -> Result<ProbeResult, Refusal> {
     let failed = |reason: String| Refusal::new(RefusalKind::FailedProbe, reason);
     let mut command = Command::new(&probe.program);
     command.arg("probe").arg(library).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -54,12 +58,20 @@ pub fn probe(library: &Path, options: &[(String, String)], probe: &ProbeOptions)
         command.arg("--option").arg(format!("{key}={value}"));
     }
     let mut child = command.spawn().map_err(|e| {
-        Refusal::new(RefusalKind::NotProbed, format!("not probed: cannot start {}: {e}", probe.program.display()))
+        Refusal::new(
+            RefusalKind::NotProbed,
+            format!("not probed: cannot start {}: {e}", probe.program.display()),
+        )
     })?;
     let stdout = child.stdout.take().map(read_in_background);
     let stderr = child.stderr.take().map(read_in_background);
-    let Some(status) = wait(&mut child, probe.limit).map_err(|e| failed(format!("the probe was lost: {e}")))? else {
-        return Err(failed(format!("the library did not answer within {:?} in a probing process", probe.limit)));
+    let Some(status) =
+        wait(&mut child, probe.limit).map_err(|e| failed(format!("the probe was lost: {e}")))?
+    else {
+        return Err(failed(format!(
+            "the library did not answer within {:?} in a probing process",
+            probe.limit
+        )));
     };
     let text = |reader: Option<Reader>| reader.and_then(|r| r.join().ok()).unwrap_or_default();
     let (stdout, stderr) = (text(stdout), text(stderr));

@@ -98,7 +98,8 @@ impl Runtime {
         };
         let queue = Arc::new(WorkQueue::new(threads)?);
         let found = discover::discover(&options.plugins, &options.linked, &options.search);
-        let mut loader = Loader { options: &options, queue: &queue, taken: BTreeMap::new(), loaded: Vec::new() };
+        let mut loader =
+            Loader { options: &options, queue: &queue, taken: BTreeMap::new(), loaded: Vec::new() };
         let mut report = LoadReport::default();
         for (path, refusal) in found.refused {
             report.plugins.push(PluginReport {
@@ -214,7 +215,11 @@ impl Loader<'_> {
         report
     }
 
-    fn load(&mut self, candidate: &Candidate, report: &mut PluginReport) -> std::result::Result<Loaded, Refusal> {
+    fn load(
+        &mut self,
+        candidate: &Candidate,
+        report: &mut PluginReport,
+    ) -> std::result::Result<Loaded, Refusal> {
         if let Some(name) = candidate.name() {
             self.refuse_taken(name)?;
         }
@@ -314,6 +319,9 @@ impl Loader<'_> {
     fn options_by_file(&self, path: &std::path::Path) -> Vec<(String, String)> {
         let name = discover::name_of_library(path).unwrap_or_default();
         let options = self.options.plugin_options.iter();
-        options.filter(|(plugin, ..)| *plugin == name).map(|(_, key, value)| (key.clone(), value.clone())).collect()
+        options
+            .filter(|(plugin, ..)| *plugin == name)
+            .map(|(_, key, value)| (key.clone(), value.clone()))
+            .collect()
     }
 }

@@ -163,7 +163,9 @@ impl Session {
             let list: Vec<String> = self.inputs.iter().map(describe).collect();
             list.join(", ")
         };
-        if let Some((name, _)) = given.iter().find(|(name, _)| !self.inputs.iter().any(|port| &*port.name == *name)) {
+        if let Some((name, _)) =
+            given.iter().find(|(name, _)| !self.inputs.iter().any(|port| &*port.name == *name))
+        {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 format!("the model has no input `{name}`; it takes {}", expected()),
@@ -180,7 +182,10 @@ impl Session {
                     ));
                 };
                 if matching.next().is_some() {
-                    return Err(Error::new(ErrorKind::InvalidInput, format!("input `{}` is given twice", port.name)));
+                    return Err(Error::new(
+                        ErrorKind::InvalidInput,
+                        format!("input `{}` is given twice", port.name),
+                    ));
                 }
                 Ok(InputView::of(tensor))
             })
@@ -246,4 +251,3 @@ fn fits(port: &Port, input: &InputView<'_>) -> bool {
             Dim::Unknown(_) => true,
         })
 }
-

@@ -92,7 +92,13 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(());
     }
-    println!("{} on {} with {} threads, {} runs", arguments.model.display(), device.name(), runtime.n_threads(), times.len());
+    println!(
+        "{} on {} with {} threads, {} runs",
+        arguments.model.display(),
+        device.name(),
+        runtime.n_threads(),
+        times.len()
+    );
     table::print(
         &[">MEDIAN", ">MIN", ">P90", ">MAX", ">FIRST RUN", ">LOAD"],
         &[vec![

@@ -57,8 +57,9 @@ impl Preprocessing {
     pub fn beside(model: &Path) -> Result<Self> {
         let folder = model.parent().unwrap_or(Path::new("."));
         let path = folder.join("preprocessing.json");
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("--image needs {}, which says how a photo becomes an input", path.display()))?;
+        let text = std::fs::read_to_string(&path).with_context(|| {
+            format!("--image needs {}, which says how a photo becomes an input", path.display())
+        })?;
         let mut this: Self = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         folder.clone_into(&mut this.folder);
         let n = this.n_channels()?;
@@ -126,7 +127,12 @@ impl Preprocessing {
     ///
     /// # Errors
     /// If the output is not there, or the labels cannot be read.
-    pub fn classes(&self, outputs: &[(&str, &Tensor)], labels: Option<&Path>, top: usize) -> Result<Vec<Class>> {
+    pub fn classes(
+        &self,
+        outputs: &[(&str, &Tensor)],
+        labels: Option<&Path>,
+        top: usize,
+    ) -> Result<Vec<Class>> {
         let found = outputs.iter().find(|(name, _)| *name == self.output);
         let (_, tensor) = found.with_context(|| format!("the model has no output `{}`", self.output))?;
         let values = tensor.elements::<f32>().context("the output is no f32")?;
@@ -143,7 +149,8 @@ impl Preprocessing {
             (None, Some(name)) => self.folder.join(name),
             (None, None) => bail!("no labels: give --labels FILE"),
         };
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let names: Vec<&str> = text.lines().collect();
         if names.len() != shares.len() {
             bail!("{} has {} labels, the model {} classes", path.display(), names.len(), shares.len());

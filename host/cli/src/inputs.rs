@@ -5,7 +5,9 @@ use crate::tensors;
 use anyhow::{Context, Result};
 use clap::Args;
 use devbay_host::core::program::Program;
-use devbay_host::core::tensor::{BOOL, DType, Dim, F16, F32, F64, Tensor, TensorType, bytes_of, dtype_name, n_elements};
+use devbay_host::core::tensor::{
+    BOOL, DType, Dim, F16, F32, F64, Tensor, TensorType, bytes_of, dtype_name, n_elements,
+};
 use devbay_host::core::{Error, ErrorKind};
 use std::path::Path;
 
@@ -49,7 +51,10 @@ impl InputArguments {
                 let ty = value.ty.as_ref().map(ToString::to_string).unwrap_or_default();
                 return Err(Error::new(
                     ErrorKind::InvalidInput,
-                    format!("input `{}` {ty} is missing; give it with --input, or --random to make it up", value.name),
+                    format!(
+                        "input `{}` {ty} is missing; give it with --input, or --random to make it up",
+                        value.name
+                    ),
                 )
                 .into());
             }
@@ -64,12 +69,17 @@ impl InputArguments {
 
     fn random_tensor(&self, name: &str, ty: Option<&TensorType>, seed: u64) -> Result<Tensor> {
         let dtype = ty.map_or(F32, |ty| ty.dtype);
-        let given = self.shape.iter().find_map(|text| text.rsplit_once('=').filter(|(known, _)| *known == name));
+        let given =
+            self.shape.iter().find_map(|text| text.rsplit_once('=').filter(|(known, _)| *known == name));
         let shape: Vec<usize> = match given {
             Some((_, dims)) => dims
                 .split(',')
                 .filter(|dim| !dim.is_empty())
-                .map(|dim| dim.trim().parse().map_err(|_| usage(format!("--shape {name}={dims}: {dim} is no extent"))))
+                .map(|dim| {
+                    dim.trim()
+                        .parse()
+                        .map_err(|_| usage(format!("--shape {name}={dims}: {dim} is no extent")))
+                })
                 .collect::<Result<_>>()?,
             None => {
                 // An extent that the model leaves open is 1, as a batch.

@@ -8,8 +8,8 @@ use devbay_host::core::tensor::dtype_name;
 use devbay_host::load::Library;
 use devbay_host::model::Model;
 use devbay_host::negotiate::negotiate;
-use devbay_plugin_api::abi::version::{MinorRange, REQUIRED_FUNCTIONS, has_function};
 use devbay_plugin_api::abi::FUNCTIONS;
+use devbay_plugin_api::abi::version::{MinorRange, REQUIRED_FUNCTIONS, has_function};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,11 +36,7 @@ pub struct Arguments {
 /// # Errors
 /// If it is neither a model nor a plugin, or is damaged.
 pub fn main(arguments: &Arguments) -> Result<()> {
-    if is_library(&arguments.file)? {
-        plugin(arguments)
-    } else {
-        model(arguments)
-    }
+    if is_library(&arguments.file)? { plugin(arguments) } else { model(arguments) }
 }
 
 /// Whether a file begins like a shared library.
@@ -75,8 +71,11 @@ fn plugin(arguments: &Arguments) -> Result<()> {
                         "priority": kernel.priority, "doc": kernel.doc })
             })
             .collect();
-        let options: Vec<_> =
-            about.options.iter().map(|o| json!({ "key": o.key, "default": o.default, "doc": o.doc })).collect();
+        let options: Vec<_> = about
+            .options
+            .iter()
+            .map(|o| json!({ "key": o.key, "default": o.default, "doc": o.doc }))
+            .collect();
         let functions: BTreeMap<_, _> =
             FUNCTIONS.iter().map(|f| (f.name, has_function(&about.table, f.name))).collect();
         let value = json!({
@@ -95,7 +94,11 @@ fn plugin(arguments: &Arguments) -> Result<()> {
     let lacks: Vec<&str> =
         FUNCTIONS.iter().filter(|f| !has_function(&about.table, f.name)).map(|f| f.name).collect();
     let have = REQUIRED_FUNCTIONS.iter().filter(|(name, _)| has_function(&about.table, name)).count();
-    println!("  functions  {have} of {} required; without {}", REQUIRED_FUNCTIONS.len(), if lacks.is_empty() { "none".to_owned() } else { lacks.join(", ") });
+    println!(
+        "  functions  {have} of {} required; without {}",
+        REQUIRED_FUNCTIONS.len(),
+        if lacks.is_empty() { "none".to_owned() } else { lacks.join(", ") }
+    );
     for option in &about.options {
         println!("  option     {}={}: {}", option.key, option.default, option.doc);
     }
@@ -112,7 +115,12 @@ fn plugin(arguments: &Arguments) -> Result<()> {
                 .map(|dtypes| dtypes.iter().map(|&dtype| dtype_name(dtype)).collect::<Vec<_>>().join("|"))
                 .collect();
             let domain = if kernel.domain.is_empty() { "onnx" } else { &kernel.domain };
-            vec![format!("{domain}.{}", kernel.op), kernel.since_version.to_string(), types.join(" "), kernel.doc.clone()]
+            vec![
+                format!("{domain}.{}", kernel.op),
+                kernel.since_version.to_string(),
+                types.join(" "),
+                kernel.doc.clone(),
+            ]
         })
         .collect();
     println!();
@@ -129,8 +137,12 @@ fn model(arguments: &Arguments) -> Result<()> {
     }
     let mut ops: BTreeMap<String, usize> = BTreeMap::new();
     program.main.visit(&mut |node| *ops.entry(node.op.to_string()).or_default() += 1);
-    let constants: usize =
-        program.values.iter().filter_map(|value| value.constant.as_ref()).map(|tensor| tensor.bytes().len()).sum();
+    let constants: usize = program
+        .values
+        .iter()
+        .filter_map(|value| value.constant.as_ref())
+        .map(|tensor| tensor.bytes().len())
+        .sum();
     let ports = |ids: &[devbay_host::core::program::ValueId]| -> Vec<(String, String)> {
         let port = |id: &devbay_host::core::program::ValueId| {
             let value = program.value(*id);
@@ -151,7 +163,12 @@ fn model(arguments: &Arguments) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(());
     }
-    println!("{}: {} nodes, {} of constants", arguments.file.display(), program.n_nodes(), table::bytes(constants as u64));
+    println!(
+        "{}: {} nodes, {} of constants",
+        arguments.file.display(),
+        program.n_nodes(),
+        table::bytes(constants as u64)
+    );
     for (name, ty) in &inputs {
         println!("  input   {name} {ty}");
     }

@@ -137,7 +137,9 @@ fn first_of_named(runtime: &Runtime, plugins: &PluginArguments) -> Result<Option
     match named.map(|plugin| (plugin, &plugin.outcome)) {
         Some((plugin, Outcome::Refused(refusal))) => {
             let path = plugin.library.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-            Err(Error::new(ErrorKind::Refused, format!("the plugin was refused: {refusal}")).in_file(path).into())
+            Err(Error::new(ErrorKind::Refused, format!("the plugin was refused: {refusal}"))
+                .in_file(path)
+                .into())
         }
         Some((plugin, Outcome::Loaded { n_devices: 0, .. })) => Err(Error::new(
             ErrorKind::NotFound,

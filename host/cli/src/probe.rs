@@ -27,7 +27,8 @@ pub struct Arguments {
 pub fn main(arguments: &Arguments) -> Result<()> {
     let mut options = Vec::new();
     for text in &arguments.option {
-        let (key, value) = text.split_once('=').ok_or_else(|| usage(format!("--option is KEY=VALUE, found {text}")))?;
+        let (key, value) =
+            text.split_once('=').ok_or_else(|| usage(format!("--option is KEY=VALUE, found {text}")))?;
         options.push((key.to_owned(), value.to_owned()));
     }
     // The plugin's name is known after loading, so the options go to whatever it is called.

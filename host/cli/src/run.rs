@@ -71,7 +71,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let begin = Instant::now();
     let (_runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
     progress.set_message(format!("planning for {}", device.name()));
-    let preprocessing = arguments.image.as_ref().map(|_| image::Preprocessing::beside(&arguments.model)).transpose()?;
+    let preprocessing =
+        arguments.image.as_ref().map(|_| image::Preprocessing::beside(&arguments.model)).transpose()?;
     let inputs = match (&arguments.image, &preprocessing) {
         (Some(photo), Some(preprocessing)) => vec![preprocessing.apply(photo)?],
         _ => arguments.inputs.read(model.program())?,
@@ -101,7 +102,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         Some(path) => Some(compare_all(path, &named, arguments)?),
         None => None,
     };
-    let classes = preprocessing.map(|p| p.classes(&named, arguments.labels.as_deref(), arguments.top)).transpose()?;
+    let classes =
+        preprocessing.map(|p| p.classes(&named, arguments.labels.as_deref(), arguments.top)).transpose()?;
 
     if arguments.json {
         let times = json!({ "import": import.as_nanos() as u64, "prepare": prepare.as_nanos() as u64, "run": run.as_nanos() as u64 });
@@ -169,7 +171,8 @@ fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     for (i, (name, tensor)) in outputs.iter().enumerate() {
         // Names of outputs may hold anything; what is no file name becomes a number.
         let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
-        let file = if plain && !name.starts_with('.') { format!("{name}.npy") } else { format!("output_{i}.npy") };
+        let file =
+            if plain && !name.starts_with('.') { format!("{name}.npy") } else { format!("output_{i}.npy") };
         tensors::write_npy(&path.join(file), tensor)?;
     }
     Ok(())

@@ -84,8 +84,8 @@ fn from_fortran(bytes: &[u8], shape: &[usize], element: usize) -> Vec<u8> {
 /// For a file that is damaged.
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut archive =
-        npyz::npz::NpzArchive::new(file).with_context(|| format!("{} is not a .npz archive", path.display()))?;
+    let mut archive = npyz::npz::NpzArchive::new(file)
+        .with_context(|| format!("{} is not a .npz archive", path.display()))?;
     let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
     let mut arrays = Vec::with_capacity(names.len());
     for name in names {
