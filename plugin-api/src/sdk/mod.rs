@@ -67,7 +67,7 @@ pub use crate::abi::DType;
 pub use error::{Error, Result, guard};
 pub use host::{Host, LogLevel};
 pub use kernel::{
-    Cost, Element, Kernel, Launch, Operands, Prepared, SendPtr, StateHeader, TypeVar, dtypes::*,
+    Cost, Element, Kernel, Launch, Operands, Prepared, SendPtr, State, StateHeader, TypeVar, dtypes::*,
 };
 pub use memory::{AllocRequest, Allocated, Copy, CopyKind, HostBuffer, Region, SpaceDesc, StreamRequest};
 pub use view::{AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView};
