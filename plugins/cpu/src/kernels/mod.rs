@@ -5,6 +5,11 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod cost;
+mod elementwise;
+mod math;
+mod number;
+mod shape;
 mod unary;
 
 use crate::device::CpuDevice;
@@ -14,7 +19,9 @@ use devbay_plugin_api::sdk::{DType, Kernel};
 type List = &'static [Kernel<CpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS];
+const LISTS: &[List] = &[
+    unary::KERNELS,
+];
 
 const N: usize = {
     let (mut n, mut i) = (0, 0);
