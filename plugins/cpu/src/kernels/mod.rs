@@ -5,12 +5,17 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod binary;
 mod cost;
 mod elementwise;
 mod math;
 mod number;
+mod select;
 mod shape;
+#[cfg(test)]
+mod testing;
 mod unary;
+mod variadic;
 
 use crate::device::CpuDevice;
 use devbay_plugin_api::sdk::{BOOL, F32, I8, I32, I64, U8};
@@ -21,6 +26,9 @@ type List = &'static [Kernel<CpuDevice>];
 /// Every list, in the order in which `devbay inspect` prints them.
 const LISTS: &[List] = &[
     unary::KERNELS,
+    binary::KERNELS,
+    variadic::KERNELS,
+    select::KERNELS,
 ];
 
 const N: usize = {
