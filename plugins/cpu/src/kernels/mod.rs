@@ -5,11 +5,13 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod argmax;
 mod binary;
 mod cost;
 mod elementwise;
 mod math;
 mod number;
+mod reduce;
 mod select;
 mod shape;
 #[cfg(test)]
@@ -29,6 +31,8 @@ const LISTS: &[List] = &[
     binary::KERNELS,
     variadic::KERNELS,
     select::KERNELS,
+    reduce::KERNELS,
+    argmax::KERNELS,
 ];
 
 const N: usize = {
