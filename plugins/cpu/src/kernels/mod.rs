@@ -10,10 +10,12 @@ mod binary;
 mod cost;
 mod elementwise;
 mod math;
+mod normalise;
 mod number;
 mod reduce;
 mod select;
 mod shape;
+mod softmax;
 #[cfg(test)]
 mod testing;
 mod unary;
@@ -33,6 +35,8 @@ const LISTS: &[List] = &[
     select::KERNELS,
     reduce::KERNELS,
     argmax::KERNELS,
+    softmax::KERNELS,
+    normalise::KERNELS,
 ];
 
 const N: usize = {
