@@ -10,9 +10,15 @@ use std::time::{Duration, Instant};
 
 #[derive(Default)]
 struct Watch {
-    /// Flags by deadline; the number tells two of one instant apart.
-    armed: Mutex<(BTreeMap<(Instant, u64), Cancel>, u64)>,
+    armed: Mutex<Deadlines>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Deadlines {
+    /// Flags by deadline; the number tells two of one instant apart.
+    flags: BTreeMap<(Instant, u64), Cancel>,
+    n_armed: u64,
 }
 
 static WATCH: OnceLock<Watch> = OnceLock::new();
@@ -43,9 +49,9 @@ pub fn arm(cancel: &Cancel, limit: Duration) -> Armed {
     // A limit beyond the clock's range never comes.
     let at =
         Instant::now().checked_add(limit).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
-    let key = (at, armed.1);
-    armed.1 += 1;
-    armed.0.insert(key, cancel.clone());
+    let key = (at, armed.n_armed);
+    armed.n_armed += 1;
+    armed.flags.insert(key, cancel.clone());
     watch.changed.notify_one();
     Armed { key }
 }
@@ -53,7 +59,7 @@ pub fn arm(cancel: &Cancel, limit: Duration) -> Armed {
 impl Drop for Armed {
     fn drop(&mut self) {
         if let Some(watch) = WATCH.get() {
-            watch.armed.lock().unwrap_or_else(PoisonError::into_inner).0.remove(&self.key);
+            watch.armed.lock().unwrap_or_else(PoisonError::into_inner).flags.remove(&self.key);
         }
     }
 }
@@ -63,13 +69,13 @@ impl Watch {
         let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let now = Instant::now();
-            while let Some(entry) = armed.0.first_entry() {
+            while let Some(entry) = armed.flags.first_entry() {
                 if entry.key().0 > now {
                     break;
                 }
                 entry.remove().expire();
             }
-            armed = match armed.0.keys().next() {
+            armed = match armed.flags.keys().next() {
                 None => self.changed.wait(armed).unwrap_or_else(PoisonError::into_inner),
                 Some((at, _)) => {
                     let wait = at.saturating_duration_since(now);

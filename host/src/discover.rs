@@ -7,17 +7,8 @@
 
 use crate::manifest::Manifest;
 use devbay_core::about::{Refusal, RefusalKind};
-use devbay_plugin_api::abi::PluginInfo;
+use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::path::{Path, PathBuf};
-
-/// A plugin that is part of the program.
-#[derive(Clone, Copy)]
-pub struct StaticPlugin {
-    /// Its name, as its entry says it.
-    pub name: &'static str,
-    /// Its entry.
-    pub query: extern "C" fn() -> *const PluginInfo,
-}
 
 /// Where a candidate comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,7 +43,7 @@ pub struct Candidate {
     /// Its library; None if it is linked in.
     pub library: Option<PathBuf>,
     /// Its entry, if it is linked in.
-    pub linked: Option<StaticPlugin>,
+    pub linked: Option<LinkedPlugin>,
     /// What its manifest says.
     pub manifest: Option<Manifest>,
 }
@@ -60,7 +51,7 @@ pub struct Candidate {
 impl Candidate {
     /// The name, as far as it is known before loading.
     pub fn name(&self) -> Option<&str> {
-        let linked = self.linked.as_ref().map(|linked| linked.name);
+        let linked = self.linked.as_ref().map(LinkedPlugin::name);
         linked.or(self.manifest.as_ref().map(|manifest| manifest.name.as_str()))
     }
 }
@@ -145,7 +136,7 @@ pub struct Discovered {
 }
 
 /// Looks for plugins.
-pub fn discover(explicit: &[PathBuf], linked: &[StaticPlugin], paths: &SearchPaths) -> Discovered {
+pub fn discover(explicit: &[PathBuf], linked: &[LinkedPlugin], paths: &SearchPaths) -> Discovered {
     let mut found = Discovered::default();
     for path in explicit {
         if path.extension().is_some_and(|extension| extension == "json") {

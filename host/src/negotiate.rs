@@ -2,8 +2,9 @@
 
 use crate::load::Library;
 use devbay_core::about::{self, About, Refusal, RefusalKind};
+use devbay_plugin_api::abi::LAYOUTS;
 use devbay_plugin_api::abi::version::{MinorRange, Mismatch, agree};
-use devbay_plugin_api::abi::{LAYOUTS, PluginInfo};
+use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::collections::BTreeMap;
 
 /// What was agreed on, and what is worth knowing about it.
@@ -18,15 +19,24 @@ pub struct Agreement {
     pub differences: Vec<String>,
 }
 
+/// Where a plugin's entry is.
+#[derive(Clone, Copy)]
+pub enum Entry<'a> {
+    /// In a library that was loaded.
+    Library(&'a Library),
+    /// In this program.
+    Linked(&'a LinkedPlugin),
+}
+
 /// Agrees with a plugin on a version, and reads what it says.
 ///
 /// # Errors
 /// A refusal with both ranges, or with what is broken.
-pub fn negotiate(
-    info: *const PluginInfo,
-    host: MinorRange,
-    library: Option<&Library>,
-) -> Result<Agreement, Refusal> {
+pub fn negotiate(entry: Entry<'_>, host: MinorRange) -> Result<Agreement, Refusal> {
+    let (info, library) = match entry {
+        Entry::Library(library) => (library.query(), Some(library)),
+        Entry::Linked(linked) => (linked.query(), None),
+    };
     // SAFETY: what a plugin's entry returned: static data, alive as long as the library is loaded.
     let head = unsafe { about::read_head(info) }?;
     let minor = agree(host, head.minors).map_err(|mismatch| {
@@ -102,7 +112,7 @@ fn second_opinion(library: Option<&Library>) -> Vec<String> {
     let Some(theirs) = (unsafe { export().cast::<TypeLayout>().as_ref() }) else {
         return Vec::new();
     };
-    match check_layout_compatibility(PluginInfo::LAYOUT, theirs) {
+    match check_layout_compatibility(devbay_plugin_api::abi::PluginInfo::LAYOUT, theirs) {
         Ok(()) => Vec::new(),
         Err(errors) => {
             errors.errors.iter().map(|error| format!("abi_stable: {error:?}").replace('\n', " ")).collect()

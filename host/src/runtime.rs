@@ -1,9 +1,9 @@
 //! The runtime: threads, plugins and devices of an application.
 
 use crate::devices::{self, Choice, Policy, Requirements};
-use crate::discover::{self, Candidate, Origin, SearchPaths, StaticPlugin};
+use crate::discover::{self, Candidate, Origin, SearchPaths};
 use crate::load::Library;
-use crate::negotiate::negotiate;
+use crate::negotiate::{Entry, negotiate};
 use crate::probe::{ProbeOptions, probe};
 use crate::report::{LoadReport, Outcome, PluginReport};
 use devbay_core::about::{Refusal, RefusalKind};
@@ -12,6 +12,7 @@ use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::queue::WorkQueue;
 use devbay_core::services::{LogLevel, LogSink, Services, TraceSink};
 use devbay_plugin_api::abi::version::MinorRange;
+use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ pub struct RuntimeOptions {
     /// Threads for kernels, the calling one counted; 0 for one per processor.
     pub threads: usize,
     /// Plugins that are part of the program.
-    pub linked: Vec<StaticPlugin>,
+    pub linked: Vec<LinkedPlugin>,
     /// Libraries or manifests that are named explicitly.
     pub plugins: Vec<PathBuf>,
     /// Where else to look.
@@ -224,23 +225,20 @@ impl Loader<'_> {
             self.refuse_taken(name)?;
         }
         let mut library = None;
-        let info = match (&candidate.linked, &candidate.library) {
-            (Some(linked), _) => (linked.query)(),
+        let agreement = match (&candidate.linked, &candidate.library) {
+            (Some(linked), _) => negotiate(Entry::Linked(linked), self.options.minors)?,
             (None, Some(path)) => {
                 if let Some(manifest) = &candidate.manifest {
                     manifest.check(path, self.options.minors)?;
                 }
                 self.probe(candidate, path)?;
-                let opened = Library::open(path)?;
-                let info = opened.query();
-                library = Some(opened);
-                info
+                let opened = library.insert(Library::open(path)?);
+                negotiate(Entry::Library(opened), self.options.minors)?
             }
             (None, None) => {
                 return Err(Refusal::new(RefusalKind::Unreadable, "a candidate without a library"));
             }
         };
-        let agreement = negotiate(info, self.options.minors, library.as_ref())?;
         let about = agreement.about;
         report.name = Some(about.name.clone());
         report.notes.extend(agreement.differences);

@@ -7,7 +7,7 @@ use devbay_host::core::program::{Program, text};
 use devbay_host::core::tensor::dtype_name;
 use devbay_host::load::Library;
 use devbay_host::model::Model;
-use devbay_host::negotiate::negotiate;
+use devbay_host::negotiate::{Entry, negotiate};
 use devbay_plugin_api::abi::FUNCTIONS;
 use devbay_plugin_api::abi::version::{MinorRange, REQUIRED_FUNCTIONS, has_function};
 use serde_json::json;
@@ -55,7 +55,7 @@ fn is_library(path: &Path) -> Result<bool> {
 
 fn plugin(arguments: &Arguments) -> Result<()> {
     let library = Library::open(&arguments.file)?;
-    let agreement = negotiate(library.query(), MinorRange::CURRENT, Some(&library))?;
+    let agreement = negotiate(Entry::Library(&library), MinorRange::CURRENT)?;
     let about = &agreement.about;
     if arguments.json {
         let kernels: Vec<_> = about

@@ -17,11 +17,11 @@ mod run;
 mod table;
 mod tensors;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "devbay", about = "Runs models on whatever accelerator is plugged in", version = options::version())]
+#[command(name = "devbay", about = "Runs models on whatever accelerator is plugged in")]
 struct Arguments {
     /// Say more on standard error; twice for what is of interest when hunting a bug
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
@@ -46,7 +46,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = parse();
     start_logging(arguments.verbose);
     let result = match &arguments.command {
         Command::Devices(arguments) => devices::main(arguments),
@@ -62,6 +62,14 @@ fn main() -> ExitCode {
             exit::code(&error)
         }
     }
+}
+
+/// The arguments; clap prints help, version and usage errors itself.
+fn parse() -> Arguments {
+    // The ABI's range is known to the contract alone, not at compile time here.
+    let command = Arguments::command().version(options::version());
+    let matches = command.get_matches();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 fn start_logging(verbose: u8) {

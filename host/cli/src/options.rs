@@ -6,11 +6,12 @@ use clap::Args;
 use devbay_host::core::device::Device;
 use devbay_host::core::program::Program;
 use devbay_host::devices::{Choice, Policy, Requirements};
-use devbay_host::discover::{SearchPaths, StaticPlugin};
+use devbay_host::discover::SearchPaths;
 use devbay_host::probe::ProbeOptions;
 use devbay_host::report::Outcome;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_plugin_api::abi::version::MinorRange;
+use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -51,12 +52,11 @@ pub fn version() -> String {
 }
 
 /// Plugins that are part of the command.
-pub fn linked() -> Vec<StaticPlugin> {
-    #[allow(unused_mut, reason = "without the feature `cpu` nothing is linked in")]
-    let mut linked = Vec::new();
-    #[cfg(feature = "cpu")]
-    linked.push(StaticPlugin { name: "cpu", query: devbay_plugin_cpu::devbay_entry::query });
-    linked
+pub fn linked() -> Vec<LinkedPlugin> {
+    vec![
+        #[cfg(feature = "cpu")]
+        devbay_plugin_cpu::devbay_entry::PLUGIN,
+    ]
 }
 
 impl PluginArguments {

@@ -110,7 +110,7 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
         let file = || std::fs::File::open(path);
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("npy") => read_npy(std::io::BufReader::new(file()?)),
-            Some("pb") => Ok(import::tensor_from_bytes(std::fs::read(path)?)?),
+            Some("pb") => Ok(import::read_tensor(std::fs::read(path)?)?),
             _ => bail!("expected a .npy or .pb file"),
         }
     };
@@ -123,10 +123,14 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
 /// For a file that cannot be written.
 pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
     let write = || -> Result<()> {
-        let mut archive = npyz::npz::NpzWriter::new(std::io::BufWriter::new(std::fs::File::create(path)?));
+        let mut archive = npyz::npz::NpzWriter::create(path)?;
         for (name, tensor) in arrays {
-            write_npy_into(tensor, archive.array(name, Default::default())?)?;
+            let zip = archive.zip_writer();
+            zip.start_file(npyz::npz::file_name_from_array_name(name), Default::default())?;
+            zip.write_all(&npy_bytes(tensor)?)?;
         }
+        // Dropping the writer would finish the archive too, and lose its error.
+        archive.zip_writer().finish()?;
         Ok(())
     };
     write().with_context(|| format!("cannot write {}", path.display()))
@@ -137,39 +141,34 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
 /// # Errors
 /// For a file that cannot be written.
 pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<()> {
-    let write = || -> Result<()> {
-        let mut bytes = Vec::new();
-        write_npy_into(tensor, npyz::WriteOptions::new().writer(&mut bytes))?;
-        Ok(std::fs::write(path, bytes)?)
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    npy_bytes(tensor)
+        .and_then(|bytes| Ok(std::fs::write(path, bytes)?))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn write_npy_into<B: WriterBuilder>(tensor: &Tensor, builder: B) -> Result<()>
-where
-    B::Writer: Write,
-{
+fn npy_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
+    fn write<T: npyz::AutoSerialize>(shape: &[u64], elements: impl Iterator<Item = T>) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let options = npyz::WriteOptions::<T>::new().default_dtype().shape(shape).writer(&mut bytes);
+        let mut writer = options.begin_nd()?;
+        writer.extend(elements)?;
+        writer.finish()?;
+        Ok(bytes)
+    }
     let shape: Vec<u64> = tensor.shape().iter().map(|&extent| extent as u64).collect();
-    macro_rules! write_as {
+    macro_rules! by_type {
         ($($dtype:pat => $type:ty),* $(,)?) => {
             match tensor.dtype() {
                 $($dtype => {
-                    let mut writer = builder.default_dtype().shape(&shape).begin_nd()?;
                     let elements = tensor.elements::<$type>().context("elements of the tensor's own type")?;
-                    writer.extend(elements.iter().copied())?;
-                    writer.finish()?;
+                    write(&shape, elements.iter().copied())
                 })*
-                BOOL => {
-                    let mut writer = builder.default_dtype().shape(&shape).begin_nd()?;
-                    writer.extend(tensor.bytes().iter().map(|&byte| byte != 0))?;
-                    writer.finish()?;
-                }
+                BOOL => write(&shape, tensor.bytes().iter().map(|&byte| byte != 0)),
                 other => bail!("a tensor of {} cannot be written to .npy", dtype_name(other)),
             }
         };
     }
-    write_as! {
+    by_type! {
         F32 => f32, F64 => f64, I8 => i8, I16 => i16, I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64,
     }
-    Ok(())
 }

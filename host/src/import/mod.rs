@@ -10,7 +10,7 @@ mod onnx;
 
 use bytes::Bytes;
 use devbay_core::program::{Program, text, verify};
-use devbay_core::{Error, ErrorKind, Result};
+use devbay_core::{Error, ErrorKind, Result, Tensor};
 use std::path::Path;
 
 /// First bytes of the text form.
@@ -50,6 +50,14 @@ pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
 /// As [`open`]; [`ErrorKind::UnsupportedModel`] if it names data files and there is no folder.
 pub fn from_bytes(bytes: impl Into<Bytes>, folder: Option<&Path>) -> Result<Program> {
     import(bytes.into(), folder, Reading::default())
+}
+
+/// Reads one tensor in ONNX's form (TensorProto), as test data is stored.
+///
+/// # Errors
+/// As [`open`]; [`ErrorKind::UnsupportedModel`] for one whose content is in another file.
+pub fn read_tensor(bytes: impl Into<Bytes>) -> Result<Tensor> {
+    onnx::read_tensor(bytes.into())
 }
 
 fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Program> {

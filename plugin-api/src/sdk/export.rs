@@ -172,8 +172,36 @@ pub const fn info<P: Plugin>(
     }
 }
 
-/// Makes the entry of a plugin for those who link it statically: a module `devbay_entry` with a function
-/// `query`. [`export_plugin!`](crate::export_plugin) also exports the symbol.
+/// A plugin that is part of the program: its name, and its entry.
+#[derive(Clone, Copy)]
+pub struct LinkedPlugin {
+    name: &'static str,
+    query: QueryFn,
+}
+
+impl LinkedPlugin {
+    /// Names an entry. [`static_plugin!`](crate::static_plugin) does this for plugins made with the SDK.
+    ///
+    /// # Safety
+    /// `query` is a plugin's entry as [`QueryFn`] has it: what it returns is static and a version of `PluginInfo`.
+    pub const unsafe fn new(name: &'static str, query: QueryFn) -> Self {
+        Self { name, query }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Asks the entry who the plugin is.
+    pub fn query(&self) -> *const PluginInfo {
+        // SAFETY: the promise of `new`; the entry may be called at any time (B1).
+        unsafe { (self.query)() }
+    }
+}
+
+/// Makes the entry of a plugin for those who link it statically: a module `devbay_entry` with a [`LinkedPlugin`].
+/// [`export_plugin!`](crate::export_plugin) also exports the symbol.
 #[macro_export]
 macro_rules! static_plugin {
     ($plugin:ty) => {
@@ -195,9 +223,14 @@ macro_rules! static_plugin {
             static INFO: PluginInfo = export::info::<Exported>(&TABLE, &PROFILES, &OPTIONS);
 
             /// Who the plugin is; see `QueryFn`.
-            pub extern "C" fn query() -> *const PluginInfo {
+            pub(super) unsafe extern "C" fn query() -> *const PluginInfo {
                 &INFO
             }
+
+            /// The plugin, for a host that links it.
+            // SAFETY: the entry above returns static data, made from this header's types.
+            pub const PLUGIN: export::LinkedPlugin =
+                unsafe { export::LinkedPlugin::new(Exported::ABOUT.name, query) };
         }
     };
 }
@@ -222,7 +255,8 @@ macro_rules! export_symbol {
         // SAFETY: the name is the ABI's, and a library has one plugin.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn devbay_plugin_query_v0() -> *const $crate::abi::PluginInfo {
-            devbay_entry::query()
+            // SAFETY: the entry asks for nothing.
+            unsafe { devbay_entry::query() }
         }
         $crate::__export_abi_stable_layout!();
     };

@@ -290,6 +290,10 @@ pub struct Operands<'a> {
     taken: u64,
 }
 
+// SAFETY: the references are read-only for the call, in which all chunks of a parallel loop run; what
+// hands out memory to write takes `&mut self`.
+unsafe impl Sync for Operands<'_> {}
+
 impl<'a> Operands<'a> {
     fn reference(&self, i: usize) -> &'a BufferRef {
         // SAFETY: the host passes as many references as `prepare` fixed (B21); `i` is below that.

@@ -67,7 +67,7 @@ pub use crate::abi::DType;
 pub use error::{Error, Result, guard};
 pub use host::{Host, LogLevel};
 pub use kernel::{
-    Cost, DeferredLaunch, Element, Kernel, Launch, Operands, Prepared, SendPtr, StateHeader, TypeVar,
+    Cost, DeferredLaunch, Element, Kernel, Launch, Operands, Prepared, SendPtr, State, StateHeader, TypeVar,
     dtypes::*,
 };
 pub use memory::{

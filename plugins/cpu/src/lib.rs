@@ -6,6 +6,12 @@
 //! inline, or with the option `streams=async` each has a thread, a timeline and rate-limited copies
 //! ([`stream`]), so that what asynchronous devices need is exercised without one.
 
+#![expect(
+    clippy::extra_unused_type_parameters,
+    clippy::needless_range_loop,
+    reason = "`dispatch!` gives every body its arithmetic, and loops over lanes are by index for the autovectoriser"
+)]
+
 pub mod device;
 pub mod isa;
 pub mod kernels;

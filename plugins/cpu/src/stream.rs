@@ -62,6 +62,7 @@ struct Timeline {
     waiting: Vec<(u64, Done)>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "launches are the rule, and a box would allocate for each")]
 enum Command {
     Launch(DeferredLaunch),
     Copy(Span),

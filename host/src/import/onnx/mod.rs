@@ -25,10 +25,11 @@ mod tests;
 use super::Reading;
 use bytes::Bytes;
 use devbay_core::program::Program;
-use devbay_core::{Error, ErrorKind, Result};
+use devbay_core::{Error, ErrorKind, Result, Tensor};
+use external::External;
 use graph::Builder;
 use prost::Message;
-use proto::{ModelProto, NodeProto, OperatorSetIdProto};
+use proto::{ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -50,6 +51,14 @@ pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> R
     let mut builder = Builder::new(&model.functions, folder, reading)?;
     builder.build_main(graph, opsets)?;
     Ok(builder.program)
+}
+
+/// Reads one tensor on its own.
+pub(super) fn read_tensor(bytes: Bytes) -> Result<Tensor> {
+    let proto = TensorProto::decode(bytes).map_err(|cause| {
+        invalid("expected a tensor, found something else, or a damaged one").because(cause)
+    })?;
+    tensors::tensor(&proto, &mut External::new(None, Reading::default()))
 }
 
 /// Imported opsets by domain.

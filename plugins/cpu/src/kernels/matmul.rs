@@ -254,7 +254,7 @@ fn finish_prepare(request: &PrepareRequest<'_, CpuDevice>, mut product: Product)
     let flops = 2 * ROWS.min(product.rows) * product.micro.mr * product.k;
     product.grain = (200_000 / flops.max(1)).max(1);
     let (mr, len) = (product.micro.mr, product.packed_len());
-    let ragged = if product.columns % product.micro.lanes == 0 { 0 } else { ROWS * mr };
+    let ragged = if product.columns.is_multiple_of(product.micro.lanes) { 0 } else { ROWS * mr };
     let slots = product.host.n_slots() * ragged;
     let per_launch = if product.packed { 0 } else { product.n_b * len };
     let (k, columns, transposed, packed) = (product.k, product.columns, product.b_transposed, product.packed);
@@ -286,7 +286,7 @@ impl Launch<CpuDevice> for MatMul {
         let product = &self.product;
         let mut addresses = Addresses::of(operands);
         let (k, columns, mr) = (product.k, product.columns, product.micro.mr);
-        let ragged = if columns % product.micro.lanes == 0 { 0 } else { ROWS * mr };
+        let ragged = if columns.is_multiple_of(product.micro.lanes) { 0 } else { ROWS * mr };
         let uses_workspace = ragged > 0 || !product.packed;
         let workspace =
             SendPtr(if uses_workspace { operands.workspace_ptr::<f32>() } else { std::ptr::null_mut() });

@@ -5,19 +5,30 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod argmax;
+mod binary;
 mod conv;
 mod conv_transpose;
-pub(crate) mod cost;
+mod cost;
 mod dense;
 mod depthwise;
+mod elementwise;
 mod epilogue;
-pub(crate) mod math;
+mod math;
 mod matmul;
 mod micro;
+mod normalise;
+mod number;
 mod plane;
 mod pool;
-pub(crate) mod shape;
+mod reduce;
+mod select;
+mod shape;
+mod softmax;
+#[cfg(test)]
+mod testing;
 mod unary;
+mod variadic;
 mod window;
 
 use crate::device::CpuDevice;
@@ -27,8 +38,20 @@ use devbay_plugin_api::sdk::{DType, Kernel};
 type List = &'static [Kernel<CpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] =
-    &[unary::KERNELS, conv::KERNELS, conv_transpose::KERNELS, matmul::KERNELS, pool::KERNELS];
+const LISTS: &[List] = &[
+    unary::KERNELS,
+    binary::KERNELS,
+    variadic::KERNELS,
+    select::KERNELS,
+    reduce::KERNELS,
+    argmax::KERNELS,
+    softmax::KERNELS,
+    normalise::KERNELS,
+    conv::KERNELS,
+    conv_transpose::KERNELS,
+    matmul::KERNELS,
+    pool::KERNELS,
+];
 
 const N: usize = {
     let (mut n, mut i) = (0, 0);
