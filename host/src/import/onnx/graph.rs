@@ -7,11 +7,12 @@ use super::lift::{Lifter, held};
 use super::order::{definitions, sorted, uses};
 use super::proto::attribute_proto::AttributeType;
 use super::proto::{FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
-use super::versions::since_version;
 use super::{Opsets, about, domain, invalid, label, tensors, too_deep_error, unsupported};
 use crate::import::Reading;
+use devbay_core::program::onnx_versions::since_version;
 use devbay_core::program::verify::REGION_DEPTH_MAX;
 use devbay_core::program::{AttrValue, Node, Op, Program, Region, Value, ValueId};
+use devbay_core::tensor::BOOL;
 use devbay_core::{Result, Tensor, TensorType};
 use prost::Message;
 use std::collections::{HashMap, HashSet};
@@ -60,7 +61,7 @@ pub(super) struct Scope<'s, 'm> {
     pub(super) names: HashMap<&'m str, Option<ValueId>>,
     /// Types that the graph declares.
     types: HashMap<&'m str, &'m ValueInfoProto>,
-    /// Masks of Dropout nodes that are used.
+    /// Masks of Dropout nodes that are used; others are not made.
     masks: HashSet<&'m str>,
     outer: Option<&'s Scope<'s, 'm>>,
 }
@@ -94,7 +95,7 @@ impl<'s, 'm> Scope<'s, 'm> {
         tensors::value_type(ty).map_err(|error| about(&format!("the value {name:?}"), error))
     }
 
-    /// Finds out which masks of Dropout nodes are used; the others allow to leave the node out.
+    /// Finds out which masks of Dropout nodes are used.
     pub(super) fn note_masks(&mut self, nodes: &'m [NodeProto], outputs: impl Iterator<Item = &'m str>) {
         let masks: HashSet<&str> = nodes.iter().filter_map(mask).collect();
         if !masks.is_empty() {
@@ -232,11 +233,7 @@ impl<'m> Builder<'m> {
         if op.is("Constant") {
             return self.build_constant_node(proto, scope, frame);
         }
-        if op.is("Dropout") && self.is_passed_through(proto, &op, scope)? {
-            let data = scope.lookup(proto.input.first().map_or("", String::as_str))?;
-            if let Some(output) = proto.output.first().filter(|name| !name.is_empty()) {
-                scope.names.insert(output, data);
-            }
+        if op.is("Dropout") && self.build_dropout(proto, &op, scope, nodes)? {
             return Ok(());
         }
         let node = self.translate(proto, op, scope, frame)?;
@@ -370,20 +367,42 @@ impl<'m> Builder<'m> {
         Ok(())
     }
 
-    /// Whether a Dropout node gives its input as it is, and nobody wants its mask.
-    fn is_passed_through(&self, proto: &'m NodeProto, op: &Op, scope: &Scope<'_, 'm>) -> Result<bool> {
-        if mask(proto).is_some_and(|mask| scope.masks.contains(mask)) {
-            return Ok(false);
-        }
+    /// A Dropout node that does not train gives its input, and a mask of truth. False if it is another, or if
+    /// its mask is wanted and of the input's type, as before version 10.
+    fn build_dropout(
+        &mut self,
+        proto: &'m NodeProto,
+        op: &Op,
+        scope: &mut Scope<'_, 'm>,
+        nodes: &mut Vec<Node>,
+    ) -> Result<bool> {
+        let operand = |i: usize| proto.input.get(i).map(String::as_str).filter(|name| !name.is_empty());
         // Before version 12 it has no other mode.
-        let training = match proto.input.get(2).map(String::as_str) {
-            Some(name) if op.version >= 12 && !name.is_empty() => scope.lookup(name)?,
+        let training = match operand(2) {
+            Some(name) if op.version >= 12 => scope.lookup(name)?,
             _ => None,
         };
-        let Some(training) = training else {
-            return Ok(true);
-        };
-        Ok(self.program.constant(training).and_then(Tensor::to_int) == Some(0))
+        let is_off = |id| self.program.constant(id).and_then(Tensor::to_int) == Some(0);
+        let mask = mask(proto).filter(|mask| scope.masks.contains(mask));
+        if !training.is_none_or(is_off) || (mask.is_some() && op.version < 10) {
+            return Ok(false);
+        }
+        let data = scope.lookup(operand(0).unwrap_or_default())?;
+        if let Some(output) = proto.output.first().filter(|name| !name.is_empty()) {
+            scope.names.insert(output, data);
+        }
+        if let Some(name) = mask {
+            let shape = self.program.add_value(Value::default());
+            let ty = scope.declared(name)?;
+            let mask = self.program.add_value(Value { name: Arc::from(name), ty, constant: None });
+            scope.names.insert(name, Some(mask));
+            let mut fill = Node::new(held("ConstantOfShape"), vec![Some(shape)], vec![Some(mask)]);
+            fill.set_attr("value", AttrValue::Tensor(Tensor::from_bytes(BOOL, &[1], &[1])?));
+            for node in [Node::new(held("Shape"), vec![data], vec![Some(shape)]), fill] {
+                self.lifter.lift(&mut self.program, node, nodes)?;
+            }
+        }
+        Ok(true)
     }
 }
 

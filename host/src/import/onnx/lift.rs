@@ -1,42 +1,41 @@
-//! From the version of an op that a model uses to the one that programs hold.
-//!
-//! `changes.rs` lists what changed in ONNX's ops since opset 7 besides their element types, one line a
-//! change: how a node gets over it, and whether one that does not use what is new may go back. A node goes
-//! up or down to the version of its op that programs hold. Where it cannot, it keeps a version with its
-//! present meaning, and placement says who could run it; ops that programs do not know keep the version in
-//! force.
+//! From the version of an op that a model uses to the one that programs hold, which is the catalogue's.
 //!
 //! A node means the same before and after: what is not known, such as a rank, is computed by nodes around
-//! it and not guessed.
+//! it and not guessed. A node whose meaning the catalogue's version does not have is refused, because the
+//! stages behind know ops by name. Nodes whose op is not in the catalogue keep the version in force, and
+//! placement says who could run them.
 
 mod changes;
 mod rewrites;
 
-use super::versions::since_version;
-use changes::{CHANGES, Change, Down, Old, Step, Up, target};
+use super::tensors::RANK_MAX;
+use super::{invalid, unsupported};
+use changes::{CHANGES, Change};
+use devbay_core::program::catalogue::{self, OpKind};
+use devbay_core::program::infer::infer;
 use devbay_core::program::{AttrValue, Node, Op, Program, ValueId};
-use devbay_core::tensor::{BF16, BOOL, DType, F16, F32, F64, I32, I64, Tensor, U8};
-use devbay_core::{Error, ErrorKind, Result};
+use devbay_core::tensor::{BF16, DType, F16, F64, Tensor, TensorType};
+use devbay_core::{Error, Result};
 use half::{bf16, f16};
 use std::collections::HashMap;
 
 /// An op of ONNX's own domain in the version that programs hold.
 pub(super) fn held(op: &str) -> Op {
-    Op::onnx(op, target(op).unwrap_or(1))
+    catalogue::find("", op).map_or_else(|| Op::onnx(op, 1), |def| def.op())
 }
 
 /// Lifts the nodes of one program, in their order.
 #[derive(Default)]
 pub(super) struct Lifter {
-    /// Element types of values whose type the model does not declare.
-    dtypes: HashMap<ValueId, DType>,
+    /// Types that follow from the nodes before. Models declare few, and some wrong ones.
+    types: HashMap<ValueId, TensorType>,
 }
 
 impl Lifter {
     /// Appends a node in the version that programs hold, with the nodes that it needs around it.
     pub(super) fn lift(&mut self, program: &mut Program, node: Node, nodes: &mut Vec<Node>) -> Result<()> {
         let mut rewriting =
-            Rewriting { program, dtypes: &self.dtypes, node, before: Vec::new(), after: Vec::new() };
+            Rewriting { program, types: &self.types, node, before: Vec::new(), after: Vec::new() };
         if rewriting.node.op.domain.is_empty() {
             rewriting.run()?;
         }
@@ -46,24 +45,72 @@ impl Lifter {
         nodes.push(node);
         nodes.extend(after);
         for node in &nodes[first_new..] {
-            for (i, id) in node.outputs.iter().enumerate() {
-                let known = |id: ValueId| {
-                    let declared = program.value(id).ty.as_ref().map(|ty| ty.dtype);
-                    declared.or_else(|| self.dtypes.get(&id).copied())
-                };
-                if let Some((id, dtype)) = id.and_then(|id| Some((id, result_dtype(node, i, &known)?))) {
-                    self.dtypes.insert(id, dtype);
-                }
-            }
+            self.infer(program, node);
         }
         Ok(())
     }
+
+    /// Takes note of what follows for the results' types. A node that cannot be right is found when the
+    /// program is planned for real shapes.
+    fn infer(&mut self, program: &Program, node: &Node) {
+        let Some(def) = catalogue::find(&node.op.domain, &node.op.name) else {
+            return;
+        };
+        if def.kind == OpKind::Control {
+            return self.infer_control(program, node);
+        }
+        let ty = |id: &Option<ValueId>| match id {
+            None => Some(None),
+            Some(id) => known_type(program, &self.types, *id).map(|ty| Some(ty.clone())),
+        };
+        let Some(types) = node.inputs.iter().map(ty).collect::<Option<Vec<_>>>() else {
+            return;
+        };
+        // Inference reads shapes, axes and amounts; weights would be read for each node that takes them.
+        let is_short = |tensor: &&Tensor| tensor.n_elements() <= 2 * RANK_MAX;
+        let constant =
+            |id: &Option<ValueId>| id.and_then(|id| program.constant(id).filter(is_short).cloned());
+        let constants: Vec<_> = node.inputs.iter().map(constant).collect();
+        for (id, ty) in node.outputs.iter().zip(infer(node, &types, &constants).unwrap_or_default()) {
+            if let Some(id) = id
+                && ty.rank().is_none_or(|rank| rank <= RANK_MAX)
+            {
+                self.types.insert(*id, ty);
+            }
+        }
+    }
+
+    /// Of control flow, only the element types of the results are followed.
+    fn infer_control(&mut self, program: &Program, node: &Node) {
+        let (region, skipped) = match &*node.op.name {
+            "If" => (node.region("then_branch"), 0),
+            // A loop's body gives its condition first.
+            "Loop" => (node.region("body"), 1),
+            _ => (node.region("body"), 0),
+        };
+        let given = region.iter().flat_map(|region| region.outputs.iter().skip(skipped));
+        for (id, given) in node.outputs.iter().zip(given) {
+            let ty = known_type(program, &self.types, *given).map(|ty| TensorType::unranked(ty.dtype));
+            if let (Some(id), Some(ty)) = (id, ty) {
+                self.types.insert(*id, ty);
+            }
+        }
+    }
+}
+
+/// A value's type: what follows from the nodes before, or else what the model declares.
+fn known_type<'a>(
+    program: &'a Program,
+    types: &'a HashMap<ValueId, TensorType>,
+    id: ValueId,
+) -> Option<&'a TensorType> {
+    types.get(&id).or(program.value(id).ty.as_ref())
 }
 
 /// A node on its way to another version.
 struct Rewriting<'a> {
     program: &'a mut Program,
-    dtypes: &'a HashMap<ValueId, DType>,
+    types: &'a HashMap<ValueId, TensorType>,
     node: Node,
     before: Vec<Node>,
     after: Vec<Node>,
@@ -72,72 +119,32 @@ struct Rewriting<'a> {
 impl Rewriting<'_> {
     fn run(&mut self) -> Result<()> {
         self.replace_old_ops()?;
-        let Some(target) = target(&self.node.op.name) else {
+        let Some(def) = catalogue::find("", &self.node.op.name) else {
             return Ok(());
         };
         let from = self.node.op.version;
-        if from > target {
-            self.go_down(target);
-        } else {
-            self.go_up(target)?;
+        if from > def.version {
+            catalogue::lower(&mut self.node)?;
         }
-        if self.node.op.is("Resize") && self.node.op.version == target {
+        let crossed = |change: &&Change| {
+            change.op == def.name && from < change.version && change.version <= def.version
+        };
+        for change in CHANGES.iter().filter(crossed) {
+            (change.rewrite)(self)?;
+        }
+        if def.name == "Resize" {
             // Newer files, too, have empty tensors where an operand is meant to be absent.
             rewrites::resize_operands(self)?;
         }
+        self.node.op.version = def.version;
         Ok(())
-    }
-
-    fn go_up(&mut self, target: u32) -> Result<()> {
-        let from = self.node.op.version;
-        let name = self.node.op.name.clone();
-        let crossed =
-            |change: &&Change| change.op == &*name && from < change.version && change.version <= target;
-        for change in CHANGES.iter().filter(crossed) {
-            let step = match change.up {
-                Up::Same => Step::Done,
-                Up::Rewrite(rewrite) => rewrite(self)?,
-                Up::Never => Step::Stay,
-            };
-            if step == Step::Stay {
-                self.node.op.version = since_version(&name, change.version - 1).unwrap_or(from);
-                return Ok(());
-            }
-        }
-        self.node.op.version = target;
-        Ok(())
-    }
-
-    fn go_down(&mut self, target: u32) {
-        let from = self.node.op.version;
-        let name = self.node.op.name.clone();
-        let crossed =
-            |change: &&Change| change.op == &*name && target < change.version && change.version <= from;
-        let mut lowered = self.node.clone();
-        for change in CHANGES.iter().filter(crossed).rev() {
-            let may = match change.down {
-                Down::Never => false,
-                Down::Attrs(attrs) => drop_attrs(&mut lowered, attrs),
-                Down::NoInput(i) => lowered.input(i).is_none(),
-                Down::If(may) => may(&lowered),
-                Down::Rewrite(rewrite) => {
-                    rewrite(&mut lowered);
-                    true
-                }
-            };
-            if !may {
-                return;
-            }
-        }
-        lowered.op.version = target;
-        self.node = lowered;
     }
 
     /// Gives a node of an op that ONNX has replaced the op that replaced it.
     fn replace_old_ops(&mut self) -> Result<()> {
         match &*self.node.op.name {
             // Resize 10 is Upsample 9 under its new name; before, the scales were an attribute.
-            "Upsample" if target("Resize").is_some() => {
+            "Upsample" => {
                 match self.node.take_attr("scales") {
                     Some(AttrValue::Floats(scales)) => {
                         let scales = Tensor::from_elements(&[scales.len()], &scales)?;
@@ -149,9 +156,7 @@ impl Rewriting<'_> {
                 }
                 self.node.op = Op::onnx("Resize", 10);
             }
-            "Scatter" if target("ScatterElements").is_some() => {
-                self.node.op = Op::onnx("ScatterElements", 11);
-            }
+            "Scatter" => self.node.op = Op::onnx("ScatterElements", 11),
             _ => {}
         }
         Ok(())
@@ -181,33 +186,33 @@ impl Rewriting<'_> {
         }
     }
 
-    fn dtype(&self, id: Option<ValueId>) -> Option<DType> {
-        let id = id?;
-        let declared = self.program.value(id).ty.as_ref().map(|ty| ty.dtype);
-        declared.or_else(|| self.dtypes.get(&id).copied())
+    /// The element type of an operand.
+    fn dtype(&self, i: usize) -> Option<DType> {
+        known_type(self.program, self.types, self.node.input(i)?).map(|ty| ty.dtype)
     }
 
     /// The rank of a value, or of another one that has the same.
-    fn rank(&self, id: Option<ValueId>, same: Option<ValueId>) -> Option<usize> {
-        let rank = |id: ValueId| self.program.value(id).ty.as_ref().and_then(|ty| ty.rank());
-        id.and_then(rank).or_else(|| same.and_then(rank))
+    fn rank(&self, id: ValueId, same: ValueId) -> Option<usize> {
+        let rank = |id| known_type(self.program, self.types, id).and_then(TensorType::rank);
+        rank(id).or_else(|| rank(same))
     }
 
-    fn is_empty_constant(&self, id: ValueId) -> bool {
-        self.program.constant(id).is_some_and(|tensor| tensor.n_elements() == 0)
+    /// That the catalogue's version has no way to say what the node means.
+    fn refused(&self, what: &str) -> Error {
+        let held = held(&self.node.op.name);
+        unsupported(format!("{} with {what} cannot be said with {held}", self.node.op))
     }
 
-    /// A constant with one number in a floating-point type; None for other types.
-    fn scalar(&mut self, dtype: DType, value: f32) -> Result<Option<ValueId>> {
+    /// A constant with one number, in f32 if `dtype` is no other floating-point type.
+    fn scalar(&mut self, dtype: DType, value: f32) -> Result<ValueId> {
         let bytes = match dtype {
-            F32 => value.to_le_bytes().to_vec(),
             F64 => f64::from(value).to_le_bytes().to_vec(),
             F16 => f16::from_f32(value).to_le_bytes().to_vec(),
             BF16 => bf16::from_f32(value).to_le_bytes().to_vec(),
-            _ => return Ok(None),
+            _ => return Ok(self.program.add_constant("", Tensor::from_elements(&[], &[value])?)),
         };
         let tensor = Tensor::from_bytes(dtype, &[], &bytes)?;
-        Ok(Some(self.program.add_constant("", tensor)))
+        Ok(self.program.add_constant("", tensor))
     }
 
     /// A node of an op in the version that programs hold.
@@ -222,49 +227,5 @@ impl Rewriting<'_> {
 }
 
 fn wrong_type(name: &str, expected: &str) -> Error {
-    Error::new(ErrorKind::InvalidModel, format!("expected {expected} as the attribute {name:?}"))
-}
-
-/// Removes new attributes if their values mean what was before; else changes nothing that matters, because
-/// the caller drops the node.
-fn drop_attrs(node: &mut Node, attrs: &[(&str, Old)]) -> bool {
-    attrs.iter().all(|(name, old)| match (node.take_attr(name), old) {
-        (None, _) | (Some(_), Old::Any) => true,
-        (Some(AttrValue::Int(found)), Old::Int(old)) => found == *old,
-        (Some(AttrValue::String(found)), Old::Text(old)) => found == *old,
-        _ => false,
-    })
-}
-
-/// The element type of a node's `i`-th result, for operands that a rewriting has to make in the type of
-/// another one. None if it does not follow from the node.
-fn result_dtype(node: &Node, i: usize, known: &dyn Fn(ValueId) -> Option<DType>) -> Option<DType> {
-    let operand = |i: usize| node.input(i).and_then(known);
-    let given = |region: &str, i: usize| node.region(region)?.outputs.get(i).copied().and_then(known);
-    if !node.op.domain.is_empty() {
-        return None;
-    }
-    match (&*node.op.name, i) {
-        ("Cast", _) => super::tensors::dtype(i32::try_from(node.int("to", 0)).ok()?).ok(),
-        ("Shape" | "Size" | "NonZero" | "ArgMax" | "ArgMin" | "NonMaxSuppression", _) => Some(I64),
-        ("TopK" | "MaxPool", 1) => Some(I64),
-        ("Dropout", 1) => Some(BOOL),
-        ("Equal" | "Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual", _) => Some(BOOL),
-        ("And" | "Or" | "Xor" | "Not" | "IsNaN" | "IsInf", _) => Some(BOOL),
-        ("Where" | "CastLike" | "DequantizeLinear", _) => operand(1),
-        ("OneHot", _) => operand(2),
-        ("QuantizeLinear", _) => operand(2).or(Some(U8)),
-        ("QLinearConv" | "QLinearMatMul", _) => operand(7),
-        ("DynamicQuantizeLinear", _) => Some(if i == 1 { F32 } else { U8 }),
-        ("ConvInteger" | "MatMulInteger", _) => Some(I32),
-        ("ConstantOfShape", _) => match node.attr("value") {
-            Some(AttrValue::Tensor(tensor)) => Some(tensor.dtype()),
-            _ => Some(F32),
-        },
-        ("If", i) => given("then_branch", i),
-        ("Loop", i) => given("body", i + 1),
-        ("Scan", i) => given("body", i),
-        // Most ops give what they take.
-        _ => operand(0),
-    }
+    invalid(format!("expected {expected} as the attribute {name:?}"))
 }

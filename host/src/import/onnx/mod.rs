@@ -17,7 +17,6 @@ mod lift;
 mod order;
 mod proto;
 mod tensors;
-mod versions;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +24,7 @@ mod tests;
 use super::Reading;
 use bytes::Bytes;
 use devbay_core::program::Program;
+use devbay_core::program::onnx_versions::NEWEST_OPSET;
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use external::External;
 use graph::Builder;
@@ -35,7 +35,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// Opsets of ONNX's own domain that are read.
-const OPSETS: RangeInclusive<i64> = 7..=28;
+const OPSETS: RangeInclusive<i64> = 7..=NEWEST_OPSET as i64;
 
 /// Reads a model; `folder` is where its data files are.
 pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Program> {

@@ -8,12 +8,16 @@ use super::proto::tensor_shape_proto::dimension::Value as Extent;
 use super::proto::type_proto::Value as Kind;
 use super::proto::{TensorProto, TypeProto};
 use bytes::Bytes;
+use devbay_core::program::onnx_types::dtype_from_onnx;
 use devbay_core::tensor::{
-    self, BF16, BOOL, DType, Dim, F16, F32, F64, I8, I16, I32, I64, Tensor, TensorType, U8, U16, U32, U64,
-    bytes_of, n_elements,
+    self, BOOL, DType, Dim, F32, F64, I8, I16, I32, I64, Tensor, TensorType, U8, U32, U64, bytes_of,
+    n_elements,
 };
 use devbay_core::{Error, ErrorKind, Result};
 use std::sync::Arc;
+
+/// Extents that a type may have, far above what models use. A type is copied for each value.
+pub(super) const RANK_MAX: usize = 64;
 
 /// Bytes of the model or of a data file, which tensors share.
 struct Shared(Bytes);
@@ -24,31 +28,16 @@ impl tensor::Bytes for Shared {
     }
 }
 
-/// The element type of ONNX's number.
+/// The element type of ONNX's number: one that programs have names for. Complex numbers and elements of less
+/// than a byte have none.
 pub(super) fn dtype(number: i32) -> Result<DType> {
-    let data_type = DataType::try_from(number).map_err(|_| {
-        Error::new(ErrorKind::UnsupportedModel, format!("the element type {number} is not known"))
-    })?;
-    Ok(match data_type {
-        DataType::Float => F32,
-        DataType::Double => F64,
-        DataType::Float16 => F16,
-        DataType::Bfloat16 => BF16,
-        DataType::Int8 => I8,
-        DataType::Int16 => I16,
-        DataType::Int32 => I32,
-        DataType::Int64 => I64,
-        DataType::Uint8 => U8,
-        DataType::Uint16 => U16,
-        DataType::Uint32 => U32,
-        DataType::Uint64 => U64,
-        DataType::Bool => BOOL,
-        DataType::Undefined => return Err(invalid("expected an element type, found none")),
-        other => {
-            let text = format!("the element type {} is not supported", other.as_str_name());
-            return Err(Error::new(ErrorKind::UnsupportedModel, text));
-        }
-    })
+    let dtype = dtype_from_onnx(i64::from(number))?;
+    if tensor::dtype_from_name(&tensor::dtype_name(dtype)) != Some(dtype) {
+        let name = DataType::try_from(number).map_or("another", |data_type| data_type.as_str_name());
+        let text = format!("expected an element type that programs have, found {name}");
+        return Err(Error::new(ErrorKind::UnsupportedModel, text));
+    }
+    Ok(dtype)
 }
 
 /// A value's type; None if the model says nothing.
@@ -59,6 +48,7 @@ pub(super) fn value_type(proto: &TypeProto) -> Result<Option<TensorType>> {
             if tensor.elem_type() == DataType::Undefined as i32 {
                 return Ok(None);
             }
+            check_rank(tensor.shape.as_ref().map_or(0, |shape| shape.dim.len()))?;
             let dims =
                 tensor.shape.as_ref().map(|shape| shape.dim.iter().map(|dim| extent(dim.value.as_ref())));
             let shape = dims.map(Iterator::collect::<Result<Vec<Dim>>>).transpose()?;
@@ -125,7 +115,16 @@ fn share(dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
     Tensor::from_storage(dtype, shape, Arc::new(Shared(bytes)), 0, size)
 }
 
+fn check_rank(found: usize) -> Result<()> {
+    if found <= RANK_MAX {
+        return Ok(());
+    }
+    let text = format!("expected at most {RANK_MAX} extents, found {found}");
+    Err(Error::new(ErrorKind::UnsupportedModel, text))
+}
+
 fn shape(dims: &[i64]) -> Result<Vec<usize>> {
+    check_rank(dims.len())?;
     let known: std::result::Result<Vec<usize>, _> = dims.iter().map(|&dim| usize::try_from(dim)).collect();
     let shape = known.map_err(|_| invalid(format!("expected extents, found {dims:?}")))?;
     // Also where another extent is 0: strides are products of the others.

@@ -1,5 +1,5 @@
-//! What older and newer versions of ops become. That the programs compute the same was checked once with
-//! onnxruntime 1.31, which ran 624 such models and the programs made of them.
+//! What older and newer versions of ops become, as text. That the programs compute what the models did was
+//! tried once with onnxruntime 1.31.1, on 680 models of one to three nodes in opsets 7 to 24.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn attributes_become_operands() {
                 node("Clip", &["r"], &["y"]).with(float("max", 6.0)),
             ],
             vec![],
-            "%h = Cast@19(%x) {to = 10}
+            "%h = Cast@28(%x) {to = 10}
              %r = Relu@14(%h)
              %3 = const f16[] [6.0]
              %y = Clip@13(%r, _, %3)
@@ -50,12 +50,14 @@ fn attributes_become_operands() {
         ),
         ("Clip without bounds", 7, one("Clip", vec![]), vec![], "%y = Clip@13(%x)\nreturn %y"),
         (
-            "Clip in a type that is not known stays",
+            "Clip in a type that is not known",
             10,
             vec![node("v.Op", &["x"], &["h"]), node("Clip", &["h"], &["y"]).with(float("max", 6.0))],
             vec![],
             "%h = v.Op@3(%x)
-             %y = Clip@6(%h) {max = 6.0}
+             %2 = const f32[] [6.0]
+             %3 = CastLike@25(%2, %h)
+             %y = Clip@13(%h, _, %3)
              return %y",
         ),
         (
@@ -68,7 +70,7 @@ fn attributes_become_operands() {
             vec![],
             "%1 = const i64[6] [0, 1, 0, 0, 1, 0]
              %2 = const f32[] [2.0]
-             %y = Pad@21(%x, %1, %2) {mode = \"constant\"}
+             %y = Pad@25(%x, %1, %2) {mode = \"constant\"}
              return %y",
         ),
         (
@@ -77,7 +79,7 @@ fn attributes_become_operands() {
             one("Pad", vec![ints("pads", &[0, 1, 0, 0, 1, 0])]),
             vec![],
             "%1 = const i64[6] [0, 1, 0, 0, 1, 0]
-             %y = Pad@21(%x, %1)
+             %y = Pad@25(%x, %1)
              return %y",
         ),
         (
@@ -97,17 +99,17 @@ fn attributes_become_operands() {
             one("Squeeze", vec![ints("axes", &[0])]),
             vec![],
             "%1 = const i64[1] [0]
-             %y = Squeeze@13(%x, %1)
+             %y = Squeeze@25(%x, %1)
              return %y",
         ),
-        ("Squeeze of all", 11, one("Squeeze", vec![]), vec![], "%y = Squeeze@13(%x)\nreturn %y"),
+        ("Squeeze of all", 11, one("Squeeze", vec![]), vec![], "%y = Squeeze@25(%x)\nreturn %y"),
         (
             "Unsqueeze",
             7,
             one("Unsqueeze", vec![ints("axes", &[0, 2])]),
             vec![],
             "%1 = const i64[2] [0, 2]
-             %y = Unsqueeze@13(%x, %1)
+             %y = Unsqueeze@25(%x, %1)
              return %y",
         ),
         (
@@ -153,17 +155,7 @@ fn attributes_become_operands() {
              return %y",
         ),
         (
-            "Dropout whose mask is used",
-            10,
-            vec![node("Dropout", &["x"], &["d", "m"]), node("Cast", &["m"], &["y"]).with(int("to", 1))],
-            vec![],
-            "%1 = const f32[] [0.5]
-             %d, %m = Dropout@13(%x, %1)
-             %y = Cast@19(%m) {to = 1}
-             return %y",
-        ),
-        (
-            "Dropout whose mask is used and not boolean",
+            "Dropout before version 10 whose mask is used stays",
             9,
             vec![node("Dropout", &["x"], &["d", "y"])],
             vec![],
@@ -175,10 +167,10 @@ fn attributes_become_operands() {
 
 #[test]
 fn softmax_of_older_opsets_sees_a_matrix() {
-    let coerced = "%1 = Shape@15(%x)
-         %2 = Flatten@13(%x) {axis = 1}
+    let coerced = "%1 = Shape@25(%x)
+         %2 = Flatten@25(%x) {axis = 1}
          %3 = Softmax@13(%2) {axis = -1}
-         %y = Reshape@14(%3, %1) {allowzero = 1}
+         %y = Reshape@25(%3, %1) {allowzero = 1}
          return %y";
     check_all(vec![
         ("the default axis", 12, one("Softmax", vec![]), vec![], coerced),
@@ -209,10 +201,10 @@ fn softmax_of_older_opsets_sees_a_matrix() {
             ],
             vec![],
             "%h = v.Op@3(%x)
-             %2 = Shape@15(%h) as \"s/Shape\"
-             %3 = Flatten@13(%h) as \"s/Flatten\" {axis = 3}
+             %2 = Shape@25(%h) as \"s/Shape\"
+             %3 = Flatten@25(%h) as \"s/Flatten\" {axis = 3}
              %4 = Softmax@13(%3) as \"s\" {axis = -1}
-             %y = Reshape@14(%4, %2) as \"s/Reshape\" {allowzero = 1}
+             %y = Reshape@25(%4, %2) as \"s/Reshape\" {allowzero = 1}
              return %y",
         ),
         (
@@ -249,15 +241,6 @@ fn resizing() {
             vec![scales(&[1.0, 0.5, 0.5])],
             "%s = const f32[3] [1.0, 0.5, 0.5]
              %y = Resize@19(%x, _, %s) {coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"ceil\"}
-             return %y",
-        ),
-        (
-            "Resize 10, growing and shrinking",
-            10,
-            resize(&["x", "s"], vec![]),
-            vec![scales(&[1.0, 2.0, 0.5])],
-            "%s = const f32[3] [1.0, 2.0, 0.5]
-             %y = Resize@10(%x, %s)
              return %y",
         ),
         (
@@ -315,15 +298,6 @@ fn resizing() {
              %y = Resize@19(%x, %r, _, %z) {coordinate_transformation_mode = \"tf_crop_and_resize\"}
              return %y",
         ),
-        (
-            "a mode that version 13 took away",
-            11,
-            resize(&["x", "", "s"], vec![mode("tf_half_pixel_for_nn")]),
-            vec![scales(&[1.0, 1.0, 2.0])],
-            "%s = const f32[3] [1.0, 1.0, 2.0]
-             %y = Resize@11(%x, _, %s) {coordinate_transformation_mode = \"tf_half_pixel_for_nn\"}
-             return %y",
-        ),
     ]);
 }
 
@@ -343,9 +317,9 @@ fn meanings_that_only_gained_options() {
             7,
             one("AveragePool", vec![ints("kernel_shape", &[2])]),
             vec![],
-            "%y = AveragePool@19(%x) {kernel_shape = [2]}\nreturn %y",
+            "%y = AveragePool@22(%x) {kernel_shape = [2]}\nreturn %y",
         ),
-        ("Shape", 13, one("Shape", vec![]), vec![], "%y = Shape@15(%x)\nreturn %y"),
+        ("Shape", 13, one("Shape", vec![]), vec![], "%y = Shape@25(%x)\nreturn %y"),
         (
             "Gemm without C",
             11,
@@ -374,38 +348,20 @@ fn meanings_that_only_gained_options() {
              %y = BatchNormalization@15(%x, %c, %c, %c, %c)
              return %y",
         ),
-        (
-            "BatchNormalization per element stays",
-            7,
-            vec![node("BatchNormalization", &["x", "c", "c", "c", "c"], &["y"]).with(int("spatial", 0))],
-            vec![float32s("c", &[1.0])],
-            "%c = const f32[1] [1.0]
-             %y = BatchNormalization@7(%x, %c, %c, %c, %c) {spatial = 0}
-             return %y",
-        ),
-        (
-            "BatchNormalization in training stays",
-            9,
-            vec![node("BatchNormalization", &["x", "c", "c", "c", "c"], &["y", "m", "v"])],
-            vec![float32s("c", &[1.0])],
-            "%c = const f32[1] [1.0]
-             %y, %m, %v = BatchNormalization@9(%x, %c, %c, %c, %c)
-             return %y",
-        ),
     ]);
 }
 
 #[test]
 fn newer_versions_go_down_where_they_use_nothing_new() {
     check_all(vec![
-        ("types alone", 28, one("Transpose", vec![]), vec![], "%y = Transpose@21(%x)\nreturn %y"),
-        ("Conv", 22, vec![node("Conv", &["x", "x"], &["y"])], vec![], "%y = Conv@11(%x, %x)\nreturn %y"),
+        ("types alone", 28, one("Transpose", vec![]), vec![], "%y = Transpose@25(%x)\nreturn %y"),
+        ("Conv", 22, vec![node("Conv", &["x", "x"], &["y"])], vec![], "%y = Conv@22(%x, %x)\nreturn %y"),
         (
-            "a new attribute with the old meaning",
+            "an attribute that concerns types of tomorrow",
             28,
-            one("Cast", vec![int("to", 6), string("round_mode", "up"), int("saturate", 1)]),
+            one("Cast", vec![int("to", 6), int("saturate", 1)]),
             vec![],
-            "%y = Cast@19(%x) {to = 6, saturate = 1}
+            "%y = Cast@28(%x) {to = 6, saturate = 1}
              return %y",
         ),
         (
@@ -419,17 +375,8 @@ fn newer_versions_go_down_where_they_use_nothing_new() {
             ],
             vec![float32s("s", &[0.5])],
             "%s = const f32[1] [0.5]
-             %q = QuantizeLinear@13(%x, %s)
-             %y = DequantizeLinear@13(%q, %s)
-             return %y",
-        ),
-        (
-            "quantisation by block stays",
-            21,
-            vec![node("QuantizeLinear", &["x", "s"], &["y"]).with(int("block_size", 2))],
-            vec![float32s("s", &[0.5])],
-            "%s = const f32[1] [0.5]
-             %y = QuantizeLinear@21(%x, %s) {block_size = 2}
+             %q = QuantizeLinear@19(%x, %s) {saturate = 1}
+             %y = DequantizeLinear@19(%q, %s)
              return %y",
         ),
         (
@@ -448,4 +395,42 @@ fn newer_versions_go_down_where_they_use_nothing_new() {
             "%y = LayerNormalization@17(%x)\nreturn %y",
         ),
     ]);
+}
+
+#[test]
+fn meanings_that_programs_do_not_have() {
+    let in_model = |opset: i64, node: NodeProto| {
+        let mut graph = graph(vec![node.named("n")], &["y"]);
+        graph.initializer = vec![float32s("c", &[1.0, 2.0, 0.5]), float32s("e", &[])];
+        model(opset, graph)
+    };
+    let normalization = |outputs: &[&str]| node("BatchNormalization", &["x", "c", "c", "c", "c"], outputs);
+    let cases = vec![
+        (
+            in_model(7, normalization(&["y"]).with(int("spatial", 0))),
+            "node n (BatchNormalization): BatchNormalization@7 with spatial = 0 cannot be said with BatchNormalization@15",
+        ),
+        (in_model(9, normalization(&["y", "m", "v"])), "BatchNormalization@9 with the results of training"),
+        (
+            in_model(10, node("Resize", &["x", "c"], &["y"])),
+            "Resize@10 with the nearest neighbour, and scales above and below 1",
+        ),
+        (
+            in_model(
+                11,
+                node("Resize", &["x", "e", "c"], &["y"])
+                    .with(string("coordinate_transformation_mode", "tf_half_pixel_for_nn")),
+            ),
+            "Resize@11 with tf_half_pixel_for_nn cannot be said with Resize@19",
+        ),
+        (in_model(18, node("GroupNormalization", &["x", "c", "c"], &["y"])), "with scales by group"),
+        (in_model(8, node("Scan", &["", "x"], &["y"])), "Scan@8 with batches cannot be said"),
+        (
+            in_model(21, node("QuantizeLinear", &["x", "c"], &["y"]).with(int("block_size", 2))),
+            "node n (QuantizeLinear)",
+        ),
+    ];
+    for (model, expected) in cases {
+        check_refused(expected, &model, ErrorKind::UnsupportedModel, expected);
+    }
 }

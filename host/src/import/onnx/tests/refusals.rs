@@ -136,7 +136,7 @@ fn graphs_that_break_the_rules() {
         (
             "If without branches",
             of_nodes(vec![node("If", &["x"], &["y"]).named("if")]),
-            "node if (If@13): expected a region then_branch, found none",
+            "node if (If@25): expected a region then_branch, found none",
         ),
         (
             "branches with unequal results",
@@ -181,6 +181,9 @@ fn what_devbay_does_not_do() {
         let tensor = type_proto::Tensor { elem_type: Some(number), shape: None };
         with_input(type_proto::Value::TensorType(tensor))
     };
+    let many_extents =
+        GraphProto { input: vec![value("x", DataType::Float, Some(&[1; 65]))], ..graph(vec![], &[]) };
+    let many_extents = model(17, many_extents);
     let mut sparse = of_nodes(vec![relu()]);
     sparse.graph.as_mut().unwrap().sparse_initializer = vec![Default::default()];
     let cases: Vec<(&str, ModelProto, &str)> = vec![
@@ -191,11 +194,15 @@ fn what_devbay_does_not_do() {
         ),
         ("a map", with_input(type_proto::Value::MapType(Default::default())), "found a map"),
         ("an optional", with_input(type_proto::Value::OptionalType(Default::default())), "found an optional"),
-        ("text", of_type(8), "the value \"x\": the element type STRING is not supported"),
-        ("a tiny float", of_type(17), "the element type FLOAT8E4M3FN is not supported"),
-        ("a tiny integer", of_type(22), "the element type INT4 is not supported"),
-        ("a complex number", of_type(14), "the element type COMPLEX64 is not supported"),
-        ("a type of tomorrow", of_type(99), "the element type 99 is not known"),
+        (
+            "text",
+            of_type(8),
+            "the value \"x\": expected an element type that devbay has, found ONNX's STRING",
+        ),
+        ("a tiny float", of_type(17), "found ONNX's FLOAT8E4M3FN"),
+        ("a tiny integer", of_type(22), "expected an element type that programs have, found INT4"),
+        ("a complex number", of_type(14), "expected an element type that programs have, found COMPLEX64"),
+        ("many extents", many_extents, "the value \"x\": expected at most 64 extents, found 65"),
         ("sparse initializers", sparse, "sparse initializers are not supported"),
         (
             "a constant of text",

@@ -89,8 +89,16 @@ fn dropout_in_inference_is_its_input() {
          %y = Relu@14(%d)
          return %y",
     );
+    check(
+        "a mask that is used",
+        &model(10, graph(vec![node("Dropout", &["x"], &["y", "mask"])], &["y", "mask"])),
+        "%1 = Shape@25(%x)
+         %mask = ConstantOfShape@25(%1) {value = bool[1] [true]}
+         %y = Identity@25(%x)
+         return %y, %mask",
+    );
     let output = graph(vec![node("Dropout", &["x"], &["y"])], &["y"]);
-    check("as the output, which keeps its name", &model(7, output), "%y = Identity@13(%x)\nreturn %y");
+    check("as the output, which keeps its name", &model(7, output), "%y = Identity@25(%x)\nreturn %y");
 }
 
 #[test]
@@ -137,7 +145,7 @@ fn regions_capture_and_shadow() {
         "%late = Relu@14(%x#0)
          %n = const i64[1] [3]
          %w#3 = const f32[1] [1.0]
-         %final = Loop@13(%n, _, %x#0) body(%i, %go, %x#7) {
+         %final = Loop@25(%n, _, %x#0) body(%i, %go, %x#7) {
          %t = Add@14(%w#3, %late)
          %y#9 = Neg@13(%t)
          return %go, %y#9
@@ -157,7 +165,7 @@ fn regions_capture_and_shadow() {
         "a branch that gives a captured value, and a result that nobody names",
         &model(11, outer),
         "%c = const bool[] [true]
-         _ = If@13(%c) then_branch() {
+         _ = If@25(%c) then_branch() {
          %t = Relu@14(%x)
          return %t
          } else_branch() {
@@ -237,7 +245,7 @@ fn functions_are_inlined() {
          %m#6 = Mul@14(%t, %c#5) as \"call/Scale/mul\"
          %s#7 = Softmax@13(%m#6) {axis = 0}
          %p: f32[2,3,4] = Clip@13(%s#7, %t)
-         %q = Identity@13(%x)
+         %q = Identity@25(%x)
          return %p, %q",
     );
 }
@@ -250,7 +258,7 @@ fn a_function_has_its_own_opset_and_names() {
     };
     let mut model = model(13, graph(vec![node("f.Old", &["x"], &["y"])], &["y"]));
     model.functions = vec![old];
-    check("opset", &model, "%1 = const i64[1] [0]\n%y = Squeeze@13(%x, %1)\nreturn %y");
+    check("opset", &model, "%1 = const i64[1] [0]\n%y = Squeeze@25(%x, %1)\nreturn %y");
 
     model.functions = vec![function("Old", &["a"], &["y"], vec![node("Add", &["a", "x"], &["y"])])];
     check_refused(

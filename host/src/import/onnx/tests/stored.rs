@@ -93,7 +93,10 @@ fn tensors_that_lie() {
             TensorProto { uint64_data: vec![1 << 32], ..tensor("t", DataType::Uint32, &[1]) },
             "expected elements of type u32, found 4294967296",
         ),
-        (TensorProto { data_type: None, ..raw(&[1], 4) }, "expected an element type, found none"),
+        (
+            TensorProto { data_type: None, ..raw(&[1], 4) },
+            "expected ONNX's number of an element type, found 0",
+        ),
     ];
     for (tensor, expected) in cases {
         let mut initialized = model(17, graph(vec![], &[]));
