@@ -1,8 +1,8 @@
 //! The text form of programs, for people, golden files and bug reports.
 //!
-//! [`print`] and [`parse`] are inverse: `parse(print(p))` is `p` with its values numbered in the order of
+//! [`print()`] and [`parse()`] are inverse: `parse(print(p))` is `p` with its values numbered in the order of
 //! the text, without those that nothing refers to, and prints the same text again. [`print_elided`] is for
-//! reading alone: it leaves out the content of large constants, and [`parse`] refuses it.
+//! reading alone: it leaves out the content of large constants, and [`parse()`] refuses it.
 //!
 //! ```
 //! use devbay_core::program::{text, verify::verify};
@@ -12,7 +12,7 @@
 //! program "two ways"(%x: f32[batch,2], %sure: bool[]) {
 //!   %w = const f32[2,1] [0.5, -inf]
 //!   %h: f32[batch,1] = MatMul@13(%x, %w) as "/fc/MatMul"
-//!   %y: f32[batch,?] = If@16(%sure) then_branch() {
+//!   %y: f32[batch,?] = If@25(%sure) then_branch() {
 //!     return %h
 //!   } else_branch() {
 //!     %5: f32[..] = com.acme.Soften@1(%h, _, %w) {alpha = 1.0, axes = [0, 1], how = "a bit"}
@@ -32,7 +32,7 @@
 //! - The first line has the version of the form. Space and line ends only separate; `//` begins a comment.
 //! - A value is `%name` or, if it has no name, `%number`. Where several values have one name, a number
 //!   follows: `%name#number`. Numbers count definitions from the top of the text and tell values apart;
-//!   [`parse`] gives them no other meaning. Names that are not plain words are quoted: `%"a b"`.
+//!   [`parse()`] gives them no other meaning. Names that are not plain words are quoted: `%"a b"`.
 //! - A type follows a value's definition where it is known: `f32[1,?,batch,"n + 1"]`; `f32[..]` has no
 //!   known rank.
 //! - A node is `results = op(operands) as "name" {attributes} regions`. Absent operands and results are

@@ -13,8 +13,10 @@
 //! 5. Regions nest at most [`REGION_DEPTH_MAX`] deep, so that whoever walks them may recurse.
 //! 6. If has `then_branch` and `else_branch`, Loop and Scan have `body`; their inputs and outputs match the
 //!    node's. A name occurs once among the attributes and regions of a node.
+//! 7. A node whose op is in the catalogue has the catalogue's version of it: the stages behind know such ops
+//!    by name, and an older version would be taken for the newer one.
 
-use super::{AttrValue, Node, Program, Region, ValueId};
+use super::{AttrValue, Node, Program, Region, ValueId, catalogue};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 
@@ -91,6 +93,7 @@ impl Verifier<'_> {
         }
         check_names("attribute", node.attrs.iter().map(|(name, _)| &**name)).map_err(at)?;
         check_names("region", node.regions.iter().map(|(name, _)| &**name)).map_err(at)?;
+        check_version(node).map_err(at)?;
         check_control(node).map_err(at)?;
         for (_, region) in &node.regions {
             self.region(region, depth + 1).map_err(|error| error.at_node(node.label()))?;
@@ -130,6 +133,15 @@ impl Verifier<'_> {
     }
 }
 
+fn check_version(node: &Node) -> std::result::Result<(), String> {
+    match catalogue::find(&node.op.domain, &node.op.name) {
+        Some(def) if def.version != node.op.version => {
+            Err(format!("expected version {} of the op, found {}", def.version, node.op.version))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Checks the regions of ONNX's control flow ops, after their specification.
 fn check_control(node: &Node) -> std::result::Result<(), String> {
     if !node.op.domain.is_empty() {
@@ -152,8 +164,7 @@ fn check_control(node: &Node) -> std::result::Result<(), String> {
             }
             check_region(node, "body", 2 + n_carried, 1 + n_outputs)
         }
-        // Scan 8 has another first input and no catalogue entry; it is refused at placement.
-        "Scan" if node.op.version >= 9 => {
+        "Scan" => {
             let n_inputs = node.inputs.len();
             let n_scanned = match node.attr("num_scan_inputs") {
                 Some(AttrValue::Int(n)) => usize::try_from(*n).ok(),
@@ -228,7 +239,8 @@ mod tests {
 
     fn node(name: &str, inputs: &[u32], outputs: &[u32]) -> Node {
         let some = |numbers: &[u32]| numbers.iter().map(|&n| Some(ValueId(n))).collect();
-        Node::new(Op::onnx(name, 16), some(inputs), some(outputs))
+        let op = catalogue::find("", name).map_or_else(|| Op::onnx(name, 1), |def| def.op());
+        Node::new(op, some(inputs), some(outputs))
     }
 
     fn region(inputs: &[u32], nodes: Vec<Node>, outputs: &[u32]) -> Region {
@@ -416,6 +428,22 @@ mod tests {
             scan.set_attr("num_scan_inputs", AttrValue::Int(wrong));
             program.main = region(&[0], vec![scan.clone()], &[]);
             check("Scan with a wrong count", &program, "num_scan_inputs");
+        }
+    }
+
+    #[test]
+    fn ops_have_the_catalogues_version() {
+        let cases = [
+            (Op::onnx("Softmax", 11), "expected version 13 of the op, found 11"),
+            (Op::onnx("Softmax", 14), "expected version 13 of the op, found 14"),
+            (Op::devbay("FusedConv", 2), "expected version 1 of the op, found 2"),
+            (Op::onnx("Zipper", 7), ""),
+            (Op { domain: Arc::from("com.acme"), ..Op::onnx("Softmax", 1) }, ""),
+        ];
+        for (op, expected) in cases {
+            let mut program = with_values(0);
+            program.main = region(&[], vec![Node::new(op.clone(), vec![], vec![])], &[]);
+            check(&op.to_string(), &program, expected);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::program::verify::REGION_DEPTH_MAX;
 use crate::program::{Node, Op, Program, Region, Value, ValueId};
 use std::collections::HashMap;
 
-/// Reads a program's text, as [`super::print`] writes it. It is not verified yet.
+/// Reads a program's text, as [`super::print()`] writes it. It is not verified yet.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidModel`] with line and column; [`ErrorKind::UnsupportedModel`] for a newer version of

@@ -1,7 +1,7 @@
 //! From a program to its text.
 //!
 //! Printing never fails, so that a broken program can be looked at: values that do not exist or are not
-//! defined get a number all the same, and [`super::parse`] then refuses the text.
+//! defined get a number all the same, and [`super::parse()`] then refuses the text.
 
 use super::{MAGIC, VERSION, is_bare_value, is_bare_word, is_reserved};
 use crate::program::{AttrValue, Node, Op, Program, Region, ValueId};
@@ -22,7 +22,7 @@ const SHOWN_MAX: usize = 8;
 /// Bytes per line of larger ones.
 const HEX_LINE: usize = 64;
 
-/// The whole program; [`super::parse`] reads it.
+/// The whole program; [`super::parse()`] reads it.
 pub fn print(program: &Program) -> String {
     Printer::new(program, false).run()
 }

@@ -209,7 +209,7 @@ fn a_constant_of_an_inner_region_stands_outside() {
     let inner = program.add_constant("inner", Tensor::zeros(U64, &[]).unwrap());
     let out = program.add_value(crate::program::Value::default());
     program.main.inputs.push(condition);
-    let mut node = Node::new(Op::onnx("If", 16), vec![Some(condition)], vec![Some(out)]);
+    let mut node = Node::new(Op::onnx("If", 25), vec![Some(condition)], vec![Some(out)]);
     for name in ["then_branch", "else_branch"] {
         let region = Region { outputs: vec![inner], ..Region::default() };
         node.regions.push((Arc::from(name), region));
@@ -218,7 +218,7 @@ fn a_constant_of_an_inner_region_stands_outside() {
     program.main.outputs.push(inner);
     let text = check_round_trip(&program);
     let constant = text.find("  %inner = const u64[] [0]\n").unwrap();
-    assert!(constant < text.find("If@16").unwrap(), "{text}");
+    assert!(constant < text.find("If@25").unwrap(), "{text}");
 }
 
 #[test]
@@ -342,7 +342,7 @@ program "s"(%x: f32[2,?,n,"a + 1"], %c: bool[]) {
   %h = const u8[3] hex{00 01
     02}
   %y: f32[..], _, %2 = x.y.Op@3(%x, _, %w) as "n" {a = [1, -2], b = 1e-3, s = "\u{e9}\n", t = i64[] [4]}
-  %"q q"#7 = If@16(%c) then_branch() { return %y } else_branch() { return %2 }
+  %"q q"#7 = If@25(%c) then_branch() { return %y } else_branch() { return %2 }
   Sink@1(%h)
   return %"q q"#7, %x
 }
