@@ -55,6 +55,11 @@ impl Frame {
         Ok(Self { refs, arena, stream, staging: None })
     }
 
+    /// The handle of the frame's stream, for benchmarks of a launch alone.
+    pub fn stream_handle(&self) -> *mut devbay_plugin_api::abi::Stream {
+        self.stream.handle()
+    }
+
     /// Adds staging memory.
     ///
     /// # Errors

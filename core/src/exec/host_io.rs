@@ -72,11 +72,10 @@ impl Unit {
         outputs: &mut [OutputView<'_>],
         cancel: Option<&Cancel>,
     ) -> Result<()> {
-        let plan = self.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))?;
-        match plan.single() {
+        self.with_plan(inputs.iter().map(|input| (input.dtype, input.shape)), |plan| match plan.single() {
             Some(stage) => run_stage(stage, inputs, outputs, cancel),
             None => {
-                let results = self.run_plan(&plan, owned(inputs)?, cancel)?;
+                let results = self.run_plan(plan, owned(inputs)?, cancel)?;
                 check_count(results.len(), outputs.len())?;
                 for (i, (result, output)) in results.iter().zip(outputs.iter_mut()).enumerate() {
                     check_size(i, result.ty.size, output.len())?;
@@ -84,7 +83,7 @@ impl Unit {
                 }
                 Ok(())
             }
-        }
+        })
     }
 
     /// Points a frame at the caller's memory once, for many runs: nothing is looked up or patched between
@@ -120,7 +119,7 @@ impl Unit {
 /// between runs; the frame's references are of memory that is lent for `'a`.
 pub struct Bound<'a> {
     plan: Arc<Plan>,
-    frame: Option<Frame>,
+    frame: Option<Box<Frame>>,
     lent: PhantomData<&'a mut [u8]>,
 }
 

@@ -50,6 +50,23 @@ impl Unit {
         self.plans.load_full()
     }
 
+    /// Calls `body` with the plan for input types: borrowed if it is there, which takes no reference count.
+    ///
+    /// # Errors
+    /// As [`Unit::plan_for`], and what `body` says.
+    #[inline]
+    pub(crate) fn with_plan<'a, I, R>(&self, inputs: I, body: impl FnOnce(&Plan) -> Result<R>) -> Result<R>
+    where
+        I: Iterator<Item = (DType, &'a [usize])> + Clone,
+    {
+        let plans = self.plans.load();
+        if let Some(plan) = find(&plans, inputs.clone()) {
+            return body(plan);
+        }
+        drop(plans);
+        body(&*self.plan_for(inputs)?)
+    }
+
     /// The plan for input types, made now if there is none.
     ///
     /// # Errors
@@ -58,23 +75,13 @@ impl Unit {
     where
         I: Iterator<Item = (DType, &'a [usize])> + Clone,
     {
-        let find = |plans: &[Arc<Plan>]| {
-            let plan = plans.iter().find(|plan| {
-                let mut types = plan.inputs.iter().zip(inputs.clone());
-                types.all(|(ty, (dtype, shape))| ty.dtype == dtype && *ty.shape == *shape)
-            })?;
-            if !plan.used.load(Ordering::Relaxed) {
-                plan.used.store(true, Ordering::Relaxed);
-            }
-            Some(Arc::clone(plan))
-        };
-        if let Some(plan) = find(&self.plans.load()) {
-            return Ok(plan);
+        if let Some(plan) = find(&self.plans.load(), inputs.clone()) {
+            return Ok(Arc::clone(plan));
         }
         let _planning = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have made it meanwhile.
-        if let Some(plan) = find(&self.plans.load()) {
-            return Ok(plan);
+        if let Some(plan) = find(&self.plans.load(), inputs.clone()) {
+            return Ok(Arc::clone(plan));
         }
         let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
         let mut specialised = specialise(&self.program, &types, &mut Evaluate::new(&self.env))?;
@@ -126,6 +133,22 @@ impl Unit {
         }
         plan.program.main.outputs.iter().map(|&id| values.get(id)).collect()
     }
+}
+
+/// The plan for input types, marked as used.
+#[inline]
+fn find<'p, 'a>(
+    plans: &'p [Arc<Plan>],
+    inputs: impl Iterator<Item = (DType, &'a [usize])> + Clone,
+) -> Option<&'p Arc<Plan>> {
+    let plan = plans.iter().find(|plan| {
+        let mut types = plan.inputs.iter().zip(inputs.clone());
+        types.all(|(ty, (dtype, shape))| ty.dtype == dtype && *ty.shape == *shape)
+    })?;
+    if !plan.used.load(Ordering::Relaxed) {
+        plan.used.store(true, Ordering::Relaxed);
+    }
+    Some(plan)
 }
 
 /// Throws out plans that were not used lately: each that was gets a second chance.
@@ -180,10 +203,10 @@ impl Values<'_> {
 ///
 /// # Errors
 /// As [`Frame::new`].
-pub fn take_frame(stage: &LineStage) -> Result<Frame> {
+pub fn take_frame(stage: &LineStage) -> Result<Box<Frame>> {
     match stage.frames.take() {
         Some(frame) => Ok(frame),
-        None => Frame::new(&stage.line),
+        None => Frame::new(&stage.line).map(Box::new),
     }
 }
 

@@ -272,7 +272,10 @@ impl Planner<'_> {
                 operands.push(None);
                 continue;
             };
-            let shared = in_place.get(i).copied().flatten();
+            // A result has memory of its own, the caller's: in place it would drag what came before it there, and
+            // every run would have to patch all of that.
+            let wanted = self.last_uses.get(id) == Some(&u32::MAX);
+            let shared = in_place.get(i).copied().flatten().filter(|_| !wanted);
             let shared = shared.and_then(|input| self.reusable(node, input, &operands, shaped.size, at));
             let storage = shared.unwrap_or_else(|| {
                 self.storages.push(Storage { size: shaped.size, first: at, last: at, written: None });

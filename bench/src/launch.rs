@@ -1,0 +1,70 @@
+//! `launch`: one launch through the ABI, beside a bare indirect call.
+//!
+//! The bare call goes through a table of functions, as the launch loop's steps are one, with the same four
+//! arguments and an empty body. devbay's is a kernel of the CPU plugin, loaded as a library: a sum of two numbers, by
+//! the function, state and references that `prepare` and the planner gave.
+
+use crate::measure::{Subject, passes};
+use crate::peers::Peers;
+use crate::rows::Rows;
+use crate::setup;
+use anyhow::{Context, Result};
+use devbay_core::exec::frame::Frame;
+use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, LaunchFn, Status, Stream};
+use std::ffi::c_void;
+use std::hint::black_box;
+use std::ptr::{null, null_mut};
+use std::time::Duration;
+
+/// Launches of a round.
+const N: usize = 1000;
+
+unsafe extern "C" fn nothing(
+    _state: *const c_void,
+    _stream: *mut Stream,
+    _refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    DEVBAY_STATUS_OK
+}
+
+/// Rounds of bare calls: the yardstick of this benchmark and of `straight`.
+pub fn bare_calls() -> Subject<'static> {
+    let table: Vec<LaunchFn> = black_box(vec![nothing as LaunchFn; N]);
+    let state = black_box(null::<c_void>());
+    Subject::new("bare call", N as f64, move || {
+        for call in &table {
+            // SAFETY: the function uses none of its arguments.
+            black_box(unsafe { call(state, null_mut(), null(), null()) });
+        }
+    })
+}
+
+pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
+    let runtime = setup::runtime_with_library(1)?;
+    let session = setup::session(
+        &runtime,
+        setup::chain_of_adds(1, &devbay_core::Tensor::from_elements(&[1], &[1.0f32])?)?,
+    )?;
+    let x = [1.0f32];
+    let input = devbay_core::Tensor::from_elements(&[1], &x)?;
+    let plan = session.plan(&[devbay_core::exec::host_io::InputView::of(&input)])?;
+    let stage = plan.single().context("one addition is a straight line")?;
+    let step = *stage.line.steps.first().context("it has a launch")?;
+    let frame = Frame::new(&stage.line)?;
+    let mut y = [0.0f32];
+    let mut refs = stage.line.refs.to_vec();
+    refs[0] = BufferRef { addr: x.as_ptr() as u64, length: 4, ..BufferRef::ABSENT };
+    refs[2] = BufferRef { addr: y.as_mut_ptr() as u64, length: 4, ..BufferRef::ABSENT };
+    let (stream, refs) = (black_box(frame.stream_handle()), black_box(refs));
+    let launches = Subject::new("devbay", N as f64, || {
+        for _ in 0..N {
+            // SAFETY: function, state and references belong together; the operands are arrays of one element.
+            black_box(unsafe { (black_box(step.launch))(step.state, stream, refs.as_ptr(), null()) });
+        }
+    });
+    let figures = passes(&mut [bare_calls(), launches], n_passes, Duration::from_millis(30));
+    rows.case("launch", "launch", 1, "ns", &figures);
+    anyhow::ensure!(y == [2.0], "the launched kernel gave {y:?}, expected [2.0]");
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Programs and sessions for benchmarks that make their own models.
+
+use anyhow::{Context, Result};
+use devbay_core::device::Device;
+use devbay_core::program::{Node, Op, Program, Value};
+use devbay_core::tensor::{F32, Tensor, TensorType};
+use devbay_host::devices::{Policy, Requirements};
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::Session;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A runtime with the CPU plugin linked in.
+pub fn runtime(threads: usize) -> Result<Runtime> {
+    Ok(Runtime::new(RuntimeOptions {
+        threads,
+        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
+        ..RuntimeOptions::default()
+    })?)
+}
+
+/// A runtime with the CPU plugin as a library, which was built beside this program.
+pub fn runtime_with_library(threads: usize) -> Result<Runtime> {
+    let library = library()?;
+    Ok(Runtime::new(RuntimeOptions { threads, plugins: vec![library], ..RuntimeOptions::default() })?)
+}
+
+/// The CPU plugin's library.
+pub fn library() -> Result<PathBuf> {
+    let folder = std::env::current_exe()?;
+    let folder = folder.parent().context("the program is in a folder")?;
+    let path = folder.join("libdevbay_plugin_cpu.so");
+    anyhow::ensure!(path.exists(), "{} is missing; `cargo xtask bench` builds it", path.display());
+    Ok(path)
+}
+
+/// The first device.
+pub fn device(runtime: &Runtime) -> Result<Arc<Device>> {
+    Ok(runtime.choose(&Policy::Auto, &Requirements::default())?.device)
+}
+
+/// A session for a program.
+pub fn session(runtime: &Runtime, program: Program) -> Result<Session> {
+    Ok(Session::new(&Model::from_program(program), &device(runtime)?)?)
+}
+
+/// `n` additions of `one`, one after the other, to a tensor of one element.
+pub fn chain_of_adds(n: usize, one: &Tensor) -> Result<Program> {
+    let mut program = Program { name: "chain".to_owned(), ..Program::default() };
+    let mut value = program.add_typed("x", one.tensor_type());
+    program.main.inputs = vec![value];
+    let one = program.add_constant("one", one.clone());
+    for _ in 0..n {
+        let next = program.add_value(Value::default());
+        program.main.nodes.push(Node::new(op("Add")?, vec![Some(value), Some(one)], vec![Some(next)]));
+        value = next;
+    }
+    program.value_mut(value).name = "y".into();
+    program.main.outputs = vec![value];
+    Ok(program)
+}
+
+/// `weights.len()` layers `y = max(x W + b, 0)` of `n` columns.
+pub fn dense_layers(n: usize, weights: &[Vec<f32>], biases: &[Vec<f32>]) -> Result<Program> {
+    let mut program = Program { name: "dense".to_owned(), ..Program::default() };
+    let mut value = program.add_typed("x", TensorType::new(F32, &[1, n]));
+    program.main.inputs = vec![value];
+    for (w, b) in weights.iter().zip(biases) {
+        let w = program.add_constant("w", Tensor::from_elements(&[n, n], w)?);
+        let b = program.add_constant("b", Tensor::from_elements(&[n], b)?);
+        let (product, result) = (program.add_value(Value::default()), program.add_value(Value::default()));
+        let gemm = Node::new(op("Gemm")?, vec![Some(value), Some(w), Some(b)], vec![Some(product)]);
+        program.main.nodes.push(gemm);
+        program.main.nodes.push(Node::new(op("Relu")?, vec![Some(product)], vec![Some(result)]));
+        value = result;
+    }
+    program.value_mut(value).name = "y".into();
+    program.main.outputs = vec![value];
+    Ok(program)
+}
+
+/// An op in the version that programs hold.
+pub fn op(name: &str) -> Result<Op> {
+    let def = devbay_core::program::catalogue::find("", name).with_context(|| format!("op {name}"))?;
+    Ok(Op::onnx(name, def.version))
+}

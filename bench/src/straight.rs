@@ -1,0 +1,56 @@
+//! `straight`: trivial kernels in a straight line, through a session, beside a bare indirect call.
+//!
+//! A chain of 1,000 additions of one element, each a launch of its own that waits for the one before. Its time over
+//! its length is the cost of a kernel in a program; what a run costs besides is in it. Case `straight` adds 64-bit
+//! integers, as the peers' workloads do; `straight-f32` adds floating-point numbers, whose way through memory from one
+//! addition to the next takes longer than everything else.
+
+use crate::launch::bare_calls;
+use crate::measure::{Subject, passes};
+use crate::peers::Peers;
+use crate::rows::Rows;
+use crate::setup;
+use anyhow::{Context, Result, ensure};
+use devbay_core::Tensor;
+use devbay_core::exec::host_io::InputView;
+use devbay_host::session::RunOptions;
+use std::time::Duration;
+
+const N: usize = 1000;
+
+pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
+    let ints = [1i64, 1 + N as i64];
+    let floats = [1.0f32, 1.0 + N as f32];
+    case(rows, "straight", &Tensor::from_elements(&[1], &ints[..1])?, &ints[1].to_ne_bytes(), n_passes)?;
+    case(
+        rows,
+        "straight-f32",
+        &Tensor::from_elements(&[1], &floats[..1])?,
+        &floats[1].to_ne_bytes(),
+        n_passes,
+    )
+}
+
+fn case(rows: &mut Rows, name: &str, one: &Tensor, expected: &[u8], n_passes: usize) -> Result<()> {
+    let runtime = setup::runtime(1)?;
+    let session = setup::session(&runtime, setup::chain_of_adds(N, one)?)?;
+    let input = InputView::of(one);
+    let plan = session.plan(&[input])?;
+    let steps = plan.single().context("a chain is a straight line")?.line.steps.len();
+    ensure!(steps == N, "{steps} launches, expected {N}");
+    let mut y = [0u64];
+    let mut failed = None;
+    let figures = {
+        // SAFETY: a number's bytes may be written; the slice is within it.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(y.as_mut_ptr().cast::<u8>(), expected.len()) };
+        let chain = Subject::new("devbay", N as f64, || {
+            let result = session.run_into(&[input], &mut [&mut *bytes], &RunOptions::default());
+            failed = failed.take().or(result.err());
+        });
+        passes(&mut [bare_calls(), chain], n_passes, Duration::from_millis(30))
+    };
+    failed.map_or(Ok(()), |error| Err(anyhow::Error::from(error)))?;
+    ensure!(&y[0].to_ne_bytes()[..expected.len()] == expected, "the chain gave another sum");
+    rows.case("straight", name, 1, "ns", &figures);
+    Ok(())
+}
