@@ -691,6 +691,9 @@ unsafe extern "C" fn prepare<P: Plugin>(
         let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
         let mut prepared = kernel.prepare(&request)?;
         prepared.set_operands(request.inputs.len(), request.outputs.len());
+        if kernel.info().flags & DEVBAY_KERNEL_DATA_SHAPE != 0 {
+            prepared.set_extents();
+        }
         let result = prepared.into_abi();
         // SAFETY: the host's struct.
         unsafe { write_struct(out, &result) }.map_err(|e| {
