@@ -5,16 +5,19 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod extents;
+mod movement;
+mod strided;
 mod unary;
 
 use crate::device::CpuDevice;
-use devbay_plugin_api::sdk::{BOOL, F32, I8, I32, I64, U8};
+use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use devbay_plugin_api::sdk::{DType, Kernel};
 
 type List = &'static [Kernel<CpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS];
+const LISTS: &[List] = &[unary::KERNELS, movement::KERNELS];
 
 const N: usize = {
     let (mut n, mut i) = (0, 0);
@@ -42,4 +45,6 @@ pub const ALL: [Kernel<CpuDevice>; N] = {
 };
 
 /// Element types that are only moved.
-pub(crate) const MOVABLE: &[DType] = &[F32, I64, I32, BOOL, U8, I8];
+pub(crate) const MOVABLE: &[DType] = &[
+    F32, I64, I32, BOOL, U8, I8, F64, F16, BF16, I16, U16, U32, U64,
+];
