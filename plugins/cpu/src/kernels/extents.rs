@@ -44,18 +44,12 @@ pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize> {
 ///
 /// # Errors
 /// Invalid if not.
-pub(crate) fn expect_output<D>(
-    request: &PrepareRequest<'_, D>,
-    i: usize,
-    expected: &[usize],
-) -> Result<()> {
+pub(crate) fn expect_output<D>(request: &PrepareRequest<'_, D>, i: usize, expected: &[usize]) -> Result<()> {
     let found = extents(request.required_output(i)?)?;
     if found == expected {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "output {i} has the extents {found:?}, expected {expected:?}"
-    )))
+    Err(Error::invalid(format!("output {i} has the extents {found:?}, expected {expected:?}")))
 }
 
 /// Bytes of an element.
@@ -85,10 +79,7 @@ pub(crate) fn host_int<D>(request: &PrepareRequest<'_, D>, i: usize, default: i6
     match host_ints(request, i)?.as_deref() {
         None => Ok(default),
         Some([value]) => Ok(*value),
-        Some(values) => Err(Error::invalid(format!(
-            "input {i} has {} elements, expected 1",
-            values.len()
-        ))),
+        Some(values) => Err(Error::invalid(format!("input {i} has {} elements, expected 1", values.len()))),
     }
 }
 
@@ -109,18 +100,10 @@ pub(crate) fn input_bytes<D>(request: &PrepareRequest<'_, D>) -> u64 {
 /// What a kernel costs that reads as many bytes as it writes, and counts nothing.
 pub(crate) fn moved<D>(request: &PrepareRequest<'_, D>) -> Result<Cost> {
     let bytes = output_bytes(request);
-    Ok(Cost {
-        flops: 0,
-        bytes_read: bytes,
-        bytes_written: bytes,
-    })
+    Ok(Cost { flops: 0, bytes_read: bytes, bytes_written: bytes })
 }
 
 /// What a kernel costs that reads every input and writes every output once.
 pub(crate) fn traffic<D>(request: &PrepareRequest<'_, D>, flops: u64) -> Cost {
-    Cost {
-        flops,
-        bytes_read: input_bytes(request),
-        bytes_written: output_bytes(request),
-    }
+    Cost { flops, bytes_read: input_bytes(request), bytes_written: output_bytes(request) }
 }

@@ -6,9 +6,13 @@
 //! are the same bits on any number of them.
 
 mod extents;
+mod index;
+mod join;
 mod movement;
+mod scatter;
 mod strided;
 mod unary;
+mod walk;
 
 use crate::device::CpuDevice;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
@@ -17,7 +21,7 @@ use devbay_plugin_api::sdk::{DType, Kernel};
 type List = &'static [Kernel<CpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS, movement::KERNELS];
+const LISTS: &[List] = &[unary::KERNELS, movement::KERNELS, join::KERNELS, index::KERNELS, scatter::KERNELS];
 
 const N: usize = {
     let (mut n, mut i) = (0, 0);
@@ -45,6 +49,4 @@ pub const ALL: [Kernel<CpuDevice>; N] = {
 };
 
 /// Element types that are only moved.
-pub(crate) const MOVABLE: &[DType] = &[
-    F32, I64, I32, BOOL, U8, I8, F64, F16, BF16, I16, U16, U32, U64,
-];
+pub(crate) const MOVABLE: &[DType] = &[F32, I64, I32, BOOL, U8, I8, F64, F16, BF16, I16, U16, U32, U64];

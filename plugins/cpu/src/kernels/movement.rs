@@ -12,10 +12,7 @@ const INDEX: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("Transpose", 21, transpose)
-        .types(&[MOVED])
-        .operands(&[0], &[0])
-        .cost(moved),
+    Kernel::new("Transpose", 21, transpose).types(&[MOVED]).operands(&[0], &[0]).cost(moved),
     Kernel::new("Slice", 13, slice)
         .types(&[MOVED, INDEX])
         .operands(&[0, 1, 1, 1, 1], &[0])
@@ -34,14 +31,8 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .host_values(0b10)
         .cost(moved)
         .doc("repeats the whole tensor along each axis"),
-    Kernel::new("DepthToSpace", 13, depth_to_space)
-        .types(&[MOVED])
-        .operands(&[0], &[0])
-        .cost(moved),
-    Kernel::new("SpaceToDepth", 13, space_to_depth)
-        .types(&[MOVED])
-        .operands(&[0], &[0])
-        .cost(moved),
+    Kernel::new("DepthToSpace", 13, depth_to_space).types(&[MOVED]).operands(&[0], &[0]).cost(moved),
+    Kernel::new("SpaceToDepth", 13, space_to_depth).types(&[MOVED]).operands(&[0], &[0]).cost(moved),
 ];
 
 struct Movement(StridedCopy);
@@ -68,11 +59,7 @@ fn movement(
 
 /// A copy from input 0, seen with the extents `from`, to output 0, whose axis i is axis `perm[i]` of
 /// that view.
-fn permuted(
-    request: &PrepareRequest<'_, CpuDevice>,
-    from: &[usize],
-    perm: &[usize],
-) -> Result<Prepared> {
+fn permuted(request: &PrepareRequest<'_, CpuDevice>, from: &[usize], perm: &[usize]) -> Result<Prepared> {
     let from_strides = row_major(from);
     let shape: Vec<usize> = perm.iter().map(|&i| from[i]).collect();
     let strides: Vec<isize> = perm.iter().map(|&i| from_strides[i]).collect();
@@ -84,10 +71,7 @@ fn transpose(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let perm = match request.attrs.ints("perm")? {
         None => (0..from.len()).rev().collect(),
         Some(perm) => {
-            let perm: Vec<usize> = perm
-                .iter()
-                .map(|&i| axis(i, from.len()))
-                .collect::<Result<_>>()?;
+            let perm: Vec<usize> = perm.iter().map(|&i| axis(i, from.len())).collect::<Result<_>>()?;
             let mut sorted = perm.clone();
             sorted.sort_unstable();
             if !sorted.into_iter().eq(0..from.len()) {
@@ -158,15 +142,8 @@ fn expand(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let to = extents(request.required_output(0)?)?;
     let fits = to.len() >= from.len();
     let added = to.len().saturating_sub(from.len());
-    if !fits
-        || !from
-            .iter()
-            .zip(&to[added..])
-            .all(|(&f, &t)| f == t || f == 1)
-    {
-        return Err(Error::invalid(format!(
-            "{from:?} cannot be broadcast to {to:?}"
-        )));
+    if !fits || !from.iter().zip(&to[added..]).all(|(&f, &t)| f == t || f == 1) {
+        return Err(Error::invalid(format!("{from:?} cannot be broadcast to {to:?}")));
     }
     let mut strides = vec![0; to.len()];
     for (i, &stride) in row_major(&from).iter().enumerate() {
@@ -202,9 +179,7 @@ fn image(request: &PrepareRequest<'_, CpuDevice>) -> Result<([usize; 4], usize)>
     match <[usize; 4]>::try_from(found) {
         Ok(extents) if block > 0 => Ok((extents, block as usize)),
         Ok(_) => Err(Error::invalid(format!("a block size of {block}"))),
-        Err(found) => Err(Error::invalid(format!(
-            "extents of {found:?}, expected four of them"
-        ))),
+        Err(found) => Err(Error::invalid(format!("extents of {found:?}, expected four of them"))),
     }
 }
 
@@ -212,22 +187,12 @@ fn depth_to_space(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let ([n, depth, height, width], block) = image(request)?;
     let c = depth / (block * block);
     if c * block * block != depth {
-        return Err(Error::invalid(format!(
-            "a depth of {depth} for blocks of {block} by {block}"
-        )));
+        return Err(Error::invalid(format!("a depth of {depth} for blocks of {block} by {block}")));
     }
     expect_output(request, 0, &[n, c, height * block, width * block])?;
     match request.attrs.string("mode", "DCR")? {
-        "DCR" => permuted(
-            request,
-            &[n, block, block, c, height, width],
-            &[0, 3, 4, 1, 5, 2],
-        ),
-        "CRD" => permuted(
-            request,
-            &[n, c, block, block, height, width],
-            &[0, 1, 4, 2, 5, 3],
-        ),
+        "DCR" => permuted(request, &[n, block, block, c, height, width], &[0, 3, 4, 1, 5, 2]),
+        "CRD" => permuted(request, &[n, c, block, block, height, width], &[0, 1, 4, 2, 5, 3]),
         mode => Err(Error::invalid(format!("mode is DCR or CRD, found {mode}"))),
     }
 }
@@ -236,9 +201,7 @@ fn space_to_depth(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let ([n, c, height, width], block) = image(request)?;
     let (rows, cols) = (height / block, width / block);
     if rows * block != height || cols * block != width {
-        return Err(Error::invalid(format!(
-            "{height} by {width} elements for blocks of {block} by {block}"
-        )));
+        return Err(Error::invalid(format!("{height} by {width} elements for blocks of {block} by {block}")));
     }
     expect_output(request, 0, &[n, c * block * block, rows, cols])?;
     let view = [n, c, rows, block, cols, block];

@@ -8,10 +8,8 @@
 //! source may be read with any stride, 0 and negative ones included; the destination is written once,
 //! in row-major order.
 
+use super::walk::{Position, Walk};
 use devbay_plugin_api::sdk::{Error, Host, Result, SendPtr};
-
-/// Most dimensions that are left after merging.
-const RANK_MAX: usize = 8;
 
 /// Bytes of a chunk: handing one over costs little beside copying it.
 pub(crate) const GRAIN_BYTES: usize = 128 * 1024;
@@ -46,9 +44,8 @@ pub(crate) struct StridedCopy {
     host: Host,
     /// Byte of the source where the first element is.
     start: isize,
-    /// Dimensions outside the blocks, slowest first.
-    outer: [Dim; RANK_MAX],
-    n_outer: usize,
+    /// Dimensions outside the blocks, with bytes in source and destination.
+    outer: Walk<2>,
     rows: Dim,
     cols: Dim,
     rows_per_block: usize,
@@ -59,14 +56,11 @@ pub(crate) struct StridedCopy {
     body: BlockFn,
 }
 
-/// A position in the grid of blocks.
+/// A block's place in the grid.
 struct Cursor {
-    outer: [usize; RANK_MAX],
+    outer: Position<2>,
     row: usize,
     col: usize,
-    /// Bytes from the first element to the outer position.
-    from: isize,
-    to: isize,
 }
 
 impl StridedCopy {
@@ -74,7 +68,7 @@ impl StridedCopy {
     /// the destination is dense.
     ///
     /// # Errors
-    /// Unsupported if more than eight dimensions are left after merging, or for elements of another size.
+    /// Unsupported if too many dimensions are left after merging, or for elements of another size.
     pub(crate) fn new(
         host: Host,
         size: usize,
@@ -84,12 +78,6 @@ impl StridedCopy {
     ) -> Result<Self> {
         let n: usize = shape.iter().product();
         let mut dims = merged(size, shape, strides);
-        if dims.len() > RANK_MAX {
-            return Err(Error::unsupported(format!(
-                "a movement of {} dimensions that do not merge, at most {RANK_MAX} are done",
-                dims.len()
-            )));
-        }
         // What moves as one: an element, or a short run of them.
         let mut unit = size;
         if let [.., last] = dims[..] {
@@ -100,16 +88,8 @@ impl StridedCopy {
             }
         }
         let signed = unit as isize;
-        let nothing = Dim {
-            n: 1,
-            from: 0,
-            to: 0,
-        };
-        let mut cols = dims.pop().unwrap_or(Dim {
-            n: 1,
-            from: signed,
-            to: signed,
-        });
+        let nothing = Dim { n: 1, from: 0, to: 0 };
+        let mut cols = dims.pop().unwrap_or(Dim { n: 1, from: signed, to: signed });
         let source_cols = dims.iter().rposition(|dim| dim.from == signed);
         let (kind, rows) = match (cols.from, source_cols) {
             (from, _) if from == signed => (Kind::Runs, None),
@@ -128,11 +108,7 @@ impl StridedCopy {
         };
         if kind == Kind::Runs {
             // Runs are counted in bytes.
-            cols = Dim {
-                n: cols.n * unit,
-                from: 1,
-                to: 1,
-            };
+            cols = Dim { n: cols.n * unit, from: 1, to: 1 };
         }
         let (row_bytes, cols_per_block) = match kind {
             Kind::Runs => (cols.n.min(GRAIN_BYTES), cols.n.min(GRAIN_BYTES)),
@@ -147,21 +123,16 @@ impl StridedCopy {
             _ => (BLOCK_BYTES / row_bytes.max(1)).max(1),
         };
         let rows_per_block = rows.n.min(rows_max);
+        let outer = Walk::new(dims.iter().map(|dim| (dim.n, [dim.from, dim.to])))?;
         let n_blocks = match n {
             0 => 0,
-            _ => {
-                let outer: usize = dims.iter().map(|dim| dim.n).product();
-                outer * rows.n.div_ceil(rows_per_block) * cols.n.div_ceil(cols_per_block)
-            }
+            _ => outer.len() * rows.n.div_ceil(rows_per_block) * cols.n.div_ceil(cols_per_block),
         };
         let block_bytes = row_bytes * rows_per_block;
-        let mut outer = [nothing; RANK_MAX];
-        outer[..dims.len()].copy_from_slice(&dims);
         Ok(Self {
             host,
             start: start * size as isize,
             outer,
-            n_outer: dims.len(),
             rows,
             cols,
             rows_per_block,
@@ -183,27 +154,26 @@ impl StridedCopy {
     pub(crate) unsafe fn run(&self, from: *const u8, to: *mut u8) -> Result<()> {
         let from = SendPtr(from.cast_mut());
         let to = SendPtr(to);
-        self.host
-            .parallel_for(self.n_blocks, self.grain, |range, _| {
-                let mut cursor = self.cursor(range.start);
-                for _ in range {
-                    let block = Block {
-                        rows: (self.rows.n - cursor.row).min(self.rows_per_block),
-                        cols: (self.cols.n - cursor.col).min(self.cols_per_block),
-                        from_row: self.rows.from,
-                        from_col: self.cols.from,
-                        to_row: self.rows.to,
-                    };
-                    let (from_at, to_at) = self.address(&cursor);
-                    let source = from.at(0).wrapping_offset(from_at);
-                    let target = to.at(0).wrapping_offset(to_at);
-                    // SAFETY: the block lies within the view and the destination (1, 2), and blocks do
-                    // not overlap.
-                    unsafe { (self.body)(source, target, &block) };
-                    self.advance(&mut cursor);
-                }
-                Ok(())
-            })
+        self.host.parallel_for(self.n_blocks, self.grain, |range, _| {
+            let mut cursor = self.cursor(range.start);
+            for _ in range {
+                let block = Block {
+                    rows: (self.rows.n - cursor.row).min(self.rows_per_block),
+                    cols: (self.cols.n - cursor.col).min(self.cols_per_block),
+                    from_row: self.rows.from,
+                    from_col: self.cols.from,
+                    to_row: self.rows.to,
+                };
+                let (from_at, to_at) = self.address(&cursor);
+                let source = from.at(0).wrapping_offset(from_at);
+                let target = to.at(0).wrapping_offset(to_at);
+                // SAFETY: the block lies within the view and the destination (1, 2), and blocks do
+                // not overlap.
+                unsafe { (self.body)(source, target, &block) };
+                self.advance(&mut cursor);
+            }
+            Ok(())
+        })
     }
 
     /// The position of block `index`.
@@ -216,24 +186,10 @@ impl StridedCopy {
         };
         let col = take(self.cols.n.div_ceil(self.cols_per_block)) * self.cols_per_block;
         let row = take(self.rows.n.div_ceil(self.rows_per_block)) * self.rows_per_block;
-        let mut cursor = Cursor {
-            outer: [0; RANK_MAX],
-            row,
-            col,
-            from: self.start,
-            to: 0,
-        };
-        for i in (0..self.n_outer).rev() {
-            let dim = self.outer[i];
-            let position = take(dim.n);
-            cursor.outer[i] = position;
-            cursor.from += position as isize * dim.from;
-            cursor.to += position as isize * dim.to;
-        }
-        cursor
+        Cursor { outer: self.outer.position(rest), row, col }
     }
 
-    /// The next block, or after the last one the first.
+    /// The next block.
     fn advance(&self, cursor: &mut Cursor) {
         cursor.col += self.cols_per_block;
         if cursor.col < self.cols.n {
@@ -245,26 +201,16 @@ impl StridedCopy {
             return;
         }
         cursor.row = 0;
-        for i in (0..self.n_outer).rev() {
-            let dim = self.outer[i];
-            cursor.outer[i] += 1;
-            cursor.from += dim.from;
-            cursor.to += dim.to;
-            if cursor.outer[i] < dim.n {
-                return;
-            }
-            cursor.outer[i] = 0;
-            cursor.from -= dim.n as isize * dim.from;
-            cursor.to -= dim.n as isize * dim.to;
-        }
+        self.outer.advance(&mut cursor.outer);
     }
 
     /// Bytes from the operands' beginnings to a block.
     fn address(&self, cursor: &Cursor) -> (isize, isize) {
         let (row, col) = (cursor.row as isize, cursor.col as isize);
+        let [from, to] = cursor.outer.offsets;
         (
-            cursor.from + row * self.rows.from + col * self.cols.from,
-            cursor.to + row * self.rows.to + col * self.cols.to,
+            self.start + from + row * self.rows.from + col * self.cols.from,
+            to + row * self.rows.to + col * self.cols.to,
         )
     }
 }
@@ -274,11 +220,7 @@ fn merged(size: usize, shape: &[usize], strides: &[isize]) -> Vec<Dim> {
     let mut dims: Vec<Dim> = Vec::with_capacity(shape.len());
     let mut to = size as isize;
     for (&n, &stride) in shape.iter().zip(strides).rev() {
-        let dim = Dim {
-            n,
-            from: stride * size as isize,
-            to,
-        };
+        let dim = Dim { n, from: stride * size as isize, to };
         to *= n as isize;
         match dims.last_mut() {
             _ if n == 1 => {}
@@ -322,9 +264,7 @@ fn body(kind: Kind, unit: usize) -> Result<BlockFn> {
         (Kind::Strides, 4) => strides::<u32>,
         (Kind::Strides, 8) => strides::<u64>,
         _ => {
-            return Err(Error::unsupported(format!(
-                "elements of {unit} bytes, expected 1, 2, 4, 8 or 16"
-            )));
+            return Err(Error::unsupported(format!("elements of {unit} bytes, expected 1, 2, 4, 8 or 16")));
         }
     })
 }
@@ -446,8 +386,7 @@ unsafe fn tiles<U: Copy, const T: usize>(from: *const u8, to: *mut u8, block: &B
         from.wrapping_offset(row as isize * block.from_row + col as isize * block.from_col)
     };
     let target = |row: usize, col: usize| {
-        to.wrapping_offset(row as isize * block.to_row)
-            .wrapping_add(col * size_of::<U>())
+        to.wrapping_offset(row as isize * block.to_row).wrapping_add(col * size_of::<U>())
     };
     for col in (0..cols).step_by(T) {
         for row in (0..rows).step_by(T) {
@@ -474,12 +413,7 @@ unsafe fn tiles<U: Copy, const T: usize>(from: *const u8, to: *mut u8, block: &B
 /// `T` elements can be read at each of `T` strides from `from`, and written likewise at `to`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn square<U: Copy, const T: usize>(
-    from: *const u8,
-    from_col: isize,
-    to: *mut u8,
-    to_row: isize,
-) {
+unsafe fn square<U: Copy, const T: usize>(from: *const u8, from_col: isize, to: *mut u8, to_row: isize) {
     use core::arch::x86_64::*;
     let interleave = |a: __m128i, b: __m128i| {
         // SAFETY: SSE2 belongs to the target.
@@ -520,12 +454,7 @@ unsafe fn square<U: Copy, const T: usize>(
 /// `T` elements can be read at each of `T` strides from `from`, and written likewise at `to`.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-unsafe fn square<U: Copy, const T: usize>(
-    from: *const u8,
-    from_col: isize,
-    to: *mut u8,
-    to_row: isize,
-) {
+unsafe fn square<U: Copy, const T: usize>(from: *const u8, from_col: isize, to: *mut u8, to_row: isize) {
     for i in 0..T as isize {
         for k in 0..T {
             let source = from.wrapping_offset(k as isize * from_col).cast::<U>();
@@ -546,18 +475,13 @@ mod tests {
     struct Lcg(u64);
     impl Lcg {
         fn below(&mut self, n: u64) -> u64 {
-            self.0 = self
-                .0
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (self.0 >> 33) % n
         }
     }
 
     fn check(size: usize, shape: &[usize], strides: &[isize], start: isize, source_len: usize) {
-        let source: Vec<u8> = (0..source_len * size)
-            .map(|i| (i * 7 + i / 251) as u8)
-            .collect();
+        let source: Vec<u8> = (0..source_len * size).map(|i| (i * 7 + i / 251) as u8).collect();
         let n: usize = shape.iter().product();
         let mut found = vec![0xa5u8; n * size];
         let copy = StridedCopy::new(Host::none(), size, shape, strides, start).expect("prepare");
@@ -573,10 +497,7 @@ mod tests {
             let at = at as usize * size;
             expected.extend_from_slice(&source[at..at + size]);
         }
-        assert!(
-            found == expected,
-            "size {size}, shape {shape:?}, strides {strides:?}, start {start}"
-        );
+        assert!(found == expected, "size {size}, shape {shape:?}, strides {strides:?}, start {start}");
     }
 
     /// Permuted, reversed, skipped and repeated dimensions of random extents.
