@@ -76,9 +76,7 @@ pub(crate) fn resolve(index: i64, n: usize) -> Result<usize> {
 
 #[cold]
 fn out_of_range(index: i64, n: usize) -> Error {
-    Error::invalid(format!(
-        "index {index} of an axis of {n} elements, expected from -{n} up to {n} without it"
-    ))
+    Error::invalid(format!("index {index} of an axis of {n} elements, expected at least -{n} and below {n}"))
 }
 
 /// Elements of a chunk that each have an index of their own.

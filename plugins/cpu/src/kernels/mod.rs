@@ -6,9 +6,12 @@
 //! are the same bits on any number of them.
 
 mod extents;
+mod fill;
 mod index;
 mod join;
 mod movement;
+mod pad;
+mod scan;
 mod scatter;
 mod strided;
 mod unary;
@@ -21,7 +24,16 @@ use devbay_plugin_api::sdk::{DType, Kernel};
 type List = &'static [Kernel<CpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS, movement::KERNELS, join::KERNELS, index::KERNELS, scatter::KERNELS];
+const LISTS: &[List] = &[
+    unary::KERNELS,
+    movement::KERNELS,
+    join::KERNELS,
+    index::KERNELS,
+    scatter::KERNELS,
+    pad::KERNELS,
+    fill::KERNELS,
+    scan::KERNELS,
+];
 
 const N: usize = {
     let (mut n, mut i) = (0, 0);
