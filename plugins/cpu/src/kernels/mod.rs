@@ -5,12 +5,16 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod conv_integer;
 mod extents;
 mod fill;
 mod index;
+mod int_product;
 mod join;
+mod matmul_integer;
 mod movement;
 mod pad;
+mod quantised;
 mod scan;
 mod scatter;
 mod strided;
@@ -33,6 +37,9 @@ const LISTS: &[List] = &[
     pad::KERNELS,
     fill::KERNELS,
     scan::KERNELS,
+    quantised::KERNELS,
+    matmul_integer::KERNELS,
+    conv_integer::KERNELS,
 ];
 
 const N: usize = {
