@@ -6,6 +6,7 @@
 //! are the same bits on any number of them.
 
 mod conv_integer;
+mod dense;
 mod extents;
 mod fill;
 mod index;
@@ -15,9 +16,12 @@ mod matmul_integer;
 mod movement;
 mod pad;
 mod quantised;
+mod rnn;
 mod scan;
 mod scatter;
 mod strided;
+#[cfg(test)]
+mod testing;
 mod unary;
 mod walk;
 
@@ -40,6 +44,7 @@ const LISTS: &[List] = &[
     quantised::KERNELS,
     matmul_integer::KERNELS,
     conv_integer::KERNELS,
+    rnn::KERNELS,
 ];
 
 const N: usize = {

@@ -469,16 +469,8 @@ unsafe fn square<U: Copy, const T: usize>(from: *const u8, from_col: isize, to: 
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::Lcg;
     use super::*;
-
-    /// A small generator, so that the shapes are the same in every run.
-    struct Lcg(u64);
-    impl Lcg {
-        fn below(&mut self, n: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (self.0 >> 33) % n
-        }
-    }
 
     fn check(size: usize, shape: &[usize], strides: &[isize], start: isize, source_len: usize) {
         let source: Vec<u8> = (0..source_len * size).map(|i| (i * 7 + i / 251) as u8).collect();
@@ -506,9 +498,9 @@ mod tests {
         let mut random = Lcg(1);
         for round in 0..1500 {
             let size = 1 << random.below(4);
-            let rank = random.below(6) as usize;
+            let rank = random.below(6);
             let max = [200, 200, 60, 14, 8, 6][rank];
-            let full: Vec<usize> = (0..rank).map(|_| 1 + random.below(max) as usize).collect();
+            let full: Vec<usize> = (0..rank).map(|_| 1 + random.below(max)).collect();
             let mut strides = vec![1isize; rank];
             for i in (1..rank).rev() {
                 strides[i - 1] = strides[i] * full[i] as isize;
@@ -531,7 +523,7 @@ mod tests {
                 }
             }
             for i in (1..rank).rev() {
-                let k = random.below(i as u64 + 1) as usize;
+                let k = random.below(i + 1);
                 shape.swap(i, k);
                 strides.swap(i, k);
             }
