@@ -16,7 +16,9 @@ mod matmul_integer;
 mod movement;
 mod pad;
 mod quantised;
+mod resize;
 mod rnn;
+mod sample;
 mod scan;
 mod scatter;
 mod strided;
@@ -45,6 +47,7 @@ const LISTS: &[List] = &[
     matmul_integer::KERNELS,
     conv_integer::KERNELS,
     rnn::KERNELS,
+    resize::KERNELS,
 ];
 
 const N: usize = {
