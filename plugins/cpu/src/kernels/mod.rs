@@ -8,6 +8,7 @@
 mod conv_integer;
 mod dense;
 mod extents;
+mod fft;
 mod fill;
 mod index;
 mod int_product;
@@ -21,6 +22,7 @@ mod rnn;
 mod sample;
 mod scan;
 mod scatter;
+mod stft;
 mod strided;
 #[cfg(test)]
 mod testing;
@@ -48,6 +50,7 @@ const LISTS: &[List] = &[
     conv_integer::KERNELS,
     rnn::KERNELS,
     resize::KERNELS,
+    stft::KERNELS,
 ];
 
 const N: usize = {
