@@ -321,18 +321,22 @@ unsafe fn fill_patches_body<A: Arith, T: Small>(patches: &Patches<'_>, panel: *m
             let plane = planes.at(plane, in_plane);
             let row = rows.at(row, in_row);
             let first = cols.at(col, in_col);
+            let inside = (0..planes.input as i64).contains(&plane) && (0..rows.input as i64).contains(&row);
+            if !inside {
+                for i in 0..run {
+                    // SAFETY: the run lies within the row of the panel.
+                    unsafe { to.add(i).write(0.0) };
+                }
+                continue;
+            }
             // Positions of the run whose column is within the input.
             let stride = cols.stride as i64;
-            let within = |n: i64| (n.max(0) + stride - 1) / stride;
-            let inside = (0..planes.input as i64).contains(&plane) && (0..rows.input as i64).contains(&row);
-            let end = match inside {
-                true => (within(cols.input as i64 - first) as usize).min(run),
-                false => 0,
-            };
-            let begin = (within(-first) as usize).min(end);
+            let within = |n: i64| ((n.max(0) + stride - 1) / stride) as usize;
+            let end = within(cols.input as i64 - first).min(run);
+            let begin = within(-first).min(end);
             let line = (channel * planes.input + plane as usize) * rows.input + row as usize;
-            let from =
-                patches.image.cast::<T>().wrapping_add(line * cols.input).wrapping_offset(first as isize);
+            let line = patches.image.cast::<T>().wrapping_add(line * cols.input);
+            let from = line.wrapping_offset(first as isize);
             for i in (0..begin).chain(end..run) {
                 // SAFETY: the run lies within the row of the panel.
                 unsafe { to.add(i).write(0.0) };
@@ -358,3 +362,57 @@ unsafe fn fill_patches_body<A: Arith, T: Small>(patches: &Patches<'_>, panel: *m
 }
 
 dispatch! { fn fill_patches<T: Small>(patches: &Patches<'_>, panel: *mut f32) = fill_patches_body }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Array, Lcg, Value, isas, run};
+
+    #[test]
+    fn convolutions_are_exact() {
+        let mut random = Lcg(9);
+        for (stride, dilation, pad) in [(1, 1, 1), (2, 1, 0), (1, 2, 2), (3, 2, 1)] {
+            // Two groups of three channels and four filters each, on 9 by 40 elements.
+            let (height, width) = (9, 40);
+            let x: Vec<i8> = (0..6 * height * width).map(|_| random.below(256) as u8 as i8).collect();
+            let w: Vec<u8> = (0..8 * 3 * 3 * 2).map(|_| random.below(256) as u8).collect();
+            let zeros: Vec<u8> = (0..8).map(|_| random.below(256) as u8).collect();
+            let zero = 17i8;
+            let to = |n: usize, k: usize| (n + 2 * pad - (k - 1) * dilation - 1) / stride + 1;
+            let (rows, cols) = (to(height, 3), to(width, 2));
+            let mut expected = Vec::new();
+            for at in 0..8 * rows * cols {
+                let (filter, row, col) = (at / (rows * cols), at / cols % rows, at % cols);
+                let mut sum = 0;
+                for k in 0..18 {
+                    let (channel, i, j) = (k / 6, k / 2 % 3, k % 2);
+                    let y = (row * stride + i * dilation).wrapping_sub(pad);
+                    let z = (col * stride + j * dilation).wrapping_sub(pad);
+                    if y < height && z < width {
+                        let x = x[((filter / 4 * 3 + channel) * height + y) * width + z];
+                        let w = i32::from(w[filter * 18 + k]) - i32::from(zeros[filter]);
+                        sum += (i32::from(x) - i32::from(zero)) * w;
+                    }
+                }
+                expected.push(sum);
+            }
+            let attrs = [
+                ("group", Value::Int(2)),
+                ("strides", Value::Ints(vec![stride as i64; 2])),
+                ("dilations", Value::Ints(vec![dilation as i64; 2])),
+                ("pads", Value::Ints(vec![pad as i64; 4])),
+            ];
+            let inputs = [
+                Some(Array::of(&[1, 6, height, width], &x)),
+                Some(Array::of(&[8, 3, 3, 2], &w)),
+                Some(Array::of(&[], &[zero])),
+                Some(Array::of(&[8], &zeros)),
+            ];
+            for isa in isas() {
+                let output = [Some(Array::empty::<i32>(&[1, 8, rows, cols]))];
+                let found = run(isa, "ConvInteger", &attrs, &inputs, &output).expect("convolves");
+                let expected = Some(Array::of(&[1, 8, rows, cols], &expected));
+                assert_eq!(found[0], expected, "{isa:?} {stride} {dilation} {pad}");
+            }
+        }
+    }
+}

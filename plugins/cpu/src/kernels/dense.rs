@@ -51,7 +51,10 @@ unsafe fn multiply_body<A: Arith>(dense: &Dense) {
         bands!(3 by 4);
     }
     bands!(2 by 4);
-    bands!(1 by 8);
+    if row < dense.rows {
+        // SAFETY: as above.
+        unsafe { band::<A, 1, 8>(dense, row) };
+    }
 }
 
 /// `R` rows of x with all rows of w, `C` at a time.
@@ -82,39 +85,42 @@ unsafe fn sums<A: Arith, const R: usize, const C: usize>(dense: &Dense, row: usi
     let (width, depth) = (A::Lanes::N, dense.depth);
     // SAFETY: the caller promises the instructions.
     let zero = unsafe { A::Lanes::splat(0.0) };
-    let mut sums = [[zero; C]; R];
+    // Column by column.
+    let mut sums = [[zero; R]; C];
     let x = |i: usize, k: usize| dense.x.wrapping_add((row + i) * dense.x_stride + k);
     let w = |i: usize, k: usize| dense.w.wrapping_add((col + i) * depth + k);
     let whole = depth / width * width;
     for k in (0..whole).step_by(width) {
         // SAFETY: a whole vector from `k` lies within each row.
         let xs: [A::Lanes; R] = core::array::from_fn(|i| unsafe { A::Lanes::load(x(i, k)) });
-        for c in 0..C {
+        for (c, sums) in sums.iter_mut().enumerate() {
             // SAFETY: as above.
             let w = unsafe { A::Lanes::load(w(c, k)) };
-            for r in 0..R {
-                sums[r][c] = xs[r].fma(w, sums[r][c]);
+            for (sum, x) in sums.iter_mut().zip(xs) {
+                *sum = x.fma(w, *sum);
             }
         }
     }
     if whole < depth {
         let rest = depth - whole;
-        for (r, sums) in sums.iter_mut().enumerate() {
+        let xs: [A::Lanes; R] =
             // SAFETY: `rest` elements are left of each row.
-            let x = unsafe { A::Lanes::load_first(x(r, whole), rest) };
-            for (c, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: as above.
-                let w = unsafe { A::Lanes::load_first(w(c, whole), rest) };
+            core::array::from_fn(|i| unsafe { A::Lanes::load_first(x(i, whole), rest) });
+        for (c, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: as above.
+            let w = unsafe { A::Lanes::load_first(w(c, whole), rest) };
+            for (sum, x) in sums.iter_mut().zip(xs) {
                 *sum = x.fma(w, *sum);
             }
         }
     }
-    for (r, sums) in sums.iter().enumerate() {
+    let four = |r: usize, c: usize| {
+        A::Lanes::sums(core::array::from_fn(|i| if c + i < C { sums[c + i][r] } else { zero }))
+    };
+    for r in 0..R {
         let y = dense.y.wrapping_add((row + r) * dense.y_stride + col);
         for c in (0..C).step_by(4) {
-            let four = core::array::from_fn(|i| if c + i < C { sums[c + i] } else { zero });
-            let four = A::Lanes::sums(four);
-            for (i, &sum) in four.iter().enumerate().take(C - c) {
+            for (i, &sum) in four(r, c).iter().enumerate().take(C - c) {
                 // SAFETY: the row of y has room for `C` sums from `col`.
                 unsafe { y.add(c + i).write(sum) };
             }

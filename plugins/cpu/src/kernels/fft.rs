@@ -174,6 +174,9 @@ impl<L: Lanes> Complex<L> {
     }
 }
 
+/// A transform of `R` numbers, without factors.
+type Butterfly<L, const R: usize> = unsafe fn([Complex<L>; R]) -> [Complex<L>; R];
+
 /// # Safety
 /// As [`Plan::run`]; the stage's radix is `R`.
 #[inline(always)]
@@ -181,7 +184,7 @@ unsafe fn run_stage<A: Arith, const R: usize>(
     stage: &Stage,
     from: *const f32,
     to: *mut f32,
-    butterfly: unsafe fn([Complex<A::Lanes>; R]) -> [Complex<A::Lanes>; R],
+    butterfly: Butterfly<A::Lanes, R>,
 ) {
     let (columns, stride) = (stage.columns, stage.stride);
     for p in 0..columns {

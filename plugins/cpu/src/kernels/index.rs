@@ -366,3 +366,25 @@ impl Launch<CpuDevice> for GatherNd {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Array, Value, isas, run};
+
+    #[test]
+    fn indices_count_from_both_ends_and_not_beyond() {
+        let data: Vec<f32> = (0..12).map(|i| i as f32).collect();
+        let gathered = |indices: &[i32]| {
+            let inputs = [Some(Array::of(&[3, 4], &data)), Some(Array::of(&[indices.len()], indices))];
+            let output = [Some(Array::empty::<f32>(&[3, indices.len()]))];
+            run(isas()[0], "Gather", &[("axis", Value::Int(1))], &inputs, &output)
+        };
+        let found = gathered(&[3, -4, 0]).expect("gathers");
+        let elements = found[0].as_ref().expect("an output").elements::<f32>();
+        assert_eq!(elements, [3.0, 0.0, 0.0, 7.0, 4.0, 4.0, 11.0, 8.0, 8.0]);
+        for index in [4, -5, i32::MAX, i32::MIN] {
+            let error = gathered(&[0, index]).expect_err("an index of nothing");
+            assert!(error.contains(&index.to_string()), "{error}");
+        }
+    }
+}

@@ -167,3 +167,29 @@ impl Addresses<'_> {
         self.0[i].addr as *mut u8
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Array, Value, isas, run};
+
+    #[test]
+    fn what_was_joined_comes_apart_again() {
+        let extents = [0, 70, 1, 129];
+        let part = |(k, &n): (usize, &usize)| {
+            let elements: Vec<i32> = (0..200 * n * 3).map(|i| (i * 4 + k) as i32).collect();
+            Some(Array::of(&[200, n, 3], &elements))
+        };
+        let parts: Vec<_> = extents.iter().enumerate().map(part).collect();
+        let axis = [("axis", Value::Int(1))];
+        let whole = Some(Array::empty::<i32>(&[200, 200, 3]));
+        for isa in isas() {
+            let joined = run(isa, "Concat", &axis, &parts, std::slice::from_ref(&whole)).expect("joins");
+            let elements = joined[0].as_ref().expect("an output").elements::<i32>();
+            // The first element of the last part in the second row.
+            assert_eq!(elements[200 * 3 + 71 * 3], (129 * 3) * 4 + 3);
+            let empty = extents.map(|n| Some(Array::empty::<i32>(&[200, n, 3])));
+            let apart = run(isa, "Split", &axis, &joined, &empty).expect("splits");
+            assert_eq!(apart, parts);
+        }
+    }
+}

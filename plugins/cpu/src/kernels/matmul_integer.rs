@@ -226,3 +226,40 @@ impl MatMulInteger {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Array, Lcg, isas, run};
+
+    #[test]
+    fn products_are_exact() {
+        let mut random = Lcg(5);
+        for (m, k, n) in [(1, 1, 1), (3, 700, 5), (150, 33, 70), (7, 256, 32), (4, 0, 3)] {
+            let a: Vec<u8> = (0..2 * m * k).map(|_| random.below(256) as u8).collect();
+            let b: Vec<i8> = (0..k * n).map(|_| random.below(256) as u8 as i8).collect();
+            let rows: Vec<u8> = (0..m).map(|_| random.below(256) as u8).collect();
+            let cols: Vec<i8> = (0..n).map(|_| random.below(256) as u8 as i8).collect();
+            let mut expected = Vec::new();
+            for row in 0..2 * m {
+                for col in 0..n {
+                    let product = |k_at: usize| {
+                        (i32::from(a[row * k + k_at]) - i32::from(rows[row % m]))
+                            * (i32::from(b[k_at * n + col]) - i32::from(cols[col]))
+                    };
+                    expected.push((0..k).map(product).sum::<i32>());
+                }
+            }
+            let inputs = [
+                Some(Array::of(&[2, m, k], &a)),
+                Some(Array::of(&[k, n], &b)),
+                Some(Array::of(&[m], &rows)),
+                Some(Array::of(&[n], &cols)),
+            ];
+            for isa in isas() {
+                let output = [Some(Array::empty::<i32>(&[2, m, n]))];
+                let found = run(isa, "MatMulInteger", &[], &inputs, &output).expect("multiplies");
+                assert_eq!(found[0], Some(Array::of(&[2, m, n], &expected)), "{isa:?} {m} {k} {n}");
+            }
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod cell;
 mod conv_integer;
 mod dense;
 mod extents;
@@ -19,6 +20,7 @@ mod pad;
 mod quantised;
 mod resize;
 mod rnn;
+mod rows;
 mod sample;
 mod scan;
 mod scatter;

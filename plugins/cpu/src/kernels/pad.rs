@@ -6,6 +6,7 @@
 
 use super::MOVABLE;
 use super::extents::{axis, element_size, expect_output, extents, host_ints, moved, row_major};
+use super::rows::{OUTSIDE, Rows};
 use super::strided::{GRAIN_BYTES, copy_run, fill};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -41,12 +42,10 @@ type PadFn = fn(&Pad, *const u8, *const u8, *mut u8) -> Result<()>;
 
 struct Pad {
     host: Host,
-    /// For each axis outside the last that has a border: the byte of the input that a position of the
-    /// output begins at.
-    outer: Vec<Vec<Option<usize>>>,
-    n_rows: usize,
-    /// Along the last axis with a border: the bytes of the input that positions of the output are at.
-    row: Vec<Option<usize>>,
+    /// Everything outside the last axis that has a border.
+    rows: Rows,
+    /// Along that axis: the byte of the input for each position, or [`OUTSIDE`].
+    row: Vec<usize>,
     inside: Range<usize>,
     /// Bytes of one position of that axis.
     run: usize,
@@ -76,20 +75,20 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let last = (0..from.len()).rev().find(padded);
     let last = last.unwrap_or(from.len().saturating_sub(1));
     let strides = row_major(&from);
-    let in_bytes = |i: usize| -> Vec<Option<usize>> {
-        let bytes = |source: &Option<usize>| source.map(|at| at * strides[i] as usize * size);
+    let in_bytes = |i: usize| -> Vec<usize> {
+        let stride = strides[i] as usize * size;
+        let bytes = |source: &Option<usize>| source.map_or(OUTSIDE, |at| at * stride);
         borders[i].sources.iter().map(bytes).collect()
     };
     // A scalar is one position of an axis that it does not have.
     let (row, inside) = match borders.get(last) {
         Some(border) => (in_bytes(last), border.inside.clone()),
-        None => (vec![Some(0)], 0..1),
+        None => (vec![0], 0..1),
     };
     let inner: usize = from.get(last + 1..).unwrap_or_default().iter().product();
     Ok(Prepared::new(Pad {
         host: request.host,
-        outer: (0..last).map(in_bytes).collect(),
-        n_rows: to[..last].iter().product(),
+        rows: Rows::new((0..last).map(in_bytes).collect()),
         row,
         inside,
         run: inner * size,
@@ -172,18 +171,6 @@ impl Launch<CpuDevice> for Pad {
     }
 }
 
-impl Pad {
-    /// The byte of the input where a row of the output begins; None for a row of the border alone.
-    fn row_start(&self, row: usize) -> Option<usize> {
-        let (mut rest, mut start) = (row, 0);
-        for table in self.outer.iter().rev() {
-            start += table[rest % table.len()]?;
-            rest /= table.len();
-        }
-        Some(start)
-    }
-}
-
 fn pad<U: Element + Default + Sync>(
     pad: &Pad,
     data: *const u8,
@@ -203,36 +190,36 @@ fn pad<U: Element + Default + Sync>(
         // SAFETY: the callers below name positions of the output, which they alone write.
         unsafe { fill(target.cast::<U>(), positions * units, value) };
     };
-    pad.host.parallel_for(pad.n_rows * n, grain, |range, _| {
-        let mut at = range.start;
-        while at < range.end {
-            let (row, first) = (at / n, at % n);
-            let end = n.min(first + range.end - at);
+    // Chunks may begin and end within a row: one long row is shared out too.
+    pad.host.parallel_for(pad.rows.len() * n, grain, |range, _| {
+        let rows = range.start / n..range.end.div_ceil(n);
+        pad.rows.each(rows, |row, start| {
+            let first = range.start.max(row * n) - row * n;
+            let end = range.end.min((row + 1) * n) - row * n;
             let target = |position: usize| output.at((row * n + position) * run);
-            at += end - first;
-            let Some(start) = pad.row_start(row) else {
+            if start == OUTSIDE {
                 value_for(target(first), end - first);
-                continue;
-            };
-            let inside = first.max(pad.inside.start)..end.min(pad.inside.end);
+                return;
+            }
             for side in [first..end.min(pad.inside.start), first.max(pad.inside.end)..end] {
                 if pad.constant {
                     value_for(target(side.start), side.len());
                     continue;
                 }
                 for position in side {
-                    let source = pad.row[position].unwrap_or(0);
+                    let source = data.at(start + pad.row[position]);
                     // SAFETY: the tables name positions of the input and of the output, whose extents
                     // were checked, and chunks write positions of their own.
-                    unsafe { copy_run(data.at(start + source), target(position), run) };
+                    unsafe { copy_run(source, target(position), run) };
                 }
             }
-            if let Some(Some(source)) = inside.clone().next().map(|first| pad.row[first]) {
-                let bytes = inside.len() * run;
+            let inside = first.max(pad.inside.start)..end.min(pad.inside.end);
+            if !inside.is_empty() {
+                let source = data.at(start + pad.row[inside.start]);
                 // SAFETY: as above; the positions inside follow each other on both sides.
-                unsafe { copy_run(data.at(start + source), target(inside.start), bytes) };
+                unsafe { copy_run(source, target(inside.start), inside.len() * run) };
             }
-        }
+        });
         Ok(())
     })
 }

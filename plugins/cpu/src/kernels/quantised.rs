@@ -77,6 +77,7 @@ quantised! { u8 i8 i32 }
 
 /// # Safety
 /// `x` and `y` hold `n` elements, and the processor has the instructions.
+#[allow(clippy::extra_unused_type_parameters, reason = "`dispatch!` gives every loop its arithmetic")]
 #[inline(always)]
 unsafe fn quantize_body<A: Arith>(x: *const f32, y: *mut u8, n: usize, linear: Linear, low: f32, high: f32) {
     for i in 0..n {
@@ -102,6 +103,7 @@ dispatch! {
 
 /// # Safety
 /// `x` and `y` hold `n` elements, and the processor has the instructions.
+#[allow(clippy::extra_unused_type_parameters, reason = "`dispatch!` gives every loop its arithmetic")]
 #[inline(always)]
 unsafe fn dequantize_body<A: Arith, T: Quantised>(
     x: *const u8,
@@ -275,6 +277,7 @@ impl Launch<CpuDevice> for Dequantize {
 ///
 /// # Safety
 /// `x` holds `n` elements, `extremes` two, and the processor has the instructions.
+#[allow(clippy::extra_unused_type_parameters, reason = "`dispatch!` gives every loop its arithmetic")]
 #[inline(always)]
 unsafe fn extremes_body<A: Arith>(x: *const f32, n: usize, extremes: *mut f32) {
     const WIDTH: usize = 16;

@@ -7,6 +7,7 @@
 
 use super::MOVABLE;
 use super::extents::{axis, element_size, extents, host_ints, row_major, traffic};
+use super::rows::{OUTSIDE, Rows};
 use super::sample::{Axis, Filter, Method, Nearest, Samples, Transform};
 use super::strided::{GRAIN_BYTES, copy_run, fill};
 use crate::device::CpuDevice;
@@ -137,18 +138,13 @@ fn scales_of(
 // The nearest element
 // ---------------------------------------------------------------------------------------------------
 
-/// Positions that are not in the input.
-const OUTSIDE: usize = usize::MAX;
-
 type NearestFn = fn(&Repeat, &mut Operands<'_>) -> Result<()>;
 
 struct Repeat {
     host: Host,
-    /// For each axis outside the last that is resized: the byte of the input for each of its positions,
-    /// or [`OUTSIDE`].
-    outer: Vec<Vec<usize>>,
-    n_rows: usize,
-    /// The same along the last axis that is resized.
+    /// Everything outside the last axis that is resized.
+    rows: Rows,
+    /// Along that axis: the byte of the input for each position, or [`OUTSIDE`].
     row: Vec<usize>,
     /// How often each element of a row comes in turn, if it is the same for all; else 0.
     times: usize,
@@ -193,8 +189,7 @@ fn nearest(
     let in_turn = times > 1 && row.iter().enumerate().all(|(i, &at)| at == i / times * run);
     Ok(Prepared::new(Repeat {
         host: request.host,
-        outer: (0..last).map(table).collect(),
-        n_rows: axes[..last.min(axes.len())].iter().map(|axis| axis.to).product(),
+        rows: Rows::new((0..last).map(table).collect()),
         row,
         times: if in_turn { times } else { 0 },
         run,
@@ -216,47 +211,22 @@ impl Launch<CpuDevice> for Repeat {
 }
 
 impl Repeat {
-    /// The byte of the input where a position of the axes `outer` begins, or [`OUTSIDE`].
-    fn start(outer: &[Vec<usize>], position: usize) -> usize {
-        let (mut rest, mut start) = (position, 0);
-        for table in outer.iter().rev() {
-            match table[rest % table.len()] {
-                OUTSIDE => return OUTSIDE,
-                at => start += at,
-            }
-            rest /= table.len();
-        }
-        start
-    }
-
     /// Writes all rows; `write(source, target)` writes one that is not the one before.
-    fn rows(&self, operands: &mut Operands<'_>, write: impl Fn(*const u8, *mut u8) + Sync) -> Result<()> {
+    fn write_rows(
+        &self,
+        operands: &mut Operands<'_>,
+        write: impl Fn(*const u8, *mut u8) + Sync,
+    ) -> Result<()> {
         let x = SendPtr(operands.input_ptr::<u8>(0).cast_mut());
         let y = SendPtr(operands.output_ptr::<u8>(0));
         let bytes = self.row.len() * self.run;
         if bytes == 0 {
             return Ok(());
         }
-        // Rows of one plane differ along one axis alone.
-        let (plane, planes) = match self.outer.split_last() {
-            Some((plane, planes)) => (&plane[..], planes),
-            None => (&[0][..], &[][..]),
-        };
         let grain = (GRAIN_BYTES / bytes).max(1);
-        self.host.parallel_for(self.n_rows, grain, |range, _| {
+        self.host.parallel_for(self.rows.len(), grain, |range, _| {
             let mut before = None;
-            let mut in_plane = range.start % plane.len();
-            let mut base = Self::start(planes, range.start / plane.len());
-            for row in range {
-                if in_plane == plane.len() {
-                    in_plane = 0;
-                    base = Self::start(planes, row / plane.len());
-                }
-                let start = match (base, plane[in_plane]) {
-                    (OUTSIDE, _) | (_, OUTSIDE) => OUTSIDE,
-                    (base, at) => base + at,
-                };
-                in_plane += 1;
+            self.rows.each(range, |row, start| {
                 let target = y.at(row * bytes);
                 if before == Some(start) {
                     let source = y.at((row - 1) * bytes);
@@ -269,7 +239,7 @@ impl Repeat {
                     write(x.at(start), target);
                 }
                 before = Some(start);
-            }
+            });
             Ok(())
         })
     }
@@ -278,7 +248,7 @@ impl Repeat {
 /// Rows whose positions are one element of type `U`.
 fn repeat<U: Element + Sync>(op: &Repeat, operands: &mut Operands<'_>) -> Result<()> {
     let outside = op.outside.to_bits();
-    op.rows(operands, |source, target| {
+    op.write_rows(operands, |source, target| {
         let (from, to) = (source.cast::<U>(), target.cast::<U>());
         match op.times {
             // SAFETY: the row has as many elements of the input, each as often in the output.
@@ -315,7 +285,7 @@ unsafe fn repeat_in_turn<U: Element, const TIMES: usize>(from: *const U, to: *mu
 
 /// Rows whose positions are runs of elements.
 fn repeat_runs(op: &Repeat, operands: &mut Operands<'_>) -> Result<()> {
-    op.rows(operands, |source, target| {
+    op.write_rows(operands, |source, target| {
         for (i, &at) in op.row.iter().enumerate() {
             let to = target.wrapping_add(i * op.run);
             if at == OUTSIDE {
@@ -628,5 +598,50 @@ impl Interpolate {
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Array, Lcg, Value, isas, run};
+
+    #[test]
+    fn planes_agree_with_the_definition() {
+        let mut random = Lcg(2);
+        for ([rows, cols], [to_rows, to_cols]) in
+            [([5, 7], [70, 9]), ([40, 33], [13, 80]), ([1, 4], [3, 1]), ([6, 6], [12, 6])]
+        {
+            let x = random.floats(6 * rows * cols, 1.0);
+            // The two elements around a position, and the weight of the second.
+            let around = |i: usize, from: usize, to: usize| {
+                let at = (i as f64 + 0.5) * from as f64 / to as f64 - 0.5;
+                let at = at.clamp(0.0, from as f64 - 1.0);
+                (at as usize, (at as usize + 1).min(from - 1), at.fract())
+            };
+            let mut expected = Vec::new();
+            for at in 0..6 * to_rows * to_cols {
+                let (plane, row, col) = (at / (to_rows * to_cols), at / to_cols % to_rows, at % to_cols);
+                let (r0, r1, v) = around(row, rows, to_rows);
+                let (c0, c1, w) = around(col, cols, to_cols);
+                let x = |r: usize, c: usize| f64::from(x[(plane * rows + r) * cols + c]);
+                let line = |r: usize| x(r, c0) * (1.0 - w) + x(r, c1) * w;
+                expected.push(line(r0) * (1.0 - v) + line(r1) * v);
+            }
+            let inputs = [
+                Some(Array::of(&[2, 3, rows, cols], &x)),
+                None,
+                None,
+                Some(Array::of(&[4], &[2i64, 3, to_rows as i64, to_cols as i64])),
+            ];
+            for isa in isas() {
+                let output = [Some(Array::empty::<f32>(&[2, 3, to_rows, to_cols]))];
+                let mode = [("mode", Value::Text("linear"))];
+                let found = run(isa, "Resize", &mode, &inputs, &output).expect("resizes");
+                let found = found[0].as_ref().expect("an output").elements::<f32>();
+                for (at, (f, e)) in found.iter().zip(&expected).enumerate() {
+                    assert!((f64::from(*f) - e).abs() < 1e-5, "{isa:?} {f} at {at}, expected {e}");
+                }
+            }
+        }
     }
 }

@@ -116,6 +116,19 @@ unsafe fn sums<T: Summed>(op: &CumSum, input: *const u8, output: *mut u8) {
         let i = if op.reverse { op.n - 1 - i } else { i };
         i * op.inner
     };
+    if op.inner == 1 {
+        // The sum stays in a register.
+        let mut sum = T::default();
+        for i in 0..op.n {
+            // SAFETY: the element lies within the input.
+            let x = unsafe { input.add(row(i)).read() };
+            let with = sum.plus(x);
+            // SAFETY: as above, within the output.
+            unsafe { output.add(row(i)).write(if op.exclusive { sum } else { with }) };
+            sum = with;
+        }
+        return;
+    }
     for i in 0..op.n {
         for k in 0..op.inner {
             let before = match i {
@@ -231,4 +244,22 @@ unsafe fn positions<T: Element + PartialEq + Default>(
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Array, isas, run};
+
+    #[test]
+    fn positions_are_dense_for_the_true_extents() {
+        let x = [0.0f32, 1.0, -0.0, f32::NAN, 0.0, -2.0];
+        let inputs = [Some(Array::of(&[2, 3], &x))];
+        let output = [Some(Array::empty::<i64>(&[2, 6]))];
+        let found = run(isas()[0], "NonZero", &[], &inputs, &output).expect("finds");
+        let [Some(positions), Some(extents)] = &found[..] else {
+            panic!("expected positions and extents");
+        };
+        assert_eq!(extents.elements::<i64>(), [2, 3]);
+        assert_eq!(positions.elements::<i64>()[..6], [0, 1, 1, 1, 0, 2]);
+    }
 }

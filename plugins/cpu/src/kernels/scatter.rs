@@ -308,3 +308,32 @@ fn scatter_slices<R: Reduction>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Array, Lcg, Value, isas, run};
+
+    #[test]
+    fn updates_of_one_element_add_up_on_every_axis() {
+        let mut random = Lcg(3);
+        for axis in 0..3 {
+            let shape = [70, 5, 90];
+            let n = shape.iter().product();
+            let data: Vec<i64> = (0..n).map(|_| random.below(100) as i64).collect();
+            let updates: Vec<i64> = (0..n).map(|_| random.below(100) as i64).collect();
+            let range = shape[axis];
+            let indices: Vec<i64> = (0..n).map(|_| random.below(2 * range) as i64 - range as i64).collect();
+            let mut expected = data.clone();
+            for i in 0..n {
+                let mut at = [i / (5 * 90), i / 90 % 5, i % 90];
+                at[axis] = (indices[i] + range as i64) as usize % range;
+                expected[(at[0] * 5 + at[1]) * 90 + at[2]] += updates[i];
+            }
+            let inputs = [&data, &indices, &updates].map(|a| Some(Array::of(&shape, a)));
+            let attrs = [("axis", Value::Int(axis as i64)), ("reduction", Value::Text("add"))];
+            let output = [Some(Array::empty::<i64>(&shape))];
+            let found = run(isas()[0], "ScatterElements", &attrs, &inputs, &output).expect("scatters");
+            assert_eq!(found[0], Some(Array::of(&shape, &expected)), "axis {axis}");
+        }
+    }
+}

@@ -208,7 +208,7 @@ impl Shape {
 
     /// Whether a signal is packed into a complex one of half its length.
     fn is_packed(&self) -> bool {
-        self.kind == Kind::Real && self.n % 2 == 0 && !self.inverse
+        self.kind == Kind::Real && self.n.is_multiple_of(2) && !self.inverse
     }
 
     fn plan(&self) -> Plan {
@@ -449,5 +449,49 @@ unsafe fn unpack<A: Arith>(spectra: &Spectra, from: *const f32, to: *mut f32) {
         let odd = Complex { re: a.im.add(b.im).mul(half), im: b.re.sub(a.re).mul(half) };
         // SAFETY: the buffer has room for `n + 1` elements.
         unsafe { even.add(odd.mul(root)).store(to, k) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Array, Lcg, Value, isas, run};
+
+    #[test]
+    fn frames_agree_with_the_definition() {
+        let mut random = Lcg(4);
+        for (n, parts, bins) in [(12, 1, 7), (12, 1, 12), (15, 1, 8), (20, 2, 20), (11, 2, 11)] {
+            let (length, step) = (200, 3);
+            let frames = (length - n) / step + 1;
+            let x = random.floats(2 * length * parts, 1.0);
+            let window = random.floats(n, 1.0);
+            let mut expected = Vec::new();
+            for at in 0..2 * frames * bins {
+                let (batch, frame, k) = (at / (frames * bins), at / bins % frames, at % bins);
+                let (mut re, mut im) = (0.0, 0.0);
+                for (j, &weight) in window.iter().enumerate() {
+                    let sample = ((batch * length) + frame * step + j) * parts;
+                    let part = |i: usize| f64::from(x[sample + i]) * f64::from(weight);
+                    let (a, b) = (part(0), if parts == 2 { part(1) } else { 0.0 });
+                    let turn = -2.0 * core::f64::consts::PI * (j * k) as f64 / n as f64;
+                    re += a * turn.cos() - b * turn.sin();
+                    im += a * turn.sin() + b * turn.cos();
+                }
+                expected.extend([re, im]);
+            }
+            let inputs = [
+                Some(Array::of(&[2, length, parts], &x)),
+                Some(Array::of(&[], &[step as i64])),
+                Some(Array::of(&[n], &window)),
+            ];
+            for isa in isas() {
+                let output = [Some(Array::empty::<f32>(&[2, frames, bins, 2]))];
+                let onesided = [("onesided", Value::Int((bins < n).into()))];
+                let found = run(isa, "STFT", &onesided, &inputs, &output).expect("transforms");
+                let found = found[0].as_ref().expect("an output").elements::<f32>();
+                for (at, (f, e)) in found.iter().zip(&expected).enumerate() {
+                    assert!((f64::from(*f) - e).abs() < 1e-5, "{isa:?} {n}: {f} at {at}, expected {e}");
+                }
+            }
+        }
     }
 }

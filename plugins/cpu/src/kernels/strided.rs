@@ -80,55 +80,21 @@ impl StridedCopy {
         let mut dims = merged(size, shape, strides);
         // What moves as one: an element, or a short run of them.
         let mut unit = size;
-        if let [.., last] = dims[..] {
+        if let [_, .., last] = dims[..] {
             let run = last.n * size;
-            if dims.len() > 1 && last.from == size as isize && run <= 16 && run.is_power_of_two() {
+            if last.from == size as isize && run <= 16 && run.is_power_of_two() {
                 unit = run;
                 dims.pop();
             }
         }
-        let signed = unit as isize;
-        let nothing = Dim { n: 1, from: 0, to: 0 };
-        let mut cols = dims.pop().unwrap_or(Dim { n: 1, from: signed, to: signed });
-        let source_cols = dims.iter().rposition(|dim| dim.from == signed);
-        let (kind, rows) = match (cols.from, source_cols) {
-            (from, _) if from == signed => (Kind::Runs, None),
-            (0, _) => (Kind::Repeats, None),
-            (_, Some(i)) => (Kind::Tiles, Some(i)),
-            _ => (Kind::Strides, None),
-        };
-        let rows = match rows {
-            Some(i) => dims.remove(i),
-            // Short rows are worth a long second dimension, wherever it is.
-            None if dims.last().is_some_and(|dim| dim.n * cols.n < 32) => {
-                let longest = (0..dims.len()).max_by_key(|&i| dims[i].n).unwrap_or(0);
-                dims.remove(longest)
-            }
-            None => dims.pop().unwrap_or(nothing),
-        };
-        if kind == Kind::Runs {
-            // Runs are counted in bytes.
-            cols = Dim { n: cols.n * unit, from: 1, to: 1 };
-        }
-        let (row_bytes, cols_per_block) = match kind {
-            Kind::Runs => (cols.n.min(GRAIN_BYTES), cols.n.min(GRAIN_BYTES)),
-            Kind::Tiles => (cols.n.min(TILE) * unit, cols.n.min(TILE)),
-            _ => {
-                let cols_per_block = cols.n.min(BLOCK_BYTES / unit);
-                (cols_per_block * unit, cols_per_block)
-            }
-        };
-        let rows_max = match kind {
-            Kind::Tiles => TILE,
-            _ => (BLOCK_BYTES / row_bytes.max(1)).max(1),
-        };
-        let rows_per_block = rows.n.min(rows_max);
+        let (kind, rows, cols) = take_block(&mut dims, unit);
+        let [rows_per_block, cols_per_block] = block_extents(kind, rows, cols, unit);
         let outer = Walk::new(dims.iter().map(|dim| (dim.n, [dim.from, dim.to])))?;
         let n_blocks = match n {
             0 => 0,
             _ => outer.len() * rows.n.div_ceil(rows_per_block) * cols.n.div_ceil(cols_per_block),
         };
-        let block_bytes = row_bytes * rows_per_block;
+        let block_bytes = rows_per_block * cols_per_block * cols.to as usize;
         Ok(Self {
             host,
             start: start * size as isize,
@@ -230,6 +196,51 @@ fn merged(size: usize, shape: &[usize], strides: &[isize]) -> Vec<Dim> {
     }
     dims.reverse();
     dims
+}
+
+/// Takes the two dimensions of the blocks out of `dims`, and says what is done with them.
+fn take_block(dims: &mut Vec<Dim>, unit: usize) -> (Kind, Dim, Dim) {
+    let signed = unit as isize;
+    let one = Dim { n: 1, from: 0, to: 0 };
+    let cols = dims.pop().unwrap_or(Dim { n: 1, from: signed, to: signed });
+    // Columns of the source, if they are not those of the destination.
+    let source_cols = dims.iter().rposition(|dim| dim.from == signed);
+    let kind = match (cols.from, source_cols) {
+        (from, _) if from == signed => Kind::Runs,
+        (0, _) => Kind::Repeats,
+        (_, Some(_)) => Kind::Tiles,
+        (_, None) => Kind::Strides,
+    };
+    let rows = match source_cols {
+        Some(i) if kind == Kind::Tiles => dims.remove(i),
+        // Short rows are worth a long second dimension, wherever it is.
+        _ if dims.last().is_some_and(|dim| dim.n * cols.n < 32) => {
+            let longest = (0..dims.len()).max_by_key(|&i| dims[i].n).unwrap_or(0);
+            dims.remove(longest)
+        }
+        _ => dims.pop().unwrap_or(one),
+    };
+    let cols = match kind {
+        // Runs are counted in bytes.
+        Kind::Runs => Dim { n: cols.n * unit, from: 1, to: 1 },
+        _ => cols,
+    };
+    (kind, rows, cols)
+}
+
+/// Rows and columns of a block.
+fn block_extents(kind: Kind, rows: Dim, cols: Dim, unit: usize) -> [usize; 2] {
+    let cols_max = match kind {
+        Kind::Runs => GRAIN_BYTES,
+        Kind::Tiles => TILE,
+        Kind::Repeats | Kind::Strides => BLOCK_BYTES / unit,
+    };
+    let cols_per_block = cols.n.min(cols_max);
+    let rows_max = match kind {
+        Kind::Tiles => TILE,
+        _ => BLOCK_BYTES / (cols_per_block * cols.to as usize).max(1),
+    };
+    [rows.n.min(rows_max.max(1)), cols_per_block]
 }
 
 /// What is done with a block.

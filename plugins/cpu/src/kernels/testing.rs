@@ -177,11 +177,8 @@ pub(crate) fn run(
             let mut attr = Attr { name: Str::new(name), ..Attr::empty() };
             match value {
                 Value::Int(i) => (attr.kind, attr.i) = (DEVBAY_ATTR_INT, *i),
+                Value::Ints(ints) => (attr.kind, attr.list) = (DEVBAY_ATTR_INTS, list(ints)),
                 Value::Text(text) => (attr.kind, attr.s) = (DEVBAY_ATTR_STRING, Str::new(text)),
-                Value::Ints(ints) => {
-                    attr.kind = DEVBAY_ATTR_INTS;
-                    attr.list = list(ints);
-                }
             }
             attr
         })
