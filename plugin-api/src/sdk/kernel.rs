@@ -278,7 +278,7 @@ impl<'a> Operands<'a> {
             return &[];
         }
         // SAFETY: as above; the references are one array.
-        unsafe { core::slice::from_raw_parts(self.refs.add(first), n) }
+        unsafe { core::slice::from_raw_parts(self.refs.wrapping_add(first), n) }
     }
 
     /// The reference of input `i`.

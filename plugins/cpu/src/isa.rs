@@ -73,6 +73,15 @@ impl Isa {
         Ok(isa)
     }
 
+    /// Numbers of its widest vector of f32, [`Arith::Lanes`].
+    pub fn lanes(self) -> usize {
+        match self {
+            Self::Baseline => 4,
+            Self::Avx2 => 8,
+            Self::Avx512 => 16,
+        }
+    }
+
     /// Its name in options.
     pub fn name(self) -> &'static str {
         match self {
@@ -129,6 +138,11 @@ impl Arith for FusedWide {
         a.mul_add(b, c)
     }
 }
+
+/// [`Isa::lanes`] is what bodies find.
+const _: () = assert!(<Separate as Arith>::Lanes::N == 4);
+#[cfg(target_arch = "x86_64")]
+const _: () = assert!(<Fused as Arith>::Lanes::N == 8 && <FusedWide as Arith>::Lanes::N == 16);
 
 /// Compiles a generic body once for each instruction set.
 ///

@@ -10,13 +10,13 @@
 
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
-use crate::lanes::{F32x4, Lanes};
+use crate::lanes::Lanes;
 use devbay_plugin_api::sdk::{DType, Element, Error, I8, PrepareRequest, Result, U8};
 
 /// Depth of a block: 256 times 65,025 is below 2^24.
 pub(crate) const DEPTH: usize = 256;
 
-/// Most columns of a panel: two vectors.
+/// Most columns of a panel.
 pub(crate) const COLS_MAX: usize = 32;
 
 /// Bytes of a panel.
@@ -97,13 +97,9 @@ impl Zeros {
     }
 }
 
-/// Columns of a panel.
+/// Columns of a panel: two vectors.
 pub(crate) fn panel_cols(isa: Isa) -> usize {
-    match isa {
-        Isa::Baseline => 2 * F32x4::N,
-        Isa::Avx2 => 16,
-        Isa::Avx512 => 32,
-    }
+    2 * isa.lanes()
 }
 
 /// Writes `n` small integers less their zero point as f32.

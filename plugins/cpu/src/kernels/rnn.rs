@@ -269,8 +269,9 @@ impl Launch<CpuDevice> for Recurrent {
         let grain = if macs < DIRECTION { 2 } else { 1 };
         self.host.parallel_for(self.n_directions, grain, |range, _| {
             for direction in range {
-                // SAFETY: the addresses are those of the operands whose extents `prepare` checked.
-                unsafe { self.run(&at, direction) }?;
+                // SAFETY: the addresses are those of the operands whose extents `prepare` checked, and
+                // each direction is one chunk's.
+                unsafe { Direction::new(self, &at, direction) }.run()?;
             }
             Ok(())
         })
@@ -295,121 +296,172 @@ unsafe fn slice_mut<'a>(at: *mut f32, n: usize) -> &'a mut [f32] {
     unsafe { core::slice::from_raw_parts_mut(at, n) }
 }
 
-impl Recurrent {
-    /// One direction.
-    ///
+/// One direction of a launch.
+///
+/// # Invariants
+/// The addresses are those of a launch of `op`, and nobody else works on this direction meanwhile.
+struct Direction<'a> {
+    op: &'a Recurrent,
+    at: &'a Addresses,
+    idx: usize,
+    step: &'a Step,
+    /// In the workspace: the inputs' products for all steps, the state's for one, and the state.
+    x_gates: SendPtr<f32>,
+    h_gates: SendPtr<f32>,
+    h: SendPtr<f32>,
+    /// The cell of an LSTM, or what the reset gate leaves of a GRU's state.
+    other: SendPtr<f32>,
+}
+
+impl<'a> Direction<'a> {
     /// # Safety
-    /// The addresses are those of a launch, and nobody else works on this direction.
-    unsafe fn run(&self, at: &Addresses, direction: usize) -> Result<()> {
-        let (hidden, width) = (self.hidden, self.gates * self.hidden);
-        if hidden == 0 || self.batch == 0 {
+    /// The invariants.
+    unsafe fn new(op: &'a Recurrent, at: &'a Addresses, idx: usize) -> Self {
+        let (rows, width) = (op.batch, op.width());
+        let x_gates = SendPtr(at.workspace.at(idx * op.scratch));
+        let h_gates = SendPtr(x_gates.at(op.length * rows * width));
+        let h = SendPtr(h_gates.at(rows * width));
+        let other = SendPtr(h.at(rows * op.hidden));
+        Self { op, at, idx, step: &op.steps[idx], x_gates, h_gates, h, other }
+    }
+
+    fn run(&self) -> Result<()> {
+        if self.op.hidden == 0 || self.op.batch == 0 {
             return Ok(());
         }
-        let step = &self.steps[direction];
-        let x_gates = SendPtr(at.workspace.at(direction * self.scratch));
-        let h_gates = SendPtr(x_gates.at(self.length * self.batch * width));
-        let h = SendPtr(h_gates.at(self.batch * width));
-        // The cell of an LSTM, or what the reset gate leaves of a GRU's state.
-        let other = SendPtr(h.at(self.batch * hidden));
-        let r = at.r.at(direction * width * hidden);
-        let bias = at.bias.at(direction * 2 * width);
-        let after_reset = step.cell == Cell::Gru && step.linear_before_reset;
-        // The bias of the new state's product stays apart where the reset gate acts on it.
-        let plain = if after_reset { 2 * hidden } else { width };
+        self.multiply_inputs()?;
+        self.begin();
+        (0..self.op.length).try_for_each(|s| self.step(s))?;
+        self.end();
+        Ok(())
+    }
 
-        self.multiply_inputs(at, direction, x_gates, plain)?;
-        for b in 0..self.batch {
-            let state = self.state_at(direction, b);
-            // SAFETY: the row lies within the workspace, and the state's row within its operand.
-            unsafe { self.begin(h.at(b * hidden), at.initial_h, self.has.initial_h, state) };
-            // SAFETY: as above.
-            unsafe { self.begin(other.at(b * hidden), at.initial_c, self.has.initial_c, state) };
+    /// Whether the reset gate acts after the product with the state, whose bias then stays apart.
+    fn resets_after(&self) -> bool {
+        self.step.cell == Cell::Gru && self.step.linear_before_reset
+    }
+
+    /// The biases of the inputs' products; those of the state's follow.
+    fn bias(&self) -> *mut f32 {
+        self.at.bias.at(self.idx * 2 * self.op.width())
+    }
+
+    /// The products of all inputs with their weights, and the biases.
+    fn multiply_inputs(&self) -> Result<()> {
+        let (op, width) = (self.op, self.op.width());
+        let w = self.at.w.at(self.idx * width * op.inputs);
+        let n = op.length * op.batch;
+        op.multiply(self.at.x.at(0), op.inputs, n, w, width, self.x_gates.at(0))?;
+        if !op.has.bias {
+            return Ok(());
         }
-        for s in 0..self.length {
-            let now = if step.cell == Cell::Gru && !step.linear_before_reset { 2 * hidden } else { width };
-            self.multiply(h.at(0), hidden, self.batch, r, now, h_gates.at(0))?;
-            let row = |b: usize, t: usize| {
-                let x_row = self.row_of(b, t) * width;
-                // SAFETY: the rows lie within the workspace and the operands; no two overlap.
-                unsafe {
-                    Row {
-                        x_gates: slice(x_gates.at(x_row), width),
-                        h_gates: slice_mut(h_gates.at(b * width), width),
-                        h: slice_mut(h.at(b * hidden), hidden),
-                        other: slice_mut(other.at(b * hidden), hidden),
-                        reset_bias: (after_reset && self.has.bias)
-                            .then(|| slice(bias.wrapping_add(width + 2 * hidden), hidden)),
-                        peepholes: self
-                            .has
-                            .peepholes
-                            .then(|| slice(at.peepholes.at(direction * 3 * hidden), 3 * hidden)),
-                    }
+        let plain = if self.resets_after() { 2 * op.hidden } else { width };
+        // SAFETY: the bias has `width` numbers for the inputs and for the state.
+        let (of_x, of_h) = unsafe { (slice(self.bias(), width), slice(self.bias().add(width), plain)) };
+        for row in 0..n {
+            // SAFETY: the row lies within the workspace (invariant).
+            let sums = unsafe { slice_mut(self.x_gates.at(row * width), width) };
+            // SAFETY: the instructions are the device's.
+            unsafe { (op.add)(sums, of_x) };
+            // SAFETY: as above.
+            unsafe { (op.add)(&mut sums[..plain], of_h) };
+        }
+        Ok(())
+    }
+
+    /// The initial state: zeros if it is not given.
+    fn begin(&self) {
+        let has = &self.op.has;
+        for b in 0..self.op.batch {
+            for (there, from, to) in
+                [(has.initial_h, self.at.initial_h, self.h), (has.initial_c, self.at.initial_c, self.other)]
+            {
+                // SAFETY: the row lies within the workspace (invariant).
+                let to = unsafe { slice_mut(to.at(b * self.op.hidden), self.op.hidden) };
+                match there {
+                    // SAFETY: the operand has a row for each sequence.
+                    true => to.copy_from_slice(unsafe {
+                        slice(from.at(self.op.state_at(self.idx, b)), self.op.hidden)
+                    }),
+                    false => to.fill(0.0),
                 }
-            };
-            if now < width {
-                for b in 0..self.batch {
-                    if let Some(t) = self.time(at, direction, b, s) {
-                        // SAFETY: the instructions are the device's.
-                        unsafe { (self.reset)(step, &mut row(b, t)) };
-                    }
-                }
-                let r = r.wrapping_add(2 * hidden * hidden);
-                let to = h_gates.at(2 * hidden);
-                self.multiply(other.at(0), hidden, self.batch, r, hidden, to)?;
             }
-            for b in 0..self.batch {
-                let Some(t) = self.time(at, direction, b, s) else {
-                    continue;
-                };
+        }
+    }
+
+    /// One step of all sequences.
+    fn step(&self, s: usize) -> Result<()> {
+        let (op, hidden, width) = (self.op, self.op.hidden, self.op.width());
+        let r = self.at.r.at(self.idx * width * hidden);
+        let resets_before = self.step.cell == Cell::Gru && !self.step.linear_before_reset;
+        let now = if resets_before { 2 * hidden } else { width };
+        op.multiply(self.h.at(0), hidden, op.batch, r, now, self.h_gates.at(0))?;
+        let active = |b: usize| op.time(self.at, self.idx, b, s).map(|t| (b, t));
+        if resets_before {
+            for (b, t) in (0..op.batch).filter_map(active) {
                 // SAFETY: the instructions are the device's.
-                unsafe { (self.update)(step, &mut row(b, t)) };
-                // SAFETY: the rows lie within the workspace and the output.
-                unsafe { self.give(h.at(b * hidden), at.y, self.output_at(direction, b, t)) };
+                unsafe { (op.reset)(self.step, &mut self.row(b, t)) };
+            }
+            let r = r.wrapping_add(now * hidden);
+            op.multiply(self.other.at(0), hidden, op.batch, r, hidden, self.h_gates.at(now))?;
+        }
+        for (b, t) in (0..op.batch).filter_map(active) {
+            // SAFETY: the instructions are the device's.
+            unsafe { (op.update)(self.step, &mut self.row(b, t)) };
+            self.give(self.h.at(b * hidden), self.at.y, op.output_at(self.idx, b, t));
+        }
+        Ok(())
+    }
+
+    /// The rows of one sequence at one position; a caller lets go of them before it asks for others.
+    fn row(&self, b: usize, t: usize) -> Row<'_> {
+        let (op, hidden, width) = (self.op, self.op.hidden, self.op.width());
+        let reset_bias =
+            (self.resets_after() && op.has.bias).then(|| self.bias().wrapping_add(width + 2 * hidden));
+        let peepholes = op.has.peepholes.then(|| self.at.peepholes.at(self.idx * 3 * hidden));
+        // SAFETY: the rows lie within the workspace and the operands, and no two overlap (invariant).
+        unsafe {
+            Row {
+                x_gates: slice(self.x_gates.at(op.row_of(b, t) * width), width),
+                h_gates: slice_mut(self.h_gates.at(b * width), width),
+                h: slice_mut(self.h.at(b * hidden), hidden),
+                other: slice_mut(self.other.at(b * hidden), hidden),
+                reset_bias: reset_bias.map(|bias| slice(bias, hidden)),
+                peepholes: peepholes.map(|weights| slice(weights, 3 * hidden)),
             }
         }
-        for b in 0..self.batch {
-            let state = self.state_at(direction, b);
-            // SAFETY: as above.
-            unsafe { self.give(h.at(b * hidden), at.y_h, state) };
-            // SAFETY: as above.
-            unsafe { self.give(other.at(b * hidden), at.y_c, state) };
-            for t in self.length_of(at, b)..self.length {
-                let y = at.y.at(self.output_at(direction, b, t));
-                if !at.y.0.is_null() {
+    }
+
+    /// The last states, and zeros for what comes after the end of a sequence.
+    fn end(&self) {
+        let (op, hidden) = (self.op, self.op.hidden);
+        for b in 0..op.batch {
+            let state = op.state_at(self.idx, b);
+            self.give(self.h.at(b * hidden), self.at.y_h, state);
+            self.give(self.other.at(b * hidden), self.at.y_c, state);
+            for t in op.length_of(self.at, b)..op.length {
+                if !self.at.y.0.is_null() {
+                    let y = self.at.y.at(op.output_at(self.idx, b, t));
                     // SAFETY: the row lies within the output.
                     unsafe { y.write_bytes(0, hidden) };
                 }
             }
         }
-        Ok(())
     }
 
-    /// The products of all inputs with their weights, and the biases.
-    fn multiply_inputs(
-        &self,
-        at: &Addresses,
-        direction: usize,
-        to: SendPtr<f32>,
-        plain: usize,
-    ) -> Result<()> {
-        let width = self.gates * self.hidden;
-        let w = at.w.at(direction * width * self.inputs);
-        let bias = at.bias.at(direction * 2 * width);
-        let n = self.length * self.batch;
-        self.multiply(at.x.at(0), self.inputs, n, w, width, to.at(0))?;
-        if !self.has.bias {
-            return Ok(());
+    /// Copies a row of the workspace to an output, if there is one.
+    fn give(&self, from: *const f32, output: SendPtr<f32>, place: usize) {
+        if !output.0.is_null() {
+            // SAFETY: both have the row, and do not overlap (B21).
+            unsafe { core::ptr::copy_nonoverlapping(from, output.at(place), self.op.hidden) };
         }
-        for row in 0..n {
-            // SAFETY: the row lies within the workspace.
-            let sums = unsafe { slice_mut(to.at(row * width), width) };
-            // SAFETY: the bias has `width` numbers for the input and for the state, and the instructions
-            // are the device's.
-            unsafe { (self.add)(sums, slice(bias, width)) };
-            // SAFETY: as above.
-            unsafe { (self.add)(&mut sums[..plain], slice(bias.wrapping_add(width), plain)) };
-        }
-        Ok(())
+    }
+}
+
+impl Recurrent {
+    /// Numbers of all gates of a sequence.
+    fn width(&self) -> usize {
+        self.gates * self.hidden
     }
 
     /// Products of rows of `depth` numbers with `cols` rows of weights, to rows of all gates.
@@ -422,7 +474,7 @@ impl Recurrent {
         cols: usize,
         to: *mut f32,
     ) -> Result<()> {
-        let width = self.gates * self.hidden;
+        let width = self.width();
         let (x, w, to) = (SendPtr(x), SendPtr(w), SendPtr(to));
         // Blocks of rows and of columns, so that both long inputs and wide layers are shared out.
         let col_blocks = cols.div_ceil(COLS);
@@ -451,31 +503,6 @@ impl Recurrent {
             }
             Ok(())
         })
-    }
-
-    /// Copies an initial state, or begins with zeros.
-    ///
-    /// # Safety
-    /// `to` holds a row, and the operand one at `state` if it is there.
-    unsafe fn begin(&self, to: *mut f32, from: SendPtr<f32>, there: bool, state: usize) {
-        if there {
-            // SAFETY: the caller's promise; workspace and operands do not overlap.
-            unsafe { core::ptr::copy_nonoverlapping(from.at(state), to, self.hidden) };
-        } else {
-            // SAFETY: as above.
-            unsafe { to.write_bytes(0, self.hidden) };
-        }
-    }
-
-    /// Copies a row to an output, if there is one.
-    ///
-    /// # Safety
-    /// `from` holds a row, and the output one at `place`.
-    unsafe fn give(&self, from: *const f32, output: SendPtr<f32>, place: usize) {
-        if !output.0.is_null() {
-            // SAFETY: the caller's promise; workspace and operands do not overlap.
-            unsafe { core::ptr::copy_nonoverlapping(from, output.at(place), self.hidden) };
-        }
     }
 
     /// How long a sequence is.

@@ -9,7 +9,7 @@ use super::extents::{axis, expect_output, extents, host_int, traffic};
 use super::fft::{Complex, Plan};
 use crate::device::CpuDevice;
 use crate::dispatch;
-use crate::isa::{Arith, Isa};
+use crate::isa::Arith;
 use crate::lanes::Lanes;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
@@ -240,11 +240,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Prepared> 
     let shape = Shape::of(request, op)?;
     expect_output(request, 0, &shape.output)?;
     let plan = shape.plan();
-    let lanes = match request.device.isa {
-        Isa::Baseline => 4,
-        Isa::Avx2 => 8,
-        Isa::Avx512 => 16,
-    };
+    let lanes = request.device.isa.lanes();
     // A spectrum that was put together has one element more than the packed signal.
     let slot_scratch = 2 * (plan.len() + 1) * 2 * lanes;
     let angle = |k: usize| -2.0 * core::f64::consts::PI * k as f64 / shape.n as f64;
