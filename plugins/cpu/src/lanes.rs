@@ -4,6 +4,9 @@
 //! A body that is generic over [`Arith`](crate::isa::Arith) finds the widest vector of its instruction
 //! set as `A::Lanes`. Making a vector is unsafe, because it needs the instructions; having one shows
 //! that they are there, so that arithmetic is safe.
+//!
+//! All of it is inlined into the function that has the instructions, or it is slow: a vector is handed on
+//! by value only to what is always inlined, which closures, `array::map` and `array::from_fn` are not.
 
 /// A vector of f32.
 ///
@@ -158,7 +161,8 @@ mod x86 {
 
                 #[inline(always)]
                 fn sums(vectors: [Self; 4]) -> [f32; 4] {
-                    sums(vectors.map(Self::quarter))
+                    let [a, b, c, d] = vectors;
+                    sums([a.quarter(), b.quarter(), c.quarter(), d.quarter()])
                 }
             }
         };

@@ -365,7 +365,7 @@ dispatch! { fn fill_patches<T: Small>(patches: &Patches<'_>, panel: *mut f32) = 
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Array, Lcg, Value, isas, run};
+    use super::super::test_host::{Array, Lcg, Value, isas, run};
 
     #[test]
     fn convolutions_are_exact() {

@@ -81,10 +81,10 @@ impl Plan {
             // SAFETY: the caller's promise; a stage reads and writes `n` elements.
             unsafe {
                 match stage.radix {
-                    2 => run_stage::<A, 2>(stage, from, to, butterfly_2),
-                    3 => run_stage::<A, 3>(stage, from, to, butterfly_3),
-                    4 => run_stage::<A, 4>(stage, from, to, butterfly_4),
-                    5 => run_stage::<A, 5>(stage, from, to, butterfly_5),
+                    2 => run_stage::<A, Radix2, 2>(stage, from, to),
+                    3 => run_stage::<A, Radix3, 3>(stage, from, to),
+                    4 => run_stage::<A, Radix4, 4>(stage, from, to),
+                    5 => run_stage::<A, Radix5, 5>(stage, from, to),
                     _ => run_any_stage::<A>(stage, from, to),
                 }
             }
@@ -159,6 +159,12 @@ impl<L: Lanes> Complex<L> {
         Self { re: self.re.mul(b.re).sub(self.im.mul(b.im)), im: self.re.fma(b.im, self.im.mul(b.re)) }
     }
 
+    /// `self * scale`, with a real scale.
+    #[inline(always)]
+    fn times(self, scale: L) -> Self {
+        Self { re: self.re.mul(scale), im: self.im.mul(scale) }
+    }
+
     /// `self * scale + b`, with a real scale.
     #[inline(always)]
     fn scaled(self, scale: L, b: Self) -> Self {
@@ -174,35 +180,42 @@ impl<L: Lanes> Complex<L> {
     }
 }
 
-/// A transform of `R` numbers, without factors.
-type Butterfly<L, const R: usize> = unsafe fn([Complex<L>; R]) -> [Complex<L>; R];
+/// A transform of `R` numbers, without factors. A type and not a function, so that it is inlined.
+trait Butterfly<const R: usize> {
+    /// # Safety
+    /// The processor has the instructions.
+    unsafe fn transform<L: Lanes>(inputs: [Complex<L>; R]) -> [Complex<L>; R];
+}
 
 /// # Safety
 /// As [`Plan::run`]; the stage's radix is `R`.
 #[inline(always)]
-unsafe fn run_stage<A: Arith, const R: usize>(
+unsafe fn run_stage<A: Arith, B: Butterfly<R>, const R: usize>(
     stage: &Stage,
     from: *const f32,
     to: *mut f32,
-    butterfly: Butterfly<A::Lanes, R>,
 ) {
     let (columns, stride) = (stage.columns, stage.stride);
     for p in 0..columns {
         let twiddles = &stage.twiddles[p * (R - 1)..][..R - 1];
         for q in 0..stride {
+            let first = q + stride * p;
             // SAFETY: the element is below `columns * stride * R`, which is `n`.
-            let inputs =
-                core::array::from_fn(|i| unsafe { Complex::load(from, q + stride * (p + i * columns)) });
+            let mut inputs = [unsafe { Complex::<A::Lanes>::load(from, first) }; R];
+            for (i, input) in inputs.iter_mut().enumerate().skip(1) {
+                // SAFETY: as above.
+                *input = unsafe { Complex::load(from, first + stride * i * columns) };
+            }
             // SAFETY: the caller promises the instructions.
-            let outputs = unsafe { butterfly(inputs) };
-            for (k, output) in outputs.into_iter().enumerate() {
-                let output = match k {
-                    0 => output,
-                    // SAFETY: as above.
-                    _ => output.mul(unsafe { Complex::splat(twiddles[k - 1]) }),
-                };
+            let outputs = unsafe { B::transform(inputs) };
+            let first = q + stride * R * p;
+            // SAFETY: as for the inputs.
+            unsafe { outputs[0].store(to, first) };
+            for (k, (output, &twiddle)) in outputs[1..].iter().zip(twiddles).enumerate() {
+                // SAFETY: the caller promises the instructions.
+                let twiddle = unsafe { Complex::splat(twiddle) };
                 // SAFETY: as for the inputs.
-                unsafe { output.store(to, q + stride * (R * p + k)) };
+                unsafe { output.mul(twiddle).store(to, first + stride * (k + 1)) };
             }
         }
     }
@@ -216,14 +229,15 @@ unsafe fn run_any_stage<A: Arith>(stage: &Stage, from: *const f32, to: *mut f32)
     for p in 0..columns {
         for q in 0..stride {
             for k in 0..radix {
+                let first = q + stride * p;
                 // SAFETY: the element is below `columns * stride * radix`, which is `n`.
-                let input =
-                    |i: usize| unsafe { Complex::<A::Lanes>::load(from, q + stride * (p + i * columns)) };
-                let mut sum = input(0);
+                let mut sum: Complex<A::Lanes> = unsafe { Complex::load(from, first) };
                 for i in 1..radix {
+                    // SAFETY: as above.
+                    let input = unsafe { Complex::load(from, first + stride * i * columns) };
                     // SAFETY: the caller promises the instructions.
                     let root = unsafe { Complex::splat(stage.roots[i * k % radix]) };
-                    sum = sum.add(input(i).mul(root));
+                    sum = sum.add(root.mul(input));
                 }
                 if k > 0 {
                     let twiddle = stage.twiddles[p * (radix - 1) + k - 1];
@@ -237,52 +251,58 @@ unsafe fn run_any_stage<A: Arith>(stage: &Stage, from: *const f32, to: *mut f32)
     }
 }
 
-/// # Safety
-/// None is needed: there are vectors. The type is that of the others.
-#[inline(always)]
-unsafe fn butterfly_2<L: Lanes>([a, b]: [Complex<L>; 2]) -> [Complex<L>; 2] {
-    [a.add(b), a.sub(b)]
+struct Radix2;
+
+impl Butterfly<2> for Radix2 {
+    #[inline(always)]
+    unsafe fn transform<L: Lanes>([a, b]: [Complex<L>; 2]) -> [Complex<L>; 2] {
+        [a.add(b), a.sub(b)]
+    }
 }
 
-/// # Safety
-/// The processor has the instructions.
-#[inline(always)]
-unsafe fn butterfly_3<L: Lanes>([a, b, c]: [Complex<L>; 3]) -> [Complex<L>; 3] {
-    // SAFETY: the caller's promise.
-    let (half, sine) = unsafe { (L::splat(-0.5), L::splat(-0.866_025_4)) };
-    let (sum, difference) = (b.add(c), b.sub(c));
-    let turned = Complex { re: difference.re.mul(sine), im: difference.im.mul(sine) };
-    let (second, third) = sum.scaled(half, a).around(turned);
-    [a.add(sum), second, third]
+struct Radix3;
+
+impl Butterfly<3> for Radix3 {
+    #[inline(always)]
+    unsafe fn transform<L: Lanes>([a, b, c]: [Complex<L>; 3]) -> [Complex<L>; 3] {
+        // SAFETY: the caller's promise.
+        let (half, sine) = unsafe { (L::splat(-0.5), L::splat(-0.866_025_4)) };
+        let sum = b.add(c);
+        let (second, third) = sum.scaled(half, a).around(b.sub(c).times(sine));
+        [a.add(sum), second, third]
+    }
 }
 
-/// # Safety
-/// None is needed: there are vectors. The type is that of the others.
-#[inline(always)]
-unsafe fn butterfly_4<L: Lanes>([a, b, c, d]: [Complex<L>; 4]) -> [Complex<L>; 4] {
-    let (even, odd) = (a.add(c), b.add(d));
-    let (fourth, second) = a.sub(c).around(b.sub(d));
-    [even.add(odd), second, even.sub(odd), fourth]
+struct Radix4;
+
+impl Butterfly<4> for Radix4 {
+    #[inline(always)]
+    unsafe fn transform<L: Lanes>([a, b, c, d]: [Complex<L>; 4]) -> [Complex<L>; 4] {
+        let (even, odd) = (a.add(c), b.add(d));
+        let (fourth, second) = a.sub(c).around(b.sub(d));
+        [even.add(odd), second, even.sub(odd), fourth]
+    }
 }
 
-/// # Safety
-/// The processor has the instructions.
-#[inline(always)]
-unsafe fn butterfly_5<L: Lanes>([a, b, c, d, e]: [Complex<L>; 5]) -> [Complex<L>; 5] {
-    // Cosines and sines of a fifth and two fifths of a turn.
-    // SAFETY: the caller's promise.
-    let (cos_1, cos_2) = unsafe { (L::splat(0.309_017), L::splat(-0.809_017)) };
-    // SAFETY: as above.
-    let (sin_1, sin_2) = unsafe { (L::splat(-0.951_056_5), L::splat(-0.587_785_24)) };
-    let (sum_1, difference_1) = (b.add(e), b.sub(e));
-    let (sum_2, difference_2) = (c.add(d), c.sub(d));
-    let near = sum_2.scaled(cos_2, sum_1.scaled(cos_1, a));
-    let far = sum_2.scaled(cos_1, sum_1.scaled(cos_2, a));
-    let turned = |x: Complex<L>, scale: L| Complex { re: x.re.mul(scale), im: x.im.mul(scale) };
-    let (second, fifth) = near.around(difference_2.scaled(sin_2, turned(difference_1, sin_1)));
-    let turned_far = turned(difference_1, sin_2).sub(turned(difference_2, sin_1));
-    let (third, fourth) = far.around(turned_far);
-    [a.add(sum_1).add(sum_2), second, third, fourth, fifth]
+struct Radix5;
+
+impl Butterfly<5> for Radix5 {
+    #[inline(always)]
+    unsafe fn transform<L: Lanes>([a, b, c, d, e]: [Complex<L>; 5]) -> [Complex<L>; 5] {
+        // Cosines and sines of a fifth and two fifths of a turn.
+        // SAFETY: the caller's promise.
+        let (cos_1, cos_2) = unsafe { (L::splat(0.309_017), L::splat(-0.809_017)) };
+        // SAFETY: as above.
+        let (sin_1, sin_2) = unsafe { (L::splat(-0.951_056_5), L::splat(-0.587_785_24)) };
+        let (sum_1, difference_1) = (b.add(e), b.sub(e));
+        let (sum_2, difference_2) = (c.add(d), c.sub(d));
+        let near = sum_2.scaled(cos_2, sum_1.scaled(cos_1, a));
+        let far = sum_2.scaled(cos_1, sum_1.scaled(cos_2, a));
+        let (second, fifth) = near.around(difference_2.scaled(sin_2, difference_1.times(sin_1)));
+        let turned = difference_1.times(sin_2).sub(difference_2.times(sin_1));
+        let (third, fourth) = far.around(turned);
+        [a.add(sum_1).add(sum_2), second, third, fourth, fifth]
+    }
 }
 
 #[cfg(test)]

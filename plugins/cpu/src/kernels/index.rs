@@ -369,7 +369,7 @@ impl Launch<CpuDevice> for GatherNd {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Array, Value, isas, run};
+    use super::super::test_host::{Array, Value, isas, run};
 
     #[test]
     fn indices_count_from_both_ends_and_not_beyond() {

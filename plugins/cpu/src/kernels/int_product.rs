@@ -120,15 +120,14 @@ pub(crate) unsafe fn widen_body<A: Arith, T: Small>(from: *const u8, zero: f32, 
     }
     // SAFETY: the caller promises the instructions.
     let zeros = unsafe { A::Lanes::splat(zero) };
-    let vector = |i: usize| {
+    for i in (0..n / width).chain([n.div_ceil(width) - 1]) {
+        // The last vector may overlap the one before: it writes the same there.
+        let i = (i * width).min(n - width);
         // SAFETY: a whole vector from `i` lies within `n`.
         let x: A::Lanes = unsafe { T::load(from.add(i)) };
         // SAFETY: as above.
         unsafe { x.sub(zeros).store(to.add(i)) };
-    };
-    (0..n / width).for_each(|i| vector(i * width));
-    // The last vector may overlap the one before: it writes the same there.
-    vector(n - width);
+    }
 }
 
 dispatch! {

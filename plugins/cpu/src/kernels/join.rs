@@ -170,7 +170,7 @@ impl Addresses<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Array, Value, isas, run};
+    use super::super::test_host::{Array, Value, isas, run};
 
     #[test]
     fn what_was_joined_comes_apart_again() {

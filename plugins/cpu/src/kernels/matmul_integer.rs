@@ -229,7 +229,7 @@ impl MatMulInteger {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Array, Lcg, isas, run};
+    use super::super::test_host::{Array, Lcg, isas, run};
 
     #[test]
     fn products_are_exact() {

@@ -7,7 +7,6 @@
 
 mod cell;
 mod conv_integer;
-mod dense;
 mod extents;
 mod fft;
 mod fill;
@@ -20,6 +19,7 @@ mod pad;
 mod quantised;
 mod resize;
 mod rnn;
+mod row_product;
 mod rows;
 mod sample;
 mod scan;
@@ -27,7 +27,7 @@ mod scatter;
 mod stft;
 mod strided;
 #[cfg(test)]
-mod testing;
+mod test_host;
 mod unary;
 mod walk;
 

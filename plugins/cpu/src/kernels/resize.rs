@@ -603,7 +603,7 @@ impl Interpolate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Array, Lcg, Value, isas, run};
+    use super::super::test_host::{Array, Lcg, Value, isas, run};
 
     #[test]
     fn planes_agree_with_the_definition() {

@@ -9,8 +9,8 @@
 //! With lengths of sequences, a sequence that has ended keeps its state, and its outputs are 0.
 
 use super::cell::{Activation, Cell, Row, Step, add, reset, update};
-use super::dense::{self, Dense};
 use super::extents::{extents, traffic};
+use super::row_product::{self, RowProduct};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
@@ -65,7 +65,7 @@ struct Recurrent {
     /// Numbers of the workspace for each direction.
     scratch: usize,
     has: Optional,
-    multiply: unsafe fn(&Dense),
+    multiply: unsafe fn(&RowProduct),
     add: unsafe fn(&mut [f32], &[f32]),
     update: unsafe fn(&Step, &mut Row<'_>),
     reset: unsafe fn(&Step, &mut Row<'_>),
@@ -179,7 +179,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepar
         // The inputs' products, the state's, the state, and the cell or the reset state.
         scratch: (n * gates * hidden + batch * hidden * (gates + 2)).next_multiple_of(16),
         has,
-        multiply: dense::multiply(isa),
+        multiply: row_product::multiply(isa),
         add: add(isa),
         update: update(isa),
         reset: reset(isa),
@@ -487,7 +487,7 @@ impl Recurrent {
                 // Blocks beside each other are one product.
                 let n = (range.end - block).min(col_blocks - block % col_blocks);
                 block += n;
-                let dense = Dense {
+                let product = RowProduct {
                     x: x.at(row * depth),
                     x_stride: depth,
                     rows: ROWS.min(rows - row),
@@ -499,7 +499,7 @@ impl Recurrent {
                 };
                 // SAFETY: the callers name operands or workspace of these sizes, blocks of y do not
                 // overlap, and the instructions are the device's.
-                unsafe { (self.multiply)(&dense) };
+                unsafe { (self.multiply)(&product) };
             }
             Ok(())
         })
@@ -555,7 +555,7 @@ impl Recurrent {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Array, Lcg, Value, isas, run};
+    use super::super::test_host::{Array, Lcg, Value, isas, run};
     use super::*;
 
     /// A layer in f64, step by step as the specification writes it.

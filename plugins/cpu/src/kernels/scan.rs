@@ -248,7 +248,7 @@ unsafe fn positions<T: Element + PartialEq + Default>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Array, isas, run};
+    use super::super::test_host::{Array, isas, run};
 
     #[test]
     fn positions_are_dense_for_the_true_extents() {

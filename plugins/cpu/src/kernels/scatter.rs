@@ -311,7 +311,7 @@ fn scatter_slices<R: Reduction>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Array, Lcg, Value, isas, run};
+    use super::super::test_host::{Array, Lcg, Value, isas, run};
 
     #[test]
     fn updates_of_one_element_add_up_on_every_axis() {

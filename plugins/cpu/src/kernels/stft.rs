@@ -450,7 +450,7 @@ unsafe fn unpack<A: Arith>(spectra: &Spectra, from: *const f32, to: *mut f32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Array, Lcg, Value, isas, run};
+    use super::super::test_host::{Array, Lcg, Value, isas, run};
 
     #[test]
     fn frames_agree_with_the_definition() {

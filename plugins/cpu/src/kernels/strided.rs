@@ -480,7 +480,7 @@ unsafe fn square<U: Copy, const T: usize>(from: *const u8, from_col: isize, to: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::Lcg;
+    use super::super::test_host::Lcg;
     use super::*;
 
     fn check(size: usize, shape: &[usize], strides: &[isize], start: isize, source_len: usize) {

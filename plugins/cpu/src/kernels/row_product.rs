@@ -9,7 +9,7 @@ use crate::isa::Arith;
 use crate::lanes::Lanes;
 
 /// One product.
-pub(crate) struct Dense {
+pub(crate) struct RowProduct {
     /// `rows` rows of `depth` elements, `x_stride` apart.
     pub(crate) x: *const f32,
     pub(crate) x_stride: usize,
@@ -25,20 +25,20 @@ pub(crate) struct Dense {
 
 dispatch! {
     /// Multiplies.
-    pub(crate) fn multiply(dense: &Dense) = multiply_body
+    pub(crate) fn multiply(product: &RowProduct) = multiply_body
 }
 
 /// # Safety
 /// Everything that the product names lies within its operands, y overlaps nothing else, and the
 /// processor has the instructions.
 #[inline(always)]
-unsafe fn multiply_body<A: Arith>(dense: &Dense) {
+unsafe fn multiply_body<A: Arith>(product: &RowProduct) {
     let mut row = 0;
     macro_rules! bands {
         ($rows:literal by $cols:literal) => {
-            while row + $rows <= dense.rows {
+            while row + $rows <= product.rows {
                 // SAFETY: the caller's promise.
-                unsafe { band::<A, $rows, $cols>(dense, row) };
+                unsafe { band::<A, $rows, $cols>(product, row) };
                 row += $rows;
             }
         };
@@ -51,9 +51,9 @@ unsafe fn multiply_body<A: Arith>(dense: &Dense) {
         bands!(3 by 4);
     }
     bands!(2 by 4);
-    if row < dense.rows {
+    if row < product.rows {
         // SAFETY: as above.
-        unsafe { band::<A, 1, 8>(dense, row) };
+        unsafe { band::<A, 1, 8>(product, row) };
     }
 }
 
@@ -62,16 +62,16 @@ unsafe fn multiply_body<A: Arith>(dense: &Dense) {
 /// # Safety
 /// As [`multiply_body`], and `row + R` is at most `rows`.
 #[inline(always)]
-unsafe fn band<A: Arith, const R: usize, const C: usize>(dense: &Dense, row: usize) {
+unsafe fn band<A: Arith, const R: usize, const C: usize>(product: &RowProduct, row: usize) {
     let mut col = 0;
-    while col + C <= dense.cols {
+    while col + C <= product.cols {
         // SAFETY: the caller's promise.
-        unsafe { sums::<A, R, C>(dense, row, col) };
+        unsafe { sums::<A, R, C>(product, row, col) };
         col += C;
     }
-    while col < dense.cols {
+    while col < product.cols {
         // SAFETY: as above.
-        unsafe { sums::<A, R, 1>(dense, row, col) };
+        unsafe { sums::<A, R, 1>(product, row, col) };
         col += 1;
     }
 }
@@ -81,48 +81,55 @@ unsafe fn band<A: Arith, const R: usize, const C: usize>(dense: &Dense, row: usi
 /// # Safety
 /// As [`multiply_body`], and the sums lie within y.
 #[inline(always)]
-unsafe fn sums<A: Arith, const R: usize, const C: usize>(dense: &Dense, row: usize, col: usize) {
-    let (width, depth) = (A::Lanes::N, dense.depth);
+unsafe fn sums<A: Arith, const R: usize, const C: usize>(product: &RowProduct, row: usize, col: usize) {
+    let (width, depth) = (A::Lanes::N, product.depth);
     // SAFETY: the caller promises the instructions.
     let zero = unsafe { A::Lanes::splat(0.0) };
     // Column by column.
     let mut sums = [[zero; R]; C];
-    let x = |i: usize, k: usize| dense.x.wrapping_add((row + i) * dense.x_stride + k);
-    let w = |i: usize, k: usize| dense.w.wrapping_add((col + i) * depth + k);
+    let x = |i: usize, k: usize| product.x.wrapping_add((row + i) * product.x_stride + k);
+    let w = |i: usize, k: usize| product.w.wrapping_add((col + i) * depth + k);
     let whole = depth / width * width;
     for k in (0..whole).step_by(width) {
-        // SAFETY: a whole vector from `k` lies within each row.
-        let xs: [A::Lanes; R] = core::array::from_fn(|i| unsafe { A::Lanes::load(x(i, k)) });
+        let mut xs = [zero; R];
+        for (i, vector) in xs.iter_mut().enumerate() {
+            // SAFETY: a whole vector from `k` lies within each row.
+            *vector = unsafe { A::Lanes::load(x(i, k)) };
+        }
         for (c, sums) in sums.iter_mut().enumerate() {
             // SAFETY: as above.
             let w = unsafe { A::Lanes::load(w(c, k)) };
-            for (sum, x) in sums.iter_mut().zip(xs) {
+            for (sum, x) in sums.iter_mut().zip(&xs) {
                 *sum = x.fma(w, *sum);
             }
         }
     }
     if whole < depth {
         let rest = depth - whole;
-        let xs: [A::Lanes; R] =
+        let mut xs = [zero; R];
+        for (i, vector) in xs.iter_mut().enumerate() {
             // SAFETY: `rest` elements are left of each row.
-            core::array::from_fn(|i| unsafe { A::Lanes::load_first(x(i, whole), rest) });
+            *vector = unsafe { A::Lanes::load_first(x(i, whole), rest) };
+        }
         for (c, sums) in sums.iter_mut().enumerate() {
             // SAFETY: as above.
             let w = unsafe { A::Lanes::load_first(w(c, whole), rest) };
-            for (sum, x) in sums.iter_mut().zip(xs) {
+            for (sum, x) in sums.iter_mut().zip(&xs) {
                 *sum = x.fma(w, *sum);
             }
         }
     }
-    let four = |r: usize, c: usize| {
-        A::Lanes::sums(core::array::from_fn(|i| if c + i < C { sums[c + i][r] } else { zero }))
-    };
-    for r in 0..R {
-        let y = dense.y.wrapping_add((row + r) * dense.y_stride + col);
-        for c in (0..C).step_by(4) {
-            for (i, &sum) in four(r, c).iter().enumerate().take(C - c) {
+    for c in (0..C).step_by(4) {
+        for r in 0..R {
+            let mut four = [zero; 4];
+            for (column, slot) in sums[c..].iter().zip(&mut four) {
+                *slot = column[r];
+            }
+            let four = A::Lanes::sums(four);
+            let y = product.y.wrapping_add((row + r) * product.y_stride + col + c);
+            for (i, &sum) in four.iter().enumerate().take(C - c) {
                 // SAFETY: the row of y has room for `C` sums from `col`.
-                unsafe { y.add(c + i).write(sum) };
+                unsafe { y.add(i).write(sum) };
             }
         }
     }
@@ -153,7 +160,7 @@ mod tests {
                 let x: Vec<f32> = (0..rows * depth).map(value).collect();
                 let w: Vec<f32> = (0..cols * depth).map(|i| value(i + 3)).collect();
                 let mut y = vec![f32::NAN; rows * cols];
-                let dense = Dense {
+                let product = RowProduct {
                     x: x.as_ptr(),
                     x_stride: depth,
                     rows,
@@ -164,7 +171,7 @@ mod tests {
                     y_stride: cols,
                 };
                 // SAFETY: the operands have these sizes, and `best` says that the instructions are there.
-                unsafe { multiply(isa)(&dense) };
+                unsafe { multiply(isa)(&product) };
                 for r in 0..rows {
                     for c in 0..cols {
                         let of = |k: usize| f64::from(x[r * depth + k]) * f64::from(w[c * depth + k]);
