@@ -18,9 +18,17 @@ fn main() {
 fn lock() -> String {
     let mut out = format!("[{}]\n", std::env::consts::ARCH);
     for layout in LAYOUTS {
-        let _ = writeln!(out, "{} size={} align={}", layout.c_name, layout.size, layout.align);
+        let _ = writeln!(
+            out,
+            "{} size={} align={}",
+            layout.c_name, layout.size, layout.align
+        );
         for field in layout.fields {
-            let _ = writeln!(out, "    {:<24} offset={:<4} size={}", field.name, field.offset, field.size);
+            let _ = writeln!(
+                out,
+                "    {:<24} offset={:<4} size={}",
+                field.name, field.offset, field.size
+            );
         }
     }
     out
@@ -35,7 +43,11 @@ fn check() -> String {
     );
     for layout in LAYOUTS {
         let name = layout.c_name;
-        let _ = writeln!(out, "_Static_assert(sizeof({name}) == {}, \"{name}\");", layout.size);
+        let _ = writeln!(
+            out,
+            "_Static_assert(sizeof({name}) == {}, \"{name}\");",
+            layout.size
+        );
         for field in layout.fields {
             let _ = writeln!(
                 out,

@@ -83,12 +83,22 @@ impl fmt::Display for ListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null { what } => write!(f, "{what} is NULL"),
-            Self::StructSize { name, found, required } => {
-                write!(f, "{name} says a size of {found} bytes, expected {required} to {STRUCT_SIZE_MAX}")
-            }
-            Self::Stride { name, found, required } => {
-                write!(f, "a list of {name} says a stride of {found} bytes, an element needs {required}")
-            }
+            Self::StructSize {
+                name,
+                found,
+                required,
+            } => write!(
+                f,
+                "{name} says a size of {found} bytes, expected {required} to {STRUCT_SIZE_MAX}"
+            ),
+            Self::Stride {
+                name,
+                found,
+                required,
+            } => write!(
+                f,
+                "a list of {name} says a stride of {found} bytes, an element needs {required}"
+            ),
             Self::TooLong { name, len } => {
                 write!(f, "a list of {name} says a length of {len}")
             }
@@ -124,7 +134,11 @@ pub unsafe fn read_struct<T: Growable>(src: *const T) -> Result<T, ListError> {
     // SAFETY: the caller promises at least 4 readable bytes.
     let size = unsafe { src.cast::<u32>().read_unaligned() } as usize;
     if !(T::REQUIRED_SIZE..=STRUCT_SIZE_MAX).contains(&size) {
-        return Err(ListError::StructSize { name: T::NAME, found: size, required: T::REQUIRED_SIZE });
+        return Err(ListError::StructSize {
+            name: T::NAME,
+            found: size,
+            required: T::REQUIRED_SIZE,
+        });
     }
     // SAFETY: all zeroes is a valid value of a growable type.
     let mut value: T = unsafe { core::mem::zeroed() };
@@ -195,7 +209,11 @@ pub unsafe fn read_growable_list<T: Growable>(list: &List) -> Result<Vec<T>, Lis
             // SAFETY: an element holds at least its size field.
             let size = unsafe { element.cast::<u32>().read_unaligned() };
             if u64::from(size) > list.stride {
-                return Err(ListError::Stride { name: T::NAME, found: list.stride, required: size as usize });
+                return Err(ListError::Stride {
+                    name: T::NAME,
+                    found: list.stride,
+                    required: size as usize,
+                });
             }
             // SAFETY: the element's size lies within the stride, so within the list.
             unsafe { read_struct(element.cast::<T>()) }
@@ -208,24 +226,37 @@ fn check_list(list: &List, name: &'static str, element: usize) -> Result<(), Lis
         return Ok(());
     }
     if list.len > LIST_LEN_MAX {
-        return Err(ListError::TooLong { name, len: list.len });
+        return Err(ListError::TooLong {
+            name,
+            len: list.len,
+        });
     }
     if list.ptr.is_null() {
         return Err(ListError::Null { what: name });
     }
     if list.stride < element as u64 || list.stride > STRUCT_SIZE_MAX as u64 {
-        return Err(ListError::Stride { name, found: list.stride, required: element });
+        return Err(ListError::Stride {
+            name,
+            found: list.stride,
+            required: element,
+        });
     }
     Ok(())
 }
 
 impl Str {
     /// No text.
-    pub const EMPTY: Self = Self { ptr: core::ptr::null(), len: 0 };
+    pub const EMPTY: Self = Self {
+        ptr: core::ptr::null(),
+        len: 0,
+    };
 
     /// Borrows a text; the caller keeps it alive as long as the field's rule says.
     pub const fn new(text: &str) -> Self {
-        Self { ptr: text.as_ptr().cast(), len: text.len() as u64 }
+        Self {
+            ptr: text.as_ptr().cast(),
+            len: text.len() as u64,
+        }
     }
 
     /// The text.
@@ -243,27 +274,44 @@ impl Str {
             return Err(ListError::Null { what: "a text" });
         }
         if self.len > STR_LEN_MAX {
-            return Err(ListError::TooLong { name: "bytes", len: self.len });
+            return Err(ListError::TooLong {
+                name: "bytes",
+                len: self.len,
+            });
         }
         // SAFETY: the caller promises `len` unchanging bytes.
-        let bytes = unsafe { core::slice::from_raw_parts(self.ptr.cast::<u8>(), self.len as usize) };
+        let bytes =
+            unsafe { core::slice::from_raw_parts(self.ptr.cast::<u8>(), self.len as usize) };
         core::str::from_utf8(bytes).map_err(|_| ListError::NotUtf8)
     }
 }
 
 impl List {
     /// No elements.
-    pub const EMPTY: Self = Self { ptr: core::ptr::null(), len: 0, stride: 0 };
+    pub const EMPTY: Self = Self {
+        ptr: core::ptr::null(),
+        len: 0,
+        stride: 0,
+    };
 
     /// Borrows a slice; the caller keeps it alive as long as the field's rule says.
     pub const fn new<T>(slice: &[T]) -> Self {
-        Self { ptr: slice.as_ptr().cast(), len: slice.len() as u64, stride: size_of::<T>() as u64 }
+        Self {
+            ptr: slice.as_ptr().cast(),
+            len: slice.len() as u64,
+            stride: size_of::<T>() as u64,
+        }
     }
 }
 
 impl BufferRef {
     /// An operand that is not given.
-    pub const ABSENT: Self = Self { buffer: core::ptr::null_mut(), addr: 0, offset: 0, length: 0 };
+    pub const ABSENT: Self = Self {
+        buffer: core::ptr::null_mut(),
+        addr: 0,
+        offset: 0,
+        length: 0,
+    };
 }
 
 macro_rules! plain_data {
@@ -294,8 +342,12 @@ const fn n_layout_fields() -> usize {
 }
 
 const fn layout_fields() -> [LayoutField; n_layout_fields()] {
-    let mut list = [LayoutField { struct_name: Str::EMPTY, field_name: Str::EMPTY, offset: 0, size: 0 };
-        n_layout_fields()];
+    let mut list = [LayoutField {
+        struct_name: Str::EMPTY,
+        field_name: Str::EMPTY,
+        offset: 0,
+        size: 0,
+    }; n_layout_fields()];
     let (mut n, mut i) = (0, 0);
     while i < LAYOUTS.len() {
         let layout = &LAYOUTS[i];

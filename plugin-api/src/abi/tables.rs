@@ -71,8 +71,16 @@ pub const LAYOUTS: &[StructLayout] = &[
         align: align_of::<Str>(),
         growable: false,
         fields: &[
-            FieldLayout { name: "ptr", offset: offset_of!(Str, ptr), size: size_of::<*const c_char>() },
-            FieldLayout { name: "len", offset: offset_of!(Str, len), size: size_of::<u64>() },
+            FieldLayout {
+                name: "ptr",
+                offset: offset_of!(Str, ptr),
+                size: size_of::<*const c_char>(),
+            },
+            FieldLayout {
+                name: "len",
+                offset: offset_of!(Str, len),
+                size: size_of::<u64>(),
+            },
         ],
     },
     StructLayout {
@@ -82,9 +90,21 @@ pub const LAYOUTS: &[StructLayout] = &[
         align: align_of::<List>(),
         growable: false,
         fields: &[
-            FieldLayout { name: "ptr", offset: offset_of!(List, ptr), size: size_of::<*const c_void>() },
-            FieldLayout { name: "len", offset: offset_of!(List, len), size: size_of::<u64>() },
-            FieldLayout { name: "stride", offset: offset_of!(List, stride), size: size_of::<u64>() },
+            FieldLayout {
+                name: "ptr",
+                offset: offset_of!(List, ptr),
+                size: size_of::<*const c_void>(),
+            },
+            FieldLayout {
+                name: "len",
+                offset: offset_of!(List, len),
+                size: size_of::<u64>(),
+            },
+            FieldLayout {
+                name: "stride",
+                offset: offset_of!(List, stride),
+                size: size_of::<u64>(),
+            },
         ],
     },
     StructLayout {
@@ -94,9 +114,21 @@ pub const LAYOUTS: &[StructLayout] = &[
         align: align_of::<DType>(),
         growable: false,
         fields: &[
-            FieldLayout { name: "code", offset: offset_of!(DType, code), size: size_of::<u8>() },
-            FieldLayout { name: "bits", offset: offset_of!(DType, bits), size: size_of::<u8>() },
-            FieldLayout { name: "lanes", offset: offset_of!(DType, lanes), size: size_of::<u16>() },
+            FieldLayout {
+                name: "code",
+                offset: offset_of!(DType, code),
+                size: size_of::<u8>(),
+            },
+            FieldLayout {
+                name: "bits",
+                offset: offset_of!(DType, bits),
+                size: size_of::<u8>(),
+            },
+            FieldLayout {
+                name: "lanes",
+                offset: offset_of!(DType, lanes),
+                size: size_of::<u16>(),
+            },
         ],
     },
     StructLayout {
@@ -111,9 +143,21 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(BufferRef, buffer),
                 size: size_of::<*mut Buffer>(),
             },
-            FieldLayout { name: "addr", offset: offset_of!(BufferRef, addr), size: size_of::<u64>() },
-            FieldLayout { name: "offset", offset: offset_of!(BufferRef, offset), size: size_of::<u64>() },
-            FieldLayout { name: "length", offset: offset_of!(BufferRef, length), size: size_of::<u64>() },
+            FieldLayout {
+                name: "addr",
+                offset: offset_of!(BufferRef, addr),
+                size: size_of::<u64>(),
+            },
+            FieldLayout {
+                name: "offset",
+                offset: offset_of!(BufferRef, offset),
+                size: size_of::<u64>(),
+            },
+            FieldLayout {
+                name: "length",
+                offset: offset_of!(BufferRef, length),
+                size: size_of::<u64>(),
+            },
         ],
     },
     StructLayout {
@@ -123,8 +167,16 @@ pub const LAYOUTS: &[StructLayout] = &[
         align: align_of::<KeyValue>(),
         growable: false,
         fields: &[
-            FieldLayout { name: "key", offset: offset_of!(KeyValue, key), size: size_of::<Str>() },
-            FieldLayout { name: "value", offset: offset_of!(KeyValue, value), size: size_of::<Str>() },
+            FieldLayout {
+                name: "key",
+                offset: offset_of!(KeyValue, key),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "value",
+                offset: offset_of!(KeyValue, value),
+                size: size_of::<Str>(),
+            },
         ],
     },
     StructLayout {
@@ -144,8 +196,16 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(LayoutField, field_name),
                 size: size_of::<Str>(),
             },
-            FieldLayout { name: "offset", offset: offset_of!(LayoutField, offset), size: size_of::<u32>() },
-            FieldLayout { name: "size", offset: offset_of!(LayoutField, size), size: size_of::<u32>() },
+            FieldLayout {
+                name: "offset",
+                offset: offset_of!(LayoutField, offset),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "size",
+                offset: offset_of!(LayoutField, size),
+                size: size_of::<u32>(),
+            },
         ],
     },
     StructLayout {
@@ -204,14 +264,26 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(TraceEvent, reserved),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "name", offset: offset_of!(TraceEvent, name), size: size_of::<Str>() },
-            FieldLayout { name: "track", offset: offset_of!(TraceEvent, track), size: size_of::<Str>() },
+            FieldLayout {
+                name: "name",
+                offset: offset_of!(TraceEvent, name),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "track",
+                offset: offset_of!(TraceEvent, track),
+                size: size_of::<Str>(),
+            },
             FieldLayout {
                 name: "begin_ns",
                 offset: offset_of!(TraceEvent, begin_ns),
                 size: size_of::<u64>(),
             },
-            FieldLayout { name: "end_ns", offset: offset_of!(TraceEvent, end_ns), size: size_of::<u64>() },
+            FieldLayout {
+                name: "end_ns",
+                offset: offset_of!(TraceEvent, end_ns),
+                size: size_of::<u64>(),
+            },
         ],
     },
     StructLayout {
@@ -226,12 +298,22 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(HostApi, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "n_slots", offset: offset_of!(HostApi, n_slots), size: size_of::<u32>() },
-            FieldLayout { name: "ctx", offset: offset_of!(HostApi, ctx), size: size_of::<*mut c_void>() },
+            FieldLayout {
+                name: "n_slots",
+                offset: offset_of!(HostApi, n_slots),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "ctx",
+                offset: offset_of!(HostApi, ctx),
+                size: size_of::<*mut c_void>(),
+            },
             FieldLayout {
                 name: "log",
                 offset: offset_of!(HostApi, log),
-                size: size_of::<Option<unsafe extern "C" fn(ctx: *mut c_void, level: u32, text: Str)>>(),
+                size: size_of::<
+                    Option<unsafe extern "C" fn(ctx: *mut c_void, level: u32, text: Str)>,
+                >(),
             },
             FieldLayout {
                 name: "parallel_for",
@@ -252,20 +334,28 @@ pub const LAYOUTS: &[StructLayout] = &[
                 name: "config",
                 offset: offset_of!(HostApi, config),
                 size: size_of::<
-                    Option<unsafe extern "C" fn(ctx: *mut c_void, key: Str, out: *mut Str) -> Status>,
+                    Option<
+                        unsafe extern "C" fn(ctx: *mut c_void, key: Str, out: *mut Str) -> Status,
+                    >,
                 >(),
             },
             FieldLayout {
                 name: "trace",
                 offset: offset_of!(HostApi, trace),
-                size: size_of::<Option<unsafe extern "C" fn(ctx: *mut c_void, event: *const TraceEvent)>>(),
+                size: size_of::<
+                    Option<unsafe extern "C" fn(ctx: *mut c_void, event: *const TraceEvent)>,
+                >(),
             },
             FieldLayout {
                 name: "get_extension",
                 offset: offset_of!(HostApi, get_extension),
                 size: size_of::<
                     Option<
-                        unsafe extern "C" fn(ctx: *mut c_void, id: u32, min_revision: u32) -> *const c_void,
+                        unsafe extern "C" fn(
+                            ctx: *mut c_void,
+                            id: u32,
+                            min_revision: u32,
+                        ) -> *const c_void,
                     >,
                 >(),
             },
@@ -293,7 +383,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(CreateDesc, host),
                 size: size_of::<*const HostApi>(),
             },
-            FieldLayout { name: "options", offset: offset_of!(CreateDesc, options), size: size_of::<List>() },
+            FieldLayout {
+                name: "options",
+                offset: offset_of!(CreateDesc, options),
+                size: size_of::<List>(),
+            },
         ],
     },
     StructLayout {
@@ -308,8 +402,16 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(MemorySpace, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "kind", offset: offset_of!(MemorySpace, kind), size: size_of::<u32>() },
-            FieldLayout { name: "flags", offset: offset_of!(MemorySpace, flags), size: size_of::<u64>() },
+            FieldLayout {
+                name: "kind",
+                offset: offset_of!(MemorySpace, kind),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "flags",
+                offset: offset_of!(MemorySpace, flags),
+                size: size_of::<u64>(),
+            },
             FieldLayout {
                 name: "bytes_total",
                 offset: offset_of!(MemorySpace, bytes_total),
@@ -359,15 +461,31 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(DeviceInfo, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "kind", offset: offset_of!(DeviceInfo, kind), size: size_of::<u32>() },
+            FieldLayout {
+                name: "kind",
+                offset: offset_of!(DeviceInfo, kind),
+                size: size_of::<u32>(),
+            },
             FieldLayout {
                 name: "handle",
                 offset: offset_of!(DeviceInfo, handle),
                 size: size_of::<*mut Device>(),
             },
-            FieldLayout { name: "id", offset: offset_of!(DeviceInfo, id), size: size_of::<Str>() },
-            FieldLayout { name: "name", offset: offset_of!(DeviceInfo, name), size: size_of::<Str>() },
-            FieldLayout { name: "flags", offset: offset_of!(DeviceInfo, flags), size: size_of::<u64>() },
+            FieldLayout {
+                name: "id",
+                offset: offset_of!(DeviceInfo, id),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "name",
+                offset: offset_of!(DeviceInfo, name),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "flags",
+                offset: offset_of!(DeviceInfo, flags),
+                size: size_of::<u64>(),
+            },
             FieldLayout {
                 name: "streams_max",
                 offset: offset_of!(DeviceInfo, streams_max),
@@ -378,13 +496,21 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(DeviceInfo, refs_max),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "spaces", offset: offset_of!(DeviceInfo, spaces), size: size_of::<List>() },
+            FieldLayout {
+                name: "spaces",
+                offset: offset_of!(DeviceInfo, spaces),
+                size: size_of::<List>(),
+            },
             FieldLayout {
                 name: "physical_id",
                 offset: offset_of!(DeviceInfo, physical_id),
                 size: size_of::<[u8; 16]>(),
             },
-            FieldLayout { name: "driver", offset: offset_of!(DeviceInfo, driver), size: size_of::<Str>() },
+            FieldLayout {
+                name: "driver",
+                offset: offset_of!(DeviceInfo, driver),
+                size: size_of::<Str>(),
+            },
         ],
     },
     StructLayout {
@@ -409,9 +535,21 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(AllocDesc, size_bytes),
                 size: size_of::<u64>(),
             },
-            FieldLayout { name: "align", offset: offset_of!(AllocDesc, align), size: size_of::<u64>() },
-            FieldLayout { name: "usage", offset: offset_of!(AllocDesc, usage), size: size_of::<u32>() },
-            FieldLayout { name: "reserved", offset: offset_of!(AllocDesc, reserved), size: size_of::<u32>() },
+            FieldLayout {
+                name: "align",
+                offset: offset_of!(AllocDesc, align),
+                size: size_of::<u64>(),
+            },
+            FieldLayout {
+                name: "usage",
+                offset: offset_of!(AllocDesc, usage),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(AllocDesc, reserved),
+                size: size_of::<u32>(),
+            },
             FieldLayout {
                 name: "tensor",
                 offset: offset_of!(AllocDesc, tensor),
@@ -441,7 +579,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(Allocation, buffer),
                 size: size_of::<*mut Buffer>(),
             },
-            FieldLayout { name: "base", offset: offset_of!(Allocation, base), size: size_of::<u64>() },
+            FieldLayout {
+                name: "base",
+                offset: offset_of!(Allocation, base),
+                size: size_of::<u64>(),
+            },
             FieldLayout {
                 name: "size_bytes",
                 offset: offset_of!(Allocation, size_bytes),
@@ -461,7 +603,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(StreamDesc, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "kind", offset: offset_of!(StreamDesc, kind), size: size_of::<u32>() },
+            FieldLayout {
+                name: "kind",
+                offset: offset_of!(StreamDesc, kind),
+                size: size_of::<u32>(),
+            },
             FieldLayout {
                 name: "priority",
                 offset: offset_of!(StreamDesc, priority),
@@ -472,7 +618,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(StreamDesc, reserved),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "label", offset: offset_of!(StreamDesc, label), size: size_of::<Str>() },
+            FieldLayout {
+                name: "label",
+                offset: offset_of!(StreamDesc, label),
+                size: size_of::<Str>(),
+            },
         ],
     },
     StructLayout {
@@ -487,9 +637,21 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(CopyDesc, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "kind", offset: offset_of!(CopyDesc, kind), size: size_of::<u32>() },
-            FieldLayout { name: "src", offset: offset_of!(CopyDesc, src), size: size_of::<BufferRef>() },
-            FieldLayout { name: "dst", offset: offset_of!(CopyDesc, dst), size: size_of::<BufferRef>() },
+            FieldLayout {
+                name: "kind",
+                offset: offset_of!(CopyDesc, kind),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "src",
+                offset: offset_of!(CopyDesc, src),
+                size: size_of::<BufferRef>(),
+            },
+            FieldLayout {
+                name: "dst",
+                offset: offset_of!(CopyDesc, dst),
+                size: size_of::<BufferRef>(),
+            },
             FieldLayout {
                 name: "host_src",
                 offset: offset_of!(CopyDesc, host_src),
@@ -519,10 +681,26 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(Tensor, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "rank", offset: offset_of!(Tensor, rank), size: size_of::<u32>() },
-            FieldLayout { name: "dtype", offset: offset_of!(Tensor, dtype), size: size_of::<DType>() },
-            FieldLayout { name: "flags", offset: offset_of!(Tensor, flags), size: size_of::<u32>() },
-            FieldLayout { name: "shape", offset: offset_of!(Tensor, shape), size: size_of::<*const i64>() },
+            FieldLayout {
+                name: "rank",
+                offset: offset_of!(Tensor, rank),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "dtype",
+                offset: offset_of!(Tensor, dtype),
+                size: size_of::<DType>(),
+            },
+            FieldLayout {
+                name: "flags",
+                offset: offset_of!(Tensor, flags),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "shape",
+                offset: offset_of!(Tensor, shape),
+                size: size_of::<*const i64>(),
+            },
             FieldLayout {
                 name: "strides",
                 offset: offset_of!(Tensor, strides),
@@ -552,12 +730,36 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(Attr, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "kind", offset: offset_of!(Attr, kind), size: size_of::<u32>() },
-            FieldLayout { name: "name", offset: offset_of!(Attr, name), size: size_of::<Str>() },
-            FieldLayout { name: "i", offset: offset_of!(Attr, i), size: size_of::<i64>() },
-            FieldLayout { name: "f", offset: offset_of!(Attr, f), size: size_of::<f64>() },
-            FieldLayout { name: "s", offset: offset_of!(Attr, s), size: size_of::<Str>() },
-            FieldLayout { name: "list", offset: offset_of!(Attr, list), size: size_of::<List>() },
+            FieldLayout {
+                name: "kind",
+                offset: offset_of!(Attr, kind),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "name",
+                offset: offset_of!(Attr, name),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "i",
+                offset: offset_of!(Attr, i),
+                size: size_of::<i64>(),
+            },
+            FieldLayout {
+                name: "f",
+                offset: offset_of!(Attr, f),
+                size: size_of::<f64>(),
+            },
+            FieldLayout {
+                name: "s",
+                offset: offset_of!(Attr, s),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "list",
+                offset: offset_of!(Attr, list),
+                size: size_of::<List>(),
+            },
             FieldLayout {
                 name: "tensor",
                 offset: offset_of!(Attr, tensor),
@@ -582,11 +784,31 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(GraphView, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "reserved", offset: offset_of!(GraphView, reserved), size: size_of::<u32>() },
-            FieldLayout { name: "nodes", offset: offset_of!(GraphView, nodes), size: size_of::<List>() },
-            FieldLayout { name: "values", offset: offset_of!(GraphView, values), size: size_of::<List>() },
-            FieldLayout { name: "inputs", offset: offset_of!(GraphView, inputs), size: size_of::<List>() },
-            FieldLayout { name: "outputs", offset: offset_of!(GraphView, outputs), size: size_of::<List>() },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(GraphView, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "nodes",
+                offset: offset_of!(GraphView, nodes),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "values",
+                offset: offset_of!(GraphView, values),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "inputs",
+                offset: offset_of!(GraphView, inputs),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "outputs",
+                offset: offset_of!(GraphView, outputs),
+                size: size_of::<List>(),
+            },
         ],
     },
     StructLayout {
@@ -606,12 +828,36 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(NodeView, since_version),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "domain", offset: offset_of!(NodeView, domain), size: size_of::<Str>() },
-            FieldLayout { name: "op", offset: offset_of!(NodeView, op), size: size_of::<Str>() },
-            FieldLayout { name: "name", offset: offset_of!(NodeView, name), size: size_of::<Str>() },
-            FieldLayout { name: "attrs", offset: offset_of!(NodeView, attrs), size: size_of::<List>() },
-            FieldLayout { name: "inputs", offset: offset_of!(NodeView, inputs), size: size_of::<List>() },
-            FieldLayout { name: "outputs", offset: offset_of!(NodeView, outputs), size: size_of::<List>() },
+            FieldLayout {
+                name: "domain",
+                offset: offset_of!(NodeView, domain),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "op",
+                offset: offset_of!(NodeView, op),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "name",
+                offset: offset_of!(NodeView, name),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "attrs",
+                offset: offset_of!(NodeView, attrs),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "inputs",
+                offset: offset_of!(NodeView, inputs),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "outputs",
+                offset: offset_of!(NodeView, outputs),
+                size: size_of::<List>(),
+            },
         ],
     },
     StructLayout {
@@ -626,8 +872,16 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(ValueView, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "reserved", offset: offset_of!(ValueView, reserved), size: size_of::<u32>() },
-            FieldLayout { name: "name", offset: offset_of!(ValueView, name), size: size_of::<Str>() },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(ValueView, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "name",
+                offset: offset_of!(ValueView, name),
+                size: size_of::<Str>(),
+            },
             FieldLayout {
                 name: "tensor",
                 offset: offset_of!(ValueView, tensor),
@@ -647,7 +901,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(TypeVar, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "n_dtypes", offset: offset_of!(TypeVar, n_dtypes), size: size_of::<u32>() },
+            FieldLayout {
+                name: "n_dtypes",
+                offset: offset_of!(TypeVar, n_dtypes),
+                size: size_of::<u32>(),
+            },
             FieldLayout {
                 name: "dtypes",
                 offset: offset_of!(TypeVar, dtypes),
@@ -672,8 +930,16 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(KernelInfo, since_version),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "domain", offset: offset_of!(KernelInfo, domain), size: size_of::<Str>() },
-            FieldLayout { name: "op", offset: offset_of!(KernelInfo, op), size: size_of::<Str>() },
+            FieldLayout {
+                name: "domain",
+                offset: offset_of!(KernelInfo, domain),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "op",
+                offset: offset_of!(KernelInfo, op),
+                size: size_of::<Str>(),
+            },
             FieldLayout {
                 name: "n_inputs_min",
                 offset: offset_of!(KernelInfo, n_inputs_min),
@@ -719,7 +985,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(KernelInfo, reserved),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "flags", offset: offset_of!(KernelInfo, flags), size: size_of::<u64>() },
+            FieldLayout {
+                name: "flags",
+                offset: offset_of!(KernelInfo, flags),
+                size: size_of::<u64>(),
+            },
             FieldLayout {
                 name: "host_value_inputs",
                 offset: offset_of!(KernelInfo, host_value_inputs),
@@ -730,7 +1000,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(KernelInfo, in_place),
                 size: size_of::<List>(),
             },
-            FieldLayout { name: "doc", offset: offset_of!(KernelInfo, doc), size: size_of::<Str>() },
+            FieldLayout {
+                name: "doc",
+                offset: offset_of!(KernelInfo, doc),
+                size: size_of::<Str>(),
+            },
         ],
     },
     StructLayout {
@@ -755,8 +1029,16 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(PrepareDesc, device),
                 size: size_of::<*mut Device>(),
             },
-            FieldLayout { name: "attrs", offset: offset_of!(PrepareDesc, attrs), size: size_of::<List>() },
-            FieldLayout { name: "inputs", offset: offset_of!(PrepareDesc, inputs), size: size_of::<List>() },
+            FieldLayout {
+                name: "attrs",
+                offset: offset_of!(PrepareDesc, attrs),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "inputs",
+                offset: offset_of!(PrepareDesc, inputs),
+                size: size_of::<List>(),
+            },
             FieldLayout {
                 name: "outputs",
                 offset: offset_of!(PrepareDesc, outputs),
@@ -767,7 +1049,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(PrepareDesc, numerics),
                 size: size_of::<u64>(),
             },
-            FieldLayout { name: "label", offset: offset_of!(PrepareDesc, label), size: size_of::<Str>() },
+            FieldLayout {
+                name: "label",
+                offset: offset_of!(PrepareDesc, label),
+                size: size_of::<Str>(),
+            },
         ],
     },
     StructLayout {
@@ -782,7 +1068,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(Prepared, struct_size),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "reserved", offset: offset_of!(Prepared, reserved), size: size_of::<u32>() },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(Prepared, reserved),
+                size: size_of::<u32>(),
+            },
             FieldLayout {
                 name: "launch",
                 offset: offset_of!(Prepared, launch),
@@ -822,7 +1112,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(KernelCost, reserved),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "flops", offset: offset_of!(KernelCost, flops), size: size_of::<u64>() },
+            FieldLayout {
+                name: "flops",
+                offset: offset_of!(KernelCost, flops),
+                size: size_of::<u64>(),
+            },
             FieldLayout {
                 name: "bytes_read",
                 offset: offset_of!(KernelCost, bytes_read),
@@ -925,19 +1219,25 @@ pub const LAYOUTS: &[StructLayout] = &[
                 name: "copy",
                 offset: offset_of!(PluginTable, copy),
                 size: size_of::<
-                    Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const CopyDesc) -> Status>,
+                    Option<
+                        unsafe extern "C" fn(stream: *mut Stream, desc: *const CopyDesc) -> Status,
+                    >,
                 >(),
             },
             FieldLayout {
                 name: "stream_signal",
                 offset: offset_of!(PluginTable, stream_signal),
-                size: size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, value: u64) -> Status>>(),
+                size: size_of::<
+                    Option<unsafe extern "C" fn(stream: *mut Stream, value: u64) -> Status>,
+                >(),
             },
             FieldLayout {
                 name: "stream_reached",
                 offset: offset_of!(PluginTable, stream_reached),
                 size: size_of::<
-                    Option<unsafe extern "C" fn(stream: *mut Stream, out_value: *mut u64) -> Status>,
+                    Option<
+                        unsafe extern "C" fn(stream: *mut Stream, out_value: *mut u64) -> Status,
+                    >,
                 >(),
             },
             FieldLayout {
@@ -957,8 +1257,9 @@ pub const LAYOUTS: &[StructLayout] = &[
             FieldLayout {
                 name: "unprepare",
                 offset: offset_of!(PluginTable, unprepare),
-                size: size_of::<Option<unsafe extern "C" fn(instance: *mut Instance, prepared: *mut Prepared)>>(
-                ),
+                size: size_of::<
+                    Option<unsafe extern "C" fn(instance: *mut Instance, prepared: *mut Prepared)>,
+                >(),
             },
             FieldLayout {
                 name: "get_extension",
@@ -978,7 +1279,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(PluginTable, stream_wait),
                 size: size_of::<
                     Option<
-                        unsafe extern "C" fn(stream: *mut Stream, other: *mut Stream, value: u64) -> Status,
+                        unsafe extern "C" fn(
+                            stream: *mut Stream,
+                            other: *mut Stream,
+                            value: u64,
+                        ) -> Status,
                     >,
                 >(),
             },
@@ -1000,7 +1305,13 @@ pub const LAYOUTS: &[StructLayout] = &[
                 name: "stream_host_wait",
                 offset: offset_of!(PluginTable, stream_host_wait),
                 size: size_of::<
-                    Option<unsafe extern "C" fn(stream: *mut Stream, value: u64, timeout_ns: u64) -> Status>,
+                    Option<
+                        unsafe extern "C" fn(
+                            stream: *mut Stream,
+                            value: u64,
+                            timeout_ns: u64,
+                        ) -> Status,
+                    >,
                 >(),
             },
             FieldLayout {
@@ -1012,7 +1323,12 @@ pub const LAYOUTS: &[StructLayout] = &[
                 name: "stream_error",
                 offset: offset_of!(PluginTable, stream_error),
                 size: size_of::<
-                    Option<unsafe extern "C" fn(stream: *mut Stream, error: *mut ErrorDetail) -> Status>,
+                    Option<
+                        unsafe extern "C" fn(
+                            stream: *mut Stream,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
                 >(),
             },
             FieldLayout {
@@ -1048,13 +1364,21 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(OptionInfo, reserved),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "key", offset: offset_of!(OptionInfo, key), size: size_of::<Str>() },
+            FieldLayout {
+                name: "key",
+                offset: offset_of!(OptionInfo, key),
+                size: size_of::<Str>(),
+            },
             FieldLayout {
                 name: "default_value",
                 offset: offset_of!(OptionInfo, default_value),
                 size: size_of::<Str>(),
             },
-            FieldLayout { name: "doc", offset: offset_of!(OptionInfo, doc), size: size_of::<Str>() },
+            FieldLayout {
+                name: "doc",
+                offset: offset_of!(OptionInfo, doc),
+                size: size_of::<Str>(),
+            },
         ],
     },
     StructLayout {
@@ -1084,10 +1408,26 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(PluginInfo, threading),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "flags", offset: offset_of!(PluginInfo, flags), size: size_of::<u64>() },
-            FieldLayout { name: "name", offset: offset_of!(PluginInfo, name), size: size_of::<Str>() },
-            FieldLayout { name: "vendor", offset: offset_of!(PluginInfo, vendor), size: size_of::<Str>() },
-            FieldLayout { name: "version", offset: offset_of!(PluginInfo, version), size: size_of::<Str>() },
+            FieldLayout {
+                name: "flags",
+                offset: offset_of!(PluginInfo, flags),
+                size: size_of::<u64>(),
+            },
+            FieldLayout {
+                name: "name",
+                offset: offset_of!(PluginInfo, name),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "vendor",
+                offset: offset_of!(PluginInfo, vendor),
+                size: size_of::<Str>(),
+            },
+            FieldLayout {
+                name: "version",
+                offset: offset_of!(PluginInfo, version),
+                size: size_of::<Str>(),
+            },
             FieldLayout {
                 name: "table",
                 offset: offset_of!(PluginInfo, table),
@@ -1098,9 +1438,21 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(PluginInfo, profiles),
                 size: size_of::<List>(),
             },
-            FieldLayout { name: "kernels", offset: offset_of!(PluginInfo, kernels), size: size_of::<List>() },
-            FieldLayout { name: "options", offset: offset_of!(PluginInfo, options), size: size_of::<List>() },
-            FieldLayout { name: "layout", offset: offset_of!(PluginInfo, layout), size: size_of::<List>() },
+            FieldLayout {
+                name: "kernels",
+                offset: offset_of!(PluginInfo, kernels),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "options",
+                offset: offset_of!(PluginInfo, options),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "layout",
+                offset: offset_of!(PluginInfo, layout),
+                size: size_of::<List>(),
+            },
         ],
     },
 ];
@@ -1170,12 +1522,20 @@ unsafe impl Growable for HostApi {
                 >,
             >(),
         offset_of!(HostApi, config)
-            + size_of::<Option<unsafe extern "C" fn(ctx: *mut c_void, key: Str, out: *mut Str) -> Status>>(),
+            + size_of::<
+                Option<unsafe extern "C" fn(ctx: *mut c_void, key: Str, out: *mut Str) -> Status>,
+            >(),
         offset_of!(HostApi, trace)
             + size_of::<Option<unsafe extern "C" fn(ctx: *mut c_void, event: *const TraceEvent)>>(),
         offset_of!(HostApi, get_extension)
             + size_of::<
-                Option<unsafe extern "C" fn(ctx: *mut c_void, id: u32, min_revision: u32) -> *const c_void>,
+                Option<
+                    unsafe extern "C" fn(
+                        ctx: *mut c_void,
+                        id: u32,
+                        min_revision: u32,
+                    ) -> *const c_void,
+                >,
             >(),
     ];
 }
@@ -1461,7 +1821,8 @@ unsafe impl Growable for KernelCost {
 unsafe impl Growable for PluginTable {
     const NAME: &'static str = "PluginTable";
     const REQUIRED_SIZE: usize = offset_of!(PluginTable, unprepare)
-        + size_of::<Option<unsafe extern "C" fn(instance: *mut Instance, prepared: *mut Prepared)>>();
+        + size_of::<Option<unsafe extern "C" fn(instance: *mut Instance, prepared: *mut Prepared)>>(
+        );
     const FIELD_ENDS: &'static [usize] = &[
         offset_of!(PluginTable, struct_size) + size_of::<u32>(),
         offset_of!(PluginTable, reserved) + size_of::<u32>(),
@@ -1475,7 +1836,8 @@ unsafe impl Growable for PluginTable {
                     ) -> Status,
                 >,
             >(),
-        offset_of!(PluginTable, destroy) + size_of::<Option<unsafe extern "C" fn(instance: *mut Instance)>>(),
+        offset_of!(PluginTable, destroy)
+            + size_of::<Option<unsafe extern "C" fn(instance: *mut Instance)>>(),
         offset_of!(PluginTable, devices)
             + size_of::<
                 Option<
@@ -1497,7 +1859,8 @@ unsafe impl Growable for PluginTable {
                     ) -> Status,
                 >,
             >(),
-        offset_of!(PluginTable, buffer_free) + size_of::<Option<unsafe extern "C" fn(buffer: *mut Buffer)>>(),
+        offset_of!(PluginTable, buffer_free)
+            + size_of::<Option<unsafe extern "C" fn(buffer: *mut Buffer)>>(),
         offset_of!(PluginTable, stream_create)
             + size_of::<
                 Option<
@@ -1512,11 +1875,15 @@ unsafe impl Growable for PluginTable {
         offset_of!(PluginTable, stream_destroy)
             + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream)>>(),
         offset_of!(PluginTable, copy)
-            + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const CopyDesc) -> Status>>(),
+            + size_of::<
+                Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const CopyDesc) -> Status>,
+            >(),
         offset_of!(PluginTable, stream_signal)
             + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, value: u64) -> Status>>(),
         offset_of!(PluginTable, stream_reached)
-            + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, out_value: *mut u64) -> Status>>(),
+            + size_of::<
+                Option<unsafe extern "C" fn(stream: *mut Stream, out_value: *mut u64) -> Status>,
+            >(),
         offset_of!(PluginTable, prepare)
             + size_of::<
                 Option<
@@ -1529,7 +1896,9 @@ unsafe impl Growable for PluginTable {
                 >,
             >(),
         offset_of!(PluginTable, unprepare)
-            + size_of::<Option<unsafe extern "C" fn(instance: *mut Instance, prepared: *mut Prepared)>>(),
+            + size_of::<
+                Option<unsafe extern "C" fn(instance: *mut Instance, prepared: *mut Prepared)>,
+            >(),
         offset_of!(PluginTable, get_extension)
             + size_of::<
                 Option<
@@ -1542,7 +1911,13 @@ unsafe impl Growable for PluginTable {
             >(),
         offset_of!(PluginTable, stream_wait)
             + size_of::<
-                Option<unsafe extern "C" fn(stream: *mut Stream, other: *mut Stream, value: u64) -> Status>,
+                Option<
+                    unsafe extern "C" fn(
+                        stream: *mut Stream,
+                        other: *mut Stream,
+                        value: u64,
+                    ) -> Status,
+                >,
             >(),
         offset_of!(PluginTable, stream_on_reached)
             + size_of::<
@@ -1557,13 +1932,22 @@ unsafe impl Growable for PluginTable {
             >(),
         offset_of!(PluginTable, stream_host_wait)
             + size_of::<
-                Option<unsafe extern "C" fn(stream: *mut Stream, value: u64, timeout_ns: u64) -> Status>,
+                Option<
+                    unsafe extern "C" fn(
+                        stream: *mut Stream,
+                        value: u64,
+                        timeout_ns: u64,
+                    ) -> Status,
+                >,
             >(),
         offset_of!(PluginTable, stream_flush)
             + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream) -> Status>>(),
         offset_of!(PluginTable, stream_error)
-            + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, error: *mut ErrorDetail) -> Status>>(
-            ),
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(stream: *mut Stream, error: *mut ErrorDetail) -> Status,
+                >,
+            >(),
         offset_of!(PluginTable, kernel_cost)
             + size_of::<
                 Option<
@@ -1616,33 +2000,118 @@ unsafe impl Growable for PluginInfo {
 
 /// The rules of the table's functions, in its order (B17).
 pub const FUNCTIONS: &[FunctionRule] = &[
-    FunctionRule { name: "create", threads: ThreadClass::Control, required: true, since_minor: 1 },
-    FunctionRule { name: "destroy", threads: ThreadClass::Control, required: true, since_minor: 1 },
-    FunctionRule { name: "devices", threads: ThreadClass::Control, required: true, since_minor: 1 },
-    FunctionRule { name: "buffer_alloc", threads: ThreadClass::Any, required: true, since_minor: 1 },
-    FunctionRule { name: "buffer_free", threads: ThreadClass::Any, required: true, since_minor: 1 },
-    FunctionRule { name: "stream_create", threads: ThreadClass::Any, required: true, since_minor: 1 },
-    FunctionRule { name: "stream_destroy", threads: ThreadClass::PerStream, required: true, since_minor: 1 },
-    FunctionRule { name: "copy", threads: ThreadClass::PerStream, required: true, since_minor: 1 },
-    FunctionRule { name: "stream_signal", threads: ThreadClass::PerStream, required: true, since_minor: 1 },
+    FunctionRule {
+        name: "create",
+        threads: ThreadClass::Control,
+        required: true,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "destroy",
+        threads: ThreadClass::Control,
+        required: true,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "devices",
+        threads: ThreadClass::Control,
+        required: true,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "buffer_alloc",
+        threads: ThreadClass::Any,
+        required: true,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "buffer_free",
+        threads: ThreadClass::Any,
+        required: true,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "stream_create",
+        threads: ThreadClass::Any,
+        required: true,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "stream_destroy",
+        threads: ThreadClass::PerStream,
+        required: true,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "copy",
+        threads: ThreadClass::PerStream,
+        required: true,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "stream_signal",
+        threads: ThreadClass::PerStream,
+        required: true,
+        since_minor: 1,
+    },
     FunctionRule {
         name: "stream_reached",
         threads: ThreadClass::AnyNeverBlocks,
         required: true,
         since_minor: 1,
     },
-    FunctionRule { name: "prepare", threads: ThreadClass::Any, required: true, since_minor: 1 },
-    FunctionRule { name: "unprepare", threads: ThreadClass::Any, required: true, since_minor: 1 },
-    FunctionRule { name: "get_extension", threads: ThreadClass::Any, required: false, since_minor: 1 },
-    FunctionRule { name: "stream_wait", threads: ThreadClass::PerStream, required: false, since_minor: 1 },
-    FunctionRule { name: "stream_on_reached", threads: ThreadClass::Any, required: false, since_minor: 1 },
+    FunctionRule {
+        name: "prepare",
+        threads: ThreadClass::Any,
+        required: true,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "unprepare",
+        threads: ThreadClass::Any,
+        required: true,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "get_extension",
+        threads: ThreadClass::Any,
+        required: false,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "stream_wait",
+        threads: ThreadClass::PerStream,
+        required: false,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "stream_on_reached",
+        threads: ThreadClass::Any,
+        required: false,
+        since_minor: 1,
+    },
     FunctionRule {
         name: "stream_host_wait",
         threads: ThreadClass::AnyMayBlock,
         required: false,
         since_minor: 1,
     },
-    FunctionRule { name: "stream_flush", threads: ThreadClass::PerStream, required: false, since_minor: 1 },
-    FunctionRule { name: "stream_error", threads: ThreadClass::Any, required: false, since_minor: 1 },
-    FunctionRule { name: "kernel_cost", threads: ThreadClass::Any, required: false, since_minor: 1 },
+    FunctionRule {
+        name: "stream_flush",
+        threads: ThreadClass::PerStream,
+        required: false,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "stream_error",
+        threads: ThreadClass::Any,
+        required: false,
+        since_minor: 1,
+    },
+    FunctionRule {
+        name: "kernel_cost",
+        threads: ThreadClass::Any,
+        required: false,
+        since_minor: 1,
+    },
 ];

@@ -237,7 +237,8 @@ pub type DoneFn = unsafe extern "C" fn(arg: *mut c_void, status: Status);
 ///
 /// `slot` is below `HostApi::n_slots` and belongs to this chunk while it runs, so that scratch memory
 /// can be divided by it. A body calls nothing of the host but `log` and `parallel_for`.
-pub type ChunkFn = unsafe extern "C" fn(arg: *mut c_void, begin: u64, end: u64, slot: u32) -> Status;
+pub type ChunkFn =
+    unsafe extern "C" fn(arg: *mut c_void, begin: u64, end: u64, slot: u32) -> Status;
 
 /// One mark on the host's timeline. Growable; the plugin owns it for the call.
 ///
@@ -909,7 +910,11 @@ pub struct PluginTable {
     /// Errors: UNAVAILABLE with the reason when the driver cannot be asked.
     /// Since: 0.1, required.
     pub devices: Option<
-        unsafe extern "C" fn(instance: *mut Instance, out: *mut List, error: *mut ErrorDetail) -> Status,
+        unsafe extern "C" fn(
+            instance: *mut Instance,
+            out: *mut List,
+            error: *mut ErrorDetail,
+        ) -> Status,
     >,
 
     /// Allocates memory, content undefined.
@@ -989,7 +994,8 @@ pub struct PluginTable {
     /// Order: none.
     /// Errors: the stream's sticky failure.
     /// Since: 0.1, required.
-    pub stream_reached: Option<unsafe extern "C" fn(stream: *mut Stream, out_value: *mut u64) -> Status>,
+    pub stream_reached:
+        Option<unsafe extern "C" fn(stream: *mut Stream, out_value: *mut u64) -> Status>,
 
     /// Makes a kernel for given attributes, dtypes, shapes and constants; checks everything (B21). Owns
     /// no memory of the size of weights. NULL on plugins without kernels.
@@ -1024,8 +1030,9 @@ pub struct PluginTable {
     /// Order: after `create`.
     /// Errors: NULL.
     /// Since: 0.1.
-    pub get_extension:
-        Option<unsafe extern "C" fn(instance: *mut Instance, id: u32, min_revision: u32) -> *const c_void>,
+    pub get_extension: Option<
+        unsafe extern "C" fn(instance: *mut Instance, id: u32, min_revision: u32) -> *const c_void,
+    >,
     /// What is enqueued on `stream` from here on runs after `other` has reached `value`. Emulated by
     /// holding back what follows.
     ///
@@ -1078,7 +1085,8 @@ pub struct PluginTable {
     /// Order: none.
     /// Errors: returns the status whose detail it wrote, OK if there is none.
     /// Since: 0.1.
-    pub stream_error: Option<unsafe extern "C" fn(stream: *mut Stream, error: *mut ErrorDetail) -> Status>,
+    pub stream_error:
+        Option<unsafe extern "C" fn(stream: *mut Stream, error: *mut ErrorDetail) -> Status>,
     /// Estimates what one launch will cost, before `prepare`.
     ///
     /// Owns: nothing.

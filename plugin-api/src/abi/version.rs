@@ -22,7 +22,10 @@ pub struct MinorRange {
 
 impl MinorRange {
     /// What this build of the contract speaks.
-    pub const CURRENT: Self = Self { min: DEVBAY_ABI_MINOR_MIN, max: DEVBAY_ABI_MINOR };
+    pub const CURRENT: Self = Self {
+        min: DEVBAY_ABI_MINOR_MIN,
+        max: DEVBAY_ABI_MINOR,
+    };
 }
 
 impl fmt::Display for MinorRange {
@@ -113,8 +116,10 @@ pub fn has_function(table: &PluginTable, name: &str) -> bool {
         .iter()
         .find(|layout| layout.name == "PluginTable")
         .expect("the generated tables have every struct of v0.rs");
-    let Some(field) =
-        layout.fields.iter().find(|field| field.name == name && field.size == size_of::<usize>())
+    let Some(field) = layout
+        .fields
+        .iter()
+        .find(|field| field.name == name && field.size == size_of::<usize>())
     else {
         return false;
     };

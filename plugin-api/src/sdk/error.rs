@@ -25,7 +25,11 @@ impl Error {
             DEVBAY_STATUS_OK => DEVBAY_STATUS_UNKNOWN,
             status => status,
         };
-        Self { status, text: text.into(), native_code: 0 }
+        Self {
+            status,
+            text: text.into(),
+            native_code: 0,
+        }
     }
 
     /// The plugin does not do this variant, dtype or shape.
@@ -115,7 +119,10 @@ pub(crate) fn remember_panics() {
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let mut place = Place { text: [0; 160], len: 0 };
+            let mut place = Place {
+                text: [0; 160],
+                len: 0,
+            };
             if let Some(location) = info.location() {
                 let text = format!("{}:{}", location.file(), location.line());
                 // The end of a long path says more than its beginning.
@@ -144,7 +151,10 @@ pub fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 
 #[cold]
 fn panicked(payload: Box<dyn std::any::Any + Send>) -> Error {
-    let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+    let message = match (
+        payload.downcast_ref::<&str>(),
+        payload.downcast_ref::<String>(),
+    ) {
         (Some(text), _) => (*text).to_owned(),
         (_, Some(text)) => text.clone(),
         _ => "a value that is no text".to_owned(),
@@ -153,6 +163,13 @@ fn panicked(payload: Box<dyn std::any::Any + Send>) -> Error {
     std::mem::forget(payload);
     let place = PLACE.get();
     let place = String::from_utf8_lossy(&place.text[..place.len]).into_owned();
-    let place = if place.is_empty() { "an unknown place".to_owned() } else { place };
-    Error::new(DEVBAY_STATUS_PANICKED, format!("panicked at {place}: {message}"))
+    let place = if place.is_empty() {
+        "an unknown place".to_owned()
+    } else {
+        place
+    };
+    Error::new(
+        DEVBAY_STATUS_PANICKED,
+        format!("panicked at {place}: {message}"),
+    )
 }

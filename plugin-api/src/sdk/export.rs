@@ -73,21 +73,53 @@ pub const fn table<P: Plugin>() -> PluginTable {
         stream_create: Some(stream_create::<P::Device>),
         stream_destroy: Some(stream_destroy::<P::Device>),
         copy: Some(copy::<P::Device>),
-        stream_signal: if StreamOf::<P>::TIMELINE { Some(stream_signal::<P::Device>) } else { None },
-        stream_reached: if StreamOf::<P>::TIMELINE { Some(stream_reached::<P::Device>) } else { None },
-        prepare: if P::KERNELS.is_empty() { None } else { Some(prepare::<P>) },
-        unprepare: if P::KERNELS.is_empty() { None } else { Some(unprepare) },
+        stream_signal: if StreamOf::<P>::TIMELINE {
+            Some(stream_signal::<P::Device>)
+        } else {
+            None
+        },
+        stream_reached: if StreamOf::<P>::TIMELINE {
+            Some(stream_reached::<P::Device>)
+        } else {
+            None
+        },
+        prepare: if P::KERNELS.is_empty() {
+            None
+        } else {
+            Some(prepare::<P>)
+        },
+        unprepare: if P::KERNELS.is_empty() {
+            None
+        } else {
+            Some(unprepare)
+        },
         get_extension: Some(get_extension::<P>),
-        stream_wait: if StreamOf::<P>::WAIT { Some(stream_wait::<P::Device>) } else { None },
+        stream_wait: if StreamOf::<P>::WAIT {
+            Some(stream_wait::<P::Device>)
+        } else {
+            None
+        },
         stream_on_reached: if StreamOf::<P>::ON_REACHED {
             Some(stream_on_reached::<P::Device>)
         } else {
             None
         },
-        stream_host_wait: if StreamOf::<P>::HOST_WAIT { Some(stream_host_wait::<P::Device>) } else { None },
-        stream_flush: if StreamOf::<P>::FLUSH { Some(stream_flush::<P::Device>) } else { None },
+        stream_host_wait: if StreamOf::<P>::HOST_WAIT {
+            Some(stream_host_wait::<P::Device>)
+        } else {
+            None
+        },
+        stream_flush: if StreamOf::<P>::FLUSH {
+            Some(stream_flush::<P::Device>)
+        } else {
+            None
+        },
         stream_error: Some(stream_error::<P::Device>),
-        kernel_cost: if P::KERNELS.is_empty() { None } else { Some(kernel_cost::<P>) },
+        kernel_cost: if P::KERNELS.is_empty() {
+            None
+        } else {
+            Some(kernel_cost::<P>)
+        },
     }
 }
 
@@ -151,7 +183,11 @@ pub const fn info<P: Plugin>(
         abi_minor_min: P::ABOUT.abi_minor_min,
         abi_minor_max: DEVBAY_ABI_MINOR,
         threading: P::ABOUT.threading,
-        flags: if P::ABOUT.unloadable { DEVBAY_PLUGIN_UNLOADABLE } else { 0 },
+        flags: if P::ABOUT.unloadable {
+            DEVBAY_PLUGIN_UNLOADABLE
+        } else {
+            0
+        },
         name: Str::new(P::ABOUT.name),
         vendor: Str::new(P::ABOUT.vendor),
         version: Str::new(P::ABOUT.version),
@@ -169,7 +205,9 @@ pub const fn info<P: Plugin>(
 macro_rules! static_plugin {
     ($plugin:ty) => {
         #[cfg(panic = "abort")]
-        compile_error!("a devbay plugin is built with panic=unwind: a panic becomes a status (B19)");
+        compile_error!(
+            "a devbay plugin is built with panic=unwind: a panic becomes a status (B19)"
+        );
 
         /// The plugin's entry, for hosts that link it.
         pub mod devbay_entry {
@@ -180,7 +218,8 @@ macro_rules! static_plugin {
 
             type Exported = $plugin;
             static TABLE: PluginTable = export::table::<Exported>();
-            static PROFILES: [Str; Exported::ABOUT.profiles.len()] = export::texts(Exported::ABOUT.profiles);
+            static PROFILES: [Str; Exported::ABOUT.profiles.len()] =
+                export::texts(Exported::ABOUT.profiles);
             static OPTIONS: [OptionInfo; Exported::ABOUT.options.len()] =
                 export::options(Exported::ABOUT.options);
             static INFO: PluginInfo = export::info::<Exported>(&TABLE, &PROFILES, &OPTIONS);
@@ -283,7 +322,8 @@ unsafe extern "C" fn create<P: Plugin>(
             )));
         }
         // SAFETY: the field's rule: a list of KeyValue, alive for the call.
-        let pairs: Vec<KeyValue> = unsafe { read_list(&desc.options, "KeyValue") }.map_err(refused)?;
+        let pairs: Vec<KeyValue> =
+            unsafe { read_list(&desc.options, "KeyValue") }.map_err(refused)?;
         let mut given = Vec::with_capacity(pairs.len());
         for pair in pairs {
             // SAFETY: the host's text, alive for the call.
@@ -292,13 +332,24 @@ unsafe extern "C" fn create<P: Plugin>(
             let value = unsafe { pair.value.get() }.map_err(refused)?;
             if !P::ABOUT.options.iter().any(|option| option.key == key) {
                 let known: Vec<_> = P::ABOUT.options.iter().map(|option| option.key).collect();
-                return Err(Error::invalid(format!("unknown option {key}, known are: {}", known.join(", "))));
+                return Err(Error::invalid(format!(
+                    "unknown option {key}, known are: {}",
+                    known.join(", ")
+                )));
             }
             given.push((key, value));
         }
-        let options = Options { declared: P::ABOUT.options, given, abi_minor: desc.abi_minor };
+        let options = Options {
+            declared: P::ABOUT.options,
+            given,
+            abi_minor: desc.abi_minor,
+        };
         let plugin = P::create(host, &options)?;
-        let instance = Box::new(InstanceBox { plugin, host, lists: Mutex::new(Vec::new()) });
+        let instance = Box::new(InstanceBox {
+            plugin,
+            host,
+            lists: Mutex::new(Vec::new()),
+        });
         // SAFETY: the host's place for one handle.
         unsafe { out.write(Box::into_raw(instance).cast()) };
         Ok(())
@@ -321,7 +372,8 @@ unsafe extern "C" fn devices<P: Plugin>(
         // SAFETY: the host's handle of this plugin's.
         let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
         let devices = instance.plugin.devices()?;
-        let descriptions: Vec<DeviceDesc> = devices.iter().map(|device| device.describe()).collect();
+        let descriptions: Vec<DeviceDesc> =
+            devices.iter().map(|device| device.describe()).collect();
         let spaces: Vec<Vec<MemorySpace>> = descriptions.iter().map(spaces_of).collect();
         let infos = devices.iter().zip(&descriptions).zip(&spaces);
         let infos = infos.map(|((device, desc), spaces)| DeviceInfo {
@@ -338,10 +390,18 @@ unsafe extern "C" fn devices<P: Plugin>(
             driver: Str::new(&desc.driver),
         });
         let infos = infos.collect();
-        let list = DeviceList { descriptions, spaces, infos };
+        let list = DeviceList {
+            descriptions,
+            spaces,
+            infos,
+        };
         // SAFETY: the host's place for a list; its array does not move and is kept until the instance goes.
         unsafe { out.write(List::new(&list.infos)) };
-        instance.lists.lock().unwrap_or_else(PoisonError::into_inner).push(list);
+        instance
+            .lists
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(list);
         Ok(())
     };
     // SAFETY: the host's error struct.
@@ -376,14 +436,25 @@ unsafe extern "C" fn buffer_alloc<D: Device>(
         // SAFETY: the host's struct, alive for the call.
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
         let spaces = device.describe().spaces;
-        let space = spaces
-            .get(desc.space_idx as usize)
-            .ok_or_else(|| Error::invalid(format!("memory space {} of {}", desc.space_idx, spaces.len())))?;
+        let space = spaces.get(desc.space_idx as usize).ok_or_else(|| {
+            Error::invalid(format!(
+                "memory space {} of {}",
+                desc.space_idx,
+                spaces.len()
+            ))
+        })?;
         if !desc.align.is_power_of_two() {
-            return Err(Error::invalid(format!("an alignment of {} is no power of two", desc.align)));
+            return Err(Error::invalid(format!(
+                "an alignment of {} is no power of two",
+                desc.align
+            )));
         }
         let limit = [space.alloc_max, space.bytes_total, isize::MAX as u64];
-        let limit = limit.into_iter().filter(|&limit| limit > 0).min().unwrap_or(u64::MAX);
+        let limit = limit
+            .into_iter()
+            .filter(|&limit| limit > 0)
+            .min()
+            .unwrap_or(u64::MAX);
         if desc.size_bytes > limit {
             return Err(Error::out_of_memory(format!(
                 "{} bytes, the space gives at most {limit} at once",
@@ -444,7 +515,10 @@ unsafe extern "C" fn stream_create<D: Device>(
             // SAFETY: the host's text, alive for the call.
             label: unsafe { desc.label.get() }.map_err(refused)?,
         })?;
-        let stream = Box::new(StreamBox { stream, failure: Mutex::new(None) });
+        let stream = Box::new(StreamBox {
+            stream,
+            failure: Mutex::new(None),
+        });
         // SAFETY: the host's place for one handle.
         unsafe { out.write(Box::into_raw(stream).cast()) };
         Ok(())
@@ -493,7 +567,10 @@ unsafe extern "C" fn stream_signal<D: Device>(stream: *mut abi::Stream, value: u
     unsafe { on_stream::<D>(stream, |stream| stream.signal(value)) }
 }
 
-unsafe extern "C" fn stream_reached<D: Device>(stream: *mut abi::Stream, out_value: *mut u64) -> Status {
+unsafe extern "C" fn stream_reached<D: Device>(
+    stream: *mut abi::Stream,
+    out_value: *mut u64,
+) -> Status {
     let body = |stream: &D::Stream| {
         let (value, status) = stream.reached();
         // SAFETY: the host's place for a number.
@@ -540,7 +617,11 @@ unsafe extern "C" fn stream_host_wait<D: Device>(
     timeout_ns: u64,
 ) -> Status {
     // SAFETY: the host's handle of this plugin's.
-    unsafe { on_stream::<D>(stream, |stream| stream.host_wait(value, Duration::from_nanos(timeout_ns))) }
+    unsafe {
+        on_stream::<D>(stream, |stream| {
+            stream.host_wait(value, Duration::from_nanos(timeout_ns))
+        })
+    }
 }
 
 unsafe extern "C" fn stream_flush<D: Device>(stream: *mut abi::Stream) -> Status {
@@ -548,13 +629,19 @@ unsafe extern "C" fn stream_flush<D: Device>(stream: *mut abi::Stream) -> Status
     unsafe { on_stream::<D>(stream, Stream::flush) }
 }
 
-unsafe extern "C" fn stream_error<D: Device>(stream: *mut abi::Stream, error: *mut ErrorDetail) -> Status {
+unsafe extern "C" fn stream_error<D: Device>(
+    stream: *mut abi::Stream,
+    error: *mut ErrorDetail,
+) -> Status {
     // SAFETY: the host's handle of this plugin's.
     let Ok(stream) = (unsafe { deref::<StreamBox<D::Stream>, _>(stream, "the stream") }) else {
         return DEVBAY_STATUS_INVALID;
     };
     let found = guard(|| Ok(stream.stream.failure())).unwrap_or_else(Some);
-    let kept = stream.failure.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = stream
+        .failure
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     match found.as_ref().or(kept.as_ref()) {
         None => DEVBAY_STATUS_OK,
         Some(failure) => {
@@ -580,11 +667,17 @@ unsafe fn request<'a, P: Plugin>(
     let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
     // SAFETY: the caller's promise.
     let desc = unsafe { read_struct(desc) }.map_err(refused)?;
-    let kernel = P::KERNELS
-        .get(desc.kernel_idx as usize)
-        .ok_or_else(|| Error::invalid(format!("kernel {} of {}", desc.kernel_idx, P::KERNELS.len())))?;
+    let kernel = P::KERNELS.get(desc.kernel_idx as usize).ok_or_else(|| {
+        Error::invalid(format!(
+            "kernel {} of {}",
+            desc.kernel_idx,
+            P::KERNELS.len()
+        ))
+    })?;
     // SAFETY: the caller's promise.
-    Ok((kernel, unsafe { PrepareRequest::new(&desc, instance.host) }?))
+    Ok((kernel, unsafe {
+        PrepareRequest::new(&desc, instance.host)
+    }?))
 }
 
 unsafe extern "C" fn prepare<P: Plugin>(

@@ -28,7 +28,9 @@ pub struct Host {
 impl Host {
     /// Without a host: loops run on the calling thread, messages vanish. For a plugin's own tests.
     pub fn none() -> Self {
-        Self { api: HostApi::empty() }
+        Self {
+            api: HostApi::empty(),
+        }
     }
 
     pub(crate) fn new(api: HostApi) -> Self {
@@ -119,7 +121,10 @@ impl Host {
                 return Ok(());
             }
         };
-        let call = Call { body: &body, error: OnceLock::new() };
+        let call = Call {
+            body: &body,
+            error: OnceLock::new(),
+        };
         // SAFETY: the host's function with its own context; `call` outlives it, because the host returns
         // only when all chunks are done, and `F` is `Sync`.
         let status = unsafe {

@@ -13,7 +13,11 @@ pub mod dtypes {
     use crate::abi::*;
 
     const fn dtype(code: u8, bits: u8) -> DType {
-        DType { code, bits, lanes: 1 }
+        DType {
+            code,
+            bits,
+            lanes: 1,
+        }
     }
     /// IEEE 754 binary32.
     pub const F32: DType = dtype(DEVBAY_DTYPE_FLOAT, 32);
@@ -46,7 +50,11 @@ pub mod dtypes {
 impl TypeVar {
     /// A type variable that may be any of `dtypes`.
     pub const fn of(dtypes: &'static [DType]) -> Self {
-        Self { struct_size: size_of::<Self>() as u32, n_dtypes: dtypes.len() as u32, dtypes: dtypes.as_ptr() }
+        Self {
+            struct_size: size_of::<Self>() as u32,
+            n_dtypes: dtypes.len() as u32,
+            dtypes: dtypes.as_ptr(),
+        }
     }
 }
 
@@ -286,7 +294,11 @@ impl<'a> Operands<'a> {
     /// # Panics
     /// If the kernel was not prepared with that many inputs.
     pub fn input_ref(&self, i: usize) -> &'a BufferRef {
-        assert!(i < self.header.n_inputs as usize, "input {i} of {}", self.header.n_inputs);
+        assert!(
+            i < self.header.n_inputs as usize,
+            "input {i} of {}",
+            self.header.n_inputs
+        );
         self.reference(i)
     }
 
@@ -295,7 +307,11 @@ impl<'a> Operands<'a> {
     /// # Panics
     /// If the kernel was not prepared with that many outputs.
     pub fn output_ref(&self, i: usize) -> &'a BufferRef {
-        assert!(i < self.header.n_outputs as usize, "output {i} of {}", self.header.n_outputs);
+        assert!(
+            i < self.header.n_outputs as usize,
+            "output {i} of {}",
+            self.header.n_outputs
+        );
         self.reference(self.header.n_inputs as usize + i)
     }
 
@@ -315,8 +331,12 @@ impl<'a> Operands<'a> {
     /// # Panics
     /// If the kernel is not DATA_SHAPE.
     pub fn extents_ptr(&self) -> *mut i64 {
-        assert!(self.header.extents, "extents of a kernel that is not DATA_SHAPE");
-        self.reference((self.header.n_inputs + self.header.n_outputs) as usize).addr as *mut i64
+        assert!(
+            self.header.extents,
+            "extents of a kernel that is not DATA_SHAPE"
+        );
+        self.reference((self.header.n_inputs + self.header.n_outputs) as usize)
+            .addr as *mut i64
     }
 
     /// Address of the workspace that `prepare` asked for.
@@ -374,7 +394,10 @@ impl<'a> Operands<'a> {
     /// references), or for what [`Operands::input`] panics for.
     pub fn output<T: Element>(&mut self, i: usize) -> &'a mut [T] {
         let reference = self.output_ref(i);
-        assert!(i < 64 && self.taken & 1 << i == 0, "output {i} was taken before");
+        assert!(
+            i < 64 && self.taken & 1 << i == 0,
+            "output {i} was taken before"
+        );
         self.taken |= 1 << i;
         for k in 0..self.header.n_inputs as usize {
             let input = self.reference(k);
@@ -397,7 +420,10 @@ fn elements_of<T: Element>(reference: &BufferRef) -> (*mut T, usize) {
     if start.is_null() {
         return (core::ptr::NonNull::dangling().as_ptr(), 0);
     }
-    assert!(start.is_aligned(), "an operand at {start:?} is not aligned to its element");
+    assert!(
+        start.is_aligned(),
+        "an operand at {start:?} is not aligned to its element"
+    );
     (start, reference.length as usize / size_of::<T>())
 }
 
@@ -479,7 +505,12 @@ impl Prepared {
             },
             kernel,
         });
-        Self { launch, state: Box::into_raw(state).cast(), workspace_bytes: 0, workspace_align: 0 }
+        Self {
+            launch,
+            state: Box::into_raw(state).cast(),
+            workspace_bytes: 0,
+            workspace_align: 0,
+        }
     }
 
     /// Asks for scratch memory in each launch; `align` is a power of two.
@@ -572,7 +603,11 @@ unsafe extern "C" fn launch<D: Device, K: Launch<D>>(
     let state = unsafe { &*state.cast::<State<K>>() };
     // SAFETY: the host passes a stream of this device, which it has not destroyed.
     let stream = unsafe { &*stream.cast::<StreamBox<D::Stream>>() };
-    let mut operands = Operands { refs, header: &state.header, taken: 0 };
+    let mut operands = Operands {
+        refs,
+        header: &state.header,
+        taken: 0,
+    };
     match guard(|| state.kernel.launch(stream.inner(), &mut operands)) {
         Ok(()) => DEVBAY_STATUS_OK,
         Err(error) => stream.keep(error),

@@ -119,7 +119,10 @@ impl<'a, B> Copy<'a, B> {
         let size = desc.size_bytes;
         let region = |side: &str, r: &BufferRef| -> Result<Region<'a, B>> {
             if size > r.length {
-                return Err(Error::invalid(format!("copy of {size} bytes, but the {side} has {}", r.length)));
+                return Err(Error::invalid(format!(
+                    "copy of {size} bytes, but the {side} has {}",
+                    r.length
+                )));
             }
             if r.buffer.is_null() && r.addr == 0 && size > 0 {
                 return Err(Error::invalid(format!("copy without a {side}")));
@@ -139,23 +142,30 @@ impl<'a, B> Copy<'a, B> {
             Ok(pointer.cast_mut().cast())
         };
         let kind = match desc.kind {
-            DEVBAY_COPY_HOST_TO_BUFFER => {
-                CopyKind::HostToBuffer(host("source", desc.host_src)?, region("destination", &desc.dst)?)
-            }
-            DEVBAY_COPY_BUFFER_TO_HOST => {
-                CopyKind::BufferToHost(region("source", &desc.src)?, host("destination", desc.host_dst)?)
-            }
+            DEVBAY_COPY_HOST_TO_BUFFER => CopyKind::HostToBuffer(
+                host("source", desc.host_src)?,
+                region("destination", &desc.dst)?,
+            ),
+            DEVBAY_COPY_BUFFER_TO_HOST => CopyKind::BufferToHost(
+                region("source", &desc.src)?,
+                host("destination", desc.host_dst)?,
+            ),
             DEVBAY_COPY_BUFFER_TO_BUFFER => {
                 let (src, dst) = (&desc.src, &desc.dst);
                 let apart = src.offset + size <= dst.offset || dst.offset + size <= src.offset;
                 if src.buffer == dst.buffer && !src.buffer.is_null() && !apart {
-                    return Err(Error::invalid("copy between overlapping ranges of one buffer"));
+                    return Err(Error::invalid(
+                        "copy between overlapping ranges of one buffer",
+                    ));
                 }
                 CopyKind::BufferToBuffer(region("source", src)?, region("destination", dst)?)
             }
             kind => return Err(Error::unsupported(format!("copy of kind {kind}"))),
         };
-        Ok((size > 0).then_some(Self { kind, size_bytes: size as usize }))
+        Ok((size > 0).then_some(Self {
+            kind,
+            size_bytes: size as usize,
+        }))
     }
 
     /// The addresses that the copy goes from and to, for memory that the processor reaches.

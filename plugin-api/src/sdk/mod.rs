@@ -69,8 +69,12 @@ pub use host::{Host, LogLevel};
 pub use kernel::{
     Cost, Element, Kernel, Launch, Operands, Prepared, SendPtr, StateHeader, TypeVar, dtypes::*,
 };
-pub use memory::{AllocRequest, Allocated, Copy, CopyKind, HostBuffer, Region, SpaceDesc, StreamRequest};
-pub use view::{AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView};
+pub use memory::{
+    AllocRequest, Allocated, Copy, CopyKind, HostBuffer, Region, SpaceDesc, StreamRequest,
+};
+pub use view::{
+    AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView,
+};
 
 use std::time::Duration;
 
@@ -250,7 +254,9 @@ unsafe impl Send for Done {}
 impl Done {
     /// Calls back, holding no lock that another function of this plugin takes.
     pub fn call(self, outcome: &Result<()>) {
-        let status = outcome.as_ref().map_or_else(Error::status, |()| crate::abi::DEVBAY_STATUS_OK);
+        let status = outcome
+            .as_ref()
+            .map_or_else(Error::status, |()| crate::abi::DEVBAY_STATUS_OK);
         // SAFETY: `self` is taken, so the call comes once; the host keeps `arg` until then (B16).
         unsafe { (self.function)(self.arg, status) };
     }
@@ -285,7 +291,9 @@ pub trait Stream: Send + Sync + 'static {
     /// # Errors
     /// Then everything since the last good signal has failed.
     fn signal(&self, value: u64) -> Result<()> {
-        Err(Error::unsupported(format!("signal({value}) on an inline stream")))
+        Err(Error::unsupported(format!(
+            "signal({value}) on an inline stream"
+        )))
     }
 
     /// The last value reached with success, and the stream's failure if it has failed. Never blocks.

@@ -27,7 +27,10 @@ impl<'a> TensorView<'a> {
         if raw.rank > 0 && raw.shape.is_null() && raw.flags & DEVBAY_TENSOR_ABSENT == 0 {
             return Err(Error::invalid("a tensor without a shape"));
         }
-        Ok(Self { raw, host: PhantomData })
+        Ok(Self {
+            raw,
+            host: PhantomData,
+        })
     }
 
     /// Whether an optional operand is not given.
@@ -52,13 +55,17 @@ impl<'a> TensorView<'a> {
     /// Strides in elements; None for dense row-major order.
     pub fn strides(&self) -> Option<&'a [i64]> {
         // SAFETY: NULL, or the host's array of `rank` strides, alive for `'a`.
-        (!self.raw.strides.is_null())
-            .then(|| unsafe { core::slice::from_raw_parts(self.raw.strides, self.raw.rank as usize) })
+        (!self.raw.strides.is_null()).then(|| unsafe {
+            core::slice::from_raw_parts(self.raw.strides, self.raw.rank as usize)
+        })
     }
 
     /// Number of elements, with the extents multiplied out.
     pub fn n_elements(&self) -> usize {
-        self.shape().iter().map(|&extent| extent.max(0) as usize).product()
+        self.shape()
+            .iter()
+            .map(|&extent| extent.max(0) as usize)
+            .product()
     }
 
     /// The content, dense and little endian, if it is constant.
@@ -80,7 +87,10 @@ impl<'a> TensorView<'a> {
         let bytes = self.constant()?;
         match (self.dtype().code, self.dtype().bits) {
             (DEVBAY_DTYPE_INT, 64) => Some(
-                bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap_or_default())).collect(),
+                bytes
+                    .chunks_exact(8)
+                    .map(|b| i64::from_le_bytes(b.try_into().unwrap_or_default()))
+                    .collect(),
             ),
             (DEVBAY_DTYPE_INT, 32) => Some(
                 bytes
@@ -97,7 +107,10 @@ impl<'a> TensorView<'a> {
         let bytes = self.constant()?;
         match (self.dtype().code, self.dtype().bits) {
             (DEVBAY_DTYPE_FLOAT, 32) => Some(
-                bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap_or_default())).collect(),
+                bytes
+                    .chunks_exact(4)
+                    .map(|b| f32::from_le_bytes(b.try_into().unwrap_or_default()))
+                    .collect(),
             ),
             _ => None,
         }
@@ -165,9 +178,13 @@ impl<'a> Attrs<'a> {
                 }
                 DEVBAY_ATTR_STRINGS => {
                     // SAFETY: as above.
-                    let texts: Vec<Str> = unsafe { read_list(&attr.list, "Str") }.map_err(broken)?;
+                    let texts: Vec<Str> =
+                        unsafe { read_list(&attr.list, "Str") }.map_err(broken)?;
                     // SAFETY: the host's texts, alive for `'a`.
-                    let texts: Result<_> = texts.iter().map(|t| unsafe { t.get() }.map_err(broken)).collect();
+                    let texts: Result<_> = texts
+                        .iter()
+                        .map(|t| unsafe { t.get() }.map_err(broken))
+                        .collect();
                     AttrValue::Strings(texts?)
                 }
                 DEVBAY_ATTR_TENSOR => {
@@ -181,7 +198,9 @@ impl<'a> Attrs<'a> {
                     AttrValue::Graph(unsafe { GraphView::read(attr.graph) }?)
                 }
                 kind => {
-                    return Err(Error::unsupported(format!("attribute {name} of unknown kind {kind}")));
+                    return Err(Error::unsupported(format!(
+                        "attribute {name} of unknown kind {kind}"
+                    )));
                 }
             };
             attrs.push(AttrView { name, value });
@@ -191,7 +210,10 @@ impl<'a> Attrs<'a> {
 
     /// The attribute called `name`.
     pub fn get(&self, name: &str) -> Option<&AttrValue<'a>> {
-        self.list.iter().find(|attr| attr.name == name).map(|attr| &attr.value)
+        self.list
+            .iter()
+            .find(|attr| attr.name == name)
+            .map(|attr| &attr.value)
     }
 
     /// All of them.
@@ -243,7 +265,9 @@ impl<'a> Attrs<'a> {
         match self.get(name) {
             None => Ok(None),
             Some(AttrValue::Ints(values)) => Ok(Some(values.clone())),
-            Some(_) => Err(Error::invalid(format!("attribute {name} is no list of integers"))),
+            Some(_) => Err(Error::invalid(format!(
+                "attribute {name} is no list of integers"
+            ))),
         }
     }
 
@@ -255,7 +279,9 @@ impl<'a> Attrs<'a> {
         match self.get(name) {
             None => Ok(None),
             Some(AttrValue::Floats(values)) => Ok(Some(values.iter().map(|&v| v as f32).collect())),
-            Some(_) => Err(Error::invalid(format!("attribute {name} is no list of numbers"))),
+            Some(_) => Err(Error::invalid(format!(
+                "attribute {name} is no list of numbers"
+            ))),
         }
     }
 }
@@ -310,7 +336,10 @@ impl<'a> GraphView<'a> {
         let operands = |list: &List| -> Result<Vec<Option<u32>>> {
             // SAFETY: the field's rule says what the list holds.
             let values: Vec<u32> = unsafe { read_list(list, "uint32_t") }.map_err(broken)?;
-            Ok(values.into_iter().map(|v| (v != u32::MAX).then_some(v)).collect())
+            Ok(values
+                .into_iter()
+                .map(|v| (v != u32::MAX).then_some(v))
+                .collect())
         };
         let mut values = Vec::new();
         // SAFETY: as above.
@@ -345,7 +374,12 @@ impl<'a> GraphView<'a> {
         let inputs = unsafe { read_list(&raw.inputs, "uint32_t") }.map_err(broken)?;
         // SAFETY: as above.
         let outputs = unsafe { read_list(&raw.outputs, "uint32_t") }.map_err(broken)?;
-        Ok(Self { nodes, values, inputs, outputs })
+        Ok(Self {
+            nodes,
+            values,
+            inputs,
+            outputs,
+        })
     }
 }
 
@@ -375,7 +409,9 @@ impl<'a, D> PrepareRequest<'a, D> {
             // SAFETY: the caller's promise.
             let raw = unsafe { read_growable_list::<Tensor>(list) }.map_err(broken)?;
             // SAFETY: the caller's promise.
-            raw.into_iter().map(|raw| unsafe { TensorView::new(raw) }).collect()
+            raw.into_iter()
+                .map(|raw| unsafe { TensorView::new(raw) })
+                .collect()
         };
         Ok(Self {
             // SAFETY: the caller's promise; NULL is refused.
@@ -402,7 +438,8 @@ impl<'a, D> PrepareRequest<'a, D> {
     /// # Errors
     /// Invalid if it is absent.
     pub fn required_input(&self, i: usize) -> Result<&TensorView<'a>> {
-        self.input(i).ok_or_else(|| Error::invalid(format!("input {i} is missing")))
+        self.input(i)
+            .ok_or_else(|| Error::invalid(format!("input {i} is missing")))
     }
 
     /// The output at `i`, None if it is absent or beyond those given.
@@ -415,6 +452,7 @@ impl<'a, D> PrepareRequest<'a, D> {
     /// # Errors
     /// Invalid if it is absent.
     pub fn required_output(&self, i: usize) -> Result<&TensorView<'a>> {
-        self.output(i).ok_or_else(|| Error::invalid(format!("output {i} is missing")))
+        self.output(i)
+            .ok_or_else(|| Error::invalid(format!("output {i} is missing")))
     }
 }

@@ -55,12 +55,18 @@ impl Plugin for Cpu {
         let isa = Isa::choose(options.get("isa"))?;
         let mode = match options.get("streams") {
             "inline" => Mode::Inline,
-            "async" => Mode::Async { bytes_per_s: copy_rate(options.get("copy_mb_per_s"))? },
+            "async" => Mode::Async {
+                bytes_per_s: copy_rate(options.get("copy_mb_per_s"))?,
+            },
             other => {
-                return Err(Error::invalid(format!("option streams is inline or async, found {other}")));
+                return Err(Error::invalid(format!(
+                    "option streams is inline or async, found {other}"
+                )));
             }
         };
-        Ok(Self { device: CpuDevice::new(host, isa, mode) })
+        Ok(Self {
+            device: CpuDevice::new(host, isa, mode),
+        })
     }
 
     fn devices(&self) -> Result<Vec<&CpuDevice>> {
@@ -71,7 +77,9 @@ impl Plugin for Cpu {
 fn copy_rate(text: &str) -> Result<u64> {
     match text.parse::<u64>() {
         Ok(rate) if rate > 0 => Ok(rate.saturating_mul(1_000_000)),
-        _ => Err(Error::invalid(format!("option copy_mb_per_s is a number above 0, found {text}"))),
+        _ => Err(Error::invalid(format!(
+            "option copy_mb_per_s is a number above 0, found {text}"
+        ))),
     }
 }
 

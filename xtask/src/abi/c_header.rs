@@ -63,7 +63,9 @@ pub fn generate(source: &Source) -> Result<String> {
             _ => None,
         })
         .collect();
-    let names = Names { structs: structs.iter().map(|item| item.name.clone()).collect() };
+    let names = Names {
+        structs: structs.iter().map(|item| item.name.clone()).collect(),
+    };
     let mut out = String::from(PREAMBLE);
     for item in structs.iter().filter(|item| !item.opaque()) {
         let name = c_name(&item.name);
@@ -82,7 +84,11 @@ pub fn generate(source: &Source) -> Result<String> {
                 writeln!(out, "/* {rule}\n * {title}\n * {rule} */")?;
             }
             Item::Constant(item) => {
-                let line = format!("#define {} {}", item.name, c_literal(&item.ty, &item.value)?);
+                let line = format!(
+                    "#define {} {}",
+                    item.name,
+                    c_literal(&item.ty, &item.value)?
+                );
                 let doc = names.in_c(&item.doc.join(" "));
                 if line.len().max(48) + doc.len() + 8 <= WIDTH {
                     writeln!(out, "{line:<48}  /* {doc} */")?;
@@ -93,7 +99,11 @@ pub fn generate(source: &Source) -> Result<String> {
             }
             Item::Alias(item) => {
                 names.comment(&mut out, "", &item.doc);
-                writeln!(out, "typedef {};", declaration(&item.ty, &c_name(&item.name), 0)?)?;
+                writeln!(
+                    out,
+                    "typedef {};",
+                    declaration(&item.ty, &c_name(&item.name), 0)?
+                )?;
             }
             Item::Function(item) => function_type(&names, &mut out, item)?,
             Item::Struct(item) => structure(&names, &mut out, item)?,
@@ -105,7 +115,11 @@ pub fn generate(source: &Source) -> Result<String> {
 
 fn function_type(names: &Names, out: &mut String, item: &Alias) -> Result<()> {
     names.comment(out, "", &item.doc);
-    writeln!(out, "typedef {};", declaration(&item.ty, &c_name(&item.name), 8)?)?;
+    writeln!(
+        out,
+        "typedef {};",
+        declaration(&item.ty, &c_name(&item.name), 8)?
+    )?;
     Ok(())
 }
 
@@ -144,13 +158,20 @@ fn c_literal(ty: &str, value: &str) -> Result<String> {
 fn declaration(ty: &syn::Type, name: &str, indent: usize) -> Result<String> {
     Ok(match ty {
         syn::Type::Ptr(pointer) => {
-            let qualifier = if pointer.const_token.is_some() { "const " } else { "" };
+            let qualifier = if pointer.const_token.is_some() {
+                "const "
+            } else {
+                ""
+            };
             match &*pointer.elem {
                 // A pointer to a pointer qualifies what it points to, not the pointer.
                 syn::Type::Ptr(_) if !qualifier.is_empty() => {
                     declaration(&pointer.elem, &format!("*const {name}"), indent)?
                 }
-                inner => format!("{qualifier}{}", declaration(inner, &format!("*{name}"), indent)?),
+                inner => format!(
+                    "{qualifier}{}",
+                    declaration(inner, &format!("*{name}"), indent)?
+                ),
             }
         }
         syn::Type::Array(array) => {
@@ -161,7 +182,11 @@ fn declaration(ty: &syn::Type, name: &str, indent: usize) -> Result<String> {
             let mut arguments = Vec::new();
             for argument in &function.inputs {
                 let name = argument.name.as_ref().map(|(name, _)| name.to_string());
-                arguments.push(declaration(&argument.ty, &name.unwrap_or_default(), indent)?);
+                arguments.push(declaration(
+                    &argument.ty,
+                    &name.unwrap_or_default(),
+                    indent,
+                )?);
             }
             let arguments = match arguments.as_slice() {
                 [] => "void".to_owned(),
@@ -254,7 +279,14 @@ impl Names {
                 lines.push(String::new());
                 continue;
             }
-            let section = ["Owns:", "Threads:", "Order:", "Errors:", "Since:", "Required "];
+            let section = [
+                "Owns:",
+                "Threads:",
+                "Order:",
+                "Errors:",
+                "Since:",
+                "Required ",
+            ];
             if section.iter().any(|word| text.starts_with(word))
                 && lines.last().is_some_and(|l| !l.is_empty())
             {

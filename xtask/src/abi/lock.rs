@@ -13,7 +13,9 @@ pub fn merge(path: &Path, section: &str) -> Result<String> {
         let name = text.split(']').next().unwrap_or_default().to_owned();
         sections.insert(name, format!("[{}", text.trim_end_matches('\n')));
     }
-    let name = between(section, "[", "]").context("a section has a name")?.to_owned();
+    let name = between(section, "[", "]")
+        .context("a section has a name")?
+        .to_owned();
     sections.insert(name, section.trim_end().to_owned());
     let mut out = String::from(
         "# Layout of the ABI's structs, by architecture. `cargo xtask header` writes the section of the\n\

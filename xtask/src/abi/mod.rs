@@ -29,13 +29,20 @@ type Files = BTreeMap<&'static str, String>;
 pub fn run(check: bool) -> Result<()> {
     let root = repository_root();
     let source = source::read(&root.join(SOURCE))?;
-    let files = Files::from([(TABLES, tables::generate(&source)?), (HEADER, c_header::generate(&source)?)]);
+    let files = Files::from([
+        (TABLES, tables::generate(&source)?),
+        (HEADER, c_header::generate(&source)?),
+    ]);
     let mut stale = settle(&root, &files, check)?;
     // The rest comes from layouts as compiled with these tables.
     if stale.is_empty() || !check {
         let lock = lock::merge(&root.join(LOCK), &compiled_layout(&root, "lock")?)?;
         let layout_check = compiled_layout(&root, "check")?;
-        stale.extend(settle(&root, &Files::from([(LOCK, lock), (LAYOUT_CHECK, layout_check)]), check)?);
+        stale.extend(settle(
+            &root,
+            &Files::from([(LOCK, lock), (LAYOUT_CHECK, layout_check)]),
+            check,
+        )?);
     }
     ensure!(
         !check || stale.is_empty(),
@@ -49,7 +56,16 @@ pub fn run(check: bool) -> Result<()> {
 fn compiled_layout(root: &Path, form: &str) -> Result<String> {
     let output = Command::new(env!("CARGO"))
         .current_dir(root)
-        .args(["run", "--quiet", "--package", "devbay-plugin-api", "--example", "layout", "--", form])
+        .args([
+            "run",
+            "--quiet",
+            "--package",
+            "devbay-plugin-api",
+            "--example",
+            "layout",
+            "--",
+            form,
+        ])
         .output()?;
     ensure!(
         output.status.success(),
@@ -61,7 +77,10 @@ fn compiled_layout(root: &Path, form: &str) -> Result<String> {
 
 /// The folder that holds the workspace.
 pub fn repository_root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is a folder of the workspace")
+        .to_owned()
 }
 
 /// Compares files with what is on disk, writes those that differ unless `check`, and names them.

@@ -58,7 +58,9 @@ impl Field {
 impl Struct {
     /// Whether it starts with its size.
     pub fn growable(&self) -> bool {
-        self.fields.first().is_some_and(|field| field.name == "struct_size")
+        self.fields
+            .first()
+            .is_some_and(|field| field.name == "struct_size")
     }
 
     /// Whether only the plugin knows what is in it.
@@ -119,15 +121,21 @@ pub fn read(path: &Path) -> Result<Source> {
                 doc: doc_of(&item.attrs),
             })),
             syn::Item::Type(item) => {
-                let alias =
-                    Alias { name: item.ident.to_string(), ty: (*item.ty).clone(), doc: doc_of(&item.attrs) };
+                let alias = Alias {
+                    name: item.ident.to_string(),
+                    ty: (*item.ty).clone(),
+                    doc: doc_of(&item.attrs),
+                };
                 items.push(match &alias.ty {
                     syn::Type::BareFn(_) => Item::Function(alias),
                     _ => Item::Alias(alias),
                 });
             }
             syn::Item::Struct(item) => items.push(Item::Struct(read_struct(item)?)),
-            other => bail!("line {line}: not an ABI definition: {}", other.to_token_stream()),
+            other => bail!(
+                "line {line}: not an ABI definition: {}",
+                other.to_token_stream()
+            ),
         }
     }
     ensure!(!items.is_empty(), "{} is empty", path.display());
@@ -145,7 +153,11 @@ fn read_struct(item: &syn::ItemStruct) -> Result<Struct> {
             .named
             .iter()
             .map(|field| Field {
-                name: field.ident.as_ref().map(ToString::to_string).unwrap_or_default(),
+                name: field
+                    .ident
+                    .as_ref()
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
                 ty: field.ty.clone(),
                 doc: doc_of(&field.attrs),
             })
@@ -168,7 +180,11 @@ fn doc_of(attrs: &[syn::Attribute]) -> Vec<String> {
     let text = |attr: &syn::Attribute| match &attr.meta {
         syn::Meta::NameValue(syn::MetaNameValue {
             path,
-            value: syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }),
+            value:
+                syn::Expr::Lit(syn::ExprLit {
+                    lit: syn::Lit::Str(text),
+                    ..
+                }),
             ..
         }) if path.is_ident("doc") => Some(text.value().trim().to_owned()),
         _ => None,

@@ -86,7 +86,12 @@ fn tables(source: &Source) -> Result<String> {
             .fields
             .iter()
             .map(|field| {
-                format!("offset_of!({}, {}) + size_of::<{}>()", item.name, field.name, field.rust_type())
+                format!(
+                    "offset_of!({}, {}) + size_of::<{}>()",
+                    item.name,
+                    field.name,
+                    field.rust_type()
+                )
             })
             .collect();
         let required = item.required_up_to()?;
@@ -104,7 +109,10 @@ fn tables(source: &Source) -> Result<String> {
         )?;
     }
 
-    let table = structs.iter().find(|item| item.name == "PluginTable").context("v0.rs has no PluginTable")?;
+    let table = structs
+        .iter()
+        .find(|item| item.name == "PluginTable")
+        .context("v0.rs has no PluginTable")?;
     writeln!(
         out,
         "/// The rules of the table's functions, in its order (B17).\npub const FUNCTIONS: &[FunctionRule] = &["
@@ -115,7 +123,10 @@ fn tables(source: &Source) -> Result<String> {
         }
         let (name, doc) = (&field.name, field.doc.join(" "));
         for section in ["Owns:", "Threads:", "Order:", "Errors:", "Since: 0."] {
-            ensure!(doc.contains(section), "PluginTable::{name}: its comment has no `{section}`");
+            ensure!(
+                doc.contains(section),
+                "PluginTable::{name}: its comment has no `{section}`"
+            );
         }
         let threads = match between(&doc, "Threads: ", ".").unwrap_or_default() {
             "control" => "Control",
@@ -128,7 +139,9 @@ fn tables(source: &Source) -> Result<String> {
         let since = between(&format!("{doc} "), "Since: 0.", " ")
             .map(|text| text.trim_end_matches(['.', ',']).to_owned())
             .unwrap_or_default();
-        let since: u32 = since.parse().with_context(|| format!("PluginTable::{name}: Since: 0.{since}"))?;
+        let since: u32 = since
+            .parse()
+            .with_context(|| format!("PluginTable::{name}: Since: 0.{since}"))?;
         writeln!(
             out,
             "FunctionRule {{ name: \"{name}\", threads: ThreadClass::{threads}, required: {}, since_minor: {since} }},",
@@ -147,8 +160,15 @@ fn rustfmt(source: &str) -> Result<String> {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .context("rustfmt")?;
-    child.stdin.take().context("rustfmt's standard input")?.write_all(source.as_bytes())?;
+    child
+        .stdin
+        .take()
+        .context("rustfmt's standard input")?
+        .write_all(source.as_bytes())?;
     let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "rustfmt refused the generated code");
+    ensure!(
+        output.status.success(),
+        "rustfmt refused the generated code"
+    );
     Ok(String::from_utf8(output.stdout)?)
 }
