@@ -642,6 +642,9 @@ unsafe extern "C" fn prepare<P: Plugin>(
         let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
         let mut prepared = kernel.prepare(&request)?;
         prepared.set_operands(request.inputs.len(), request.outputs.len());
+        if kernel.info().flags & DEVBAY_KERNEL_DATA_SHAPE != 0 {
+            prepared.set_extents();
+        }
         if request.device.defers() {
             prepared.defer::<P::Device>();
         }

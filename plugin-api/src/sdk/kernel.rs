@@ -300,6 +300,14 @@ impl<'a> Operands<'a> {
         unsafe { &*self.refs.add(i) }
     }
 
+    fn references(&self, first: usize, n: usize) -> &'a [BufferRef] {
+        if n == 0 {
+            return &[];
+        }
+        // SAFETY: as above; the references are one array.
+        unsafe { core::slice::from_raw_parts(self.refs.wrapping_add(first), n) }
+    }
+
     /// The reference of input `i`.
     ///
     /// # Panics
@@ -318,13 +326,38 @@ impl<'a> Operands<'a> {
         self.reference(self.header.n_inputs as usize + i)
     }
 
+    /// The references of all inputs, for kernels that take any number of them.
+    pub fn input_refs(&self) -> &'a [BufferRef] {
+        self.references(0, self.header.n_inputs as usize)
+    }
+
+    /// The references of all outputs, for kernels that make any number of them.
+    pub fn output_refs(&self) -> &'a [BufferRef] {
+        let n_inputs = self.header.n_inputs as usize;
+        self.references(n_inputs, self.header.n_outputs as usize)
+    }
+
+    /// Where a DATA_SHAPE kernel writes the true extents of its outputs, one output after the other.
+    ///
+    /// # Panics
+    /// If the kernel is not DATA_SHAPE.
+    pub fn extents_ptr(&self) -> *mut i64 {
+        assert!(
+            self.header.extents,
+            "extents of a kernel that is not DATA_SHAPE"
+        );
+        self.reference((self.header.n_inputs + self.header.n_outputs) as usize)
+            .addr as *mut i64
+    }
+
     /// Address of the workspace that `prepare` asked for.
     ///
     /// # Panics
     /// If it asked for none.
     pub fn workspace_ref(&self) -> &'a BufferRef {
         assert!(self.header.workspace, "a workspace that was not asked for");
-        self.reference((self.header.n_inputs + self.header.n_outputs) as usize)
+        let operands = self.header.n_inputs + self.header.n_outputs;
+        self.reference(operands as usize + usize::from(self.header.extents))
     }
 
     /// Inputs of the launch, absent ones included.
@@ -436,6 +469,8 @@ pub struct StateHeader {
     pub n_inputs: u32,
     /// Outputs of a launch, absent ones included.
     pub n_outputs: u32,
+    /// Whether a reference for the true extents follows the outputs (DATA_SHAPE).
+    pub extents: bool,
     /// Whether a workspace comes last.
     pub workspace: bool,
 }
@@ -443,7 +478,10 @@ pub struct StateHeader {
 impl StateHeader {
     /// References that a launch is given.
     pub fn n_refs(&self) -> usize {
-        self.n_inputs as usize + self.n_outputs as usize + usize::from(self.workspace)
+        self.n_inputs as usize
+            + self.n_outputs as usize
+            + usize::from(self.extents)
+            + usize::from(self.workspace)
     }
 }
 
@@ -490,6 +528,7 @@ impl Prepared {
                 pack_fns: Vec::new(),
                 n_inputs: 0,
                 n_outputs: 0,
+                extents: false,
                 workspace: false,
             },
             kernel,
@@ -542,6 +581,12 @@ impl Prepared {
         header.n_inputs = n_inputs as u32;
         header.n_outputs = n_outputs as u32;
         header.workspace = self.workspace_bytes > 0;
+    }
+
+    /// Tells the state that its kernel is DATA_SHAPE; `prepare` does, once.
+    pub fn set_extents(&mut self) {
+        // SAFETY: `state` is this value's own box, and nobody launches it yet.
+        unsafe { &mut *self.state }.extents = true;
     }
 
     /// The header of the state.

@@ -5,6 +5,9 @@
 //! when it is prepared. Vectors come from the compiler's autovectoriser; only the matrix and small dense
 //! kernels name instructions.
 
+use crate::lanes::{F32x4, Lanes};
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::{F32x8, F32x16};
 use devbay_plugin_api::sdk::{Error, Result};
 
 /// An instruction set.
@@ -70,6 +73,15 @@ impl Isa {
         Ok(isa)
     }
 
+    /// Numbers of its widest vector of f32, [`Arith::Lanes`].
+    pub fn lanes(self) -> usize {
+        match self {
+            Self::Baseline => 4,
+            Self::Avx2 => 8,
+            Self::Avx512 => 16,
+        }
+    }
+
     /// Its name in options.
     pub fn name(self) -> &'static str {
         match self {
@@ -82,6 +94,8 @@ impl Isa {
 
 /// Arithmetic that differs between instruction sets.
 pub trait Arith: Copy + Send + Sync + 'static {
+    /// Its widest vector of f32, for the few kernels that name instructions.
+    type Lanes: Lanes;
     /// `a * b + c`, rounded once where the instruction exists, twice where it does not.
     fn fma(a: f32, b: f32, c: f32) -> f32;
 }
@@ -89,23 +103,46 @@ pub trait Arith: Copy + Send + Sync + 'static {
 /// Two roundings: a fused multiply-add without the instruction is a library call.
 #[derive(Clone, Copy)]
 pub struct Separate;
-/// One rounding.
+/// One rounding, and vectors of 256 bits.
 #[derive(Clone, Copy)]
 pub struct Fused;
+/// One rounding, and vectors of 512 bits.
+#[derive(Clone, Copy)]
+pub struct FusedWide;
 
 impl Arith for Separate {
+    type Lanes = F32x4;
+
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
         a * b + c
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 impl Arith for Fused {
+    type Lanes = F32x8;
+
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
         a.mul_add(b, c)
     }
 }
+
+#[cfg(target_arch = "x86_64")]
+impl Arith for FusedWide {
+    type Lanes = F32x16;
+
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
+/// [`Isa::lanes`] is what bodies find.
+const _: () = assert!(<Separate as Arith>::Lanes::N == 4);
+#[cfg(target_arch = "x86_64")]
+const _: () = assert!(<Fused as Arith>::Lanes::N == 8 && <FusedWide as Arith>::Lanes::N == 16);
 
 /// Compiles a generic body once for each instruction set.
 ///
@@ -135,7 +172,7 @@ macro_rules! dispatch {
             #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
             unsafe fn avx512 $(<$($p: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
                 // SAFETY: the caller's promise is the body's.
-                unsafe { $body::<$crate::isa::Fused $($(, $p)+)?>($($arg),*) }
+                unsafe { $body::<$crate::isa::FusedWide $($(, $p)+)?>($($arg),*) }
             }
             match isa {
                 $crate::isa::Isa::Baseline => baseline $(::<$($p),+>)?,

@@ -7,32 +7,56 @@
 
 mod argmax;
 mod binary;
+mod cell;
 mod conv;
+mod conv_integer;
 mod conv_transpose;
 mod cost;
 mod dense;
 mod depthwise;
 mod elementwise;
 mod epilogue;
+mod extents;
+mod fft;
+mod fill;
+mod index;
+mod int_product;
+mod join;
 mod math;
 mod matmul;
+mod matmul_integer;
 mod micro;
+mod movement;
 mod normalise;
 mod number;
+mod pad;
 mod plane;
 mod pool;
+mod quantised;
 mod reduce;
+mod resize;
+mod rnn;
+mod row_product;
+mod rows;
+mod sample;
+mod scan;
+mod scatter;
 mod select;
 mod shape;
 mod softmax;
+mod stft;
+mod strided;
+#[cfg(test)]
+mod test_host;
 #[cfg(test)]
 mod testing;
 mod unary;
 mod variadic;
+mod walk;
 mod window;
 
 use crate::device::CpuDevice;
-use devbay_plugin_api::sdk::{BOOL, F32, I8, I32, I64, U8};
+use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use devbay_plugin_api::sdk::{DType, Kernel};
 
 type List = &'static [Kernel<CpuDevice>];
@@ -51,6 +75,19 @@ const LISTS: &[List] = &[
     conv_transpose::KERNELS,
     matmul::KERNELS,
     pool::KERNELS,
+    movement::KERNELS,
+    join::KERNELS,
+    index::KERNELS,
+    scatter::KERNELS,
+    pad::KERNELS,
+    fill::KERNELS,
+    scan::KERNELS,
+    quantised::KERNELS,
+    matmul_integer::KERNELS,
+    conv_integer::KERNELS,
+    rnn::KERNELS,
+    resize::KERNELS,
+    stft::KERNELS,
 ];
 
 const N: usize = {
@@ -79,4 +116,4 @@ pub const ALL: [Kernel<CpuDevice>; N] = {
 };
 
 /// Element types that are only moved.
-pub(crate) const MOVABLE: &[DType] = &[F32, I64, I32, BOOL, U8, I8];
+pub(crate) const MOVABLE: &[DType] = &[F32, I64, I32, BOOL, U8, I8, F64, F16, BF16, I16, U16, U32, U64];

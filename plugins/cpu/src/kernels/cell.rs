@@ -1,0 +1,336 @@
+//! The cells of recurrent layers: what happens to one sequence in one step, once the products are made.
+//!
+//! Everything works on rows of the hidden size. The sums are in the place of the state's products, and
+//! become the gates there.
+
+use crate::dispatch;
+use crate::isa::Arith;
+use devbay_plugin_api::sdk::{Error, Result};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cell {
+    Rnn,
+    Gru,
+    Lstm,
+}
+
+impl Cell {
+    pub(crate) fn gates(self) -> usize {
+        match self {
+            Self::Rnn => 1,
+            Self::Gru => 3,
+            Self::Lstm => 4,
+        }
+    }
+
+    /// The activations of a direction, as the specification names them by default.
+    pub(crate) fn activations(self) -> &'static [&'static str] {
+        match self {
+            Self::Rnn => &["Tanh"],
+            Self::Gru => &["Sigmoid", "Tanh"],
+            Self::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+        }
+    }
+}
+
+/// A function of each element.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Activation {
+    Sigmoid,
+    Tanh,
+    Relu,
+    LeakyRelu(f32),
+    ThresholdedRelu(f32),
+    Elu(f32),
+    HardSigmoid(f32, f32),
+    ScaledTanh(f32, f32),
+    Affine(f32, f32),
+    Softsign,
+    Softplus,
+}
+
+impl Activation {
+    /// The activations of all directions; alpha and beta go to those that have them, in order.
+    pub(crate) fn list(
+        names: &[&str],
+        alphas: Option<Vec<f32>>,
+        betas: Option<Vec<f32>>,
+    ) -> Result<Vec<Self>> {
+        let mut alphas = alphas.unwrap_or_default().into_iter();
+        let mut betas = betas.unwrap_or_default().into_iter();
+        let mut alpha = |default: f32| alphas.next().unwrap_or(default);
+        let mut beta = |default: f32| betas.next().unwrap_or(default);
+        let activation = |name: &&str| {
+            // The reference implementations take names in any case.
+            Ok(match name.to_ascii_lowercase().as_str() {
+                "sigmoid" => Self::Sigmoid,
+                "tanh" => Self::Tanh,
+                "relu" => Self::Relu,
+                "leakyrelu" => Self::LeakyRelu(alpha(0.01)),
+                "thresholdedrelu" => Self::ThresholdedRelu(alpha(1.0)),
+                "elu" => Self::Elu(alpha(1.0)),
+                "hardsigmoid" => Self::HardSigmoid(alpha(0.2), beta(0.5)),
+                "scaledtanh" => Self::ScaledTanh(alpha(1.0), beta(1.0)),
+                "affine" => Self::Affine(alpha(1.0), beta(0.0)),
+                "softsign" => Self::Softsign,
+                "softplus" => Self::Softplus,
+                _ => return Err(Error::unsupported(format!("activation {name}"))),
+            })
+        };
+        names.iter().map(activation).collect()
+    }
+}
+
+/// What a direction does in a step.
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) cell: Cell,
+    pub(crate) hidden: usize,
+    /// The specification's f, g and h.
+    pub(crate) activations: [Activation; 3],
+    pub(crate) clip: Option<f32>,
+    /// LSTM: the forget gate is what the input gate leaves.
+    pub(crate) input_forget: bool,
+    /// GRU: the reset gate acts after the product with the state.
+    pub(crate) linear_before_reset: bool,
+}
+
+/// One sequence in one step.
+pub(crate) struct Row<'a> {
+    /// The input's products, all gates.
+    pub(crate) x_gates: &'a [f32],
+    /// The state's products; the gates are worked out in their place.
+    pub(crate) h_gates: &'a mut [f32],
+    pub(crate) h: &'a mut [f32],
+    /// LSTM: the cell. GRU: what the reset gate leaves of the state.
+    pub(crate) other: &'a mut [f32],
+    /// GRU, if the reset gate acts after the product: its bias.
+    pub(crate) reset_bias: Option<&'a [f32]>,
+    /// LSTM: weights of the cell in the input, output and forget gate.
+    pub(crate) peepholes: Option<&'a [f32]>,
+}
+
+/// # Safety
+/// The processor has the instructions.
+#[allow(clippy::extra_unused_type_parameters, reason = "`dispatch!` gives every loop its arithmetic")]
+#[inline(always)]
+unsafe fn add_body<A: Arith>(to: &mut [f32], from: &[f32]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += from;
+    }
+}
+
+dispatch! {
+    /// Adds numbers to others.
+    pub(crate) fn add(to: &mut [f32], from: &[f32]) = add_body
+}
+
+/// # Safety
+/// The processor has the instructions.
+#[inline(always)]
+unsafe fn reset_body<A: Arith>(step: &Step, row: &mut Row<'_>) {
+    let gates = &mut row.h_gates[..2 * step.hidden];
+    for (gate, x) in gates.iter_mut().zip(row.x_gates) {
+        *gate += x;
+    }
+    activate::<A>(step, 0, gates);
+    let resets = &gates[step.hidden..];
+    for ((other, h), reset) in row.other.iter_mut().zip(&*row.h).zip(resets) {
+        *other = reset * h;
+    }
+}
+
+dispatch! {
+    /// The gates of a GRU whose reset gate acts before the product, and what it leaves of the state.
+    pub(crate) fn reset(step: &Step, row: &mut Row<'_>) = reset_body
+}
+
+/// # Safety
+/// The processor has the instructions.
+#[inline(always)]
+unsafe fn update_body<A: Arith>(step: &Step, row: &mut Row<'_>) {
+    match step.cell {
+        Cell::Rnn => {
+            for ((h, gate), x) in row.h.iter_mut().zip(&*row.h_gates).zip(row.x_gates) {
+                *h = gate + x;
+            }
+            activate::<A>(step, 0, row.h);
+        }
+        Cell::Gru => update_gru::<A>(step, row),
+        Cell::Lstm => update_lstm::<A>(step, row),
+    }
+}
+
+dispatch! {
+    /// The new state of a sequence.
+    pub(crate) fn update(step: &Step, row: &mut Row<'_>) = update_body
+}
+
+#[inline(always)]
+fn update_gru<A: Arith>(step: &Step, row: &mut Row<'_>) {
+    let n = step.hidden;
+    let (gates, new) = row.h_gates.split_at_mut(2 * n);
+    let (x_gates, x_new) = row.x_gates.split_at(2 * n);
+    if step.linear_before_reset {
+        for (gate, x) in gates.iter_mut().zip(x_gates) {
+            *gate += x;
+        }
+        activate::<A>(step, 0, gates);
+        if let Some(bias) = row.reset_bias {
+            for (new, bias) in new.iter_mut().zip(bias) {
+                *new += bias;
+            }
+        }
+        for ((new, reset), x) in new.iter_mut().zip(&gates[n..]).zip(x_new) {
+            *new = A::fma(*new, *reset, *x);
+        }
+    } else {
+        for (new, x) in new.iter_mut().zip(x_new) {
+            *new += x;
+        }
+    }
+    activate::<A>(step, 1, new);
+    for ((h, update), new) in row.h.iter_mut().zip(&gates[..n]).zip(&*new) {
+        *h = A::fma(*update, *h - new, *new);
+    }
+}
+
+#[inline(always)]
+fn update_lstm<A: Arith>(step: &Step, row: &mut Row<'_>) {
+    let n = step.hidden;
+    for (gate, x) in row.h_gates.iter_mut().zip(row.x_gates) {
+        *gate += x;
+    }
+    // The gates are input, output, forget and cell.
+    let (gates, new) = row.h_gates.split_at_mut(3 * n);
+    activate::<A>(step, 1, new);
+    if let Some(peepholes) = row.peepholes {
+        for (gate, peephole) in [(0, 0), (2, 2)] {
+            let gate = &mut gates[gate * n..][..n];
+            let peephole = &peepholes[peephole * n..][..n];
+            for ((gate, weight), cell) in gate.iter_mut().zip(peephole).zip(&*row.other) {
+                *gate = A::fma(*weight, *cell, *gate);
+            }
+            activate::<A>(step, 0, gate);
+        }
+    } else {
+        activate::<A>(step, 0, gates);
+    }
+    let (input, rest) = gates.split_at_mut(n);
+    let (output, forget) = rest.split_at_mut(n);
+    if step.input_forget {
+        for (forget, input) in forget.iter_mut().zip(&*input) {
+            *forget = 1.0 - input;
+        }
+    }
+    for ((cell, forget), (input, new)) in row.other.iter_mut().zip(&*forget).zip(input.iter().zip(&*new)) {
+        *cell = A::fma(*forget, *cell, input * new);
+    }
+    if let Some(peepholes) = row.peepholes {
+        for ((gate, weight), cell) in output.iter_mut().zip(&peepholes[n..2 * n]).zip(&*row.other) {
+            *gate = A::fma(*weight, *cell, *gate);
+        }
+        activate::<A>(step, 0, output);
+    }
+    row.h.copy_from_slice(row.other);
+    activate::<A>(step, 2, row.h);
+    for (h, output) in row.h.iter_mut().zip(&*output) {
+        *h *= output;
+    }
+}
+
+/// The specification's f, g or h, on numbers that are clipped first.
+#[inline(always)]
+fn activate<A: Arith>(step: &Step, which: usize, x: &mut [f32]) {
+    if let Some(clip) = step.clip {
+        for x in x.iter_mut() {
+            *x = x.clamp(-clip, clip);
+        }
+    }
+    macro_rules! each {
+        (|$x:ident| $body:expr) => {
+            for x in x.iter_mut() {
+                let $x = *x;
+                *x = $body;
+            }
+        };
+    }
+    match step.activations[which] {
+        Activation::Sigmoid => each!(|x| sigmoid::<A>(x)),
+        Activation::Tanh => each!(|x| tanh::<A>(x)),
+        Activation::Relu => each!(|x| x.max(0.0)),
+        Activation::LeakyRelu(alpha) => each!(|x| if x < 0.0 { alpha * x } else { x }),
+        Activation::ThresholdedRelu(alpha) => each!(|x| if x > alpha { x } else { 0.0 }),
+        Activation::Elu(alpha) => {
+            each!(|x| if x < 0.0 { alpha * (exp::<A>(x) - 1.0) } else { x })
+        }
+        Activation::HardSigmoid(alpha, beta) => {
+            each!(|x| A::fma(alpha, x, beta).clamp(0.0, 1.0))
+        }
+        Activation::ScaledTanh(alpha, beta) => each!(|x| alpha * tanh::<A>(beta * x)),
+        Activation::Affine(alpha, beta) => each!(|x| A::fma(alpha, x, beta)),
+        Activation::Softsign => each!(|x| x / (1.0 + x.abs())),
+        Activation::Softplus => each!(|x| x.max(0.0) + (-x.abs()).exp().ln_1p()),
+    }
+}
+
+/// e^x to two units in the last place; what would leave f32's normal range becomes its end.
+// TODO: these three functions are math.rs's once both are merged.
+#[inline(always)]
+fn exp<A: Arith>(x: f32) -> f32 {
+    // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
+    const SHIFT: f32 = 12_582_912.0;
+    let x = if x > -87.3 { x } else { -87.3 };
+    let x = if x < 88.3 { x } else { 88.3 };
+    let shifted = A::fma(x, core::f32::consts::LOG2_E, SHIFT);
+    let n = shifted - SHIFT;
+    // ln 2 in two parts, the first of which is exact in products.
+    let r = A::fma(n, -0.693_359_4, x);
+    let r = A::fma(n, 2.121_944_4e-4, r);
+    let p = A::fma(r, 1.987_569_2e-4, 1.398_199_9e-3);
+    let p = A::fma(p, r, 8.333_452e-3);
+    let p = A::fma(p, r, 4.166_579_6e-2);
+    let p = A::fma(p, r, 0.166_666_65);
+    let p = A::fma(p, r, 0.5);
+    let p = A::fma(p * r, r, r) + 1.0;
+    f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
+}
+
+#[inline(always)]
+fn sigmoid<A: Arith>(x: f32) -> f32 {
+    1.0 / (1.0 + exp::<A>(-x))
+}
+
+#[inline(always)]
+fn tanh<A: Arith>(x: f32) -> f32 {
+    let magnitude = x.abs();
+    // Near 0 the formula below loses digits.
+    let s = x * x;
+    let p = A::fma(s, -5.704_988_7e-3, 2.063_908_8e-2);
+    let p = A::fma(p, s, -5.373_971_6e-2);
+    let p = A::fma(p, s, 0.133_314_42);
+    let p = A::fma(p, s, -0.333_332_8);
+    let small = A::fma(p * s, x, x);
+    let large = 1.0 - 2.0 / (exp::<A>(2.0 * magnitude) + 1.0);
+    if magnitude < 0.625 { small } else { large.copysign(x) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Separate;
+
+    #[test]
+    fn functions_are_accurate() {
+        let check = |x: f32, found: f32, expected: f64| {
+            let error = (f64::from(found) - expected).abs() / expected.abs().max(1e-30);
+            assert!(error < 4.0 * f64::from(f32::EPSILON), "{found} at {x}, expected {expected}");
+        };
+        for i in -4000..=4000 {
+            let x = i as f32 / 100.0;
+            check(x, sigmoid::<Separate>(x), 1.0 / (1.0 + (-f64::from(x)).exp()));
+            check(x, tanh::<Separate>(x), f64::from(x).tanh());
+            check(x, exp::<Separate>(x), f64::from(x).exp());
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What kernels ask of the shapes they are prepared for: extents, strides, axes, and host values.
+//!
+//! The host has inferred every shape. These functions check what it said where a kernel would otherwise
+//! write outside an operand, and turn it into the types that loops count with.
+
+use devbay_plugin_api::sdk::{Cost, DType, Error, PrepareRequest, Result, TensorView};
+
+/// The extents of an operand.
+///
+/// # Errors
+/// Invalid if one is negative: these kernels are not DYNAMIC.
+pub(crate) fn extents(tensor: &TensorView<'_>) -> Result<Vec<usize>> {
+    let shape = tensor.shape();
+    let extent = |&extent: &i64| usize::try_from(extent).ok();
+    shape
+        .iter()
+        .map(extent)
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::invalid(format!("a shape of {shape:?}, expected extents from 0")))
+}
+
+/// The strides of a dense tensor, in elements.
+pub(crate) fn row_major(shape: &[usize]) -> Vec<isize> {
+    let mut strides = vec![1; shape.len()];
+    for i in (1..shape.len()).rev() {
+        strides[i - 1] = strides[i] * shape[i] as isize;
+    }
+    strides
+}
+
+/// The axis that a number names, counted from the back if it is negative.
+///
+/// # Errors
+/// Invalid if there is none.
+pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize> {
+    let from_front = if axis < 0 { axis + rank as i64 } else { axis };
+    match usize::try_from(from_front) {
+        Ok(found) if found < rank => Ok(found),
+        _ => Err(Error::invalid(format!("axis {axis} of a rank of {rank}"))),
+    }
+}
+
+/// Checks that output `i` has the extents that the kernel will write.
+///
+/// # Errors
+/// Invalid if not.
+pub(crate) fn expect_output<D>(request: &PrepareRequest<'_, D>, i: usize, expected: &[usize]) -> Result<()> {
+    let found = extents(request.required_output(i)?)?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("output {i} has the extents {found:?}, expected {expected:?}")))
+}
+
+/// Bytes of an element.
+pub(crate) fn element_size(dtype: DType) -> usize {
+    usize::from(dtype.bits).div_ceil(8)
+}
+
+/// The integers of an input that is a host value; None if it is absent.
+///
+/// # Errors
+/// Invalid if its content is not there, or no integers.
+pub(crate) fn host_ints<D>(request: &PrepareRequest<'_, D>, i: usize) -> Result<Option<Vec<i64>>> {
+    let Some(tensor) = request.input(i) else {
+        return Ok(None);
+    };
+    let ints = tensor
+        .constant_ints()
+        .ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of integers")))?;
+    Ok(Some(ints))
+}
+
+/// One integer of an input that is a host value, or `default` if it is absent.
+///
+/// # Errors
+/// As [`host_ints`], and invalid if there is not one.
+pub(crate) fn host_int<D>(request: &PrepareRequest<'_, D>, i: usize, default: i64) -> Result<i64> {
+    match host_ints(request, i)?.as_deref() {
+        None => Ok(default),
+        Some([value]) => Ok(*value),
+        Some(values) => Err(Error::invalid(format!("input {i} has {} elements, expected 1", values.len()))),
+    }
+}
+
+/// Bytes of all outputs.
+pub(crate) fn output_bytes<D>(request: &PrepareRequest<'_, D>) -> u64 {
+    let bytes = |t: &TensorView<'_>| (t.n_elements() * element_size(t.dtype())) as u64;
+    let present = request.outputs.iter().filter(|t| !t.is_absent());
+    present.map(bytes).sum()
+}
+
+/// Bytes of all inputs.
+pub(crate) fn input_bytes<D>(request: &PrepareRequest<'_, D>) -> u64 {
+    let bytes = |t: &TensorView<'_>| (t.n_elements() * element_size(t.dtype())) as u64;
+    let present = request.inputs.iter().filter(|t| !t.is_absent());
+    present.map(bytes).sum()
+}
+
+/// What a kernel costs that reads as many bytes as it writes, and counts nothing.
+pub(crate) fn moved<D>(request: &PrepareRequest<'_, D>) -> Result<Cost> {
+    let bytes = output_bytes(request);
+    Ok(Cost { flops: 0, bytes_read: bytes, bytes_written: bytes })
+}
+
+/// What a kernel costs that reads every input and writes every output once.
+pub(crate) fn traffic<D>(request: &PrepareRequest<'_, D>, flops: u64) -> Cost {
+    Cost { flops, bytes_read: input_bytes(request), bytes_written: output_bytes(request) }
+}

@@ -1,0 +1,347 @@
+//! Discrete Fourier transforms of many signals at once, each in a lane of a vector.
+//!
+//! The transform is a Stockham FFT of radix 4, 2, 3, 5 and any other prime: every stage reads one buffer
+//! and writes the other in the order that the next one wants, so that there is no bit reversal. A lane
+//! does not look at its neighbours, so no instruction shuffles, and a signal's result does not depend on
+//! the others. Twiddle factors come from f64.
+//!
+//! A buffer holds complex elements: a vector of real parts, then one of imaginary parts.
+
+use crate::isa::Arith;
+use crate::lanes::Lanes;
+
+/// e^(-2 pi i k / n).
+fn root(k: usize, n: usize) -> [f32; 2] {
+    let angle = -2.0 * core::f64::consts::PI * (k % n) as f64 / n as f64;
+    [angle.cos() as f32, angle.sin() as f32]
+}
+
+/// One stage: `radix` elements that lie `columns * stride` apart become `radix` neighbours, `stride`
+/// apart.
+struct Stage {
+    radix: usize,
+    columns: usize,
+    stride: usize,
+    /// For each column, the factors of all outputs but the first.
+    twiddles: Vec<[f32; 2]>,
+    /// Roots of unity of the radix, for those without a butterfly of their own.
+    roots: Vec<[f32; 2]>,
+}
+
+/// A transform of `n` complex elements.
+pub(crate) struct Plan {
+    n: usize,
+    stages: Vec<Stage>,
+}
+
+impl Plan {
+    /// A transform of `n` elements; 0 counts as 1.
+    pub(crate) fn new(n: usize) -> Self {
+        let (mut rest, mut stride) = (n.max(1), 1);
+        let mut stages = Vec::new();
+        while rest > 1 {
+            let prime = || (3..).step_by(2).find(|p| rest % p == 0).unwrap_or(rest);
+            let radix = match rest {
+                n if n % 4 == 0 => 4,
+                n if n % 2 == 0 => 2,
+                _ => prime(),
+            };
+            let columns = rest / radix;
+            let twiddles = (0..columns).flat_map(|p| (1..radix).map(move |k| root(p * k, rest))).collect();
+            stages.push(Stage {
+                radix,
+                columns,
+                stride,
+                twiddles,
+                roots: (0..radix).map(|k| root(k, radix)).collect(),
+            });
+            (rest, stride) = (columns, stride * radix);
+        }
+        Self { n: n.max(1), stages }
+    }
+
+    /// Elements of a transform.
+    pub(crate) fn len(&self) -> usize {
+        self.n
+    }
+
+    /// Floating-point operations of one transform.
+    pub(crate) fn flops(&self) -> u64 {
+        let stage = |stage: &Stage| 8 * self.n as u64 * stage.radix.ilog2().max(1) as u64;
+        self.stages.iter().map(stage).sum()
+    }
+
+    /// Transforms the elements in `from`; returns the buffer that has the result, and the other one.
+    ///
+    /// # Safety
+    /// Both buffers hold `n` elements and are apart, and the processor has the instructions of `A`.
+    #[inline(always)]
+    pub(crate) unsafe fn run<A: Arith>(&self, mut from: *mut f32, mut to: *mut f32) -> (*mut f32, *mut f32) {
+        for stage in &self.stages {
+            // SAFETY: the caller's promise; a stage reads and writes `n` elements.
+            unsafe {
+                match stage.radix {
+                    2 => run_stage::<A, Radix2, 2>(stage, from, to),
+                    3 => run_stage::<A, Radix3, 3>(stage, from, to),
+                    4 => run_stage::<A, Radix4, 4>(stage, from, to),
+                    5 => run_stage::<A, Radix5, 5>(stage, from, to),
+                    _ => run_any_stage::<A>(stage, from, to),
+                }
+            }
+            (from, to) = (to, from);
+        }
+        (from, to)
+    }
+}
+
+/// A complex number in each lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Complex<L> {
+    pub(crate) re: L,
+    pub(crate) im: L,
+}
+
+impl<L: Lanes> Complex<L> {
+    /// Reads element `i` of a buffer.
+    ///
+    /// # Safety
+    /// The buffer has that element, and the processor has the instructions.
+    #[inline(always)]
+    pub(crate) unsafe fn load(buffer: *const f32, i: usize) -> Self {
+        let at = buffer.wrapping_add(i * 2 * L::N);
+        Self {
+            // SAFETY: the caller's promise.
+            re: unsafe { L::load(at) },
+            // SAFETY: as above.
+            im: unsafe { L::load(at.wrapping_add(L::N)) },
+        }
+    }
+
+    /// Writes element `i` of a buffer.
+    ///
+    /// # Safety
+    /// The buffer has that element.
+    #[inline(always)]
+    pub(crate) unsafe fn store(self, buffer: *mut f32, i: usize) {
+        let at = buffer.wrapping_add(i * 2 * L::N);
+        // SAFETY: the caller's promise.
+        unsafe { self.re.store(at) };
+        // SAFETY: as above.
+        unsafe { self.im.store(at.wrapping_add(L::N)) };
+    }
+
+    /// The same number in every lane.
+    ///
+    /// # Safety
+    /// The processor has the instructions.
+    #[inline(always)]
+    pub(crate) unsafe fn splat([re, im]: [f32; 2]) -> Self {
+        Self {
+            // SAFETY: the caller's promise.
+            re: unsafe { L::splat(re) },
+            // SAFETY: as above.
+            im: unsafe { L::splat(im) },
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(self, b: Self) -> Self {
+        Self { re: self.re.add(b.re), im: self.im.add(b.im) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn sub(self, b: Self) -> Self {
+        Self { re: self.re.sub(b.re), im: self.im.sub(b.im) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn mul(self, b: Self) -> Self {
+        Self { re: self.re.mul(b.re).sub(self.im.mul(b.im)), im: self.re.fma(b.im, self.im.mul(b.re)) }
+    }
+
+    /// `self * scale`, with a real scale.
+    #[inline(always)]
+    fn times(self, scale: L) -> Self {
+        Self { re: self.re.mul(scale), im: self.im.mul(scale) }
+    }
+
+    /// `self * scale + b`, with a real scale.
+    #[inline(always)]
+    fn scaled(self, scale: L, b: Self) -> Self {
+        Self { re: self.re.fma(scale, b.re), im: self.im.fma(scale, b.im) }
+    }
+
+    /// `self + i * b` and `self - i * b`.
+    #[inline(always)]
+    fn around(self, b: Self) -> (Self, Self) {
+        let plus = Self { re: self.re.sub(b.im), im: self.im.add(b.re) };
+        let minus = Self { re: self.re.add(b.im), im: self.im.sub(b.re) };
+        (plus, minus)
+    }
+}
+
+/// A transform of `R` numbers, without factors. A type and not a function, so that it is inlined.
+trait Butterfly<const R: usize> {
+    /// # Safety
+    /// The processor has the instructions.
+    unsafe fn transform<L: Lanes>(inputs: [Complex<L>; R]) -> [Complex<L>; R];
+}
+
+/// # Safety
+/// As [`Plan::run`]; the stage's radix is `R`.
+#[inline(always)]
+unsafe fn run_stage<A: Arith, B: Butterfly<R>, const R: usize>(
+    stage: &Stage,
+    from: *const f32,
+    to: *mut f32,
+) {
+    let (columns, stride) = (stage.columns, stage.stride);
+    for p in 0..columns {
+        let twiddles = &stage.twiddles[p * (R - 1)..][..R - 1];
+        for q in 0..stride {
+            let first = q + stride * p;
+            // SAFETY: the element is below `columns * stride * R`, which is `n`.
+            let mut inputs = [unsafe { Complex::<A::Lanes>::load(from, first) }; R];
+            for (i, input) in inputs.iter_mut().enumerate().skip(1) {
+                // SAFETY: as above.
+                *input = unsafe { Complex::load(from, first + stride * i * columns) };
+            }
+            // SAFETY: the caller promises the instructions.
+            let outputs = unsafe { B::transform(inputs) };
+            let first = q + stride * R * p;
+            // SAFETY: as for the inputs.
+            unsafe { outputs[0].store(to, first) };
+            for (k, (output, &twiddle)) in outputs[1..].iter().zip(twiddles).enumerate() {
+                // SAFETY: the caller promises the instructions.
+                let twiddle = unsafe { Complex::splat(twiddle) };
+                // SAFETY: as for the inputs.
+                unsafe { output.mul(twiddle).store(to, first + stride * (k + 1)) };
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`Plan::run`].
+#[inline(always)]
+unsafe fn run_any_stage<A: Arith>(stage: &Stage, from: *const f32, to: *mut f32) {
+    let (radix, columns, stride) = (stage.radix, stage.columns, stage.stride);
+    for p in 0..columns {
+        for q in 0..stride {
+            for k in 0..radix {
+                let first = q + stride * p;
+                // SAFETY: the element is below `columns * stride * radix`, which is `n`.
+                let mut sum: Complex<A::Lanes> = unsafe { Complex::load(from, first) };
+                for i in 1..radix {
+                    // SAFETY: as above.
+                    let input = unsafe { Complex::load(from, first + stride * i * columns) };
+                    // SAFETY: the caller promises the instructions.
+                    let root = unsafe { Complex::splat(stage.roots[i * k % radix]) };
+                    sum = sum.add(root.mul(input));
+                }
+                if k > 0 {
+                    let twiddle = stage.twiddles[p * (radix - 1) + k - 1];
+                    // SAFETY: as above.
+                    sum = sum.mul(unsafe { Complex::splat(twiddle) });
+                }
+                // SAFETY: as for the inputs.
+                unsafe { sum.store(to, q + stride * (radix * p + k)) };
+            }
+        }
+    }
+}
+
+struct Radix2;
+
+impl Butterfly<2> for Radix2 {
+    #[inline(always)]
+    unsafe fn transform<L: Lanes>([a, b]: [Complex<L>; 2]) -> [Complex<L>; 2] {
+        [a.add(b), a.sub(b)]
+    }
+}
+
+struct Radix3;
+
+impl Butterfly<3> for Radix3 {
+    #[inline(always)]
+    unsafe fn transform<L: Lanes>([a, b, c]: [Complex<L>; 3]) -> [Complex<L>; 3] {
+        // SAFETY: the caller's promise.
+        let (half, sine) = unsafe { (L::splat(-0.5), L::splat(-0.866_025_4)) };
+        let sum = b.add(c);
+        let (second, third) = sum.scaled(half, a).around(b.sub(c).times(sine));
+        [a.add(sum), second, third]
+    }
+}
+
+struct Radix4;
+
+impl Butterfly<4> for Radix4 {
+    #[inline(always)]
+    unsafe fn transform<L: Lanes>([a, b, c, d]: [Complex<L>; 4]) -> [Complex<L>; 4] {
+        let (even, odd) = (a.add(c), b.add(d));
+        let (fourth, second) = a.sub(c).around(b.sub(d));
+        [even.add(odd), second, even.sub(odd), fourth]
+    }
+}
+
+struct Radix5;
+
+impl Butterfly<5> for Radix5 {
+    #[inline(always)]
+    unsafe fn transform<L: Lanes>([a, b, c, d, e]: [Complex<L>; 5]) -> [Complex<L>; 5] {
+        // Cosines and sines of a fifth and two fifths of a turn.
+        // SAFETY: the caller's promise.
+        let (cos_1, cos_2) = unsafe { (L::splat(0.309_017), L::splat(-0.809_017)) };
+        // SAFETY: as above.
+        let (sin_1, sin_2) = unsafe { (L::splat(-0.951_056_5), L::splat(-0.587_785_24)) };
+        let (sum_1, difference_1) = (b.add(e), b.sub(e));
+        let (sum_2, difference_2) = (c.add(d), c.sub(d));
+        let near = sum_2.scaled(cos_2, sum_1.scaled(cos_1, a));
+        let far = sum_2.scaled(cos_1, sum_1.scaled(cos_2, a));
+        let (second, fifth) = near.around(difference_2.scaled(sin_2, difference_1.times(sin_1)));
+        let turned = difference_1.times(sin_2).sub(difference_2.times(sin_1));
+        let (third, fourth) = far.around(turned);
+        [a.add(sum_1).add(sum_2), second, third, fourth, fifth]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Separate;
+
+    #[test]
+    fn transforms_of_all_radices_agree_with_the_definition() {
+        const LANES: usize = 4;
+        for n in [1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 25, 26, 30, 49, 60, 64, 101, 200, 400] {
+            let plan = Plan::new(n);
+            let mut from: Vec<f32> =
+                (0..2 * LANES * n).map(|i| ((i * 73 + i / 11) % 199) as f32 / 100.0 - 1.0).collect();
+            let signal = from.clone();
+            let mut to = vec![0.0; from.len()];
+            // SAFETY: the buffers hold `n` elements of four lanes, which the baseline has.
+            let (found, _) = unsafe { plan.run::<Separate>(from.as_mut_ptr(), to.as_mut_ptr()) };
+            for lane in 0..LANES {
+                for k in 0..n {
+                    let (mut re, mut im) = (0.0, 0.0);
+                    for j in 0..n {
+                        let x = f64::from(signal[j * 2 * LANES + lane]);
+                        let y = f64::from(signal[(j * 2 + 1) * LANES + lane]);
+                        let turn = (j * k % n) as f64 / n as f64;
+                        let (sin, cos) = (-2.0 * core::f64::consts::PI * turn).sin_cos();
+                        re += x * cos - y * sin;
+                        im += x * sin + y * cos;
+                    }
+                    // SAFETY: the element lies within the buffer.
+                    let found = unsafe {
+                        let at = found.add(k * 2 * LANES + lane);
+                        [at.read(), at.add(LANES).read()]
+                    };
+                    let error = (f64::from(found[0]) - re).hypot(f64::from(found[1]) - im);
+                    let limit = 2e-6 * (n as f64).sqrt();
+                    assert!(error < limit, "n {n}, k {k}: {found:?}, expected {re} {im}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! CumSum and NonZero: what comes out at one place depends on all that came before it.
+
+use super::extents::{axis, expect_output, extents, host_ints, traffic};
+use crate::device::CpuDevice;
+use crate::stream::CpuStream;
+use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};
+use devbay_plugin_api::sdk::*;
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<CpuDevice>] = &[
+    Kernel::new("CumSum", 14, cum_sum)
+        .types(&[TypeVar::of(&[F32, I64, I32, F64, U32, U64]), TypeVar::of(&[I64, I32])])
+        .operands(&[0, 1], &[0])
+        .host_values(0b10)
+        .cost(cost),
+    Kernel::new("NonZero", 13, non_zero)
+        .types(&[TypeVar::of(&[F32, I64, I32, BOOL, U8, I8, F64]), TypeVar::of(&[I64])])
+        .operands(&[0], &[1])
+        .flags(DEVBAY_KERNEL_DETERMINISTIC | DEVBAY_KERNEL_DATA_SHAPE)
+        .cost(cost)
+        .doc("positions of the elements that are not 0, one row for each dimension"),
+];
+
+fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
+    let n = request.required_input(0)?.n_elements() as u64;
+    Ok(traffic(request, n))
+}
+
+/// Elements of a chunk.
+const GRAIN: usize = 16 * 1024;
+
+type CumSumFn = unsafe fn(&CumSum, *const u8, *mut u8);
+
+/// Sums along the middle one of three dimensions.
+struct CumSum {
+    host: Host,
+    outer: usize,
+    n: usize,
+    inner: usize,
+    exclusive: bool,
+    reverse: bool,
+    size: usize,
+    body: CumSumFn,
+}
+
+fn cum_sum(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    let input = request.required_input(0)?;
+    let from = extents(input)?;
+    expect_output(request, 0, &from)?;
+    let axis = match host_ints(request, 1)?.as_deref() {
+        Some([i]) => axis(*i, from.len())?,
+        found => {
+            return Err(Error::invalid(format!("axes of {found:?}, expected one constant axis")));
+        }
+    };
+    let (size, body): (usize, CumSumFn) = match input.dtype() {
+        F32 => (4, sums::<f32>),
+        F64 => (8, sums::<f64>),
+        I32 | U32 => (4, sums::<i32>),
+        I64 | U64 => (8, sums::<i64>),
+        dtype => return Err(Error::unsupported(format!("dtype {dtype:?}"))),
+    };
+    Ok(Prepared::new(CumSum {
+        host: request.host,
+        outer: from[..axis].iter().product(),
+        n: from[axis],
+        inner: from[axis + 1..].iter().product(),
+        exclusive: request.attrs.int("exclusive", 0)? != 0,
+        reverse: request.attrs.int("reverse", 0)? != 0,
+        size,
+        body,
+    }))
+}
+
+impl Launch<CpuDevice> for CumSum {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let input = SendPtr(operands.input_ptr::<u8>(0).cast_mut());
+        let output = SendPtr(operands.output_ptr::<u8>(0));
+        let block = self.n * self.inner;
+        let grain = (GRAIN / block.max(1)).max(1);
+        self.host.parallel_for(self.outer, grain, |range, _| {
+            for outer in range {
+                let at = outer * block * self.size;
+                // SAFETY: the block lies within both operands, which have the same extents.
+                unsafe { (self.body)(self, input.at(at), output.at(at)) };
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A type that is summed; integers wrap.
+trait Summed: Element + Default {
+    /// The sum.
+    fn plus(self, other: Self) -> Self;
+}
+
+macro_rules! summed {
+    ($($type:ty: $plus:expr;)*) => {$(
+        impl Summed for $type {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                $plus(self, other)
+            }
+        }
+    )*};
+}
+summed! { f32: |a, b| a + b; f64: |a, b| a + b; i32: i32::wrapping_add; i64: i64::wrapping_add; }
+
+/// # Safety
+/// `input` and `output` hold the op's middle and inner elements, and are apart.
+unsafe fn sums<T: Summed>(op: &CumSum, input: *const u8, output: *mut u8) {
+    let (input, output) = (input.cast::<T>(), output.cast::<T>());
+    // The position of the `i`th row that is summed.
+    let row = |i: usize| {
+        let i = if op.reverse { op.n - 1 - i } else { i };
+        i * op.inner
+    };
+    if op.inner == 1 {
+        // The sum stays in a register.
+        let mut sum = T::default();
+        for i in 0..op.n {
+            // SAFETY: the element lies within the input.
+            let x = unsafe { input.add(row(i)).read() };
+            let with = sum.plus(x);
+            // SAFETY: as above, within the output.
+            unsafe { output.add(row(i)).write(if op.exclusive { sum } else { with }) };
+            sum = with;
+        }
+        return;
+    }
+    for i in 0..op.n {
+        for k in 0..op.inner {
+            let before = match i {
+                0 => T::default(),
+                // SAFETY: the row before was written by this loop.
+                _ => unsafe { output.add(row(i - 1) + k).read() },
+            };
+            let added = match (op.exclusive, i) {
+                (true, 0) => T::default(),
+                // SAFETY: the row lies within the input.
+                (true, _) => unsafe { input.add(row(i - 1) + k).read() },
+                // SAFETY: as above.
+                (false, _) => unsafe { input.add(row(i) + k).read() },
+            };
+            // SAFETY: the row lies within the output.
+            unsafe { output.add(row(i) + k).write(before.plus(added)) };
+        }
+    }
+}
+
+type NonZeroFn = unsafe fn(&NonZero, *const u8, *mut i64) -> usize;
+
+/// Most dimensions whose positions are counted.
+const RANK_MAX: usize = 8;
+
+/// Runs on one thread: where a position is written depends on how many came before it.
+struct NonZero {
+    rank: usize,
+    shape: [usize; RANK_MAX],
+    n: usize,
+    body: NonZeroFn,
+}
+
+fn non_zero(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    let input = request.required_input(0)?;
+    let from = extents(input)?;
+    let (rank, n) = (from.len(), from.iter().product());
+    expect_output(request, 0, &[rank, n])?;
+    let mut shape = [1; RANK_MAX];
+    match shape.get_mut(..rank) {
+        Some(shape) => shape.copy_from_slice(&from),
+        None => return Err(Error::unsupported(format!("{rank} dimensions"))),
+    }
+    Ok(Prepared::new(NonZero {
+        rank,
+        shape,
+        n,
+        body: match input.dtype() {
+            F32 => positions::<f32>,
+            F64 => positions::<f64>,
+            I64 => positions::<i64>,
+            I32 => positions::<i32>,
+            // A truth value of false is 0 in 8 bits.
+            BOOL | U8 | I8 => positions::<u8>,
+            dtype => return Err(Error::unsupported(format!("dtype {dtype:?}"))),
+        },
+    }))
+}
+
+impl Launch<CpuDevice> for NonZero {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let (input, output) = (operands.input_ptr(0), operands.output_ptr(0));
+        // SAFETY: `prepare` checked the extents, and that the output has room for every position.
+        let found = unsafe { (self.body)(self, input, output) };
+        let extents = operands.extents_ptr();
+        // SAFETY: the host lends room for the true extents of the one output, which has two.
+        unsafe { extents.write(self.rank as i64) };
+        // SAFETY: as above.
+        unsafe { extents.add(1).write(found as i64) };
+        Ok(())
+    }
+}
+
+/// Writes the positions of the elements that are not 0, and returns how many there are. The rows are as
+/// long as that, so that the output is dense for its true extents.
+///
+/// # Safety
+/// `input` holds the op's elements, and `output` as many positions.
+unsafe fn positions<T: Element + PartialEq + Default>(
+    op: &NonZero,
+    input: *const u8,
+    output: *mut i64,
+) -> usize {
+    let input = input.cast::<T>();
+    // SAFETY: `i` is below the number of elements.
+    let is_set = |i: usize| unsafe { input.add(i).read() } != T::default();
+    let found = (0..op.n).filter(|&i| is_set(i)).count();
+    if found == 0 || op.rank == 0 {
+        return found;
+    }
+    let last = op.rank - 1;
+    let cols = op.shape[last];
+    let mut at = [0; RANK_MAX];
+    let mut n = 0;
+    for row in 0..op.n / cols {
+        for col in 0..cols {
+            if !is_set(row * cols + col) {
+                continue;
+            }
+            at[last] = col;
+            for (dim, &position) in at[..op.rank].iter().enumerate() {
+                // SAFETY: `n` is below `found`, and there are `rank` rows of that length.
+                unsafe { output.add(dim * found + n).write(position as i64) };
+            }
+            n += 1;
+        }
+        for dim in (0..last).rev() {
+            at[dim] += 1;
+            if at[dim] < op.shape[dim] {
+                break;
+            }
+            at[dim] = 0;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_host::{Array, isas, run};
+
+    #[test]
+    fn positions_are_dense_for_the_true_extents() {
+        let x = [0.0f32, 1.0, -0.0, f32::NAN, 0.0, -2.0];
+        let inputs = [Some(Array::of(&[2, 3], &x))];
+        let output = [Some(Array::empty::<i64>(&[2, 6]))];
+        let found = run(isas()[0], "NonZero", &[], &inputs, &output).expect("finds");
+        let [Some(positions), Some(extents)] = &found[..] else {
+            panic!("expected positions and extents");
+        };
+        assert_eq!(extents.elements::<i64>(), [2, 3]);
+        assert_eq!(positions.elements::<i64>()[..6], [0, 1, 1, 1, 0, 2]);
+    }
+}

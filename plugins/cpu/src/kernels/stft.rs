@@ -1,0 +1,493 @@
+//! STFT and DFT: Fourier transforms of frames of a signal, or along an axis.
+//!
+//! As many signals as a vector has lanes are transformed at once ([`super::fft`]). A real signal of even
+//! length is taken as a complex one of half the length, its even elements real and its odd ones
+//! imaginary, and the spectrum put together afterwards. The inverse transform is the forward one of the
+//! conjugate.
+
+use super::extents::{axis, expect_output, extents, host_int, traffic};
+use super::fft::{Complex, Plan};
+use crate::device::CpuDevice;
+use crate::dispatch;
+use crate::isa::Arith;
+use crate::lanes::Lanes;
+use crate::stream::CpuStream;
+use devbay_plugin_api::sdk::*;
+
+const NUMBER: TypeVar = TypeVar::of(&[F32]);
+const LENGTH: TypeVar = TypeVar::of(&[I64, I32]);
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<CpuDevice>] = &[
+    Kernel::new("STFT", 17, |request| prepare(request, Op::Stft))
+        .types(&[NUMBER, LENGTH])
+        .operands(&[0, 1, 0, 1], &[0])
+        .inputs(2, 4)
+        .host_values(0b1010)
+        .cost(|request| cost(request, Op::Stft))
+        .doc("spectra of frames, real or complex signals of any length"),
+    Kernel::new("DFT", 17, |request| prepare(request, Op::Dft17))
+        .types(&[NUMBER, LENGTH])
+        .operands(&[0, 1], &[0])
+        .inputs(1, 2)
+        .host_values(0b10)
+        .cost(|request| cost(request, Op::Dft17)),
+    Kernel::new("DFT", 20, |request| prepare(request, Op::Dft20))
+        .types(&[NUMBER, LENGTH])
+        .operands(&[0, 1, 1], &[0])
+        .inputs(1, 3)
+        .host_values(0b110)
+        .cost(|request| cost(request, Op::Dft20)),
+];
+
+/// Floating-point operations of a chunk.
+const GRAIN: usize = 512 * 1024;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Op {
+    Stft,
+    Dft17,
+    Dft20,
+}
+
+/// Where signals and spectra lie: signal `i` begins at `i / per * outer + i % per * inner`, and its
+/// elements are `step` apart.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    per: usize,
+    outer: usize,
+    inner: usize,
+    step: usize,
+}
+
+impl Layout {
+    fn begin(&self, signal: usize) -> usize {
+        signal / self.per * self.outer + signal % self.per * self.inner
+    }
+}
+
+/// What a signal is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Real,
+    Complex,
+    /// The first half of a spectrum, whose other half is its conjugate.
+    Half,
+}
+
+/// What there is to transform.
+struct Shape {
+    /// Length of a transform.
+    n: usize,
+    signals: usize,
+    kind: Kind,
+    /// Elements that a signal has; zeros follow.
+    samples: usize,
+    /// Elements that a spectrum has.
+    bins: usize,
+    inverse: bool,
+    from: Layout,
+    to: Layout,
+    /// Numbers of an element of the output: 1 or 2.
+    parts: usize,
+    output: Vec<usize>,
+}
+
+impl Shape {
+    fn of(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Self> {
+        match op {
+            Op::Stft => Self::of_stft(request),
+            _ => Self::of_dft(request, op),
+        }
+    }
+
+    fn of_stft(request: &PrepareRequest<'_, CpuDevice>) -> Result<Self> {
+        let signal = extents(request.required_input(0)?)?;
+        // Exporters leave the last extent of a real signal away.
+        let (batch, length, kind) = match signal[..] {
+            [batch, length] | [batch, length, 1] => (batch, length, Kind::Real),
+            [batch, length, 2] => (batch, length, Kind::Complex),
+            _ => return Err(Error::invalid(format!("a signal of {signal:?}"))),
+        };
+        let step = host_int(request, 1, 0)?;
+        let window = request.input(2).map(extents).transpose()?;
+        let default = match &window {
+            Some(window) => window.iter().product::<usize>(),
+            None => length,
+        };
+        let n = host_int(request, 3, default as i64)?;
+        if step < 1 || n < 1 || n as usize > length {
+            return Err(Error::invalid(format!("frames of {n} elements every {step} of {length}")));
+        }
+        let (step, n) = (step as usize, n as usize);
+        if window.is_some_and(|window| window != [n]) {
+            return Err(Error::unsupported(format!("a window of {default} elements for frames of {n}")));
+        }
+        let onesided = request.attrs.int("onesided", 1)? != 0;
+        if onesided && kind == Kind::Complex {
+            return Err(Error::invalid("one side of the spectra of a complex signal"));
+        }
+        let frames = (length - n) / step + 1;
+        let bins = if onesided { n / 2 + 1 } else { n };
+        let parts = if kind == Kind::Complex { 2 } else { 1 };
+        Ok(Self {
+            n,
+            signals: batch * frames,
+            kind,
+            samples: n,
+            bins,
+            inverse: false,
+            from: Layout { per: frames, outer: length * parts, inner: step * parts, step: parts },
+            to: Layout { per: frames, outer: frames * bins * 2, inner: bins * 2, step: 2 },
+            parts: 2,
+            output: vec![batch, frames, bins, 2],
+        })
+    }
+
+    fn of_dft(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Self> {
+        let from = extents(request.required_input(0)?)?;
+        let i = match op {
+            Op::Dft17 => request.attrs.int("axis", 1)?,
+            _ => host_int(request, 2, -2)?,
+        };
+        let i = axis(i, from.len())?;
+        let inverse = request.attrs.int("inverse", 0)? != 0;
+        let onesided = request.attrs.int("onesided", 0)? != 0;
+        let (kind, in_parts) = match (from.last(), onesided && inverse) {
+            _ if i + 1 == from.len() => {
+                return Err(Error::invalid(format!(
+                    "axis {i} of {from:?} is that of real and imaginary parts"
+                )));
+            }
+            (Some(1), false) => (Kind::Real, 1),
+            (Some(2), false) if !onesided => (Kind::Complex, 2),
+            (Some(2), true) => (Kind::Half, 2),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "a signal of {from:?}, onesided {onesided}, inverse {inverse}"
+                )));
+            }
+        };
+        let samples = from[i];
+        let default = match kind {
+            Kind::Half => 2 * samples.max(1) - 2,
+            _ => samples,
+        };
+        let n = host_int(request, 1, default as i64)?;
+        if n < 1 {
+            return Err(Error::invalid(format!("a transform of {n} elements")));
+        }
+        let n = n as usize;
+        let bins = if onesided && !inverse { n / 2 + 1 } else { n };
+        let parts = if kind == Kind::Half { 1 } else { 2 };
+        let mut output = from.clone();
+        output[i] = bins;
+        if let Some(last) = output.last_mut() {
+            *last = parts;
+        }
+        let inner: usize = from[i + 1..from.len() - 1].iter().product();
+        let layout = |length: usize, parts: usize| Layout {
+            per: inner.max(1),
+            outer: length * inner * parts,
+            inner: parts,
+            step: inner * parts,
+        };
+        Ok(Self {
+            n,
+            signals: from[..i].iter().product::<usize>() * inner,
+            kind,
+            samples,
+            bins,
+            inverse,
+            from: layout(samples, in_parts),
+            to: layout(bins, parts),
+            parts,
+            output,
+        })
+    }
+
+    /// Whether a signal is packed into a complex one of half its length.
+    fn is_packed(&self) -> bool {
+        self.kind == Kind::Real && self.n.is_multiple_of(2) && !self.inverse
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::new(if self.is_packed() { self.n / 2 } else { self.n })
+    }
+}
+
+fn cost(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Cost> {
+    let shape = Shape::of(request, op)?;
+    let flops = shape.signals as u64 * (shape.plan().flops() + 8 * shape.bins as u64);
+    Ok(traffic(request, flops))
+}
+
+struct Spectra {
+    host: Host,
+    shape: Shape,
+    plan: Plan,
+    /// Roots of unity of the whole length, for spectra that are put together.
+    roots: Vec<[f32; 2]>,
+    has_window: bool,
+    /// Signals that are transformed at once, and numbers of a slot's two buffers.
+    lanes: usize,
+    slot_scratch: usize,
+    grain: usize,
+    transform: unsafe fn(&Spectra, &Group),
+}
+
+fn prepare(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Prepared> {
+    let shape = Shape::of(request, op)?;
+    expect_output(request, 0, &shape.output)?;
+    let plan = shape.plan();
+    let lanes = request.device.isa.lanes();
+    // A spectrum that was put together has one element more than the packed signal.
+    let slot_scratch = 2 * (plan.len() + 1) * 2 * lanes;
+    let angle = |k: usize| -2.0 * core::f64::consts::PI * k as f64 / shape.n as f64;
+    let roots = match shape.is_packed() {
+        true => (0..=shape.n / 2).map(|k| [angle(k).cos() as f32, angle(k).sin() as f32]).collect(),
+        false => Vec::new(),
+    };
+    let flops = (plan.flops() as usize + 8 * shape.n) * lanes;
+    let kernel = Spectra {
+        host: request.host,
+        plan,
+        roots,
+        has_window: op == Op::Stft && request.input(2).is_some(),
+        lanes,
+        slot_scratch,
+        grain: (GRAIN / flops).max(1),
+        transform: transform(request.device.isa),
+        shape,
+    };
+    let bytes = request.host.n_slots() * slot_scratch * size_of::<f32>();
+    Ok(Prepared::new(kernel).with_workspace(bytes, 64))
+}
+
+/// Signals that are transformed at once.
+struct Group {
+    first: usize,
+    n: usize,
+    x: *const f32,
+    window: Option<*const f32>,
+    y: *mut f32,
+    scratch: *mut f32,
+}
+
+impl Launch<CpuDevice> for Spectra {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let x = SendPtr(operands.input_ptr::<f32>(0).cast_mut());
+        let window = SendPtr(match self.has_window {
+            true => operands.input_ptr::<f32>(2).cast_mut(),
+            false => core::ptr::null_mut(),
+        });
+        let y = SendPtr(operands.output_ptr::<f32>(0));
+        let workspace = SendPtr(operands.workspace_ptr::<f32>());
+        let n_groups = self.shape.signals.div_ceil(self.lanes);
+        self.host.parallel_for(n_groups, self.grain, |range, slot| {
+            for group in range {
+                let first = group * self.lanes;
+                let group = Group {
+                    first,
+                    n: self.lanes.min(self.shape.signals - first),
+                    x: x.at(0),
+                    window: self.has_window.then(|| window.at(0).cast_const()),
+                    y: y.at(0),
+                    scratch: workspace.at(slot * self.slot_scratch),
+                };
+                // SAFETY: the operands are those that `prepare` was told, the scratch is this slot's
+                // own, no other chunk has these signals, and the instructions are the device's.
+                unsafe { (self.transform)(self, &group) };
+            }
+            Ok(())
+        })
+    }
+}
+
+dispatch! { fn transform(spectra: &Spectra, group: &Group) = transform_body }
+
+/// # Safety
+/// The group's operands are a launch's, its scratch and outputs nobody else's, and the processor has the
+/// instructions.
+#[inline(always)]
+unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) {
+    let shape = &spectra.shape;
+    let other = group.scratch.wrapping_add(spectra.slot_scratch / 2);
+    // SAFETY: the caller's promise, here and below.
+    unsafe { load::<A>(spectra, group) };
+    // SAFETY: both halves of the scratch hold the plan's elements.
+    let (mut found, free) = unsafe { spectra.plan.run::<A>(group.scratch, other) };
+    if shape.is_packed() {
+        // SAFETY: as above, with room for one element more.
+        unsafe { unpack::<A>(spectra, found, free) };
+        found = free;
+    }
+    let n = A::Lanes::N;
+    // The spectrum of a real signal is there up to its middle; the rest is the conjugate.
+    let there = match shape.kind {
+        Kind::Real if !shape.inverse => shape.n / 2 + 1,
+        _ => shape.n,
+    };
+    let scale = if shape.inverse { 1.0 / shape.n as f32 } else { 1.0 };
+    for lane in 0..group.n {
+        let to = group.y.wrapping_add(shape.to.begin(group.first + lane));
+        let element = |k: usize| {
+            let at = found.wrapping_add(k * 2 * n + lane);
+            // SAFETY: the buffer has that element.
+            unsafe { [at.read(), at.wrapping_add(n).read()] }
+        };
+        let write = |k: usize, [re, im]: [f32; 2]| {
+            let to = to.wrapping_add(k * shape.to.step);
+            // SAFETY: the spectrum has that element, of one part or two.
+            unsafe { to.write(re) };
+            if shape.parts == 2 {
+                // SAFETY: as above.
+                unsafe { to.wrapping_add(1).write(im) };
+            }
+        };
+        if shape.inverse {
+            for k in 0..shape.bins {
+                let [re, im] = element(k);
+                write(k, [re * scale, -im * scale]);
+            }
+            continue;
+        }
+        for k in 0..there.min(shape.bins) {
+            write(k, element(k));
+        }
+        for k in there..shape.bins {
+            let [re, im] = element(shape.n - k);
+            write(k, [re, -im]);
+        }
+    }
+}
+
+/// Brings the signals into the first buffer, each to its lane.
+///
+/// # Safety
+/// As [`transform_body`].
+#[inline(always)]
+unsafe fn load<A: Arith>(spectra: &Spectra, group: &Group) {
+    let (shape, n) = (&spectra.shape, A::Lanes::N);
+    let step = shape.from.step;
+    for lane in 0..group.n {
+        let x = group.x.wrapping_add(shape.from.begin(group.first + lane));
+        let to = group.scratch.wrapping_add(lane);
+        // The number at `at`, if sample `i` is there.
+        let number = |i: usize, at: usize| match i < shape.samples {
+            // SAFETY: the signal has that sample.
+            true => unsafe { x.wrapping_add(at).read() },
+            false => 0.0,
+        };
+        let weight = |i: usize| match group.window {
+            // SAFETY: the window is as long as a frame.
+            Some(window) => unsafe { window.wrapping_add(i).read() },
+            None => 1.0,
+        };
+        let write = |i: usize, re: f32, im: f32| {
+            let at = to.wrapping_add(i * 2 * n);
+            // SAFETY: the buffer has that element.
+            unsafe { at.write(re) };
+            // SAFETY: as above.
+            unsafe { at.wrapping_add(n).write(im) };
+        };
+        // The inverse is the forward transform of the conjugate.
+        let sign = if shape.inverse { -1.0 } else { 1.0 };
+        match shape.kind {
+            Kind::Real if shape.is_packed() => {
+                for i in 0..shape.n / 2 {
+                    let (even, odd) = (2 * i, 2 * i + 1);
+                    write(i, number(even, even * step) * weight(even), number(odd, odd * step) * weight(odd));
+                }
+            }
+            Kind::Real => {
+                for i in 0..shape.n {
+                    write(i, number(i, i * step) * weight(i), 0.0);
+                }
+            }
+            Kind::Complex => {
+                for i in 0..shape.n {
+                    let (re, im) = (number(i, i * step), number(i, i * step + 1));
+                    write(i, re * weight(i), sign * im * weight(i));
+                }
+            }
+            Kind::Half => {
+                for i in 0..shape.n {
+                    let (k, sign) = match i <= shape.n / 2 {
+                        true => (i, -1.0),
+                        false => (shape.n - i, 1.0),
+                    };
+                    write(i, number(k, k * step), sign * number(k, k * step + 1));
+                }
+            }
+        }
+    }
+}
+
+/// Puts the spectra of packed signals together.
+///
+/// # Safety
+/// As [`transform_body`]; `from` and `to` are the two buffers.
+#[inline(always)]
+unsafe fn unpack<A: Arith>(spectra: &Spectra, from: *const f32, to: *mut f32) {
+    let n = spectra.plan.len();
+    // SAFETY: the caller promises the instructions.
+    let half = unsafe { A::Lanes::splat(0.5) };
+    for (k, &root) in spectra.roots.iter().enumerate() {
+        // SAFETY: the buffer has `n` elements.
+        let a: Complex<A::Lanes> = unsafe { Complex::load(from, k % n) };
+        // SAFETY: as above.
+        let b: Complex<A::Lanes> = unsafe { Complex::load(from, (n - k) % n) };
+        // SAFETY: as above.
+        let root = unsafe { Complex::splat(root) };
+        // The spectrum of the even elements, and that of the odd ones.
+        let even = Complex { re: a.re.add(b.re).mul(half), im: a.im.sub(b.im).mul(half) };
+        let odd = Complex { re: a.im.add(b.im).mul(half), im: b.re.sub(a.re).mul(half) };
+        // SAFETY: the buffer has room for `n + 1` elements.
+        unsafe { even.add(odd.mul(root)).store(to, k) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_host::{Array, Lcg, Value, isas, run};
+
+    #[test]
+    fn frames_agree_with_the_definition() {
+        let mut random = Lcg(4);
+        for (n, parts, bins) in [(12, 1, 7), (12, 1, 12), (15, 1, 8), (20, 2, 20), (11, 2, 11)] {
+            let (length, step) = (200, 3);
+            let frames = (length - n) / step + 1;
+            let x = random.floats(2 * length * parts, 1.0);
+            let window = random.floats(n, 1.0);
+            let mut expected = Vec::new();
+            for at in 0..2 * frames * bins {
+                let (batch, frame, k) = (at / (frames * bins), at / bins % frames, at % bins);
+                let (mut re, mut im) = (0.0, 0.0);
+                for (j, &weight) in window.iter().enumerate() {
+                    let sample = ((batch * length) + frame * step + j) * parts;
+                    let part = |i: usize| f64::from(x[sample + i]) * f64::from(weight);
+                    let (a, b) = (part(0), if parts == 2 { part(1) } else { 0.0 });
+                    let turn = -2.0 * core::f64::consts::PI * (j * k) as f64 / n as f64;
+                    re += a * turn.cos() - b * turn.sin();
+                    im += a * turn.sin() + b * turn.cos();
+                }
+                expected.extend([re, im]);
+            }
+            let inputs = [
+                Some(Array::of(&[2, length, parts], &x)),
+                Some(Array::of(&[], &[step as i64])),
+                Some(Array::of(&[n], &window)),
+            ];
+            for isa in isas() {
+                let output = [Some(Array::empty::<f32>(&[2, frames, bins, 2]))];
+                let onesided = [("onesided", Value::Int((bins < n).into()))];
+                let found = run(isa, "STFT", &onesided, &inputs, &output).expect("transforms");
+                let found = found[0].as_ref().expect("an output").elements::<f32>();
+                for (at, (f, e)) in found.iter().zip(&expected).enumerate() {
+                    assert!((f64::from(*f) - e).abs() < 1e-5, "{isa:?} {n}: {f} at {at}, expected {e}");
+                }
+            }
+        }
+    }
+}

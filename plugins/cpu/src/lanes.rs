@@ -1,0 +1,291 @@
+//! Vectors of f32, for the loops that the compiler's autovectoriser cannot be trusted with: matrix
+//! products and Fourier transforms, whose accumulators have to stay in registers.
+//!
+//! A body that is generic over [`Arith`](crate::isa::Arith) finds the widest vector of its instruction
+//! set as `A::Lanes`. Making a vector is unsafe, because it needs the instructions; having one shows
+//! that they are there, so that arithmetic is safe.
+//!
+//! All of it is inlined into the function that has the instructions, or it is slow: a vector is handed on
+//! by value only to what is always inlined, which closures, `array::map` and `array::from_fn` are not.
+
+/// A vector of f32.
+///
+/// # Invariants
+/// Values exist only where the instructions of their type do: [`Lanes::splat`], [`Lanes::load`] and
+/// [`Lanes::load_first`] ask for them, and nothing else makes a vector from anything but vectors.
+pub trait Lanes: Copy {
+    /// How many numbers it has: 4, 8 or 16.
+    const N: usize;
+
+    /// The same number everywhere.
+    ///
+    /// # Safety
+    /// The processor has the type's instructions.
+    unsafe fn splat(x: f32) -> Self;
+
+    /// Reads `N` numbers; they need not be aligned.
+    ///
+    /// # Safety
+    /// 1. The processor has the type's instructions.
+    /// 2. `from` holds `N` numbers.
+    unsafe fn load(from: *const f32) -> Self;
+
+    /// Reads `N` unsigned bytes.
+    ///
+    /// # Safety
+    /// As [`Lanes::load`], with bytes.
+    unsafe fn load_u8(from: *const u8) -> Self;
+
+    /// Reads `N` signed bytes.
+    ///
+    /// # Safety
+    /// As [`Lanes::load`], with bytes.
+    unsafe fn load_i8(from: *const i8) -> Self;
+
+    /// Writes `N` numbers; they need not be aligned.
+    ///
+    /// # Safety
+    /// `to` holds `N` numbers.
+    unsafe fn store(self, to: *mut f32);
+
+    /// `self + b`.
+    fn add(self, b: Self) -> Self;
+    /// `self - b`.
+    fn sub(self, b: Self) -> Self;
+    /// `self * b`.
+    fn mul(self, b: Self) -> Self;
+    /// `self * b + c`, rounded once where there is an instruction for it.
+    fn fma(self, b: Self, c: Self) -> Self;
+    /// The sum of each of four vectors.
+    fn sums(vectors: [Self; 4]) -> [f32; 4];
+
+    /// Reads `n` numbers, at most `N`, and fills up with 0.
+    ///
+    /// # Safety
+    /// 1. The processor has the type's instructions.
+    /// 2. `from` holds `n` numbers.
+    #[inline(always)]
+    unsafe fn load_first(from: *const f32, n: usize) -> Self {
+        let mut padded = [0.0; 16];
+        for (i, slot) in padded.iter_mut().enumerate().take(n) {
+            // SAFETY: `i` is below `n` (2).
+            *slot = unsafe { from.add(i).read() };
+        }
+        // SAFETY: the caller's promise (1), and 16 numbers are enough.
+        unsafe { Self::load(padded.as_ptr()) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86::{F32x4, F32x8, F32x16};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Lanes;
+    use core::arch::x86_64::*;
+
+    macro_rules! lanes {
+        ($(#[$meta:meta])* $name:ident($raw:ty) x $n:literal: $splat:ident $load:ident $store:ident
+         $add:ident $sub:ident $mul:ident, |$a:ident, $b:ident, $c:ident| $fma:expr,
+         |$u:ident| $load_u8:expr, |$i:ident| $load_i8:expr, |$x:ident| $quarter:expr) => {
+            $(#[$meta])*
+            #[derive(Clone, Copy)]
+            pub struct $name($raw);
+
+            impl $name {
+                /// Four numbers with the same sum.
+                #[inline(always)]
+                fn quarter(self) -> __m128 {
+                    let $x = self.0;
+                    $quarter
+                }
+            }
+
+            impl Lanes for $name {
+                const N: usize = $n;
+
+                #[inline(always)]
+                unsafe fn splat(x: f32) -> Self {
+                    // SAFETY: the caller's promise.
+                    Self(unsafe { $splat(x) })
+                }
+
+                #[inline(always)]
+                unsafe fn load(from: *const f32) -> Self {
+                    // SAFETY: the caller's promise.
+                    Self(unsafe { $load(from) })
+                }
+
+                #[inline(always)]
+                unsafe fn load_u8($u: *const u8) -> Self {
+                    // SAFETY: the caller's promise.
+                    Self(unsafe { $load_u8 })
+                }
+
+                #[inline(always)]
+                unsafe fn load_i8($i: *const i8) -> Self {
+                    // SAFETY: the caller's promise.
+                    Self(unsafe { $load_i8 })
+                }
+
+                #[inline(always)]
+                unsafe fn store(self, to: *mut f32) {
+                    // SAFETY: the caller's promise.
+                    unsafe { $store(to, self.0) }
+                }
+
+                #[inline(always)]
+                fn add(self, b: Self) -> Self {
+                    // SAFETY: there is a vector, so there are its instructions.
+                    Self(unsafe { $add(self.0, b.0) })
+                }
+
+                #[inline(always)]
+                fn sub(self, b: Self) -> Self {
+                    // SAFETY: as above.
+                    Self(unsafe { $sub(self.0, b.0) })
+                }
+
+                #[inline(always)]
+                fn mul(self, b: Self) -> Self {
+                    // SAFETY: as above.
+                    Self(unsafe { $mul(self.0, b.0) })
+                }
+
+                #[inline(always)]
+                fn fma(self, b: Self, c: Self) -> Self {
+                    let ($a, $b, $c) = (self.0, b.0, c.0);
+                    // SAFETY: as above.
+                    Self(unsafe { $fma })
+                }
+
+                #[inline(always)]
+                fn sums(vectors: [Self; 4]) -> [f32; 4] {
+                    let [a, b, c, d] = vectors;
+                    sums([a.quarter(), b.quarter(), c.quarter(), d.quarter()])
+                }
+            }
+        };
+    }
+
+    lanes! {
+        /// Four numbers: SSE2, which every x86-64 has. Its `fma` rounds twice.
+        F32x4(__m128) x 4: _mm_set1_ps _mm_loadu_ps _mm_storeu_ps _mm_add_ps _mm_sub_ps _mm_mul_ps,
+        |a, b, c| _mm_add_ps(_mm_mul_ps(a, b), c),
+        |from| {
+            let (bytes, zero) = (_mm_cvtsi32_si128(from.cast::<i32>().read_unaligned()), _mm_setzero_si128());
+            _mm_cvtepi32_ps(_mm_unpacklo_epi16(_mm_unpacklo_epi8(bytes, zero), zero))
+        },
+        |from| {
+            // Each byte becomes the highest of its number, which is then shifted down with its sign.
+            let bytes = _mm_cvtsi32_si128(from.cast::<i32>().read_unaligned());
+            let twice = _mm_unpacklo_epi8(bytes, bytes);
+            _mm_cvtepi32_ps(_mm_srai_epi32::<24>(_mm_unpacklo_epi16(twice, twice)))
+        },
+        |x| x
+    }
+    lanes! {
+        /// Eight numbers: AVX2 and FMA.
+        F32x8(__m256) x 8: _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_sub_ps
+        _mm256_mul_ps,
+        |a, b, c| _mm256_fmadd_ps(a, b, c),
+        |from| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()))),
+        |from| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))),
+        // SAFETY: there is a vector, so there are its instructions.
+        |x| unsafe {
+            _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x))
+        }
+    }
+    lanes! {
+        /// Sixteen numbers: AVX-512.
+        F32x16(__m512) x 16: _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_sub_ps
+        _mm512_mul_ps,
+        |a, b, c| _mm512_fmadd_ps(a, b, c),
+        |from| _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))),
+        |from| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))),
+        // SAFETY: as above.
+        |x| F32x8(unsafe {
+            _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x))
+        })
+        .quarter()
+    }
+
+    /// The sum of each of four vectors of four: a transposition on the way, which is cheaper than four
+    /// sums.
+    #[inline(always)]
+    fn sums([a, b, c, d]: [__m128; 4]) -> [f32; 4] {
+        let mut sums = [0.0; 4];
+        // SAFETY: SSE2 belongs to the target.
+        unsafe {
+            let ab = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
+            let cd = _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
+            let abcd = _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab));
+            _mm_storeu_ps(sums.as_mut_ptr(), abcd);
+        }
+        sums
+    }
+}
+
+/// Four numbers without instructions of their own, for other processors.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Clone, Copy)]
+pub struct F32x4([f32; 4]);
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Lanes for F32x4 {
+    const N: usize = 4;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        Self([x; 4])
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller's promise (2).
+        Self(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn load_u8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise (2).
+        Self(unsafe { from.cast::<[u8; 4]>().read() }.map(f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(from: *const i8) -> Self {
+        // SAFETY: the caller's promise (2).
+        Self(unsafe { from.cast::<[i8; 4]>().read() }.map(f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    fn add(self, b: Self) -> Self {
+        Self(core::array::from_fn(|i| self.0[i] + b.0[i]))
+    }
+
+    #[inline(always)]
+    fn sub(self, b: Self) -> Self {
+        Self(core::array::from_fn(|i| self.0[i] - b.0[i]))
+    }
+
+    #[inline(always)]
+    fn mul(self, b: Self) -> Self {
+        Self(core::array::from_fn(|i| self.0[i] * b.0[i]))
+    }
+
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        Self(core::array::from_fn(|i| self.0[i] * b.0[i] + c.0[i]))
+    }
+
+    #[inline(always)]
+    fn sums(vectors: [Self; 4]) -> [f32; 4] {
+        vectors.map(|v| (v.0[0] + v.0[2]) + (v.0[1] + v.0[3]))
+    }
+}
