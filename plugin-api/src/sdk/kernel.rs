@@ -342,12 +342,8 @@ impl<'a> Operands<'a> {
     /// # Panics
     /// If the kernel is not DATA_SHAPE.
     pub fn extents_ptr(&self) -> *mut i64 {
-        assert!(
-            self.header.extents,
-            "extents of a kernel that is not DATA_SHAPE"
-        );
-        self.reference((self.header.n_inputs + self.header.n_outputs) as usize)
-            .addr as *mut i64
+        assert!(self.header.extents, "extents of a kernel that is not DATA_SHAPE");
+        self.reference((self.header.n_inputs + self.header.n_outputs) as usize).addr as *mut i64
     }
 
     /// Address of the workspace that `prepare` asked for.

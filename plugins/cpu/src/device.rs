@@ -1,6 +1,7 @@
 //! The device: the processor, its memory and its two kinds of stream.
 
 use crate::isa::Isa;
+use crate::kernels::Rounding;
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_HOST_REFS, DEVBAY_DEVICE_KIND_CPU, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_HOST_VISIBLE,
@@ -28,12 +29,14 @@ pub struct CpuDevice {
     pub isa: Isa,
     /// When work is done.
     pub mode: Mode,
+    /// How the factors of Fourier transforms are rounded.
+    pub dft: Rounding,
 }
 
 impl CpuDevice {
     /// The device of an instance.
-    pub fn new(host: Host, isa: Isa, mode: Mode) -> Self {
-        Self { host, isa, mode }
+    pub fn new(host: Host, isa: Isa, mode: Mode, dft: Rounding) -> Self {
+        Self { host, isa, mode, dft }
     }
 }
 

@@ -21,6 +21,7 @@ pub mod stream;
 use devbay_plugin_api::sdk::{About, Error, Host, Kernel, Options, Plugin, PluginOption, Result};
 use device::{CpuDevice, Mode};
 use isa::Isa;
+use kernels::Rounding;
 
 /// One instance of the plugin, with one device.
 pub struct Cpu {
@@ -51,6 +52,11 @@ impl Plugin for Cpu {
                 default: "20000",
                 doc: "rate of copies on asynchronous streams, in 10^6 bytes per second",
             },
+            PluginOption {
+                key: "dft",
+                default: "onnxruntime",
+                doc: "factors of DFT and STFT: onnxruntime (rounded as there) or exact (also faster)",
+            },
         ],
         ..About::DEFAULT
     };
@@ -66,7 +72,14 @@ impl Plugin for Cpu {
                 return Err(Error::invalid(format!("option streams is inline or async, found {other}")));
             }
         };
-        Ok(Self { device: CpuDevice::new(host, isa, mode) })
+        let dft = match options.get("dft") {
+            "onnxruntime" => Rounding::Onnxruntime,
+            "exact" => Rounding::Exact,
+            other => {
+                return Err(Error::invalid(format!("option dft is onnxruntime or exact, found {other}")));
+            }
+        };
+        Ok(Self { device: CpuDevice::new(host, isa, mode, dft) })
     }
 
     fn devices(&self) -> Result<Vec<&CpuDevice>> {

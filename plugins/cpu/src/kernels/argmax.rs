@@ -2,9 +2,9 @@
 
 use super::cost;
 use super::elementwise::slice;
+use super::extents::{around, axis, extents};
 use super::number::Number;
 use super::reduce::{self, Extreme, Highest, Lowest, Rule};
-use super::shape::{around, axis, extents};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;

@@ -6,8 +6,9 @@
 
 use super::cost;
 use super::elementwise::{BLOCK, blocks, grain};
+use super::extents::extents;
 use super::number::{Bool, Number};
-use super::shape::{Broadcast, Rows, extents};
+use super::shape::{Broadcast, Rows};
 use super::unary;
 use crate::device::CpuDevice;
 use crate::dispatch;

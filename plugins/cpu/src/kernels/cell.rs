@@ -3,6 +3,7 @@
 //! Everything works on rows of the hidden size. The sums are in the place of the state's products, and
 //! become the gates there.
 
+use super::math::{exp, sigmoid, tanh};
 use crate::dispatch;
 use crate::isa::Arith;
 use devbay_plugin_api::sdk::{Error, Result};
@@ -271,66 +272,5 @@ fn activate<A: Arith>(step: &Step, which: usize, x: &mut [f32]) {
         Activation::Affine(alpha, beta) => each!(|x| A::fma(alpha, x, beta)),
         Activation::Softsign => each!(|x| x / (1.0 + x.abs())),
         Activation::Softplus => each!(|x| x.max(0.0) + (-x.abs()).exp().ln_1p()),
-    }
-}
-
-/// e^x to two units in the last place; what would leave f32's normal range becomes its end.
-// TODO: these three functions are math.rs's once both are merged.
-#[inline(always)]
-fn exp<A: Arith>(x: f32) -> f32 {
-    // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
-    const SHIFT: f32 = 12_582_912.0;
-    let x = if x > -87.3 { x } else { -87.3 };
-    let x = if x < 88.3 { x } else { 88.3 };
-    let shifted = A::fma(x, core::f32::consts::LOG2_E, SHIFT);
-    let n = shifted - SHIFT;
-    // ln 2 in two parts, the first of which is exact in products.
-    let r = A::fma(n, -0.693_359_4, x);
-    let r = A::fma(n, 2.121_944_4e-4, r);
-    let p = A::fma(r, 1.987_569_2e-4, 1.398_199_9e-3);
-    let p = A::fma(p, r, 8.333_452e-3);
-    let p = A::fma(p, r, 4.166_579_6e-2);
-    let p = A::fma(p, r, 0.166_666_65);
-    let p = A::fma(p, r, 0.5);
-    let p = A::fma(p * r, r, r) + 1.0;
-    f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
-}
-
-#[inline(always)]
-fn sigmoid<A: Arith>(x: f32) -> f32 {
-    1.0 / (1.0 + exp::<A>(-x))
-}
-
-#[inline(always)]
-fn tanh<A: Arith>(x: f32) -> f32 {
-    let magnitude = x.abs();
-    // Near 0 the formula below loses digits.
-    let s = x * x;
-    let p = A::fma(s, -5.704_988_7e-3, 2.063_908_8e-2);
-    let p = A::fma(p, s, -5.373_971_6e-2);
-    let p = A::fma(p, s, 0.133_314_42);
-    let p = A::fma(p, s, -0.333_332_8);
-    let small = A::fma(p * s, x, x);
-    let large = 1.0 - 2.0 / (exp::<A>(2.0 * magnitude) + 1.0);
-    if magnitude < 0.625 { small } else { large.copysign(x) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::isa::Separate;
-
-    #[test]
-    fn functions_are_accurate() {
-        let check = |x: f32, found: f32, expected: f64| {
-            let error = (f64::from(found) - expected).abs() / expected.abs().max(1e-30);
-            assert!(error < 4.0 * f64::from(f32::EPSILON), "{found} at {x}, expected {expected}");
-        };
-        for i in -4000..=4000 {
-            let x = i as f32 / 100.0;
-            check(x, sigmoid::<Separate>(x), 1.0 / (1.0 + (-f64::from(x)).exp()));
-            check(x, tanh::<Separate>(x), f64::from(x).tanh());
-            check(x, exp::<Separate>(x), f64::from(x).exp());
-        }
     }
 }

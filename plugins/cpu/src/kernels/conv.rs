@@ -12,13 +12,14 @@
 
 use super::depthwise;
 use super::epilogue::{Activation, FinishFn, Tile, finish};
+use super::extents::extents;
 use super::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_left, pack_right, packed_left_len,
     packed_right_len, to_f32s,
 };
 use super::window::{SPATIAL_MAX, Window, image, in_and_out};
 use crate::device::CpuDevice;
-use crate::kernels::{cost, shape};
+use crate::kernels::cost;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
@@ -68,7 +69,7 @@ impl Conv {
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let (input, output) = in_and_out(request)?;
-    let weights = shape::extents(request.required_input(1)?)?;
+    let weights = extents(request.required_input(1)?)?;
     let (images, channels, spatial) = image(&input)?;
     let (_, c_out, out_spatial) = image(&output)?;
     let groups = request.attrs.int("group", 1)?;
@@ -86,7 +87,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         return Err(Error::invalid(format!("a bias of {} for {c_out} channels", bias.n_elements())));
     }
     if let Some(z) = request.input(3)
-        && shape::extents(z)? != output
+        && extents(z)? != output
     {
         return Err(Error::invalid("a residual of another shape than the result"));
     }
@@ -109,7 +110,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
 }
 
 pub(super) fn conv_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
-    let weights = shape::extents(request.required_input(1)?)?;
+    let weights = extents(request.required_input(1)?)?;
     let per_output: usize = weights[1..].iter().product();
     let outputs = request.required_output(0)?.n_elements();
     Ok(cost::of(request, 2 * (per_output * outputs) as u64))

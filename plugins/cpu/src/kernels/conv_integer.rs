@@ -5,7 +5,8 @@
 //! are used for; where they reach over the border they have the input's zero point, which is 0 here.
 //! One- and two-dimensional inputs are three-dimensional ones with extents of 1.
 
-use super::extents::{expect_output, extents, traffic};
+use super::cost;
+use super::extents::{expect_output, extents};
 use super::int_product::{
     Block, DEPTH, PANEL_BYTES, ROWS, SMALL, Small, Zeros, multiply, panel_cols, widen, widen_body,
 };
@@ -150,7 +151,7 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let shape = Shape::of(request)?;
     let (depth, _) = shape.patches();
     let outputs: usize = shape.output.iter().product();
-    Ok(traffic(request, 2 * (outputs * depth) as u64))
+    Ok(cost::of(request, 2 * (outputs * depth) as u64))
 }
 
 struct ConvInteger {
@@ -365,11 +366,12 @@ dispatch! { fn fill_patches<T: Small>(patches: &Patches<'_>, panel: *mut f32) = 
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_host::{Array, Lcg, Value, isas, run};
+    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::{Chance, isas};
 
     #[test]
     fn convolutions_are_exact() {
-        let mut random = Lcg(9);
+        let mut random = Chance::new(9);
         for (stride, dilation, pad) in [(1, 1, 1), (2, 1, 0), (1, 2, 2), (3, 2, 1)] {
             // Two groups of three channels and four filters each, on 9 by 40 elements.
             let (height, width) = (9, 40);

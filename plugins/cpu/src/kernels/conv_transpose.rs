@@ -1,13 +1,14 @@
 //! Transposed convolutions: a product of the input with all taps, whose columns are then added up in place.
 
 use super::epilogue::{Activation, FinishFn, Tile, finish};
+use super::extents::extents;
 use super::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_right, packed_right_len, to_f32s,
 };
 use super::window::{SPATIAL_MAX, Window, image, in_and_out};
 use crate::device::CpuDevice;
 use crate::kernels::conv::Addresses;
-use crate::kernels::{cost, shape};
+use crate::kernels::cost;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 
@@ -40,14 +41,14 @@ impl ConvTranspose {
 }
 
 fn transposed_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
-    let weights = shape::extents(request.required_input(1)?)?;
+    let weights = extents(request.required_input(1)?)?;
     let per_input: usize = weights[1..].iter().product();
     Ok(cost::of(request, 2 * (per_input * request.required_input(0)?.n_elements()) as u64))
 }
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let (input, output) = in_and_out(request)?;
-    let weights = shape::extents(request.required_input(1)?)?;
+    let weights = extents(request.required_input(1)?)?;
     let (images, channels, spatial) = image(&input)?;
     let (_, c_out, out_spatial) = image(&output)?;
     let groups = usize::try_from(request.attrs.int("group", 1)?).ok().filter(|&groups| groups > 0);

@@ -28,6 +28,15 @@ pub(crate) fn of(request: &PrepareRequest<'_, CpuDevice>, flops: u64) -> Cost {
     }
 }
 
+/// Reads as many bytes as it writes, and counts nothing.
+///
+/// # Errors
+/// None; the signature is that of [`devbay_plugin_api::sdk::Kernel::cost`].
+pub(crate) fn moved(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
+    let bytes = request.outputs.iter().map(bytes).sum();
+    Ok(Cost { flops: 0, bytes_read: bytes, bytes_written: bytes })
+}
+
 fn elements(tensor: &TensorView<'_>) -> u64 {
     tensor.n_elements() as u64
 }

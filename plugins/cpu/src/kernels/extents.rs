@@ -3,7 +3,7 @@
 //! The host has inferred every shape. These functions check what it said where a kernel would otherwise
 //! write outside an operand, and turn it into the types that loops count with.
 
-use devbay_plugin_api::sdk::{Cost, DType, Error, PrepareRequest, Result, TensorView};
+use devbay_plugin_api::sdk::{DType, Error, PrepareRequest, Result, TensorView};
 
 /// The extents of an operand.
 ///
@@ -26,6 +26,11 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<isize> {
         strides[i - 1] = strides[i] * shape[i] as isize;
     }
     strides
+}
+
+/// The extents before, at and after a dimension, as three.
+pub(crate) fn around(extents: &[usize], axis: usize) -> [usize; 3] {
+    [extents[..axis].iter().product(), extents[axis], extents[axis + 1..].iter().product()]
 }
 
 /// The axis that a number names, counted from the back if it is negative.
@@ -81,29 +86,4 @@ pub(crate) fn host_int<D>(request: &PrepareRequest<'_, D>, i: usize, default: i6
         Some([value]) => Ok(*value),
         Some(values) => Err(Error::invalid(format!("input {i} has {} elements, expected 1", values.len()))),
     }
-}
-
-/// Bytes of all outputs.
-pub(crate) fn output_bytes<D>(request: &PrepareRequest<'_, D>) -> u64 {
-    let bytes = |t: &TensorView<'_>| (t.n_elements() * element_size(t.dtype())) as u64;
-    let present = request.outputs.iter().filter(|t| !t.is_absent());
-    present.map(bytes).sum()
-}
-
-/// Bytes of all inputs.
-pub(crate) fn input_bytes<D>(request: &PrepareRequest<'_, D>) -> u64 {
-    let bytes = |t: &TensorView<'_>| (t.n_elements() * element_size(t.dtype())) as u64;
-    let present = request.inputs.iter().filter(|t| !t.is_absent());
-    present.map(bytes).sum()
-}
-
-/// What a kernel costs that reads as many bytes as it writes, and counts nothing.
-pub(crate) fn moved<D>(request: &PrepareRequest<'_, D>) -> Result<Cost> {
-    let bytes = output_bytes(request);
-    Ok(Cost { flops: 0, bytes_read: bytes, bytes_written: bytes })
-}
-
-/// What a kernel costs that reads every input and writes every output once.
-pub(crate) fn traffic<D>(request: &PrepareRequest<'_, D>, flops: u64) -> Cost {
-    Cost { flops, bytes_read: input_bytes(request), bytes_written: output_bytes(request) }
 }

@@ -2,7 +2,8 @@
 //! and Trilu.
 
 use super::MOVABLE;
-use super::extents::{axis, element_size, expect_output, extents, host_int, host_ints, moved, output_bytes};
+use super::cost;
+use super::extents::{axis, element_size, expect_output, extents, host_int, host_ints};
 use super::index::Index;
 use super::strided::{GRAIN_BYTES, fill};
 use crate::device::CpuDevice;
@@ -33,13 +34,13 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .operands(&[0, 1], &[0])
         .inputs(1, 2)
         .host_values(0b10)
-        .cost(moved)
+        .cost(cost::moved)
         .doc("the upper or lower triangle of matrices"),
 ];
 
 /// What a kernel costs that reads next to nothing.
 fn written(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
-    Ok(Cost { bytes_written: output_bytes(request), ..Cost::default() })
+    Ok(Cost { bytes_read: 0, ..cost::moved(request)? })
 }
 
 struct Constant<U> {

@@ -4,7 +4,8 @@
 //! nothing is an error of the launch, never a read outside the data.
 
 use super::MOVABLE;
-use super::extents::{axis, element_size, expect_output, extents, row_major, traffic};
+use super::cost;
+use super::extents::{axis, element_size, expect_output, extents, row_major};
 use super::strided::{GRAIN_BYTES, copy_run};
 use super::walk::Walk;
 use crate::device::CpuDevice;
@@ -37,7 +38,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let indices = request.required_input(1)?;
     let index_bytes = indices.n_elements() * element_size(indices.dtype());
-    let all = traffic(request, 0);
+    let all = cost::of(request, 0);
     Ok(Cost { bytes_read: all.bytes_written + index_bytes as u64, ..all })
 }
 
@@ -369,7 +370,8 @@ impl Launch<CpuDevice> for GatherNd {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_host::{Array, Value, isas, run};
+    use crate::isa::Isa;
+    use crate::kernels::test_host::{Array, Value, run};
 
     #[test]
     fn indices_count_from_both_ends_and_not_beyond() {
@@ -377,7 +379,7 @@ mod tests {
         let gathered = |indices: &[i32]| {
             let inputs = [Some(Array::of(&[3, 4], &data)), Some(Array::of(&[indices.len()], indices))];
             let output = [Some(Array::empty::<f32>(&[3, indices.len()]))];
-            run(isas()[0], "Gather", &[("axis", Value::Int(1))], &inputs, &output)
+            run(Isa::Baseline, "Gather", &[("axis", Value::Int(1))], &inputs, &output)
         };
         let found = gathered(&[3, -4, 0]).expect("gathers");
         let elements = found[0].as_ref().expect("an output").elements::<f32>();

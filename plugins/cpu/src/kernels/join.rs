@@ -4,7 +4,8 @@
 //! ranges of the joined tensor's bytes, so that many small parts and few large ones are shared out alike.
 
 use super::MOVABLE;
-use super::extents::{axis, element_size, expect_output, extents, moved};
+use super::cost;
+use super::extents::{axis, element_size, expect_output, extents};
 use super::strided::{GRAIN_BYTES, copy_run};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -20,14 +21,14 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .types(&[MOVED])
         .operands(&[0], &[0])
         .inputs(1, DEVBAY_VARIADIC)
-        .cost(moved),
+        .cost(cost::moved),
     Kernel::new("Split", 18, split)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 1], &[0])
         .inputs(1, 2)
         .outputs(1, DEVBAY_VARIADIC)
         .host_values(0b10)
-        .cost(moved),
+        .cost(cost::moved),
 ];
 
 /// How parts lie in the joined tensor, in bytes.
@@ -170,7 +171,8 @@ impl Addresses<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_host::{Array, Value, isas, run};
+    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::isas;
 
     #[test]
     fn what_was_joined_comes_apart_again() {

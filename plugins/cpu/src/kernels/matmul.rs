@@ -7,11 +7,12 @@
 use super::conv::Addresses;
 use super::dense;
 use super::epilogue::{Activation, FinishFn, Tile, finish};
+use super::extents::extents;
 use super::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_left, packed_left_len, to_f32s,
 };
 use crate::device::CpuDevice;
-use crate::kernels::{cost, shape};
+use crate::kernels::cost;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 
@@ -85,7 +86,7 @@ pub(super) enum Addend {
 }
 
 fn product_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
-    let a = shape::extents(request.required_input(0)?)?;
+    let a = extents(request.required_input(0)?)?;
     let k = match (request.attrs.int("transA", 0)?, a.as_slice()) {
         (0, [.., k]) | (_, [k, ..]) => *k,
         _ => 1,
@@ -95,7 +96,7 @@ fn product_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
 
 fn prepare_matmul(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let (a, b) = (request.required_input(0)?, request.required_input(1)?);
-    let (mut a_shape, mut b_shape) = (shape::extents(a)?, shape::extents(b)?);
+    let (mut a_shape, mut b_shape) = (extents(a)?, extents(b)?);
     // A vector is a matrix of one row on the left, of one column on the right (numpy.matmul).
     if a_shape.len() == 1 {
         a_shape.insert(0, 1);
@@ -128,7 +129,7 @@ fn prepare_matmul(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
 }
 
 fn prepare_gemm(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
-    let (a, b) = (shape::extents(request.required_input(0)?)?, shape::extents(request.required_input(1)?)?);
+    let (a, b) = (extents(request.required_input(0)?)?, extents(request.required_input(1)?)?);
     let (a_transposed, b_transposed) =
         (request.attrs.int("transA", 0)? != 0, request.attrs.int("transB", 0)? != 0);
     let (&[a0, a1], &[b0, b1]) = (a.as_slice(), b.as_slice()) else {
@@ -142,7 +143,7 @@ fn prepare_gemm(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     if request.attrs.float("beta", 1.0)? != 1.0 && request.input(2).is_some() {
         return Err(Error::unsupported("Gemm with a beta other than 1"));
     }
-    let addend = match request.input(2).map(shape::extents).transpose()?.as_deref() {
+    let addend = match request.input(2).map(extents).transpose()?.as_deref() {
         None => Addend::None,
         Some([]) | Some([1]) | Some([1, 1]) if columns != 1 || rows != 1 => Addend::One,
         Some([n]) | Some([1, n]) if *n == columns => Addend::Columns,

@@ -1,6 +1,7 @@
 //! MatMulInteger: products of 8-bit matrices, exact in i32.
 
-use super::extents::{expect_output, extents, row_major, traffic};
+use super::cost;
+use super::extents::{expect_output, extents, row_major};
 use super::int_product::{
     Block, COLS_MAX, DEPTH, PANEL_BYTES, ROWS, SMALL, Zeros, fill_panel, multiply, panel_cols, widen,
 };
@@ -76,7 +77,7 @@ impl Shape {
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let shape = Shape::of(request)?;
     let products = shape.batch.iter().product::<usize>() * shape.m * shape.n;
-    Ok(traffic(request, 2 * (products * shape.k) as u64))
+    Ok(cost::of(request, 2 * (products * shape.k) as u64))
 }
 
 struct MatMulInteger {
@@ -229,11 +230,12 @@ impl MatMulInteger {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_host::{Array, Lcg, isas, run};
+    use crate::kernels::test_host::{Array, run};
+    use crate::kernels::testing::{Chance, isas};
 
     #[test]
     fn products_are_exact() {
-        let mut random = Lcg(5);
+        let mut random = Chance::new(5);
         for (m, k, n) in [(1, 1, 1), (3, 700, 5), (150, 33, 70), (7, 256, 32), (4, 0, 3)] {
             let a: Vec<u8> = (0..2 * m * k).map(|_| random.below(256) as u8).collect();
             let b: Vec<i8> = (0..k * n).map(|_| random.below(256) as u8 as i8).collect();

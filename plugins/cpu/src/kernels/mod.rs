@@ -55,6 +55,8 @@ mod variadic;
 mod walk;
 mod window;
 
+pub use fft::Rounding;
+
 use crate::device::CpuDevice;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use devbay_plugin_api::sdk::{DType, Kernel};
@@ -100,7 +102,7 @@ const N: usize = {
 };
 
 /// Every kernel.
-pub const ALL: [Kernel<CpuDevice>; N] = {
+pub static ALL: [Kernel<CpuDevice>; N] = {
     let mut all = [LISTS[0][0]; N];
     let (mut n, mut i) = (0, 0);
     while i < LISTS.len() {

@@ -1,7 +1,8 @@
 //! Ops that put elements in another order, repeat some or leave some out: each is one strided copy.
 
 use super::MOVABLE;
-use super::extents::{axis, element_size, expect_output, extents, host_ints, moved, row_major};
+use super::cost;
+use super::extents::{axis, element_size, expect_output, extents, host_ints, row_major};
 use super::strided::StridedCopy;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -12,27 +13,27 @@ const INDEX: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("Transpose", 21, transpose).types(&[MOVED]).operands(&[0], &[0]).cost(moved),
+    Kernel::new("Transpose", 21, transpose).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
     Kernel::new("Slice", 13, slice)
         .types(&[MOVED, INDEX])
         .operands(&[0, 1, 1, 1, 1], &[0])
         .inputs(3, 5)
         .host_values(0b11110)
-        .cost(moved),
+        .cost(cost::moved),
     Kernel::new("Expand", 13, expand)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 1], &[0])
         .host_values(0b10)
-        .cost(moved)
+        .cost(cost::moved)
         .doc("broadcasts to a shape"),
     Kernel::new("Tile", 13, tile)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 1], &[0])
         .host_values(0b10)
-        .cost(moved)
+        .cost(cost::moved)
         .doc("repeats the whole tensor along each axis"),
-    Kernel::new("DepthToSpace", 13, depth_to_space).types(&[MOVED]).operands(&[0], &[0]).cost(moved),
-    Kernel::new("SpaceToDepth", 13, space_to_depth).types(&[MOVED]).operands(&[0], &[0]).cost(moved),
+    Kernel::new("DepthToSpace", 13, depth_to_space).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
+    Kernel::new("SpaceToDepth", 13, space_to_depth).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
 ];
 
 struct Movement(StridedCopy);

@@ -3,8 +3,8 @@
 
 use super::cost;
 use super::elementwise::{blocks, slice};
+use super::extents::{axis, extents};
 use super::reduce::{self, SquaredDistance, Sum};
-use super::shape::{axis, extents};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;

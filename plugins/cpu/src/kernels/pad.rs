@@ -5,7 +5,8 @@
 //! axis outside it has a table from its positions in the output to those in the input.
 
 use super::MOVABLE;
-use super::extents::{axis, element_size, expect_output, extents, host_ints, moved, row_major};
+use super::cost;
+use super::extents::{axis, element_size, expect_output, extents, host_ints, row_major};
 use super::rows::{OUTSIDE, Rows};
 use super::strided::{GRAIN_BYTES, copy_run, fill};
 use crate::device::CpuDevice;
@@ -19,7 +20,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("Pad", 21, prepare)
     .operands(&[0, 1, 0, 2], &[0])
     .inputs(2, 4)
     .host_values(0b1010)
-    .cost(moved)
+    .cost(cost::moved)
     .doc("modes constant, reflect, edge and wrap")];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,8 @@
 //! Numbers are rounded half to even and saturate, as the specification has it, with the same divisions
 //! and additions on every instruction set, so that all give the same bits.
 
-use super::extents::{axis, expect_output, extents, traffic};
+use super::cost;
+use super::extents::{axis, expect_output, extents};
 use super::int_product::SMALL;
 use crate::device::CpuDevice;
 use crate::dispatch;
@@ -36,7 +37,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let n = request.required_input(0)?.n_elements() as u64;
-    Ok(traffic(request, 4 * n))
+    Ok(cost::of(request, 4 * n))
 }
 
 /// Elements of a chunk.

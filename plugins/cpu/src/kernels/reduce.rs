@@ -9,9 +9,10 @@
 
 use super::cost;
 use super::elementwise::{HEAVY_FLOPS, slice};
+use super::extents::{axis, extents};
 use super::math;
 use super::number::Number;
-use super::shape::{RANK_MAX, axis, extents};
+use super::shape::RANK_MAX;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;

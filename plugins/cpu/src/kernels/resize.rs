@@ -6,7 +6,8 @@
 //! so that what lies between the two axes stays in the cache.
 
 use super::MOVABLE;
-use super::extents::{axis, element_size, extents, host_ints, row_major, traffic};
+use super::cost;
+use super::extents::{axis, element_size, extents, host_ints, row_major};
 use super::rows::{OUTSIDE, Rows};
 use super::sample::{Axis, Filter, Method, Nearest, Samples, Transform};
 use super::strided::{GRAIN_BYTES, copy_run, fill};
@@ -32,7 +33,7 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
         "linear" => 8 * n,
         _ => 16 * n,
     };
-    Ok(traffic(request, flops))
+    Ok(cost::of(request, flops))
 }
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
@@ -603,11 +604,12 @@ impl Interpolate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_host::{Array, Lcg, Value, isas, run};
+    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::{Chance, isas};
 
     #[test]
     fn planes_agree_with_the_definition() {
-        let mut random = Lcg(2);
+        let mut random = Chance::new(2);
         for ([rows, cols], [to_rows, to_cols]) in
             [([5, 7], [70, 9]), ([40, 33], [13, 80]), ([1, 4], [3, 1]), ([6, 6], [12, 6])]
         {

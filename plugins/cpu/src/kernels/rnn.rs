@@ -9,7 +9,8 @@
 //! With lengths of sequences, a sequence that has ended keeps its state, and its outputs are 0.
 
 use super::cell::{Activation, Cell, Row, Step, add, reset, update};
-use super::extents::{extents, traffic};
+use super::cost;
+use super::extents::extents;
 use super::row_product::{self, RowProduct};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -111,7 +112,7 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Cost> {
     let [length, batch, inputs, directions, hidden] = shape(request, cell)?;
     let products = 2 * (inputs + hidden) + 20;
     let flops = directions * length * batch * cell.gates() * hidden * products;
-    Ok(traffic(request, flops as u64))
+    Ok(cost::of(request, flops as u64))
 }
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepared> {
@@ -555,8 +556,9 @@ impl Recurrent {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_host::{Array, Lcg, Value, isas, run};
     use super::*;
+    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::{Chance, isas};
 
     /// A layer in f64, step by step as the specification writes it.
     struct Naive<'a> {
@@ -662,7 +664,7 @@ mod tests {
 
     #[test]
     fn layers_agree_with_a_naive_loop() {
-        let mut random = Lcg(7);
+        let mut random = Chance::new(7);
         for round in 0..120 {
             let cell = [Cell::Rnn, Cell::Gru, Cell::Lstm][round % 3];
             let direction = ["forward", "reverse", "bidirectional"][random.below(3)];

@@ -1,6 +1,7 @@
 //! CumSum and NonZero: what comes out at one place depends on all that came before it.
 
-use super::extents::{axis, expect_output, extents, host_ints, traffic};
+use super::cost;
+use super::extents::{axis, expect_output, extents, host_ints};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};
@@ -23,7 +24,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let n = request.required_input(0)?.n_elements() as u64;
-    Ok(traffic(request, n))
+    Ok(cost::of(request, n))
 }
 
 /// Elements of a chunk.
@@ -248,14 +249,15 @@ unsafe fn positions<T: Element + PartialEq + Default>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_host::{Array, isas, run};
+    use crate::isa::Isa;
+    use crate::kernels::test_host::{Array, run};
 
     #[test]
     fn positions_are_dense_for_the_true_extents() {
         let x = [0.0f32, 1.0, -0.0, f32::NAN, 0.0, -2.0];
         let inputs = [Some(Array::of(&[2, 3], &x))];
         let output = [Some(Array::empty::<i64>(&[2, 6]))];
-        let found = run(isas()[0], "NonZero", &[], &inputs, &output).expect("finds");
+        let found = run(Isa::Baseline, "NonZero", &[], &inputs, &output).expect("finds");
         let [Some(positions), Some(extents)] = &found[..] else {
             panic!("expected positions and extents");
         };

@@ -4,7 +4,8 @@
 //! updates are then applied in their order, on one thread for all that could meet.
 
 use super::MOVABLE;
-use super::extents::{axis, element_size, expect_output, extents, row_major, traffic};
+use super::cost;
+use super::extents::{axis, element_size, expect_output, extents, row_major};
 use super::index::{Index, Tuples, expect_within, resolve};
 use super::strided::GRAIN_BYTES;
 use super::walk::Walk;
@@ -32,7 +33,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let updates = request.required_input(2)?.n_elements() as u64;
-    Ok(traffic(request, updates))
+    Ok(cost::of(request, updates))
 }
 
 /// How an update changes an element.
@@ -311,11 +312,13 @@ fn scatter_slices<R: Reduction>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_host::{Array, Lcg, Value, isas, run};
+    use crate::isa::Isa;
+    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::Chance;
 
     #[test]
     fn updates_of_one_element_add_up_on_every_axis() {
-        let mut random = Lcg(3);
+        let mut random = Chance::new(3);
         for axis in 0..3 {
             let shape = [70, 5, 90];
             let n = shape.iter().product();
@@ -332,7 +335,7 @@ mod tests {
             let inputs = [&data, &indices, &updates].map(|a| Some(Array::of(&shape, a)));
             let attrs = [("axis", Value::Int(axis as i64)), ("reduction", Value::Text("add"))];
             let output = [Some(Array::empty::<i64>(&shape))];
-            let found = run(isas()[0], "ScatterElements", &attrs, &inputs, &output).expect("scatters");
+            let found = run(Isa::Baseline, "ScatterElements", &attrs, &inputs, &output).expect("scatters");
             assert_eq!(found[0], Some(Array::of(&shape, &expected)), "axis {axis}");
         }
     }

@@ -4,8 +4,9 @@
 
 use super::cost;
 use super::elementwise::{BLOCK, GRAIN, blocks};
+use super::extents::extents;
 use super::number::{Bool, Number};
-use super::shape::{Broadcast, Rows, extents};
+use super::shape::{Broadcast, Rows};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;

@@ -4,41 +4,12 @@
 //! All operands are dense and row-major. Dimensions are kept innermost first here, because that is where
 //! loops start.
 
-use devbay_plugin_api::sdk::{Error, Result, TensorView};
+use devbay_plugin_api::sdk::{Error, Result};
 use std::ops::Range;
 
 /// Dimensions that are left after collapsing, at most. States hold arrays of this size, so that a launch
 /// allocates nothing.
 pub(crate) const RANK_MAX: usize = 8;
-
-/// The extents of a tensor.
-///
-/// # Errors
-/// Invalid for a negative extent: these kernels are prepared for static shapes.
-pub(crate) fn extents(tensor: &TensorView<'_>) -> Result<Vec<usize>> {
-    let shape = tensor.shape();
-    let extent = |&extent: &i64| {
-        usize::try_from(extent).map_err(|_| Error::invalid(format!("an extent of {extent} in {shape:?}")))
-    };
-    shape.iter().map(extent).collect()
-}
-
-/// The position of a dimension that may be counted from the end.
-///
-/// # Errors
-/// Invalid if there is no such dimension.
-pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize> {
-    let from_start = if axis < 0 { axis + rank as i64 } else { axis };
-    match usize::try_from(from_start) {
-        Ok(position) if position < rank => Ok(position),
-        _ => Err(Error::invalid(format!("axis {axis} of a tensor of rank {rank}"))),
-    }
-}
-
-/// The extents before, at and after a dimension, as three.
-pub(crate) fn around(extents: &[usize], axis: usize) -> [usize; 3] {
-    [extents[..axis].iter().product(), extents[axis], extents[axis + 1..].iter().product()]
-}
 
 /// Rows of operands that one call of a loop covers; the result's rows follow each other.
 #[derive(Clone, Copy, Debug)]

@@ -3,10 +3,10 @@
 
 use super::cost;
 use super::elementwise::{blocks, slice};
+use super::extents::{around, axis, extents};
 use super::math;
 use super::number::Number;
 use super::reduce::{self, Extreme, Highest, LogSumExp, Sum};
-use super::shape::{around, axis, extents};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};

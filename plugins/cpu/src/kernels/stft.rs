@@ -5,8 +5,9 @@
 //! imaginary, and the spectrum put together afterwards. The inverse transform is the forward one of the
 //! conjugate.
 
-use super::extents::{axis, expect_output, extents, host_int, traffic};
-use super::fft::{Complex, Plan};
+use super::cost;
+use super::extents::{axis, expect_output, extents, host_int};
+use super::fft::{Complex, Plan, Rounding};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
@@ -91,6 +92,7 @@ struct Shape {
     /// Numbers of an element of the output: 1 or 2.
     parts: usize,
     output: Vec<usize>,
+    rounding: Rounding,
 }
 
 impl Shape {
@@ -141,6 +143,7 @@ impl Shape {
             to: Layout { per: frames, outer: frames * bins * 2, inner: bins * 2, step: 2 },
             parts: 2,
             output: vec![batch, frames, bins, 2],
+            rounding: request.device.dft,
         })
     }
 
@@ -203,23 +206,28 @@ impl Shape {
             to: layout(bins, parts),
             parts,
             output,
+            rounding: request.device.dft,
         })
     }
 
     /// Whether a signal is packed into a complex one of half its length.
     fn is_packed(&self) -> bool {
-        self.kind == Kind::Real && self.n.is_multiple_of(2) && !self.inverse
+        let halves = match self.rounding {
+            Rounding::Exact => self.n.is_multiple_of(2),
+            Rounding::Onnxruntime => self.n.is_power_of_two() && self.n > 1,
+        };
+        self.kind == Kind::Real && halves && !self.inverse
     }
 
     fn plan(&self) -> Plan {
-        Plan::new(if self.is_packed() { self.n / 2 } else { self.n })
+        Plan::new(if self.is_packed() { self.n / 2 } else { self.n }, self.rounding)
     }
 }
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Cost> {
     let shape = Shape::of(request, op)?;
     let flops = shape.signals as u64 * (shape.plan().flops() + 8 * shape.bins as u64);
-    Ok(traffic(request, flops))
+    Ok(cost::of(request, flops))
 }
 
 struct Spectra {
@@ -242,7 +250,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Prepared> 
     let plan = shape.plan();
     let lanes = request.device.isa.lanes();
     // A spectrum that was put together has one element more than the packed signal.
-    let slot_scratch = 2 * (plan.len() + 1) * 2 * lanes;
+    let slot_scratch = 2 * (plan.buffer_len() + 1) * 2 * lanes;
     let angle = |k: usize| -2.0 * core::f64::consts::PI * k as f64 / shape.n as f64;
     let roots = match shape.is_packed() {
         true => (0..=shape.n / 2).map(|k| [angle(k).cos() as f32, angle(k).sin() as f32]).collect(),
@@ -315,7 +323,7 @@ unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) {
     let other = group.scratch.wrapping_add(spectra.slot_scratch / 2);
     // SAFETY: the caller's promise, here and below.
     unsafe { load::<A>(spectra, group) };
-    // SAFETY: both halves of the scratch hold the plan's elements.
+    // SAFETY: both halves of the scratch hold what the plan wants.
     let (mut found, free) = unsafe { spectra.plan.run::<A>(group.scratch, other) };
     if shape.is_packed() {
         // SAFETY: as above, with room for one element more.
@@ -450,11 +458,12 @@ unsafe fn unpack<A: Arith>(spectra: &Spectra, from: *const f32, to: *mut f32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_host::{Array, Lcg, Value, isas, run};
+    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::{Chance, isas};
 
     #[test]
     fn frames_agree_with_the_definition() {
-        let mut random = Lcg(4);
+        let mut random = Chance::new(4);
         for (n, parts, bins) in [(12, 1, 7), (12, 1, 12), (15, 1, 8), (20, 2, 20), (11, 2, 11)] {
             let (length, step) = (200, 3);
             let frames = (length - n) / step + 1;

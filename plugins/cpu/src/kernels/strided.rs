@@ -480,8 +480,8 @@ unsafe fn square<U: Copy, const T: usize>(from: *const u8, from_col: isize, to: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_host::Lcg;
     use super::*;
+    use crate::kernels::testing::Chance;
 
     fn check(size: usize, shape: &[usize], strides: &[isize], start: isize, source_len: usize) {
         let source: Vec<u8> = (0..source_len * size).map(|i| (i * 7 + i / 251) as u8).collect();
@@ -506,7 +506,7 @@ mod tests {
     /// Permuted, reversed, skipped and repeated dimensions of random extents.
     #[test]
     fn random_views_are_copied_like_a_naive_loop_does() {
-        let mut random = Lcg(1);
+        let mut random = Chance::new(1);
         for round in 0..1500 {
             let size = 1 << random.below(4);
             let rank = random.below(6);

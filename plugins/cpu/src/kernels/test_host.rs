@@ -63,12 +63,6 @@ pub(crate) enum Value {
     Text(&'static str),
 }
 
-/// The instruction sets that this processor has.
-pub(crate) fn isas() -> Vec<Isa> {
-    let all = [Isa::Baseline, Isa::Avx2, Isa::Avx512];
-    all.into_iter().filter(|&isa| isa <= Isa::best()).collect()
-}
-
 unsafe extern "C" fn reversed(
     _ctx: *mut c_void,
     n: u64,
@@ -105,11 +99,12 @@ impl TestHost {
         let table = unsafe { &*info.table };
         let host: &'static HostApi =
             Box::leak(Box::new(HostApi { n_slots: 3, parallel_for: Some(reversed), ..HostApi::empty() }));
-        let options = [KeyValue { key: Str::new("isa"), value: Str::new(isa.name()) }];
+        let option = |key, value| KeyValue { key: Str::new(key), value: Str::new(value) };
+        let options = [option("isa", isa.name()), option("dft", "exact")];
         let desc = CreateDesc {
             abi_minor: info.abi_minor_max,
             host,
-            options: List { ptr: options.as_ptr().cast(), len: 1, stride: size_of::<KeyValue>() as u64 },
+            options: list(&options),
             ..CreateDesc::empty()
         };
         let (mut instance, mut devices, mut stream) = (null_mut(), List::EMPTY, null_mut());
@@ -258,22 +253,4 @@ pub(crate) fn run(
 
 fn list<T>(items: &[T]) -> List {
     List { ptr: items.as_ptr().cast(), len: items.len() as u64, stride: size_of::<T>() as u64 }
-}
-
-/// A small generator, so that tests are the same in every run.
-pub(crate) struct Lcg(pub(crate) u64);
-
-impl Lcg {
-    /// A number below `n`.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
-        self.0 = next.wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n
-    }
-
-    /// Numbers between -`range` and `range`.
-    pub(crate) fn floats(&mut self, n: usize, range: f32) -> Vec<f32> {
-        let mut one = || (self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0) * range;
-        (0..n).map(|_| one()).collect()
-    }
 }

@@ -22,6 +22,12 @@ impl Chance {
         (0..n).map(|_| self.below(2001) as f32 - 1000.0).collect()
     }
 
+    /// Numbers between -`range` and `range`.
+    pub(crate) fn floats(&mut self, n: usize, range: f32) -> Vec<f32> {
+        let mut one = || (self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0) * range;
+        (0..n).map(|_| one()).collect()
+    }
+
     /// Extents whose product is small; now and then one is 0 or long.
     pub(crate) fn extents(&mut self) -> Vec<usize> {
         let rank = self.below(6);

@@ -3,8 +3,8 @@
 
 use super::binary::{self, Add, Binary, Larger, Smaller, Zip};
 use super::cost;
+use super::extents::extents;
 use super::number::Number;
-use super::shape::extents;
 use super::unary;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;

@@ -1,7 +1,7 @@
 //! Windows that slide over images: the geometry that convolutions and poolings share (ONNX Conv-11, MaxPool-12).
 
+use super::extents::extents;
 use crate::device::CpuDevice;
-use crate::kernels::shape;
 use devbay_plugin_api::sdk::{Attrs, Error, PrepareRequest, Result};
 
 /// Spatial dimensions that are worked on, at most.
@@ -141,5 +141,5 @@ pub fn image(extents: &[usize]) -> Result<(usize, usize, &[usize])> {
 /// # Errors
 /// Invalid if one is missing.
 pub fn in_and_out(request: &PrepareRequest<'_, CpuDevice>) -> Result<(Vec<usize>, Vec<usize>)> {
-    Ok((shape::extents(request.required_input(0)?)?, shape::extents(request.required_output(0)?)?))
+    Ok((extents(request.required_input(0)?)?, extents(request.required_output(0)?)?))
 }
