@@ -365,7 +365,7 @@ unsafe extern "C" fn devices<P: Plugin>(
         // SAFETY: the host's handle of this plugin's.
         let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
         let devices = instance.plugin.devices()?;
-        let descriptions: Vec<DeviceDesc> = devices.iter().map(|device| device.describe()).collect();
+        let descriptions: Vec<DeviceDesc> = devices.iter().map(|device| device.describe().clone()).collect();
         let spaces: Vec<Vec<MemorySpace>> = descriptions.iter().map(spaces_of).collect();
         let infos = devices.iter().zip(&descriptions).zip(&spaces);
         let infos = infos.map(|((device, desc), spaces)| DeviceInfo {
@@ -419,7 +419,7 @@ unsafe extern "C" fn buffer_alloc<D: Device>(
         let device: &D = unsafe { deref(device, "the device") }?;
         // SAFETY: the host's struct, alive for the call.
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
-        let spaces = device.describe().spaces;
+        let spaces = &device.describe().spaces;
         let space = spaces
             .get(desc.space_idx as usize)
             .ok_or_else(|| Error::invalid(format!("memory space {} of {}", desc.space_idx, spaces.len())))?;

@@ -10,7 +10,7 @@
 //! use devbay_plugin_api::{abi, export_plugin};
 //!
 //! struct Demo { device: DemoDevice }
-//! struct DemoDevice;
+//! struct DemoDevice { desc: DeviceDesc }
 //! struct DemoStream;
 //!
 //! impl Plugin for Demo {
@@ -19,16 +19,17 @@
 //!     const KERNELS: &'static [Kernel<DemoDevice>] = &[
 //!         Kernel::new("Neg", 13, prepare_neg).types(&[TypeVar::of(&[F32])]).operands(&[0], &[0]),
 //!     ];
-//!     fn create(_host: Host, _options: &Options<'_>) -> Result<Self> { Ok(Demo { device: DemoDevice }) }
+//!     fn create(_host: Host, _options: &Options<'_>) -> Result<Self> {
+//!         let desc = DeviceDesc { id: "0".into(), name: "demo".into(), inline: true, ..DeviceDesc::default() };
+//!         Ok(Demo { device: DemoDevice { desc } })
+//!     }
 //!     fn devices(&self) -> Result<Vec<&DemoDevice>> { Ok(vec![&self.device]) }
 //! }
 //!
 //! impl Device for DemoDevice {
 //!     type Buffer = HostBuffer;
 //!     type Stream = DemoStream;
-//!     fn describe(&self) -> DeviceDesc {
-//!         DeviceDesc { id: "0".into(), name: "demo".into(), inline: true, ..DeviceDesc::default() }
-//!     }
+//!     fn describe(&self) -> &DeviceDesc { &self.desc }
 //!     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> { HostBuffer::alloc(request) }
 //!     fn create_stream(&self, _request: &StreamRequest<'_>) -> Result<DemoStream> { Ok(DemoStream) }
 //! }
@@ -225,8 +226,8 @@ pub trait Device: Send + Sync + 'static {
     /// Its queues of work.
     type Stream: Stream<Buffer = Self::Buffer>;
 
-    /// What it is.
-    fn describe(&self) -> DeviceDesc;
+    /// What it is; the same for as long as the instance lives.
+    fn describe(&self) -> &DeviceDesc;
 
     /// Allocates memory, content undefined. The SDK has checked space, alignment and size.
     ///

@@ -31,25 +31,17 @@ pub struct CpuDevice {
     pub mode: Mode,
     /// How the factors of Fourier transforms are rounded.
     pub dft: Rounding,
+    desc: DeviceDesc,
 }
 
 impl CpuDevice {
     /// The device of an instance.
     pub fn new(host: Host, isa: Isa, mode: Mode, dft: Rounding) -> Self {
-        Self { host, isa, mode, dft }
-    }
-}
-
-impl Device for CpuDevice {
-    type Buffer = HostBuffer;
-    type Stream = CpuStream;
-
-    fn describe(&self) -> DeviceDesc {
-        let inline = self.mode == Mode::Inline;
+        let inline = mode == Mode::Inline;
         // An asynchronous stream keeps its operands to itself until their point is reached, so that the
         // host has to move data with copies, as for a device with memory of its own.
         let host_visible = if inline { DEVBAY_SPACE_HOST_VISIBLE } else { 0 };
-        DeviceDesc {
+        let desc = DeviceDesc {
             kind: DEVBAY_DEVICE_KIND_CPU,
             id: "0".to_owned(),
             name: processor_name(),
@@ -64,11 +56,21 @@ impl Device for CpuDevice {
             physical_id: *b"devbay:processor",
             driver: format!(
                 "{} instructions, {} streams",
-                self.isa.name(),
+                isa.name(),
                 if inline { "inline" } else { "async" }
             ),
             ..DeviceDesc::default()
-        }
+        };
+        Self { host, isa, mode, dft, desc }
+    }
+}
+
+impl Device for CpuDevice {
+    type Buffer = HostBuffer;
+    type Stream = CpuStream;
+
+    fn describe(&self) -> &DeviceDesc {
+        &self.desc
     }
 
     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> {

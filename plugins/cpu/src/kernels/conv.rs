@@ -17,8 +17,11 @@ use super::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_left, pack_right, packed_left_len,
     packed_right_len, to_f32s,
 };
-use super::window::{SPATIAL_MAX, Window, image, in_and_out};
+use super::plane::every;
+use super::window::{Window, image, in_and_out};
 use crate::device::CpuDevice;
+use crate::dispatch;
+use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
@@ -56,6 +59,7 @@ pub(super) struct Conv {
     pub window: Window,
     pub activation: Activation,
     pub finish: FinishFn,
+    gather: GatherFn,
     pub micro: Micro,
     /// Whether the host passes packed weights.
     pub packed: bool,
@@ -100,6 +104,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         window: Window::of(&request.attrs, kernel, spatial, out_spatial)?,
         activation: Activation::of(&request.attrs)?,
         finish: finish(request.device.isa),
+        gather: gather_of(request.device.isa),
         micro: Micro::of(request.device.isa),
         packed: request.abi_minor >= 2 && request.required_input(1)?.constant().is_some(),
     };
@@ -169,11 +174,40 @@ fn runs_of(window: &Window, pixels: Range<usize>, runs: &mut [Run; RUNS_MAX]) ->
     n
 }
 
-/// Gathers rows `k` of X for the pixels of a tile: row after row, `stride` apart, zero beyond the tile.
-///
+/// One tap of one run: where its elements are in a channel, and where in the tile they go.
+#[derive(Clone, Copy, Default)]
+struct Piece {
+    /// Position in the channel of the first element that exists.
+    src: usize,
+    /// Position in the tile's row.
+    dst: u32,
+    /// Zeros outside the image, elements, zeros again.
+    before: u32,
+    len: u32,
+    after: u32,
+}
+
+/// Pieces that are kept for all channels, at most.
+const PIECES_MAX: usize = 512;
+
+dispatch! {
+    /// Gathers rows `k` of X for the pixels of a tile: row after row, `stride` apart, zero beyond the tile.
+    fn gather_of(
+        conv: &Conv,
+        x: *const f32,
+        k: Range<usize>,
+        pixels: Range<usize>,
+        dst: *mut f32,
+        stride: usize,
+    ) = gather_body
+}
+
+type GatherFn = unsafe fn(&Conv, *const f32, Range<usize>, Range<usize>, *mut f32, usize);
+
 /// # Safety
 /// `x` is a group of an image; `dst` has room for the rows.
-unsafe fn gather(
+#[inline(always)]
+unsafe fn gather_body<A: Arith>(
     conv: &Conv,
     x: *const f32,
     k: Range<usize>,
@@ -189,105 +223,157 @@ unsafe fn gather(
             let row = dst.wrapping_add(i * stride);
             // SAFETY: the pixels are within the channel, the row is within `dst`.
             unsafe {
-                std::ptr::copy_nonoverlapping(x.wrapping_add(k * channel + pixels.start), row, n);
-                zero(row, n, stride);
+                copy(x.wrapping_add(k * channel + pixels.start), row, n);
+                zero(row.wrapping_add(n), stride - n);
             }
         }
         return;
     }
     let mut runs = [Run::default(); RUNS_MAX];
     let n_runs = runs_of(window, pixels, &mut runs);
-    let [_, kernel_height, kernel_width] = window.kernel;
-    for (i, k) in k.enumerate() {
-        let (c, tap) = (k / window.n_taps(), k % window.n_taps());
-        let tap =
-            [tap / kernel_width / kernel_height, tap / kernel_width % kernel_height, tap % kernel_width];
-        let row = dst.wrapping_add(i * stride);
-        for run in &runs[..n_runs] {
-            // SAFETY: the run is within the tile, whose rows are within `dst`.
-            unsafe { gather_run(window, x.wrapping_add(c * channel), tap, run, row.wrapping_add(run.at)) };
+    let runs = &runs[..n_runs];
+    let n_taps = window.n_taps();
+    // The pieces are the same in every channel.
+    let mut pieces = [Piece::default(); PIECES_MAX];
+    let is_kept = n_taps * n_runs <= PIECES_MAX;
+    if is_kept {
+        for (tap, pieces) in pieces.chunks_exact_mut(n_runs).enumerate().take(n_taps) {
+            for (piece, run) in pieces.iter_mut().zip(runs) {
+                *piece = piece_of(window, tap, run);
+            }
         }
-        // SAFETY: the row is within `dst`.
-        unsafe { zero(row, n, stride) };
+    }
+    let step = window.stride[2];
+    let (mut c, mut tap) = (k.start / n_taps, k.start % n_taps);
+    for i in 0..k.len() {
+        let (src, row) = (x.wrapping_add(c * channel), dst.wrapping_add(i * stride));
+        // SAFETY: the pieces lie within the channel and the tile, whose rows are within `dst`.
+        unsafe {
+            if is_kept {
+                for piece in &pieces[tap * n_runs..(tap + 1) * n_runs] {
+                    gather_piece(src, row, piece, step);
+                }
+            } else {
+                for run in runs {
+                    gather_piece(src, row, &piece_of(window, tap, run), step);
+                }
+            }
+            zero(row.wrapping_add(n), stride - n);
+        }
+        tap += 1;
+        if tap == n_taps {
+            (c, tap) = (c + 1, 0);
+        }
     }
 }
 
-/// # Safety
-/// `row` has room for `stride` elements.
-#[inline(always)]
-unsafe fn zero(row: *mut f32, from: usize, stride: usize) {
-    for i in from..stride {
-        // SAFETY: `i` is below `stride`.
-        unsafe { *row.wrapping_add(i) = 0.0 };
-    }
-}
-
-/// One tap of one run: elements of an input row, zero outside the image.
-///
-/// # Safety
-/// `channel` is a channel of the input, `dst` has room for the run.
-#[inline(always)]
-unsafe fn gather_run(
-    window: &Window,
-    channel: *const f32,
-    tap: [usize; SPATIAL_MAX],
-    run: &Run,
-    dst: *mut f32,
-) {
+fn piece_of(window: &Window, tap: usize, run: &Run) -> Piece {
+    let [_, kernel_height, kernel_width] = window.kernel;
+    let tap = [tap / kernel_width / kernel_height, tap / kernel_width % kernel_height, tap % kernel_width];
     let [_, height, width] = window.input;
     // Positions in the padded image; wrapped below zero they are beyond any extent.
     let at = |i: usize, out: usize| {
         (out * window.stride[i] + tap[i] * window.dilation[i]).wrapping_sub(window.pad[i])
     };
     let (depth, row) = (at(0, run.depth), at(1, run.row));
+    let nothing = Piece { dst: run.at as u32, before: run.len as u32, ..Piece::default() };
     if depth >= window.input[0] || row >= height {
-        // SAFETY: the run is within `dst`.
-        unsafe { zero(dst, 0, run.len) };
-        return;
+        return nothing;
     }
-    let line = channel.wrapping_add((depth * height + row) * width);
     let first =
         (run.column * window.stride[2] + tap[2] * window.dilation[2]) as isize - window.pad[2] as isize;
     let step = window.stride[2];
     // Outputs whose element lies within the row.
     let low = if first >= 0 { 0 } else { (first.unsigned_abs()).div_ceil(step).min(run.len) };
     let beyond = width as isize - first;
-    let high = if beyond <= 0 { 0 } else { (beyond as usize).div_ceil(step).min(run.len) }.max(low);
-    let src = line.wrapping_offset(first);
-    // SAFETY: outputs from `low` to `high` read within the row; all write within the run.
-    unsafe {
-        zero(dst, 0, low);
-        if step == 1 {
-            copy_short(src.wrapping_add(low), dst.wrapping_add(low), high - low);
-        } else {
-            for i in low..high {
-                *dst.wrapping_add(i) = *src.wrapping_add(i * step);
-            }
-        }
-        zero(dst, high, run.len);
+    let high = if beyond <= 0 { 0 } else { (beyond as usize).div_ceil(step).min(run.len) };
+    if high <= low {
+        return nothing;
+    }
+    Piece {
+        src: (depth * height + row) * width + (first + (low * step) as isize) as usize,
+        dst: run.at as u32,
+        before: low as u32,
+        len: (high - low) as u32,
+        after: (run.len - high) as u32,
     }
 }
 
-/// Copies a few elements: a call to the library's copy costs as much as the copy.
+/// # Safety
+/// The piece's elements are within the channel, and its place is within the row.
+#[inline(always)]
+unsafe fn gather_piece(channel: *const f32, row: *mut f32, piece: &Piece, step: usize) {
+    let (before, n, after) = (piece.before as usize, piece.len as usize, piece.after as usize);
+    let mut dst = row.wrapping_add(piece.dst as usize);
+    let src = channel.wrapping_add(piece.src);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if before > 0 {
+            zero(dst, before);
+            dst = dst.wrapping_add(before);
+        }
+        match step {
+            1 => copy(src, dst, n),
+            2 => every::<2>(src, dst, n, 2),
+            _ => every::<0>(src, dst, n, step),
+        }
+        if after > 0 {
+            zero(dst.wrapping_add(n), after);
+        }
+    }
+}
+
+/// # Safety
+/// `dst` has room for `n` elements.
+#[inline(always)]
+unsafe fn zero(dst: *mut f32, n: usize) {
+    for i in 0..n {
+        // SAFETY: `i` is below `n`.
+        unsafe { *dst.wrapping_add(i) = 0.0 };
+    }
+}
+
+/// Copies a few elements, the last ones perhaps twice: a call to the library's copy, or a loop over the rest,
+/// costs more than the copy.
 ///
 /// # Safety
 /// As `copy_nonoverlapping`.
 #[inline(always)]
-unsafe fn copy_short(src: *const f32, dst: *mut f32, n: usize) {
-    let mut i = 0;
-    while i + 8 <= n {
-        // SAFETY: eight elements from `i` are within both.
+unsafe fn copy(src: *const f32, dst: *mut f32, n: usize) {
+    /// # Safety
+    /// As `copy_nonoverlapping` of `N` elements from `i`.
+    #[inline(always)]
+    unsafe fn block<const N: usize>(src: *const f32, dst: *mut f32, i: usize) {
+        // SAFETY: the caller's promise.
         unsafe {
             dst.wrapping_add(i)
-                .cast::<[f32; 8]>()
-                .write_unaligned(src.wrapping_add(i).cast::<[f32; 8]>().read_unaligned())
+                .cast::<[f32; N]>()
+                .write_unaligned(src.wrapping_add(i).cast::<[f32; N]>().read_unaligned())
         };
-        i += 8;
     }
-    while i < n {
-        // SAFETY: `i` is within both.
-        unsafe { *dst.wrapping_add(i) = *src.wrapping_add(i) };
-        i += 1;
+    // SAFETY: each block is within the `n` elements.
+    unsafe {
+        match n {
+            16.. => {
+                for i in (0..n - 16).step_by(16) {
+                    block::<16>(src, dst, i);
+                }
+                block::<16>(src, dst, n - 16);
+            }
+            8.. => {
+                block::<8>(src, dst, 0);
+                block::<8>(src, dst, n - 8);
+            }
+            4.. => {
+                block::<4>(src, dst, 0);
+                block::<4>(src, dst, n - 4);
+            }
+            _ => {
+                for i in 0..n {
+                    *dst.wrapping_add(i) = *src.wrapping_add(i);
+                }
+            }
+        }
     }
 }
 
@@ -393,8 +479,14 @@ impl ByPixels {
 
         for k0 in (0..k).step_by(KC) {
             let kc = KC.min(k - k0);
-            // SAFETY: the group is within the image, and the panel within the scratch memory.
-            unsafe { gather(conv, x, k0..k0 + kc, first..first + m, scratch, padded) };
+            let left = if whole && conv.window.is_pointwise() {
+                // The rows of X are where the micro-kernel wants them.
+                Left { start: x.wrapping_add(k0 * pixels + first), stride: pixels }
+            } else {
+                // SAFETY: the group is within the image, and the panel within the scratch memory.
+                unsafe { (conv.gather)(conv, x, k0..k0 + kc, first..first + m, scratch, padded) };
+                Left { start: scratch, stride: padded }
+            };
             for panel in begin..end {
                 let c = panel * NR;
                 let rows = NR.min(conv.c_out - c);
@@ -410,7 +502,7 @@ impl ByPixels {
                         padded,
                         rows,
                         kc,
-                        Left { start: scratch, stride: padded },
+                        left,
                         Right {
                             start: w.wrapping_add((panel * k + k0) * NR),
                             k_stride: NR as isize,
@@ -518,7 +610,7 @@ impl Launch<CpuDevice> for ByChannels {
                     let x = addresses.x.at(plane * conv.c_in * conv.window.n_input());
                     let dst = workspace.at((plane * k + rows.start) * self.padded);
                     // SAFETY: units write disjoint rows of the workspace.
-                    unsafe { gather(conv, x, rows, 0..pixels, dst, self.padded) };
+                    unsafe { (conv.gather)(conv, x, rows, 0..pixels, dst, self.padded) };
                 }
                 Ok(())
             })?;

@@ -1,7 +1,7 @@
 //! Depthwise convolutions: each channel by a window of its own, from a padded copy of its plane.
 
 use super::conv::{Addresses, Conv};
-use super::epilogue::Tile;
+use super::epilogue::{Activation, apply, read, write};
 use super::plane::Plane;
 use crate::device::CpuDevice;
 use crate::dispatch;
@@ -21,13 +21,34 @@ pub(super) fn takes(conv: &Conv) -> bool {
         && Plane::of(&conv.window).is_some()
 }
 
-/// One row: `y[i] = sum_t w[t] * taps[t][i]`.
-type RowFn = unsafe fn(*const f32, &[*const f32; TAPS_MAX], *mut f32, usize, usize);
+/// What a channel's loop needs besides its addresses.
+struct Rows {
+    /// Where each tap begins, from the first row of the window in the copy.
+    taps: Vec<usize>,
+    /// Elements of the copy from one output row to the next.
+    step: usize,
+    height: usize,
+    width: usize,
+    activation: Activation,
+}
+
+/// The addresses of one channel; `z` may be NULL.
+#[derive(Clone, Copy)]
+struct Channel {
+    copy: *const f32,
+    weights: *const f32,
+    bias: f32,
+    z: *const f32,
+    y: *mut f32,
+}
+
+type ChannelFn = unsafe fn(&Rows, Channel);
 
 struct Depthwise {
     conv: Conv,
     plane: Plane,
-    row: RowFn,
+    rows: Rows,
+    channel: ChannelFn,
     grain: usize,
 }
 
@@ -35,14 +56,22 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Prepared {
     let Some(plane) = Plane::of(&conv.window) else {
         unreachable!("`takes` found a plane");
     };
-    let row = match conv.window.n_taps() {
-        9 => row_of::<Nine>(isa),
-        25 => row_of::<TwentyFive>(isa),
-        _ => row_of::<Any>(isa),
+    let window = &conv.window;
+    let channel = match window.n_taps() {
+        9 => channel_of::<Nine>(isa),
+        25 => channel_of::<TwentyFive>(isa),
+        _ => channel_of::<Any>(isa),
+    };
+    let rows = Rows {
+        taps: plane.taps(window),
+        step: window.stride[1] * plane.row_len(),
+        height: window.output[1],
+        width: window.output[2],
+        activation: conv.activation,
     };
     let workspace = plane.len() * 4 * conv.host.n_slots();
-    let flops = 2 * conv.window.n_taps() * conv.window.n_output();
-    Prepared::new(Depthwise { plane, row, grain: (100_000 / flops.max(1)).max(1), conv })
+    let flops = 2 * window.n_taps() * window.n_output();
+    Prepared::new(Depthwise { plane, rows, channel, grain: (100_000 / flops.max(1)).max(1), conv })
         .with_workspace(workspace, 64)
 }
 
@@ -51,58 +80,29 @@ impl Launch<CpuDevice> for Depthwise {
         let conv = &self.conv;
         let addresses = Addresses::of(operands);
         let workspace = SendPtr(operands.workspace_ptr::<f32>());
+        let (n_in, n_out, n_taps) = (conv.window.n_input(), conv.window.n_output(), conv.window.n_taps());
         conv.host.parallel_for(conv.images * conv.groups, self.grain, |channels, slot| {
-            let scratch = workspace.at(slot * self.plane.len());
+            let copy = workspace.at(slot * self.plane.len());
             // SAFETY: a slot's scratch is its own and has room for the copy.
-            unsafe { self.plane.clear(scratch, 0.0) };
+            unsafe { self.plane.clear(copy, 0.0) };
             for channel in channels {
-                // SAFETY: channels write disjoint planes.
-                unsafe { self.channel(channel, &addresses, scratch) };
+                let group = channel % conv.groups;
+                let bias = Addresses::offset(addresses.bias, group);
+                // SAFETY: the channel is within the input, the copy within the scratch memory.
+                unsafe { self.plane.fill(addresses.x.at(channel * n_in), copy) };
+                let channel = Channel {
+                    copy,
+                    weights: addresses.w.at(group * n_taps),
+                    // SAFETY: NULL, or a bias for each channel.
+                    bias: if bias.is_null() { 0.0 } else { unsafe { *bias } },
+                    z: Addresses::offset(addresses.z, channel * n_out),
+                    y: addresses.y.at(channel * n_out),
+                };
+                // SAFETY: the channel's planes are within the operands, and channels write disjoint ones.
+                unsafe { (self.channel)(&self.rows, channel) };
             }
             Ok(())
         })
-    }
-}
-
-impl Depthwise {
-    /// # Safety
-    /// The addresses are the launch's operands; nobody else works on this channel or in this scratch memory.
-    unsafe fn channel(&self, channel: usize, addresses: &Addresses, scratch: *mut f32) {
-        let conv = &self.conv;
-        let window = &conv.window;
-        let (n_in, n_out, n_taps) = (window.n_input(), window.n_output(), window.n_taps());
-        let [_, height, width] = window.output;
-        // SAFETY: the channel is within the input, the copy within the scratch memory.
-        unsafe { self.plane.fill(addresses.x.at(channel * n_in), scratch) };
-        let group = channel % conv.groups;
-        let weights = addresses.w.at(group * n_taps);
-        let mut taps = [std::ptr::null::<f32>(); TAPS_MAX];
-        for row in 0..height {
-            for (t, tap) in taps.iter_mut().enumerate().take(n_taps) {
-                let (tap_row, tap_column) = (t / window.kernel[2], t % window.kernel[2]);
-                let line = row * window.stride[1] + tap_row * window.dilation[1];
-                *tap = scratch.wrapping_add(
-                    line * self.plane.row_len() + self.plane.tap(tap_column * window.dilation[2]),
-                );
-            }
-            // SAFETY: each tap begins a run of `width` elements of the copy; the row is within the result.
-            unsafe {
-                (self.row)(weights, &taps, addresses.y.at(channel * n_out + row * width), width, n_taps)
-            };
-        }
-        let tile = Tile {
-            x: addresses.y.at(channel * n_out),
-            x_stride: n_out,
-            y: addresses.y.at(channel * n_out),
-            y_stride: n_out,
-            rows: 1,
-            columns: n_out,
-            row_bias: Addresses::offset(addresses.bias, group),
-            column_bias: std::ptr::null(),
-            z: Addresses::offset(addresses.z, channel * n_out),
-        };
-        // SAFETY: the plane is this channel's, within bias, residual and result.
-        unsafe { (conv.finish)(tile, conv.activation) };
     }
 }
 
@@ -128,42 +128,43 @@ impl Taps for Any {
     const N: Option<usize> = None;
 }
 
-dispatch! { fn row_of<T: Taps>(w: *const f32, taps: &[*const f32; TAPS_MAX], y: *mut f32, n: usize, n_taps: usize) = row_body }
+dispatch! { fn channel_of<T: Taps>(rows: &Rows, channel: Channel) = channel_body }
 
 /// # Safety
-/// Each of the first `n_taps` taps begins `n` elements, `w` has a weight for each, `y` has room for `n`.
+/// Each tap of each row begins `width` elements of the copy, which has slack for a vector behind the last;
+/// there is a weight for each tap; `z`, unless NULL, and `y` have the rows.
 #[inline(always)]
-unsafe fn row_body<A: Arith, T: Taps>(
-    w: *const f32,
-    taps: &[*const f32; TAPS_MAX],
-    y: *mut f32,
-    n: usize,
-    n_taps: usize,
-) {
-    // Vectors of 16, their sums in registers; the copy has slack behind it, the result has none.
+unsafe fn channel_body<A: Arith, T: Taps>(rows: &Rows, channel: Channel) {
     const LANES: usize = 16;
-    let n_taps = T::N.unwrap_or(n_taps);
-    let mut i = 0;
-    while i < n {
-        let mut sums = [0.0f32; LANES];
-        for (t, tap) in taps.iter().enumerate().take(n_taps) {
-            // SAFETY: there is a weight for each tap.
-            let weight = unsafe { *w.wrapping_add(t) };
-            // SAFETY: the copy has slack for a whole vector behind the last element.
-            let row = unsafe { tap.wrapping_add(i).cast::<[f32; LANES]>().read_unaligned() };
-            for lane in 0..LANES {
-                sums[lane] = A::fma(weight, row[lane], sums[lane]);
+    let taps = match T::N {
+        // A length that is known unrolls the loop over the taps.
+        Some(n) => &rows.taps[..n],
+        None => &rows.taps[..],
+    };
+    for row in 0..rows.height {
+        let line = channel.copy.wrapping_add(row * rows.step);
+        for i in (0..rows.width).step_by(LANES) {
+            let (at, n) = (row * rows.width + i, LANES.min(rows.width - i));
+            let mut sums = [channel.bias; LANES];
+            for (t, tap) in taps.iter().enumerate() {
+                // SAFETY: there is a weight for each tap.
+                let weight = unsafe { *channel.weights.wrapping_add(t) };
+                // SAFETY: the copy has slack for a whole vector behind the last element.
+                let values = unsafe { read::<LANES>(line.wrapping_add(tap + i), LANES) };
+                for lane in 0..LANES {
+                    sums[lane] = A::fma(weight, values[lane], sums[lane]);
+                }
             }
-        }
-        if i + LANES <= n {
-            // SAFETY: a whole vector is within the row.
-            unsafe { y.wrapping_add(i).cast::<[f32; LANES]>().write_unaligned(sums) };
-        } else {
-            for (lane, sum) in sums.iter().enumerate().take(n - i) {
-                // SAFETY: the element is within the row.
-                unsafe { *y.wrapping_add(i + lane) = *sum };
+            if !channel.z.is_null() {
+                // SAFETY: the elements are within the plane.
+                let z = unsafe { read::<LANES>(channel.z.wrapping_add(at), n) };
+                for lane in 0..LANES {
+                    sums[lane] += z[lane];
+                }
             }
+            apply::<A, LANES>(rows.activation, &mut sums);
+            // SAFETY: as above.
+            unsafe { write(&sums, channel.y.wrapping_add(at), n) };
         }
-        i += LANES;
     }
 }

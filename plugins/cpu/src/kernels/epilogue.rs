@@ -94,22 +94,129 @@ dispatch! { fn finish_tile(tile: Tile, activation: Activation) = finish_body }
 /// The pointers are valid for the tile's rows and columns, or NULL where that is allowed.
 #[inline(always)]
 unsafe fn finish_body<A: Arith>(tile: Tile, activation: Activation) {
-    // SAFETY: the caller's promise, in each arm.
-    unsafe {
-        match activation {
-            Activation::None => each(tile, |v| v),
-            Activation::Relu => each(tile, |v| if v > 0.0 { v } else { 0.0 }),
-            Activation::LeakyRelu(alpha) => each(tile, |v| if v >= 0.0 { v } else { alpha * v }),
-            Activation::Clip(low, high) => each(tile, |v| {
-                let v = if v > low { v } else { low };
-                if v < high { v } else { high }
-            }),
-            Activation::HardSigmoid(alpha, beta) => each(tile, |v| unit(A::fma(alpha, v, beta))),
-            Activation::HardSwish => each(tile, |v| v * unit(A::fma(v, 1.0 / 6.0, 0.5))),
-            Activation::Sigmoid => each(tile, |v| math::sigmoid::<A>(v)),
-            Activation::Tanh => each(tile, |v| math::tanh::<A>(v)),
-            Activation::Silu => each(tile, |v| v * math::sigmoid::<A>(v)),
+    for r in 0..tile.rows {
+        let row = Row {
+            x: tile.x.wrapping_add(r * tile.x_stride),
+            y: tile.y.wrapping_add(r * tile.y_stride),
+            // SAFETY: `row_bias` is NULL or has an entry for each row.
+            bias: if tile.row_bias.is_null() { 0.0 } else { unsafe { *tile.row_bias.add(r) } },
+            column_bias: tile.column_bias,
+            z: if tile.z.is_null() { tile.z } else { tile.z.wrapping_add(r * tile.y_stride) },
+        };
+        let mut i = 0;
+        while i + 64 <= tile.columns {
+            // SAFETY: the block is within the row, as in the others.
+            unsafe { block::<A, 64>(&row, i, 64, activation) };
+            i += 64;
         }
+        while i + 16 <= tile.columns {
+            // SAFETY: as above.
+            unsafe { block::<A, 16>(&row, i, 16, activation) };
+            i += 16;
+        }
+        if i < tile.columns {
+            // SAFETY: as above.
+            unsafe { block::<A, 16>(&row, i, tile.columns - i, activation) };
+        }
+    }
+}
+
+/// One row of a tile.
+struct Row {
+    x: *const f32,
+    y: *mut f32,
+    bias: f32,
+    column_bias: *const f32,
+    z: *const f32,
+}
+
+/// `n` elements of a row from `i`, at most `N`. All are read before one is written: the result may be in the
+/// product's place, and a loop that goes back and forth between them is not vectorised.
+///
+/// # Safety
+/// The row has `i + n` elements.
+#[inline(always)]
+unsafe fn block<A: Arith, const N: usize>(row: &Row, i: usize, n: usize, activation: Activation) {
+    // SAFETY: the caller's promise, here and below.
+    let mut values = unsafe { read::<N>(row.x.wrapping_add(i), n) };
+    if row.column_bias.is_null() {
+        for value in &mut values {
+            *value += row.bias;
+        }
+    } else {
+        // SAFETY: as above.
+        let biases = unsafe { read::<N>(row.column_bias.wrapping_add(i), n) };
+        for lane in 0..N {
+            values[lane] += row.bias + biases[lane];
+        }
+    }
+    if !row.z.is_null() {
+        // SAFETY: as above.
+        let z = unsafe { read::<N>(row.z.wrapping_add(i), n) };
+        for lane in 0..N {
+            values[lane] += z[lane];
+        }
+    }
+    apply::<A, N>(activation, &mut values);
+    // SAFETY: as above.
+    unsafe { write(&values, row.y.wrapping_add(i), n) };
+}
+
+/// # Safety
+/// There are `n` elements to read, at most `N`.
+#[inline(always)]
+pub unsafe fn read<const N: usize>(from: *const f32, n: usize) -> [f32; N] {
+    if n == N {
+        // SAFETY: the caller's promise.
+        return unsafe { from.cast::<[f32; N]>().read_unaligned() };
+    }
+    let mut values = [0.0; N];
+    for (lane, value) in values.iter_mut().enumerate().take(n) {
+        // SAFETY: as above.
+        *value = unsafe { *from.wrapping_add(lane) };
+    }
+    values
+}
+
+/// # Safety
+/// There is room for `n` elements, at most `N`.
+#[inline(always)]
+pub unsafe fn write<const N: usize>(values: &[f32; N], to: *mut f32, n: usize) {
+    if n == N {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[f32; N]>().write_unaligned(*values) };
+        return;
+    }
+    for (lane, value) in values.iter().enumerate().take(n) {
+        // SAFETY: as above.
+        unsafe { *to.wrapping_add(lane) = *value };
+    }
+}
+
+/// Applies an activation to a block.
+#[inline(always)]
+pub fn apply<A: Arith, const N: usize>(activation: Activation, values: &mut [f32; N]) {
+    macro_rules! each {
+        (|$v:ident| $f:expr) => {
+            for value in values.iter_mut() {
+                let $v = *value;
+                *value = $f;
+            }
+        };
+    }
+    match activation {
+        Activation::None => {}
+        Activation::Relu => each!(|v| if v > 0.0 { v } else { 0.0 }),
+        Activation::LeakyRelu(alpha) => each!(|v| if v >= 0.0 { v } else { alpha * v }),
+        Activation::Clip(low, high) => each!(|v| {
+            let v = if v > low { v } else { low };
+            if v < high { v } else { high }
+        }),
+        Activation::HardSigmoid(alpha, beta) => each!(|v| unit(A::fma(alpha, v, beta))),
+        Activation::HardSwish => each!(|v| v * unit(A::fma(v, 1.0 / 6.0, 0.5))),
+        Activation::Sigmoid => each!(|v| math::sigmoid::<A>(v)),
+        Activation::Tanh => each!(|v| math::tanh::<A>(v)),
+        Activation::Silu => each!(|v| v * math::sigmoid::<A>(v)),
     }
 }
 
@@ -117,43 +224,4 @@ unsafe fn finish_body<A: Arith>(tile: Tile, activation: Activation) {
 fn unit(v: f32) -> f32 {
     let v = if v > 0.0 { v } else { 0.0 };
     if v < 1.0 { v } else { 1.0 }
-}
-
-/// # Safety
-/// As [`finish_body`].
-#[inline(always)]
-unsafe fn each(tile: Tile, f: impl Fn(f32) -> f32) {
-    for r in 0..tile.rows {
-        let x = tile.x.wrapping_add(r * tile.x_stride);
-        let y = tile.y.wrapping_add(r * tile.y_stride);
-        // SAFETY: `row_bias` is NULL or has an entry for each row.
-        let bias = if tile.row_bias.is_null() { 0.0 } else { unsafe { *tile.row_bias.add(r) } };
-        let z = tile.z.wrapping_add(r * tile.y_stride);
-        match (tile.column_bias.is_null(), tile.z.is_null()) {
-            (true, true) => {
-                for i in 0..tile.columns {
-                    // SAFETY: `i` is within the row, as in the loops below.
-                    unsafe { *y.add(i) = f(*x.add(i) + bias) };
-                }
-            }
-            (false, true) => {
-                for i in 0..tile.columns {
-                    // SAFETY: as above.
-                    unsafe { *y.add(i) = f(*x.add(i) + (bias + *tile.column_bias.add(i))) };
-                }
-            }
-            (true, false) => {
-                for i in 0..tile.columns {
-                    // SAFETY: as above.
-                    unsafe { *y.add(i) = f(*x.add(i) + bias + *z.add(i)) };
-                }
-            }
-            (false, false) => {
-                for i in 0..tile.columns {
-                    // SAFETY: as above.
-                    unsafe { *y.add(i) = f(*x.add(i) + (bias + *tile.column_bias.add(i)) + *z.add(i)) };
-                }
-            }
-        }
-    }
 }

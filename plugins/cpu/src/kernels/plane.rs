@@ -60,6 +60,16 @@ impl Plane {
         tap_column % self.phases * self.phase_len + tap_column / self.phases
     }
 
+    /// Where each tap of a window begins, from the first row of the window in the copy.
+    pub fn taps(&self, window: &Window) -> Vec<usize> {
+        let columns = |row: usize| {
+            (0..window.kernel[2]).map(move |column| {
+                row * window.dilation[1] * self.row_len() + self.tap(column * window.dilation[2])
+            })
+        };
+        (0..window.kernel[1]).flat_map(columns).collect()
+    }
+
     /// Fills the copy with the padding's value; once per scratch memory, since the padding stays.
     ///
     /// # Safety
@@ -88,16 +98,40 @@ impl Plane {
             for phase in 0..self.phases {
                 // The first column of this phase that is not padding.
                 let first = (phase + self.phases - self.pad[1] % self.phases) % self.phases;
-                let begin = self.tap(first + self.pad[1]);
-                let n = (width + self.phases - 1 - first.min(width)) / self.phases;
-                for i in 0..n {
-                    let column = first + i * self.phases;
-                    if column < width {
-                        // SAFETY: the column is within the row, and its place within the phase.
-                        unsafe { *dst.wrapping_add(begin + i) = *src.wrapping_add(column) };
+                let dst = dst.wrapping_add(self.tap(first + self.pad[1]));
+                let n = (width + self.phases - 1).saturating_sub(first) / self.phases;
+                // SAFETY: the columns are within the row, and their places within the phase.
+                unsafe {
+                    match self.phases {
+                        2 => every::<2>(src.wrapping_add(first), dst, n, 2),
+                        phases => every::<0>(src.wrapping_add(first), dst, n, phases),
                     }
-                }
+                };
             }
         }
+    }
+}
+
+/// Copies every `step`th element; `STEP` is `step` where the compiler shall know it.
+///
+/// # Safety
+/// `src` has `n` such elements, `dst` room for them.
+#[inline(always)]
+pub(super) unsafe fn every<const STEP: usize>(src: *const f32, dst: *mut f32, n: usize, step: usize) {
+    let step = if STEP == 0 { step } else { STEP };
+    // SAFETY: `i` is below `n`, as below.
+    let element = |i: usize| unsafe { *src.wrapping_add(i * step) };
+    let mut i = 0;
+    while i + 8 <= n {
+        // Read before they are written: one block of shuffles and not eight moves.
+        let values: [f32; 8] = std::array::from_fn(|lane| element(i + lane));
+        // SAFETY: as above.
+        unsafe { dst.wrapping_add(i).cast::<[f32; 8]>().write_unaligned(values) };
+        i += 8;
+    }
+    while i < n {
+        // SAFETY: as above.
+        unsafe { *dst.wrapping_add(i) = element(i) };
+        i += 1;
     }
 }

@@ -62,13 +62,7 @@ fn pool(request: &PrepareRequest<'_, CpuDevice>, padding: f32, row: RowFn) -> Re
     let kernel = kernel.ok_or_else(|| Error::invalid("kernel_shape is not all above 0"))?;
     let window = Window::of(&request.attrs, &kernel, spatial, &output[2..])?;
     let plane = Plane::of(&window).ok_or_else(|| Error::unsupported("a pooling over three dimensions"))?;
-    let mut taps = Vec::with_capacity(window.n_taps());
-    for tap_row in 0..window.kernel[1] {
-        for tap_column in 0..window.kernel[2] {
-            let line = tap_row * window.dilation[1] * plane.row_len();
-            taps.push(line + plane.tap(tap_column * window.dilation[2]));
-        }
-    }
+    let taps = plane.taps(&window);
     let work = window.n_taps() * window.n_output() + window.n_input();
     Ok(Pool {
         host: request.host,
