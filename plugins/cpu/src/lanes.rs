@@ -17,6 +17,9 @@ pub trait Lanes: Copy {
     /// How many numbers it has: 4, 8 or 16.
     const N: usize;
 
+    /// A vector of half as many, at least 4; its instructions come with this type's.
+    type Half: Lanes;
+
     /// The same number everywhere.
     ///
     /// # Safety
@@ -56,8 +59,27 @@ pub trait Lanes: Copy {
     fn mul(self, b: Self) -> Self;
     /// `self * b + c`, rounded once where there is an instruction for it.
     fn fma(self, b: Self, c: Self) -> Self;
+    /// The larger of each two; `b` where one is no number.
+    fn max(self, b: Self) -> Self;
+    /// The smaller of each two; `b` where one is no number.
+    fn min(self, b: Self) -> Self;
     /// The sum of each of four vectors.
     fn sums(vectors: [Self; 4]) -> [f32; 4];
+
+    /// Writes the first `n` numbers, at most `N`.
+    ///
+    /// # Safety
+    /// `to` holds `n` numbers.
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut f32, n: usize) {
+        let mut whole = [0.0; 16];
+        // SAFETY: 16 numbers are enough.
+        unsafe { self.store(whole.as_mut_ptr()) };
+        for (i, &x) in whole.iter().enumerate().take(n) {
+            // SAFETY: `i` is below `n`.
+            unsafe { to.add(i).write(x) };
+        }
+    }
 
     /// Reads `n` numbers, at most `N`, and fills up with 0.
     ///
@@ -85,8 +107,8 @@ mod x86 {
     use core::arch::x86_64::*;
 
     macro_rules! lanes {
-        ($(#[$meta:meta])* $name:ident($raw:ty) x $n:literal: $splat:ident $load:ident $store:ident
-         $add:ident $sub:ident $mul:ident, |$a:ident, $b:ident, $c:ident| $fma:expr,
+        ($(#[$meta:meta])* $name:ident($raw:ty) x $n:literal, $half:ident: $splat:ident $load:ident $store:ident
+         $add:ident $sub:ident $mul:ident $max:ident $min:ident, |$a:ident, $b:ident, $c:ident| $fma:expr,
          |$u:ident| $load_u8:expr, |$i:ident| $load_i8:expr, |$x:ident| $quarter:expr) => {
             $(#[$meta])*
             #[derive(Clone, Copy)]
@@ -103,6 +125,7 @@ mod x86 {
 
             impl Lanes for $name {
                 const N: usize = $n;
+                type Half = $half;
 
                 #[inline(always)]
                 unsafe fn splat(x: f32) -> Self {
@@ -160,6 +183,18 @@ mod x86 {
                 }
 
                 #[inline(always)]
+                fn max(self, b: Self) -> Self {
+                    // SAFETY: as above.
+                    Self(unsafe { $max(self.0, b.0) })
+                }
+
+                #[inline(always)]
+                fn min(self, b: Self) -> Self {
+                    // SAFETY: as above.
+                    Self(unsafe { $min(self.0, b.0) })
+                }
+
+                #[inline(always)]
                 fn sums(vectors: [Self; 4]) -> [f32; 4] {
                     let [a, b, c, d] = vectors;
                     sums([a.quarter(), b.quarter(), c.quarter(), d.quarter()])
@@ -170,7 +205,8 @@ mod x86 {
 
     lanes! {
         /// Four numbers: SSE2, which every x86-64 has. Its `fma` rounds twice.
-        F32x4(__m128) x 4: _mm_set1_ps _mm_loadu_ps _mm_storeu_ps _mm_add_ps _mm_sub_ps _mm_mul_ps,
+        F32x4(__m128) x 4, F32x4: _mm_set1_ps _mm_loadu_ps _mm_storeu_ps _mm_add_ps _mm_sub_ps _mm_mul_ps
+        _mm_max_ps _mm_min_ps,
         |a, b, c| _mm_add_ps(_mm_mul_ps(a, b), c),
         |from| {
             let (bytes, zero) = (_mm_cvtsi32_si128(from.cast::<i32>().read_unaligned()), _mm_setzero_si128());
@@ -186,8 +222,8 @@ mod x86 {
     }
     lanes! {
         /// Eight numbers: AVX2 and FMA.
-        F32x8(__m256) x 8: _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_sub_ps
-        _mm256_mul_ps,
+        F32x8(__m256) x 8, F32x4: _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_sub_ps
+        _mm256_mul_ps _mm256_max_ps _mm256_min_ps,
         |a, b, c| _mm256_fmadd_ps(a, b, c),
         |from| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()))),
         |from| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))),
@@ -198,8 +234,8 @@ mod x86 {
     }
     lanes! {
         /// Sixteen numbers: AVX-512.
-        F32x16(__m512) x 16: _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_sub_ps
-        _mm512_mul_ps,
+        F32x16(__m512) x 16, F32x8: _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_sub_ps
+        _mm512_mul_ps _mm512_max_ps _mm512_min_ps,
         |a, b, c| _mm512_fmadd_ps(a, b, c),
         |from| _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))),
         |from| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))),
@@ -234,6 +270,7 @@ pub struct F32x4([f32; 4]);
 #[cfg(not(target_arch = "x86_64"))]
 impl Lanes for F32x4 {
     const N: usize = 4;
+    type Half = Self;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {
@@ -282,6 +319,16 @@ impl Lanes for F32x4 {
     #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         Self(core::array::from_fn(|i| self.0[i] * b.0[i] + c.0[i]))
+    }
+
+    #[inline(always)]
+    fn max(self, b: Self) -> Self {
+        Self(core::array::from_fn(|i| if self.0[i] > b.0[i] { self.0[i] } else { b.0[i] }))
+    }
+
+    #[inline(always)]
+    fn min(self, b: Self) -> Self {
+        Self(core::array::from_fn(|i| if self.0[i] < b.0[i] { self.0[i] } else { b.0[i] }))
     }
 
     #[inline(always)]

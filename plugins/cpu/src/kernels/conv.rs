@@ -17,7 +17,7 @@ use super::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_left, pack_right, packed_left_len,
     packed_right_len, to_f32s,
 };
-use super::plane::every;
+use super::plane::{copy, every, zero};
 use super::window::{Window, image, in_and_out};
 use crate::device::CpuDevice;
 use crate::dispatch;
@@ -319,60 +319,6 @@ unsafe fn gather_piece(channel: *const f32, row: *mut f32, piece: &Piece, step: 
         }
         if after > 0 {
             zero(dst.wrapping_add(n), after);
-        }
-    }
-}
-
-/// # Safety
-/// `dst` has room for `n` elements.
-#[inline(always)]
-unsafe fn zero(dst: *mut f32, n: usize) {
-    for i in 0..n {
-        // SAFETY: `i` is below `n`.
-        unsafe { *dst.wrapping_add(i) = 0.0 };
-    }
-}
-
-/// Copies a few elements, the last ones perhaps twice: a call to the library's copy, or a loop over the rest,
-/// costs more than the copy.
-///
-/// # Safety
-/// As `copy_nonoverlapping`.
-#[inline(always)]
-unsafe fn copy(src: *const f32, dst: *mut f32, n: usize) {
-    /// # Safety
-    /// As `copy_nonoverlapping` of `N` elements from `i`.
-    #[inline(always)]
-    unsafe fn block<const N: usize>(src: *const f32, dst: *mut f32, i: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            dst.wrapping_add(i)
-                .cast::<[f32; N]>()
-                .write_unaligned(src.wrapping_add(i).cast::<[f32; N]>().read_unaligned())
-        };
-    }
-    // SAFETY: each block is within the `n` elements.
-    unsafe {
-        match n {
-            16.. => {
-                for i in (0..n - 16).step_by(16) {
-                    block::<16>(src, dst, i);
-                }
-                block::<16>(src, dst, n - 16);
-            }
-            8.. => {
-                block::<8>(src, dst, 0);
-                block::<8>(src, dst, n - 8);
-            }
-            4.. => {
-                block::<4>(src, dst, 0);
-                block::<4>(src, dst, n - 4);
-            }
-            _ => {
-                for i in 0..n {
-                    *dst.wrapping_add(i) = *src.wrapping_add(i);
-                }
-            }
         }
     }
 }

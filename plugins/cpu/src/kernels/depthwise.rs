@@ -6,6 +6,7 @@ use super::plane::Plane;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
+use crate::lanes::Lanes;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 
@@ -135,7 +136,6 @@ dispatch! { fn channel_of<T: Taps>(rows: &Rows, channel: Channel) = channel_body
 /// there is a weight for each tap; `z`, unless NULL, and `y` have the rows.
 #[inline(always)]
 unsafe fn channel_body<A: Arith, T: Taps>(rows: &Rows, channel: Channel) {
-    const LANES: usize = 16;
     let taps = match T::N {
         // A length that is known unrolls the loop over the taps.
         Some(n) => &rows.taps[..n],
@@ -143,28 +143,53 @@ unsafe fn channel_body<A: Arith, T: Taps>(rows: &Rows, channel: Channel) {
     };
     for row in 0..rows.height {
         let line = channel.copy.wrapping_add(row * rows.step);
-        for i in (0..rows.width).step_by(LANES) {
-            let (at, n) = (row * rows.width + i, LANES.min(rows.width - i));
-            let mut sums = [channel.bias; LANES];
-            for (t, tap) in taps.iter().enumerate() {
-                // SAFETY: there is a weight for each tap.
-                let weight = unsafe { *channel.weights.wrapping_add(t) };
-                // SAFETY: the copy has slack for a whole vector behind the last element.
-                let values = unsafe { read::<LANES>(line.wrapping_add(tap + i), LANES) };
-                for lane in 0..LANES {
-                    sums[lane] = A::fma(weight, values[lane], sums[lane]);
-                }
+        let mut i = 0;
+        let half = <A::Lanes as Lanes>::Half::N;
+        // SAFETY: the columns are within the row, and the half vector's instructions are there.
+        unsafe {
+            while i + half < rows.width {
+                block::<A, A::Lanes>(rows, taps, &channel, line, row, i);
+                i += A::Lanes::N;
             }
-            if !channel.z.is_null() {
-                // SAFETY: the elements are within the plane.
-                let z = unsafe { read::<LANES>(channel.z.wrapping_add(at), n) };
-                for lane in 0..LANES {
-                    sums[lane] += z[lane];
-                }
+            if i < rows.width {
+                block::<A, <A::Lanes as Lanes>::Half>(rows, taps, &channel, line, row, i);
             }
-            apply::<A, LANES>(rows.activation, &mut sums);
-            // SAFETY: as above.
-            unsafe { write(&sums, channel.y.wrapping_add(at), n) };
         }
+    }
+}
+
+/// A vector of columns of a row from `i`, or as many as there are.
+///
+/// # Safety
+/// As [`channel_body`]; rows are worked on from first to last, and columns too.
+#[inline(always)]
+unsafe fn block<A: Arith, L: Lanes>(
+    rows: &Rows,
+    taps: &[usize],
+    channel: &Channel,
+    line: *const f32,
+    row: usize,
+    i: usize,
+) {
+    // SAFETY: the caller promises the instructions, here and below.
+    let mut sum = unsafe { L::splat(channel.bias) };
+    for (t, tap) in taps.iter().enumerate() {
+        // SAFETY: there is a weight for each tap, and the copy has slack for a whole vector behind the last
+        // element.
+        let (weight, values) =
+            unsafe { (L::splat(*channel.weights.wrapping_add(t)), L::load(line.wrapping_add(tap + i))) };
+        sum = weight.fma(values, sum);
+    }
+    let at = row * rows.width + i;
+    // A whole vector may reach into the rows that follow, which are yet to be written, but not beyond the
+    // plane, where another chunk may be at work.
+    let rest = rows.height * rows.width - at;
+    let n = if rest >= L::N { L::N } else { L::N.min(rows.width - i) };
+    // SAFETY: the elements are within the plane.
+    unsafe {
+        if !channel.z.is_null() {
+            sum = sum.add(read(channel.z.wrapping_add(at), n));
+        }
+        write(apply::<A, L>(rows.activation, sum), channel.y.wrapping_add(at), n);
     }
 }

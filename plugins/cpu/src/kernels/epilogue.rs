@@ -3,6 +3,7 @@
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
 use crate::kernels::math;
+use crate::lanes::Lanes;
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
 /// An activation, as the fused ops name it (docs/fused-ops.md).
@@ -104,19 +105,14 @@ unsafe fn finish_body<A: Arith>(tile: Tile, activation: Activation) {
             z: if tile.z.is_null() { tile.z } else { tile.z.wrapping_add(r * tile.y_stride) },
         };
         let mut i = 0;
-        while i + 64 <= tile.columns {
-            // SAFETY: the block is within the row, as in the others.
-            unsafe { block::<A, 64>(&row, i, 64, activation) };
-            i += 64;
-        }
-        while i + 16 <= tile.columns {
-            // SAFETY: as above.
-            unsafe { block::<A, 16>(&row, i, 16, activation) };
-            i += 16;
+        while i + A::Lanes::N <= tile.columns {
+            // SAFETY: the elements are within the row.
+            unsafe { block::<A, A::Lanes>(&row, i, A::Lanes::N, activation) };
+            i += A::Lanes::N;
         }
         if i < tile.columns {
             // SAFETY: as above.
-            unsafe { block::<A, 16>(&row, i, tile.columns - i, activation) };
+            unsafe { block::<A, A::Lanes>(&row, i, tile.columns - i, activation) };
         }
     }
 }
@@ -130,98 +126,74 @@ struct Row {
     z: *const f32,
 }
 
-/// `n` elements of a row from `i`, at most `N`. All are read before one is written: the result may be in the
-/// product's place, and a loop that goes back and forth between them is not vectorised.
+/// `n` elements of a row from `i`, at most a vector.
 ///
 /// # Safety
-/// The row has `i + n` elements.
+/// The row has `i + n` elements, and the processor has the instructions.
 #[inline(always)]
-unsafe fn block<A: Arith, const N: usize>(row: &Row, i: usize, n: usize, activation: Activation) {
+unsafe fn block<A: Arith, L: Lanes>(row: &Row, i: usize, n: usize, activation: Activation) {
     // SAFETY: the caller's promise, here and below.
-    let mut values = unsafe { read::<N>(row.x.wrapping_add(i), n) };
-    if row.column_bias.is_null() {
-        for value in &mut values {
-            *value += row.bias;
+    unsafe {
+        let mut v = read::<L>(row.x.wrapping_add(i), n);
+        let mut bias = L::splat(row.bias);
+        if !row.column_bias.is_null() {
+            bias = bias.add(read(row.column_bias.wrapping_add(i), n));
         }
-    } else {
-        // SAFETY: as above.
-        let biases = unsafe { read::<N>(row.column_bias.wrapping_add(i), n) };
-        for lane in 0..N {
-            values[lane] += row.bias + biases[lane];
+        v = v.add(bias);
+        if !row.z.is_null() {
+            v = v.add(read(row.z.wrapping_add(i), n));
         }
+        write(apply::<A, L>(activation, v), row.y.wrapping_add(i), n);
     }
-    if !row.z.is_null() {
-        // SAFETY: as above.
-        let z = unsafe { read::<N>(row.z.wrapping_add(i), n) };
-        for lane in 0..N {
-            values[lane] += z[lane];
-        }
-    }
-    apply::<A, N>(activation, &mut values);
-    // SAFETY: as above.
-    unsafe { write(&values, row.y.wrapping_add(i), n) };
 }
 
 /// # Safety
-/// There are `n` elements to read, at most `N`.
+/// There are `n` elements to read, at most a vector, and the processor has the instructions.
 #[inline(always)]
-pub unsafe fn read<const N: usize>(from: *const f32, n: usize) -> [f32; N] {
-    if n == N {
-        // SAFETY: the caller's promise.
-        return unsafe { from.cast::<[f32; N]>().read_unaligned() };
-    }
-    let mut values = [0.0; N];
-    for (lane, value) in values.iter_mut().enumerate().take(n) {
-        // SAFETY: as above.
-        *value = unsafe { *from.wrapping_add(lane) };
-    }
-    values
+pub unsafe fn read<L: Lanes>(from: *const f32, n: usize) -> L {
+    // SAFETY: the caller's promise.
+    unsafe { if n == L::N { L::load(from) } else { L::load_first(from, n) } }
 }
 
 /// # Safety
-/// There is room for `n` elements, at most `N`.
+/// There is room for `n` elements, at most a vector.
 #[inline(always)]
-pub unsafe fn write<const N: usize>(values: &[f32; N], to: *mut f32, n: usize) {
-    if n == N {
-        // SAFETY: the caller's promise.
-        unsafe { to.cast::<[f32; N]>().write_unaligned(*values) };
-        return;
-    }
-    for (lane, value) in values.iter().enumerate().take(n) {
-        // SAFETY: as above.
-        unsafe { *to.wrapping_add(lane) = *value };
-    }
+pub unsafe fn write<L: Lanes>(values: L, to: *mut f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { if n == L::N { values.store(to) } else { values.store_first(to, n) } }
 }
 
-/// Applies an activation to a block.
+/// Applies an activation to a vector.
+///
+/// # Safety
+/// The processor has the instructions.
 #[inline(always)]
-pub fn apply<A: Arith, const N: usize>(activation: Activation, values: &mut [f32; N]) {
+pub unsafe fn apply<A: Arith, L: Lanes>(activation: Activation, v: L) -> L {
     macro_rules! each {
-        (|$v:ident| $f:expr) => {
-            for value in values.iter_mut() {
+        (|$v:ident| $f:expr) => {{
+            let mut values = [0.0f32; 16];
+            // SAFETY: sixteen numbers are enough for every vector.
+            unsafe { v.store(values.as_mut_ptr()) };
+            for value in &mut values[..L::N] {
                 let $v = *value;
                 *value = $f;
             }
-        };
+            // SAFETY: as above.
+            unsafe { L::load(values.as_ptr()) }
+        }};
     }
+    // SAFETY: the caller promises the instructions.
+    let splat = |x: f32| unsafe { L::splat(x) };
+    let unit = |v: L| v.max(splat(0.0)).min(splat(1.0));
     match activation {
-        Activation::None => {}
-        Activation::Relu => each!(|v| if v > 0.0 { v } else { 0.0 }),
+        Activation::None => v,
+        Activation::Relu => v.max(splat(0.0)),
         Activation::LeakyRelu(alpha) => each!(|v| if v >= 0.0 { v } else { alpha * v }),
-        Activation::Clip(low, high) => each!(|v| {
-            let v = if v > low { v } else { low };
-            if v < high { v } else { high }
-        }),
-        Activation::HardSigmoid(alpha, beta) => each!(|v| unit(A::fma(alpha, v, beta))),
-        Activation::HardSwish => each!(|v| v * unit(A::fma(v, 1.0 / 6.0, 0.5))),
+        Activation::Clip(low, high) => v.max(splat(low)).min(splat(high)),
+        Activation::HardSigmoid(alpha, beta) => unit(v.fma(splat(alpha), splat(beta))),
+        Activation::HardSwish => v.mul(unit(v.fma(splat(1.0 / 6.0), splat(0.5)))),
         Activation::Sigmoid => each!(|v| math::sigmoid::<A>(v)),
         Activation::Tanh => each!(|v| math::tanh::<A>(v)),
         Activation::Silu => each!(|v| v * math::sigmoid::<A>(v)),
     }
-}
-
-#[inline(always)]
-fn unit(v: f32) -> f32 {
-    let v = if v > 0.0 { v } else { 0.0 };
-    if v < 1.0 { v } else { 1.0 }
 }

@@ -92,7 +92,7 @@ impl Plane {
             let dst = dst.wrapping_add((row + self.pad[0]) * self.row_len());
             if self.phases == 1 {
                 // SAFETY: the row fits behind its padding.
-                unsafe { std::ptr::copy_nonoverlapping(src, dst.wrapping_add(self.pad[1]), width) };
+                unsafe { copy(src, dst.wrapping_add(self.pad[1]), width) };
                 continue;
             }
             for phase in 0..self.phases {
@@ -133,5 +133,59 @@ pub(super) unsafe fn every<const STEP: usize>(src: *const f32, dst: *mut f32, n:
         // SAFETY: as above.
         unsafe { *dst.wrapping_add(i) = element(i) };
         i += 1;
+    }
+}
+
+/// # Safety
+/// `dst` has room for `n` elements.
+#[inline(always)]
+pub(super) unsafe fn zero(dst: *mut f32, n: usize) {
+    for i in 0..n {
+        // SAFETY: `i` is below `n`.
+        unsafe { *dst.wrapping_add(i) = 0.0 };
+    }
+}
+
+/// Copies a few elements, the last ones perhaps twice: a call to the library's copy, or a loop over the rest,
+/// costs more than the copy.
+///
+/// # Safety
+/// As `copy_nonoverlapping`.
+#[inline(always)]
+pub(super) unsafe fn copy(src: *const f32, dst: *mut f32, n: usize) {
+    /// # Safety
+    /// As `copy_nonoverlapping` of `N` elements from `i`.
+    #[inline(always)]
+    unsafe fn block<const N: usize>(src: *const f32, dst: *mut f32, i: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            dst.wrapping_add(i)
+                .cast::<[f32; N]>()
+                .write_unaligned(src.wrapping_add(i).cast::<[f32; N]>().read_unaligned())
+        };
+    }
+    // SAFETY: each block is within the `n` elements.
+    unsafe {
+        match n {
+            16.. => {
+                for i in (0..n - 16).step_by(16) {
+                    block::<16>(src, dst, i);
+                }
+                block::<16>(src, dst, n - 16);
+            }
+            8.. => {
+                block::<8>(src, dst, 0);
+                block::<8>(src, dst, n - 8);
+            }
+            4.. => {
+                block::<4>(src, dst, 0);
+                block::<4>(src, dst, n - 4);
+            }
+            _ => {
+                for i in 0..n {
+                    *dst.wrapping_add(i) = *src.wrapping_add(i);
+                }
+            }
+        }
     }
 }
