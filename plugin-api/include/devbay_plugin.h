@@ -235,7 +235,8 @@ struct devbay_trace_event {
     devbay_str name;                      /* What ran; borrowed for the call. */
     /* Where it ran: a stream or engine of the device; borrowed for the call. */
     devbay_str track;
-    uint64_t begin_ns;                    /* Begin, in nanoseconds of the host's monotonic clock. */
+    /* Begin, in nanoseconds of the system's monotonic clock (CLOCK_MONOTONIC on Unix). */
+    uint64_t begin_ns;
     uint64_t end_ns;                      /* End on the same clock. */
 };
 

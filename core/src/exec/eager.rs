@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::constants::Placed;
 use crate::plan::line::Shaped;
-use crate::plan::place::{Chosen, NodeTypes, choose_for, implements};
+use crate::plan::place::{self, Chosen, NodeTypes, choose_for, implements};
 use crate::plan::specialise::Evaluator;
 use crate::plan::{EagerStage, Env};
 use crate::program::Node;
@@ -150,10 +150,13 @@ fn prepare(
     env: &Env,
 ) -> Result<Kept> {
     let device = &env.device;
-    let def = catalogue::find(&node.op.domain, &node.op.name).ok_or_else(|| {
-        Error::new(ErrorKind::UnsupportedOp, format!("the results of op {} are of unknown type", node.op))
-    })?;
-    let infer = |values: &[Option<Tensor>]| (def.infer)(&Operands { node, types, constants: values });
+    let def = catalogue::find(&node.op.domain, &node.op.name);
+    let infer = |values: &[Option<Tensor>]| match def {
+        Some(def) => (def.infer)(&Operands { node, types, constants: values }),
+        None => place::output_types(node, &node_types(types, values, Vec::new()), device)?.ok_or_else(|| {
+            Error::new(ErrorKind::UnsupportedOp, format!("the results of op {} are of unknown type", node.op))
+        }),
+    };
     let known = |types: &[TensorType]| types.iter().all(|ty| ty.known_shape().is_some());
     let mut results = infer(&values)?;
     if !known(&results) {
@@ -193,19 +196,16 @@ fn prepare(
             _ => Ok(None),
         })
         .collect::<Result<_>>()?;
-    let nothing_to_do = def.kind == OpKind::View || outputs.iter().flatten().all(|ty| ty.size == 0);
+    let is_view = def.is_some_and(|def| def.kind == OpKind::View);
+    let nothing_to_do = is_view || outputs.iter().flatten().all(|ty| ty.size == 0);
     let chosen = if nothing_to_do {
         None
     } else {
-        let operands = types.iter().zip(&values);
-        let node_types = NodeTypes {
-            inputs: operands.map(|(ty, value)| ty.clone().map(|ty| (ty, value.clone()))).collect(),
-            outputs: outputs
-                .iter()
-                .map(|output| output.as_ref().map(|ty| TensorType::new(ty.dtype, &ty.shape)))
-                .collect(),
-        };
-        Some(choose_for(node, &node_types, device)?)
+        let types_of_outputs = outputs
+            .iter()
+            .map(|output| output.as_ref().map(|ty| TensorType::new(ty.dtype, &ty.shape)))
+            .collect();
+        Some(choose_for(node, &node_types(types, &values, types_of_outputs), device)?)
     };
     let mut packed = Vec::new();
     if let Some(chosen) = &chosen {
@@ -216,6 +216,16 @@ fn prepare(
         }
     }
     Ok(Kept { inputs: shapes, values, outputs, chosen, packed, data_shape })
+}
+
+fn node_types(
+    types: &[Option<TensorType>],
+    values: &[Option<Tensor>],
+    outputs: Vec<Option<TensorType>>,
+) -> NodeTypes {
+    let operands = types.iter().zip(values);
+    let inputs = operands.map(|(ty, value)| ty.clone().map(|ty| (ty, value.clone()))).collect();
+    NodeTypes { inputs, outputs }
 }
 
 /// Upper bounds for the results of ops whose extents depend on data (B21).
@@ -363,5 +373,14 @@ impl Evaluator for Evaluate<'_> {
             Err(error) if error.kind() == ErrorKind::UnsupportedOp => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn output_types(
+        &mut self,
+        node: &Node,
+        inputs: &[Option<(TensorType, Option<Tensor>)>],
+    ) -> Result<Option<Vec<TensorType>>> {
+        let types = NodeTypes { inputs: inputs.to_vec(), outputs: Vec::new() };
+        place::output_types(node, &types, &self.env.device)
     }
 }

@@ -90,6 +90,38 @@ pub fn choose_for(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Resul
     Err(Error::new(ErrorKind::UnsupportedOp, text).on_device(device.name()))
 }
 
+/// Types of a node's results as a kernel of the device tells them, for ops that ONNX does not define; None if
+/// no kernel takes these operands or can say.
+///
+/// # Errors
+/// What the plugin says of these operands.
+pub fn output_types(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Result<Option<Vec<TensorType>>> {
+    let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
+    for kernel in device.plugin().about().kernels.find(&node.op.domain, &node.op.name) {
+        if !implements(kernel, node) || kernel.takes(&inputs, &[]).is_err() {
+            continue;
+        }
+        let request = request(kernel, node, types);
+        let outputs = (0..node.outputs.len()).map(|i| device.output_type(&request, i));
+        match outputs.collect::<Result<Vec<_>>>() {
+            Ok(outputs) => return Ok(Some(outputs)),
+            Err(error) if error.kind() == ErrorKind::UnsupportedOp => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+fn request<'a>(kernel: &KernelDef, node: &'a Node, types: &'a NodeTypes) -> PrepareRequest<'a> {
+    PrepareRequest {
+        kernel_idx: kernel.idx,
+        attrs: &node.attrs,
+        inputs: &types.inputs,
+        outputs: &types.outputs,
+        label: &node.name,
+    }
+}
+
 /// Asks one kernel: prepared, or why not.
 fn try_kernel(
     kernel: &KernelDef,
@@ -116,14 +148,7 @@ fn try_kernel(
     if refs_max > 0 && inputs.len() + outputs.len() > refs_max {
         return Ok(Err(format!("{} operands, the device takes {refs_max}", inputs.len() + outputs.len())));
     }
-    let request = PrepareRequest {
-        kernel_idx: kernel.idx,
-        attrs: &node.attrs,
-        inputs: &types.inputs,
-        outputs: &types.outputs,
-        label: &node.name,
-    };
-    match device.prepare(&request) {
+    match device.prepare(&request(kernel, node, types)) {
         Ok(prepared) => Ok(Ok(Chosen {
             kernel: Arc::new(prepared),
             in_place: kernel.in_place.clone(),

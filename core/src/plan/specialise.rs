@@ -21,6 +21,19 @@ pub trait Evaluator {
     /// # Errors
     /// What the kernel says of these operands.
     fn evaluate(&mut self, node: &Node, inputs: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>>;
+
+    /// Types of the results of an op that the catalogue does not have; None if this evaluator does not know
+    /// them either.
+    ///
+    /// # Errors
+    /// What the kernel says of these operands.
+    fn output_types(
+        &mut self,
+        _node: &Node,
+        _inputs: &[Option<(TensorType, Option<Tensor>)>],
+    ) -> Result<Option<Vec<TensorType>>> {
+        Ok(None)
+    }
 }
 
 /// Results larger than this are not folded unless their operands are as large: a filled or repeated tensor
@@ -156,16 +169,14 @@ impl Specialiser<'_> {
         Ok(())
     }
 
-    /// Types of a node's results; an op that nobody knows has results of unknown type.
+    /// Types of a node's results, or none if they are not known. An op that is not in the catalogue is a
+    /// vendor's: its kernel knows, or else the model may say.
     fn infer(
-        &self,
+        &mut self,
         node: &Node,
         inputs: &[Option<ValueId>],
         constants: &[Option<Tensor>],
     ) -> Result<Vec<TensorType>> {
-        let Some(def) = catalogue::find(&node.op.domain, &node.op.name) else {
-            return Ok(Vec::new());
-        };
         let mut types = Vec::with_capacity(inputs.len());
         for id in inputs {
             match id.map(|id| self.out.value(id).ty.clone()) {
@@ -175,7 +186,20 @@ impl Specialiser<'_> {
                 None => types.push(None),
             }
         }
-        (def.infer)(&Operands { node, types: &types, constants })
+        if let Some(def) = catalogue::find(&node.op.domain, &node.op.name) {
+            return (def.infer)(&Operands { node, types: &types, constants });
+        }
+        let known = |ty: &Option<TensorType>| ty.as_ref().is_none_or(|ty| ty.known_shape().is_some());
+        if types.iter().all(known) {
+            let operands = types.into_iter().zip(constants);
+            let operands: Vec<_> =
+                operands.map(|(ty, constant)| ty.map(|ty| (ty, constant.clone()))).collect();
+            if let Some(types) = self.evaluator.output_types(node, &operands)? {
+                return Ok(types);
+            }
+        }
+        let declared = node.outputs.iter().map(|id| id.and_then(|id| self.source.value(id).ty.clone()));
+        Ok(declared.collect::<Option<_>>().unwrap_or_default())
     }
 
     fn fold(

@@ -46,6 +46,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    die_with_pipe();
     let arguments = parse();
     start_logging(arguments.verbose);
     let result = match &arguments.command {
@@ -62,6 +63,15 @@ fn main() -> ExitCode {
             exit::code(&error)
         }
     }
+}
+
+/// Lets a closed pipe end the command, as it ends others: Rust ignores the signal, and printing then panics.
+fn die_with_pipe() {
+    #[cfg(unix)]
+    // SAFETY: the default action is a valid one, and no other thread runs yet.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL)
+    };
 }
 
 /// The arguments; clap prints help, version and usage errors itself.

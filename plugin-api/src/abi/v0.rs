@@ -254,7 +254,7 @@ pub struct TraceEvent {
     pub name: Str,
     /// Where it ran: a stream or engine of the device; borrowed for the call.
     pub track: Str,
-    /// Begin, in nanoseconds of the host's monotonic clock.
+    /// Begin, in nanoseconds of the system's monotonic clock (`CLOCK_MONOTONIC` on Unix).
     pub begin_ns: u64,
     /// End on the same clock.
     pub end_ns: u64,

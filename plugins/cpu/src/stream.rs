@@ -281,13 +281,13 @@ fn outcome(value: u64, reached: u64, failure: Option<&Error>) -> Result<()> {
     }
 }
 
-/// Nanoseconds of the monotonic clock, 0 if nobody asks.
+/// Nanoseconds of the system's monotonic clock, 0 if nobody asks.
 fn now_ns(wanted: bool) -> u64 {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     if !wanted {
         return 0;
     }
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Sleeps, or spins where the system's sleep is coarser than the time.

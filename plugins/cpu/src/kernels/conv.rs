@@ -468,6 +468,7 @@ impl ByPixels {
                         row_bias: Addresses::offset(addresses.bias, channel0 + c),
                         column_bias: std::ptr::null(),
                         z: Addresses::offset(addresses.z, y0 + c * pixels),
+                        beta: 1.0,
                     };
                     if !whole
                         || conv.activation != Activation::None
@@ -642,6 +643,7 @@ impl ByChannels {
             row_bias: Addresses::offset(addresses.bias, group * conv.c_out + c),
             column_bias: std::ptr::null(),
             z: Addresses::offset(addresses.z, y0),
+            beta: 1.0,
         };
         // SAFETY: rows and columns are this unit's, within bias, residual and result.
         unsafe { (conv.finish)(tile, conv.activation) };

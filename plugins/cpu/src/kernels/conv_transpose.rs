@@ -221,6 +221,7 @@ impl ConvTranspose {
             row_bias: Addresses::offset(addresses.bias, group * self.c_out),
             column_bias: std::ptr::null(),
             z: std::ptr::null(),
+            beta: 1.0,
         };
         if !tile.row_bias.is_null() {
             // SAFETY: the channels are this call's, within the bias and the result.

@@ -23,6 +23,7 @@ pub(super) fn prepare(request: &PrepareRequest<'_, CpuDevice>, product: &Product
         && product.batch.len() == 1
         && product.k == product.columns
         && product.scale == 1.0
+        && product.beta == 1.0
         && !product.a_transposed
         && product.packed
         && product.addend == Addend::Columns;

@@ -58,7 +58,8 @@ impl Activation {
     }
 }
 
-/// A tile of a product: `y[r][i] = f(x[r][i] + row_bias[r] + column_bias[i] + z[r][i])`. Biases and `z` may be NULL.
+/// A tile of a product: `y[r][i] = f(x[r][i] + beta * (row_bias[r] + column_bias[i] + z[r][i]))`. Biases and `z`
+/// may be NULL.
 #[derive(Clone, Copy)]
 pub struct Tile {
     /// The product.
@@ -79,6 +80,8 @@ pub struct Tile {
     pub column_bias: *const f32,
     /// Added by element; its rows are as far apart as the result's.
     pub z: *const f32,
+    /// Factor of what is added.
+    pub beta: f32,
 }
 
 /// Finishes a tile.
@@ -101,6 +104,7 @@ unsafe fn finish_body<A: Arith>(tile: Tile, activation: Activation) {
             y: tile.y.wrapping_add(r * tile.y_stride),
             // SAFETY: `row_bias` is NULL or has an entry for each row.
             bias: if tile.row_bias.is_null() { 0.0 } else { unsafe { *tile.row_bias.add(r) } },
+            beta: tile.beta,
             column_bias: tile.column_bias,
             z: if tile.z.is_null() { tile.z } else { tile.z.wrapping_add(r * tile.y_stride) },
         };
@@ -122,6 +126,7 @@ struct Row {
     x: *const f32,
     y: *mut f32,
     bias: f32,
+    beta: f32,
     column_bias: *const f32,
     z: *const f32,
 }
@@ -134,15 +139,15 @@ struct Row {
 unsafe fn block<A: Arith, L: Lanes>(row: &Row, i: usize, n: usize, activation: Activation) {
     // SAFETY: the caller's promise, here and below.
     unsafe {
-        let mut v = read::<L>(row.x.wrapping_add(i), n);
-        let mut bias = L::splat(row.bias);
+        let mut added = L::splat(row.bias);
         if !row.column_bias.is_null() {
-            bias = bias.add(read(row.column_bias.wrapping_add(i), n));
+            added = added.add(read(row.column_bias.wrapping_add(i), n));
         }
-        v = v.add(bias);
         if !row.z.is_null() {
-            v = v.add(read(row.z.wrapping_add(i), n));
+            added = added.add(read(row.z.wrapping_add(i), n));
         }
+        // With a factor of 1 this is the sum, rounded once.
+        let v = added.fma(L::splat(row.beta), read(row.x.wrapping_add(i), n));
         write(apply::<A, L>(activation, v), row.y.wrapping_add(i), n);
     }
 }

@@ -61,6 +61,8 @@ pub(super) struct Product {
     pub scale: f32,
     /// What is added, broadcast to the result.
     pub addend: Addend,
+    /// Its factor.
+    pub beta: f32,
     pub activation: Activation,
     pub finish: FinishFn,
     pub micro: Micro,
@@ -140,9 +142,6 @@ fn prepare_gemm(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     if k != k_of_b {
         return Err(Error::invalid(format!("a product of {a:?} and {b:?}")));
     }
-    if request.attrs.float("beta", 1.0)? != 1.0 && request.input(2).is_some() {
-        return Err(Error::unsupported("Gemm with a beta other than 1"));
-    }
     let addend = match request.input(2).map(extents).transpose()?.as_deref() {
         None => Addend::None,
         Some([]) | Some([1]) | Some([1, 1]) if columns != 1 || rows != 1 => Addend::One,
@@ -162,6 +161,7 @@ fn prepare_gemm(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
             a_transposed,
             b_transposed,
             scale: request.attrs.float("alpha", 1.0)?,
+            beta: request.attrs.float("beta", 1.0)?,
             addend,
             ..Product::blank(request)?
         },
@@ -215,6 +215,7 @@ impl Product {
             b_transposed: false,
             scale: 1.0,
             addend: Addend::None,
+            beta: 1.0,
             activation: Activation::of(&request.attrs)?,
             finish: finish(request.device.isa),
             micro: Micro::of(request.device.isa),
@@ -397,6 +398,7 @@ impl MatMul {
             },
             column_bias: if product.addend == Addend::Columns { c.at(column0) } else { std::ptr::null() },
             z: if product.addend == Addend::All { c.at(row0 * columns + column0) } else { std::ptr::null() },
+            beta: product.beta,
         };
         // SAFETY: rows and columns are this unit's, within the addend and the result.
         unsafe { (product.finish)(tile, product.activation) };
