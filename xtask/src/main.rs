@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a command line tool talks on its standard output")]
 
 mod abi;
+mod test;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -23,10 +24,13 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Run everything that the gate holds: formatting, lints, tests, documentation, model checking
+    Test,
 }
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Header { check } => abi::run(check),
+        Command::Test => test::run(),
     }
 }

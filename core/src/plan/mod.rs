@@ -1,6 +1,6 @@
 //! Plans: a program for given input types, divided into stages.
 //!
-//! Nodes of known types form straight lines ([`line`]), planned into launches. Control flow is a stage of its
+//! Nodes of known types form straight lines ([`mod@line`]), planned into launches. Control flow is a stage of its
 //! own, whose regions are nested [`Unit`]s, planned when they are first taken. A node whose types depend on
 //! data is an eager stage: it is planned when its operands are there, on the same kernels.
 //!

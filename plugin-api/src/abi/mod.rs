@@ -1,6 +1,6 @@
 //! The types of the ABI, and what both sides need to read each other's structs.
 //!
-//! [`v0`] is the definition; everything else here reads it: [`version`] agrees on a minor, [`growable`]
+//! `v0` is the definition; everything else here reads it: [`version`] agrees on a minor, [`growable`]
 //! reads structs and lists whose size the other side chose, [`tables`] is generated and holds each
 //! struct's layout and each function's rules as data.
 

@@ -2,7 +2,7 @@
 //!
 //! Each function does three things: it refuses NULL handles and broken structs, calls the plugin under the
 //! guard, and writes the result by the receiver's size. Handles are the addresses of Rust values: an
-//! instance is a box of [`InstanceBox`], a device a reference into it, a buffer a box of the plugin's
+//! instance is a box of `InstanceBox`, a device a reference into it, a buffer a box of the plugin's
 //! buffer, a stream a box of [`StreamBox`].
 
 use super::error::{Error, Result, guard, remember_panics};

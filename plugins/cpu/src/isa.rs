@@ -1,7 +1,7 @@
 //! Which instructions the kernels use, and how one body of code is compiled for each choice.
 //!
 //! The library is built for the baseline. A kernel's inner function is written once, generic over
-//! [`Arith`], and [`dispatch!`] compiles it three times with other target features; the kernel picks one
+//! [`Arith`], and `dispatch!` compiles it three times with other target features; the kernel picks one
 //! when it is prepared. Vectors come from the compiler's autovectoriser; only the matrix and small dense
 //! kernels name instructions.
 
