@@ -19,6 +19,14 @@ pub struct PluginReport {
     pub notes: Vec<String>,
 }
 
+impl PluginReport {
+    /// What to call it: its file, or its name.
+    pub fn title(&self) -> String {
+        let path = self.library.as_ref().map(|path| path.display().to_string());
+        path.or_else(|| self.name.clone()).unwrap_or_else(|| "?".to_owned())
+    }
+}
+
 /// What happened to a candidate.
 #[derive(Clone, Debug)]
 pub enum Outcome {

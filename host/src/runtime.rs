@@ -158,15 +158,28 @@ impl Runtime {
     /// As [`devices::choose`]; for a plugin that was refused, the refusal.
     pub fn choose(&self, policy: &Policy, requirements: &Requirements<'_>) -> Result<Choice> {
         devices::choose(&self.inner.devices, policy, requirements).map_err(|error| {
-            let plugin = policy.plugin();
-            let refused = self.inner.report.refused().find(|(report, _)| report.name.as_deref() == plugin);
-            match refused {
-                Some((_, refusal)) if plugin.is_some() => Error::new(
-                    ErrorKind::Refused,
-                    format!("{}; the plugin was refused: {refusal}", error.text()),
-                ),
-                _ => error,
+            let report = self.report();
+            let Some(plugin) = policy.plugin() else {
+                let refusals: Vec<String> =
+                    report.refused().map(|(plugin, why)| format!("{}: {why}", plugin.title())).collect();
+                if !self.devices().is_empty() || refusals.is_empty() {
+                    return error;
+                }
+                let text = format!("there is no device; refused: {}", refusals.join("; "));
+                return Error::new(ErrorKind::Refused, text);
+            };
+            let named = |name: &Option<String>| name.as_deref() == Some(plugin);
+            if let Some((_, refusal)) = report.refused().find(|(report, _)| named(&report.name)) {
+                let text = format!("{}; the plugin was refused: {refusal}", error.text());
+                return Error::new(ErrorKind::Refused, text);
             }
+            if report.plugins.iter().any(|report| named(&report.name)) {
+                return error;
+            }
+            let known: BTreeSet<&str> = report.plugins.iter().filter_map(|p| p.name.as_deref()).collect();
+            let known: Vec<&str> = known.into_iter().collect();
+            let text = format!("there is no plugin {plugin}; found: [{}]", known.join(", "));
+            Error::new(ErrorKind::NotFound, text)
         })
     }
 }

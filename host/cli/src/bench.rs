@@ -1,4 +1,4 @@
-//! `devbay bench`: how long a model takes.
+//! `devbay bench`: how long a model takes. Inputs that are not given are made up.
 
 use crate::inputs::InputArguments;
 use crate::options::{DeviceArguments, PluginArguments};
@@ -45,7 +45,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let begin = Instant::now();
     let model = Model::load(&arguments.model)?;
     let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
-    let inputs = arguments.inputs.read(model.program())?;
+    let random = arguments.inputs.random.or(Some(0));
+    let inputs = InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &device)?;
     let session = Session::new(&model, &device)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let plan = session.plan_for(&given)?;

@@ -96,9 +96,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         println!("\nrefused plugins");
     }
     for (plugin, refusal) in refused {
-        let path = plugin.library.as_ref().map(|path| path.display().to_string());
-        let what = path.or_else(|| plugin.name.clone()).unwrap_or_else(|| "?".to_owned());
-        println!("  {what} ({})", plugin.origin);
+        println!("  {} ({})", plugin.title(), plugin.origin);
         println!("    {refusal}");
         for detail in &refusal.details {
             println!("    {detail}");

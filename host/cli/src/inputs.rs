@@ -4,12 +4,14 @@ use crate::exit::usage;
 use crate::tensors;
 use anyhow::{Context, Result};
 use clap::Args;
+use devbay_host::core::device::Device;
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::{
-    BOOL, DType, Dim, F16, F32, F64, Tensor, TensorType, bytes_of, dtype_name, n_elements,
+    AlignedBytes, BOOL, DType, Dim, F32, F64, I32, Tensor, TensorType, U32, bytes_of, dtype_name, n_elements,
 };
 use devbay_host::core::{Error, ErrorKind};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Where inputs come from.
 #[derive(Args, Clone)]
@@ -26,11 +28,11 @@ pub struct InputArguments {
 }
 
 impl InputArguments {
-    /// The inputs of a program by name.
+    /// The inputs of a program by name; those that are made up for `device` fit into its memory.
     ///
     /// # Errors
-    /// For files that cannot be read, names given twice, and inputs that are missing.
-    pub fn read(&self, program: &Program) -> Result<Vec<(String, Tensor)>> {
+    /// For files that cannot be read, names given twice, and inputs that are missing or too large.
+    pub fn read(&self, program: &Program, device: &Device) -> Result<Vec<(String, Tensor)>> {
         let mut inputs: Vec<(String, Tensor)> = Vec::new();
         for text in &self.input {
             match text.split_once('=') {
@@ -42,6 +44,7 @@ impl InputArguments {
             }
         }
         let mut seed = self.random.unwrap_or(0);
+        let mut available = device.bytes_available().unwrap_or(u64::MAX);
         for &id in &program.main.inputs {
             let value = program.value(id);
             if inputs.iter().any(|(name, _)| **name == *value.name) {
@@ -59,15 +62,22 @@ impl InputArguments {
                 .into());
             }
             let tensor = self
-                .random_tensor(&value.name, value.ty.as_ref(), seed)
+                .random_tensor(&value.name, value.ty.as_ref(), seed, available)
                 .with_context(|| format!("input `{}`", value.name))?;
+            available = available.saturating_sub(tensor.bytes().len() as u64);
             inputs.push((value.name.to_string(), tensor));
             seed = seed.wrapping_add(1);
         }
         Ok(inputs)
     }
 
-    fn random_tensor(&self, name: &str, ty: Option<&TensorType>, seed: u64) -> Result<Tensor> {
+    fn random_tensor(
+        &self,
+        name: &str,
+        ty: Option<&TensorType>,
+        seed: u64,
+        available: u64,
+    ) -> Result<Tensor> {
         let dtype = ty.map_or(F32, |ty| ty.dtype);
         let given =
             self.shape.iter().find_map(|text| text.rsplit_once('=').filter(|(known, _)| *known == name));
@@ -89,15 +99,21 @@ impl InputArguments {
                 dims.iter().map(|dim: &Dim| dim.known().unwrap_or(1)).collect()
             }
         };
-        random(dtype, &shape, seed)
+        random(dtype, &shape, seed, available)
     }
 }
 
 /// Made-up values: numbers evenly between -1 and 1, small integers, truth values.
-fn random(dtype: DType, shape: &[usize], seed: u64) -> Result<Tensor> {
-    let too_large = || Error::new(ErrorKind::OutOfMemory, "a made-up input is larger than memory");
-    let n = n_elements(shape).ok_or_else(too_large)?;
-    let size = bytes_of(dtype, n).filter(|&size| size < 1 << 40).ok_or_else(too_large)?;
+fn random(dtype: DType, shape: &[usize], seed: u64, available: u64) -> Result<Tensor> {
+    let size = n_elements(shape).and_then(|n| bytes_of(dtype, n));
+    let Some(size) = size.filter(|&size| size as u64 <= available) else {
+        let ty = TensorType::new(dtype, shape);
+        return Err(Error::new(
+            ErrorKind::OutOfMemory,
+            format!("{ty} is larger than the {available} bytes that are available"),
+        )
+        .into());
+    };
     // SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
@@ -107,21 +123,20 @@ fn random(dtype: DType, shape: &[usize], seed: u64) -> Result<Tensor> {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     };
-    let mut unit = || (next() >> 40) as f64 / f64::from(1u32 << 23) - 1.0;
-    let mut bytes = Vec::with_capacity(size);
-    for _ in 0..n {
-        let value = unit();
-        match dtype {
-            F32 => bytes.extend_from_slice(&(value as f32).to_le_bytes()),
-            F64 => bytes.extend_from_slice(&value.to_le_bytes()),
-            BOOL => bytes.push(u8::from(value > 0.0)),
-            F16 => return Err(usage(format!("values of {} cannot be made up", dtype_name(dtype)))),
-            other => {
-                let element = other.bits as usize / 8;
-                let small = ((value + 1.0) * 4.0) as u64;
-                bytes.extend_from_slice(&small.to_le_bytes()[..element]);
-            }
-        }
+    let element = dtype.bits as usize / 8;
+    let write: fn(f64, &mut [u8]) = match dtype {
+        F32 => |value, to| to.copy_from_slice(&(value as f32).to_le_bytes()),
+        F64 => |value, to| to.copy_from_slice(&value.to_le_bytes()),
+        BOOL => |value, to| to[0] = u8::from(value > 0.0),
+        _ if element > 0 && [I32.code, U32.code].contains(&dtype.code) => |value, to| {
+            let small = ((value + 1.0) * 4.0) as u64;
+            to.copy_from_slice(&small.to_le_bytes()[..to.len()]);
+        },
+        _ => return Err(usage(format!("values of {} cannot be made up", dtype_name(dtype)))),
+    };
+    let mut bytes = AlignedBytes::zeroed(size)?;
+    for to in bytes.as_mut_slice().chunks_exact_mut(element) {
+        write((next() >> 40) as f64 / f64::from(1u32 << 23) - 1.0, to);
     }
-    Ok(Tensor::from_bytes(dtype, shape, &bytes)?)
+    Ok(Tensor::from_storage(dtype, shape, Arc::new(bytes), 0, size)?)
 }

@@ -6,7 +6,7 @@ use crate::image;
 use crate::inputs::InputArguments;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::{table, tensors};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use devbay_host::core::exec::cancel::Cancel;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::model::Model;
@@ -75,7 +75,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         arguments.image.as_ref().map(|_| image::Preprocessing::beside(&arguments.model)).transpose()?;
     let inputs = match (&arguments.image, &preprocessing) {
         (Some(photo), Some(preprocessing)) => vec![preprocessing.apply(photo)?],
-        _ => arguments.inputs.read(model.program())?,
+        _ => arguments.inputs.read(model.program(), &device)?,
     };
     let session = Session::new(&model, &device)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
@@ -167,7 +167,7 @@ fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     if path.extension().is_some_and(|extension| extension == "npz") {
         return tensors::write_npz(path, outputs);
     }
-    std::fs::create_dir_all(path)?;
+    std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
     for (i, (name, tensor)) in outputs.iter().enumerate() {
         // Names of outputs may hold anything; what is no file name becomes a number.
         let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));

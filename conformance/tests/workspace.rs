@@ -1,0 +1,164 @@
+//! What must hold of the house itself: which way dependencies point, that every file says what it is for, and
+//! that documents name files that are there.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The arrows that there are (docs/ARCHITECTURE.md): crate, what it may depend on, also for its tests.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("devbay-plugin-api", &[]),
+    ("devbay-core", &["devbay-plugin-api"]),
+    ("devbay-host", &["devbay-core", "devbay-plugin-api"]),
+    ("devbay-conformance", &["devbay-host", "devbay-core", "devbay-plugin-api"]),
+    (
+        "devbay-cli",
+        &["devbay-conformance", "devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu"],
+    ),
+    ("devbay-bench", &["devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu"]),
+    ("xtask", &["devbay-plugin-api"]),
+];
+
+/// What plugins, ours and the fixtures, may depend on.
+const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api"];
+
+/// Tests may use these besides: a host's tests need a plugin that computes.
+const TEST_ARROWS: &[(&str, &[&str])] = &[
+    ("devbay-host", &["devbay-plugin-cpu"]),
+    ("devbay-conformance", &["devbay-plugin-cpu"]),
+];
+
+#[test]
+fn dependencies_point_one_way() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("a list");
+    let names: BTreeSet<&str> = packages.iter().map(|package| text(&package["name"])).collect();
+    let mut wrong = Vec::new();
+    for package in packages {
+        let name = text(&package["name"]);
+        let manifest = Path::new(text(&package["manifest_path"]));
+        let is_plugin = manifest.starts_with(root().join("plugins"))
+            || manifest.starts_with(root().join("conformance/fixtures"));
+        let allowed = if is_plugin {
+            PLUGIN_ARROWS
+        } else {
+            lookup(ARROWS, name).unwrap_or_else(|| panic!("{name} is new: say here what it may depend on"))
+        };
+        for dependency in package["dependencies"].as_array().expect("a list") {
+            let on = text(&dependency["name"]);
+            let for_tests = dependency["kind"].as_str() == Some("dev");
+            let also = lookup(TEST_ARROWS, name).filter(|_| for_tests).unwrap_or(&[]);
+            if names.contains(on) && on != name && !allowed.contains(&on) && !also.contains(&on) {
+                wrong.push(format!("{name} -> {on}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "dependencies that may not be: {}", wrong.join(", "));
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let silent: Vec<String> = sources()
+        .into_iter()
+        .filter(|path| {
+            let content = std::fs::read_to_string(path).expect("a source file is UTF-8");
+            let first = content.lines().find(|line| !line.is_empty() && !line.starts_with("#!["));
+            !first.is_some_and(|line| line.starts_with("//!") || line.starts_with("// @generated"))
+        })
+        .map(|path| path.display().to_string())
+        .collect();
+    assert!(silent.is_empty(), "files that do not begin with what they are for:\n{}", silent.join("\n"));
+}
+
+#[test]
+fn documents_name_files_that_are_there() {
+    let mut missing = Vec::new();
+    for document in ["README.md", "models/README.md"].map(|name| root().join(name)).into_iter().chain(documents())
+    {
+        let content = std::fs::read_to_string(&document).expect("a document is UTF-8");
+        let folder = document.parent().expect("a document lies in a folder");
+        for path in links(&content) {
+            if !folder.join(&path).exists() {
+                missing.push(format!("{}: {path}", document.display()));
+            }
+        }
+        for path in code_paths(&content) {
+            if !root().join(&path).exists() {
+                missing.push(format!("{}: {path}", document.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "documents name what is not there:\n{}", missing.join("\n"));
+}
+
+/// Targets of links to files: `](path)` without a scheme.
+fn links(content: &str) -> Vec<String> {
+    let targets = content.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets
+        .filter(|target| !target.contains("://") && !target.starts_with('#'))
+        .map(|target| target.split('#').next().unwrap_or(target).to_owned())
+        .collect()
+}
+
+/// Words that begin with one of the house's folders and name a source file in it.
+fn code_paths(content: &str) -> Vec<String> {
+    const FOLDERS: &[&str] =
+        &["plugin-api/", "core/", "host/", "plugins/", "conformance/", "bench/", "xtask/", "docs/"];
+    const ENDINGS: &[&str] = &[".rs", ".c", ".h", ".toml", ".md", ".lock", "/"];
+    let words = content.split(|c: char| c.is_whitespace() || "`(),;\"".contains(c));
+    words
+        .map(|word| word.trim_end_matches(['.', ':']))
+        .filter(|word| FOLDERS.iter().any(|folder| word.starts_with(folder)))
+        .filter(|word| ENDINGS.iter().any(|ending| word.ends_with(ending)))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn documents() -> Vec<PathBuf> {
+    walk(&root().join("docs")).into_iter().filter(|path| path.extension().is_some_and(|e| e == "md")).collect()
+}
+
+fn sources() -> Vec<PathBuf> {
+    let crates = ["plugin-api", "core", "host", "plugins", "conformance", "bench", "xtask"];
+    let files = crates.iter().flat_map(|folder| walk(&root().join(folder)));
+    files.filter(|path| path.extension().is_some_and(|e| e == "rs")).collect()
+}
+
+/// Files below a folder, without what is built there.
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+        let path = entry.expect("an entry can be read").path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "target" && name != ".venv") {
+                files.extend(walk(&path));
+            }
+        } else {
+            files.push(path);
+        }
+    }
+    files
+}
+
+fn lookup<'a>(table: &[(&str, &'a [&'a str])], name: &str) -> Option<&'a [&'a str]> {
+    table.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo starts");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo metadata writes JSON")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a string")
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("conformance is a folder of the workspace")
+}
