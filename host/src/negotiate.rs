@@ -1,7 +1,7 @@
 //! From a library to a plugin, or a refusal with its reason (B3, B30).
 
 use crate::load::Library;
-use devbay_core::about::{self, About, Refusal, RefusalKind};
+use devbay_core::about::{self, About, FieldSeen, Refusal, RefusalKind};
 use devbay_plugin_api::abi::LAYOUTS;
 use devbay_plugin_api::abi::version::{MinorRange, Mismatch, agree};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
@@ -61,10 +61,13 @@ pub fn negotiate(entry: Entry<'_>, host: MinorRange) -> Result<Agreement, Refusa
     })?;
     // SAFETY: as above, and the plugin speaks a minor of this host's.
     let about = unsafe { about::read(info) }.map_err(|mut refusal| {
+        // SAFETY: as above; what is broken elsewhere may be explained by what it was compiled with.
+        let layout = unsafe { about::read_layout(info) };
+        refusal.details.extend(layout_differences(&layout));
         refusal.details.extend(second_opinion(library));
         refusal
     })?;
-    let mut differences = layout_differences(&about);
+    let mut differences = layout_differences(&about.layout);
     if head.minors.max == host.max {
         differences.extend(second_opinion(library));
     }
@@ -73,15 +76,14 @@ pub fn negotiate(entry: Entry<'_>, host: MinorRange) -> Result<Agreement, Refusa
 
 /// Compares the plugin's layout of the header's structs with this build's, field by field. A struct or field
 /// that only one side has is no difference but an older or newer minor.
-pub fn layout_differences(about: &About) -> Vec<String> {
+pub fn layout_differences(layout: &[FieldSeen]) -> Vec<String> {
     let ours: BTreeMap<(&str, &str), (usize, usize)> = LAYOUTS
         .iter()
         .flat_map(|layout| {
             layout.fields.iter().map(|field| ((layout.c_name, field.name), (field.offset, field.size)))
         })
         .collect();
-    about
-        .layout
+    layout
         .iter()
         .filter_map(|seen| {
             let &(offset, size) = ours.get(&(seen.struct_name.as_str(), seen.field_name.as_str()))?;
