@@ -144,14 +144,22 @@ impl RunTensor {
             return Ok(stacked);
         };
         let mut stream = device.create_stream("stack")?;
-        let mut offset = 0;
-        for part in parts {
-            let dst = buffer.reference(offset, part.ty.size);
-            let src = part.reference(device)?;
-            stream.copy_within(src, dst)?;
-            offset += part.ty.size;
+        let mut enqueue = |parts: &mut [Self]| {
+            let mut offset = 0;
+            for part in parts {
+                let dst = buffer.reference(offset, part.ty.size);
+                let src = part.reference(device)?;
+                stream.copy_within(src, dst)?;
+                offset += part.ty.size;
+            }
+            stream.finish(REST_LIMIT)
+        };
+        if let Err(error) = enqueue(parts) {
+            if must_leak(&error) {
+                std::mem::forget((stream, stacked, parts.to_vec()));
+            }
+            return Err(error);
         }
-        stream.finish(REST_LIMIT)?;
         Ok(stacked)
     }
 }
