@@ -101,8 +101,6 @@ pub fn layout_differences(layout: &[FieldSeen]) -> Vec<String> {
 /// What abi_stable finds different, a line each; nothing without the feature or the plugin's export.
 #[cfg(feature = "abi-stable")]
 fn second_opinion(library: Option<&Library>) -> Vec<String> {
-    use abi_stable::StableAbi;
-    use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
     use abi_stable::type_layout::TypeLayout;
     type LayoutFn = extern "C" fn() -> *const std::ffi::c_void;
     let Some(export) = library.and_then(|l| l.symbol::<LayoutFn>(devbay_plugin_api::sdk::layout::SYMBOL))
@@ -114,6 +112,13 @@ fn second_opinion(library: Option<&Library>) -> Vec<String> {
     let Some(theirs) = (unsafe { export().cast::<TypeLayout>().as_ref() }) else {
         return Vec::new();
     };
+    opinion_on(theirs)
+}
+
+#[cfg(feature = "abi-stable")]
+fn opinion_on(theirs: &'static abi_stable::type_layout::TypeLayout) -> Vec<String> {
+    use abi_stable::StableAbi;
+    use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
     match check_layout_compatibility(devbay_plugin_api::abi::PluginInfo::LAYOUT, theirs) {
         Ok(()) => Vec::new(),
         Err(errors) => {
@@ -125,4 +130,24 @@ fn second_opinion(library: Option<&Library>) -> Vec<String> {
 #[cfg(not(feature = "abi-stable"))]
 fn second_opinion(_library: Option<&Library>) -> Vec<String> {
     Vec::new()
+}
+
+#[cfg(all(test, feature = "abi-stable"))]
+mod tests {
+    use super::*;
+    use abi_stable::StableAbi;
+    use devbay_plugin_api::abi;
+
+    #[test]
+    fn b30_the_second_opinion_is_a_line_for_each_difference() {
+        assert_eq!(opinion_on(abi::PluginInfo::LAYOUT), Vec::<String>::new());
+        // What a plugin of another build shows: here, another struct altogether.
+        let lines = opinion_on(abi::OptionInfo::LAYOUT);
+        assert!(!lines.is_empty());
+        assert!(
+            lines.iter().all(|line| line.starts_with("abi_stable: ") && !line.contains('\n')),
+            "{lines:?}"
+        );
+        assert!(lines.iter().any(|line| line.contains("OptionInfo")), "{lines:?}");
+    }
 }

@@ -85,6 +85,7 @@ pub fn probe(
         return Ok(result);
     }
     let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+    let last: String = last.chars().take(LAST_WORDS_MAX).collect();
     Err(failed(format!("the library ended the probing process ({}): {last}", describe(status))))
 }
 
@@ -120,6 +121,9 @@ pub fn answer(library: &Path, options: &[(String, String)]) -> CoreResult<String
     Ok(format!("{MARK}{json}"))
 }
 
+/// Characters of a dead child's last line that are quoted.
+const LAST_WORDS_MAX: usize = 300;
+
 /// How long the end of a dead child's output is waited for: its own children may hold it open.
 const REST_OF_OUTPUT: Duration = Duration::from_secs(1);
 
@@ -130,7 +134,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// What was read when the pipe ended, at most a megabyte.
+    /// What was read when the pipe ended, the last megabyte of it: the answer comes last.
     fn text(self) -> String {
         let _ = self.ended.recv_timeout(REST_OF_OUTPUT);
         let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,8 +151,11 @@ fn read_in_background(mut pipe: impl Read + Send + 'static) -> Reader {
         let mut chunk = [0u8; 4096];
         while let Ok(n @ 1..) = pipe.read(&mut chunk) {
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let room = KEPT_MAX - kept.len();
-            kept.extend_from_slice(&chunk[..n.min(room)]);
+            kept.extend_from_slice(&chunk[..n]);
+            if kept.len() > 2 * KEPT_MAX {
+                let superfluous = kept.len() - KEPT_MAX;
+                kept.drain(..superfluous);
+            }
         }
         let _ = end.send(());
     });

@@ -910,7 +910,8 @@ struct devbay_plugin_table {
  * The entry
  * ---------------------------------------------------------------------------------------------- */
 
-#define DEVBAY_THREADING_FREE UINT32_C(0)         /* Every function from any thread at once. */
+/* Every function from any thread at once (B17). */
+#define DEVBAY_THREADING_FREE UINT32_C(0)
 /* Functions that take a stream: one at a time per stream, also stream_reached and its like;
  * others from any thread. The host adds the lock. */
 #define DEVBAY_THREADING_PER_STREAM UINT32_C(1)

@@ -325,6 +325,14 @@ fn b27_talkative_libraries_pass_the_probe() {
     let library = folder.defect(&["DEFECT_TALK_AT_LOAD"]);
     let result = probe(&library, &[], &prober(20_000)).unwrap();
     assert_eq!(result, ProbeResult { name: Some("minimal".into()), n_devices: Some(1), refusal: None });
+    // Nor does it fill a report.
+    let library = folder.c_plugin("dies", "defect.c", &["DEFECT_TALK_AT_LOAD", "DEFECT_CRASH_IN_CREATE"]);
+    let refusal = probe(&library, &[], &prober(20_000)).unwrap_err();
+    assert!(
+        refusal.reason.contains("hello hello") && refusal.reason.len() < 1000,
+        "{}",
+        refusal.reason.len()
+    );
 }
 
 #[test]

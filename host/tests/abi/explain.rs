@@ -43,3 +43,14 @@ fn b30_plugins_made_with_the_sdk_show_their_layout() {
     }
     assert_eq!(host.runtime.report().plugins[0].notes, Vec::<String>::new());
 }
+
+/// With the feature, abi_stable is asked too, of plugins that export its description.
+#[test]
+#[cfg(feature = "abi-stable")]
+fn b30_the_second_opinion_refuses_nothing() {
+    use devbay_plugin_api::abi::version::MinorRange;
+    let (library, agreement) = crate::support::negotiated(&faulty(), MinorRange::CURRENT);
+    assert!(library.has_symbol(devbay_plugin_api::sdk::layout::SYMBOL));
+    assert_eq!(agreement.differences, Vec::<String>::new());
+    assert_eq!(relu(Host::explicit(&faulty()).device()).unwrap(), RELU);
+}

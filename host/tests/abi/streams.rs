@@ -3,8 +3,10 @@
 use crate::support::{Host, MODEL_INPUT, MODEL_OUTPUT, RELU, model, relu, tensor};
 use devbay_host::core::error::ErrorKind;
 use devbay_host::session::{RunOptions, Session};
-use devbay_plugin_api::abi::DEVBAY_STATUS_OK;
+use devbay_plugin_api::abi::{DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OK, Status};
+use std::ffi::c_void;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -107,6 +109,35 @@ fn b12_waiting_has_a_limit() {
     assert_eq!(error.kind(), ErrorKind::PluginBroken);
     assert!(error.text().contains("neither reached nor failed"), "{error}");
     stream.wait_reached(point, LIMIT).unwrap();
+}
+
+/// The SDK's callbacks carry the failure of the stream, and come once for each that was asked for.
+#[test]
+fn b16_callbacks_of_a_failed_stream_say_so() {
+    unsafe extern "C" fn done(arg: *mut c_void, status: Status) {
+        // SAFETY: the callers pass a sender that lives until the stream is destroyed.
+        unsafe { &*arg.cast::<Sender<Status>>() }.send(status).unwrap();
+    }
+    let host = Host::faulty(&[("fault", "internal@work#2"), ("streams", "async"), ("work_ms", "30")]);
+    let on_reached = host.plugin().about().table.stream_on_reached.unwrap();
+    let buffer = host.device().alloc(64, 0).unwrap();
+    let source = [7u8; 64];
+    let (sender, received) = channel();
+    let arg = (&raw const sender).cast_mut().cast();
+    let mut stream = host.device().create_stream("").unwrap();
+    for _ in 0..3 {
+        // SAFETY: the source outlives the stream.
+        unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
+        let value = stream.signal().unwrap();
+        // SAFETY: the plugin's stream; the sender lives until it is destroyed.
+        assert_eq!(unsafe { on_reached(stream.handle(), value, Some(done), arg) }, DEVBAY_STATUS_OK);
+    }
+    // SAFETY: as above; the value was never signalled, so nobody is called.
+    assert_eq!(unsafe { on_reached(stream.handle(), 99, Some(done), arg) }, DEVBAY_STATUS_INVALID);
+    drop(stream);
+    // The first point was reached; the second copy failed, and with it all points behind.
+    let came: Vec<Status> = received.try_iter().collect();
+    assert_eq!(came, [DEVBAY_STATUS_OK, DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INTERNAL]);
 }
 
 /// A device that completes inline says so once: no function of a timeline is ever called.

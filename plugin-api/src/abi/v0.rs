@@ -5,7 +5,7 @@
 //! reads the `Threads:`, `Order:`, `Owns:`, `Errors:` and `Since:` lines of the table's functions into
 //! `tables.rs`. Read it with the rules (B1 to B30, listed in `lib.rs`) at hand.
 //!
-//! Two kinds of struct: *frozen* ones have no size field, may be embedded and never change within a
+//! Two kinds of struct (B4): *frozen* ones have no size field, may be embedded and never change within a
 //! major; *growable* ones start with `struct_size`, travel by pointer only, and gain fields at their end.
 
 use core::ffi::{c_char, c_void};
@@ -1194,7 +1194,7 @@ pub struct PluginTable {
 // The entry
 // ---------------------------------------------------------------------------------------------------
 
-/// Every function from any thread at once.
+/// Every function from any thread at once (B17).
 pub const DEVBAY_THREADING_FREE: u32 = 0;
 /// Functions that take a stream: one at a time per stream, also `stream_reached` and its like; others
 /// from any thread. The host adds the lock.
