@@ -268,9 +268,8 @@ pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
             .collect::<Result<_, _>>()?,
         kernels,
         table,
-        // A broken layout table is no reason to refuse a plugin: it only explains (B30).
         // SAFETY: as above.
-        layout: unsafe { read_layout(&info.layout) }.unwrap_or_default(),
+        layout: unsafe { read_fields(&info.layout) },
     })
 }
 
@@ -356,12 +355,30 @@ unsafe fn read_kernels(list: &List) -> Result<KernelTable, Refusal> {
     Ok(KernelTable::new(kernels))
 }
 
+/// Reads a plugin's view of the header's structs, also of one whose other data is broken; empty if it does not
+/// show it.
+///
+/// # Safety
+/// As [`read`].
+pub unsafe fn read_layout(info: *const PluginInfo) -> Vec<FieldSeen> {
+    // SAFETY: the caller's promise.
+    match unsafe { read_struct(info) } {
+        // SAFETY: as above.
+        Ok(info) => unsafe { read_fields(&info.layout) },
+        Err(_) => Vec::new(),
+    }
+}
+
+/// A broken table of layouts is no reason to refuse a plugin: it only explains (B30), and counts as empty.
+///
 /// # Safety
 /// The list is static data of the plugin's.
-unsafe fn read_layout(list: &List) -> Result<Vec<FieldSeen>, ListError> {
+unsafe fn read_fields(list: &List) -> Vec<FieldSeen> {
     // SAFETY: the caller's promise.
-    let fields = unsafe { read_list::<LayoutField>(list, "LayoutField") }?;
-    fields
+    let Ok(fields) = (unsafe { read_list::<LayoutField>(list, "LayoutField") }) else {
+        return Vec::new();
+    };
+    let fields: Result<Vec<FieldSeen>, ListError> = fields
         .iter()
         .map(|field| {
             Ok(FieldSeen {
@@ -373,5 +390,6 @@ unsafe fn read_layout(list: &List) -> Result<Vec<FieldSeen>, ListError> {
                 size: field.size,
             })
         })
-        .collect()
+        .collect();
+    fields.unwrap_or_default()
 }

@@ -3,12 +3,16 @@
 //! [`Plugin`] is one instance, [`Device`] one of its units; [`Buffer`], [`Stream`] and [`PreparedKernel`]
 //! are what a device made, and give themselves back when dropped. Whatever the plugin answers becomes a
 //! [`Result`] with the plugin's own words. A plugin that panicked is poisoned: it is called no more, and what
-//! it made leaks (B19). On a device that is lost only free and destroy are called (B13).
+//! it made leaks, with what it was given for its lifetime (B19). On a device that is lost only free and
+//! destroy are called (B13). In both cases `stream_error` is asked once more, for the words.
 //!
 //! # Invariants
 //! 1. Handles are used with the table of the plugin that made them, while its instance lives: everything
 //!    here holds the instance by reference count.
-//! 2. With [`Threading::Serialised`] every call holds the plugin's lock, but for `stream_host_wait`.
+//! 2. With [`Threading::Serialised`] every call holds the plugin's lock. `stream_host_wait` would hold it for
+//!    as long as the work takes, so such a plugin is polled instead.
+//! 3. A [`Stream`] is used by one thread at a time: it is not `Sync`. That is the lock of
+//!    [`Threading::PerStream`].
 
 use crate::about::{About, Refusal, RefusalKind, Threading};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,6 +22,7 @@ use devbay_plugin_api::abi::version::Needed;
 use devbay_plugin_api::abi::{self, *};
 use std::any::Any;
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,10 +41,10 @@ pub struct Plugin {
     instance: NonNull<Instance>,
     poisoned: AtomicBool,
     serial: Option<Mutex<()>>,
-    // Dropped after `drop` has destroyed the instance, in this order.
-    services: Box<Services>,
-    #[expect(dead_code, reason = "keeps the library loaded as long as the instance")]
-    library: Option<Arc<dyn Any + Send + Sync>>,
+    /// Dropped when the instance is destroyed; a poisoned one's threads may still use it.
+    services: ManuallyDrop<Box<Services>>,
+    /// Keeps the library loaded as long as the instance; likewise.
+    library: ManuallyDrop<Option<Arc<dyn Any + Send + Sync>>>,
 }
 
 // SAFETY: the instance may be used from any thread as its threading class says, which `call` keeps to
@@ -89,6 +94,11 @@ impl Plugin {
         // SAFETY: the plugin's function; all arguments live for the call, and the services until `destroy`.
         let status = unsafe { create(&desc, &mut instance, detail.as_ptr()) };
         let failed = |text: String| Err(Refusal::new(RefusalKind::CreateFailed, text));
+        if status == DEVBAY_STATUS_PANICKED {
+            // What it had begun may still run: services and library stay (B19).
+            std::mem::forget((services, library));
+            return failed(Error::from_status(status, "create", &detail.text()).text().to_owned());
+        }
         if status != DEVBAY_STATUS_OK {
             return failed(Error::from_status(status, "create", &detail.text()).text().to_owned());
         }
@@ -101,8 +111,8 @@ impl Plugin {
             minor,
             instance,
             poisoned: AtomicBool::new(false),
-            services,
-            library,
+            services: ManuallyDrop::new(services),
+            library: ManuallyDrop::new(library),
         }))
     }
 
@@ -247,7 +257,19 @@ impl Drop for Plugin {
                 unsafe { destroy(instance) };
             }
         });
+        if !self.is_poisoned() {
+            // SAFETY: dropped once, here, and used by nobody: the instance is destroyed.
+            unsafe { ManuallyDrop::drop(&mut self.services) };
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.library) };
+        }
     }
+}
+
+/// Whether, after this error, nobody can say when the device stops touching what it was lent, so that it must be
+/// leaked (ABI-NOTES 1): the end of the stream cannot be waited for.
+pub(crate) fn must_leak(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::PluginBroken | ErrorKind::PluginPoisoned)
 }
 
 /// A buffer for a plugin's words.
@@ -456,11 +478,23 @@ impl Device {
         (self.bytes_in_use.load(Ordering::Relaxed), self.bytes_peak.load(Ordering::Relaxed))
     }
 
-    fn check_lost(&self) -> Result<()> {
-        if self.is_lost() {
-            return Err(Error::new(ErrorKind::DeviceLost, "the device is lost").on_device(&self.name));
+    /// Refuses calls on a device that is lost or whose plugin is poisoned.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`], [`ErrorKind::PluginPoisoned`].
+    #[inline]
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.is_lost() || self.plugin.is_poisoned() {
+            return Err(self.unusable());
         }
         Ok(())
+    }
+
+    #[cold]
+    fn unusable(&self) -> Error {
+        let poisoned = self.plugin.refuse_poisoned().err();
+        let error = poisoned.unwrap_or_else(|| Error::new(ErrorKind::DeviceLost, "the device is lost"));
+        error.in_plugin(self.plugin.name()).on_device(&self.name)
     }
 
     /// Adds the device to an error of its plugin's, and remembers a loss.
@@ -476,7 +510,7 @@ impl Device {
         what: &str,
         body: impl FnOnce(&PluginTable, *mut ErrorDetail) -> Option<Status>,
     ) -> Result<()> {
-        self.check_lost()?;
+        self.check_usable()?;
         self.plugin.call(what, body).map_err(|e| self.failed(e))
     }
 
@@ -569,11 +603,13 @@ impl Device {
         let Some(launch) = out.launch else {
             return Err(self.broken("prepare succeeded without a launch function (B21)"));
         };
-        let packs = self.read_packs(&out, request)?;
+        // Given back from here on, whatever else is wrong with it.
+        let mut kernel = PreparedKernel { device: Arc::clone(self), raw: out, launch, packs: Vec::new() };
+        kernel.packs = self.read_packs(&out, request)?;
         if !(out.workspace_align == 0 || out.workspace_align.is_power_of_two()) {
             return Err(self.broken("prepare asked for a workspace whose alignment is no power of two"));
         }
-        Ok(PreparedKernel { device: Arc::clone(self), raw: out, launch, packs })
+        Ok(kernel)
     }
 
     /// The constants that a kernel wants packed (since 0.2), checked against what it was given.
@@ -1020,6 +1056,7 @@ impl Stream {
         if desc.size_bytes == 0 {
             return Ok(());
         }
+        self.device.check_usable()?;
         let Some(copy) = self.device.plugin.about.table.copy else {
             return Err(self.device.broken("the plugin has no copy"));
         };
@@ -1061,7 +1098,8 @@ impl Stream {
     ///
     /// # Errors
     /// The stream's failure, in the plugin's words. [`ErrorKind::PluginBroken`] if it never comes to rest
-    /// (see `limit`), after which what was lent must be leaked.
+    /// (see `limit`) and [`ErrorKind::PluginPoisoned`] if it cannot be asked, after which what was lent must
+    /// be leaked; after any other error the stream's end waits for the device.
     pub fn finish(&mut self, limit: Duration) -> Result<()> {
         if self.device.info.inline {
             return Ok(());
@@ -1075,6 +1113,7 @@ impl Stream {
     /// # Errors
     /// What the plugin says.
     pub fn signal(&mut self) -> Result<u64> {
+        self.device.check_usable()?;
         let Some(signal) = self.device.plugin.about.table.stream_signal else {
             return Err(self.device.broken("a device with timelines has no stream_signal"));
         };
@@ -1094,11 +1133,12 @@ impl Stream {
     /// # Errors
     /// As [`Stream::finish`].
     pub fn wait_reached(&self, value: u64, limit: Duration) -> Result<()> {
+        self.device.check_usable()?;
         let deadline = Instant::now() + limit;
-        let table = &self.device.plugin.about.table;
-        if let Some(host_wait) = table.stream_host_wait {
-            // SAFETY: the plugin's function with its own stream, from any thread; without the lock of a
-            // serialised plugin, whose owner may be the one to wait for (invariant 2).
+        let plugin = &self.device.plugin;
+        // Not of a serialised plugin, which would do nothing else meanwhile (invariant 2).
+        if let Some(host_wait) = plugin.about.table.stream_host_wait.filter(|_| plugin.serial.is_none()) {
+            // SAFETY: the plugin's function with its own stream, from any thread.
             let status = unsafe { host_wait(self.handle.as_ptr(), value, limit.as_nanos() as u64) };
             return match status {
                 DEVBAY_STATUS_TIMEOUT => Err(self.stuck(value, limit)),
@@ -1130,6 +1170,7 @@ impl Stream {
     /// # Errors
     /// If the plugin has no such function.
     pub fn reached(&self) -> Result<(u64, Status)> {
+        self.device.check_usable()?;
         let Some(stream_reached) = self.device.plugin.about.table.stream_reached else {
             return Err(self.device.broken("a device with timelines has no stream_reached"));
         };

@@ -8,6 +8,7 @@
 use crate::manifest::Manifest;
 use devbay_core::about::{Refusal, RefusalKind};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Where a candidate comes from.
@@ -73,20 +74,21 @@ impl SearchPaths {
 
     /// `DEVBAY_PLUGIN_PATH` (ignored for elevated processes), the user's folder, the system's folders.
     pub fn from_environment() -> Self {
+        Self::from_variables(elevated(), |name| std::env::var_os(name))
+    }
+
+    /// As [`SearchPaths::from_environment`], for a process that is elevated or not and has these variables.
+    pub fn from_variables(elevated: bool, variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut paths = Self::default();
-        if !elevated()
-            && let Some(list) = std::env::var_os("DEVBAY_PLUGIN_PATH")
-        {
+        if !elevated && let Some(list) = variable("DEVBAY_PLUGIN_PATH") {
             paths.library_folders =
                 std::env::split_paths(&list).filter(|p| !p.as_os_str().is_empty()).collect();
         }
-        let config = std::env::var_os("XDG_CONFIG_HOME")
+        let config = variable("XDG_CONFIG_HOME")
             .map(PathBuf::from)
-            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")));
+            .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".config")));
         // An elevated process trusts the system's folders alone.
-        if !elevated()
-            && let Some(config) = config
-        {
+        if !elevated && let Some(config) = config {
             paths.manifest_folders.push(config.join("devbay/plugins.d"));
         }
         for folder in

@@ -8,6 +8,7 @@ use devbay_core::about::{Refusal, RefusalKind};
 use devbay_plugin_api::abi::version::{ABI_MAJOR, QUERY_SYMBOL};
 use devbay_plugin_api::abi::{PluginInfo, QueryFn};
 use std::error::Error;
+use std::io::{Read, Seek, SeekFrom};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,9 @@ impl Library {
         if !metadata.is_file() {
             return Err(Refusal::new(RefusalKind::Unreadable, format!("{} is not a file", path.display())));
         }
+        check_whole(path).map_err(|reason| {
+            Refusal::new(RefusalKind::NotALibrary, format!("not a loadable library: {reason}"))
+        })?;
         // A bare file name would be looked up in the system's folders.
         let path = path.canonicalize().map_err(|e| {
             Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", path.display()))
@@ -88,6 +92,54 @@ impl Drop for Library {
             unsafe { ManuallyDrop::drop(&mut self.handle) };
         }
     }
+}
+
+/// Refuses an ELF file that ends before its segments do, as a download that was cut does: the system's loader
+/// would map what is not there, and the process would die of SIGBUS at the first touch. What is no 64-bit ELF file
+/// is left to the loader, which has better words for it.
+fn check_whole(path: &Path) -> Result<(), String> {
+    const HEADER: usize = 64;
+    const PROGRAM_HEADER: usize = 56;
+    const PT_LOAD: u32 = 1;
+    let io = |e: std::io::Error| format!("cannot read it: {e}");
+    let mut file = std::fs::File::open(path).map_err(io)?;
+    let len = file.metadata().map_err(io)?.len();
+    let mut header = [0u8; HEADER];
+    if file.read_exact(&mut header).is_err() || header[..5] != *b"\x7fELF\x02" {
+        return Ok(());
+    }
+    let little = header[5] == 1;
+    let word = |bytes: &[u8]| {
+        let mut wide = [0u8; 8];
+        if little {
+            wide[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(wide)
+        } else {
+            wide[8 - bytes.len()..].copy_from_slice(bytes);
+            u64::from_be_bytes(wide)
+        }
+    };
+    // e_phoff, e_phentsize and e_phnum of the ELF header (elf(5)).
+    let (offset, size, n) = (word(&header[32..40]), word(&header[54..56]), word(&header[56..58]));
+    if size != PROGRAM_HEADER as u64 {
+        return Ok(());
+    }
+    let cut = |end: u64| format!("the file has {len} bytes and is cut off, it needs {end}");
+    let end_of_headers = offset.saturating_add(n * size);
+    if end_of_headers > len {
+        return Err(cut(end_of_headers));
+    }
+    file.seek(SeekFrom::Start(offset)).map_err(io)?;
+    for _ in 0..n {
+        let mut segment = [0u8; PROGRAM_HEADER];
+        file.read_exact(&mut segment).map_err(io)?;
+        // p_type, p_offset and p_filesz.
+        let end = word(&segment[8..16]).saturating_add(word(&segment[32..40]));
+        if word(&segment[..4]) == u64::from(PT_LOAD) && end > len {
+            return Err(cut(end));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(unix)]

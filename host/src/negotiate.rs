@@ -1,7 +1,7 @@
 //! From a library to a plugin, or a refusal with its reason (B3, B30).
 
 use crate::load::Library;
-use devbay_core::about::{self, About, Refusal, RefusalKind};
+use devbay_core::about::{self, About, FieldSeen, Refusal, RefusalKind};
 use devbay_plugin_api::abi::LAYOUTS;
 use devbay_plugin_api::abi::version::{MinorRange, Mismatch, agree};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
@@ -61,10 +61,13 @@ pub fn negotiate(entry: Entry<'_>, host: MinorRange) -> Result<Agreement, Refusa
     })?;
     // SAFETY: as above, and the plugin speaks a minor of this host's.
     let about = unsafe { about::read(info) }.map_err(|mut refusal| {
+        // SAFETY: as above; what is broken elsewhere may be explained by what it was compiled with.
+        let layout = unsafe { about::read_layout(info) };
+        refusal.details.extend(layout_differences(&layout));
         refusal.details.extend(second_opinion(library));
         refusal
     })?;
-    let mut differences = layout_differences(&about);
+    let mut differences = layout_differences(&about.layout);
     if head.minors.max == host.max {
         differences.extend(second_opinion(library));
     }
@@ -73,15 +76,14 @@ pub fn negotiate(entry: Entry<'_>, host: MinorRange) -> Result<Agreement, Refusa
 
 /// Compares the plugin's layout of the header's structs with this build's, field by field. A struct or field
 /// that only one side has is no difference but an older or newer minor.
-pub fn layout_differences(about: &About) -> Vec<String> {
+pub fn layout_differences(layout: &[FieldSeen]) -> Vec<String> {
     let ours: BTreeMap<(&str, &str), (usize, usize)> = LAYOUTS
         .iter()
         .flat_map(|layout| {
             layout.fields.iter().map(|field| ((layout.c_name, field.name), (field.offset, field.size)))
         })
         .collect();
-    about
-        .layout
+    layout
         .iter()
         .filter_map(|seen| {
             let &(offset, size) = ours.get(&(seen.struct_name.as_str(), seen.field_name.as_str()))?;
@@ -99,8 +101,6 @@ pub fn layout_differences(about: &About) -> Vec<String> {
 /// What abi_stable finds different, a line each; nothing without the feature or the plugin's export.
 #[cfg(feature = "abi-stable")]
 fn second_opinion(library: Option<&Library>) -> Vec<String> {
-    use abi_stable::StableAbi;
-    use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
     use abi_stable::type_layout::TypeLayout;
     type LayoutFn = extern "C" fn() -> *const std::ffi::c_void;
     let Some(export) = library.and_then(|l| l.symbol::<LayoutFn>(devbay_plugin_api::sdk::layout::SYMBOL))
@@ -112,6 +112,13 @@ fn second_opinion(library: Option<&Library>) -> Vec<String> {
     let Some(theirs) = (unsafe { export().cast::<TypeLayout>().as_ref() }) else {
         return Vec::new();
     };
+    opinion_on(theirs)
+}
+
+#[cfg(feature = "abi-stable")]
+fn opinion_on(theirs: &'static abi_stable::type_layout::TypeLayout) -> Vec<String> {
+    use abi_stable::StableAbi;
+    use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
     match check_layout_compatibility(devbay_plugin_api::abi::PluginInfo::LAYOUT, theirs) {
         Ok(()) => Vec::new(),
         Err(errors) => {
@@ -123,4 +130,24 @@ fn second_opinion(library: Option<&Library>) -> Vec<String> {
 #[cfg(not(feature = "abi-stable"))]
 fn second_opinion(_library: Option<&Library>) -> Vec<String> {
     Vec::new()
+}
+
+#[cfg(all(test, feature = "abi-stable"))]
+mod tests {
+    use super::*;
+    use abi_stable::StableAbi;
+    use devbay_plugin_api::abi;
+
+    #[test]
+    fn b30_the_second_opinion_is_a_line_for_each_difference() {
+        assert_eq!(opinion_on(abi::PluginInfo::LAYOUT), Vec::<String>::new());
+        // What a plugin of another build shows: here, another struct altogether.
+        let lines = opinion_on(abi::OptionInfo::LAYOUT);
+        assert!(!lines.is_empty());
+        assert!(
+            lines.iter().all(|line| line.starts_with("abi_stable: ") && !line.contains('\n')),
+            "{lines:?}"
+        );
+        assert!(lines.iter().any(|line| line.contains("OptionInfo")), "{lines:?}");
+    }
 }

@@ -1,14 +1,19 @@
 //! Probing: an unknown library is tried in a child process with a time limit before it is loaded here (B27).
 //!
 //! Real libraries abort when their hardware is missing, or hang when a network is. The child is this program's
-//! own command (`devbay probe PATH`), which loads the library, makes an instance, lists its devices and prints
-//! one line that begins with [`MARK`]; whatever else the library prints is not mistaken for it.
+//! own command (`devbay probe PATH`), which loads the library, makes an instance, lists its devices ([`answer`])
+//! and prints one line that begins with [`MARK`]; whatever else the library prints is not mistaken for it.
 
+use crate::discover::name_of_library;
+use crate::report::Outcome;
+use crate::runtime::{Runtime, RuntimeOptions};
 use devbay_core::about::{Refusal, RefusalKind};
+use devbay_core::error::{Error, ErrorKind, Result as CoreResult};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// Begins the line with the result.
@@ -73,26 +78,88 @@ pub fn probe(
             probe.limit
         )));
     };
-    let text = |reader: Option<Reader>| reader.and_then(|r| r.join().ok()).unwrap_or_default();
+    let text = |reader: Option<Reader>| reader.map(Reader::text).unwrap_or_default();
     let (stdout, stderr) = (text(stdout), text(stderr));
     let line = stdout.lines().find_map(|line| line.strip_prefix(MARK));
     if let Some(result) = line.and_then(|line| serde_json::from_str(line).ok()) {
         return Ok(result);
     }
     let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+    let last: String = last.chars().take(LAST_WORDS_MAX).collect();
     Err(failed(format!("the library ended the probing process ({}): {last}", describe(status))))
 }
 
-type Reader = std::thread::JoinHandle<String>;
+/// The child's part: loads the library, makes an instance, lists its devices, and gives the line to print.
+///
+/// What it finds out is an answer, also a refusal.
+///
+/// # Errors
+/// If the system gives no threads.
+pub fn answer(library: &Path, options: &[(String, String)]) -> CoreResult<String> {
+    // The plugin's name is known after loading, so the options go to whatever its file is called.
+    let name = name_of_library(library).unwrap_or_default();
+    let options = options.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone()));
+    let runtime = Runtime::new(RuntimeOptions {
+        threads: 1,
+        plugins: vec![library.to_owned()],
+        plugin_options: options.collect(),
+        ..RuntimeOptions::default()
+    })?;
+    let plugin = runtime
+        .report()
+        .plugins
+        .first()
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "a library without a report"))?;
+    let (n_devices, refusal) = match &plugin.outcome {
+        Outcome::Loaded { n_devices, .. } => (Some(*n_devices), None),
+        Outcome::Refused(refusal) => (None, Some((refusal.kind.name().to_owned(), refusal.reason.clone()))),
+        Outcome::NotAsked | Outcome::Replaced => (None, None),
+    };
+    let result = ProbeResult { name: plugin.name.clone(), n_devices, refusal };
+    let json = serde_json::to_string(&result)
+        .map_err(|e| Error::new(ErrorKind::Internal, "a result that is no JSON").because(e))?;
+    Ok(format!("{MARK}{json}"))
+}
 
-/// Reads a pipe to its end, at most a megabyte, so that a talkative child does not block.
-fn read_in_background(mut pipe: impl Read + Send + 'static) -> Reader {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.by_ref().take(1 << 20).read_to_end(&mut bytes);
-        let _ = std::io::copy(&mut pipe, &mut std::io::sink());
+/// Characters of a dead child's last line that are quoted.
+const LAST_WORDS_MAX: usize = 300;
+
+/// How long the end of a dead child's output is waited for: its own children may hold it open.
+const REST_OF_OUTPUT: Duration = Duration::from_secs(1);
+
+/// Reads a pipe to its end in a thread of its own, so that a talkative child does not block.
+struct Reader {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    ended: mpsc::Receiver<()>,
+}
+
+impl Reader {
+    /// What was read when the pipe ended, the last megabyte of it: the answer comes last.
+    fn text(self) -> String {
+        let _ = self.ended.recv_timeout(REST_OF_OUTPUT);
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
-    })
+    }
+}
+
+fn read_in_background(mut pipe: impl Read + Send + 'static) -> Reader {
+    const KEPT_MAX: usize = 1 << 20;
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let (end, ended) = mpsc::channel();
+    let kept = Arc::clone(&bytes);
+    std::thread::spawn(move || {
+        let mut chunk = [0u8; 4096];
+        while let Ok(n @ 1..) = pipe.read(&mut chunk) {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.extend_from_slice(&chunk[..n]);
+            if kept.len() > 2 * KEPT_MAX {
+                let superfluous = kept.len() - KEPT_MAX;
+                kept.drain(..superfluous);
+            }
+        }
+        let _ = end.send(());
+    });
+    Reader { bytes, ended }
 }
 
 /// Waits for a child; kills it and gives None when the time is over.

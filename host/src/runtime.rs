@@ -120,7 +120,12 @@ impl Runtime {
             devices.extend(list);
         }
         let known: BTreeSet<&str> = plugins.iter().map(|plugin: &Arc<Plugin>| plugin.name()).collect();
-        let mentioned = |name: &str| report.plugins.iter().any(|p| p.name.as_deref() == Some(name));
+        // A plugin that was refused before it said its name is known by its file's.
+        let file_name = |plugin: &PluginReport| plugin.library.as_deref().and_then(discover::name_of_library);
+        let mentioned = |name: &str| {
+            let mut plugins = report.plugins.iter();
+            plugins.any(|p| p.name.as_deref() == Some(name) || file_name(p).as_deref() == Some(name))
+        };
         for (plugin, key, _) in &options.plugin_options {
             if !known.contains(plugin.as_str()) && !mentioned(plugin) {
                 return Err(Error::new(

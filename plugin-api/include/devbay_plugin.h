@@ -94,10 +94,11 @@ typedef int32_t devbay_status;
 /* The driver or device is not there now, and may be later. */
 #define DEVBAY_STATUS_UNAVAILABLE 14
 #define DEVBAY_STATUS_DATA_LOSS 15                /* Stored data is damaged. */
-/* The device is gone: every stream on it fails, and only free and destroy are legal (B13). */
+/* The device is gone: every stream on it fails, and only free, destroy and stream_error are
+ * legal (B13). */
 #define DEVBAY_STATUS_DEVICE_LOST 64
-/* Code of the plugin panicked or threw. The host calls the plugin no more, and its objects leak
- * (B19). */
+/* Code of the plugin panicked or threw. The host asks stream_error for the words, calls the
+ * plugin no more, and its objects leak (B19). */
 #define DEVBAY_STATUS_PANICKED 65
 
 /* ----------------------------------------------------------------------------------------------
@@ -909,11 +910,13 @@ struct devbay_plugin_table {
  * The entry
  * ---------------------------------------------------------------------------------------------- */
 
-#define DEVBAY_THREADING_FREE UINT32_C(0)         /* Every function from any thread at once. */
+/* Every function from any thread at once (B17). */
+#define DEVBAY_THREADING_FREE UINT32_C(0)
 /* Functions that take a stream: one at a time per stream, also stream_reached and its like;
  * others from any thread. The host adds the lock. */
 #define DEVBAY_THREADING_PER_STREAM UINT32_C(1)
-/* One function of an instance at a time; the host adds the lock. */
+/* One function of an instance at a time; the host adds the lock, and polls instead of
+ * stream_host_wait. */
 #define DEVBAY_THREADING_SERIALISED UINT32_C(2)
 /* The library may be unloaded after its last instance is destroyed. Without it the host never
  * does (B26). */

@@ -7,7 +7,7 @@
 use super::line::REST_LIMIT;
 use super::unit::Values;
 use super::value::{RunTensor, constant};
-use crate::device::Device;
+use crate::device::{Device, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::constants::Placed;
 use crate::plan::line::Shaped;
@@ -308,6 +308,7 @@ fn launch(
         refs.push(workspace.reference(0, bytes));
     }
     let mut stream = device.create_stream("eager")?;
+    device.check_usable()?;
     let status = {
         let _serial = device.plugin().serialise();
         // SAFETY: the references are of memory that lives until `finish` below has waited, of the sizes that
@@ -316,11 +317,12 @@ fn launch(
     };
     let launched = stream.check(status, "launch");
     let finished = stream.finish(REST_LIMIT);
-    if finished.as_ref().is_err_and(|error| error.kind() == ErrorKind::PluginBroken) {
+    if finished.as_ref().is_err_and(must_leak) {
         // Nobody can say when the device stops touching them (ABI-NOTES 1).
         std::mem::forget((stream, workspace, extents, results));
         std::mem::forget(inputs.iter_mut().map(Option::take).collect::<Vec<_>>());
-        return Err(finished.err().unwrap_or_else(super::cancel::Cancel::unknown));
+        let error = launched.err().or(finished.err());
+        return Err(error.unwrap_or_else(super::cancel::Cancel::unknown));
     }
     launched?;
     finished?;

@@ -8,12 +8,12 @@ use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
 
 /// The state of one run: references, arena and stream. Made once, then reused; a run allocates nothing.
 pub struct Frame {
+    /// The stream that the run owns. First, because its end waits for the work that uses the rest.
+    pub(crate) stream: Stream,
     /// References of all steps; those of inputs and results are patched per run.
     pub(crate) refs: Box<[BufferRef]>,
     #[expect(dead_code, reason = "the references point into it")]
     arena: Option<Buffer>,
-    /// The stream that the run owns.
-    pub(crate) stream: Stream,
     /// Memory for inputs and results, where kernels cannot work in the caller's.
     pub(crate) staging: Option<Box<Staging>>,
 }
@@ -52,7 +52,7 @@ impl Frame {
                 refs[i as usize] = arena.reference(blank.offset as usize, blank.length as usize);
             }
         }
-        Ok(Self { refs, arena, stream, staging: None })
+        Ok(Self { stream, refs, arena, staging: None })
     }
 
     /// The handle of the frame's stream, for benchmarks of a launch alone.

@@ -9,6 +9,7 @@ use super::frame::{Frame, Staged};
 use super::line::REST_LIMIT;
 use super::unit::{Unit, take_frame};
 use super::value::RunTensor;
+use crate::device::must_leak;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::line::{Line, Source};
 use crate::plan::{LineStage, Plan};
@@ -272,10 +273,10 @@ fn run_staged(
     let enqueued = enqueue_staged(&mut frame, stage, inputs, cancel);
     match frame.stream.finish(REST_LIMIT) {
         Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::PluginBroken => {
+        Err(error) if must_leak(&error) => {
             // Nobody can say when the device stops touching the frame (ABI-NOTES 1).
             std::mem::forget(frame);
-            return Err(error);
+            return Err(enqueued.err().unwrap_or(error));
         }
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).
         Err(error) => return Err(enqueued.err().unwrap_or(error)),

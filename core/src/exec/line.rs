@@ -48,6 +48,7 @@ impl Frame {
     /// The first status that was not 0, with node and plugin's words; cancelled or past the deadline. On an
     /// asynchronous device what was enqueued before still runs.
     pub(crate) unsafe fn launch(&mut self, line: &Line, cancel: Option<&Cancel>) -> Result<()> {
+        line.device.check_usable()?;
         let serial = line.device.plugin().serialise();
         let stream = self.stream.handle();
         let refs = self.refs.as_ptr();

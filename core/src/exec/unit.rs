@@ -9,6 +9,7 @@ use super::eager::{self, Evaluate};
 use super::frame::Frame;
 use super::line::REST_LIMIT;
 use super::value::{RunTensor, constant};
+use crate::device::must_leak;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::line::{Shaped, Source};
 use crate::plan::specialise::specialise;
@@ -229,10 +230,10 @@ fn run_line(stage: &LineStage, values: &mut Values<'_>, cancel: Option<&Cancel>)
     let finished = frame.stream.finish(REST_LIMIT);
     match finished {
         Ok(()) => stage.frames.give(frame),
-        Err(error) if error.kind() == ErrorKind::PluginBroken => {
+        Err(error) if must_leak(&error) => {
             // Nobody can say when the device stops touching them (ABI-NOTES 1).
             std::mem::forget((frame, inputs, written));
-            return Err(error);
+            return Err(launched.err().unwrap_or(error));
         }
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).
         Err(error) => return Err(launched.err().unwrap_or(error)),

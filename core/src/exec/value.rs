@@ -1,11 +1,11 @@
 //! Values between the stages of a run: tensors in host memory or in a device's.
 
 use super::line::REST_LIMIT;
-use crate::device::{Buffer, Device};
+use crate::device::{Buffer, Device, must_leak};
 use crate::error::Result;
 use crate::plan::constants::{ConstantPool, host_reference};
 use crate::plan::line::Shaped;
-use crate::tensor::{AlignedBytes, Tensor};
+use crate::tensor::{AlignedBytes, Bytes, Tensor};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
 use std::sync::Arc;
 
@@ -82,10 +82,15 @@ impl RunTensor {
             let buffer = device.alloc(self.ty.size, DEVBAY_USAGE_TRANSIENT)?;
             let mut stream = device.create_stream("upload")?;
             let dst = buffer.reference(0, self.ty.size);
-            // SAFETY: the tensor is kept until `finish` has waited for the copy; dropping the stream on an
-            // error waits too.
-            unsafe { stream.copy_in(tensor.bytes().as_ptr(), dst) }?;
-            stream.finish(REST_LIMIT)?;
+            // SAFETY: the tensor is kept until `finish` has waited for the copy, or is leaked; dropping the
+            // stream on another error waits too.
+            let copied = unsafe { stream.copy_in(tensor.bytes().as_ptr(), dst) };
+            if let Err(error) = copied.and_then(|()| stream.finish(REST_LIMIT)) {
+                if must_leak(&error) {
+                    std::mem::forget((stream, tensor.clone()));
+                }
+                return Err(error);
+            }
             self.place = Place::Device(Arc::new(buffer));
         }
         match &self.place {
@@ -102,8 +107,7 @@ impl RunTensor {
         match &self.place {
             Place::Host(tensor) => Ok(tensor.clone()),
             Place::Device(buffer) => {
-                let mut bytes = AlignedBytes::zeroed(self.ty.size)?;
-                read(buffer, bytes.as_mut_slice())?;
+                let bytes = read(buffer, self.ty.size)?;
                 Tensor::from_storage(self.ty.dtype, &self.ty.shape, Arc::new(bytes), 0, self.ty.size)
             }
         }
@@ -119,7 +123,14 @@ impl RunTensor {
                 dst.copy_from_slice(tensor.bytes());
                 Ok(())
             }
-            Place::Device(buffer) => read(buffer, dst),
+            Place::Device(buffer) if visible(buffer) => {
+                read_visible(buffer, dst);
+                Ok(())
+            }
+            Place::Device(buffer) => {
+                dst.copy_from_slice(read(buffer, dst.len())?.bytes());
+                Ok(())
+            }
         }
     }
 
@@ -133,14 +144,22 @@ impl RunTensor {
             return Ok(stacked);
         };
         let mut stream = device.create_stream("stack")?;
-        let mut offset = 0;
-        for part in parts {
-            let dst = buffer.reference(offset, part.ty.size);
-            let src = part.reference(device)?;
-            stream.copy_within(src, dst)?;
-            offset += part.ty.size;
+        let mut enqueue = |parts: &mut [Self]| {
+            let mut offset = 0;
+            for part in parts {
+                let dst = buffer.reference(offset, part.ty.size);
+                let src = part.reference(device)?;
+                stream.copy_within(src, dst)?;
+                offset += part.ty.size;
+            }
+            stream.finish(REST_LIMIT)
+        };
+        if let Err(error) = enqueue(parts) {
+            if must_leak(&error) {
+                std::mem::forget((stream, stacked, parts.to_vec()));
+            }
+            return Err(error);
         }
-        stream.finish(REST_LIMIT)?;
         Ok(stacked)
     }
 }
@@ -155,21 +174,44 @@ pub(crate) fn constant(tensor: &Tensor, _pool: &ConstantPool) -> Result<RunTenso
     })
 }
 
-/// Copies the beginning of a buffer into host memory.
-fn read(buffer: &Buffer, dst: &mut [u8]) -> Result<()> {
-    if dst.is_empty() {
-        return Ok(());
-    }
-    let device = buffer.device();
+/// Whether the host may read a buffer at its base.
+fn visible(buffer: &Buffer) -> bool {
+    buffer.device().space().host_visible && buffer.reference(0, 0).addr != 0
+}
+
+/// Reads the beginning of a buffer that is visible; no work that writes it is in flight.
+fn read_visible(buffer: &Buffer, dst: &mut [u8]) {
     let src = buffer.reference(0, dst.len());
-    if device.space().host_visible && src.addr != 0 {
-        // SAFETY: the space says that the host may read at the buffer's base, the range is within the buffer,
-        // and no work that writes it is in flight (the callers' promise).
-        unsafe { std::ptr::copy_nonoverlapping(src.addr as *const u8, dst.as_mut_ptr(), dst.len()) };
-        return Ok(());
+    // SAFETY: the space says that the host may read at the buffer's base, the range is within the buffer, and no
+    // work that writes it is in flight (the callers' promise).
+    unsafe { std::ptr::copy_nonoverlapping(src.addr as *const u8, dst.as_mut_ptr(), dst.len()) };
+}
+
+/// The beginning of a buffer in host memory of its own, which is leaked if the device cannot be shown to have
+/// stopped writing it; no other work that writes the buffer is in flight.
+fn read(buffer: &Buffer, size: usize) -> Result<AlignedBytes> {
+    let mut bytes = AlignedBytes::zeroed(size)?;
+    if size == 0 {
+        return Ok(bytes);
     }
-    let mut stream = device.create_stream("download")?;
-    // SAFETY: `dst` is borrowed until `finish` has waited; dropping the stream on an error waits too.
-    unsafe { stream.copy_out(src, dst.as_mut_ptr()) }?;
-    stream.finish(REST_LIMIT)
+    if visible(buffer) {
+        read_visible(buffer, bytes.as_mut_slice());
+        return Ok(bytes);
+    }
+    let mut stream = buffer.device().create_stream("download")?;
+    // SAFETY: `bytes` is kept until `finish` has waited for the copy, or is leaked; dropping the stream on another
+    // error waits too.
+    let copied = unsafe { stream.copy_out(buffer.reference(0, size), bytes.as_mut_slice().as_mut_ptr()) };
+    match copied.and_then(|()| stream.finish(REST_LIMIT)) {
+        Ok(()) => Ok(bytes),
+        Err(error) => {
+            if must_leak(&error) {
+                std::mem::forget((stream, bytes));
+            } else {
+                // Before `bytes`.
+                drop(stream);
+            }
+            Err(error)
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Constants on a device: uploaded once, shared by all plans and sessions of a model.
 
-use crate::device::{Buffer, Device, Pack, PreparedKernel, Stream};
+use crate::device::{Buffer, Device, Pack, PreparedKernel, Stream, must_leak};
 use crate::error::Result;
 use crate::tensor::{AlignedBytes, Bytes, Tensor};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_WEIGHT};
@@ -57,6 +57,14 @@ struct State {
     stream: Option<Stream>,
 }
 
+/// Keeps the source of an upload for good if the device may still read it.
+fn leak_if_lent<T>(source: T, uploaded: Result<Buffer>) -> Result<Buffer> {
+    if uploaded.as_ref().is_err_and(must_leak) {
+        std::mem::forget(source);
+    }
+    uploaded
+}
+
 /// How long an upload may take before the device counts as broken.
 const UPLOAD_LIMIT: Duration = Duration::from_secs(600);
 
@@ -74,7 +82,10 @@ impl ConstantPool {
         if self.device.about().host_refs {
             return Ok(Arc::new(Placed::Host(tensor.clone())));
         }
-        self.shared(tensor, None, |pool, state| pool.upload(state, tensor.bytes()).map(Placed::Device))
+        self.shared(tensor, None, |pool, state| {
+            let uploaded = pool.upload(state, tensor.bytes());
+            leak_if_lent(tensor.clone(), uploaded).map(Placed::Device)
+        })
     }
 
     /// A constant in the layout that a kernel asked for, packed now if it is not yet.
@@ -87,7 +98,8 @@ impl ConstantPool {
             if pool.device.about().host_refs {
                 return Ok(Placed::Packed(packed));
             }
-            pool.upload(state, packed.bytes()).map(Placed::Device)
+            let uploaded = pool.upload(state, packed.bytes());
+            leak_if_lent(packed, uploaded).map(Placed::Device)
         })
     }
 
@@ -117,7 +129,7 @@ impl ConstantPool {
         let Some(stream) = &mut state.stream else {
             return Ok(buffer);
         };
-        // SAFETY: `finish` below waits for the copy while `bytes` is borrowed.
+        // SAFETY: `finish` below waits for the copy while `bytes` is borrowed, or the callers leak it.
         let copied = unsafe { stream.copy_in(bytes.as_ptr(), buffer.reference(0, bytes.len())) };
         match copied.and_then(|()| stream.finish(UPLOAD_LIMIT)) {
             Ok(()) => Ok(buffer),

@@ -5,7 +5,7 @@
 //! reads the `Threads:`, `Order:`, `Owns:`, `Errors:` and `Since:` lines of the table's functions into
 //! `tables.rs`. Read it with the rules (B1 to B30, listed in `lib.rs`) at hand.
 //!
-//! Two kinds of struct: *frozen* ones have no size field, may be embedded and never change within a
+//! Two kinds of struct (B4): *frozen* ones have no size field, may be embedded and never change within a
 //! major; *growable* ones start with `struct_size`, travel by pointer only, and gain fields at their end.
 
 use core::ffi::{c_char, c_void};
@@ -48,9 +48,10 @@ pub const DEVBAY_STATUS_INTERNAL: Status = 13;
 pub const DEVBAY_STATUS_UNAVAILABLE: Status = 14;
 /// Stored data is damaged.
 pub const DEVBAY_STATUS_DATA_LOSS: Status = 15;
-/// The device is gone: every stream on it fails, and only free and destroy are legal (B13).
+/// The device is gone: every stream on it fails, and only free, destroy and `stream_error` are legal (B13).
 pub const DEVBAY_STATUS_DEVICE_LOST: Status = 64;
-/// Code of the plugin panicked or threw. The host calls the plugin no more, and its objects leak (B19).
+/// Code of the plugin panicked or threw. The host asks `stream_error` for the words, calls the plugin no more,
+/// and its objects leak (B19).
 pub const DEVBAY_STATUS_PANICKED: Status = 65;
 
 // ---------------------------------------------------------------------------------------------------
@@ -1193,12 +1194,12 @@ pub struct PluginTable {
 // The entry
 // ---------------------------------------------------------------------------------------------------
 
-/// Every function from any thread at once.
+/// Every function from any thread at once (B17).
 pub const DEVBAY_THREADING_FREE: u32 = 0;
 /// Functions that take a stream: one at a time per stream, also `stream_reached` and its like; others
 /// from any thread. The host adds the lock.
 pub const DEVBAY_THREADING_PER_STREAM: u32 = 1;
-/// One function of an instance at a time; the host adds the lock.
+/// One function of an instance at a time; the host adds the lock, and polls instead of `stream_host_wait`.
 pub const DEVBAY_THREADING_SERIALISED: u32 = 2;
 
 /// The library may be unloaded after its last instance is destroyed. Without it the host never does (B26).

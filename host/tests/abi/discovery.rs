@@ -1,0 +1,371 @@
+//! Finding plugins (B25), loading them, and trying unknown ones in a child first (B27).
+
+use crate::support::{Folder, Host, RELU, faulty, library_name, relu};
+use devbay_host::core::about::RefusalKind;
+use devbay_host::discover::SearchPaths;
+use devbay_host::manifest::sha256_of;
+use devbay_host::probe::{MARK, ProbeOptions, ProbeResult, probe};
+use devbay_host::report::{LoadReport, Outcome};
+use devbay_host::runtime::RuntimeOptions;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A manifest with these further fields.
+fn manifest(name: &str, library: &str, more: &str) -> String {
+    format!("{{\"devbay_manifest\": 1, \"name\": \"{name}\", \"library\": \"{library}\"{more}}}")
+}
+
+/// A host that looks in folders of manifests and in folders of libraries.
+fn host(manifests: &[&Folder], libraries: &[&Folder]) -> Host {
+    let paths = |folders: &[&Folder]| folders.iter().map(|folder| folder.path().to_owned()).collect();
+    Host::new(RuntimeOptions {
+        threads: 1,
+        search: SearchPaths { manifest_folders: paths(manifests), library_folders: paths(libraries) },
+        ..RuntimeOptions::default()
+    })
+}
+
+/// What became of each candidate, in order: `loaded`, or the kind of the refusal.
+fn outcomes(report: &LoadReport) -> Vec<String> {
+    let outcome = |outcome: &Outcome| match outcome {
+        Outcome::Loaded { .. } => "loaded".to_owned(),
+        Outcome::NotAsked => "not asked".to_owned(),
+        Outcome::Replaced => "replaced".to_owned(),
+        Outcome::Refused(refusal) => refusal.kind.name().to_owned(),
+    };
+    report.plugins.iter().map(|plugin| outcome(&plugin.outcome)).collect()
+}
+
+/// A folder with the faulty plugin and a manifest for it.
+fn described(more: &str) -> Folder {
+    let folder = Folder::new();
+    folder.faulty("faulty");
+    folder.write("faulty.json", manifest("faulty", &library_name("faulty"), more));
+    folder
+}
+
+#[test]
+fn b25_a_manifest_finds_its_library() {
+    let sha256 = sha256_of(&faulty()).unwrap();
+    let arch = std::env::consts::ARCH;
+    let folder = described(&format!(
+        ", \"sha256\": \"{sha256}\", \"arch\": \"{arch}\", \"abi\": {{\"major\": 0, \"min\": 1, \"max\": 2}}, \
+         \"of tomorrow\": [1]"
+    ));
+    let host = host(&[&folder], &[]);
+    assert_eq!(outcomes(host.runtime.report()), ["loaded"]);
+    assert_eq!(relu(host.device()).unwrap(), RELU);
+}
+
+#[test]
+fn b25_a_library_that_is_not_the_manifests_is_refused() {
+    let wrong = "0".repeat(64);
+    let cases = [
+        (format!(", \"sha256\": \"{wrong}\""), "wrong-hash", wrong.as_str()),
+        (", \"arch\": \"pdp11\"".to_owned(), "bad-manifest", "for arch pdp11"),
+        (", \"os\": \"vms\"".to_owned(), "bad-manifest", "for os vms"),
+        (
+            ", \"abi\": {\"major\": 0, \"min\": 8, \"max\": 9}".to_owned(),
+            "no-common-version",
+            "the manifest says 0.8 to 0.9",
+        ),
+        (
+            ", \"abi\": {\"major\": 1, \"min\": 1, \"max\": 2}".to_owned(),
+            "no-common-version",
+            "the manifest says 1.1 to 1.2",
+        ),
+    ];
+    for (more, kind, words) in cases {
+        let folder = described(&more);
+        let host = host(&[&folder], &[]);
+        assert_eq!(outcomes(host.runtime.report()), [kind], "{more}");
+        assert!(host.refusal().reason.contains(words), "{}", host.refusal());
+    }
+    // What the file hashes to is said too, so that the manifest can be mended.
+    let folder = described(&format!(", \"sha256\": \"{wrong}\""));
+    let found = sha256_of(&faulty()).unwrap();
+    assert!(host(&[&folder], &[]).refusal().reason.contains(&found));
+}
+
+#[test]
+fn b25_broken_manifests_are_refused() {
+    let cases = [
+        ("", "bad-manifest", "not a manifest"),
+        ("{\"devbay_manifest\": 1, \"name\": \"x\"}", "bad-manifest", "missing field `library`"),
+        ("[[[[[[", "bad-manifest", "not a manifest"),
+        (
+            "{\"devbay_manifest\": 2, \"name\": \"x\", \"library\": \"x.so\"}",
+            "bad-manifest",
+            "version 2, this host reads version 1",
+        ),
+        (
+            "{\"devbay_manifest\": 1, \"name\": \"X Y\", \"library\": \"x.so\"}",
+            "bad-manifest",
+            "names its plugin `X Y`",
+        ),
+        ("{\"devbay_manifest\": 1, \"name\": \"x\", \"library\": \"x.so\"}", "unreadable", "cannot read"),
+    ];
+    for (text, kind, words) in cases {
+        let folder = Folder::new();
+        folder.write("x.json", text);
+        let host = host(&[&folder], &[]);
+        assert_eq!(outcomes(host.runtime.report()), [kind], "{text}");
+        assert!(host.refusal().reason.contains(words), "{}", host.refusal());
+    }
+    let folder = Folder::new();
+    folder.write("x.json", " ".repeat(2 << 20));
+    assert!(host(&[&folder], &[]).refusal().reason.contains("2097152 bytes"));
+    // A library that calls itself otherwise.
+    let folder = Folder::new();
+    folder.faulty("faulty");
+    folder.write("other.json", manifest("other", &library_name("faulty"), ""));
+    let host = host(&[&folder], &[]);
+    assert!(host.refusal().reason.contains("names the plugin other, the library faulty"));
+}
+
+#[test]
+fn b25_of_two_with_one_name_the_first_folder_wins() {
+    let (first, second) = (described(""), described(""));
+    let host = host(&[&first, &second], &[]);
+    assert_eq!(outcomes(host.runtime.report()), ["loaded", "duplicate-name"]);
+    let (_, refusal) = host.runtime.report().refused().next().unwrap();
+    let winner = first.path().join("faulty.json");
+    assert!(refusal.reason.contains(&winner.display().to_string()), "{refusal}");
+    assert!(refusal.reason.contains("the first one wins"), "{refusal}");
+    assert_eq!(relu(host.device()).unwrap(), RELU);
+}
+
+/// The second of two whose names are known only when they are loaded.
+#[test]
+fn b25_two_libraries_with_one_name() {
+    let folder = Folder::new();
+    let plugins = vec![folder.faulty("one"), folder.faulty("two")];
+    let host = Host::new(RuntimeOptions { threads: 1, plugins, ..RuntimeOptions::default() });
+    assert_eq!(outcomes(host.runtime.report()), ["loaded", "duplicate-name"]);
+    assert_eq!(host.log.messages(), ["created"], "an instance was made before the name was looked at");
+}
+
+#[test]
+fn b25_a_plugin_that_is_named_replaces_others() {
+    let found = described("");
+    let host = Host::new(RuntimeOptions {
+        threads: 1,
+        plugins: vec![faulty()],
+        linked: vec![devbay_plugin_faulty::devbay_entry::PLUGIN],
+        search: SearchPaths { manifest_folders: vec![found.path().to_owned()], ..SearchPaths::none() },
+        ..RuntimeOptions::default()
+    });
+    assert_eq!(outcomes(host.runtime.report()), ["loaded", "replaced", "replaced"]);
+    let plugins = &host.runtime.report().plugins;
+    assert_eq!(plugins[0].origin, "named explicitly");
+    assert!(plugins[1].notes[0].contains("replaced by the plugin of this name"), "{:?}", plugins[1]);
+}
+
+/// A linked plugin comes through the same entry, and before what is found.
+#[test]
+fn b25_linked_plugins_come_before_found_ones() {
+    let found = described("");
+    let host = Host::new(RuntimeOptions {
+        threads: 1,
+        linked: vec![devbay_plugin_faulty::devbay_entry::PLUGIN],
+        search: SearchPaths { manifest_folders: vec![found.path().to_owned()], ..SearchPaths::none() },
+        ..RuntimeOptions::default()
+    });
+    assert_eq!(outcomes(host.runtime.report()), ["loaded", "duplicate-name"]);
+    assert_eq!(host.runtime.report().plugins[0].library, None);
+    assert_eq!(relu(host.device()).unwrap(), RELU);
+}
+
+#[test]
+fn b25_folders_that_are_not_there_have_no_plugins() {
+    let nowhere = Folder::new();
+    let absent = nowhere.path().join("absent");
+    let host = Host::new(RuntimeOptions {
+        threads: 1,
+        search: SearchPaths { manifest_folders: vec![absent.clone()], library_folders: vec![absent] },
+        ..RuntimeOptions::default()
+    });
+    assert!(host.runtime.report().plugins.is_empty());
+    // One that cannot be read is a line in the report.
+    let file = nowhere.write("file", "");
+    let search = SearchPaths { manifest_folders: vec![file], ..SearchPaths::none() };
+    let host = Host::new(RuntimeOptions { threads: 1, search, ..RuntimeOptions::default() });
+    assert_eq!(outcomes(host.runtime.report()), ["unreadable"]);
+}
+
+fn variables<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+    move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+}
+
+#[test]
+fn b25_the_environment_is_ignored_for_elevated_processes() {
+    let environment =
+        [("DEVBAY_PLUGIN_PATH", "/one::/two"), ("HOME", "/home/me"), ("XDG_CONFIG_HOME", "/config")];
+    let paths = SearchPaths::from_variables(false, variables(&environment));
+    assert_eq!(paths.library_folders, ["/one", "/two"].map(PathBuf::from));
+    let users = Path::new("/config/devbay/plugins.d");
+    let system = ["/etc", "/usr/local/share", "/usr/share"];
+    let system = system.map(|root| Path::new(root).join("devbay/plugins.d"));
+    assert_eq!(paths.manifest_folders[0], users);
+    assert_eq!(paths.manifest_folders[1..], system);
+    let without_config = SearchPaths::from_variables(false, variables(&environment[..2]));
+    assert_eq!(without_config.manifest_folders[0], Path::new("/home/me/.config/devbay/plugins.d"));
+
+    let elevated = SearchPaths::from_variables(true, variables(&environment));
+    assert!(elevated.library_folders.is_empty());
+    assert_eq!(elevated.manifest_folders, system);
+}
+
+#[test]
+fn b25_a_projects_folder_is_looked_at_when_asked_for() {
+    let paths = SearchPaths::from_variables(false, variables(&[("HOME", "/home/me")]));
+    assert!(!paths.manifest_folders.iter().any(|folder| folder.ends_with(".devbay/plugins.d")));
+    let project = Folder::new();
+    project.faulty("faulty");
+    let manifest = manifest("faulty", &format!("../../{}", library_name("faulty")), "");
+    project.write(".devbay/plugins.d/faulty.json", manifest);
+    let search = SearchPaths::none().with_project(project.path());
+    let host = Host::new(RuntimeOptions { threads: 1, search, ..RuntimeOptions::default() });
+    assert_eq!(outcomes(host.runtime.report()), ["loaded"]);
+}
+
+#[test]
+fn b25_options_of_the_application_go_before_the_manifests() {
+    let folder = described(", \"options\": {\"devices\": \"gpu,npu\", \"align\": \"128\"}");
+    let options = |plugin_options: Vec<(String, String, String)>| RuntimeOptions {
+        threads: 1,
+        plugin_options,
+        search: SearchPaths { manifest_folders: vec![folder.path().to_owned()], ..SearchPaths::none() },
+        ..RuntimeOptions::default()
+    };
+    let host = Host::new(options(vec![]));
+    assert_eq!(host.runtime.devices().len(), 2);
+    let host = Host::new(options(vec![("faulty".into(), "devices".into(), "cpu".into())]));
+    assert_eq!(host.runtime.devices().len(), 1);
+    assert_eq!(host.device().about().kind_name(), "cpu");
+    assert_eq!(host.device().space().alloc_align, 128, "what the application does not say is the manifest's");
+}
+
+#[test]
+fn plugins_that_were_not_asked_for_are_left_alone() {
+    let folder = described("");
+    let host = Host::new(RuntimeOptions {
+        threads: 1,
+        only: Some(vec!["cpu".to_owned()]),
+        search: SearchPaths { manifest_folders: vec![folder.path().to_owned()], ..SearchPaths::none() },
+        ..RuntimeOptions::default()
+    });
+    assert_eq!(outcomes(host.runtime.report()), ["not asked"]);
+    assert!(host.log.messages().is_empty());
+}
+
+fn prober(limit_ms: u64) -> ProbeOptions {
+    let program = env!("CARGO_BIN_EXE_devbay-probe").into();
+    ProbeOptions { program, limit: Duration::from_millis(limit_ms) }
+}
+
+/// A host that finds libraries without manifests, and tries them first.
+fn probing(folder: &Folder, limit_ms: u64) -> Host {
+    Host::new(RuntimeOptions {
+        threads: 1,
+        probe: Some(prober(limit_ms)),
+        search: SearchPaths { library_folders: vec![folder.path().to_owned()], ..SearchPaths::none() },
+        ..RuntimeOptions::default()
+    })
+}
+
+/// Real libraries do these things where their hardware is missing; loaded here, they would end this test.
+#[test]
+fn b27_libraries_that_end_their_process_are_refused() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["DEFECT_ABORT_AT_LOAD"], "no chips found, giving up"),
+        (&["DEFECT_EXIT_AT_LOAD"], "exit status: 0"),
+        (&["DEFECT_CRASH_IN_CREATE"], "signal 11"),
+        (&["DEFECT_ABORT_AT_LOAD", "NAME=\"other\""], "signal 6"),
+        (&["DEFECT_UNDEFINED_SYMBOL"], "devbay_host_log"),
+    ];
+    for (definitions, words) in cases {
+        let folder = Folder::new();
+        folder.defect(definitions);
+        let host = probing(&folder, 20_000);
+        let refusal = host.refusal();
+        assert!(refusal.reason.contains(words), "{definitions:?}: {refusal}");
+        // What the child could say about it is refused again here, with its own reason.
+        let said = definitions[0] == "DEFECT_UNDEFINED_SYMBOL";
+        let kind = if said { RefusalKind::NotALibrary } else { RefusalKind::FailedProbe };
+        assert_eq!(refusal.kind, kind, "{definitions:?}: {refusal}");
+    }
+}
+
+#[test]
+fn b27_libraries_that_hang_are_refused_in_time() {
+    let folder = Folder::new();
+    folder.defect(&["DEFECT_HANG_IN_QUERY"]);
+    let begin = Instant::now();
+    let host = probing(&folder, 500);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert_eq!(host.refusal().kind, RefusalKind::FailedProbe);
+    assert!(host.refusal().reason.contains("did not answer within 500ms"), "{}", host.refusal());
+}
+
+#[test]
+fn b27_good_libraries_pass_the_probe() {
+    let folder = Folder::new();
+    folder.c_plugin("minimal", "minimal.c", &[]);
+    let host = probing(&folder, 20_000);
+    assert_eq!(outcomes(host.runtime.report()), ["loaded"]);
+    assert_eq!(relu(host.device()).unwrap(), RELU);
+}
+
+/// What a library prints, and how much, is not mistaken for the answer.
+#[test]
+fn b27_talkative_libraries_pass_the_probe() {
+    let folder = Folder::new();
+    let library = folder.defect(&["DEFECT_TALK_AT_LOAD"]);
+    let result = probe(&library, &[], &prober(20_000)).unwrap();
+    assert_eq!(result, ProbeResult { name: Some("minimal".into()), n_devices: Some(1), refusal: None });
+    // Nor does it fill a report.
+    let library = folder.c_plugin("dies", "defect.c", &["DEFECT_TALK_AT_LOAD", "DEFECT_CRASH_IN_CREATE"]);
+    let refusal = probe(&library, &[], &prober(20_000)).unwrap_err();
+    assert!(
+        refusal.reason.contains("hello hello") && refusal.reason.len() < 1000,
+        "{}",
+        refusal.reason.len()
+    );
+}
+
+#[test]
+fn b27_options_reach_the_probe() {
+    let options = [("devices".to_owned(), "gpu,npu,cpu".to_owned())];
+    assert_eq!(probe(&faulty(), &options, &prober(20_000)).unwrap().n_devices, Some(3));
+    for (fault, words) in [("abort@create", "signal 6"), ("hang@devices", "did not answer")] {
+        let options = [("fault".to_owned(), fault.to_owned())];
+        let refusal = probe(&faulty(), &options, &prober(1500)).unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::FailedProbe);
+        assert!(refusal.reason.contains(words), "{fault}: {refusal}");
+    }
+    // What is refused in order is an answer.
+    let options = [("fault".to_owned(), "panic@create".to_owned())];
+    let result = probe(&faulty(), &options, &prober(20_000)).unwrap();
+    assert_eq!(result.refusal.unwrap().0, "create-failed");
+}
+
+#[test]
+fn b27_without_a_probe_unknown_libraries_are_refused() {
+    let folder = Folder::new();
+    folder.faulty("faulty");
+    let unprobed = host(&[], &[&folder]);
+    assert_eq!(unprobed.refusal().kind, RefusalKind::NotProbed);
+    assert!(unprobed.refusal().reason.contains("not probed"), "{}", unprobed.refusal());
+    assert!(unprobed.log.messages().is_empty());
+    // A prober that is not there.
+    let options = ProbeOptions::new(folder.path().join("absent"));
+    let refusal = probe(&faulty(), &[], &options).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::NotProbed);
+    assert!(refusal.reason.contains("cannot start"), "{refusal}");
+    // One that says nothing.
+    let options = ProbeOptions::new("true");
+    assert_eq!(probe(&faulty(), &[], &options).unwrap_err().kind, RefusalKind::FailedProbe);
+    assert!(!MARK.trim().is_empty());
+}

@@ -1,0 +1,222 @@
+//! The entry, the services and the versions: B1 to B6, with plugins that keep the rules.
+
+use crate::support::{Folder, Host, RELU, faulty, faulty_options, negotiated, relu, relu_of, tensor};
+use devbay_host::core::about::Threading;
+use devbay_host::core::device::PrepareRequest;
+use devbay_host::core::error::ErrorKind;
+use devbay_host::load::Library;
+use devbay_host::report::Outcome;
+use devbay_host::runtime::RuntimeOptions;
+use devbay_plugin_api::abi::version::MinorRange;
+use devbay_plugin_api::abi::{DEVBAY_ABI_MINOR, LAYOUTS, PluginTable, extension};
+use devbay_plugin_faulty::{LEDGER, LEDGER_REVISION};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Dynamic symbols of a library, defined or wanted.
+fn symbols(library: &Path, which: &str) -> Vec<String> {
+    let output = Command::new("nm")
+        .args(["-D", which, "--format=just-symbols"])
+        .arg(library)
+        .output()
+        .unwrap_or_else(|e| panic!("this test needs nm, of binutils: {e}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn b01_one_symbol_is_exported() {
+    let folder = Folder::new();
+    for library in [folder.c_plugin("minimal", "minimal.c", &[]), faulty()] {
+        let mut exported = symbols(&library, "--defined-only");
+        // Of the optional feature abi-stable (B30).
+        exported.retain(|name| name != "devbay_plugin_abi_stable_0_11");
+        assert_eq!(exported, ["devbay_plugin_query_v0"], "{}", library.display());
+    }
+}
+
+#[test]
+fn b01_the_entry_says_the_same_every_time() {
+    let folder = Folder::new();
+    for path in [folder.c_plugin("minimal", "minimal.c", &[]), faulty()] {
+        let library = Library::open(&path).unwrap();
+        let first = library.query();
+        assert!(!first.is_null());
+        let again: Vec<usize> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| library.query() as usize)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(again, [first as usize; 4], "{}", path.display());
+    }
+}
+
+#[test]
+fn b02_plugins_want_no_symbol_of_the_host() {
+    let folder = Folder::new();
+    for library in [folder.c_plugin("minimal", "minimal.c", &[]), faulty()] {
+        let wanted = symbols(&library, "--undefined-only");
+        assert!(!wanted.is_empty(), "{}: this test sees no symbols", library.display());
+        let of_ours: Vec<_> = wanted.iter().filter(|name| name.contains("devbay")).collect();
+        assert!(of_ours.is_empty(), "{}: {of_ours:?}", library.display());
+    }
+}
+
+#[test]
+fn b02_services_come_in_a_table() {
+    let host = Host::new(RuntimeOptions { threads: 2, ..faulty_options(&[]) });
+    assert_eq!(host.log.messages(), ["created"]);
+    // More than one chunk, so that the loop goes to the host's threads.
+    let values: Vec<f32> = (0..10_000).map(|i| i as f32 - 5000.0).collect();
+    let expected: Vec<f32> = values.iter().map(|&x| x.max(0.0)).collect();
+    assert_eq!(relu_of(host.device(), &values).unwrap(), expected);
+}
+
+/// Today's host, and simulated ones of the previous and the next minor.
+#[test]
+fn b03_hosts_of_the_previous_and_the_next_minor_load_the_c_plugin() {
+    let folder = Folder::new();
+    let minimal = folder.c_plugin("minimal", "minimal.c", &[]);
+    let now = DEVBAY_ABI_MINOR;
+    let hosts = [((1, now - 1), now - 1), ((1, now), now), ((1, now + 1), now), ((now, now + 1), now)];
+    for ((min, max), agreed) in hosts {
+        let host = Host::new(RuntimeOptions {
+            threads: 1,
+            plugins: vec![minimal.clone()],
+            minors: MinorRange { min, max },
+            ..RuntimeOptions::default()
+        });
+        assert_eq!(host.plugin().minor(), agreed, "a host of {min} to {max}");
+        assert_eq!(relu(host.device()).unwrap(), RELU, "a host of {min} to {max}");
+    }
+    let beyond = MinorRange { min: now + 1, max: now + 2 };
+    let options = RuntimeOptions { threads: 1, plugins: vec![minimal], minors: beyond, ..Default::default() };
+    let refusal = Host::new(options).refusal().reason.clone();
+    assert!(refusal.contains("ask the vendor for a newer plugin"), "{refusal}");
+}
+
+/// A plugin of the next minor on today's host.
+#[test]
+fn b03_the_highest_common_minor_is_agreed_on() {
+    let folder = Folder::new();
+    let newer = format!("MINOR_MAX={}", DEVBAY_ABI_MINOR + 1);
+    let host = Host::explicit(&folder.defect(&[&newer]));
+    assert_eq!(host.plugin().minor(), DEVBAY_ABI_MINOR);
+    assert_eq!(relu(host.device()).unwrap(), RELU);
+}
+
+/// The agreed minor, not a struct's size, decides what may be used: packed constants are of 0.2.
+#[test]
+fn b03_create_is_told_the_minor() {
+    for (max, n_packs) in [(1, 0), (2, 1)] {
+        let minors = MinorRange { min: 1, max };
+        let host = Host::new(RuntimeOptions { minors, ..faulty_options(&[]) });
+        let factor = tensor(&[2.0; 4]);
+        let ty = factor.tensor_type();
+        let kernel = host
+            .device()
+            .prepare(&PrepareRequest {
+                kernel_idx: 1,
+                attrs: &[],
+                inputs: &[Some((ty.clone(), None)), Some((ty.clone(), Some(factor)))],
+                outputs: &[Some(ty)],
+                label: "",
+            })
+            .unwrap();
+        assert_eq!(kernel.packs().len(), n_packs, "minor {max}");
+    }
+}
+
+/// Plugins whose structs are of another version than the host's.
+#[test]
+fn b04_tables_and_descriptions_of_other_versions_are_read() {
+    let size = |name: &str| LAYOUTS.iter().find(|layout| layout.name == name).unwrap().size;
+    let (table, info) = (size("PluginTable"), size("PluginInfo"));
+    let required = <PluginTable as devbay_plugin_api::abi::Growable>::REQUIRED_SIZE;
+    for size in [required, required + 4, table - 8, table - 1, table + 8] {
+        let folder = Folder::new();
+        let host = Host::explicit(&folder.defect(&[&format!("TABLE_SIZE={size}")]));
+        assert_eq!(relu(host.device()).unwrap(), RELU, "a table of {size} bytes, ours has {table}");
+    }
+    for size in [info - 24, info - 8, info + 8] {
+        let folder = Folder::new();
+        let host = Host::explicit(&folder.defect(&[&format!("INFO_SIZE={size}")]));
+        assert_eq!(relu(host.device()).unwrap(), RELU, "a description of {size} bytes, ours has {info}");
+    }
+}
+
+#[test]
+fn b05_unknown_codes_are_tolerated() {
+    // A threading class, and flags of tomorrow.
+    let folder = Folder::new();
+    let host = Host::explicit(&folder.defect(&["THREADING=99", "FLAGS=0xff00000000000000"]));
+    assert_eq!(host.plugin().about().threading, Threading::Serialised, "the strictest that is known");
+    assert_eq!(relu(host.device()).unwrap(), RELU);
+    // A kind of device.
+    let host = Host::faulty(&[("devices", "unheard-of")]);
+    assert_eq!((host.device().about().kind, host.device().about().kind_name()), (4711, "other"));
+    // A status.
+    let host = Host::faulty(&[("fault", "unheard-of@launch")]);
+    let error = relu(host.device()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PluginFailed);
+    assert!(error.text().contains("UNKNOWN, code 4711"), "{error}");
+    assert_eq!(relu(host.device()).unwrap(), RELU, "the next launch is well");
+}
+
+#[test]
+fn b06_unknown_extensions_give_null() {
+    let host = Host::faulty(&[]);
+    let plugin = host.plugin();
+    assert!(plugin.extension(LEDGER, LEDGER_REVISION).is_some());
+    assert!(plugin.extension(LEDGER, LEDGER_REVISION + 1).is_none(), "a revision that it does not have");
+    assert!(plugin.extension(extension::COMPILE, 0).is_none());
+    assert!(plugin.extension(u32::MAX, 0).is_none());
+    // A plugin without the function has none.
+    let folder = Folder::new();
+    let minimal = Host::explicit(&folder.c_plugin("minimal", "minimal.c", &[]));
+    assert!(minimal.plugin().extension(LEDGER, 0).is_none());
+    // The other way.
+    let api = plugin.services().api();
+    let get = api.get_extension.unwrap();
+    // SAFETY: the host's function with its own context.
+    assert!(unsafe { get(api.ctx, LEDGER, 0) }.is_null());
+}
+
+#[test]
+fn b10_references_name_handle_address_and_offset() {
+    let host = Host::faulty(&[]);
+    let buffer = host.device().alloc(256, 0).unwrap();
+    let (whole, part) = (buffer.reference(0, 256), buffer.reference(64, 32));
+    assert_ne!(whole.addr, 0);
+    assert_eq!((part.buffer, part.addr, part.offset, part.length), (whole.buffer, whole.addr + 64, 64, 32));
+    let beyond = std::panic::AssertUnwindSafe(|| buffer.reference(250, 7));
+    assert!(std::panic::catch_unwind(beyond).is_err(), "a range outside the buffer");
+}
+
+#[test]
+fn b11_limits_of_a_memory_space_are_kept() {
+    let host = Host::faulty(&[("alloc_max", "4096"), ("align", "512"), ("granule", "96")]);
+    let (device, ledger) = (host.device(), host.ledger());
+    assert_eq!(device.about().spaces.len(), 1);
+    let error = device.alloc(5000, 0).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.text().contains("the device has 4096"), "{error}");
+    assert_eq!(ledger.bytes_asked.load(SeqCst), 0, "the plugin was asked for what it said it cannot give");
+    let buffer = device.alloc(100, 0).unwrap();
+    assert_eq!(ledger.bytes_asked.load(SeqCst), 192, "allocations are padded to the granule of copies");
+    assert_eq!(buffer.reference(0, 1).addr % 512, 0);
+}
+
+/// What a good plugin was made from is all it needs: nothing of the report asks for attention.
+#[test]
+fn good_plugins_are_loaded_without_notes() {
+    let folder = Folder::new();
+    for library in [folder.c_plugin("minimal", "minimal.c", &[]), faulty()] {
+        let (_library, agreement) = negotiated(&library, MinorRange::CURRENT);
+        assert_eq!(agreement.differences, Vec::<String>::new());
+        let host = Host::explicit(&library);
+        let report = &host.runtime.report().plugins[0];
+        assert!(matches!(report.outcome, Outcome::Loaded { n_devices: 1, .. }), "{report:?}");
+        assert_eq!(report.notes, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,270 @@
+//! Panics in every function of a plugin: none crosses, the plugin is poisoned, the host lives on (B19).
+
+use crate::support::{Host, MODEL_INPUT, RELU, faulty_options, ledger, model, relu, relu_of, tensor};
+use devbay_host::core::about::RefusalKind;
+use devbay_host::core::device::{Device, PrepareRequest};
+use devbay_host::core::error::{Error, ErrorKind, Result};
+use devbay_host::core::tensor::Bytes;
+use devbay_host::devices::{Policy, Requirements};
+use devbay_host::runtime::RuntimeOptions;
+use devbay_host::session::{RunOptions, Session};
+use devbay_plugin_api::abi::{DEVBAY_STATUS_OK, DEVBAY_STATUS_PANICKED, Status};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+/// A host whose plugin panics in a function; memory is the device's own, so that copies are needed.
+fn host(place: &str, streams: &str) -> Host {
+    let fault = format!("panic@{place}");
+    Host::faulty(&[("fault", &fault), ("streams", streams), ("host_memory", "no")])
+}
+
+/// Expects an error that has the panic's words and place, and a plugin that is called no more.
+fn check(host: &Host, place: &str, error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::PluginPoisoned, "{place}: {error}");
+    assert!(error.text().contains(&format!("a fault was asked for in {place}")), "{place}: {error}");
+    assert!(error.text().contains("fault.rs:"), "the panic's place in the source is missing: {error}");
+    assert_eq!(error.place().plugin, "faulty", "{error}");
+    check_left_alone(host, place);
+}
+
+/// Expects that nothing but `stream_error` was called after the panic, whatever is tried and dropped.
+fn check_left_alone(host: &Host, place: &str) {
+    // No extension is given any more either, so the books were opened before.
+    assert!(host.plugin().is_poisoned(), "{place}");
+    assert!(host.plugin().extension(devbay_plugin_faulty::LEDGER, 1).is_none());
+    let error = relu(host.device()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PluginPoisoned, "{place}: {error}");
+    assert!(error.text().contains("panicked before"), "{place}: {error}");
+    let refused = host.runtime.choose(&Policy::Auto, &Requirements::default()).err().unwrap();
+    assert!(refused.text().contains("its plugin panicked before"), "{refused}");
+}
+
+/// Runs `body` on a device whose plugin panics in `place`.
+fn check_panic(place: &str, streams: &str, body: impl FnOnce(&Arc<Device>) -> Result<()>) {
+    let host = host(place, streams);
+    let books = host.ledger();
+    let error = body(host.device()).expect_err(place);
+    check(&host, place, &error);
+    assert_eq!(books.calls_after_panic.load(SeqCst), 0, "{place}: the plugin was called again");
+    let log = host.log.clone();
+    drop(host);
+    assert_eq!(log.destroyed(), None, "{place}: a poisoned instance was destroyed");
+}
+
+fn run(device: &Arc<Device>) -> Result<()> {
+    relu(device).map(drop)
+}
+
+fn run_session(device: &Arc<Device>) -> Result<()> {
+    let session = Session::new(&model(), device)?;
+    session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default()).map(drop)
+}
+
+#[test]
+fn b19_panics_when_an_instance_is_made_refuse_the_plugin() {
+    for (place, kind) in [
+        ("create", RefusalKind::CreateFailed),
+        ("devices", RefusalKind::DevicesFailed),
+        ("describe", RefusalKind::DevicesFailed),
+    ] {
+        let fault = format!("panic@{place}");
+        let host = Host::new(faulty_options(&[("fault", &fault)]));
+        assert_eq!(host.refusal().kind, kind, "{place}");
+        let reason = &host.refusal().reason;
+        assert!(reason.contains(&format!("a fault was asked for in {place}")), "{reason}");
+        assert!(reason.contains("PANICKED") && reason.contains("fault.rs:"), "{reason}");
+        assert_eq!(host.log.destroyed(), None, "{place}: a poisoned instance was destroyed");
+    }
+    assert_eq!(relu(Host::faulty(&[]).device()).unwrap(), RELU);
+}
+
+#[test]
+fn b19_panics_in_functions_that_a_run_calls() {
+    for streams in ["inline", "async"] {
+        for place in ["alloc", "create_stream", "copy", "prepare", "launch"] {
+            check_panic(place, streams, run);
+            check_panic(place, streams, run_session);
+        }
+    }
+    for place in ["signal", "host_wait", "work"] {
+        check_panic(place, "async", run);
+        check_panic(place, "async", run_session);
+    }
+}
+
+#[test]
+fn b19_panics_in_the_middle_of_a_run() {
+    // The second kernel's launch, and the copy of the result.
+    for fault in ["panic@launch#2", "panic@copy#2", "panic@work#2", "panic@work#3"] {
+        let host =
+            Host::faulty(&[("fault", fault), ("streams", "async"), ("host_memory", "no"), ("work_ms", "1")]);
+        let books = host.ledger();
+        let error = run_session(host.device()).expect_err(fault);
+        assert_eq!(error.kind(), ErrorKind::PluginPoisoned, "{fault}: {error}");
+        check_left_alone(&host, fault);
+        assert_eq!(books.calls_after_panic.load(SeqCst), 0, "{fault}");
+    }
+}
+
+/// A plugin whose waits are polled.
+#[test]
+fn b19_panics_in_reached() {
+    let options = faulty_options(&[("fault", "panic@reached"), ("streams", "async"), ("host_memory", "no")]);
+    let host = Host::new(options);
+    let mut stream = host.device().create_stream("").unwrap();
+    stream.signal().unwrap();
+    let (_, status) = stream.reached().unwrap();
+    let error = stream.check(status, "stream_reached").unwrap_err();
+    check(&host, "reached", &error);
+}
+
+#[test]
+fn b19_panics_in_optional_functions() {
+    let ty = tensor(&[1.0; 4]).tensor_type();
+    let request = PrepareRequest {
+        kernel_idx: 0,
+        attrs: &[],
+        inputs: &[Some((ty.clone(), None))],
+        outputs: &[Some(ty.clone())],
+        label: "",
+    };
+    check_panic("shape", "inline", |device| device.output_type(&request, 0).map(drop));
+    check_panic("pack", "inline", |device| {
+        let factor = tensor(&[2.0; 4]);
+        let kernel = device.prepare(&PrepareRequest {
+            kernel_idx: 1,
+            inputs: &[Some((ty.clone(), None)), Some((ty.clone(), Some(factor.clone())))],
+            ..request
+        })?;
+        let packed = kernel.pack(&kernel.packs()[0], &factor)?;
+        assert_eq!(packed.bytes(), factor.bytes());
+        Ok(())
+    });
+    // Those whose failure means that nobody knows; the panic counts all the same.
+    let asks: [(&str, fn(&Arc<Device>, &PrepareRequest<'_>) -> bool); 2] = [
+        ("cost", |device, request| device.cost(request).is_none()),
+        ("memory_info", |device, _| device.bytes_available().is_none()),
+    ];
+    for (place, ask) in asks {
+        let host = host(place, "inline");
+        assert!(ask(host.device(), &request), "{place}");
+        check_left_alone(&host, place);
+    }
+}
+
+/// Functions of streams that the host has no use for yet, through the table.
+#[test]
+fn b19_panics_in_functions_of_streams() {
+    for place in ["wait", "on_reached", "flush"] {
+        let host = host(place, "async");
+        let table = &host.plugin().about().table;
+        let (stream, other) =
+            (host.device().create_stream("").unwrap(), host.device().create_stream("").unwrap());
+        let call = |at: &str| -> Status {
+            // SAFETY: the plugin's functions with its own streams; nothing is enqueued, and no callback given.
+            unsafe {
+                match at {
+                    "wait" => table.stream_wait.unwrap()(stream.handle(), other.handle(), 0),
+                    "on_reached" => {
+                        unsafe extern "C" fn done(_: *mut std::ffi::c_void, _: Status) {}
+                        table.stream_on_reached.unwrap()(stream.handle(), 0, Some(done), std::ptr::null_mut())
+                    }
+                    _ => table.stream_flush.unwrap()(stream.handle()),
+                }
+            }
+        };
+        assert_eq!(call(place), DEVBAY_STATUS_PANICKED, "{place}");
+        let error = stream.check(DEVBAY_STATUS_PANICKED, place).unwrap_err();
+        check(&host, place, &error);
+        // Without the fault they do their work.
+        let host = Host::faulty(&[("streams", "async")]);
+        let table = &host.plugin().about().table;
+        let stream = host.device().create_stream("").unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { table.stream_flush.unwrap()(stream.handle()) }, DEVBAY_STATUS_OK);
+    }
+}
+
+/// The words of a failure are asked for when there is one already: a panic there loses the words alone.
+#[test]
+fn b19_panics_while_a_failure_is_explained() {
+    let host = host("failure", "async");
+    let stream = host.device().create_stream("").unwrap();
+    let error = stream.check(devbay_plugin_api::abi::DEVBAY_STATUS_INTERNAL, "launch").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PluginFailed, "{error}");
+    assert!(error.text().contains("INTERNAL"), "{error}");
+}
+
+/// Functions that give back have no status to say it with; the panic stays in the plugin and the host goes on.
+#[test]
+fn b19_panics_in_destructors() {
+    for place in ["free", "destroy_stream", "unprepare", "destroy"] {
+        let host = host(place, "async");
+        run_session(host.device()).unwrap_or_else(|error| panic!("{place}: {error}"));
+        assert!(!host.plugin().is_poisoned(), "{place}");
+        let log = host.log.clone();
+        drop(host);
+        let alive = "destroyed with 0 buffers, 0 streams, 0 kernels";
+        assert_eq!(log.destroyed().as_deref(), Some(alive), "{place}");
+    }
+    let host = host("extension", "inline");
+    assert!(host.plugin().extension(devbay_plugin_faulty::LEDGER, 1).is_none(), "a panic is no table");
+    assert_eq!(relu(host.device()).unwrap(), RELU);
+}
+
+/// A body of a parallel loop runs on the host's threads: they survive it and work for others.
+#[test]
+fn b19_panics_in_a_parallel_loop() {
+    let values = vec![-1.0; 100_000];
+    let options = faulty_options(&[("fault", "panic@chunk#700")]);
+    let host = Host::new(RuntimeOptions { threads: 4, ..options });
+    let error = relu_of(host.device(), &values).unwrap_err();
+    check(&host, "chunk", &error);
+    let threads = host.plugin().services().queue();
+    let sum = std::sync::atomic::AtomicU64::new(0);
+    let status = threads.parallel_for(1000, 1, &|begin, end, _| {
+        sum.fetch_add((begin..end).sum(), SeqCst);
+        0
+    });
+    assert_eq!((status, sum.into_inner()), (0, 499_500));
+}
+
+/// One poisoned plugin is none of another's business, nor of another instance of the same library.
+#[test]
+fn b19_other_instances_go_on() {
+    let (bad, good) = (host("launch", "inline"), Host::faulty(&[]));
+    assert_eq!(relu(good.device()).unwrap(), RELU);
+    assert_eq!(relu(bad.device()).unwrap_err().kind(), ErrorKind::PluginPoisoned);
+    assert_eq!(relu(good.device()).unwrap(), RELU);
+    assert_eq!(ledger(good.plugin()).calls_after_panic.load(SeqCst), 0);
+}
+
+/// Of threads that run at once, one sees the panic and the others a poisoned plugin, or were through.
+#[test]
+fn b19_runs_of_other_threads_end_in_order() {
+    let host = Host::faulty(&[("fault", "panic@launch#40"), ("streams", "async"), ("host_memory", "no")]);
+    let books = host.ledger();
+    let session = Session::new(&model(), host.device()).unwrap();
+    let x = tensor(&MODEL_INPUT);
+    let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
+        // Until the panic has reached this thread too.
+        let run = || {
+            let begin = Instant::now();
+            let mut outcome = Ok(());
+            while outcome.is_ok() && begin.elapsed() < Duration::from_secs(20) {
+                outcome = session.run(&[("x", &x)], &RunOptions::default()).map(drop);
+            }
+            outcome
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let kinds: Vec<_> = outcomes.iter().map(|outcome| outcome.as_ref().err().map(Error::kind)).collect();
+    assert!(kinds.iter().all(|kind| *kind == Some(ErrorKind::PluginPoisoned)), "{kinds:?}");
+    // Calls of other threads came in while the panic was on its way; none begins when it is known.
+    let before = books.calls_after_panic.load(SeqCst);
+    drop(session);
+    check_left_alone(&host, "launch");
+    assert_eq!(books.calls_after_panic.load(SeqCst), before);
+}

@@ -1,0 +1,229 @@
+//! Order: timelines, failures that come late, memory that is lent until a point is reported (B12 to B14, B24).
+
+use crate::support::{Host, MODEL_INPUT, MODEL_OUTPUT, RELU, model, relu, tensor};
+use devbay_host::core::error::ErrorKind;
+use devbay_host::session::{RunOptions, Session};
+use devbay_plugin_api::abi::{DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OK, Status};
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn b12_points_rise_and_are_reached_in_order() {
+    let host = Host::faulty(&[("streams", "async"), ("work_ms", "20")]);
+    let buffer = host.device().alloc(64, 0).unwrap();
+    let source = [7u8; 64];
+    let mut stream = host.device().create_stream("").unwrap();
+    let mut last = 0;
+    for _ in 0..3 {
+        // SAFETY: the source lives until its point is reached, below.
+        unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
+        let value = stream.signal().unwrap();
+        assert!(value > last, "{value} after {last}");
+        last = value;
+        let (reached, status) = stream.reached().unwrap();
+        assert!(reached < value && status == DEVBAY_STATUS_OK, "{reached} reached while a copy takes 20 ms");
+    }
+    stream.wait_reached(last, LIMIT).unwrap();
+    assert_eq!(stream.reached().unwrap(), (last, DEVBAY_STATUS_OK));
+    // Reached once is reached for good, and for all before.
+    stream.wait_reached(1, Duration::ZERO).unwrap();
+}
+
+/// A stream is one at a time: it moves between threads and is not shared.
+#[test]
+fn b12_a_stream_belongs_to_one_thread_at_a_time() {
+    fn moves<T: Send>() {}
+    moves::<devbay_host::core::device::Stream>();
+    // Of two candidates for a method the compiler takes the one without a reference, where its bound holds.
+    struct Probe<T>(std::marker::PhantomData<T>);
+    trait Shared {
+        fn is_shared(&self) -> bool;
+    }
+    impl<T: Sync> Shared for Probe<T> {
+        fn is_shared(&self) -> bool {
+            true
+        }
+    }
+    impl<T> Shared for &Probe<T> {
+        fn is_shared(&self) -> bool {
+            false
+        }
+    }
+    assert!((&Probe::<u8>(std::marker::PhantomData)).is_shared());
+    assert!(!(&Probe::<devbay_host::core::device::Stream>(std::marker::PhantomData)).is_shared());
+}
+
+/// Found late, a failure is the stream's from there on; other streams do not notice.
+#[test]
+fn b13_a_late_failure_stays_on_its_stream() {
+    let host = Host::faulty(&[("fault", "internal@work"), ("streams", "async")]);
+    let buffer = host.device().alloc(64, 0).unwrap();
+    let source = [7u8; 64];
+    let (mut bad, mut good) =
+        (host.device().create_stream("").unwrap(), host.device().create_stream("").unwrap());
+    // SAFETY: the source outlives both streams, which wait for their work when they are dropped.
+    unsafe { bad.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.expect("it is not known yet");
+    let point = bad.signal().unwrap();
+    let error = bad.wait_reached(point, LIMIT).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PluginFailed);
+    assert!(error.text().contains("a fault was asked for in work"), "{error}");
+    // Sticky: the next point fails with the same words.
+    let again = bad.finish(LIMIT).unwrap_err();
+    assert!(again.text().contains("a fault was asked for in work"), "{again}");
+    // SAFETY: as above.
+    unsafe { good.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
+    good.finish(LIMIT).unwrap();
+    drop(bad);
+    assert_eq!(relu(host.device()).unwrap(), RELU, "a failed stream is replaced");
+}
+
+#[test]
+fn b13_runs_after_a_late_failure_have_other_streams() {
+    let host = Host::faulty(&[("fault", "internal@work#2"), ("streams", "async"), ("host_memory", "no")]);
+    let session = Session::new(&model(), host.device()).unwrap();
+    let x = tensor(&MODEL_INPUT);
+    let run = || session.run(&[("x", &x)], &RunOptions::default());
+    assert_eq!(run().unwrap_err().kind(), ErrorKind::PluginFailed);
+    for _ in 0..3 {
+        assert_eq!(run().unwrap()[0].elements::<f32>().unwrap(), MODEL_OUTPUT);
+    }
+}
+
+/// A point that never comes is an error after the time limit, and what was lent stays lent.
+#[test]
+fn b12_waiting_has_a_limit() {
+    let host = Host::faulty(&[("streams", "async"), ("work_ms", "300")]);
+    let buffer = host.device().alloc(64, 0).unwrap();
+    let source = [7u8; 64];
+    let mut stream = host.device().create_stream("").unwrap();
+    // SAFETY: the source outlives the stream.
+    unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
+    let point = stream.signal().unwrap();
+    let begin = Instant::now();
+    let error = stream.wait_reached(point, Duration::from_millis(20)).unwrap_err();
+    assert!(begin.elapsed() < Duration::from_millis(250), "{:?}", begin.elapsed());
+    assert_eq!(error.kind(), ErrorKind::PluginBroken);
+    assert!(error.text().contains("neither reached nor failed"), "{error}");
+    stream.wait_reached(point, LIMIT).unwrap();
+}
+
+/// The SDK's callbacks carry the failure of the stream, and come once for each that was asked for.
+#[test]
+fn b16_callbacks_of_a_failed_stream_say_so() {
+    unsafe extern "C" fn done(arg: *mut c_void, status: Status) {
+        // SAFETY: the callers pass a sender that lives until the stream is destroyed.
+        unsafe { &*arg.cast::<Sender<Status>>() }.send(status).unwrap();
+    }
+    let host = Host::faulty(&[("fault", "internal@work#2"), ("streams", "async"), ("work_ms", "30")]);
+    let on_reached = host.plugin().about().table.stream_on_reached.unwrap();
+    let buffer = host.device().alloc(64, 0).unwrap();
+    let source = [7u8; 64];
+    let (sender, received) = channel();
+    let arg = (&raw const sender).cast_mut().cast();
+    let mut stream = host.device().create_stream("").unwrap();
+    for _ in 0..3 {
+        // SAFETY: the source outlives the stream.
+        unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
+        let value = stream.signal().unwrap();
+        // SAFETY: the plugin's stream; the sender lives until it is destroyed.
+        assert_eq!(unsafe { on_reached(stream.handle(), value, Some(done), arg) }, DEVBAY_STATUS_OK);
+    }
+    // SAFETY: as above; the value was never signalled, so nobody is called.
+    assert_eq!(unsafe { on_reached(stream.handle(), 99, Some(done), arg) }, DEVBAY_STATUS_INVALID);
+    drop(stream);
+    // The first point was reached; the second copy failed, and with it all points behind.
+    let came: Vec<Status> = received.try_iter().collect();
+    assert_eq!(came, [DEVBAY_STATUS_OK, DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INTERNAL]);
+}
+
+/// A device that completes inline says so once: no function of a timeline is ever called.
+#[test]
+fn b14_inline_streams_have_no_timeline() {
+    let host = Host::faulty(&[("host_memory", "no")]);
+    let session = Session::new(&model(), host.device()).unwrap();
+    for _ in 0..3 {
+        let results = session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default()).unwrap();
+        assert_eq!(results[0].elements::<f32>().unwrap(), MODEL_OUTPUT);
+    }
+    assert_eq!(relu(host.device()).unwrap(), RELU);
+    let books = host.ledger();
+    assert!(books.launches.load(SeqCst) > 0 && books.copies.load(SeqCst) > 0, "nothing was enqueued");
+    assert_eq!(books.inline_timeline_calls.load(SeqCst), 0);
+}
+
+/// What a launch and a copy return says nothing of the work: it is not done before its point.
+#[test]
+fn b14_enqueuing_does_not_wait() {
+    let host = Host::faulty(&[("streams", "async"), ("work_ms", "100")]);
+    let buffer = host.device().alloc(64, 0).unwrap();
+    let source = [7u8; 64];
+    let mut stream = host.device().create_stream("").unwrap();
+    let begin = Instant::now();
+    for _ in 0..4 {
+        // SAFETY: the source outlives the stream.
+        unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
+    }
+    assert!(begin.elapsed() < Duration::from_millis(100), "{:?}", begin.elapsed());
+    stream.finish(LIMIT).unwrap();
+    assert!(begin.elapsed() >= Duration::from_millis(400), "{:?}", begin.elapsed());
+}
+
+/// Prepared once for a plan, launched by every run and thread.
+#[test]
+fn b21_kernels_are_prepared_once_and_launched_by_many() {
+    for streams in ["inline", "async"] {
+        let host = Host::faulty(&[("streams", streams)]);
+        let session = Session::new(&model(), host.device()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..25 {
+                        let x = tensor(&MODEL_INPUT);
+                        let results = session.run(&[("x", &x)], &RunOptions::default()).unwrap();
+                        assert_eq!(results[0].elements::<f32>().unwrap(), MODEL_OUTPUT);
+                    }
+                });
+            }
+        });
+        let books = host.ledger();
+        assert_eq!(books.prepares.load(SeqCst), 2, "{streams}");
+        assert_eq!(books.launches.load(SeqCst), 200, "{streams}");
+    }
+}
+
+/// A run that fails or is cut short keeps its memory until the device is through with it.
+#[test]
+fn b24_memory_lives_until_the_work_is_over() {
+    // The first kernel fails while the second is in the queue; and a deadline in the middle of the work.
+    let cases = [("internal@work#2", None), ("none", Some(Duration::from_millis(10)))];
+    for (fault, deadline) in cases {
+        let host =
+            Host::faulty(&[("fault", fault), ("streams", "async"), ("host_memory", "no"), ("work_ms", "40")]);
+        let session = Session::new(&model(), host.device()).unwrap();
+        let options = RunOptions { deadline, ..RunOptions::default() };
+        let outcome = session.run(&[("x", &tensor(&MODEL_INPUT))], &options);
+        assert!(outcome.is_err() || deadline.is_some(), "{fault}");
+        drop(session);
+        let books = host.ledger();
+        assert_eq!(books.freed_in_flight.load(SeqCst), 0, "{fault}");
+        assert_eq!(books.in_flight.load(SeqCst), 0, "{fault}: the run's end did not wait");
+    }
+}
+
+/// The end of a stream waits for its work.
+#[test]
+fn b24_dropping_a_stream_waits() {
+    let host = Host::faulty(&[("streams", "async"), ("work_ms", "50")]);
+    let buffer = host.device().alloc(64, 0).unwrap();
+    let source = [7u8; 64];
+    let mut stream = host.device().create_stream("").unwrap();
+    // SAFETY: the source outlives the stream.
+    unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
+    assert_eq!(host.ledger().in_flight.load(SeqCst), 1);
+    drop(stream);
+    assert_eq!(host.ledger().in_flight.load(SeqCst), 0);
+}

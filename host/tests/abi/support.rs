@@ -1,0 +1,224 @@
+//! Folders, plugins and hosts for the tests beside this file.
+
+use devbay_host::core::about::Refusal;
+use devbay_host::core::device::{Device, Plugin};
+use devbay_host::core::error::Result;
+use devbay_host::core::program::text;
+use devbay_host::core::services::LogSink;
+use devbay_host::core::tensor::Tensor;
+use devbay_host::eager;
+use devbay_host::load::Library;
+use devbay_host::model::Model;
+use devbay_host::negotiate::{Agreement, Entry, negotiate};
+use devbay_host::report::Outcome;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_plugin_api::abi::version::MinorRange;
+use devbay_plugin_faulty::{LEDGER, Ledger};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A folder that goes when the value does.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("abi-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Compiles a fixture in C; definitions are `NAME` or `NAME=VALUE`.
+    pub fn c_plugin(&self, name: &str, source: &str, definitions: &[&str]) -> PathBuf {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let library = self.0.join(library_name(name));
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let output = Command::new(&compiler)
+            .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fPIC", "-shared"])
+            .args(definitions.iter().map(|definition| format!("-D{definition}")))
+            .arg("-I")
+            .arg(workspace.join("plugin-api/include"))
+            .arg("-o")
+            .arg(&library)
+            .arg(workspace.join("conformance/fixtures").join(source))
+            .output()
+            .unwrap_or_else(|e| panic!("the ABI's tests need a C compiler: {compiler} (CC): {e}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{source} with {definitions:?}:\n{said}");
+        library
+    }
+
+    /// `defect.c` with these definitions.
+    pub fn defect(&self, definitions: &[&str]) -> PathBuf {
+        self.c_plugin("minimal", "defect.c", definitions)
+    }
+
+    /// A copy of the faulty plugin's library.
+    pub fn faulty(&self, name: &str) -> PathBuf {
+        let path = self.0.join(library_name(name));
+        std::fs::copy(faulty(), &path).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn library_name(name: &str) -> String {
+    format!("{}devbay_plugin_{name}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX)
+}
+
+/// The faulty plugin's library, which cargo builds beside the tests.
+pub fn faulty() -> PathBuf {
+    let path = std::env::current_exe().unwrap().with_file_name(library_name("faulty"));
+    assert!(path.is_file(), "{} is missing: cargo build -p devbay-plugin-faulty", path.display());
+    path
+}
+
+/// A host with one plugin, and what the plugin logged.
+pub struct Host {
+    pub runtime: Runtime,
+    pub log: Log,
+}
+
+/// Messages of plugins.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub fn sink(&self) -> LogSink {
+        let log = Arc::clone(&self.0);
+        Arc::new(move |_, _, text| log.lock().unwrap().push(text.to_owned()))
+    }
+
+    pub fn messages(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// What the faulty plugin said when its instance ended.
+    pub fn destroyed(&self) -> Option<String> {
+        self.messages().into_iter().find(|text| text.starts_with("destroyed"))
+    }
+}
+
+/// Settings for a runtime with the faulty plugin.
+pub fn faulty_options(options: &[(&str, &str)]) -> RuntimeOptions {
+    let option = |(key, value): &(&str, &str)| ("faulty".into(), (*key).into(), (*value).into());
+    RuntimeOptions {
+        threads: 1,
+        plugins: vec![faulty()],
+        plugin_options: options.iter().map(option).collect(),
+        ..RuntimeOptions::default()
+    }
+}
+
+impl Host {
+    pub fn new(mut options: RuntimeOptions) -> Self {
+        let log = Log::default();
+        options.log = log.sink();
+        Self { runtime: Runtime::new(options).unwrap(), log }
+    }
+
+    /// With the faulty plugin, loaded.
+    pub fn faulty(options: &[(&str, &str)]) -> Self {
+        let host = Self::new(faulty_options(options));
+        assert!(!host.runtime.plugins().is_empty(), "{:?}", host.runtime.report());
+        host
+    }
+
+    /// With a plugin that was named explicitly.
+    pub fn explicit(library: &Path) -> Self {
+        Self::new(RuntimeOptions {
+            threads: 1,
+            plugins: vec![library.to_owned()],
+            ..RuntimeOptions::default()
+        })
+    }
+
+    pub fn plugin(&self) -> &Arc<Plugin> {
+        &self.runtime.plugins()[0]
+    }
+
+    pub fn device(&self) -> &Arc<Device> {
+        &self.runtime.devices()[0]
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        ledger(self.plugin())
+    }
+
+    /// Why the only candidate was refused.
+    pub fn refusal(&self) -> &Refusal {
+        match &self.runtime.report().plugins[..] {
+            [plugin] => match &plugin.outcome {
+                Outcome::Refused(refusal) => refusal,
+                outcome => panic!("not refused but {outcome:?}"),
+            },
+            plugins => panic!("not one candidate but {plugins:?}"),
+        }
+    }
+}
+
+/// The books of a faulty plugin. Asked for before anything goes wrong, they stay readable afterwards: a poisoned
+/// instance is never destroyed.
+pub fn ledger(plugin: &Plugin) -> &Ledger {
+    let table = plugin.extension(LEDGER, 1).expect("the faulty plugin has its books");
+    // SAFETY: the extension's table is a ledger that lives as long as the instance, which the reference holds.
+    unsafe { table.cast::<Ledger>().as_ref() }
+}
+
+/// The faulty plugin, negotiated with but not made: its description may be changed first.
+pub fn negotiated(library: &Path, minors: MinorRange) -> (Library, Agreement) {
+    let library = Library::open(library).unwrap();
+    let agreement = negotiate(Entry::Library(&library), minors).unwrap();
+    (library, agreement)
+}
+
+pub fn tensor(values: &[f32]) -> Tensor {
+    Tensor::from_elements(&[values.len()], values).unwrap()
+}
+
+/// Runs one kernel on a device.
+pub fn relu(device: &Arc<Device>) -> Result<Vec<f32>> {
+    relu_of(device, &[1.0, -2.0, 3.0, -0.5])
+}
+
+pub fn relu_of(device: &Arc<Device>, values: &[f32]) -> Result<Vec<f32>> {
+    let results = eager::run(device, "Relu", &[], &[&tensor(values)], 1)?;
+    Ok(results[0].elements::<f32>().unwrap().to_vec())
+}
+
+pub const RELU: [f32; 4] = [1.0, 0.0, 3.0, 0.0];
+
+/// Two kernels, one after the other, on four numbers called `x`.
+pub fn model() -> Model {
+    let source = r#"devbay-program 1
+
+program "two kernels"(%x: f32[4]) {
+  %h: f32[4] = Relu@14(%x) as "first"
+  %y: f32[4] = Mul@14(%h, %x) as "second"
+  return %y
+}
+"#;
+    Model::from_program(text::parse(source).unwrap())
+}
+
+pub const MODEL_INPUT: [f32; 4] = [1.0, -2.0, 3.0, -0.5];
+pub const MODEL_OUTPUT: [f32; 4] = [1.0, -0.0, 9.0, -0.0];

@@ -1,0 +1,62 @@
+//! The C header as C and C++ compilers see it.
+//!
+//! Needs a C and a C++ compiler: `CC` and `CXX`, else `cc` and `c++`. Without one the tests fail and say so.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn include() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
+}
+
+/// Compiles a source without making an object, and gives what the compiler says.
+fn compile(variable: &str, default: &str, arguments: &[&str], source: &Path) -> Result<(), String> {
+    let compiler = std::env::var(variable).unwrap_or_else(|_| default.to_owned());
+    let output = Command::new(&compiler)
+        .args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"])
+        .args(arguments)
+        .arg(source)
+        .output()
+        .unwrap_or_else(|e| panic!("the ABI's tests need a compiler: {compiler} ({variable}): {e}"));
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+fn c11(source: &Path) -> Result<(), String> {
+    compile("CC", "cc", &["-std=c11", "-x", "c"], source)
+}
+
+#[test]
+fn the_header_compiles_as_c11() {
+    c11(&include().join("devbay_plugin.h")).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn the_header_compiles_as_cpp17() {
+    let header = include().join("devbay_plugin.h");
+    compile("CXX", "c++", &["-std=c++17", "-x", "c++"], &header).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn the_header_needs_stdint_alone() {
+    let text = std::fs::read_to_string(include().join("devbay_plugin.h")).unwrap();
+    let includes: Vec<&str> = text.lines().filter(|line| line.starts_with("#include")).collect();
+    assert_eq!(includes, ["#include <stdint.h>"]);
+}
+
+/// A C compiler lays the structs out as Rust does; the same check notices when it does not.
+#[test]
+fn b04_c_and_rust_have_one_layout() {
+    c11(&include().join("check_layout.c")).unwrap_or_else(|e| panic!("{e}"));
+    // A header that says something else of one field.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("another-layout");
+    std::fs::create_dir_all(&folder).unwrap();
+    let read = |name| std::fs::read_to_string(include().join(name)).unwrap();
+    let header = read("devbay_plugin.h").replacen("uint32_t n_slots;", "uint64_t n_slots;", 1);
+    std::fs::write(folder.join("devbay_plugin.h"), header).unwrap();
+    std::fs::write(folder.join("check_layout.c"), read("check_layout.c")).unwrap();
+    let said = c11(&folder.join("check_layout.c")).expect_err("the headers differ");
+    assert!(said.contains("devbay_host_api.n_slots"), "{said}");
+}
