@@ -6,6 +6,8 @@
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 #![allow(clippy::print_stderr, reason = "a test that does not run says what is missing")]
 
+pub mod onnx;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,8 +66,8 @@ pub fn command() -> Command {
             command.env_remove(key);
         }
     }
-    // Not a folder: whatever the user of this machine has configured is not found.
-    command.env("XDG_CONFIG_HOME", "/dev/null").stdin(Stdio::null());
+    // Whatever the user of this machine has configured is not found.
+    command.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null());
     command
 }
 
