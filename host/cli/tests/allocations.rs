@@ -1,0 +1,181 @@
+//! A steady-state run of a static model allocates nothing on the heap.
+//!
+//! Each test runs itself again in a process whose allocation functions are replaced by ones that count, those
+//! that the plugin's library calls included (`support/count_allocations.c`, compiled here and loaded first
+//! with `LD_PRELOAD`). That process checks that the counter counts, brings each model to its steady state,
+//! and expects that the counter stands still from then on.
+
+#![cfg(target_os = "linux")]
+
+mod support;
+#[path = "../src/tensors.rs"]
+#[allow(dead_code, reason = "the command's own reader of .npz files; nothing is written here")]
+mod tensors;
+
+use devbay_host::core::Tensor;
+use devbay_host::core::device::Device;
+use devbay_host::core::exec::host_io::InputView;
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session};
+use std::hint::black_box;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use support::{Case, Folder, cases, plugin_library};
+
+/// Models whose plan is not one line, because they have control flow that depends on data: they are not static.
+const NOT_STATIC: &[&str] = &["silero_vad_op18_ifless", "silero_vad_v6", "slanet_1m"];
+
+/// Runs before counting.
+const WARM_UP: usize = 2;
+/// Fewest and most runs that are counted.
+const COUNTED: std::ops::RangeInclusive<usize> = 2..=50;
+/// Time after which no more than the fewest are counted.
+const TIME: Duration = Duration::from_millis(100);
+
+/// Printed by the counting process when all was well, so that a filter that matches no test is noticed.
+const DONE: &str = "the counter stood still for";
+
+/// The interposed counter; None in a process without it.
+fn counter() -> Option<&'static AtomicU64> {
+    // SAFETY: the name is a C string, and looking it up has no effects.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"devbay_allocations".as_ptr()) };
+    // SAFETY: NULL, or the address of the library's `_Atomic uint64_t`, which has this type's layout and stays
+    // loaded as long as the process lives.
+    unsafe { address.cast::<AtomicU64>().as_ref() }
+}
+
+fn check(test: &str, loaded: bool, threads: usize) {
+    match counter() {
+        Some(counter) => count(counter, loaded, threads),
+        None => run_counting(test),
+    }
+}
+
+/// Runs this test again, in a process with the counter.
+fn run_counting(test: &str) {
+    if cases().is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let library = folder.path("libcount_allocations.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/count_allocations.c");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(source);
+    let compiled = cc.output().expect("expected a C compiler called cc");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let mut child = Command::new(std::env::current_exe().expect("the test's own path"));
+    child.args(["--exact", test, "--nocapture", "--test-threads=1"]).env("LD_PRELOAD", &library);
+    let output = child.output().expect("expected the test to start");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success() && text.contains(DONE), "{}:\n{text}", output.status);
+}
+
+/// What runs in the process with the counter.
+#[allow(clippy::print_stderr, reason = "the parent looks for the last line")]
+fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
+    check_counter(counter);
+    let mut options = RuntimeOptions { threads, ..RuntimeOptions::default() };
+    if loaded {
+        options.plugins.push(plugin_library());
+    } else {
+        options.linked.push(devbay_plugin_cpu::devbay_entry::PLUGIN);
+    }
+    let runtime = Runtime::new(options).unwrap();
+    let device = runtime.devices().first().unwrap_or_else(|| panic!("{:?}", runtime.report()));
+    let before = counter.load(Ordering::Relaxed);
+    drop(device.alloc(1 << 12, 0).unwrap());
+    assert!(counter.load(Ordering::Relaxed) > before, "the plugin's allocations are not counted");
+
+    let cases = cases().expect("the parent has looked");
+    let (mut n_models, mut failures) = (0, Vec::new());
+    for case in cases.iter().filter(|case| case.name.ends_with("case 0")) {
+        match steady(counter, case, device) {
+            Some(0) => n_models += 1,
+            Some(n) => failures.push(format!("{}: {n} allocations in its steady state", case.name)),
+            None => {
+                let known = NOT_STATIC.iter().any(|name| case.name.starts_with(name));
+                assert!(known, "{}: expected a plan of one line", case.name);
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert_eq!(n_models, support::MODELS.len() - NOT_STATIC.len());
+    eprintln!("{DONE} {n_models} models");
+}
+
+/// Each function that allocates is counted once.
+fn check_counter(counter: &AtomicU64) {
+    let counted = |body: &dyn Fn()| {
+        let before = counter.load(Ordering::Relaxed);
+        body();
+        counter.load(Ordering::Relaxed) - before
+    };
+    assert_eq!(counted(&|| drop(black_box(Box::new(1u8)))), 1, "malloc");
+    assert_eq!(counted(&|| drop(black_box(vec![0u8; black_box(100)]))), 1, "calloc");
+    let grow = || {
+        let mut bytes = black_box(Vec::<u8>::with_capacity(16));
+        bytes.reserve_exact(black_box(4096));
+        drop(black_box(bytes));
+    };
+    assert_eq!(counted(&grow), 2, "malloc and realloc");
+    #[repr(align(4096))]
+    struct Page(#[expect(dead_code, reason = "fills the page")] [u8; 4096]);
+    assert_eq!(counted(&|| drop(black_box(Box::new(Page([0; 4096]))))), 1, "posix_memalign");
+    assert_eq!(counted(&|| ()), 0, "nothing");
+}
+
+/// Allocations of a model's runs in its steady state; None if it is not static.
+fn steady(counter: &AtomicU64, case: &Case, device: &Arc<Device>) -> Option<u64> {
+    let model = Model::load(&case.model).unwrap_or_else(|error| panic!("{error:?}"));
+    let inputs = tensors::read_npz(&case.inputs).unwrap();
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let session = Session::new(&model, device).unwrap_or_else(|error| panic!("{error:?}"));
+    session.plan_for(&given).unwrap().single()?;
+    let expected = session.run(&given, &RunOptions::default()).unwrap();
+    let views: Vec<InputView<'_>> = session.in_order(&given).unwrap();
+    let mut memory: Vec<Vec<u8>> = expected.iter().map(|tensor| vec![0; tensor.bytes().len()]).collect();
+    let mut outputs: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
+    let options = RunOptions::default();
+    let mut run = || session.run_into(&views, &mut outputs, &options).unwrap();
+    (0..WARM_UP).for_each(|_| run());
+    let before = counter.load(Ordering::Relaxed);
+    let begin = Instant::now();
+    for i in 0..*COUNTED.end() {
+        if i >= *COUNTED.start() && begin.elapsed() > TIME {
+            break;
+        }
+        run();
+    }
+    let n = counter.load(Ordering::Relaxed) - before;
+    for (found, expected) in memory.iter().zip(&expected) {
+        assert!(found == expected.bytes(), "{}: the counted runs gave other results", case.name);
+    }
+    Some(n)
+}
+
+#[test]
+fn linked_one_thread() {
+    check("linked_one_thread", false, 1);
+}
+
+#[test]
+fn linked_two_threads() {
+    check("linked_two_threads", false, 2);
+}
+
+#[test]
+fn loaded_one_thread() {
+    check("loaded_one_thread", true, 1);
+}
+
+#[test]
+fn loaded_two_threads() {
+    check("loaded_two_threads", true, 2);
+}

@@ -1,0 +1,93 @@
+//! All 37 cases of the trained models through the command, within the tolerance that it has by default.
+//!
+//! One test for each way to run them, so that a failure names it: the CPU plugin linked into the command or
+//! loaded from its library, streams inline or asynchronous, each instruction set, one thread or two. Inside a
+//! test the cases run one after the other, and all that fail are listed.
+
+mod support;
+
+use std::path::PathBuf;
+use support::{Case, cases, command, finish, has_isa, plugin_library};
+
+/// A way to run the models.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Loaded from its library; else linked.
+    loaded: bool,
+    /// Each stream has a thread; else work is done in the call.
+    streams_async: bool,
+    /// `DEVBAY_CPU_ISA`; None for the best.
+    isa: Option<&'static str>,
+    threads: usize,
+}
+
+impl Way {
+    fn arguments(self, library: Option<&PathBuf>) -> Vec<String> {
+        let mut arguments = vec!["--threads".to_owned(), self.threads.to_string()];
+        match library {
+            Some(library) => arguments.extend(["--plugin".to_owned(), library.display().to_string()]),
+            None => arguments.extend(["--device".to_owned(), "cpu".to_owned()]),
+        }
+        if self.streams_async {
+            arguments.extend(["--plugin-option".to_owned(), "cpu.streams=async".to_owned()]);
+        }
+        arguments
+    }
+}
+
+/// Runs every case, and expects that each matches.
+fn check(way: Way) {
+    let Some(cases) = cases() else { return };
+    let library = way.loaded.then(plugin_library);
+    let run = |case: &Case| {
+        let mut command = command();
+        command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs);
+        command.arg("--compare").arg(&case.outputs).args(way.arguments(library.as_ref()));
+        if let Some(isa) = way.isa {
+            command.env("DEVBAY_CPU_ISA", isa);
+        }
+        finish(&mut command)
+    };
+    if let Some(isa) = way.isa.filter(|isa| !has_isa(isa)) {
+        // What this processor cannot do is refused, and nothing is said of the results.
+        run(&cases[0]).expect(6).says(&[&format!("DEVBAY_CPU_ISA asks for {isa}, this processor has")]);
+        return;
+    }
+    let failures: Vec<String> = cases
+        .iter()
+        .filter_map(|case| {
+            let finished = run(case);
+            let compared = finished.out.contains("VERDICT") && !finished.out.contains("DIFFERS");
+            let passed = finished.code == 0 && compared;
+            (!passed).then(|| format!("{}: exit code {}, {}", case.name, finished.code, finished.err.trim()))
+        })
+        .collect();
+    assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
+}
+
+/// A test for each way: its name, whether the plugin is loaded, whether streams are asynchronous.
+macro_rules! ways {
+    ($($name:ident: $loaded:literal, $streams_async:literal, $isa:expr, $threads:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            check(Way { loaded: $loaded, streams_async: $streams_async, isa: $isa, threads: $threads });
+        }
+    )*};
+}
+
+// Baseline instructions take five times as long, so they have two of the four forms.
+ways! {
+    linked_inline_baseline: false, false, Some("baseline"), 1;
+    linked_inline_avx2: false, false, Some("avx2"), 1;
+    linked_inline_avx512: false, false, Some("avx512"), 1;
+    linked_async_avx2: false, true, Some("avx2"), 1;
+    linked_async_avx512: false, true, Some("avx512"), 1;
+    loaded_inline_avx2: true, false, Some("avx2"), 1;
+    loaded_inline_avx512: true, false, Some("avx512"), 1;
+    loaded_async_baseline: true, true, Some("baseline"), 1;
+    loaded_async_avx2: true, true, Some("avx2"), 1;
+    loaded_async_avx512: true, true, Some("avx512"), 1;
+    // The best instructions of this processor, which are chosen when nobody asks for any.
+    linked_inline_two_threads: false, false, None, 2;
+    loaded_async_two_threads: true, true, None, 2;
+}

@@ -1,0 +1,103 @@
+//! The trained models in one process: two sessions at once, and any number of threads, give the bits of a
+//! lone run.
+
+mod support;
+#[path = "../src/tensors.rs"]
+#[allow(dead_code, reason = "the command's own reader of .npz files; nothing is written here")]
+mod tensors;
+
+use devbay_host::core::Tensor;
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session};
+use std::sync::Barrier;
+use support::{Case, cases};
+
+fn runtime(threads: usize, streams: &str) -> Runtime {
+    let runtime = Runtime::new(RuntimeOptions {
+        threads,
+        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
+        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
+        ..RuntimeOptions::default()
+    });
+    let runtime = runtime.unwrap();
+    assert_eq!(runtime.devices().len(), 1, "{:?}", runtime.report());
+    runtime
+}
+
+type Named = Vec<(String, Tensor)>;
+
+fn run(session: &Session, inputs: &Named) -> Vec<Vec<u8>> {
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let outputs = session.run(&given, &RunOptions::default()).unwrap_or_else(|error| panic!("{error:?}"));
+    // The shape is part of the result.
+    let bytes = |tensor: &Tensor| [tensor.tensor_type().to_string().as_bytes(), tensor.bytes()].concat();
+    outputs.iter().map(bytes).collect()
+}
+
+fn load(case: &Case) -> (Model, Named) {
+    let model = Model::load(&case.model).unwrap_or_else(|error| panic!("{error:?}"));
+    (model, tensors::read_npz(&case.inputs).unwrap())
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let Some(cases) = cases() else { return };
+    let runtimes = [1, 2, 3].map(|threads| runtime(threads, "inline"));
+    for case in &cases {
+        let (model, inputs) = load(case);
+        let [one, two, three] = runtimes.each_ref().map(|runtime| {
+            let session = Session::new(&model, &runtime.devices()[0]).unwrap();
+            run(&session, &inputs)
+        });
+        assert!(one == two, "{}: two threads give other bits than one", case.name);
+        assert!(one == three, "{}: three threads give other bits than one", case.name);
+    }
+}
+
+/// Runs all cases on two sessions at once, each model beside itself and then beside another.
+fn two_at_once(threads: usize, streams: &str) {
+    let Some(cases) = cases() else { return };
+    let lone = runtime(1, "inline");
+    let shared = runtime(threads, streams);
+    let loaded: Vec<(Model, Named, Vec<Vec<u8>>)> = cases
+        .iter()
+        .map(|case| {
+            let (model, inputs) = load(case);
+            let expected = run(&Session::new(&model, &lone.devices()[0]).unwrap(), &inputs);
+            (model, inputs, expected)
+        })
+        .collect();
+    let n = cases.len();
+    let barrier = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for caller in 0..2 {
+            let (cases, loaded, shared, barrier) = (&cases, &loaded, &shared, &barrier);
+            scope.spawn(move || {
+                let mut wrong = Vec::new();
+                // Beside itself; then, in the second half, beside the model at the other end of the list.
+                for (at, beside) in (0..n).map(|i| (i, i)).chain((0..n).map(|i| (i, n - 1 - i))) {
+                    let at = if caller == 0 { at } else { beside };
+                    let (model, inputs, expected) = &loaded[at];
+                    barrier.wait();
+                    let session = Session::new(model, &shared.devices()[0]).unwrap();
+                    if run(&session, inputs) != *expected {
+                        wrong.push(&cases[at].name);
+                    }
+                }
+                // Not before the end: a panic would leave the other waiting at the barrier.
+                assert!(wrong.is_empty(), "other bits than a lone run: {wrong:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn two_sessions_at_once_inline() {
+    two_at_once(2, "inline");
+}
+
+#[test]
+fn two_sessions_at_once_async() {
+    two_at_once(1, "async");
+}

@@ -1,0 +1,241 @@
+//! What the tests of the command share: running it, folders of their own, the trained models.
+//!
+//! The command runs as a user meets it, in a process of its own, with an environment that holds no settings
+//! of the machine's: no `DEVBAY_*`, no configured plugins.
+
+#![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
+#![allow(clippy::print_stderr, reason = "a test that does not run says what is missing")]
+
+pub mod onnx;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
+
+/// What the command said, and how it ended.
+pub struct Finished {
+    /// Exit code.
+    pub code: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Finished {
+    /// Expects an exit code.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "exit code; stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        self
+    }
+
+    /// Expects words on standard error.
+    #[track_caller]
+    pub fn says(self, words: &[&str]) -> Self {
+        for word in words {
+            assert!(self.err.contains(word), "expected `{word}` on stderr, found:\n{}", self.err);
+        }
+        self
+    }
+
+    /// Expects words on standard output.
+    #[track_caller]
+    pub fn prints(self, words: &[&str]) -> Self {
+        for word in words {
+            assert!(self.out.contains(word), "expected `{word}` on stdout, found:\n{}", self.out);
+        }
+        self
+    }
+
+    /// Standard output as JSON.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e} in:\n{}", self.out))
+    }
+}
+
+/// The command in a clean environment, for those who add to it.
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_devbay"));
+    for (key, _) in std::env::vars_os() {
+        if key.to_string_lossy().starts_with("DEVBAY_") {
+            command.env_remove(key);
+        }
+    }
+    // Whatever the user of this machine has configured is not found.
+    command.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null());
+    command
+}
+
+/// Runs a command that was made by [`command`].
+///
+/// # Panics
+/// If it ends by a signal or panics: both are bugs, whatever it was given.
+#[track_caller]
+pub fn finish(command: &mut Command) -> Finished {
+    let output = command.output().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("expected UTF-8 from the command");
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    let Some(code) = output.status.code() else {
+        panic!("{command:?} ended with {}; stderr:\n{err}", output.status);
+    };
+    assert!(!err.contains("panicked at"), "{command:?} panicked:\n{err}");
+    Finished { code, out, err }
+}
+
+/// Runs the command with these arguments.
+#[track_caller]
+pub fn devbay<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Finished {
+    finish(command().args(arguments))
+}
+
+/// A folder of a test's own, removed at its end.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// An empty one.
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("devbay-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path)
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A file in it.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).expect("a file in a temporary folder");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The trained models and how many cases each has: 37 in all, as their README lists them.
+pub const MODELS: &[(&str, usize)] = &[
+    ("aecmos_gru_b", 1),
+    ("basic_pitch", 1),
+    ("bert_rxnfp", 2),
+    ("blaze_face", 1),
+    ("dnsmos", 1),
+    ("efficientnet_lite0", 2),
+    ("khmercut_int8", 1),
+    ("magika_v3_3", 2),
+    ("melspectrogram", 1),
+    ("mlp_hey_livekit", 2),
+    ("mnist_cnn", 2),
+    ("mnist_external", 1),
+    ("ocr_cls_ppv2", 2),
+    ("ocr_det_ppv4", 2),
+    ("ocr_rec_ppv4", 2),
+    ("picodet_layout", 1),
+    ("pplcnet_orientation", 2),
+    ("rivagan_decoder", 1),
+    ("silero_vad_op18_ifless", 3),
+    ("silero_vad_v6", 4),
+    ("slanet_1m", 1),
+    ("speech_embedding", 1),
+    ("whisper80_stft", 1),
+];
+
+/// One case of a trained model.
+pub struct Case {
+    /// Model and case, for messages.
+    pub name: String,
+    /// The model.
+    pub model: PathBuf,
+    /// Its inputs.
+    pub inputs: PathBuf,
+    /// What it should give.
+    pub outputs: PathBuf,
+}
+
+/// The cases of the trained models, in the folder that `DEVBAY_MODELS` names; None if there is none and the
+/// test need not run.
+///
+/// # Panics
+/// If there is none and `DEVBAY_REQUIRE` has the word `models`.
+pub fn cases() -> Option<Vec<Case>> {
+    let Some(folder) = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from) else {
+        let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
+        assert!(
+            !required.split([',', ' ']).any(|word| word == "models"),
+            "expected the models, which DEVBAY_REQUIRE asks for: set DEVBAY_MODELS to their folder"
+        );
+        eprintln!("not run: set DEVBAY_MODELS to the folder of the trained models");
+        return None;
+    };
+    let cases = MODELS.iter().flat_map(|(name, n)| {
+        let model = folder.join(name);
+        (0..*n).map(move |i| Case {
+            name: format!("{name} case {i}"),
+            model: model.join("model.onnx"),
+            inputs: model.join(format!("case{i}.inputs.npz")),
+            outputs: model.join(format!("case{i}.outputs.npz")),
+        })
+    });
+    Some(cases.collect())
+}
+
+/// The CPU plugin as a shared library, beside the command.
+///
+/// # Panics
+/// If it is not there, or older than its sources: cargo builds it for nobody who merely depends on it.
+pub fn plugin_library() -> PathBuf {
+    let command = Path::new(env!("CARGO_BIN_EXE_devbay"));
+    let library = command.with_file_name("libdevbay_plugin_cpu.so");
+    let release =
+        if command.parent().is_some_and(|folder| folder.ends_with("release")) { " --release" } else { "" };
+    let build = format!("run `cargo build{release} -p devbay-plugin-cpu`");
+    let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified());
+    let Ok(built) = modified(&library) else {
+        panic!("expected the CPU plugin at {}; {build}", library.display());
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for folder in ["plugins/cpu/src", "plugin-api/src"] {
+        let (path, changed) = newest(&root.join(folder));
+        assert!(changed <= built, "{} is older than {}; {build}", library.display(), path.display());
+    }
+    library
+}
+
+/// The file of a folder that was changed last.
+fn newest(folder: &Path) -> (PathBuf, SystemTime) {
+    let entries = fs::read_dir(folder).expect("the sources");
+    let files = entries.map(|entry| {
+        let path = entry.expect("the sources").path();
+        if path.is_dir() {
+            return newest(&path);
+        }
+        let changed = fs::metadata(&path).and_then(|metadata| metadata.modified()).expect("the sources");
+        (path, changed)
+    });
+    files.max_by_key(|(_, changed)| *changed).expect("a folder with sources")
+}
+
+/// The instruction sets that `DEVBAY_CPU_ISA` may name and this processor has, as the system lists them.
+pub fn has_isa(isa: &str) -> bool {
+    let text = fs::read_to_string("/proc/cpuinfo").expect("/proc/cpuinfo");
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
+    let has = |wanted: &[&str]| wanted.iter().all(|flag| flags.split_whitespace().any(|word| word == *flag));
+    match isa {
+        "baseline" => true,
+        "avx2" => has(&["avx2", "fma"]),
+        "avx512" => has(&["avx2", "fma", "avx512f", "avx512vl", "avx512bw", "avx512dq"]),
+        other => panic!("no instruction set {other}"),
+    }
+}
