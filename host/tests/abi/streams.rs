@@ -1,10 +1,12 @@
 //! Order: timelines, failures that come late, memory that is lent until a point is reported (B12 to B14, B24).
 
 use crate::support::{Host, MODEL_INPUT, MODEL_OUTPUT, RELU, model, relu, tensor};
+use devbay_host::core::device::Stream;
 use devbay_host::core::error::ErrorKind;
 use devbay_host::session::{RunOptions, Session};
 use devbay_plugin_api::abi::{DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OK, Status};
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -37,9 +39,9 @@ fn b12_points_rise_and_are_reached_in_order() {
 #[test]
 fn b12_a_stream_belongs_to_one_thread_at_a_time() {
     fn moves<T: Send>() {}
-    moves::<devbay_host::core::device::Stream>();
+    moves::<Stream>();
     // Of two candidates for a method the compiler takes the one without a reference, where its bound holds.
-    struct Probe<T>(std::marker::PhantomData<T>);
+    struct Probe<T>(PhantomData<T>);
     trait Shared {
         fn is_shared(&self) -> bool;
     }
@@ -53,8 +55,9 @@ fn b12_a_stream_belongs_to_one_thread_at_a_time() {
             false
         }
     }
-    assert!((&Probe::<u8>(std::marker::PhantomData)).is_shared());
-    assert!(!(&Probe::<devbay_host::core::device::Stream>(std::marker::PhantomData)).is_shared());
+    let (number, stream) = (&Probe::<u8>(PhantomData), &Probe::<Stream>(PhantomData));
+    assert!(number.is_shared());
+    assert!(!stream.is_shared());
 }
 
 /// Found late, a failure is the stream's from there on; other streams do not notice.
