@@ -1,6 +1,6 @@
 //! Order: timelines, failures that come late, memory that is lent until a point is reported (B12 to B14, B24).
 
-use crate::support::{Host, MODEL_INPUT, MODEL_OUTPUT, RELU, model, relu, tensor};
+use crate::support::{Host, MODEL_INPUT, MODEL_OUTPUT, RELU, model, relu, run_model, staged_model, tensor};
 use devbay_host::core::device::Stream;
 use devbay_host::core::error::ErrorKind;
 use devbay_host::session::{RunOptions, Session};
@@ -201,19 +201,23 @@ fn b21_kernels_are_prepared_once_and_launched_by_many() {
 /// A run that fails or is cut short keeps its memory until the device is through with it.
 #[test]
 fn b24_memory_lives_until_the_work_is_over() {
-    // The first kernel fails while the second is in the queue; and a deadline in the middle of the work.
-    let cases = [("internal@work#2", None), ("none", Some(Duration::from_millis(10)))];
-    for (fault, deadline) in cases {
-        let host =
-            Host::faulty(&[("fault", fault), ("streams", "async"), ("host_memory", "no"), ("work_ms", "40")]);
-        let session = Session::new(&model(), host.device()).unwrap();
-        let options = RunOptions { deadline, ..RunOptions::default() };
-        let outcome = session.run(&[("x", &tensor(&MODEL_INPUT))], &options);
-        assert!(outcome.is_err() || deadline.is_some(), "{fault}");
-        drop(session);
-        let books = host.ledger();
-        assert_eq!(books.freed_in_flight.load(SeqCst), 0, "{fault}");
-        assert_eq!(books.in_flight.load(SeqCst), 0, "{fault}: the run's end did not wait");
+    // A kernel fails while more is in the queue, or was never enqueued; a deadline in the middle of the work.
+    let deadline = Some(Duration::from_millis(10));
+    let cases = [("internal@work", None), ("internal@work#2", None), ("internal@launch#2", None)];
+    for (fault, deadline) in cases.into_iter().chain([("none", deadline)]) {
+        for model in [model(), staged_model()] {
+            let host = Host::faulty(&[
+                ("fault", fault),
+                ("streams", "async"),
+                ("host_memory", "no"),
+                ("work_ms", "40"),
+            ]);
+            let outcome = run_model(&model, host.device(), &RunOptions { deadline, ..RunOptions::default() });
+            assert!(outcome.is_err() || deadline.is_some(), "{fault}");
+            let books = host.ledger();
+            assert_eq!(books.freed_in_flight.load(SeqCst), 0, "{fault}");
+            assert_eq!(books.in_flight.load(SeqCst), 0, "{fault}: the run's end did not wait");
+        }
     }
 }
 
