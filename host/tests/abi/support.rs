@@ -225,8 +225,9 @@ program "two kernels"(%x: f32[4]) {
 pub fn staged_model() -> Model {
     let source = r#"devbay-program 1
 
-program "two kernels and a choice"(%x: f32[4], %sure: bool[]) {
-  %h: f32[4] = Relu@14(%x) as "first"
+program "kernels and a choice"(%x: f32[4], %sure: bool[]) {
+  %g: f32[4] = Relu@14(%x) as "zeroth"
+  %h: f32[4] = Relu@14(%g) as "first"
   %y: f32[4] = If@25(%sure) then_branch() {
     %t: f32[4] = Mul@14(%h, %x) as "second"
     return %t
