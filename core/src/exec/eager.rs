@@ -321,6 +321,7 @@ fn launch(
         // Nobody can say when the device stops touching them (ABI-NOTES 1).
         std::mem::forget((stream, workspace, extents, results));
         std::mem::forget(inputs.iter_mut().map(Option::take).collect::<Vec<_>>());
+        std::mem::forget((entry.packed.clone(), Arc::clone(&chosen.kernel)));
         let error = launched.err().or(finished.err());
         return Err(error.unwrap_or_else(super::cancel::Cancel::unknown));
     }

@@ -276,6 +276,7 @@ fn run_staged(
         Err(error) if must_leak(&error) => {
             // Nobody can say when the device stops touching the frame (ABI-NOTES 1).
             std::mem::forget(frame);
+            line.leak();
             return Err(enqueued.err().unwrap_or(error));
         }
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).

@@ -233,6 +233,7 @@ fn run_line(stage: &LineStage, values: &mut Values<'_>, cancel: Option<&Cancel>)
         Err(error) if must_leak(&error) => {
             // Nobody can say when the device stops touching them (ABI-NOTES 1).
             std::mem::forget((frame, inputs, written));
+            line.leak();
             return Err(launched.err().unwrap_or(error));
         }
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).

@@ -117,10 +117,17 @@ pub struct Line {
     pub labels: Box<[String]>,
     /// What each step runs, for reports: op and kernel.
     pub kernels: Box<[String]>,
-    #[expect(dead_code, reason = "keeps the steps' states alive")]
+    /// Keeps the steps' states alive.
     prepared: Box<[Arc<PreparedKernel>]>,
-    #[expect(dead_code, reason = "keeps the constants' memory alive")]
+    /// Keeps the constants' memory alive.
     constants: Box<[Arc<Placed>]>,
+}
+
+impl Line {
+    /// Keeps what launches use for good: nobody can say when the device stops touching it (ABI-NOTES 1).
+    pub(crate) fn leak(&self) {
+        std::mem::forget((self.prepared.clone(), self.constants.clone()));
+    }
 }
 
 /// Where a value lives.

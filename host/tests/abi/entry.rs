@@ -207,6 +207,19 @@ fn b11_limits_of_a_memory_space_are_kept() {
     assert_eq!(buffer.reference(0, 1).addr % 512, 0);
 }
 
+/// The plugin that vendors start from is short, and made from the header and the C library alone (B7).
+#[test]
+fn b07_a_first_plugin_is_at_most_300_lines_of_c() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/fixtures");
+    let source = std::fs::read_to_string(fixtures.join("minimal.c")).unwrap();
+    let n_lines = source.lines().count();
+    assert!(n_lines <= 300, "{n_lines} lines");
+    let longest = source.lines().map(|line| line.chars().count()).max();
+    assert!(longest <= Some(100), "a line of {longest:?} characters is not as clang-format has it");
+    let ours: Vec<_> = source.lines().filter(|line| line.starts_with("#include \"")).collect();
+    assert_eq!(ours, ["#include \"devbay_plugin.h\""]);
+}
+
 /// What a good plugin was made from is all it needs: nothing of the report asks for attention.
 #[test]
 fn good_plugins_are_loaded_without_notes() {

@@ -1,19 +1,17 @@
 //! Functions that fail: typed errors with the place and the plugin's words, nothing lost, and the next call works.
 
-use crate::support::{Host, MODEL_INPUT, MODEL_OUTPUT, RELU, faulty_options, model, relu, tensor};
+use crate::support::{Host, MODEL_OUTPUT, RELU, faulty_options, model, relu, run_model, staged_model};
 use devbay_host::core::about::RefusalKind;
 use devbay_host::core::error::{Error, ErrorKind, Result};
 use devbay_host::devices::{Policy, Requirements};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::session::RunOptions;
 use std::sync::atomic::Ordering::SeqCst;
 
 const PLACES: [&str; 9] =
     ["alloc", "create_stream", "copy", "prepare", "launch", "signal", "host_wait", "work", "work#3"];
 
 fn run_session(host: &Host) -> Result<Vec<f32>> {
-    let session = Session::new(&model(), host.device())?;
-    let results = session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default())?;
-    Ok(results[0].elements::<f32>().unwrap().to_vec())
+    run_model(&model(), host.device(), &RunOptions::default())
 }
 
 fn check_words(fault: &str, error: &Error) {
@@ -25,7 +23,9 @@ fn check_words(fault: &str, error: &Error) {
 /// Whatever fails in a run, all that was made is given back, and before the work that uses it is over nothing.
 #[test]
 fn b09_failed_runs_give_everything_back() {
-    for streams in ["inline", "async"] {
+    for (streams, model) in
+        [("inline", model()), ("async", model()), ("inline", staged_model()), ("async", staged_model())]
+    {
         for place in PLACES {
             if streams == "inline" && ["signal", "host_wait", "work", "work#3"].contains(&place) {
                 continue;
@@ -37,12 +37,13 @@ fn b09_failed_runs_give_everything_back() {
                 ("host_memory", "no"),
                 ("work_ms", "2"),
             ]);
-            let error = run_session(&host).expect_err(&fault);
+            let run = || run_model(&model, host.device(), &RunOptions::default());
+            let error = run().expect_err(&fault);
             assert_eq!(error.kind(), ErrorKind::PluginFailed, "{fault}: {error}");
             check_words(&fault, &error);
             assert_eq!(host.ledger().freed_in_flight.load(SeqCst), 0, "{fault} {streams}");
             // Once is all it was; the host's state is whole.
-            assert_eq!(run_session(&host).unwrap(), MODEL_OUTPUT, "{fault} {streams}");
+            assert_eq!(run().unwrap(), MODEL_OUTPUT, "{fault} {streams}");
             let log = host.log.clone();
             drop(host);
             let alive = "destroyed with 0 buffers, 0 streams, 0 kernels";

@@ -1,6 +1,8 @@
 //! Panics in every function of a plugin: none crosses, the plugin is poisoned, the host lives on (B19).
 
-use crate::support::{Host, MODEL_INPUT, RELU, faulty_options, ledger, model, relu, relu_of, tensor};
+use crate::support::{
+    Host, MODEL_INPUT, RELU, faulty_options, ledger, model, relu, relu_of, run_model, staged_model, tensor,
+};
 use devbay_host::core::about::RefusalKind;
 use devbay_host::core::device::{Device, PrepareRequest};
 use devbay_host::core::error::{Error, ErrorKind, Result};
@@ -57,8 +59,11 @@ fn run(device: &Arc<Device>) -> Result<()> {
 }
 
 fn run_session(device: &Arc<Device>) -> Result<()> {
-    let session = Session::new(&model(), device)?;
-    session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default()).map(drop)
+    run_model(&model(), device, &RunOptions::default()).map(drop)
+}
+
+fn run_staged(device: &Arc<Device>) -> Result<()> {
+    run_model(&staged_model(), device, &RunOptions::default()).map(drop)
 }
 
 #[test]
@@ -85,11 +90,13 @@ fn b19_panics_in_functions_that_a_run_calls() {
         for place in ["alloc", "create_stream", "copy", "prepare", "launch"] {
             check_panic(place, streams, run);
             check_panic(place, streams, run_session);
+            check_panic(place, streams, run_staged);
         }
     }
     for place in ["signal", "host_wait", "work"] {
         check_panic(place, "async", run);
         check_panic(place, "async", run_session);
+        check_panic(place, "async", run_staged);
     }
 }
 
@@ -142,15 +149,12 @@ fn b19_panics_in_optional_functions() {
         Ok(())
     });
     // Those whose failure means that nobody knows; the panic counts all the same.
-    let asks: [(&str, fn(&Arc<Device>, &PrepareRequest<'_>) -> bool); 2] = [
-        ("cost", |device, request| device.cost(request).is_none()),
-        ("memory_info", |device, _| device.bytes_available().is_none()),
-    ];
-    for (place, ask) in asks {
-        let host = host(place, "inline");
-        assert!(ask(host.device(), &request), "{place}");
-        check_left_alone(&host, place);
-    }
+    let asked = host("cost", "inline");
+    assert!(asked.device().cost(&request).is_none());
+    check_left_alone(&asked, "cost");
+    let asked = host("memory_info", "inline");
+    assert!(asked.device().bytes_available().is_none());
+    check_left_alone(&asked, "memory_info");
 }
 
 /// Functions of streams that the host has no use for yet, through the table.

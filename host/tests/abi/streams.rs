@@ -1,10 +1,22 @@
 //! Order: timelines, failures that come late, memory that is lent until a point is reported (B12 to B14, B24).
 
-use crate::support::{Host, MODEL_INPUT, MODEL_OUTPUT, RELU, model, relu, tensor};
+use crate::support::{
+    Host, MODEL_INPUT, MODEL_OUTPUT, RELU, faulty_options, model, relu, run_model, staged_model, tensor,
+};
+use devbay_host::core::device::Stream;
 use devbay_host::core::error::ErrorKind;
+use devbay_host::core::program::{Node, Op, Program};
+use devbay_host::core::tensor::{Bytes, F32, Tensor};
+use devbay_host::eager;
+use devbay_host::model::Model;
+use devbay_host::runtime::RuntimeOptions;
 use devbay_host::session::{RunOptions, Session};
+use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OK, Status};
 use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -37,9 +49,9 @@ fn b12_points_rise_and_are_reached_in_order() {
 #[test]
 fn b12_a_stream_belongs_to_one_thread_at_a_time() {
     fn moves<T: Send>() {}
-    moves::<devbay_host::core::device::Stream>();
+    moves::<Stream>();
     // Of two candidates for a method the compiler takes the one without a reference, where its bound holds.
-    struct Probe<T>(std::marker::PhantomData<T>);
+    struct Probe<T>(PhantomData<T>);
     trait Shared {
         fn is_shared(&self) -> bool;
     }
@@ -53,8 +65,9 @@ fn b12_a_stream_belongs_to_one_thread_at_a_time() {
             false
         }
     }
-    assert!((&Probe::<u8>(std::marker::PhantomData)).is_shared());
-    assert!(!(&Probe::<devbay_host::core::device::Stream>(std::marker::PhantomData)).is_shared());
+    let (number, stream) = (&Probe::<u8>(PhantomData), &Probe::<Stream>(PhantomData));
+    assert!(number.is_shared());
+    assert!(!stream.is_shared());
 }
 
 /// Found late, a failure is the stream's from there on; other streams do not notice.
@@ -198,19 +211,80 @@ fn b21_kernels_are_prepared_once_and_launched_by_many() {
 /// A run that fails or is cut short keeps its memory until the device is through with it.
 #[test]
 fn b24_memory_lives_until_the_work_is_over() {
-    // The first kernel fails while the second is in the queue; and a deadline in the middle of the work.
-    let cases = [("internal@work#2", None), ("none", Some(Duration::from_millis(10)))];
-    for (fault, deadline) in cases {
-        let host =
-            Host::faulty(&[("fault", fault), ("streams", "async"), ("host_memory", "no"), ("work_ms", "40")]);
-        let session = Session::new(&model(), host.device()).unwrap();
-        let options = RunOptions { deadline, ..RunOptions::default() };
-        let outcome = session.run(&[("x", &tensor(&MODEL_INPUT))], &options);
-        assert!(outcome.is_err() || deadline.is_some(), "{fault}");
-        drop(session);
-        let books = host.ledger();
-        assert_eq!(books.freed_in_flight.load(SeqCst), 0, "{fault}");
-        assert_eq!(books.in_flight.load(SeqCst), 0, "{fault}: the run's end did not wait");
+    // A kernel fails while more is in the queue, or was never enqueued; a deadline in the middle of the work.
+    let deadline = Some(Duration::from_millis(10));
+    let cases = [("internal@work", None), ("internal@work#2", None), ("internal@launch#2", None)];
+    for (fault, deadline) in cases.into_iter().chain([("none", deadline)]) {
+        for model in [model(), staged_model()] {
+            let host = Host::faulty(&[
+                ("fault", fault),
+                ("streams", "async"),
+                ("host_memory", "no"),
+                ("work_ms", "40"),
+            ]);
+            let outcome = run_model(&model, host.device(), &RunOptions { deadline, ..RunOptions::default() });
+            assert!(outcome.is_err() || deadline.is_some(), "{fault}");
+            let books = host.ledger();
+            assert_eq!(books.freed_in_flight.load(SeqCst), 0, "{fault}");
+            assert_eq!(books.in_flight.load(SeqCst), 0, "{fault}: the run's end did not wait");
+        }
+    }
+}
+
+/// Memory that says when it goes.
+struct Watched(Vec<u64>, Arc<AtomicBool>);
+
+impl Bytes for Watched {
+    fn bytes(&self) -> &[u8] {
+        let len = size_of_val(&*self.0);
+        // SAFETY: the vector's own memory; numbers may be read as bytes.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), len) }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.1.store(true, SeqCst);
+    }
+}
+
+/// Four numbers, and whether their memory is gone.
+fn watched() -> (Tensor, Arc<AtomicBool>) {
+    let gone = Arc::new(AtomicBool::new(false));
+    let memory = Arc::new(Watched(vec![0; 2], Arc::clone(&gone)));
+    (Tensor::from_storage(F32, &[4], memory, 0, 16).unwrap(), gone)
+}
+
+/// Once a plugin panicked, nobody can ask when its device is through: what it was lent stays, for good. Here a
+/// device that works in the host's own memory has a launch in flight when the signal behind it panics.
+#[test]
+fn b24_what_a_poisoned_plugin_may_still_use_is_kept() {
+    for fault in ["panic@signal", "none"] {
+        let options = [("fault", fault), ("streams", "async"), ("work_ms", "50")];
+        // Of minor 1, so that the constant is used as it is.
+        let minors = MinorRange { min: 1, max: 1 };
+        let host = || Host::new(RuntimeOptions { minors, ..faulty_options(&options) });
+
+        let (input, input_gone) = watched();
+        let one = host();
+        let outcome = eager::run(one.device(), "Relu", &[], &[&input], 1);
+        let expected = |fault| if fault == "none" { None } else { Some(ErrorKind::PluginPoisoned) };
+        assert_eq!(outcome.map(drop).err().map(|error| error.kind()), expected(fault));
+        drop((one, input));
+        assert_eq!(input_gone.load(SeqCst), fault == "none", "an input, {fault}");
+
+        let (constant, constant_gone) = watched();
+        let mut program = Program::default();
+        let ty = constant.tensor_type();
+        let (x, y) = (program.add_typed("x", ty.clone()), program.add_typed("y", ty));
+        let factor = program.add_constant("factor", constant);
+        program.main.nodes.push(Node::new(Op::onnx("Mul", 14), vec![Some(x), Some(factor)], vec![Some(y)]));
+        (program.main.inputs, program.main.outputs) = (vec![x], vec![y]);
+        let (one, model) = (host(), Model::from_program(program));
+        let outcome = run_model(&model, one.device(), &RunOptions::default());
+        assert_eq!(outcome.err().map(|error| error.kind()), expected(fault));
+        drop((one, model));
+        assert_eq!(constant_gone.load(SeqCst), fault == "none", "a constant, {fault}");
     }
 }
 

@@ -5,13 +5,14 @@ use devbay_host::core::device::{Device, Plugin};
 use devbay_host::core::error::Result;
 use devbay_host::core::program::text;
 use devbay_host::core::services::LogSink;
-use devbay_host::core::tensor::Tensor;
+use devbay_host::core::tensor::{BOOL, Tensor};
 use devbay_host::eager;
 use devbay_host::load::Library;
 use devbay_host::model::Model;
 use devbay_host::negotiate::{Agreement, Entry, negotiate};
 use devbay_host::report::Outcome;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_faulty::{LEDGER, Ledger};
 use std::path::{Path, PathBuf};
@@ -218,6 +219,34 @@ program "two kernels"(%x: f32[4]) {
 }
 "#;
     Model::from_program(text::parse(source).unwrap())
+}
+
+/// The same with a choice between the kernels, so that it is planned in stages.
+pub fn staged_model() -> Model {
+    let source = r#"devbay-program 1
+
+program "kernels and a choice"(%x: f32[4], %sure: bool[]) {
+  %g: f32[4] = Relu@14(%x) as "zeroth"
+  %h: f32[4] = Relu@14(%g) as "first"
+  %y: f32[4] = If@25(%sure) then_branch() {
+    %t: f32[4] = Mul@14(%h, %x) as "second"
+    return %t
+  } else_branch() {
+    return %h
+  }
+  return %y
+}
+"#;
+    Model::from_program(text::parse(source).unwrap())
+}
+
+/// Runs one of the two models once, in a session of its own.
+pub fn run_model(model: &Model, device: &Arc<Device>, options: &RunOptions) -> Result<Vec<f32>> {
+    let session = Session::new(model, device)?;
+    let (x, sure) = (tensor(&MODEL_INPUT), Tensor::from_bytes(BOOL, &[], &[1])?);
+    let inputs = [("x", &x), ("sure", &sure)];
+    let results = session.run(&inputs[..session.inputs().len()], options)?;
+    Ok(results[0].elements::<f32>().unwrap().to_vec())
 }
 
 pub const MODEL_INPUT: [f32; 4] = [1.0, -2.0, 3.0, -0.5];
