@@ -1,5 +1,93 @@
-use crate::peers::Peers;
+//! `cold-start`: from the start of a process to its first result, for a small model; and the process's peak memory.
+//!
+//! devbay is the command as it is released. Its peers are a Rust program with rten, and onnxruntime three times, as one
+//! figure alone would be unfair: a Python script, most of whose time is Python's and NumPy's (`start mnist`); the same
+//! script from its first line on, without the interpreter's start (`start mnist, from import`); and a program that
+//! calls the same library without Python (`start mnist, native`). In all of them the model's file and the programs are
+//! in the page cache.
+
+use crate::arrays::write_npz;
+use crate::measure::Figures;
+use crate::peers::{Peer, Peers};
 use crate::rows::Rows;
-pub fn run(_rows: &mut Rows, _peers: &Peers, _n: usize) -> anyhow::Result<()> {
+use crate::start::{Started, start};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program that is started, and its figures so far.
+struct Starting {
+    peer: Option<Peer>,
+    subject: String,
+    command: Command,
+    starts: Vec<Started>,
+}
+
+pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
+    let model = model()?;
+    let folder = tempfile::tempdir()?;
+    let inputs = folder.path().join("inputs.npz");
+    let pixels: Vec<f32> = (0..28 * 28u16).map(|i| f32::from(i % 29) / 29.0).collect();
+    write_npz(&inputs, "input", &[1, 1, 28, 28], &pixels)?;
+
+    let mut starting = Vec::new();
+    for peer in [Peer::Rten, Peer::OnnxruntimeNative, Peer::Onnxruntime] {
+        let first = peers.start(&[peer])?.into_iter().map(|process| first(peers, peer, &process.subject, &model, &inputs));
+        for first in first {
+            starting.extend(peers.unless_required(peer.name(), first)?);
+        }
+    }
+    starting.push(devbay(&model, &inputs)?);
+    for pass in 0..n_passes {
+        for turn in 0..starting.len() {
+            let at = (turn + pass) % starting.len();
+            let started = start(&starting[at].command)?;
+            starting[at].starts.push(started);
+        }
+    }
+
+    let figures = |wanted: &[Option<Peer>], figure: &dyn Fn(&Starting, &Started) -> f64| -> Figures {
+        let subjects = starting.iter().filter(|starting| wanted.contains(&starting.peer));
+        subjects
+            .map(|s| (s.subject.clone(), s.starts.iter().map(|started| figure(s, started)).collect()))
+            .collect()
+    };
+    let through_python = [Some(Peer::Rten), Some(Peer::Onnxruntime), None];
+    let native = [Some(Peer::OnnxruntimeNative), None];
+    let from_import = |starting: &Starting, started: &Started| match starting.peer {
+        // The script prints how many nanoseconds it took from its first line on.
+        Some(Peer::Onnxruntime) => started.line.parse().map_or(f64::NAN, |nanos: f64| nanos / 1e6),
+        _ => started.ms,
+    };
+    rows.case("cold-start", "start mnist", 1, "ms", &figures(&through_python, &|_, s| s.ms));
+    rows.case("cold-start", "start mnist, from import", 1, "ms", &figures(&[Some(Peer::Onnxruntime), None], &from_import));
+    rows.case("cold-start", "start mnist, native", 1, "ms", &figures(&native, &|_, s| s.ms));
+    rows.case("cold-start", "memory mnist", 1, "MiB", &figures(&through_python, &|_, s| s.peak_mib));
+    rows.case("cold-start", "memory mnist, native", 1, "MiB", &figures(&native, &|_, s| s.peak_mib));
     Ok(())
+}
+
+/// A peer's first start, which is not counted: it brings its files into the page cache, and shows that it works.
+fn first(peer: Peer, mut command: Command, model: &Path, inputs: &Path) -> Result<Starting> {
+    command.args(["once", "1"]).arg(model).arg(inputs);
+    start(&command)?;
+    Ok(Starting { peer: Some(peer), subject: peer.subject()?, command, starts: Vec::new() })
+}
+
+/// The command, as it was built beside this program.
+fn devbay(model: &Path, inputs: &Path) -> Result<Starting> {
+    let program = std::env::current_exe()?.with_file_name("devbay");
+    ensure!(program.exists(), "{} is missing; `cargo xtask bench` builds it", program.display());
+    let mut command = Command::new(program);
+    command.arg("run").arg(model).arg("--input").arg(inputs).args(["--threads", "1"]);
+    start(&command)?;
+    Ok(Starting { peer: None, subject: "devbay".to_owned(), command, starts: Vec::new() })
+}
+
+/// The model in the repository; before it was there, the folder of models had it.
+fn model() -> Result<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
+    let folders = [Some(own), std::env::var_os("DEVBAY_MODELS").map(PathBuf::from)];
+    let mut models = folders.into_iter().flatten().map(|folder| folder.join("mnist_cnn/model.onnx"));
+    models.find(|model| model.exists()).context("models/mnist_cnn is not there, nor does DEVBAY_MODELS have it")
 }
