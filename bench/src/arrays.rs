@@ -64,7 +64,7 @@ pub fn write_npz(path: &Path, name: &str, shape: &[u64], elements: &[f32]) -> Re
         let mut archive = npyz::npz::NpzWriter::create(path)?;
         let options = archive.array::<f32>(name, Default::default())?;
         let mut writer = options.default_dtype().shape(shape).begin_nd()?;
-        writer.extend(elements)?;
+        writer.extend(elements.iter().copied())?;
         Ok(writer.finish()?)
     };
     write().with_context(|| format!("cannot write {}", path.display()))

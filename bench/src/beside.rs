@@ -47,6 +47,8 @@ pub fn measure(
     }
     let expected = case.expected.unwrap_or(&outputs);
 
+    let views = session.in_order(&given)?;
+    let mut memory: Vec<Vec<u8>> = outputs.iter().map(|(_, tensor)| vec![0u8; tensor.bytes().len()]).collect();
     let mut subjects = Vec::new();
     for process in processes {
         let name = process.subject.clone();
@@ -56,8 +58,6 @@ pub fn measure(
             subjects.push(process.runs());
         }
     }
-    let views = session.in_order(&given)?;
-    let mut memory: Vec<Vec<u8>> = outputs.iter().map(|(_, tensor)| vec![0u8; tensor.bytes().len()]).collect();
     subjects.push(Subject::fallible("devbay", 1.0, || {
         let mut results: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
         Ok(session.run_into(&views, &mut results, &RunOptions::default())?)

@@ -32,10 +32,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
 
     let mut starting = Vec::new();
     for peer in [Peer::Rten, Peer::OnnxruntimeNative, Peer::Onnxruntime] {
-        let first = peers.start(&[peer])?.into_iter().map(|process| first(peers, peer, &process.subject, &model, &inputs));
-        for first in first {
-            starting.extend(peers.unless_required(peer.name(), first)?);
-        }
+        starting.extend(peers.unless_required(peer.name(), once(peers, peer, &model, &inputs))?);
     }
     starting.push(devbay(&model, &inputs)?);
     for pass in 0..n_passes {
@@ -67,11 +64,14 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A peer's first start, which is not counted: it brings its files into the page cache, and shows that it works.
-fn first(peer: Peer, mut command: Command, model: &Path, inputs: &Path) -> Result<Starting> {
+/// A peer that runs the model once. Its first start is not counted: it brings the peer's files into the page cache, and
+/// shows that it works.
+fn once(peers: &Peers, peer: Peer, model: &Path, inputs: &Path) -> Result<Starting> {
+    let subject = peers.subject(peer)?;
+    let mut command = peers.command(peer)?;
     command.args(["once", "1"]).arg(model).arg(inputs);
     start(&command)?;
-    Ok(Starting { peer: Some(peer), subject: peer.subject()?, command, starts: Vec::new() })
+    Ok(Starting { peer: Some(peer), subject, command, starts: Vec::new() })
 }
 
 /// The command, as it was built beside this program.

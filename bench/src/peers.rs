@@ -30,6 +30,9 @@ pub struct Peers {
     /// A Python that has what bench/python/requirements.txt lists
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
+    /// A folder with the models that are made for benchmarks
+    #[arg(long, value_name = "DIR")]
+    generated: Option<PathBuf>,
     /// Why a peer is not here
     #[arg(long, value_name = "PEER=REASON")]
     missing: Vec<String>,
@@ -39,7 +42,7 @@ pub struct Peers {
 }
 
 /// The other runtimes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// rten, as a Rust program uses it.
     Rten,
@@ -74,6 +77,14 @@ impl Peers {
         Ok(processes)
     }
 
+    /// What a peer calls itself.
+    ///
+    /// # Errors
+    /// For a peer that cannot be had.
+    pub fn subject(&self, peer: Peer) -> Result<String> {
+        Ok(Process::start(self.command(peer)?)?.subject.clone())
+    }
+
     /// The command that a peer is.
     ///
     /// # Errors
@@ -96,6 +107,16 @@ impl Peers {
         Ok(command)
     }
 
+    /// The folder of a model that is made for a benchmark.
+    ///
+    /// # Errors
+    /// For one that is not there.
+    pub fn generated(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.generated.as_ref().map(|folder| folder.join(name));
+        let made = folder.filter(|folder| folder.join("model.onnx").exists());
+        made.with_context(|| format!("{name} has no model: `cargo xtask bench` makes one, for which it needs Python"))
+    }
+
     /// Passes a peer's result on; with an error it is left out, and why is said, unless peers are required.
     ///
     /// # Errors
@@ -105,7 +126,7 @@ impl Peers {
             Ok(result) => Ok(Some(result)),
             Err(error) if self.require_peers => Err(error.context(format!("{peer} is required"))),
             Err(error) => {
-                eprintln!("{peer} is left out: {error:#}");
+                eprintln!("{peer} is missing: {error:#}");
                 Ok(None)
             }
         }

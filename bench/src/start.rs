@@ -11,6 +11,9 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use wait4::Wait4;
 
+/// The argument with which this program is the small process.
+pub const FLAG: &str = "--start";
+
 /// What a start took.
 #[derive(Serialize, Deserialize)]
 pub struct Started {
@@ -28,7 +31,7 @@ pub struct Started {
 /// For one that cannot be started, or fails.
 pub fn start(command: &Command) -> Result<Started> {
     let output = Command::new(std::env::current_exe()?)
-        .arg("--start")
+        .arg(FLAG)
         .arg(command.get_program())
         .args(command.get_args())
         .stderr(Stdio::inherit())
