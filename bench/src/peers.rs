@@ -29,7 +29,7 @@ pub struct Peers {
     onnxruntime_native: Option<PathBuf>,
     /// A Python that has what bench/python/requirements.txt lists
     #[arg(long, value_name = "PROGRAM")]
-    python: Option<PathBuf>,
+    onnxruntime: Option<PathBuf>,
     /// A folder with the models that are made for benchmarks
     #[arg(long, value_name = "DIR")]
     generated: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// As `--missing` has it.
+    /// As the options have it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rten => "rten",
@@ -92,7 +92,7 @@ impl Peers {
     pub fn command(&self, peer: Peer) -> Result<Command> {
         let program = match peer {
             Peer::Rten => &self.rten,
-            Peer::Onnxruntime => &self.python,
+            Peer::Onnxruntime => &self.onnxruntime,
             Peer::OnnxruntimeNative => &self.onnxruntime_native,
         };
         let Some(program) = program else {
