@@ -12,15 +12,8 @@ use std::path::Path;
 pub type Named = Vec<(String, Tensor)>;
 
 /// NumPy's names of the element types that models take and give.
-const TYPES: &[(&str, DType)] = &[
-    ("<f4", F32),
-    ("<i8", I64),
-    ("<i4", I32),
-    ("<i2", I16),
-    ("|i1", I8),
-    ("|u1", U8),
-    ("|b1", BOOL),
-];
+const TYPES: &[(&str, DType)] =
+    &[("<f4", F32), ("<i8", I64), ("<i4", I32), ("<i2", I16), ("|i1", I8), ("|u1", U8), ("|b1", BOOL)];
 
 /// Reads all arrays of an archive.
 ///
@@ -83,7 +76,11 @@ pub struct Tolerance {
 ///
 /// # Errors
 /// For the first that is not, saying by how much.
-pub fn ensure_agree(found: &[(String, Tensor)], expected: &[(String, Tensor)], tolerance: Tolerance) -> Result<()> {
+pub fn ensure_agree(
+    found: &[(String, Tensor)],
+    expected: &[(String, Tensor)],
+    tolerance: Tolerance,
+) -> Result<()> {
     for (name, expected) in expected {
         let (_, found) =
             found.iter().find(|(known, _)| known == name).with_context(|| format!("no output `{name}`"))?;

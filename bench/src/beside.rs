@@ -48,7 +48,8 @@ pub fn measure(
     let expected = case.expected.unwrap_or(&outputs);
 
     let views = session.in_order(&given)?;
-    let mut memory: Vec<Vec<u8>> = outputs.iter().map(|(_, tensor)| vec![0u8; tensor.bytes().len()]).collect();
+    let mut memory: Vec<Vec<u8>> =
+        outputs.iter().map(|(_, tensor)| vec![0u8; tensor.bytes().len()]).collect();
     let mut subjects = Vec::new();
     for process in processes {
         let name = process.subject.clone();

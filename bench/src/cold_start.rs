@@ -11,7 +11,7 @@ use crate::measure::Figures;
 use crate::peers::{Peer, Peers};
 use crate::rows::Rows;
 use crate::start::{Started, start};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,7 +24,7 @@ struct Starting {
 }
 
 pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
-    let model = model()?;
+    let model = model();
     let folder = tempfile::tempdir()?;
     let inputs = folder.path().join("inputs.npz");
     let pixels: Vec<f32> = (0..28 * 28u16).map(|i| f32::from(i % 29) / 29.0).collect();
@@ -57,7 +57,13 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
         _ => started.ms,
     };
     rows.case("cold-start", "start mnist", 1, "ms", &figures(&through_python, &|_, s| s.ms));
-    rows.case("cold-start", "start mnist, from import", 1, "ms", &figures(&[Some(Peer::Onnxruntime), None], &from_import));
+    rows.case(
+        "cold-start",
+        "start mnist, from import",
+        1,
+        "ms",
+        &figures(&[Some(Peer::Onnxruntime), None], &from_import),
+    );
     rows.case("cold-start", "start mnist, native", 1, "ms", &figures(&native, &|_, s| s.ms));
     rows.case("cold-start", "memory mnist", 1, "MiB", &figures(&through_python, &|_, s| s.peak_mib));
     rows.case("cold-start", "memory mnist, native", 1, "MiB", &figures(&native, &|_, s| s.peak_mib));
@@ -84,10 +90,7 @@ fn devbay(model: &Path, inputs: &Path) -> Result<Starting> {
     Ok(Starting { peer: None, subject: "devbay".to_owned(), command, starts: Vec::new() })
 }
 
-/// The model in the repository; before it was there, the folder of models had it.
-fn model() -> Result<PathBuf> {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
-    let folders = [Some(own), std::env::var_os("DEVBAY_MODELS").map(PathBuf::from)];
-    let mut models = folders.into_iter().flatten().map(|folder| folder.join("mnist_cnn/model.onnx"));
-    models.find(|model| model.exists()).context("models/mnist_cnn is not there, nor does DEVBAY_MODELS have it")
+/// The small model of the repository.
+fn model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }

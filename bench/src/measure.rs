@@ -102,8 +102,7 @@ fn rounds(subject: &mut Subject<'_>, moment: Duration) -> Result<u32> {
 fn wait_for_rest(process: Pid) {
     const STEP: Duration = Duration::from_millis(2);
     let give_up = Instant::now() + Duration::from_secs(1);
-    let used =
-        || clock_getcpuclockid(process).and_then(clock_gettime).map(Duration::from);
+    let used = || clock_getcpuclockid(process).and_then(clock_gettime).map(Duration::from);
     while Instant::now() < give_up {
         let before = used();
         sleep(STEP);

@@ -114,7 +114,9 @@ impl Peers {
     pub fn generated(&self, name: &str) -> Result<PathBuf> {
         let folder = self.generated.as_ref().map(|folder| folder.join(name));
         let made = folder.filter(|folder| folder.join("model.onnx").exists());
-        made.with_context(|| format!("{name} has no model: `cargo xtask bench` makes one, for which it needs Python"))
+        made.with_context(|| {
+            format!("{name} has no model: `cargo xtask bench` makes one, for which it needs Python")
+        })
     }
 
     /// Passes a peer's result on; with an error it is left out, and why is said, unless peers are required.

@@ -41,7 +41,14 @@ impl Rows {
     }
 
     /// Prints the rows of one case. Beside each subject stands what part of its time devbay takes, pass by pass.
-    pub fn case(&mut self, bench: &str, case: &str, threads: usize, unit: &str, subjects: &[(String, Vec<f64>)]) {
+    pub fn case(
+        &mut self,
+        bench: &str,
+        case: &str,
+        threads: usize,
+        unit: &str,
+        subjects: &[(String, Vec<f64>)],
+    ) {
         let ours = subjects.iter().find(|(subject, _)| subject == OURS).map(|(_, figures)| figures);
         for (subject, figures) in subjects {
             let sorted = sorted(figures.iter().copied());
@@ -56,7 +63,8 @@ impl Rows {
                 max: sorted.last().copied().unwrap_or(f64::NAN),
                 runs: sorted.len(),
             };
-            let ratios = ours.filter(|_| subject != OURS).map(|ours| ours.iter().zip(figures).map(|(a, b)| a / b));
+            let ratios =
+                ours.filter(|_| subject != OURS).map(|ours| ours.iter().zip(figures).map(|(a, b)| a / b));
             self.print(&row, &ratios.map(self::sorted).unwrap_or_default());
         }
     }

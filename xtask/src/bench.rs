@@ -95,7 +95,9 @@ fn add_peer(bench: &mut Command, peer: &str, program: Result<PathBuf>) {
 fn build(root: &Path, target: &Path, name: &str) -> Result<PathBuf> {
     let manifest = root.join("bench/peers").join(name).join("Cargo.toml");
     let target = target.join("peers");
-    python::run(cargo(root).arg("--locked").arg("--manifest-path").arg(manifest).arg("--target-dir").arg(&target))?;
+    python::run(
+        cargo(root).arg("--locked").arg("--manifest-path").arg(manifest).arg("--target-dir").arg(&target),
+    )?;
     Ok(target.join("release").join(format!("{name}-peer")))
 }
 
@@ -113,14 +115,16 @@ fn onnxruntime_library(python: &Path) -> Result<PathBuf> {
 print(*p.Path(u.find_spec('onnxruntime').origin).parent.glob('capi/libonnxruntime.so.*'), sep='\\n')";
     let output = Command::new(python).args(["-c", code]).output()?;
     let paths = String::from_utf8(output.stdout)?;
-    let path = paths.lines().next().context("onnxruntime's Python package has no libonnxruntime.so.VERSION")?;
+    let path =
+        paths.lines().next().context("onnxruntime's Python package has no libonnxruntime.so.VERSION")?;
     Ok(PathBuf::from(path))
 }
 
 /// Writes the model of `bench/python/make_NAME.py`, unless that script has written it before.
 fn make_model(root: &Path, python: &Path, generated: &Path, name: &str) -> Result<()> {
     let script = root.join(format!("bench/python/make_{name}.py"));
-    let text = std::fs::read_to_string(&script).with_context(|| format!("cannot read {}", script.display()))?;
+    let text =
+        std::fs::read_to_string(&script).with_context(|| format!("cannot read {}", script.display()))?;
     let folder = generated.join(name);
     // Written last: a model that was not finished has none.
     let mark = folder.join("made-by.py");

