@@ -118,8 +118,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     println!("{} of {} models are in {}", models.len() - left_out.len(), models.len(), folder.display());
     if !left_out.is_empty() {
         println!(
-            "not there: {}; packages have PyTorch weights of it alone, of which `cargo xtask models --export` makes the \
-             ONNX file (6 GB of packages)",
+            "not there: {}; the packages have PyTorch weights of it alone, of which `--export` makes the ONNX file \
+             (6 GB of packages)",
             left_out.join(", ")
         );
     }
@@ -256,4 +256,32 @@ fn sha256(path: &Path) -> Result<String> {
         }
     }
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_packages_that_are_there() -> Result<()> {
+        let table: Table = toml::from_str(include_str!("../models.toml"))?;
+        for (name, model) in &table.models {
+            ensure!(table.packages.contains_key(&model.package), "{name}: no package {}", model.package);
+            ensure!(model.files.iter().any(|file| file.to == "model.onnx"), "{name} has no model.onnx");
+        }
+        for name in table.packages.keys() {
+            ensure!(table.models.values().any(|model| model.package == *name), "nobody uses {name}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn platforms_are_a_wheels_last_tags() {
+        let of = |wheel| platforms(wheel).collect::<Vec<_>>();
+        assert_eq!(of("a_b-1.0-py2.py3-none-any.whl"), ["any"]);
+        assert_eq!(
+            of("a-1-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"),
+            ["manylinux_2_17_x86_64", "manylinux2014_x86_64"]
+        );
+    }
 }
