@@ -1,5 +1,96 @@
-use crate::peers::Peers;
+//! `cold-start`: from the start of a process to its first result, for a small model; and the process's peak memory.
+//!
+//! devbay is the command as it is released. Its peers are a Rust program with rten, and onnxruntime three times, as one
+//! figure alone would be unfair: a Python script, most of whose time is Python's and NumPy's (`start mnist`); the same
+//! script from its first line on, without the interpreter's start (`start mnist, from import`); and a program that
+//! calls the same library without Python (`start mnist, native`). In all of them the model's file and the programs are
+//! in the page cache.
+
+use crate::arrays::write_npz;
+use crate::measure::Figures;
+use crate::peers::{Peer, Peers};
 use crate::rows::Rows;
-pub fn run(_rows: &mut Rows, _peers: &Peers, _n: usize) -> anyhow::Result<()> {
+use crate::start::{Started, start};
+use anyhow::{Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program that is started, and its figures so far.
+struct Starting {
+    peer: Option<Peer>,
+    subject: String,
+    command: Command,
+    starts: Vec<Started>,
+}
+
+pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
+    let model = model();
+    let folder = tempfile::tempdir()?;
+    let inputs = folder.path().join("inputs.npz");
+    let pixels: Vec<f32> = (0..28 * 28u16).map(|i| f32::from(i % 29) / 29.0).collect();
+    write_npz(&inputs, "input", &[1, 1, 28, 28], &pixels)?;
+
+    let mut starting = Vec::new();
+    for peer in [Peer::Rten, Peer::OnnxruntimeNative, Peer::Onnxruntime] {
+        starting.extend(peers.unless_required(peer.name(), once(peers, peer, &model, &inputs))?);
+    }
+    starting.push(devbay(&model, &inputs)?);
+    for pass in 0..n_passes {
+        for turn in 0..starting.len() {
+            let at = (turn + pass) % starting.len();
+            let started = start(&starting[at].command)?;
+            starting[at].starts.push(started);
+        }
+    }
+
+    let figures = |wanted: &[Option<Peer>], figure: &dyn Fn(&Starting, &Started) -> f64| -> Figures {
+        let subjects = starting.iter().filter(|starting| wanted.contains(&starting.peer));
+        subjects
+            .map(|s| (s.subject.clone(), s.starts.iter().map(|started| figure(s, started)).collect()))
+            .collect()
+    };
+    let through_python = [Some(Peer::Rten), Some(Peer::Onnxruntime), None];
+    let native = [Some(Peer::OnnxruntimeNative), None];
+    let from_import = |starting: &Starting, started: &Started| match starting.peer {
+        // The script prints how many nanoseconds it took from its first line on.
+        Some(Peer::Onnxruntime) => started.line.parse().map_or(f64::NAN, |nanos: f64| nanos / 1e6),
+        _ => started.ms,
+    };
+    rows.case("cold-start", "start mnist", 1, "ms", &figures(&through_python, &|_, s| s.ms));
+    rows.case(
+        "cold-start",
+        "start mnist, from import",
+        1,
+        "ms",
+        &figures(&[Some(Peer::Onnxruntime), None], &from_import),
+    );
+    rows.case("cold-start", "start mnist, native", 1, "ms", &figures(&native, &|_, s| s.ms));
+    rows.case("cold-start", "memory mnist", 1, "MiB", &figures(&through_python, &|_, s| s.peak_mib));
+    rows.case("cold-start", "memory mnist, native", 1, "MiB", &figures(&native, &|_, s| s.peak_mib));
     Ok(())
+}
+
+/// A peer that runs the model once. Its first start is not counted: it brings the peer's files into the page cache, and
+/// shows that it works.
+fn once(peers: &Peers, peer: Peer, model: &Path, inputs: &Path) -> Result<Starting> {
+    let subject = peers.subject(peer)?;
+    let mut command = peers.command(peer)?;
+    command.args(["once", "1"]).arg(model).arg(inputs);
+    start(&command)?;
+    Ok(Starting { peer: Some(peer), subject, command, starts: Vec::new() })
+}
+
+/// The command, as it was built beside this program.
+fn devbay(model: &Path, inputs: &Path) -> Result<Starting> {
+    let program = std::env::current_exe()?.with_file_name("devbay");
+    ensure!(program.exists(), "{} is missing; `cargo xtask bench` builds it", program.display());
+    let mut command = Command::new(program);
+    command.arg("run").arg(model).arg("--input").arg(inputs).args(["--threads", "1"]);
+    start(&command)?;
+    Ok(Starting { peer: None, subject: "devbay".to_owned(), command, starts: Vec::new() })
+}
+
+/// The small model of the repository.
+fn model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }

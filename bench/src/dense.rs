@@ -71,7 +71,7 @@ fn case(rows: &mut Rows, n: usize, n_passes: usize) -> Result<()> {
             let result = session.run_into(&[input], &mut [as_bytes_mut(&mut y)], &RunOptions::default());
             failed = failed.take().or(result.err());
         });
-        passes(&mut [hand, ours], n_passes, Duration::from_millis(30))
+        passes(&mut [hand, ours], n_passes, Duration::from_millis(30))?
     };
     failed.map_or(Ok(()), |error| Err(anyhow::Error::from(error)))?;
     let expected = &buffers[LAYERS * n..];

@@ -63,7 +63,7 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
             black_box(unsafe { (black_box(step.launch))(step.state, stream, refs.as_ptr(), null()) });
         }
     });
-    let figures = passes(&mut [bare_calls(), launches], n_passes, Duration::from_millis(30));
+    let figures = passes(&mut [bare_calls(), launches], n_passes, Duration::from_millis(30))?;
     rows.case("launch", "launch", 1, "ns", &figures);
     anyhow::ensure!(y == [2.0], "the launched kernel gave {y:?}, expected [2.0]");
     Ok(())

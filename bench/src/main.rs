@@ -1,10 +1,12 @@
 //! devbay beside its peers: one command, one table.
 //!
-//! `cargo xtask bench [NAME] [--json]` builds this and the peers, and runs it. Every row is a median over passes
+//! `cargo xtask bench [NAME…] [--json]` builds this and the peers, and runs it. Every row is a median over passes
 //! with its least and greatest; subjects that are compared take turns within each pass, so that a machine that
-//! slows down slows both. Ratios are taken pass by pass.
+//! slows down slows both. Ratios are taken pass by pass. How to read them: `docs/benchmarks.md`.
 #![expect(clippy::print_stdout, reason = "rows go to standard output")]
 
+mod arrays;
+mod beside;
 mod cold_start;
 mod dense;
 mod launch;
@@ -14,28 +16,29 @@ mod peers;
 mod resnet50;
 mod rows;
 mod setup;
+mod start;
 mod straight;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use clap::Parser;
 use peers::Peers;
 use rows::Rows;
-use std::path::PathBuf;
+use std::ffi::OsString;
 
 #[derive(Parser)]
 #[command(about = "Measures devbay beside its peers")]
 struct Arguments {
-    /// Which benchmark; all of them if none is named
-    name: Option<String>,
+    /// Which benchmarks; all of them if none is named
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
     /// Print each row as one JSON object a line
     #[arg(long)]
     json: bool,
-    /// Where xtask has put the peers
-    #[arg(long, value_name = "DIR")]
-    peers: Option<PathBuf>,
-    /// How often each comparison is repeated
-    #[arg(long, default_value_t = 15)]
+    /// How often each comparison is repeated, at least three times
+    #[arg(long, value_name = "N", default_value_t = 15)]
     passes: usize,
+    #[command(flatten)]
+    peers: Peers,
 }
 
 type Bench = fn(&mut Rows, &Peers, usize) -> Result<()>;
@@ -51,19 +54,31 @@ const BENCHES: &[(&str, Bench)] = &[
 ];
 
 fn main() -> Result<()> {
+    let mut raw: Vec<OsString> = std::env::args_os().skip(1).collect();
+    // `cold-start` starts this program as its small process. What follows is another program's arguments.
+    if raw.first().is_some_and(|first| first == start::FLAG) {
+        return start::main(&raw.split_off(1));
+    }
     let arguments = Arguments::parse();
-    let peers = Peers::find(arguments.peers.as_deref());
+    let wanted =
+        |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name);
+    let known: Vec<&str> = BENCHES.iter().map(|(name, _)| *name).collect();
+    for name in &arguments.names {
+        ensure!(
+            known.contains(&name.as_str()),
+            "there is no benchmark `{name}`; there are: {}",
+            known.join(", ")
+        );
+    }
     let mut rows = Rows::new(arguments.json);
-    let mut found = false;
-    for (name, bench) in BENCHES {
-        if arguments.name.as_deref().is_none_or(|wanted| wanted == *name) {
-            found = true;
-            bench(&mut rows, &peers, arguments.passes.max(3))?;
+    let mut failed = Vec::new();
+    for (name, bench) in BENCHES.iter().filter(|(name, _)| wanted(name)) {
+        // The others are measured all the same: a run of all of them takes minutes.
+        if let Err(error) = bench(&mut rows, &arguments.peers, arguments.passes.max(3)) {
+            eprintln!("{name}: {error:#}");
+            failed.push(*name);
         }
     }
-    if !found {
-        let names: Vec<&str> = BENCHES.iter().map(|(name, _)| *name).collect();
-        bail!("there is no such benchmark; there are: {}", names.join(", "));
-    }
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
 }

@@ -1,50 +1,115 @@
 //! Timing in passes: subjects take turns, each for a moment.
 
+use anyhow::Result;
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Something to time: one call is one round.
+/// Runs so many rounds after one that does not count, and gives the nanoseconds of a round.
+type Turn<'a> = Box<dyn FnMut(u32) -> Result<f64> + 'a>;
+
+/// Something to time.
 pub struct Subject<'a> {
     /// Its name.
     pub name: String,
-    /// One round.
-    pub round: Box<dyn FnMut() + 'a>,
+    /// In which process it runs.
+    process: Pid,
+    turn: Turn<'a>,
     /// By what a round's nanoseconds are divided.
-    pub per: f64,
+    per: f64,
 }
 
 impl<'a> Subject<'a> {
-    /// A subject whose round counts as `per` things.
-    pub fn new(name: impl Into<String>, per: f64, round: impl FnMut() + 'a) -> Self {
-        Self { name: name.into(), round: Box::new(round), per }
+    /// A subject of this process, whose round counts as `per` things.
+    pub fn new(name: impl Into<String>, per: f64, mut round: impl FnMut() + 'a) -> Self {
+        Self::fallible(name, per, move || {
+            round();
+            Ok(())
+        })
+    }
+
+    /// A subject of this process whose rounds may fail.
+    pub fn fallible(name: impl Into<String>, per: f64, mut round: impl FnMut() -> Result<()> + 'a) -> Self {
+        let turn = move |n| {
+            // Caches hold what ran before: the first round is not counted.
+            round()?;
+            let begin = Instant::now();
+            for _ in 0..n {
+                round()?;
+            }
+            Ok(begin.elapsed().as_nanos() as f64 / f64::from(n))
+        };
+        Self { name: name.into(), process: Pid::this(), turn: Box::new(turn), per }
+    }
+
+    /// A subject in a process of its own, which takes its time itself.
+    pub fn elsewhere(
+        name: impl Into<String>,
+        process: Pid,
+        turn: impl FnMut(u32) -> Result<f64> + 'a,
+    ) -> Self {
+        Self { name: name.into(), process, turn: Box::new(turn), per: 1.0 }
+    }
+
+    /// A turn, after which others find the machine at rest.
+    fn take_turn(&mut self, rounds: u32) -> Result<f64> {
+        let nanos = (self.turn)(rounds)?;
+        wait_for_rest(self.process);
+        Ok(nanos / self.per)
     }
 }
 
-/// Nanoseconds per thing of each subject in each pass; in a pass each runs for about `moment`.
-pub fn passes(subjects: &mut [Subject<'_>], n: usize, moment: Duration) -> Vec<(String, Vec<f64>)> {
-    let mut figures: Vec<(String, Vec<f64>)> =
+/// Each subject's figures, one a pass: what rows are made of.
+pub type Figures = Vec<(String, Vec<f64>)>;
+
+/// Nanoseconds per thing of each subject in each pass; in a pass each runs for about `moment`, at least one round.
+///
+/// # Errors
+/// The first that a subject has.
+pub fn passes(subjects: &mut [Subject<'_>], n: usize, moment: Duration) -> Result<Figures> {
+    let mut figures: Figures =
         subjects.iter().map(|subject| (subject.name.clone(), Vec::with_capacity(n))).collect();
-    let mut rounds: Vec<u32> = Vec::new();
-    for subject in subjects.iter_mut() {
-        // Warm up, and learn how many rounds a moment has.
-        let begin = Instant::now();
-        let mut count = 0u32;
-        while begin.elapsed() < moment || count < 2 {
-            (subject.round)();
-            count += 1;
-        }
-        rounds.push(count);
-    }
+    let rounds: Vec<u32> =
+        subjects.iter_mut().map(|subject| rounds(subject, moment)).collect::<Result<_>>()?;
     for pass in 0..n {
         // Who goes first changes, so that neither always meets a warmer machine.
         for turn in 0..subjects.len() {
             let at = (turn + pass) % subjects.len();
-            let begin = Instant::now();
-            for _ in 0..rounds[at] {
-                (subjects[at].round)();
-            }
-            let nanos = begin.elapsed().as_nanos() as f64;
-            figures[at].1.push(nanos / f64::from(rounds[at]) / subjects[at].per);
+            figures[at].1.push(subjects[at].take_turn(rounds[at])?);
         }
     }
-    figures
+    Ok(figures)
+}
+
+/// Warms a subject up, and learns how many rounds a moment has.
+fn rounds(subject: &mut Subject<'_>, moment: Duration) -> Result<u32> {
+    let moment = moment.as_nanos() as f64;
+    let mut n = 1u32;
+    loop {
+        let nanos = subject.take_turn(n)? * subject.per;
+        let fit = (moment / nanos.max(1.0)).clamp(1.0, f64::from(u32::MAX)) as u32;
+        // What fewer rounds told is a guess; a turn of half a moment is a measurement.
+        if fit <= n.saturating_mul(2) {
+            return Ok(fit);
+        }
+        n = fit.min(n.saturating_mul(16));
+    }
+}
+
+/// Waits until a process uses no processor. Threads of a pool go on looking for work after a run, onnxruntime's for
+/// tens of milliseconds, and would take a core from whoever has the next turn.
+fn wait_for_rest(process: Pid) {
+    const STEP: Duration = Duration::from_millis(2);
+    let give_up = Instant::now() + Duration::from_secs(1);
+    let used = || clock_getcpuclockid(process).and_then(clock_gettime).map(Duration::from);
+    while Instant::now() < give_up {
+        let before = used();
+        sleep(STEP);
+        match (before, used()) {
+            // A tenth of a core is this loop itself.
+            (Ok(before), Ok(after)) if after.saturating_sub(before) > STEP / 10 => {}
+            _ => return,
+        }
+    }
 }

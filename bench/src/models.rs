@@ -1,5 +1,92 @@
-use crate::peers::Peers;
+//! `models`: trained models beside onnxruntime, each on all of its recorded inputs.
+//!
+//! They lie in the folder that `DEVBAY_MODELS` names, as `cargo xtask models` fills it. Outputs are compared with the
+//! recorded ones before anything is timed; a model that differs is reported, and the others go on.
+
+use crate::arrays::{Named, Tolerance, read_npz};
+use crate::beside::{Case, measure};
+use crate::peers::{Peer, Peers};
 use crate::rows::Rows;
-pub fn run(_rows: &mut Rows, _peers: &Peers, _n: usize) -> anyhow::Result<()> {
+use crate::setup;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Passes: enough for a median, few enough that all models take minutes.
+const PASSES_MAX: usize = 9;
+
+/// One recorded run of a model.
+struct Recorded {
+    /// The model's folder, and the number of the inputs: `mnist_cnn/0`.
+    name: String,
+    model: PathBuf,
+    inputs: PathBuf,
+    outputs: Named,
+}
+
+pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
+    let folder = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from);
+    let folder = folder.context("DEVBAY_MODELS names no folder; `cargo xtask models` fills target/models");
+    // Without models there is nothing beside which peers could be: they count as missing.
+    let Some(cases) =
+        peers.unless_required("the folder of models", folder.and_then(|folder| recorded(&folder)))?
+    else {
+        return Ok(());
+    };
+    let mut processes = peers.start(&[Peer::Onnxruntime])?;
+    let runtimes: Vec<_> = setup::thread_counts().map(setup::runtime).collect::<Result<_>>()?;
+    let mut failed = Vec::new();
+    for recorded in &cases {
+        let case = Case {
+            model: &recorded.model,
+            inputs: &recorded.inputs,
+            expected: Some(&recorded.outputs),
+            // What the models' README allows; the quantised one, which could not be held to it if it rounded
+            // elsewhere than onnxruntime does, is within it.
+            tolerance: Tolerance { relative: 1e-4, absolute: 1e-5 },
+        };
+        for runtime in &runtimes {
+            let moment = Duration::from_millis(20);
+            let threads = runtime.n_threads();
+            match measure(&case, runtime, peers, &mut processes, n_passes.min(PASSES_MAX), moment) {
+                Ok(figures) => rows.case("models", &recorded.name, threads, "ms", &figures),
+                Err(error) => {
+                    eprintln!("{} on {threads} threads: {error:#}", recorded.name);
+                    failed.push(recorded.name.as_str());
+                }
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "these could not be measured: {}", failed.join(", "));
     Ok(())
+}
+
+/// What the folder holds, in order of names.
+fn recorded(folder: &Path) -> Result<Vec<Recorded>> {
+    let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut models: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    models.retain(|model| model.join("model.onnx").exists());
+    models.sort();
+    if models.is_empty() {
+        bail!("{} holds no model; `cargo xtask models` fills it", folder.display());
+    }
+    let mut cases = Vec::new();
+    for model in models {
+        let name =
+            model.file_name().context("an entry of a folder has a name")?.to_string_lossy().into_owned();
+        for i in 0.. {
+            let inputs = model.join(format!("case{i}.inputs.npz"));
+            if !inputs.exists() {
+                ensure!(i > 0, "{} has a model, but no case0.inputs.npz", model.display());
+                break;
+            }
+            cases.push(Recorded {
+                name: format!("{name}/{i}"),
+                model: model.join("model.onnx"),
+                inputs,
+                outputs: read_npz(&model.join(format!("case{i}.outputs.npz")))?,
+            });
+        }
+    }
+    Ok(cases)
 }

@@ -1,7 +1,211 @@
-use std::path::Path;
-pub struct Peers;
+//! Peers: other runtimes, each in a process of its own, so that subjects take turns within a pass.
+//!
+//! A peer says `subject NAME VERSION` when it starts. Then it obeys lines, whose words are kept apart by tabs, and
+//! answers each with one line:
+//!
+//! | line | what it does | answer |
+//! | --- | --- | --- |
+//! | `load THREADS MODEL INPUTS OUTPUTS` | loads the model in place of the one before, runs it once on the arrays of the archive INPUTS and writes its outputs to the archive OUTPUTS, under the model's names | `loaded` |
+//! | `run N` | runs once, and then N times | `ns NANOSECONDS`, of one of the N runs |
+//!
+//! What it cannot do it answers with `error` and the reason. It ends when its input does.
+
+use crate::arrays::{self, Named};
+use crate::measure::Subject;
+use anyhow::{Context, Result, bail, ensure};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Where the peers are, as the command line says.
+#[derive(clap::Args)]
+pub struct Peers {
+    /// The program bench/peers/rten
+    #[arg(long, value_name = "PROGRAM")]
+    rten: Option<PathBuf>,
+    /// The program bench/peers/onnxruntime, which calls onnxruntime without Python
+    #[arg(long, value_name = "PROGRAM")]
+    onnxruntime_native: Option<PathBuf>,
+    /// A Python that has what bench/python/requirements.txt lists
+    #[arg(long, value_name = "PROGRAM")]
+    onnxruntime: Option<PathBuf>,
+    /// A folder with the models that are made for benchmarks
+    #[arg(long, value_name = "DIR")]
+    generated: Option<PathBuf>,
+    /// Why a peer is not here
+    #[arg(long, value_name = "PEER=REASON")]
+    missing: Vec<String>,
+    /// Fail if a peer is missing, instead of going on without it
+    #[arg(long)]
+    require_peers: bool,
+}
+
+/// The other runtimes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// rten, as a Rust program uses it.
+    Rten,
+    /// onnxruntime, as a Python program uses it.
+    Onnxruntime,
+    /// onnxruntime through its C functions, for those figures that Python would be most of.
+    OnnxruntimeNative,
+}
+
+impl Peer {
+    /// As the options have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rten => "rten",
+            Self::Onnxruntime => "onnxruntime",
+            Self::OnnxruntimeNative => "onnxruntime-native",
+        }
+    }
+}
+
 impl Peers {
-    pub fn find(_p: Option<&Path>) -> Self {
-        Self
+    /// The peers as processes; those that cannot be had are left out with a word about why.
+    ///
+    /// # Errors
+    /// For a peer that cannot be had, with `--require-peers`.
+    pub fn start(&self, peers: &[Peer]) -> Result<Vec<Process>> {
+        let mut processes = Vec::new();
+        for &peer in peers {
+            let started = self.command(peer).and_then(Process::start);
+            processes.extend(self.unless_required(peer.name(), started)?);
+        }
+        Ok(processes)
+    }
+
+    /// What a peer calls itself.
+    ///
+    /// # Errors
+    /// For a peer that cannot be had.
+    pub fn subject(&self, peer: Peer) -> Result<String> {
+        Ok(Process::start(self.command(peer)?)?.subject.clone())
+    }
+
+    /// The command that a peer is.
+    ///
+    /// # Errors
+    /// For one that is not there, with the reason.
+    pub fn command(&self, peer: Peer) -> Result<Command> {
+        let program = match peer {
+            Peer::Rten => &self.rten,
+            Peer::Onnxruntime => &self.onnxruntime,
+            Peer::OnnxruntimeNative => &self.onnxruntime_native,
+        };
+        let Some(program) = program else {
+            let reasons = self.missing.iter().filter_map(|text| text.split_once('='));
+            let reason = reasons.into_iter().find(|(name, _)| *name == peer.name()).map(|(_, reason)| reason);
+            bail!("{}", reason.unwrap_or("nobody says where it is; `cargo xtask bench` does"));
+        };
+        let mut command = Command::new(program);
+        if let Peer::Onnxruntime = peer {
+            command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/python/onnxruntime_peer.py"));
+        }
+        Ok(command)
+    }
+
+    /// The folder of a model that is made for a benchmark.
+    ///
+    /// # Errors
+    /// For one that is not there.
+    pub fn generated(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.generated.as_ref().map(|folder| folder.join(name));
+        let made = folder.filter(|folder| folder.join("model.onnx").exists());
+        made.with_context(|| {
+            format!("{name} has no model: `cargo xtask bench` makes one, for which it needs Python")
+        })
+    }
+
+    /// Passes a peer's result on; with an error it is left out, and why is said, unless peers are required.
+    ///
+    /// # Errors
+    /// The result's, with `--require-peers`.
+    pub fn unless_required<T>(&self, peer: &str, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(result) => Ok(Some(result)),
+            Err(error) if self.require_peers => Err(error.context(format!("{peer} is required"))),
+            Err(error) => {
+                eprintln!("{peer} is missing: {error:#}");
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// A peer that runs.
+pub struct Process {
+    /// Its name and version, as it says itself.
+    pub subject: String,
+    child: Child,
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(mut command: Command) -> Result<Self> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        let commands = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().context("its output is a pipe")?);
+        let mut process = Self { subject: String::new(), child, commands, answers };
+        process.subject = process.answer("subject")?;
+        Ok(process)
+    }
+
+    /// Loads a model, and gives its outputs for these inputs.
+    ///
+    /// # Errors
+    /// What the peer says.
+    pub fn load(&mut self, threads: usize, model: &Path, inputs: &Path) -> Result<Named> {
+        let folder = tempfile::tempdir()?;
+        let outputs = folder.path().join("outputs.npz");
+        let (model, inputs) = (model.canonicalize()?, inputs.canonicalize()?);
+        self.say(&format!(
+            "load\t{threads}\t{}\t{}\t{}",
+            model.display(),
+            inputs.display(),
+            outputs.display()
+        ))?;
+        self.answer("loaded")?;
+        arrays::read_npz(&outputs)
+    }
+
+    /// The model that was loaded, as something to time.
+    pub fn runs(&mut self) -> Subject<'_> {
+        let process = Pid::from_raw(self.child.id().cast_signed());
+        Subject::elsewhere(self.subject.clone(), process, move |n| {
+            self.say(&format!("run\t{n}"))?;
+            Ok(self.answer("ns")?.parse()?)
+        })
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
+        let commands = self.commands.as_mut().context("it listens until it is dropped")?;
+        writeln!(commands, "{line}").with_context(|| format!("{} does not listen", self.subject))
+    }
+
+    /// What comes after the word that is expected.
+    fn answer(&mut self, expected: &str) -> Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        ensure!(!line.is_empty(), "it ended without an answer");
+        let (word, rest) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
+        ensure!(word != "error", "{rest}");
+        ensure!(word == expected, "it answered `{}`, expected `{expected}`", line.trim_end());
+        Ok(rest.to_owned())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The end of its input ends it; how it ended is of no interest any more.
+        self.commands = None;
+        let _ = self.child.wait();
     }
 }

@@ -1,5 +1,35 @@
-use crate::peers::Peers;
+//! `resnet50`: ResNet-50 v1.5 at batch 1 in f32, beside rten and onnxruntime.
+//!
+//! The weights are made up (`bench/python/make_resnet50.py`), so nobody downloads a hundred megabytes to measure; what
+//! a run takes does not depend on them as long as no number is denormal. Before anything is timed the outputs of all
+//! subjects are compared.
+
+use crate::arrays::Tolerance;
+use crate::beside::{Case, measure};
+use crate::peers::{Peer, Peers};
 use crate::rows::Rows;
-pub fn run(_rows: &mut Rows, _peers: &Peers, _n: usize) -> anyhow::Result<()> {
+use crate::setup;
+use anyhow::Result;
+use std::time::Duration;
+
+pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
+    // Python writes the model, so where there is no Python the benchmark is missing as a peer is.
+    let Some(folder) = peers.unless_required("resnet50", peers.generated("resnet50"))? else {
+        return Ok(());
+    };
+    let (model, inputs) = (folder.join("model.onnx"), folder.join("inputs.npz"));
+    let mut processes = peers.start(&[Peer::Rten, Peer::Onnxruntime])?;
+    for threads in setup::thread_counts() {
+        let case = Case {
+            model: &model,
+            inputs: &inputs,
+            expected: None,
+            tolerance: Tolerance { relative: 1e-3, absolute: 0.0 },
+        };
+        let runtime = setup::runtime(threads)?;
+        let moment = Duration::from_millis(250);
+        let figures = measure(&case, &runtime, peers, &mut processes, n_passes, moment)?;
+        rows.case("resnet50", "resnet50", threads, "ms", &figures);
+    }
     Ok(())
 }

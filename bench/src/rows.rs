@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+/// Our subject's name.
+pub const OURS: &str = "devbay";
+
 /// What one subject took in one case.
 #[derive(Clone, Serialize)]
 pub struct Row {
@@ -37,8 +40,7 @@ impl Rows {
         Self { json, headed: false }
     }
 
-    /// Prints the rows of one case: the yardstick first, and the others with their ratio to it, taken pass by
-    /// pass.
+    /// Prints the rows of one case. Beside each subject stands what part of its time devbay takes, pass by pass.
     pub fn case(
         &mut self,
         bench: &str,
@@ -47,10 +49,9 @@ impl Rows {
         unit: &str,
         subjects: &[(String, Vec<f64>)],
     ) {
-        let yardstick = subjects.first().map(|(_, figures)| figures.clone()).unwrap_or_default();
+        let ours = subjects.iter().find(|(subject, _)| subject == OURS).map(|(_, figures)| figures);
         for (subject, figures) in subjects {
-            let mut sorted = figures.clone();
-            sorted.sort_by(f64::total_cmp);
+            let sorted = sorted(figures.iter().copied());
             let row = Row {
                 bench: bench.to_owned(),
                 case: case.to_owned(),
@@ -62,9 +63,9 @@ impl Rows {
                 max: sorted.last().copied().unwrap_or(f64::NAN),
                 runs: sorted.len(),
             };
-            let mut ratios: Vec<f64> = figures.iter().zip(&yardstick).map(|(a, b)| a / b).collect();
-            ratios.sort_by(f64::total_cmp);
-            self.print(&row, &ratios);
+            let ratios =
+                ours.filter(|_| subject != OURS).map(|ours| ours.iter().zip(figures).map(|(a, b)| a / b));
+            self.print(&row, &ratios.map(self::sorted).unwrap_or_default());
         }
     }
 
@@ -77,20 +78,47 @@ impl Rows {
         }
         if !self.headed {
             println!(
-                "{:<11} {:<24} {:>3}  {:<26} {:>10} {:>10} {:>10} {:<9} {:>5}  ratio to the first",
+                "{:<11} {:<24} {:>3}  {:<26} {:>10} {:>10} {:>10} {:<9} {:>5}  devbay / this",
                 "BENCH", "CASE", "THR", "SUBJECT", "MEDIAN", "MIN", "MAX", "UNIT", "RUNS"
             );
             self.headed = true;
         }
         let ratio = match ratios {
             [] => String::new(),
-            ratios => format!("{:.3} ({:.3} to {:.3})", median(ratios), ratios[0], ratios[ratios.len() - 1]),
+            [least, .., most] => format!("{:.3} ({least:.3} to {most:.3})", median(ratios)),
+            [only] => format!("{only:.3}"),
         };
         println!(
-            "{:<11} {:<24} {:>3}  {:<26} {:>10.4} {:>10.4} {:>10.4} {:<9} {:>5}  {ratio}",
-            row.bench, row.case, row.threads, row.subject, row.median, row.min, row.max, row.unit, row.runs
+            "{:<11} {:<24} {:>3}  {:<26} {:>10} {:>10} {:>10} {:<9} {:>5}  {ratio}",
+            row.bench,
+            row.case,
+            row.threads,
+            row.subject,
+            figure(row.median),
+            figure(row.min),
+            figure(row.max),
+            row.unit,
+            row.runs
         );
     }
+}
+
+/// Four digits, more only of what is greater.
+fn figure(value: f64) -> String {
+    let digits = match value.abs() {
+        v if v >= 1000.0 => 0,
+        v if v >= 100.0 => 1,
+        v if v >= 10.0 => 2,
+        v if v >= 1.0 => 3,
+        _ => 4,
+    };
+    format!("{value:.digits$}")
+}
+
+fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures
 }
 
 /// The middle of sorted figures.

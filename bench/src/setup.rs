@@ -11,6 +11,12 @@ use devbay_host::session::Session;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Threads to measure with: one and two, as far as the machine has them.
+pub fn thread_counts() -> impl Iterator<Item = usize> {
+    let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
+    [1, 2].into_iter().filter(move |&n| n <= n_processors)
+}
+
 /// A runtime with the CPU plugin linked in.
 pub fn runtime(threads: usize) -> Result<Runtime> {
     Ok(Runtime::new(RuntimeOptions {

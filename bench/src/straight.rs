@@ -47,7 +47,7 @@ fn case(rows: &mut Rows, name: &str, one: &Tensor, expected: &[u8], n_passes: us
             let result = session.run_into(&[input], &mut [&mut *bytes], &RunOptions::default());
             failed = failed.take().or(result.err());
         });
-        passes(&mut [bare_calls(), chain], n_passes, Duration::from_millis(30))
+        passes(&mut [bare_calls(), chain], n_passes, Duration::from_millis(30))?
     };
     failed.map_or(Ok(()), |error| Err(anyhow::Error::from(error)))?;
     ensure!(&y[0].to_ne_bytes()[..expected.len()] == expected, "the chain gave another sum");

@@ -4,10 +4,14 @@
 #![expect(clippy::print_stdout, reason = "a command line tool talks on its standard output")]
 
 mod abi;
+mod bench;
+mod models;
+mod python;
 mod test;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 
 #[derive(Parser)]
 #[command(about = "What the repository does to itself")]
@@ -26,11 +30,24 @@ enum Command {
     },
     /// Run everything that the gate holds: formatting, lints, tests, documentation, model checking
     Test,
+    /// Measure devbay beside its peers, all built in release
+    Bench(bench::Arguments),
+    /// Fill a folder with trained models from public packages, for the tests and benchmarks
+    Models(models::Arguments),
 }
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Header { check } => abi::run(check),
         Command::Test => test::run(),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Models(arguments) => models::run(&arguments),
     }
+}
+
+/// Where cargo builds, which is where this program lies: `target/debug/xtask`.
+fn target_folder() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let folder = program.ancestors().nth(2);
+    Ok(folder.context("cargo builds programs two folders deep")?.to_owned())
 }

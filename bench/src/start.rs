@@ -1,0 +1,64 @@
+//! Starting a program: how long its first line takes, and how much memory it has at most.
+//!
+//! The kernel counts to a process's peak what its parent had when it was started. So that this is as little as can be,
+//! a small process starts the program: this one again, with `--start`.
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use wait4::Wait4;
+
+/// The argument with which this program is the small process.
+pub const FLAG: &str = "--start";
+
+/// What a start took.
+#[derive(Serialize, Deserialize)]
+pub struct Started {
+    /// Milliseconds until the first line on its standard output was there.
+    pub ms: f64,
+    /// Most memory that was in use, in MiB.
+    pub peak_mib: f64,
+    /// That line.
+    pub line: String,
+}
+
+/// Starts a program through a small process.
+///
+/// # Errors
+/// For one that cannot be started, or fails.
+pub fn start(command: &Command) -> Result<Started> {
+    let output = Command::new(std::env::current_exe()?)
+        .arg(FLAG)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(output.status.success(), "{} failed: {}", command.get_program().display(), output.status);
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The small process: starts the program and prints what it took.
+///
+/// # Errors
+/// As [`start`].
+pub fn main(command: &[OsString]) -> Result<()> {
+    let (program, arguments) = command.split_first().context("--start takes a command")?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    let begin = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+    let mut output = BufReader::new(child.stdout.take().context("its output is a pipe")?);
+    let mut line = String::new();
+    output.read_line(&mut line)?;
+    let ms = begin.elapsed().as_nanos() as f64 / 1e6;
+    // A program that nobody reads might never end.
+    output.read_to_end(&mut Vec::new())?;
+    let usage = child.wait4()?;
+    ensure!(usage.status.success(), "{} failed: {}", program.display(), usage.status);
+    let peak_mib = usage.rusage.maxrss as f64 / f64::from(1 << 20);
+    println!("{}", serde_json::to_string(&Started { ms, peak_mib, line: line.trim_end().to_owned() })?);
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! `cargo xtask bench`: builds the benchmarks, devbay and its peers in release, and runs them.
+//!
+//! Only what the named benchmarks need is built. A peer that cannot be had is left out, and the benchmark says why;
+//! with `--require-peers` it is an error. Peers are built in a target folder of their own, as they are packages of
+//! their own (`bench/peers`); the Python ones live in an environment below the target folder.
+
+use crate::abi::repository_root;
+use crate::{python, target_folder};
+use anyhow::{Context, Result, anyhow};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Which benchmarks: launch, straight, dense, resnet50, models, cold-start; all of them if none is named
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Print each row as one JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// How often each comparison is repeated
+    #[arg(long, value_name = "N")]
+    passes: Option<usize>,
+    /// Fail if a peer is missing, instead of going on without it
+    #[arg(long)]
+    require_peers: bool,
+}
+
+impl Arguments {
+    /// Whether one of these benchmarks will run.
+    fn run_any(&self, benches: &[&str]) -> bool {
+        self.names.is_empty() || self.names.iter().any(|name| benches.contains(&name.as_str()))
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let (root, target) = (repository_root(), target_folder()?);
+    let packages = ["devbay-bench", "devbay-cli", "devbay-plugin-cpu"].map(|name| ["--package", name]);
+    python::run(cargo(&root).args(packages.as_flattened()))?;
+
+    let mut bench = Command::new(target.join("release/devbay-bench"));
+    bench.args(&arguments.names);
+    bench.args(arguments.json.then_some("--json"));
+    bench.args(arguments.require_peers.then_some("--require-peers"));
+    bench.args(arguments.passes.iter().flat_map(|n| ["--passes".to_owned(), n.to_string()]));
+    add_peers(&mut bench, arguments, &root, &target.join("bench"))?;
+    let models = target.join("models");
+    if std::env::var_os("DEVBAY_MODELS").is_none() && models.exists() {
+        bench.env("DEVBAY_MODELS", models);
+    }
+    // Its status is ours: it has said what is wrong.
+    let status = bench.status().context("cannot start the benchmarks")?;
+    std::process::exit(status.code().unwrap_or(1));
+}
+
+/// Passes on where the peers are, or why one is not there.
+fn add_peers(bench: &mut Command, arguments: &Arguments, root: &Path, target: &Path) -> Result<()> {
+    if arguments.run_any(&["resnet50", "cold-start"]) {
+        add_peer(bench, "rten", build(root, target, "rten"));
+    }
+    if !arguments.run_any(&["resnet50", "models", "cold-start"]) {
+        return Ok(());
+    }
+    let python = python::environment(&target.join("python"), &root.join("bench/python/requirements.txt"));
+    if arguments.run_any(&["cold-start"]) {
+        let library = match &python {
+            Ok(python) => onnxruntime_library(python),
+            Err(_) => Err(anyhow!("it uses the library of the Python package, which is missing too")),
+        };
+        let native = library.and_then(|library| {
+            bench.env("ORT_DYLIB_PATH", library);
+            build(root, target, "onnxruntime")
+        });
+        add_peer(bench, "onnxruntime-native", native);
+    }
+    if let Ok(python) = &python
+        && arguments.run_any(&["resnet50"])
+    {
+        let generated = target.join("models");
+        make_model(root, python, &generated, "resnet50")?;
+        bench.arg("--generated").arg(generated);
+    }
+    add_peer(bench, "onnxruntime", python);
+    Ok(())
+}
+
+fn add_peer(bench: &mut Command, peer: &str, program: Result<PathBuf>) {
+    match program {
+        Ok(program) => bench.arg(format!("--{peer}")).arg(program),
+        Err(error) => bench.arg("--missing").arg(format!("{peer}={error:#}")),
+    };
+}
+
+/// Builds a package below bench/peers, and says where its program is.
+fn build(root: &Path, target: &Path, name: &str) -> Result<PathBuf> {
+    let manifest = root.join("bench/peers").join(name).join("Cargo.toml");
+    let target = target.join("peers");
+    python::run(
+        cargo(root).arg("--locked").arg("--manifest-path").arg(manifest).arg("--target-dir").arg(&target),
+    )?;
+    Ok(target.join("release").join(format!("{name}-peer")))
+}
+
+fn cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root).args(["build", "--release"]);
+    cargo
+}
+
+/// The library in onnxruntime's Python package, `libonnxruntime.so.VERSION`, which the peer without Python loads: the
+/// peers are then one version, built one way.
+fn onnxruntime_library(python: &Path) -> Result<PathBuf> {
+    // Without importing the package, which takes longer.
+    let code = "import importlib.util as u, pathlib as p
+print(*p.Path(u.find_spec('onnxruntime').origin).parent.glob('capi/libonnxruntime.so.*'), sep='\\n')";
+    let output = Command::new(python).args(["-c", code]).output()?;
+    let paths = String::from_utf8(output.stdout)?;
+    let path =
+        paths.lines().next().context("onnxruntime's Python package has no libonnxruntime.so.VERSION")?;
+    Ok(PathBuf::from(path))
+}
+
+/// Writes the model of `bench/python/make_NAME.py`, unless that script has written it before.
+fn make_model(root: &Path, python: &Path, generated: &Path, name: &str) -> Result<()> {
+    let script = root.join(format!("bench/python/make_{name}.py"));
+    let text =
+        std::fs::read_to_string(&script).with_context(|| format!("cannot read {}", script.display()))?;
+    let folder = generated.join(name);
+    // Written last: a model that was not finished has none.
+    let mark = folder.join("made-by.py");
+    if std::fs::read_to_string(&mark).is_ok_and(|made| made == text) {
+        return Ok(());
+    }
+    eprintln!("making the model {}", folder.display());
+    python::run(Command::new(python).arg(script).arg(&folder))?;
+    Ok(std::fs::write(mark, text)?)
+}

