@@ -480,6 +480,12 @@ impl Device {
         self.plugin.call(what, body).map_err(|e| self.failed(e))
     }
 
+    /// The most bytes that can be wanted at once; None if the device does not say.
+    pub fn bytes_max(&self) -> Option<u64> {
+        let space = self.space();
+        [space.alloc_max, space.bytes_total].into_iter().filter(|&limit| limit > 0).min()
+    }
+
     /// Allocates memory in the space of operands, content undefined.
     ///
     /// # Errors
@@ -488,8 +494,7 @@ impl Device {
         let space = self.space();
         let granule = space.copy_granule;
         let padded = (size as u64).checked_next_multiple_of(granule).unwrap_or(u64::MAX);
-        let limit = [space.alloc_max, space.bytes_total].into_iter().filter(|&limit| limit > 0).min();
-        if let Some(limit) = limit.filter(|&limit| padded > limit) {
+        if let Some(limit) = self.bytes_max().filter(|&limit| padded > limit) {
             return Err(Error::new(
                 ErrorKind::OutOfMemory,
                 format!("{padded} bytes are wanted at once, the device has {limit}"),

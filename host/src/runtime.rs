@@ -160,15 +160,26 @@ impl Runtime {
         devices::choose(&self.inner.devices, policy, requirements).map_err(|error| {
             let plugin = policy.plugin();
             let refused = self.inner.report.refused().find(|(report, _)| report.name.as_deref() == plugin);
-            match refused {
-                Some((_, refusal)) if plugin.is_some() => Error::new(
-                    ErrorKind::Refused,
-                    format!("{}; the plugin was refused: {refusal}", error.text()),
-                ),
-                _ => error,
+            // Without any device, each refusal may be why.
+            let all = self.inner.devices.is_empty() && plugin.is_none();
+            let reasons: Vec<String> = match refused {
+                Some((_, refusal)) if plugin.is_some() => vec![format!("the plugin was refused: {refusal}")],
+                _ if all => self.inner.report.refused().map(describe_refusal).collect(),
+                _ => Vec::new(),
+            };
+            if reasons.is_empty() {
+                return error;
             }
+            Error::new(ErrorKind::Refused, format!("{}; {}", error.text(), reasons.join("; ")))
         })
     }
+}
+
+/// A refused plugin and its reason, in an error.
+fn describe_refusal((plugin, refusal): (&PluginReport, &Refusal)) -> String {
+    let path = || plugin.library.as_ref().map(|path| path.display().to_string());
+    let name = plugin.name.clone().or_else(path);
+    format!("plugin {} was refused: {refusal}", name.as_deref().unwrap_or("?"))
 }
 
 type Loaded = (Arc<Plugin>, Vec<Arc<Device>>);

@@ -5,8 +5,8 @@ use crate::exit::usage;
 use crate::image;
 use crate::inputs::InputArguments;
 use crate::options::{DeviceArguments, PluginArguments};
-use crate::{table, tensors};
-use anyhow::Result;
+use crate::{say, table, tensors};
+use anyhow::{Context, Result};
 use devbay_host::core::exec::cancel::Cancel;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::model::Model;
@@ -117,7 +117,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             "model": arguments.model, "device": device.name(), "times_ns": times, "outputs": outputs,
             "compare": verdicts, "classes": classes,
         });
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        say!("{}", serde_json::to_string_pretty(&value)?);
     } else {
         match &classes {
             Some(classes) => image::print(classes),
@@ -126,7 +126,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         if let Some(verdicts) = &verdicts {
             print_verdicts(verdicts);
         }
-        println!(
+        say!(
             "\n{} on {} ({}): run {}, import {}, prepare {}",
             arguments.model.display(),
             device.name(),
@@ -167,7 +167,7 @@ fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     if path.extension().is_some_and(|extension| extension == "npz") {
         return tensors::write_npz(path, outputs);
     }
-    std::fs::create_dir_all(path)?;
+    std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
     for (i, (name, tensor)) in outputs.iter().enumerate() {
         // Names of outputs may hold anything; what is no file name becomes a number.
         let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
@@ -225,7 +225,7 @@ fn print_outputs(outputs: &[(&str, &Tensor)]) {
 }
 
 fn print_verdicts(verdicts: &[Verdict]) {
-    println!();
+    say!();
     let rows: Vec<Vec<String>> = verdicts
         .iter()
         .map(|verdict| {
