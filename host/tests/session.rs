@@ -418,7 +418,7 @@ fn a_vendors_op_that_cannot_be_says_why() {
     let open = |statement: &str| Session::new(&model("f32[3]", &[statement, "return %y"]), device);
     expect_error(
         open("%y = test.Repeat@2(%x) as \"none\" {times = 0}"),
-        ErrorKind::InvalidArgument,
+        ErrorKind::InvalidModel,
         &["node none (test.Repeat@2)", "times is 0, expected 1 or more"],
     );
     expect_error(

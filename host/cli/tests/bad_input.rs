@@ -244,6 +244,65 @@ fn sizes_beyond_memory_are_refused_before_allocating() {
 }
 
 #[test]
+fn numbers_at_their_limits() {
+    // A step that is not taken may be any number.
+    for step in [i64::MIN, i64::MAX, -(1 << 45)] {
+        let (start, end) = if step < 0 { (-1, i64::MIN) } else { (0, i64::MAX) };
+        let tensors = [int64s("s", &[start]), int64s("e", &[end]), int64s("a", &[0]), int64s("t", &[step])];
+        let model = relu(&[node("cut", "Slice", &["x", "s", "e", "a", "t"], &["y"])], &tensors);
+        run(&model, &["--random", "--shape", "x=4,3"]).expect(0).prints(&["f32[1,3]"]);
+    }
+    let axis = [int64s("s", &[0]), int64s("e", &[1]), int64s("a", &[i64::MIN])];
+    let model = relu(&[node("cut", "Slice", &["x", "s", "e", "a"], &["y"])], &axis);
+    run(&model, &["--random"]).expect(4).says(&["node cut"]);
+}
+
+#[test]
+fn what_a_kernel_refuses_is_the_models_or_the_inputs_fault() {
+    let folder = Folder::new();
+    let text =
+        |body: &str| format!("devbay-program 1\n\nprogram \"p\"(%x: f32[2,3], %i: i64[1]) {{\n{body}\n}}\n");
+    let inputs = folder.path("in.npz");
+    let index = Tensor::from_elements(&[1], &[100i64]).unwrap();
+    tensors::write_npz(&inputs, &[("x", &f32s(&[2, 3], &[0.0; 6])), ("i", &index)]).unwrap();
+    let pad = folder.write(
+        "pad.devbay",
+        text("  %p = const i64[4] [1, 1, 1, 1]\n  %y = Pad@25(%x, %p) as \"pad\" {mode = \"sideways\"}\n  return %y"),
+    );
+    let take = folder.write("take.devbay", text("  %y = Gather@13(%x, %i) as \"take\"\n  return %y"));
+    let run = |model: &Path, more: &[&str]| {
+        finish(command().arg("run").arg(model).arg("--input").arg(&inputs).args(more))
+    };
+    for streams in ["cpu.streams=inline", "cpu.streams=async"] {
+        let more = ["--plugin-option", streams];
+        run(&pad, &more).expect(4).says(&["node pad (Pad@25)", "plugin cpu", "unknown mode sideways"]);
+        run(&take, &more).expect(5).says(&["device cpu:0", "plugin cpu", "100"]);
+    }
+    run(&take, &[]).says(&["node take (Gather@13)"]);
+}
+
+#[test]
+fn regions_are_for_control_flow() {
+    let folder = Folder::new();
+    let text = r#"devbay-program 1
+
+program "p"(%x: f32[2], %c: bool[]) {
+  %a: f32[2] = Relu@14(%x)
+  %y: f32[2] = test.Maybe@1(%c) as "maybe" body() {
+    %b: f32[2] = Neg@13(%a)
+    return %b
+  }
+  return %y
+}
+"#;
+    let model = folder.write("regions.devbay", text);
+    finish(command().arg("run").arg(model).args(["--random", "--device", "cpu"])).expect(4).says(&[
+        "node maybe (test.Maybe@1)",
+        "op test.Maybe@1 has regions; those of If, Loop and Scan are supported",
+    ]);
+}
+
+#[test]
 fn wrong_inputs() {
     let folder = Folder::new();
     let inputs = [value("x", FLOAT, &[-1, 3]), value("k", INT64, &[])];
