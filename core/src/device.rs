@@ -437,6 +437,11 @@ unsafe impl Send for Device {}
 // SAFETY: as for Send.
 unsafe impl Sync for Device {}
 
+/// What a plugin finds invalid about a node is the model's fault, not the application's.
+fn of_node(error: Error) -> Error {
+    error.with_kind_instead(ErrorKind::InvalidArgument, ErrorKind::InvalidModel)
+}
+
 impl Device {
     /// `PLUGIN:INDEX`.
     pub fn name(&self) -> &str {
@@ -514,6 +519,12 @@ impl Device {
         self.plugin.call(what, body).map_err(|e| self.failed(e))
     }
 
+    /// The most bytes that can be wanted at once; None if the device does not say.
+    pub fn bytes_max(&self) -> Option<u64> {
+        let space = self.space();
+        [space.alloc_max, space.bytes_total].into_iter().filter(|&limit| limit > 0).min()
+    }
+
     /// Allocates memory in the space of operands, content undefined.
     ///
     /// # Errors
@@ -522,8 +533,7 @@ impl Device {
         let space = self.space();
         let granule = space.copy_granule;
         let padded = (size as u64).checked_next_multiple_of(granule).unwrap_or(u64::MAX);
-        let limit = [space.alloc_max, space.bytes_total].into_iter().filter(|&limit| limit > 0).min();
-        if let Some(limit) = limit.filter(|&limit| padded > limit) {
+        if let Some(limit) = self.bytes_max().filter(|&limit| padded > limit) {
             return Err(Error::new(
                 ErrorKind::OutOfMemory,
                 format!("{padded} bytes are wanted at once, the device has {limit}"),
@@ -593,13 +603,15 @@ impl Device {
     /// [`ErrorKind::UnsupportedOp`] if the kernel does not do this; what else the plugin says.
     pub fn prepare(self: &Arc<Self>, request: &PrepareRequest<'_>) -> Result<PreparedKernel> {
         let mut out = abi::Prepared::empty();
-        request.with_abi(self.handle.as_ptr(), |desc| {
-            self.call("prepare", |table, error| {
-                let prepare = table.prepare?;
-                // SAFETY: the plugin's function with its own instance; the structs are ours for the call.
-                Some(unsafe { prepare(self.plugin.instance.as_ptr(), desc, &mut out, error) })
+        request
+            .with_abi(self.handle.as_ptr(), |desc| {
+                self.call("prepare", |table, error| {
+                    let prepare = table.prepare?;
+                    // SAFETY: the plugin's function with its own instance; the structs are ours for the call.
+                    Some(unsafe { prepare(self.plugin.instance.as_ptr(), desc, &mut out, error) })
+                })
             })
-        })?;
+            .map_err(of_node)?;
         let Some(launch) = out.launch else {
             return Err(self.broken("prepare succeeded without a launch function (B21)"));
         };
@@ -671,25 +683,27 @@ impl Device {
         let mut dtype = DType { code: 0, bits: 0, lanes: 0 };
         let mut shape = [0i64; RANK_MAX];
         let mut rank = 0u32;
-        request.with_abi(self.handle.as_ptr(), |desc| {
-            self.call("kernel_shape", |table, error| {
-                let kernel_shape = table.kernel_shape.filter(|_| self.plugin.minor >= 2)?;
-                // SAFETY: the plugin's function with its own instance; the places are ours for the call, and
-                // `shape` has room for `RANK_MAX` extents.
-                Some(unsafe {
-                    kernel_shape(
-                        self.plugin.instance.as_ptr(),
-                        desc,
-                        output_idx as u32,
-                        &mut dtype,
-                        shape.as_mut_ptr(),
-                        RANK_MAX as u32,
-                        &mut rank,
-                        error,
-                    )
+        request
+            .with_abi(self.handle.as_ptr(), |desc| {
+                self.call("kernel_shape", |table, error| {
+                    let kernel_shape = table.kernel_shape.filter(|_| self.plugin.minor >= 2)?;
+                    // SAFETY: the plugin's function with its own instance; the places are ours for the call, and
+                    // `shape` has room for `RANK_MAX` extents.
+                    Some(unsafe {
+                        kernel_shape(
+                            self.plugin.instance.as_ptr(),
+                            desc,
+                            output_idx as u32,
+                            &mut dtype,
+                            shape.as_mut_ptr(),
+                            RANK_MAX as u32,
+                            &mut rank,
+                            error,
+                        )
+                    })
                 })
             })
-        })?;
+            .map_err(of_node)?;
         let dims = shape
             .get(..rank as usize)
             .ok_or_else(|| self.broken("kernel_shape gave a rank above the most"))?;
@@ -1091,7 +1105,9 @@ impl Stream {
         }
         // The detail may be that of an older failure.
         let text = if detail.raw.status == status { detail.text() } else { String::new() };
-        self.device.failed(plugin.failure(status, what, &text))
+        let error = self.device.failed(plugin.failure(status, what, &text));
+        // What a launch finds invalid came with the run's data: an index out of range, a length below 0.
+        error.with_kind_instead(ErrorKind::InvalidArgument, ErrorKind::InvalidInput)
     }
 
     /// Waits until everything enqueued is done, or fails. A no-op on inline devices.

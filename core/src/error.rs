@@ -170,6 +170,16 @@ impl Error {
         &self.0.text
     }
 
+    /// The same with another kind, if it has the first one: a status of the ABI means different things to who
+    /// called for a node, for a run, or for the application.
+    #[must_use]
+    pub(crate) fn with_kind_instead(mut self, of: ErrorKind, kind: ErrorKind) -> Self {
+        if self.0.kind == of {
+            self.0.kind = kind;
+        }
+        self
+    }
+
     /// Adds the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {

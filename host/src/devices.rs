@@ -12,7 +12,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_DSP, DEVBAY_DEVICE_KIND_FPGA, DEVBAY_DEVICE_KIND_GPU,
     DEVBAY_DEVICE_KIND_NPU, DEVBAY_DEVICE_KIND_TPU,
 };
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Which device is wanted.
@@ -168,20 +168,20 @@ fn unmet(device: &Device, requirements: &Requirements<'_>) -> Option<String> {
     }
     let missing = missing_ops(device, requirements.program?);
     (!missing.is_empty()).then(|| {
-        let list: Vec<&str> = missing.iter().map(String::as_str).collect();
+        let list: Vec<String> = missing.iter().map(|(op, node)| format!("{op} (node {node})")).collect();
         format!("it has no kernel for {}", list.join(", "))
     })
 }
 
-/// Ops of a program for which a device has no kernel of any version or type.
-pub fn missing_ops(device: &Device, program: &Program) -> BTreeSet<String> {
+/// Ops of a program for which a device has no kernel of any version or type, each with the first node that needs it.
+pub fn missing_ops(device: &Device, program: &Program) -> BTreeMap<String, String> {
     let kernels = &device.plugin().about().kernels;
-    let mut missing = BTreeSet::new();
+    let mut missing = BTreeMap::new();
     program.main.visit(&mut |node| {
         let host =
             catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind != OpKind::Kernel);
         if !host && !kernels.has(&node.op.domain, &node.op.name) {
-            missing.insert(node.op.to_string());
+            missing.entry(node.op.to_string()).or_insert_with(|| node.label());
         }
     });
     missing

@@ -165,12 +165,12 @@ impl Runtime {
         devices::choose(&self.inner.devices, policy, requirements).map_err(|error| {
             let report = self.report();
             let Some(plugin) = policy.plugin() else {
-                let refusals: Vec<String> =
-                    report.refused().map(|(plugin, why)| format!("{}: {why}", plugin.title())).collect();
+                // Without any device, each refusal may be why.
+                let refusals: Vec<String> = report.refused().map(describe_refusal).collect();
                 if !self.devices().is_empty() || refusals.is_empty() {
                     return error;
                 }
-                let text = format!("there is no device; refused: {}", refusals.join("; "));
+                let text = format!("{}; {}", error.text(), refusals.join("; "));
                 return Error::new(ErrorKind::Refused, text);
             };
             let named = |name: &Option<String>| name.as_deref() == Some(plugin);
@@ -187,6 +187,13 @@ impl Runtime {
             Error::new(ErrorKind::NotFound, text)
         })
     }
+}
+
+/// A refused plugin and its reason, in an error.
+fn describe_refusal((plugin, refusal): (&PluginReport, &Refusal)) -> String {
+    let path = || plugin.library.as_ref().map(|path| path.display().to_string());
+    let name = plugin.name.clone().or_else(path);
+    format!("plugin {} was refused: {refusal}", name.as_deref().unwrap_or("?"))
 }
 
 type Loaded = (Arc<Plugin>, Vec<Arc<Device>>);

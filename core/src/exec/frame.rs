@@ -43,7 +43,10 @@ impl Frame {
         let stream = line.device.create_stream("run")?;
         let arena = match line.memory.arena {
             0 => None,
-            size => Some(line.device.alloc(size, DEVBAY_USAGE_TRANSIENT)?),
+            size => {
+                let allocated = line.device.alloc(size, DEVBAY_USAGE_TRANSIENT);
+                Some(allocated.map_err(|error| error.at_node(line.largest_in_arena().unwrap_or_default()))?)
+            }
         };
         let mut refs = line.refs.clone();
         if let Some(arena) = &arena {

@@ -51,9 +51,15 @@ impl Unit {
             let results = self.run_plan(&plan, owned(inputs)?, cancel)?;
             return results.iter().map(RunTensor::to_tensor).collect();
         };
-        let results = stage.line.results.iter();
-        let mut storage: Vec<AlignedBytes> =
-            results.map(|(ty, _)| AlignedBytes::zeroed(ty.size)).collect::<Result<_>>()?;
+        let results = stage.line.results.iter().zip(&plan.program.main.outputs);
+        let mut storage: Vec<AlignedBytes> = results
+            .map(|((ty, _), &id)| {
+                AlignedBytes::zeroed(ty.size).map_err(|error| {
+                    let (name, ty) = (&plan.program.value(id).name, TensorType::new(ty.dtype, &ty.shape));
+                    Error::new(error.kind(), format!("result `{name}` {ty}: {}", error.text()))
+                })
+            })
+            .collect::<Result<_>>()?;
         let mut outputs: Vec<OutputView<'_>> = storage.iter_mut().map(AlignedBytes::as_mut_slice).collect();
         run_stage(stage, inputs, &mut outputs, cancel)?;
         let results = stage.line.results.iter().zip(storage);

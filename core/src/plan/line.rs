@@ -128,6 +128,13 @@ impl Line {
     pub(crate) fn leak(&self) {
         std::mem::forget((self.prepared.clone(), self.constants.clone()));
     }
+
+    /// The node with the largest operand in the arena, for the error when there is no memory for it.
+    pub(crate) fn largest_in_arena(&self) -> Option<&str> {
+        let largest = *self.arena_refs.iter().max_by_key(|&&i| self.refs[i as usize].length)?;
+        let step = self.steps.iter().rfind(|step| step.first_ref <= largest)?;
+        Some(&self.labels[step.label as usize])
+    }
 }
 
 /// Where a value lives.

@@ -4,7 +4,7 @@ use crate::device::{Device, PrepareRequest, PreparedKernel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::KernelDef;
 use crate::program::{Node, Program, catalogue};
-use crate::tensor::{Tensor, TensorType};
+use crate::tensor::{Tensor, TensorType, bytes_of, n_elements};
 use std::sync::Arc;
 
 /// The kernel that was chosen, prepared.
@@ -66,6 +66,10 @@ pub fn choose(program: &Program, node: &Node, device: &Arc<Device>) -> Result<Ch
 pub fn choose_for(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Result<Chosen> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
     let outputs: Vec<_> = types.outputs.iter().map(Option::as_ref).collect();
+    // A kernel that could never be launched is not prepared: it may make tables as long as an operand's axis.
+    for ty in inputs.iter().chain(&outputs).copied().flatten() {
+        check_size(ty, device)?;
+    }
     let mut refusals = Vec::new();
     for kernel in device.plugin().about().kernels.find(&node.op.domain, &node.op.name) {
         match try_kernel(kernel, node, types, (&inputs, &outputs), device)? {
@@ -88,6 +92,20 @@ pub fn choose_for(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Resul
         )
     };
     Err(Error::new(ErrorKind::UnsupportedOp, text).on_device(device.name()))
+}
+
+/// Refuses an operand that is larger than the device's memory.
+fn check_size(ty: &TensorType, device: &Device) -> Result<()> {
+    let Some(shape) = ty.known_shape() else {
+        return Ok(());
+    };
+    let size = n_elements(&shape).and_then(|n| bytes_of(ty.dtype, n));
+    let limit = device.bytes_max().map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    if size.is_some_and(|size| size <= limit) {
+        return Ok(());
+    }
+    let text = format!("an operand {ty} is larger than the device's memory of {limit} bytes");
+    Err(Error::new(ErrorKind::OutOfMemory, text).on_device(device.name()))
 }
 
 /// Types of a node's results as a kernel of the device tells them, for ops that ONNX does not define; None if

@@ -136,6 +136,13 @@ impl Specialiser<'_> {
             }
             _ => {}
         }
+        // Their values would have to be renumbered by rules that only a vendor knows.
+        if !node.regions.is_empty() {
+            return Err(Error::new(
+                ErrorKind::UnsupportedOp,
+                format!("op {} has regions; those of If, Loop and Scan are supported", node.op),
+            ));
+        }
         if node.op.is("Identity")
             && let (Some(Some(input)), Some(output)) = (inputs.first(), node.output(0))
         {

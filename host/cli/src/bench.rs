@@ -2,7 +2,7 @@
 
 use crate::inputs::InputArguments;
 use crate::options::{DeviceArguments, PluginArguments};
-use crate::table;
+use crate::{say, table};
 use anyhow::Result;
 use devbay_host::core::Tensor;
 use devbay_host::core::exec::host_io::InputView;
@@ -90,10 +90,10 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             "load": load.as_nanos() as u64, "first_run": first_run.as_nanos() as u64, "launches": n_steps,
             "arena_bytes": memory.0, "arena_lower_bound_bytes": memory.1, "constant_bytes": memory.2,
         });
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        say!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(());
     }
-    println!(
+    say!(
         "{} on {} with {} threads, {} runs",
         arguments.model.display(),
         device.name(),
@@ -111,7 +111,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             table::duration(load.as_nanos() as f64),
         ]],
     );
-    println!(
+    say!(
         "{n_steps} launches; arena {} (lower bound {}), constants {}",
         table::bytes(memory.0 as u64),
         table::bytes(memory.1 as u64),

@@ -1,7 +1,7 @@
 //! `devbay devices`: what there is to run on, and what was refused.
 
 use crate::options::PluginArguments;
-use crate::table;
+use crate::{say, table};
 use anyhow::Result;
 use devbay_host::report::Outcome;
 use serde_json::json;
@@ -66,7 +66,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
                 })
             })
             .collect();
-        println!("{}", serde_json::to_string_pretty(&json!({ "devices": devices, "plugins": plugins }))?);
+        say!("{}", serde_json::to_string_pretty(&json!({ "devices": devices, "plugins": plugins }))?);
         return Ok(());
     }
 
@@ -87,24 +87,24 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         })
         .collect();
     if rows.is_empty() {
-        println!("no devices");
+        say!("no devices");
     } else {
         table::print(&["DEVICE", "KIND", "NAME", ">MEMORY", ">KERNELS", "DRIVER"], &rows);
     }
     let mut refused = runtime.report().refused().peekable();
     if refused.peek().is_some() {
-        println!("\nrefused plugins");
+        say!("\nrefused plugins");
     }
     for (plugin, refusal) in refused {
-        println!("  {} ({})", plugin.title(), plugin.origin);
-        println!("    {refusal}");
+        say!("  {} ({})", plugin.title(), plugin.origin);
+        say!("    {refusal}");
         for detail in &refusal.details {
-            println!("    {detail}");
+            say!("    {detail}");
         }
     }
     for plugin in &runtime.report().plugins {
         for note in &plugin.notes {
-            println!("note: plugin {} ({}): {note}", plugin.name.as_deref().unwrap_or("?"), plugin.origin);
+            say!("note: plugin {} ({}): {note}", plugin.name.as_deref().unwrap_or("?"), plugin.origin);
         }
     }
     Ok(())

@@ -13,7 +13,7 @@
 //! The photo is resized (its shorter side to `resize_shorter_side`, else to the whole size), cut to the middle, and
 //! each channel becomes `(value * scale - mean) / std`.
 
-use crate::table;
+use crate::{say, table};
 use anyhow::{Context, Result, bail};
 use devbay_host::core::Tensor;
 use image::imageops::FilterType;
@@ -167,6 +167,6 @@ pub fn print(classes: &[Class]) {
     let width = classes.iter().map(|class| class.label.chars().count()).max().unwrap_or(0);
     for class in classes {
         let pad = " ".repeat(width - class.label.chars().count());
-        println!("{}{pad}  {:>5.1} %  {}", class.label, 100.0 * class.share, table::bar(class.share, 40));
+        say!("{}{pad}  {:>5.1} %  {}", class.label, 100.0 * class.share, table::bar(class.share, 40));
     }
 }

@@ -1,7 +1,7 @@
 //! `devbay inspect`: what is in a model or a plugin file.
 
 use crate::options::{DeviceArguments, PluginArguments};
-use crate::table;
+use crate::{say, table};
 use anyhow::{Result, bail};
 use devbay_host::core::program::{Program, text};
 use devbay_host::core::tensor::dtype_name;
@@ -84,26 +84,26 @@ fn plugin(arguments: &Arguments) -> Result<()> {
             "threading": about.threading.name(), "profiles": about.profiles, "unloadable": about.unloadable,
             "options": options, "functions": functions, "kernels": kernels, "layout_differences": agreement.differences,
         });
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        say!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(());
     }
-    println!("plugin {} {} by {}", about.name, about.version, about.vendor);
-    println!("  ABI        {}, agreed on 0.{}", about.minors, agreement.minor);
-    println!("  threading  {}", about.threading.name());
-    println!("  profiles   {}", about.profiles.join(", "));
+    say!("plugin {} {} by {}", about.name, about.version, about.vendor);
+    say!("  ABI        {}, agreed on 0.{}", about.minors, agreement.minor);
+    say!("  threading  {}", about.threading.name());
+    say!("  profiles   {}", about.profiles.join(", "));
     let lacks: Vec<&str> =
         FUNCTIONS.iter().filter(|f| !has_function(&about.table, f.name)).map(|f| f.name).collect();
     let have = REQUIRED_FUNCTIONS.iter().filter(|(name, _)| has_function(&about.table, name)).count();
-    println!(
+    say!(
         "  functions  {have} of {} required; without {}",
         REQUIRED_FUNCTIONS.len(),
         if lacks.is_empty() { "none".to_owned() } else { lacks.join(", ") }
     );
     for option in &about.options {
-        println!("  option     {}={}: {}", option.key, option.default, option.doc);
+        say!("  option     {}={}: {}", option.key, option.default, option.doc);
     }
     for difference in &agreement.differences {
-        println!("  layout     {difference}");
+        say!("  layout     {difference}");
     }
     let rows: Vec<Vec<String>> = about
         .kernels
@@ -123,7 +123,7 @@ fn plugin(arguments: &Arguments) -> Result<()> {
             ]
         })
         .collect();
-    println!();
+    say!();
     table::print(&["KERNEL", ">VERSION", "TYPES", ""], &rows);
     Ok(())
 }
@@ -132,7 +132,7 @@ fn model(arguments: &Arguments) -> Result<()> {
     let model = Model::load(&arguments.file)?;
     let program = model.program();
     if arguments.text {
-        print!("{}", text::print_elided(program));
+        say!("{}", text::print_elided(program).trim_end());
         return Ok(());
     }
     let mut ops: BTreeMap<String, usize> = BTreeMap::new();
@@ -160,27 +160,27 @@ fn model(arguments: &Arguments) -> Result<()> {
             "file": arguments.file, "name": program.name, "nodes": program.n_nodes(), "constant_bytes": constants,
             "inputs": list(&inputs), "outputs": list(&outputs), "ops": ops, "missing_kernels": missing,
         });
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        say!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(());
     }
-    println!(
+    say!(
         "{}: {} nodes, {} of constants",
         arguments.file.display(),
         program.n_nodes(),
         table::bytes(constants as u64)
     );
     for (name, ty) in &inputs {
-        println!("  input   {name} {ty}");
+        say!("  input   {name} {ty}");
     }
     for (name, ty) in &outputs {
-        println!("  output  {name} {ty}");
+        say!("  output  {name} {ty}");
     }
-    println!();
+    say!();
     let rows: Vec<Vec<String>> = ops.iter().map(|(op, n)| vec![op.clone(), n.to_string()]).collect();
     table::print(&["OP", ">NODES"], &rows);
     for (device, ops) in &missing {
         if !ops.is_empty() {
-            println!("\n{device} has no kernel for {}", ops.join(", "));
+            say!("\n{device} has no kernel for {}", ops.join(", "));
         }
     }
     Ok(())
@@ -191,7 +191,7 @@ fn missing_ops(arguments: &Arguments, program: &Program) -> Result<BTreeMap<Stri
     let runtime = arguments.plugins.runtime(arguments.device.policy().as_ref())?;
     let missing = |device: &std::sync::Arc<devbay_host::core::device::Device>| {
         let ops = devbay_host::devices::missing_ops(device, program);
-        (device.name().to_owned(), ops.into_iter().collect())
+        (device.name().to_owned(), ops.into_keys().collect())
     };
     Ok(runtime.devices().iter().map(missing).collect())
 }

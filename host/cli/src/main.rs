@@ -2,7 +2,6 @@
 //!
 //! Exit codes are documented in [`exit`] and in the README. Results go to standard output, everything else to
 //! standard error; with `--json` standard output is one JSON value.
-#![expect(clippy::print_stdout, reason = "a command line tool talks on its standard output")]
 
 mod bench;
 mod compare;
@@ -14,6 +13,7 @@ mod inspect;
 mod options;
 mod probe;
 mod run;
+mod say;
 mod table;
 mod tensors;
 

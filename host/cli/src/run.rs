@@ -5,7 +5,7 @@ use crate::exit::usage;
 use crate::image;
 use crate::inputs::InputArguments;
 use crate::options::{DeviceArguments, PluginArguments};
-use crate::{table, tensors};
+use crate::{say, table, tensors};
 use anyhow::{Context, Result};
 use devbay_host::core::exec::cancel::Cancel;
 use devbay_host::core::{Error, ErrorKind, Tensor};
@@ -117,7 +117,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             "model": arguments.model, "device": device.name(), "times_ns": times, "outputs": outputs,
             "compare": verdicts, "classes": classes,
         });
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        say!("{}", serde_json::to_string_pretty(&value)?);
     } else {
         match &classes {
             Some(classes) => image::print(classes),
@@ -126,7 +126,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         if let Some(verdicts) = &verdicts {
             print_verdicts(verdicts);
         }
-        println!(
+        say!(
             "\n{} on {} ({}): run {}, import {}, prepare {}",
             arguments.model.display(),
             device.name(),
@@ -225,7 +225,7 @@ fn print_outputs(outputs: &[(&str, &Tensor)]) {
 }
 
 fn print_verdicts(verdicts: &[Verdict]) {
-    println!();
+    say!();
     let rows: Vec<Vec<String>> = verdicts
         .iter()
         .map(|verdict| {

@@ -1,5 +1,6 @@
 //! Tables that a person likes to read, and numbers with their units.
 
+use crate::say;
 use std::io::IsTerminal;
 
 /// Whether a stream is a terminal that shows colour.
@@ -24,9 +25,9 @@ pub fn print(head: &[&str], rows: &[Vec<String>]) {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let (bold, plain) = if colour(&std::io::stdout()) { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-    println!("{bold}{}{plain}", line(&head));
+    say!("{bold}{}{plain}", line(&head));
     for row in rows {
-        println!("{}", line(row));
+        say!("{}", line(row));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tensors in files: `.npy`, `.npz`, and ONNX's TensorProto.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use devbay_host::core::Tensor;
 use devbay_host::core::tensor::{
     BOOL, DType, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, bytes_of, dtype_name, n_elements,
@@ -31,7 +31,8 @@ const TYPES: &[(&str, DType)] = &[
 /// # Errors
 /// For a file that is damaged, or an element type that is not a plain number.
 pub fn read_npy(mut reader: impl Read) -> Result<Tensor> {
-    let header = npyz::NpyHeader::from_reader(&mut reader).context("not a .npy array")?;
+    let head = read_head(&mut reader).context("not a .npy array")?;
+    let header = npyz::NpyHeader::from_reader(&head[..]).context("not a .npy array")?;
     let npyz::DType::Plain(ty) = header.dtype() else {
         bail!("an array of records, expected numbers");
     };
@@ -45,14 +46,39 @@ pub fn read_npy(mut reader: impl Read) -> Result<Tensor> {
     let shape: Vec<usize> = header.shape().iter().map(|&extent| extent as usize).collect();
     let size = n_elements(&shape).and_then(|n| bytes_of(*dtype, n)).context("an array larger than memory")?;
     let mut bytes = Vec::new();
-    reader.take(size as u64).read_to_end(&mut bytes)?;
+    reader.by_ref().take(size as u64).read_to_end(&mut bytes)?;
     if bytes.len() != size {
         bail!("the array's data is cut off: {} of {size} bytes", bytes.len());
+    }
+    // An archive checks an entry's sum when its end is read.
+    if reader.read(&mut [0])? != 0 {
+        bail!("the array's data goes on behind its {size} bytes");
     }
     if header.order() == npyz::Order::Fortran && shape.len() > 1 {
         bytes = from_fortran(&bytes, &shape, dtype.bits as usize / 8);
     }
     Ok(Tensor::from_bytes(*dtype, &shape, &bytes)?)
+}
+
+/// The bytes before an array's data. npyz 0.9 multiplies the extents that they hold without a check, and
+/// panics or wraps: numbers that have no product are refused here.
+fn read_head(reader: &mut impl Read) -> Result<Vec<u8>> {
+    // Magic, version, and the length of the text in two bytes, from version 2 on in four.
+    let mut head = vec![0; 8];
+    reader.read_exact(&mut head)?;
+    let width = if head[6] == 1 { 2 } else { 4 };
+    let mut length = [0; 4];
+    reader.read_exact(&mut length[..width])?;
+    head.extend_from_slice(&length[..width]);
+    let text_at = head.len();
+    reader.take(u32::from_le_bytes(length).into()).read_to_end(&mut head)?;
+    let text = String::from_utf8_lossy(&head[text_at..]);
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let numbers = words.filter_map(|word| word.parse::<u64>().ok()).filter(|&number| number > 0);
+    if numbers.into_iter().try_fold(1u64, u64::checked_mul).is_none() {
+        bail!("an array larger than memory");
+    }
+    Ok(head)
 }
 
 /// Turns column-major order into row-major.
@@ -110,7 +136,8 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
         let file = || std::fs::File::open(path);
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("npy") => read_npy(std::io::BufReader::new(file()?)),
-            Some("pb") => Ok(import::read_tensor(std::fs::read(path)?)?),
+            // As text: its kind would say that the model is damaged.
+            Some("pb") => import::read_tensor(std::fs::read(path)?).map_err(|e| anyhow!("{e}")),
             _ => bail!("expected a .npy or .pb file"),
         }
     };

@@ -19,6 +19,20 @@ pub(crate) fn extents(tensor: &TensorView<'_>) -> Result<Vec<usize>> {
         .ok_or_else(|| Error::invalid(format!("a shape of {shape:?}, expected extents from 0")))
 }
 
+/// Checks that there is memory for a table of a kernel's: an allocation that fails would end the process.
+///
+/// # Errors
+/// Out of memory; so is a number of elements that overflowed.
+pub(crate) fn room_for(n_elements: Option<usize>, element_bytes: usize) -> Result<()> {
+    let bytes = n_elements.and_then(|n| n.checked_mul(element_bytes));
+    if bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
+        return Ok(());
+    }
+    let n = n_elements
+        .map_or_else(|| "more elements than can be counted".to_owned(), |n| format!("{n} elements"));
+    Err(Error::out_of_memory(format!("no memory for a table of {n}")))
+}
+
 /// The strides of a dense tensor, in elements.
 pub(crate) fn row_major(shape: &[usize]) -> Vec<isize> {
     let mut strides = vec![1; shape.len()];

@@ -110,7 +110,10 @@ fn slice(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         let axis = axis(axes[i], from.len())?;
         let (start, n) = slice_axis(from[axis], starts[i], ends[i], steps[i])?;
         first += start as isize * strides[axis];
-        strides[axis] = strides[axis].wrapping_mul(steps[i] as isize);
+        // Where there is no second element the step is not used, and may be any number.
+        if n > 1 {
+            strides[axis] *= steps[i] as isize;
+        }
         to[axis] = n;
     }
     expect_output(request, 0, &to)?;

@@ -6,7 +6,7 @@
 
 use super::MOVABLE;
 use super::cost;
-use super::extents::{axis, element_size, expect_output, extents, host_ints, row_major};
+use super::extents::{axis, element_size, expect_output, extents, host_ints, room_for, row_major};
 use super::rows::{OUTSIDE, Rows};
 use super::strided::{GRAIN_BYTES, copy_run, fill};
 use crate::device::CpuDevice;
@@ -133,12 +133,13 @@ fn border(mode: Mode, n: usize, before: i64, after: i64) -> Result<Border> {
     let n = n as i64;
     let to = n.saturating_add(before).saturating_add(after);
     // What a negative pad leaves of the input.
-    let (first, end) = ((-before).clamp(0, n), n - (-after).clamp(0, n));
+    let (first, end) = (before.saturating_neg().clamp(0, n), n - after.saturating_neg().clamp(0, n));
     let kept = end - first;
     let broken = || Error::invalid(format!("pads of {before} and {after} in mode {mode:?} for {n} elements"));
     if to < 0 || kept < 0 || (kept == 0 && to > 0 && mode != Mode::Constant) {
         return Err(broken());
     }
+    room_for(usize::try_from(to).ok(), size_of::<Option<usize>>())?;
     let source = |at: i64| {
         let at = at - before.max(0);
         let kept_at = match mode {

@@ -6,6 +6,7 @@
 //! transformations divide by is scale times extent, not rounded, and a position on an element counts as
 //! the end of the interval before it.
 
+use super::extents::room_for;
 use devbay_plugin_api::sdk::{Error, Result};
 
 /// How a position of the output becomes one of the input.
@@ -192,6 +193,7 @@ impl Axis {
             Filter::Linear { antialias: true } | Filter::Cubic { antialias: true, .. } => self.scale.min(1.0),
             _ => 1.0,
         };
+        room_for(taps.checked_mul(self.to.max(1)), size_of::<u64>())?;
         let mut samples = Samples {
             taps,
             positions: vec![0; taps * self.to],
