@@ -16,6 +16,7 @@ use devbay_host::negotiate::{Agreement, Entry, negotiate};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{self, *};
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -139,7 +140,7 @@ impl<'a> Rig<'a> {
         Ok(self.about()?.threading == Threading::Free)
     }
 
-    /// Whether the plugin's devices may be used from `n` threads, in this plugin's class.
+    /// An instance as most cases want it.
     pub(crate) fn open(&self) -> Outcome<Opened<'_>> {
         self.open_with(SLOTS)
     }
@@ -201,7 +202,9 @@ impl<'a> Rig<'a> {
             return Ok(Err(status));
         }
         match NonNull::new(out) {
-            Some(handle) if out != untouched => Ok(Ok(Opened { rig: self, table: *table, handle, desk })),
+            Some(handle) if out != untouched => {
+                Ok(Ok(Opened { rig: PhantomData, table: *table, handle, desk }))
+            }
             _ => failed("create succeeded without an instance"),
         }
     }
@@ -228,7 +231,7 @@ impl<'a> Rig<'a> {
 
 /// An instance.
 pub(crate) struct Opened<'a> {
-    pub rig: &'a Rig<'a>,
+    rig: PhantomData<&'a ()>,
     pub table: PluginTable,
     pub handle: NonNull<abi::Instance>,
     pub desk: &'static Desk,
@@ -762,7 +765,7 @@ pub(crate) fn difference(found: &[u8], expected: &[u8]) -> Option<String> {
 pub(crate) struct AnySize<T> {
     bytes: Vec<u64>,
     size: usize,
-    marker: std::marker::PhantomData<T>,
+    marker: PhantomData<T>,
 }
 
 const POISON: u8 = 0xd7;
@@ -791,7 +794,7 @@ impl<T: Growable> AnySize<T> {
             // SAFETY: within the memory above.
             unsafe { start.add(size_of::<T>()).write_bytes(0, size - size_of::<T>()) };
         }
-        Self { bytes, size, marker: std::marker::PhantomData }
+        Self { bytes, size, marker: PhantomData }
     }
 
     pub(crate) fn as_ptr(&mut self) -> *mut T {

@@ -1,7 +1,7 @@
 //! Tensors of the cases, in the host's memory: values in f64, bytes in the dtype of the operand.
 
 use devbay_plugin_api::abi::DType;
-use devbay_plugin_api::sdk::{BOOL, F32, F64, I8, I32, I64, U8};
+use devbay_plugin_api::sdk::{BOOL, F64, I8, I32, I64, U8};
 
 /// A tensor whose values an f64 holds exactly.
 #[derive(Clone, Debug)]
@@ -10,9 +10,6 @@ pub(crate) struct HostTensor {
     pub shape: Vec<i64>,
     pub values: Vec<f64>,
 }
-
-/// Dtypes that cases can make values of.
-pub(crate) const KNOWN: &[DType] = &[F32, F64, I32, I64, I8, U8, BOOL];
 
 impl HostTensor {
     /// A tensor; values are rounded to what the dtype has.

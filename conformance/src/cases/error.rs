@@ -50,7 +50,7 @@ pub(crate) const CASES: &[Case] = &[
         id: "error.stream",
         rules: &["B13", "B18"],
         requires: "`stream_error` has the words of the stream's last refusal, and OK before one",
-        needs: &["negotiate.create"],
+        needs: &["devices.list"],
         run: stream,
     },
 ];

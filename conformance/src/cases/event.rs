@@ -65,18 +65,18 @@ pub(crate) const ORDER_CASES: &[Case] = &[
         run: callback_unlocked,
     },
     Case {
-        id: "event.callback.destroy",
-        rules: &["B16", "B24"],
-        requires: "callbacks of a stream that is destroyed come before `stream_destroy` returns, and none after",
-        needs: &["event.callback.once"],
-        run: callback_destroy,
-    },
-    Case {
         id: "event.destroy",
         rules: &["B24"],
         requires: "when `stream_destroy` returns, the device touches nothing of what was enqueued",
         needs: &["transfer.round_trip"],
         run: destroy,
+    },
+    Case {
+        id: "event.callback.destroy",
+        rules: &["B16", "B24"],
+        requires: "callbacks of a stream that is destroyed come before `stream_destroy` returns, and none after",
+        needs: &["event.callback.once", "event.destroy"],
+        run: callback_destroy,
     },
 ];
 

@@ -13,7 +13,7 @@ pub(crate) const CASES: &[Case] = &[
         id: "kernel.table",
         rules: &["B20"],
         requires: "every kernel has an op, a version, operands with type variables, and dtypes that exist",
-        needs: &["load.structs", "load.required"],
+        needs: &["load.structs", "load.required", "load.name"],
         run: table,
     },
     Case {

@@ -55,15 +55,8 @@ pub(crate) const CASES: &[Case] = &[
         id: "launch.order",
         rules: &["B12"],
         requires: "a launch runs after what was enqueued before it, and before what follows",
-        needs: &["launch.repeat", "transfer.order"],
+        needs: &["launch.repeat", "launch.bounds", "launch.workspace", "transfer.order"],
         run: order,
-    },
-    Case {
-        id: "launch.threads",
-        rules: &["B17", "B21"],
-        requires: "one prepared kernel is launched from several threads and streams at once",
-        needs: &["launch.repeat"],
-        run: threads,
     },
     Case {
         id: "launch.hand_over",
@@ -71,6 +64,13 @@ pub(crate) const CASES: &[Case] = &[
         requires: "a stream made by one thread is used by another, one after the other",
         needs: &["launch.repeat"],
         run: hand_over,
+    },
+    Case {
+        id: "launch.threads",
+        rules: &["B17", "B21"],
+        requires: "one prepared kernel is launched from several threads and streams at once",
+        needs: &["launch.hand_over", "transfer.threads"],
+        run: threads,
     },
     Case {
         id: "launch.host_refs",
@@ -83,7 +83,7 @@ pub(crate) const CASES: &[Case] = &[
         id: "launch.packed",
         rules: &["B21"],
         requires: "a constant input that a kernel packs gives the same result as one that it does not",
-        needs: &["launch.repeat"],
+        needs: &["launch.repeat", "launch.bounds", "launch.workspace"],
         run: packed,
     },
 ];

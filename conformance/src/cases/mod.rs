@@ -20,8 +20,8 @@ use crate::case::Case;
 pub(crate) const LISTS: &[&[Case]] = &[
     load::CASES,
     negotiate::CASES,
-    error::CASES,
     devices::CASES,
+    error::CASES,
     memory::CASES,
     stream::CASES,
     event::CASES,

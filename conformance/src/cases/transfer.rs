@@ -53,7 +53,7 @@ pub(crate) const CASES: &[Case] = &[
         id: "transfer.range",
         rules: &["B18"],
         requires: "a copy of more than a reference or a buffer has is refused with INVALID, and changes nothing",
-        needs: &["transfer.round_trip"],
+        needs: &["transfer.offsets"],
         run: range,
     },
     Case {
@@ -88,7 +88,7 @@ pub(crate) const CASES: &[Case] = &[
         id: "transfer.threads",
         rules: &["B17"],
         requires: "streams of one device copy at the same time from several threads",
-        needs: &["transfer.round_trip"],
+        needs: &["transfer.round_trip", "memory.threads"],
         run: threads,
     },
 ];
@@ -429,7 +429,10 @@ fn host_visible(rig: &Rig<'_>) -> Outcome {
         stream.upload(&second, &buffer, 0)?;
         // SAFETY: the space says that the host may read there, and the copy is done.
         let found = unsafe { std::slice::from_raw_parts(base, second.len()) };
-        expect(found, &second, "written by a copy, read by the host")
+        expect(found, &second, "written by a copy, read by the host")?;
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), base, first.len()) };
+        expect(&stream.download(&buffer, 0, first.len())?, &first, "written by the host after a copy")
     })?;
     if n_visible == 0 {
         let why = crate::verdict::Why::NotOffered;
