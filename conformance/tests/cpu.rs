@@ -65,14 +65,10 @@ fn library() -> PathBuf {
     let exe = std::env::current_exe().expect("a test knows its own path");
     let profile = exe.parent().and_then(Path::parent).expect("tests are in target/PROFILE/deps");
     let name = format!("{}devbay_plugin_cpu{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    // Cargo builds it there for the tests; beside them when it was built by its own name.
-    let path = [profile.join("deps").join(&name), profile.join(&name)].into_iter().find(|path| path.exists());
-    path.unwrap_or_else(|| {
-        panic!(
-            "{} is missing; build it with `cargo build -p devbay-plugin-cpu`",
-            profile.join(&name).display()
-        )
-    })
+    // The one among the tests' own files, in deps, is linked without the entry.
+    let path = profile.join(name);
+    assert!(path.exists(), "{} is missing; build it with `cargo build -p devbay-plugin-cpu`", path.display());
+    path
 }
 
 fn loaded(text: &[(&str, &str)]) -> Report {

@@ -76,13 +76,13 @@ fn numbers() {
 
 /// What no negative here trips, and why.
 const WITHOUT_A_NEGATIVE: &[(&str, &str)] = &[
-    ("load.exports", "about a file's symbols: see defects.rs"),
-    ("load.imports", "about a file's symbols: see defects.rs"),
-    ("error.absent", "a plugin that writes through NULL ends the process: see defects.rs"),
-    ("memory.host_visible", "a host that cannot write there ends the process: see defects.rs"),
-    ("shutdown.rounds", "counted in a process of the case's own: see defects.rs"),
-    ("shutdown.memory", "measured in a process of the case's own: see defects.rs"),
-    ("shutdown.output", "collected from processes of the cases' own: see defects.rs"),
+    ("load.exports", "about a file's symbols: see processes.rs"),
+    ("load.imports", "about a file's symbols: see processes.rs"),
+    ("error.absent", "a plugin that writes through NULL ends the process: see processes.rs"),
+    ("memory.host_visible", "a host that cannot write there ends the process: see processes.rs"),
+    ("shutdown.rounds", "counted in a process of the case's own: see processes.rs"),
+    ("shutdown.memory", "measured in a process of the case's own: see processes.rs"),
+    ("shutdown.output", "collected from processes of the cases' own: see processes.rs"),
 ];
 
 #[test]
@@ -94,4 +94,20 @@ fn every_case_has_a_negative_or_is_on_the_list_of_those_without() {
     assert!(without.is_empty(), "cases that nothing trips: {}", without.join(", "));
     let stale: Vec<_> = tripped.intersection(&excused).collect();
     assert!(stale.is_empty(), "these have a negative and an excuse: {stale:?}");
+}
+
+/// The document's list of cases is the suite's.
+#[test]
+fn the_document_lists_every_case() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance.md");
+    let text = std::fs::read_to_string(path).expect("the document is in docs");
+    let listed: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    for case in case::all() {
+        let row = format!("| `{}` | {} | {} |", case.id, case.rules.join(", "), case.requires);
+        assert!(text.contains(&row), "docs/conformance.md lacks this row:\n{row}");
+    }
+    let known: BTreeSet<&str> = case::all().map(|case| case.id).collect();
+    let stale: Vec<_> = listed.iter().filter(|id| id.contains('.') && !known.contains(*id)).collect();
+    assert!(stale.is_empty(), "docs/conformance.md has rows of cases that are no more: {stale:?}");
 }

@@ -5,7 +5,7 @@ use crate::rig::Rig;
 use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
 use devbay_host::core::about::RefusalKind;
 use devbay_host::negotiate::Entry;
-use devbay_plugin_api::abi::{PluginInfo, PluginTable, QUERY_SYMBOL};
+use devbay_plugin_api::abi::{Growable, PluginInfo, QUERY_SYMBOL};
 use object::{Object, ObjectSymbol};
 
 pub(crate) const CASES: &[Case] = &[
@@ -66,19 +66,20 @@ fn entry(rig: &Rig<'_>) -> Outcome {
 }
 
 /// The bytes of the plugin's data and of its table.
-fn bytes_of(rig: &Rig<'_>) -> Vec<u8> {
+pub(crate) fn bytes_of(rig: &Rig<'_>) -> Vec<u8> {
     let info: *const PluginInfo = rig.query();
     // SAFETY: not NULL (`load.entry`), and the size field is there in every version; what the plugin says of its
     // size is its promise (B4).
     let size = unsafe { info.cast::<u32>().read() } as usize;
     // SAFETY: as above.
     let mut bytes = unsafe { std::slice::from_raw_parts(info.cast::<u8>(), size) }.to_vec();
-    if let Ok(agreement) = rig.agreement() {
-        let table = &agreement.about.table;
-        // SAFETY: plain data, of our own copy of the table.
-        bytes.extend_from_slice(unsafe {
-            std::slice::from_raw_parts(std::ptr::from_ref(table).cast::<u8>(), size_of::<PluginTable>())
-        });
+    // SAFETY: as above; the table's place is in every version.
+    let table = unsafe { (*info).table };
+    if size >= PluginInfo::REQUIRED_SIZE && !table.is_null() {
+        // SAFETY: as above, for the table.
+        let size = unsafe { table.cast::<u32>().read() } as usize;
+        // SAFETY: as above.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(table.cast::<u8>(), size) });
     }
     bytes
 }
@@ -92,10 +93,6 @@ fn same(rig: &Rig<'_>) -> Outcome {
         threads.into_iter().map(|thread| thread.join().unwrap_or(0)).collect()
     });
     ensure!(answers.iter().all(|&found| found == first), "the entry returned two different pointers");
-    // An instance may not write into what the entry returned.
-    if let Ok(opened) = rig.open() {
-        drop(opened);
-    }
     ensure!(before == bytes_of(rig), "what the entry returned has changed since the first call");
     Ok(())
 }

@@ -17,6 +17,13 @@ pub(crate) const CASES: &[Case] = &[
         run: create,
     },
     Case {
+        id: "negotiate.constant",
+        rules: &["B1"],
+        requires: "what the entry returned is never written, whatever instances do",
+        needs: &["negotiate.create", "load.entry.same"],
+        run: constant,
+    },
+    Case {
         id: "negotiate.older",
         rules: &["B3", "B8"],
         requires: "every minor of the plugin's range is spoken, also those before the highest common one",
@@ -65,6 +72,15 @@ pub(crate) const UNKNOWN_OPTION: &str = "devbay-conformance-unknown";
 
 fn create(rig: &Rig<'_>) -> Outcome {
     drop(rig.open()?);
+    Ok(())
+}
+
+fn constant(rig: &Rig<'_>) -> Outcome {
+    let before = super::load::bytes_of(rig);
+    let opened = rig.open()?;
+    opened.device_infos()?;
+    drop(opened);
+    ensure!(before == super::load::bytes_of(rig), "an instance wrote into what the entry returned");
     Ok(())
 }
 

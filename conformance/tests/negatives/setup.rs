@@ -34,6 +34,13 @@ pub fn all() -> Vec<Negative> {
         },
         negative!(INLINE, "negotiate.create", "a create that fails", |_, table| table.create =
             Some(no_driver)),
+        Negative {
+            what: "a create that counts in the plugin's data",
+            case: "negotiate.constant",
+            options: INLINE,
+            // SAFETY: the data was leaked, made from this header's types.
+            plugin: unsafe { devbay_plugin_api::sdk::export::LinkedPlugin::new("cpu", counted) },
+        },
         negative!(
             INLINE,
             "negotiate.older",
@@ -110,6 +117,22 @@ unsafe extern "C" fn two_faced() -> *const PluginInfo {
         return cpu();
     }
     *SECOND.get_or_init(|| super::leak(|_, _| ())) as *const PluginInfo
+}
+
+unsafe extern "C" fn counted() -> *const PluginInfo {
+    static INFO: super::Place = super::Place::new();
+    unsafe extern "C" fn counts(
+        desc: *const CreateDesc,
+        out: *mut *mut Instance,
+        error: *mut ErrorDetail,
+    ) -> Status {
+        // SAFETY: the leaked data, which no reference borrows.
+        let info = unsafe { counted() }.cast_mut();
+        // SAFETY: as above.
+        unsafe { (*info).flags += 1 << 40 };
+        forward!(create(desc, out, error))
+    }
+    *INFO.get_or_init(|| super::leak(|_, table| table.create = Some(counts))) as *const PluginInfo
 }
 
 unsafe extern "C" fn no_driver(_: *const CreateDesc, _: *mut *mut Instance, _: *mut ErrorDetail) -> Status {
