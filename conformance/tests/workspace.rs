@@ -24,10 +24,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api"];
 
 /// Tests may use these besides: a host's tests need a plugin that computes.
-const TEST_ARROWS: &[(&str, &[&str])] = &[
-    ("devbay-host", &["devbay-plugin-cpu"]),
-    ("devbay-conformance", &["devbay-plugin-cpu"]),
-];
+const TEST_ARROWS: &[(&str, &[&str])] =
+    &[("devbay-host", &["devbay-plugin-cpu"]), ("devbay-conformance", &["devbay-plugin-cpu"])];
 
 #[test]
 fn dependencies_point_one_way() {
@@ -74,7 +72,8 @@ fn every_file_says_what_it_is_for() {
 #[test]
 fn documents_name_files_that_are_there() {
     let mut missing = Vec::new();
-    for document in ["README.md", "models/README.md"].map(|name| root().join(name)).into_iter().chain(documents())
+    for document in
+        ["README.md", "models/README.md"].map(|name| root().join(name)).into_iter().chain(documents())
     {
         let content = std::fs::read_to_string(&document).expect("a document is UTF-8");
         let folder = document.parent().expect("a document lies in a folder");
@@ -116,7 +115,10 @@ fn code_paths(content: &str) -> Vec<String> {
 }
 
 fn documents() -> Vec<PathBuf> {
-    walk(&root().join("docs")).into_iter().filter(|path| path.extension().is_some_and(|e| e == "md")).collect()
+    walk(&root().join("docs"))
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+        .collect()
 }
 
 fn sources() -> Vec<PathBuf> {

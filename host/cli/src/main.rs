@@ -5,6 +5,7 @@
 
 mod bench;
 mod compare;
+mod conformance;
 mod devices;
 mod exit;
 mod image;
@@ -40,6 +41,11 @@ enum Command {
     Bench(bench::Arguments),
     /// Show what is in a model or a plugin file
     Inspect(inspect::Arguments),
+    /// Judge a plugin by the ABI's rules, case by case
+    Conformance(conformance::Arguments),
+    /// Run one conformance case, for a parent that does not trust the plugin
+    #[command(hide = true)]
+    ConformanceCase(conformance::CaseArguments),
     /// Try out a plugin library, for a parent that does not trust it
     #[command(hide = true)]
     Probe(probe::Arguments),
@@ -54,6 +60,8 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::main(arguments),
         Command::Bench(arguments) => bench::main(arguments),
         Command::Inspect(arguments) => inspect::main(arguments),
+        Command::Conformance(arguments) => conformance::main(arguments),
+        Command::ConformanceCase(arguments) => conformance::case(arguments),
         Command::Probe(arguments) => probe::main(arguments),
     };
     match result {

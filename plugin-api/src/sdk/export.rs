@@ -2,11 +2,11 @@
 //!
 //! Each function does three things: it refuses NULL handles and broken structs, calls the plugin under the
 //! guard, and writes the result by the receiver's size. Handles are the addresses of Rust values: an
-//! instance is a box of `InstanceBox`, a device a reference into it, a buffer a box of the plugin's
-//! buffer, a stream a box of [`StreamBox`].
+//! instance is a box of `InstanceBox`, a device a reference into it, a buffer a box of `BufferBox`, a
+//! stream a box of `StreamBox`.
 
 use super::error::{Error, Result, guard, remember_panics};
-use super::memory::{AllocRequest, CopyRequest, StreamRequest};
+use super::memory::{AllocRequest, BufferBox, CopyRequest, StreamRequest};
 use super::view::{PrepareRequest, TensorView};
 use super::{Device, DeviceDesc, Done, Host, Kernel, Options, Plugin, Prepared, Stream};
 use crate::abi;
@@ -449,16 +449,17 @@ unsafe extern "C" fn buffer_alloc<D: Device>(
             usage: desc.usage,
             tensor,
         })?;
+        let size_bytes = allocated.size_bytes as u64;
         let result = Allocation {
-            buffer: Box::into_raw(Box::new(allocated.buffer)).cast(),
+            buffer: Box::into_raw(Box::new(BufferBox { buffer: allocated.buffer, size_bytes })).cast(),
             base: allocated.base,
-            size_bytes: allocated.size_bytes as u64,
+            size_bytes,
             ..Allocation::empty()
         };
         // SAFETY: the host's struct.
         unsafe { write_struct(out, &result) }.map_err(|e| {
             // SAFETY: the box made above, which nobody else has seen.
-            unsafe { free::<D::Buffer, _>(result.buffer) };
+            unsafe { free::<BufferBox<D::Buffer>, _>(result.buffer) };
             refused(e)
         })
     };
@@ -468,7 +469,7 @@ unsafe extern "C" fn buffer_alloc<D: Device>(
 
 unsafe extern "C" fn buffer_free<D: Device>(buffer: *mut abi::Buffer) {
     // SAFETY: made by `buffer_alloc`, given back once (B9).
-    unsafe { free::<D::Buffer, _>(buffer) };
+    unsafe { free::<BufferBox<D::Buffer>, _>(buffer) };
 }
 
 unsafe extern "C" fn stream_create<D: Device>(
@@ -640,6 +641,7 @@ unsafe extern "C" fn prepare<P: Plugin>(
     let body = || {
         // SAFETY: the host's struct, alive for the call.
         let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
+        kernel.refuse_types(&request)?;
         let mut prepared = kernel.prepare(&request)?;
         prepared.set_operands(request.inputs.len(), request.outputs.len());
         if kernel.info().flags & DEVBAY_KERNEL_DATA_SHAPE != 0 {

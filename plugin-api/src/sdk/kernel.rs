@@ -214,6 +214,44 @@ impl<D> Kernel<D> {
         &self.info
     }
 
+    /// Refuses operands whose dtypes the descriptor does not list, or that differ where it says that they are
+    /// one; the kernel's own function need not ask.
+    pub(crate) fn refuse_types(&self, request: &PrepareRequest<'_, D>) -> Result<()> {
+        let broken = |e: ListError| {
+            Error::new(DEVBAY_STATUS_INTERNAL, format!("the kernel's own descriptor is broken: {e}"))
+        };
+        // SAFETY: static lists of this plugin's, as for the reads below.
+        let typevars = unsafe { read_growable_list::<TypeVar>(&self.info.typevars) }.map_err(broken)?;
+        let mut bound: Vec<Option<DType>> = vec![None; typevars.len()];
+        let sides = [
+            ("input", &request.inputs, &self.info.input_typevars),
+            ("output", &request.outputs, &self.info.output_typevars),
+        ];
+        for (side, operands, vars) in sides {
+            // SAFETY: as above.
+            let vars: Vec<u8> = unsafe { read_list(vars, "uint8_t") }.map_err(broken)?;
+            for (i, operand) in operands.iter().enumerate().filter(|(_, operand)| !operand.is_absent()) {
+                let var = vars.get(i).or(vars.last()).map(|&var| usize::from(var));
+                let Some((var, typevar)) = var.and_then(|var| Some((var, typevars.get(var)?))) else {
+                    return Err(Error::unsupported(format!("{side} {i}, which the kernel does not have")));
+                };
+                let dtype = operand.dtype();
+                let allowed = List {
+                    ptr: typevar.dtypes.cast(),
+                    len: u64::from(typevar.n_dtypes),
+                    stride: size_of::<DType>() as u64,
+                };
+                // SAFETY: as above.
+                let allowed: Vec<DType> = unsafe { read_list(&allowed, "DType") }.map_err(broken)?;
+                if !allowed.contains(&dtype) || bound[var].is_some_and(|other| other != dtype) {
+                    return Err(Error::unsupported(format!("{side} {i} of {dtype:?}")));
+                }
+                bound[var] = Some(dtype);
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn prepare(&self, request: &PrepareRequest<'_, D>) -> Result<Prepared> {
         (self.prepare)(request)
     }

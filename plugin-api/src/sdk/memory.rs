@@ -89,6 +89,14 @@ pub struct StreamRequest<'a> {
     pub label: &'a str,
 }
 
+/// A buffer as its handle points to it: the plugin's first, so that the address is a `B`'s too.
+#[repr(C)]
+pub(crate) struct BufferBox<B> {
+    pub(crate) buffer: B,
+    /// Bytes that the host may use.
+    pub(crate) size_bytes: u64,
+}
+
 /// A range of a buffer in a copy.
 pub struct Region<'a, B> {
     /// The allocation; None for host memory on devices with HOST_REFS.
@@ -121,7 +129,7 @@ impl<'a, B> CopyRequest<'a, B> {
     /// Reads and checks a description; None if there is nothing to copy.
     ///
     /// # Safety
-    /// `desc` is as [`CopyDesc`] says, and its handles are boxes of `B`.
+    /// `desc` is as [`CopyDesc`] says, and its handles are [`BufferBox`]es of `B`.
     pub(crate) unsafe fn read(desc: *const CopyDesc) -> Result<Option<Self>> {
         // SAFETY: the caller's promise.
         let desc = unsafe { read_struct(desc) }.map_err(|e| Error::invalid(e.to_string()))?;
@@ -133,10 +141,18 @@ impl<'a, B> CopyRequest<'a, B> {
             if r.buffer.is_null() && r.addr == 0 && size > 0 {
                 return Err(Error::invalid(format!("copy without a {side}")));
             }
-            let buffer = r.buffer.cast::<B>();
+            // SAFETY: NULL, or a box that the host has not freed.
+            let buffer = unsafe { r.buffer.cast::<BufferBox<B>>().as_ref() };
+            if let Some(buffer) = buffer
+                && r.offset.checked_add(r.length).is_none_or(|end| end > buffer.size_bytes)
+            {
+                return Err(Error::invalid(format!(
+                    "a {side} of {} bytes from {} on, but its buffer has {}",
+                    r.length, r.offset, buffer.size_bytes
+                )));
+            }
             Ok(Region {
-                // SAFETY: NULL, or a box of `B` that the host has not freed.
-                buffer: unsafe { buffer.as_ref() },
+                buffer: buffer.map(|buffer| &buffer.buffer),
                 addr: r.addr,
                 offset: r.offset as usize,
             })
@@ -156,7 +172,8 @@ impl<'a, B> CopyRequest<'a, B> {
             }
             DEVBAY_COPY_BUFFER_TO_BUFFER => {
                 let (src, dst) = (&desc.src, &desc.dst);
-                let apart = src.offset + size <= dst.offset || dst.offset + size <= src.offset;
+                let end = |r: &BufferRef| r.offset.saturating_add(size);
+                let apart = end(src) <= dst.offset || end(dst) <= src.offset;
                 if src.buffer == dst.buffer && !src.buffer.is_null() && !apart {
                     return Err(Error::invalid("copy between overlapping ranges of one buffer"));
                 }

@@ -27,7 +27,21 @@ impl<'a> TensorView<'a> {
         if raw.rank > 0 && raw.shape.is_null() && raw.flags & DEVBAY_TENSOR_ABSENT == 0 {
             return Err(Error::invalid("a tensor without a shape"));
         }
-        Ok(Self { raw, host: PhantomData })
+        let tensor = Self { raw, host: PhantomData };
+        if !tensor.is_absent() {
+            // Sizes below are multiplied out without asking again.
+            let extents = tensor.shape().iter().map(|&extent| extent.max(0) as u64);
+            let bits = extents.clone().try_fold(u64::from(raw.dtype.bits), u64::checked_mul);
+            if bits.is_none_or(|bits| bits / 8 > isize::MAX as u64)
+                && extents.clone().all(|extent| extent > 0)
+            {
+                return Err(Error::invalid(format!(
+                    "a tensor of {:?} elements is more than can be addressed",
+                    tensor.shape()
+                )));
+            }
+        }
+        Ok(tensor)
     }
 
     /// Whether an optional operand is not given.
@@ -58,7 +72,12 @@ impl<'a> TensorView<'a> {
 
     /// Number of elements, with the extents multiplied out.
     pub fn n_elements(&self) -> usize {
-        self.shape().iter().map(|&extent| extent.max(0) as usize).product()
+        let shape = self.shape();
+        // Asked first: what stands before a 0 may overflow.
+        if shape.iter().any(|&extent| extent <= 0) {
+            return 0;
+        }
+        shape.iter().map(|&extent| extent as usize).product()
     }
 
     /// The content, dense and little endian, if it is constant.

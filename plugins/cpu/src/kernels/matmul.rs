@@ -244,6 +244,11 @@ fn pack_b(b: &[f32], k: usize, columns: usize, transposed: bool, mr: usize, dst:
 }
 
 fn finish_prepare(request: &PrepareRequest<'_, CpuDevice>, mut product: Product) -> Result<Prepared> {
+    let written = product.batch.len() * product.rows * product.columns;
+    let found = request.required_output(0)?;
+    if found.n_elements() != written {
+        return Err(Error::invalid(format!("a product of {written} elements into {:?}", found.shape())));
+    }
     if let Some(prepared) = dense::prepare(request, &product) {
         return Ok(prepared);
     }

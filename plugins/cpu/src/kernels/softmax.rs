@@ -3,7 +3,7 @@
 
 use super::cost;
 use super::elementwise::{blocks, slice};
-use super::extents::{around, axis, extents};
+use super::extents::{around, axis, expect_output, extents};
 use super::math;
 use super::number::Number;
 use super::reduce::{self, Extreme, Highest, LogSumExp, Sum};
@@ -184,6 +184,7 @@ impl Launch<CpuDevice> for Softmax {
 
 fn prepare(request: &Request<'_>, body: fn(Isa) -> Body) -> Result<Prepared> {
     let extents = extents(request.required_input(0)?)?;
+    expect_output(request, 0, &extents)?;
     let axis = request.attrs.int("axis", -1)?;
     let [outer, n, inner] = match extents.len() {
         // A scalar counts as one element.

@@ -1,0 +1,196 @@
+//! The list of devices, and what each says of itself (B11, B14, B29).
+
+use crate::case::Case;
+use crate::rig::{Detail, Opened, Rig, status_name};
+use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use devbay_plugin_api::abi::*;
+use std::collections::BTreeSet;
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "devices.list",
+        rules: &["B5", "B11"],
+        requires: "`devices` succeeds, and each device has a handle and at least one memory space",
+        needs: &["negotiate.create"],
+        run: list,
+    },
+    Case {
+        id: "devices.same",
+        rules: &["B29"],
+        requires: "asked again, also of another instance, the devices have the same ids, names and properties",
+        needs: &["devices.list"],
+        run: same,
+    },
+    Case {
+        id: "devices.ids",
+        rules: &["B29"],
+        requires: "every device has an id of its own, and a name",
+        needs: &["devices.list"],
+        run: ids,
+    },
+    Case {
+        id: "devices.spaces",
+        rules: &["B11"],
+        requires: "alignments are powers of two, limits do not contradict each other",
+        needs: &["devices.list"],
+        run: spaces,
+    },
+    Case {
+        id: "devices.timeline",
+        rules: &["B7", "B14"],
+        requires: "a plugin with a device that is not inline has `stream_signal` and `stream_reached`",
+        needs: &["devices.list"],
+        run: timeline,
+    },
+    Case {
+        id: "devices.memory_info",
+        rules: &["B11"],
+        requires: "`memory_info` answers for every space, and refuses one that is not there with INVALID",
+        needs: &["devices.list"],
+        run: memory_info,
+    },
+];
+
+fn list(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|_| Ok(()))
+}
+
+/// What has to stay the same, in words.
+fn descriptions(opened: &Opened<'_>) -> Outcome<Vec<String>> {
+    let text = |text: &Str| {
+        // SAFETY: the plugin's text, which lives as long as the instance.
+        match unsafe { text.get() } {
+            Ok(text) => Ok(text.to_owned()),
+            Err(error) => failed(format!("a text of a device is broken: {error}")),
+        }
+    };
+    let devices = opened.devices()?;
+    let describe = |device: &crate::rig::Device<'_>| {
+        let info = &device.info;
+        Ok(format!(
+            "id {}, name {}, kind {}, flags {:#x}, {} spaces, physical id {:02x?}",
+            text(&info.id)?,
+            text(&info.name)?,
+            info.kind,
+            info.flags,
+            device.spaces.len(),
+            info.physical_id
+        ))
+    };
+    devices.iter().map(describe).collect()
+}
+
+fn same(rig: &Rig<'_>) -> Outcome {
+    let opened = rig.open()?;
+    let first = descriptions(&opened)?;
+    let handles = |opened: &Opened<'_>| -> Outcome<Vec<_>> {
+        Ok(opened.device_infos()?.iter().map(|info| info.handle).collect())
+    };
+    let before = handles(&opened)?;
+    let again = descriptions(&opened)?;
+    ensure!(first == again, "listed again: first {}, then {}", first.join("; "), again.join("; "));
+    ensure!(before == handles(&opened)?, "listed again, the devices have other handles");
+    let second = rig.open()?;
+    let other = descriptions(&second)?;
+    ensure!(first == other, "another instance: first {}, then {}", first.join("; "), other.join("; "));
+    Ok(())
+}
+
+fn ids(rig: &Rig<'_>) -> Outcome {
+    let opened = rig.open()?;
+    let mut seen = BTreeSet::new();
+    for device in opened.devices()? {
+        // SAFETY: the plugin's texts, which live as long as the instance.
+        let texts = unsafe { (device.info.id.get(), device.info.name.get()) };
+        let (Ok(id), Ok(name)) = texts else {
+            return failed(format!("a text of device {} is broken", device.index));
+        };
+        ensure!(!id.is_empty(), "device {} has no id", device.index);
+        ensure!(!name.is_empty(), "device {} has no name", device.index);
+        ensure!(seen.insert(id.to_owned()), "two devices have the id {id}");
+    }
+    Ok(())
+}
+
+fn spaces(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        for (i, space) in device.spaces.iter().enumerate() {
+            let place = format!("space {i} of device {}", device.index);
+            ensure!(
+                space.alloc_align.is_power_of_two(),
+                "{place} has an alloc_align of {}, expected a power of two",
+                space.alloc_align
+            );
+            for (what, value) in [("bind_align", space.bind_align), ("copy_align", space.copy_align)] {
+                // 0 is what an older plugin has there.
+                ensure!(
+                    value == 0 || value.is_power_of_two(),
+                    "{place} has a {what} of {value}, expected a power of two"
+                );
+            }
+            let contradiction = space.bytes_total > 0 && space.alloc_max > space.bytes_total;
+            ensure!(
+                !contradiction,
+                "{place} allows allocations of {} bytes and has {}",
+                space.alloc_max,
+                space.bytes_total
+            );
+            let visible = space.flags & DEVBAY_SPACE_HOST_VISIBLE != 0;
+            ensure!(
+                !(visible && space.flags & DEVBAY_SPACE_WRITE_ONCE != 0),
+                "{place} is HOST_VISIBLE and WRITE_ONCE"
+            );
+        }
+        Ok(())
+    })
+}
+
+fn timeline(rig: &Rig<'_>) -> Outcome {
+    let table = *rig.table()?;
+    rig.each_timeline(|device| {
+        ensure!(
+            table.stream_signal.is_some() && table.stream_reached.is_some(),
+            "device {} is not inline, and the plugin has no stream_signal or no stream_reached",
+            device.index
+        );
+        Ok(())
+    })
+}
+
+fn memory_info(rig: &Rig<'_>) -> Outcome {
+    let memory_info = rig.optional(rig.table()?.memory_info, "memory_info")?;
+    let mut n_answers = 0;
+    rig.each_device(|device| {
+        for (i, space) in device.spaces.iter().enumerate() {
+            let mut info = MemoryInfo::empty();
+            let mut detail = Detail::new();
+            let handle = device.info.handle;
+            // SAFETY: the plugin's function with its own device; the structs are ours.
+            match unsafe { memory_info(handle, i as u32, &mut info, &mut detail.raw) } {
+                DEVBAY_STATUS_UNSUPPORTED => continue,
+                DEVBAY_STATUS_OK => n_answers += 1,
+                status => return failed(format!("space {i}: {}", detail.describe(status))),
+            }
+            ensure!(
+                space.bytes_total == 0 || info.bytes_available <= space.bytes_total,
+                "space {i} has {} bytes available of {}",
+                info.bytes_available,
+                space.bytes_total
+            );
+        }
+        let mut info = MemoryInfo::empty();
+        let beyond = device.spaces.len() as u32;
+        // SAFETY: as above; a space that is not there is what is asked for.
+        let status = unsafe { memory_info(device.info.handle, beyond, &mut info, std::ptr::null_mut()) };
+        ensure!(
+            status == DEVBAY_STATUS_INVALID,
+            "space {beyond} of {beyond}: expected INVALID, found {}",
+            status_name(status)
+        );
+        Ok(())
+    })?;
+    if n_answers == 0 {
+        return not_applicable(Why::NotOffered, "`memory_info` answers UNSUPPORTED for every space");
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! What a plugin says when something fails (B18).
+//!
+//! The failure that every plugin has is an unknown option, so that is what these cases provoke.
+
+use super::negotiate::UNKNOWN_OPTION;
+use crate::case::Case;
+use crate::desk::Desk;
+use crate::rig::{AnySize, Detail, Rig, SLOTS, empty_copy, status_name};
+use crate::verdict::{Outcome, ensure, failed};
+use devbay_plugin_api::abi::*;
+use std::ptr::null_mut;
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "error.text",
+        rules: &["B18"],
+        requires: "a failure writes its status, and words in UTF-8 that say what was found",
+        needs: &["negotiate.options.unknown"],
+        run: text,
+    },
+    Case {
+        id: "error.capacity",
+        rules: &["B18"],
+        requires: "no more than the caller's room is written, and the whole length is said",
+        needs: &["error.text"],
+        run: capacity,
+    },
+    Case {
+        id: "error.sizes",
+        rules: &["B4", "B18"],
+        requires: "details of older and newer hosts are filled as far as they go",
+        needs: &["error.text"],
+        run: sizes,
+    },
+    Case {
+        id: "error.absent",
+        rules: &["B18"],
+        requires: "a failure without a place for its words, or with one without room, is only a status",
+        needs: &["negotiate.options.unknown"],
+        run: absent,
+    },
+    Case {
+        id: "error.success",
+        rules: &["B18"],
+        requires: "a call that succeeds leaves the place for errors alone",
+        needs: &["negotiate.create"],
+        run: success,
+    },
+    Case {
+        id: "error.stream",
+        rules: &["B13", "B18"],
+        requires: "`stream_error` has the words of the stream's last refusal, and OK before one",
+        needs: &["devices.list"],
+        run: stream,
+    },
+];
+
+/// Provokes the failure.
+fn fail(rig: &Rig<'_>, error: *mut ErrorDetail) -> Outcome<Status> {
+    let pairs = [KeyValue { key: Str::new(UNKNOWN_OPTION), value: Str::new("1") }];
+    let desk = Desk::open(SLOTS);
+    let minor = match rig.agreement() {
+        Ok(agreement) => agreement.minor,
+        Err(refusal) => return failed(refusal.reason.clone()),
+    };
+    let desc =
+        CreateDesc { abi_minor: minor, host: desk.api(), options: List::new(&pairs), ..CreateDesc::empty() };
+    match rig.create_raw(&desc, desk, error)? {
+        Err(status) => Ok(status),
+        Ok(_) => failed("an unknown option was taken"),
+    }
+}
+
+fn text(rig: &Rig<'_>) -> Outcome {
+    let mut bytes = vec![0u8; 4096];
+    let mut detail = ErrorDetail {
+        text: bytes.as_mut_ptr().cast(),
+        text_capacity: bytes.len() as u64,
+        ..ErrorDetail::empty()
+    };
+    let status = fail(rig, &mut detail)?;
+    ensure!(
+        detail.status == status,
+        "the call gave {}, its detail says {}",
+        status_name(status),
+        status_name(detail.status)
+    );
+    ensure!(detail.text_len > 0, "a failure without words");
+    ensure!(detail.text_len <= 4096, "a text of {} bytes for one option", detail.text_len);
+    match std::str::from_utf8(&bytes[..detail.text_len as usize]) {
+        Err(error) => failed(format!("the text is not UTF-8: {error}")),
+        Ok(text) if !text.contains(UNKNOWN_OPTION) => {
+            failed(format!("the text does not name the option: {text}"))
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+fn capacity(rig: &Rig<'_>) -> Outcome {
+    let mut whole = Detail::new();
+    fail(rig, &mut whole.raw)?;
+    for capacity in [1usize, 7, 16] {
+        let mut bytes = vec![0xa5u8; 256];
+        let mut detail = ErrorDetail {
+            text: bytes.as_mut_ptr().cast(),
+            text_capacity: capacity as u64,
+            ..ErrorDetail::empty()
+        };
+        fail(rig, &mut detail)?;
+        ensure!(
+            bytes[capacity..].iter().all(|&byte| byte == 0xa5),
+            "with room for {capacity} bytes, more were written"
+        );
+        ensure!(
+            detail.text_len == whole.raw.text_len,
+            "with room for {capacity} bytes the length is {}, the whole text has {}",
+            detail.text_len,
+            whole.raw.text_len
+        );
+        let filled = bytes[..capacity].iter().take_while(|&&byte| byte != 0xa5).count();
+        ensure!(
+            std::str::from_utf8(&bytes[..filled]).is_ok(),
+            "the text was cut within a character at {capacity} bytes"
+        );
+    }
+    Ok(())
+}
+
+fn sizes(rig: &Rig<'_>) -> Outcome {
+    for size in [ErrorDetail::REQUIRED_SIZE, size_of::<ErrorDetail>() + 8] {
+        let mut bytes = vec![0u8; 512];
+        let detail = ErrorDetail {
+            text: bytes.as_mut_ptr().cast(),
+            text_capacity: bytes.len() as u64,
+            ..ErrorDetail::empty()
+        };
+        let mut detail = AnySize::new(&detail, size);
+        let status = fail(rig, detail.as_ptr())?;
+        ensure!(detail.is_intact(), "a detail of {size} bytes was written behind its end");
+        let value = detail.value();
+        ensure!(
+            value.struct_size as usize == size,
+            "a detail of {size} bytes now says {}: the size is the caller's",
+            value.struct_size
+        );
+        ensure!(
+            value.status == status && value.text_len > 0,
+            "a detail of {size} bytes was not filled as far as it goes"
+        );
+    }
+    Ok(())
+}
+
+fn absent(rig: &Rig<'_>) -> Outcome {
+    fail(rig, null_mut())?;
+    let mut detail = ErrorDetail::empty();
+    fail(rig, &mut detail)?;
+    Ok(())
+}
+
+fn success(rig: &Rig<'_>) -> Outcome {
+    let pairs: Vec<(&str, &str)> = rig.options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let mut detail = Detail::new();
+    detail.raw.status = 77;
+    detail.raw.text_len = 3;
+    detail.raw.native_code = 99;
+    match rig.create(Desk::open(SLOTS), None, &pairs, Some(&mut detail))? {
+        Err(status) => return failed(format!("create gave {}", detail.describe(status))),
+        Ok(opened) => drop(opened),
+    }
+    let raw = &detail.raw;
+    ensure!(
+        raw.status == 77 && raw.text_len == 3 && raw.native_code == 99,
+        "`create` succeeded and wrote into the place for errors"
+    );
+    Ok(())
+}
+
+fn stream(rig: &Rig<'_>) -> Outcome {
+    let stream_error = rig.optional(rig.table()?.stream_error, "stream_error")?;
+    rig.each_device(|device| {
+        let stream = device.stream()?;
+        let mut detail = Detail::new();
+        // SAFETY: the plugin's function with its own stream; the struct is ours.
+        let status = unsafe { stream_error(stream.handle.as_ptr(), &mut detail.raw) };
+        ensure!(status == DEVBAY_STATUS_OK, "a fresh stream's error is {}", detail.describe(status));
+        let nonsense = CopyDesc { kind: 0x7fff, size_bytes: 64, ..empty_copy() };
+        // SAFETY: the copy names nothing.
+        let refusal = unsafe { stream.copy(&nonsense) }?;
+        ensure!(refusal != DEVBAY_STATUS_OK, "a copy of an unknown kind was taken");
+        // SAFETY: as above.
+        let status = unsafe { stream_error(stream.handle.as_ptr(), &mut detail.raw) };
+        ensure!(
+            status == refusal && detail.raw.status == refusal,
+            "the copy gave {}, and then `stream_error` {} with a detail of {}",
+            status_name(refusal),
+            status_name(status),
+            status_name(detail.raw.status)
+        );
+        ensure!(detail.raw.text_len > 0, "`stream_error` has no words for {}", status_name(refusal));
+        // SAFETY: as above; no place for words is legal.
+        let status = unsafe { stream_error(stream.handle.as_ptr(), null_mut()) };
+        ensure!(status == refusal, "`stream_error` without a place gave {}", status_name(status));
+        Ok(())
+    })
+}

@@ -1,0 +1,435 @@
+//! The table of kernels, and what `prepare` and its like answer (B20, B21).
+
+use crate::case::Case;
+use crate::node::{Request, each_node, each_node_of, prepare_raw};
+use crate::ops::Op;
+use crate::rig::{AnySize, Detail, Rig, status_name};
+use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use devbay_plugin_api::abi::*;
+use std::ptr::null_mut;
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "kernel.table",
+        rules: &["B20"],
+        requires: "every kernel has an op, a version, operands with type variables, and dtypes that exist",
+        needs: &["load.structs", "load.required", "load.name"],
+        run: table,
+    },
+    Case {
+        id: "kernel.prepare",
+        rules: &["B21"],
+        requires: "kernels of the base set are prepared for plain shapes of their dtypes",
+        needs: &["kernel.table", "devices.list"],
+        run: prepare,
+    },
+    Case {
+        id: "kernel.prepare.index",
+        rules: &["B18", "B21"],
+        requires: "a kernel that is not in the table is refused, and the result stays zero",
+        needs: &["kernel.prepare"],
+        run: index,
+    },
+    Case {
+        id: "kernel.prepare.dtype",
+        rules: &["B5", "B21"],
+        requires: "an unknown dtype is refused with UNSUPPORTED or INVALID, and with words",
+        needs: &["kernel.prepare"],
+        run: dtype,
+    },
+    Case {
+        id: "kernel.prepare.attribute",
+        rules: &["B5", "B21"],
+        requires: "an attribute of an unknown kind is refused with UNSUPPORTED",
+        needs: &["kernel.prepare"],
+        run: attribute,
+    },
+    Case {
+        id: "kernel.prepare.shape",
+        rules: &["B21"],
+        requires: "shapes that the op does not allow, or that overflow, are refused; `prepare` checks everything",
+        needs: &["kernel.prepare"],
+        run: shape,
+    },
+    Case {
+        id: "kernel.prepare.sizes",
+        rules: &["B4"],
+        requires: "`prepare` takes descriptions and tensors of older and newer hosts, and writes within its result",
+        needs: &["kernel.prepare"],
+        run: sizes,
+    },
+    Case {
+        id: "kernel.prepare.threads",
+        rules: &["B17", "B21"],
+        requires: "kernels may be prepared and given back from many threads at once",
+        needs: &["kernel.prepare"],
+        run: threads,
+    },
+    Case {
+        id: "kernel.cost",
+        rules: &["B20"],
+        requires: "an estimated cost agrees with the operands: bytes written, and flops of a product",
+        needs: &["kernel.prepare"],
+        run: cost,
+    },
+    Case {
+        id: "kernel.shape",
+        rules: &["B20"],
+        requires: "a shape function agrees with the op, and keeps to the room that it is given",
+        needs: &["kernel.prepare"],
+        run: shape_function,
+    },
+];
+
+/// Dtypes that DLPack's codes and this header know.
+fn exists(dtype: DType) -> bool {
+    let DType { code, bits, lanes } = dtype;
+    let widths: &[u8] = match code {
+        DEVBAY_DTYPE_INT | DEVBAY_DTYPE_UINT => &[2, 4, 8, 16, 32, 64],
+        DEVBAY_DTYPE_FLOAT => &[16, 32, 64],
+        DEVBAY_DTYPE_BFLOAT => &[16],
+        DEVBAY_DTYPE_COMPLEX => &[64, 128],
+        DEVBAY_DTYPE_BOOL => &[8],
+        // A code of the future.
+        _ => return lanes == 1,
+    };
+    lanes == 1 && widths.contains(&bits)
+}
+
+fn table(rig: &Rig<'_>) -> Outcome {
+    let kernels = &rig.about()?.kernels;
+    if kernels.is_empty() {
+        return not_applicable(Why::NotOffered, "the plugin lists no kernels");
+    }
+    for kernel in kernels.iter() {
+        let name = format!("kernel {} ({})", kernel.idx, kernel.op);
+        ensure!(!kernel.op.is_empty(), "kernel {} has no op", kernel.idx);
+        ensure!(kernel.since_version > 0, "{name} implements version 0");
+        for (what, (min, max), vars) in [
+            ("inputs", kernel.n_inputs, &kernel.input_typevars),
+            ("outputs", kernel.n_outputs, &kernel.output_typevars),
+        ] {
+            ensure!(min <= max, "{name} takes {min} to {max} {what}");
+            let named = if max == DEVBAY_VARIADIC { 1 } else { max as usize };
+            // Fewer than `max` means that the last is repeated.
+            ensure!(
+                named == 0 || !vars.is_empty(),
+                "{name} takes up to {named} {what}, none of which has a type variable"
+            );
+            ensure!(
+                max == DEVBAY_VARIADIC || vars.len() <= max as usize,
+                "{name} has type variables for {} {what}, and takes at most {max}",
+                vars.len()
+            );
+            for &var in vars {
+                ensure!(
+                    (var as usize) < kernel.typevars.len(),
+                    "{name}: one of its {what} has type variable {var} of {}",
+                    kernel.typevars.len()
+                );
+            }
+        }
+        for dtypes in &kernel.typevars {
+            ensure!(!dtypes.is_empty(), "{name} has a type variable without dtypes");
+            if let Some(wrong) = dtypes.iter().find(|dtype| !exists(**dtype)) {
+                return failed(format!("{name} names a dtype that does not exist: {wrong:?}"));
+            }
+        }
+        for (output, input) in kernel.in_place.iter().enumerate() {
+            let Some(input) = input else { continue };
+            let max = kernel.n_inputs.1;
+            ensure!(
+                max == DEVBAY_VARIADIC || (*input as u64) < u64::from(max),
+                "{name}: output {output} may share the memory of input {input}, which it does not have"
+            );
+        }
+        let inputs = kernel.n_inputs.1.min(64);
+        ensure!(
+            inputs == 64 || kernel.host_value_inputs >> inputs == 0,
+            "{name} wants values of inputs that it does not have: {:#b}",
+            kernel.host_value_inputs
+        );
+    }
+    Ok(())
+}
+
+fn prepare(rig: &Rig<'_>) -> Outcome {
+    each_node(rig, Op::typical, |_, _, _, _| Ok(()))
+}
+
+/// Refuses an answer other than UNSUPPORTED or INVALID, with words.
+fn refused(rig: &Rig<'_>, what: &str, wrong: impl Fn(&mut Request)) -> Outcome {
+    each_node(rig, Op::typical, |device, kernel, _, sample| {
+        let mut request = Request::new(device, kernel.idx, &sample);
+        wrong(&mut request);
+        let what = format!("{what} for {}", kernel.op);
+        match request.prepare(device)? {
+            Ok(_) => failed(format!("{what} was taken")),
+            Err((DEVBAY_STATUS_UNSUPPORTED | DEVBAY_STATUS_INVALID, words)) => {
+                ensure!(words.contains('('), "{what} was refused without words");
+                Ok(())
+            }
+            Err((_, words)) => failed(format!("{what}: expected UNSUPPORTED or INVALID, found {words}")),
+        }
+    })
+}
+
+fn index(rig: &Rig<'_>) -> Outcome {
+    let n = rig.about()?.kernels.len() as u32;
+    for idx in [n, n + 1000, u32::MAX] {
+        refused(rig, &format!("kernel {idx} of {n}"), |request| request.kernel_idx = idx)?;
+    }
+    Ok(())
+}
+
+fn dtype(rig: &Rig<'_>) -> Outcome {
+    let unknown =
+        [DType { code: 77, bits: 32, lanes: 1 }, DType { code: DEVBAY_DTYPE_FLOAT, bits: 33, lanes: 1 }];
+    for wrong in unknown {
+        refused(rig, &format!("{wrong:?}"), |request| {
+            for tensor in request.inputs.iter_mut().chain(&mut request.outputs) {
+                tensor.dtype = wrong;
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn attribute(rig: &Rig<'_>) -> Outcome {
+    each_node(rig, Op::typical, |device, kernel, _, sample| {
+        for kind in [0, 99, u32::MAX] {
+            let mut request = Request::new(device, kernel.idx, &sample);
+            request.attrs.push(Attr { kind, name: Str::new("conformance"), ..Attr::empty() });
+            match request.prepare(device)? {
+                Err((DEVBAY_STATUS_UNSUPPORTED, _)) => {}
+                Err((_, words)) => {
+                    return failed(format!(
+                        "{} with an attribute of kind {kind}: expected UNSUPPORTED, found {words}",
+                        kernel.op
+                    ));
+                }
+                Ok(_) => {
+                    return failed(format!("{} with an attribute of kind {kind} was taken", kernel.op));
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn shape(rig: &Rig<'_>) -> Outcome {
+    // Static: requests borrow them for as long as they like.
+    static LARGER: [i64; 2] = [97, 101];
+    static HUGE: [i64; 4] = [1 << 40, 1 << 40, 1 << 40, 1 << 40];
+    refused(rig, "an output of another shape than the op gives", |request| {
+        for tensor in &mut request.outputs {
+            tensor.rank = 2;
+            tensor.shape = LARGER.as_ptr();
+        }
+    })?;
+    refused(rig, "operands of 2^160 elements", |request| {
+        for tensor in request.inputs.iter_mut().chain(&mut request.outputs) {
+            tensor.rank = 4;
+            tensor.shape = HUGE.as_ptr();
+        }
+        // An attribute that names axes of another rank would be refused for that.
+        request.attrs.clear();
+    })
+}
+
+fn sizes(rig: &Rig<'_>) -> Outcome {
+    each_node(rig, Op::typical, |device, kernel, request, _| {
+        let desc_sizes = [PrepareDesc::REQUIRED_SIZE, size_of::<PrepareDesc>() + 8];
+        let tensor_sizes = [Tensor::REQUIRED_SIZE, size_of::<Tensor>() + 8];
+        let out_sizes = [Prepared::REQUIRED_SIZE, size_of::<Prepared>() + 8];
+        for desc_size in desc_sizes {
+            for tensor_size in tensor_sizes {
+                // A list whose elements are of another size than ours has another stride.
+                let inputs = Strided::new(&request.inputs, tensor_size);
+                let outputs = Strided::new(&request.outputs, tensor_size);
+                let desc = PrepareDesc { inputs: inputs.list(), outputs: outputs.list(), ..request.desc() };
+                let mut desc = AnySize::new(&desc, desc_size);
+                for out_size in out_sizes {
+                    let mut out = AnySize::new(&Prepared::empty(), out_size);
+                    // SAFETY: every struct is as large as it says.
+                    let answer = unsafe { prepare_raw(device, desc.as_ptr(), out.as_ptr()) }?;
+                    let what = format!(
+                        "{} with a description of {desc_size} bytes, tensors of {tensor_size}, a result of {out_size}",
+                        kernel.op
+                    );
+                    match answer {
+                        Ok(node) => drop(node),
+                        // A kernel with a workspace has no way to tell an old host, and may say no.
+                        Err((DEVBAY_STATUS_UNSUPPORTED, _)) if out_size == Prepared::REQUIRED_SIZE => {}
+                        Err((_, words)) => return failed(format!("{what}: {words}")),
+                    }
+                    ensure!(out.is_intact(), "{what}: it was written behind its end");
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Tensors of a size, one after the other.
+struct Strided {
+    bytes: Vec<u64>,
+    len: usize,
+    stride: usize,
+}
+
+impl Strided {
+    fn new(tensors: &[Tensor], size: usize) -> Self {
+        let stride = size.next_multiple_of(8);
+        // What an older host does not have looks like garbage when it is read all the same.
+        let mut bytes = vec![0xd7d7_d7d7_d7d7_d7d7u64; tensors.len() * stride / 8];
+        for (i, tensor) in tensors.iter().enumerate() {
+            let start = bytes[i * stride / 8..].as_mut_ptr().cast::<u8>();
+            // SAFETY: `stride` bytes of the list; both have the smaller size.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    std::ptr::from_ref(tensor).cast::<u8>(),
+                    start,
+                    size.min(size_of::<Tensor>()),
+                );
+            };
+            // SAFETY: the struct's size is its first field.
+            unsafe { start.cast::<u32>().write(size as u32) };
+        }
+        Self { bytes, len: tensors.len(), stride }
+    }
+
+    fn list(&self) -> List {
+        List { ptr: self.bytes.as_ptr().cast(), len: self.len as u64, stride: self.stride as u64 }
+    }
+}
+
+fn threads(rig: &Rig<'_>) -> Outcome {
+    rig.allows_threads()?;
+    each_node(rig, Op::typical, |device, kernel, _, sample| {
+        let sample = &sample;
+        std::thread::scope(|scope| {
+            let ask = || -> Outcome {
+                let request = Request::new(device, kernel.idx, sample);
+                for _ in 0..20 {
+                    match request.prepare(device)? {
+                        Ok(node) => drop(node),
+                        Err((_, words)) => return failed(format!("prepare of {}: {words}", kernel.op)),
+                    }
+                }
+                Ok(())
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread.join().unwrap_or_else(|_| failed("a thread of the suite panicked"))
+            })
+        })
+    })
+}
+
+fn cost(rig: &Rig<'_>) -> Outcome {
+    let kernel_cost = rig.optional(rig.table()?.kernel_cost, "kernel_cost")?;
+    let mut n_answers = 0;
+    each_node(rig, Op::typical, |device, kernel, request, sample| {
+        let mut out = KernelCost::empty();
+        let mut detail = Detail::new();
+        let instance = device.opened.handle.as_ptr();
+        // SAFETY: the plugin's function with its own instance; the structs live for the call.
+        match unsafe { kernel_cost(instance, &request.desc(), &mut out, &mut detail.raw) } {
+            DEVBAY_STATUS_OK => n_answers += 1,
+            DEVBAY_STATUS_UNSUPPORTED => return Ok(()),
+            status => return failed(format!("kernel_cost of {}: {}", kernel.op, detail.describe(status))),
+        }
+        let written = sample.expected.size() as u64;
+        ensure!(
+            out.bytes_written == written,
+            "{} writes {written} bytes, its cost says {}",
+            kernel.op,
+            out.bytes_written
+        );
+        let read: u64 = sample.inputs.iter().map(|input| input.size() as u64).sum();
+        // A kernel may read an operand more than once, and still counts it once.
+        ensure!(
+            out.bytes_read == read,
+            "{} reads operands of {read} bytes, its cost says {}",
+            kernel.op,
+            out.bytes_read
+        );
+        if kernel.op == "MatMul" {
+            let inner = *sample.inputs[0].shape.last().unwrap_or(&1) as u64;
+            let flops = 2 * sample.expected.values.len() as u64 * inner;
+            ensure!(
+                (flops / 2..=flops * 2).contains(&out.flops),
+                "a product of {flops} flops, its cost says {}",
+                out.flops
+            );
+        }
+        Ok(())
+    })?;
+    if n_answers == 0 {
+        return not_applicable(Why::NotOffered, "`kernel_cost` answers UNSUPPORTED for the base set");
+    }
+    Ok(())
+}
+
+fn shape_function(rig: &Rig<'_>) -> Outcome {
+    let kernel_shape = rig.optional(rig.table()?.kernel_shape, "kernel_shape")?;
+    let mut n_answers = 0;
+    each_node_of(
+        rig,
+        |_| true,
+        Op::typical,
+        |device, kernel, request, sample| {
+            const GUARD: i64 = 0x5a5a_5a5a;
+            let ask = |output_idx: u32, rank_max: u32| {
+                let desc = PrepareDesc { outputs: List::EMPTY, ..request.desc() };
+                let mut dtype = DType { code: 0, bits: 0, lanes: 0 };
+                let (mut shape, mut rank) = ([GUARD; 16], u32::MAX);
+                let instance = device.opened.handle.as_ptr();
+                // SAFETY: the plugin's function with its own instance; all places are ours, and at least as large as said.
+                let status = unsafe {
+                    kernel_shape(
+                        instance,
+                        &desc,
+                        output_idx,
+                        &mut dtype,
+                        shape.as_mut_ptr(),
+                        rank_max,
+                        &mut rank,
+                        null_mut(),
+                    )
+                };
+                (status, dtype, shape, rank)
+            };
+            let (status, dtype, shape, rank) = ask(0, 8);
+            if status != DEVBAY_STATUS_OK {
+                // Only ops outside ONNX need one.
+                return Ok(());
+            }
+            n_answers += 1;
+            let expected = &sample.expected;
+            let found = shape.get(..rank as usize).unwrap_or(&[]);
+            ensure!(
+                dtype == expected.dtype && found == expected.shape,
+                "{}: expected {:?} {:?}, found {dtype:?} {found:?}",
+                kernel.op,
+                expected.dtype,
+                expected.shape
+            );
+            let (status, _, shape, _) = ask(0, expected.shape.len() as u32 - 1);
+            ensure!(
+                status == DEVBAY_STATUS_INVALID && shape[expected.shape.len() - 1] == GUARD,
+                "{}: room for one extent too few gave {}",
+                kernel.op,
+                status_name(status)
+            );
+            let (status, ..) = ask(7, 8);
+            ensure!(status != DEVBAY_STATUS_OK, "{} has one output, and output 7 has a type", kernel.op);
+            Ok(())
+        },
+    )?;
+    if n_answers == 0 {
+        return not_applicable(Why::NotOffered, "no kernel of the base set has a shape function");
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! The library, its one entry, and what the entry says.
+
+use crate::case::Case;
+use crate::rig::Rig;
+use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use devbay_host::core::about::RefusalKind;
+use devbay_host::negotiate::Entry;
+use devbay_plugin_api::abi::{Growable, PluginInfo, QUERY_SYMBOL};
+use object::{Object, ObjectSymbol};
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "load.entry",
+        rules: &["B1"],
+        requires: "the entry answers, and not with NULL",
+        needs: &[],
+        run: entry,
+    },
+    Case {
+        id: "load.entry.same",
+        rules: &["B1"],
+        requires: "the entry gives the same pointer to the same bytes every time, also from several threads",
+        needs: &["load.entry"],
+        run: same,
+    },
+    Case {
+        id: "load.exports",
+        rules: &["B1", "B28"],
+        requires: "the library exports the entry, and nothing else that could meet another library's symbols",
+        needs: &["load.entry"],
+        run: exports,
+    },
+    Case {
+        id: "load.imports",
+        rules: &["B2"],
+        requires: "the library imports no symbol from the host",
+        needs: &["load.entry"],
+        run: imports,
+    },
+    Case {
+        id: "load.structs",
+        rules: &["B4", "B5", "B20"],
+        requires: "sizes, strides, texts and lists of the plugin's data are such as can be read",
+        needs: &["load.entry"],
+        run: structs,
+    },
+    Case {
+        id: "load.required",
+        rules: &["B7"],
+        requires: "no required function is missing",
+        needs: &["load.structs"],
+        run: required,
+    },
+    Case {
+        id: "load.name",
+        rules: &["B25"],
+        requires: "the plugin's name is [a-z][a-z0-9_-]*",
+        needs: &["load.structs"],
+        run: name,
+    },
+];
+
+fn entry(rig: &Rig<'_>) -> Outcome {
+    ensure!(!rig.query().is_null(), "the entry returned NULL");
+    Ok(())
+}
+
+/// The bytes of the plugin's data and of its table.
+pub(crate) fn bytes_of(rig: &Rig<'_>) -> Vec<u8> {
+    let info: *const PluginInfo = rig.query();
+    // SAFETY: not NULL (`load.entry`), and the size field is there in every version; what the plugin says of its
+    // size is its promise (B4).
+    let size = unsafe { info.cast::<u32>().read() } as usize;
+    // SAFETY: as above.
+    let mut bytes = unsafe { std::slice::from_raw_parts(info.cast::<u8>(), size) }.to_vec();
+    // SAFETY: as above; the table's place is in every version.
+    let table = unsafe { (*info).table };
+    if size >= PluginInfo::REQUIRED_SIZE && !table.is_null() {
+        // SAFETY: as above, for the table.
+        let size = unsafe { table.cast::<u32>().read() } as usize;
+        // SAFETY: as above.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(table.cast::<u8>(), size) });
+    }
+    bytes
+}
+
+fn same(rig: &Rig<'_>) -> Outcome {
+    let first = rig.query() as usize;
+    let before = bytes_of(rig);
+    let answers: Vec<usize> = std::thread::scope(|scope| {
+        let asker = || (0..100).map(|_| rig.query() as usize).find(|&found| found != first).unwrap_or(first);
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(asker)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or(0)).collect()
+    });
+    ensure!(answers.iter().all(|&found| found == first), "the entry returned two different pointers");
+    ensure!(before == bytes_of(rig), "what the entry returned has changed since the first call");
+    Ok(())
+}
+
+/// The file, read without loading it.
+fn with_file(rig: &Rig<'_>, body: impl FnOnce(&object::File<'_>) -> Outcome) -> Outcome {
+    let Entry::Library(library) = rig.entry else {
+        return not_applicable(
+            Why::OwnProcess,
+            "the plugin is part of the program, there is no file to read",
+        );
+    };
+    let bytes = match std::fs::read(library.path()) {
+        Ok(bytes) => bytes,
+        Err(error) => return failed(format!("cannot read {}: {error}", library.path().display())),
+    };
+    match object::File::parse(&*bytes) {
+        Ok(file) => body(&file),
+        Err(error) => failed(format!("cannot read the library's symbols: {error}")),
+    }
+}
+
+/// What linkers put into every library.
+const OF_LINKER: &[&str] = &["_init", "_fini", "_edata", "_end", "__bss_start", "__data_start"];
+
+fn exports(rig: &Rig<'_>) -> Outcome {
+    let entry = QUERY_SYMBOL.to_string_lossy();
+    with_file(rig, |file| {
+        let names = file.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
+        let names: Vec<String> = names.filter_map(|symbol| symbol.name().ok().map(str::to_owned)).collect();
+        let ours = |name: &str| name.strip_prefix('_').unwrap_or(name).starts_with("devbay_plugin_");
+        ensure!(names.iter().any(|name| name.ends_with(&*entry)), "the library does not export {entry}");
+        let mut others = names.iter().filter(|name| !ours(name) && !OF_LINKER.contains(&name.as_str()));
+        match others.next() {
+            None => Ok(()),
+            Some(first) => failed(format!(
+                "{} more symbols are exported, the first is {first}; link with a version script, or make them static",
+                others.count() + 1
+            )),
+        }
+    })
+}
+
+fn imports(rig: &Rig<'_>) -> Outcome {
+    with_file(rig, |file| {
+        let mut names = file.dynamic_symbols().filter(|symbol| symbol.is_undefined());
+        let found = names.find_map(|symbol| symbol.name().ok().filter(|name| name.contains("devbay")));
+        match found {
+            None => Ok(()),
+            Some(name) => failed(format!("the library imports {name}; services come in a table")),
+        }
+    })
+}
+
+fn structs(rig: &Rig<'_>) -> Outcome {
+    match rig.agreement() {
+        // Each has a case of its own.
+        Err(refusal)
+            if !matches!(
+                refusal.kind,
+                RefusalKind::MissingFunction | RefusalKind::BadName | RefusalKind::NoCommonVersion
+            ) =>
+        {
+            failed(refusal.reason.clone())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn required(rig: &Rig<'_>) -> Outcome {
+    match rig.agreement() {
+        Err(refusal) if refusal.kind == RefusalKind::MissingFunction => failed(refusal.reason.clone()),
+        _ => Ok(()),
+    }
+}
+
+fn name(rig: &Rig<'_>) -> Outcome {
+    match rig.agreement() {
+        Err(refusal) if refusal.kind == RefusalKind::BadName => failed(refusal.reason.clone()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,34 @@
+//! The cases, one file a topic, in the order of the data: a plugin is loaded and negotiated with, its devices
+//! give memory, memory is copied on streams, kernels are prepared and launched, and everything ends.
+
+mod devices;
+mod error;
+mod event;
+mod kernel;
+mod launch;
+mod load;
+mod memory;
+mod negotiate;
+mod numerics;
+mod shutdown;
+mod stream;
+mod transfer;
+
+use crate::case::Case;
+
+/// Every list, in the order in which its cases run.
+pub(crate) const LISTS: &[&[Case]] = &[
+    load::CASES,
+    negotiate::CASES,
+    devices::CASES,
+    error::CASES,
+    memory::CASES,
+    stream::CASES,
+    event::CASES,
+    transfer::CASES,
+    event::ORDER_CASES,
+    kernel::CASES,
+    launch::CASES,
+    numerics::CASES,
+    shutdown::CASES,
+];

@@ -1,0 +1,205 @@
+//! The end: instances come and go, beside each other, on any thread, and leave nothing behind (B2, B9, B26).
+
+use crate::case::Case;
+use crate::desk::Desk;
+use crate::judge::OUTPUT_CASE;
+use crate::node::{How, Request, candidates};
+use crate::ops::OPS;
+use crate::rig::{Opened, Rig, SLOTS, difference, pattern};
+use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "shutdown.instances",
+        rules: &["B9"],
+        requires: "instances live beside each other: what one does or how it ends does not concern the other",
+        needs: &["transfer.round_trip"],
+        run: instances,
+    },
+    Case {
+        id: "shutdown.thread",
+        rules: &["B17"],
+        requires: "an instance made by one thread is used and ended by others",
+        needs: &["transfer.round_trip"],
+        run: other_thread,
+    },
+    Case {
+        id: "shutdown.host_services",
+        rules: &["B2", "B26"],
+        requires: "after `destroy` nobody calls the host, and its log was given texts in UTF-8",
+        needs: &["transfer.round_trip"],
+        run: host_services,
+    },
+    Case {
+        id: "shutdown.rounds",
+        rules: &["B26"],
+        requires: "instances made and ended 50 times leave no thread and no open file behind",
+        needs: &["transfer.round_trip"],
+        run: rounds,
+    },
+    Case {
+        id: "shutdown.memory",
+        rules: &["B9"],
+        requires: "buffers, streams and kernels that are given back leave no memory behind",
+        needs: &["transfer.round_trip"],
+        run: memory,
+    },
+    Case {
+        id: OUTPUT_CASE,
+        rules: &["B28"],
+        requires: "the plugin writes nothing to standard output, in any case that ran",
+        needs: &[],
+        run: |_| not_applicable(Why::OwnProcess, "output is collected from processes of the cases' own"),
+    },
+];
+
+/// Does a little of everything with an instance.
+fn exercise(rig: &Rig<'_>, opened: &Opened<'_>, seed: u64) -> Outcome {
+    for device in opened.devices()? {
+        device.plain_memory()?;
+        let sent = pattern(device.pad(5000), seed);
+        let buffer = device.alloc(sent.len())?;
+        let stream = device.stream()?;
+        stream.upload(&sent, &buffer, 0)?;
+        let found = stream.download(&buffer, 0, sent.len())?;
+        if let Some(found) = difference(&found, &sent) {
+            return failed(format!("5000 bytes to the device and back: {found}"));
+        }
+        let first = OPS.iter().find_map(|op| Some((op, *candidates(rig.about().ok()?, op).first()?)));
+        if let Some((op, (kernel, dtype))) = first {
+            let sample = op.large(dtype);
+            if let Ok(node) = Request::new(&device, kernel.idx, &sample).prepare(&device)? {
+                node.run(kernel, &stream, &sample, How::default())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn instances(rig: &Rig<'_>) -> Outcome {
+    let first = rig.open()?;
+    let second = rig.open()?;
+    ensure!(first.handle != second.handle, "two live instances have the same handle");
+    exercise(rig, &first, 1)?;
+    exercise(rig, &second, 2)?;
+    drop(first);
+    exercise(rig, &second, 3)?;
+    let third = rig.open()?;
+    drop(second);
+    exercise(rig, &third, 4)
+}
+
+fn other_thread(rig: &Rig<'_>) -> Outcome {
+    let opened = rig.open()?;
+    let joined = |result: std::thread::Result<Outcome>| {
+        result.unwrap_or_else(|_| failed("a thread of the suite panicked"))
+    };
+    std::thread::scope(|scope| joined(scope.spawn(|| exercise(rig, &opened, 5)).join()))?;
+    exercise(rig, &opened, 6)?;
+    // Moved to the thread that ends it.
+    std::thread::scope(|scope| {
+        let end = move || {
+            drop(opened);
+            Ok(())
+        };
+        joined(scope.spawn(end).join())
+    })
+}
+
+fn host_services(rig: &Rig<'_>) -> Outcome {
+    let pairs: Vec<(&str, &str)> = rig.options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let desk = Desk::open(SLOTS);
+    match rig.create(desk, None, &pairs, None)? {
+        Ok(opened) => exercise(rig, &opened, 7)?,
+        Err(status) => return failed(format!("create gave {}", crate::rig::status_name(status))),
+    }
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    ensure!(desk.late_calls() == 0, "the host was called {} times after `destroy`", desk.late_calls());
+    ensure!(desk.broken_texts() == 0, "{} log messages were broken", desk.broken_texts());
+    Ok(())
+}
+
+/// Entries of a folder of this process's, such as its threads.
+fn count(folder: &str) -> Option<usize> {
+    Some(std::fs::read_dir(folder).ok()?.count())
+}
+
+fn rounds(rig: &Rig<'_>) -> Outcome {
+    let counts = || Some((count("/proc/self/task")?, count("/proc/self/fd")?));
+    if !rig.own_process {
+        return not_applicable(
+            Why::OwnProcess,
+            "threads and files are counted in a process of the case's own",
+        );
+    }
+    // The first round starts what stays for good.
+    exercise(rig, &rig.open()?, 8)?;
+    let Some(before) = counts() else {
+        return not_applicable(Why::OwnProcess, "this system does not show a process's threads and files");
+    };
+    for round in 0..50 {
+        exercise(rig, &rig.open()?, 9 + round)?;
+    }
+    // A thread that was joined may be listed a moment longer.
+    for _ in 0..50 {
+        if counts().is_some_and(|after| after <= before) {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let after = counts().unwrap_or(before);
+    ensure!(
+        after.0 <= before.0,
+        "50 instances later there are {} threads, before there were {}",
+        after.0,
+        before.0
+    );
+    ensure!(
+        after.1 <= before.1,
+        "50 instances later there are {} open files, before there were {}",
+        after.1,
+        before.1
+    );
+    Ok(())
+}
+
+/// Resident memory of this process in bytes.
+fn resident() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}
+
+fn memory(rig: &Rig<'_>) -> Outcome {
+    if !rig.own_process {
+        return not_applicable(Why::OwnProcess, "memory is measured in a process of the case's own");
+    }
+    rig.each_device(|device| {
+        device.plain_memory()?;
+        // Written, so that what is not given back is resident.
+        let sent = pattern(device.pad(device.at_most(256 << 10)), 1);
+        let once = || -> Outcome {
+            let buffer = device.alloc(sent.len())?;
+            let stream = device.stream()?;
+            stream.upload(&sent, &buffer, 0)
+        };
+        for _ in 0..40 {
+            once()?;
+        }
+        let Some(before) = resident() else {
+            return not_applicable(Why::OwnProcess, "this system does not show a process's memory");
+        };
+        const ROUNDS: u64 = 200;
+        for _ in 0..ROUNDS {
+            once()?;
+        }
+        let grown = resident().unwrap_or(before).saturating_sub(before);
+        // A quarter of what leaking every buffer would add; allocators keep a little.
+        ensure!(
+            grown < ROUNDS * sent.len() as u64 / 4,
+            "{ROUNDS} buffers of {} bytes, each given back, left {grown} bytes behind",
+            sent.len()
+        );
+        Ok(())
+    })
+}

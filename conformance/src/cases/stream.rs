@@ -1,0 +1,246 @@
+//! Streams and their timelines (B12 to B14, B17, B24).
+
+use crate::case::Case;
+use crate::rig::{AnySize, Detail, Device, Rig, Stream, pattern, status_name};
+use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use devbay_plugin_api::abi::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "stream.create",
+        rules: &["B9", "B12"],
+        requires: "streams can be made and destroyed, several at once",
+        needs: &["devices.list"],
+        run: create,
+    },
+    Case {
+        id: "stream.sizes",
+        rules: &["B4"],
+        requires: "`stream_create` takes descriptions of older and newer hosts",
+        needs: &["stream.create"],
+        run: sizes,
+    },
+    Case {
+        id: "stream.max",
+        rules: &["B11"],
+        requires: "beyond `streams_max` a stream is refused with FAILED_PRECONDITION, and freed ones come back",
+        needs: &["stream.create"],
+        run: max,
+    },
+    Case {
+        id: "stream.fresh",
+        rules: &["B12"],
+        requires: "a fresh stream has reached 0, and has not failed",
+        needs: &["stream.create", "devices.timeline"],
+        run: fresh,
+    },
+    Case {
+        id: "stream.signal",
+        rules: &["B12"],
+        requires: "every signalled value is reached, whatever the distance between them",
+        needs: &["stream.fresh"],
+        run: signal,
+    },
+    Case {
+        id: "stream.timeline.monotonic",
+        rules: &["B12"],
+        requires: "the value reached never falls, and never passes the last that was signalled",
+        needs: &["stream.signal"],
+        run: monotonic,
+    },
+    Case {
+        id: "stream.flush",
+        rules: &["B22"],
+        requires: "a flush is legal at any time and changes nothing but when work begins",
+        needs: &["stream.signal"],
+        run: flush,
+    },
+];
+
+fn create(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        for _ in 0..3 {
+            let mut streams = device.streams(8)?;
+            ensure!(!streams.is_empty(), "device {} gives no stream", device.index);
+            let mut handles: Vec<_> = streams.iter().map(|stream| stream.handle).collect();
+            handles.sort_unstable();
+            handles.dedup();
+            ensure!(handles.len() == streams.len(), "two live streams have the same handle");
+            // Not in the order in which they were made.
+            streams.swap_remove(0);
+        }
+        Ok(())
+    })
+}
+
+fn sizes(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        for size in [StreamDesc::REQUIRED_SIZE, 8, 16, size_of::<StreamDesc>(), size_of::<StreamDesc>() + 8] {
+            let desc = StreamDesc { label: Str::new("conformance"), ..StreamDesc::empty() };
+            let mut desc = AnySize::new(&desc, size);
+            let mut detail = Detail::new();
+            let (status, stream) = device.try_stream(desc.as_ptr(), &mut detail)?;
+            ensure!(stream.is_some(), "a description of {size} bytes: {}", detail.describe(status));
+        }
+        Ok(())
+    })
+}
+
+fn max(rig: &Rig<'_>) -> Outcome {
+    let mut n_limited = 0;
+    rig.each_device(|device| {
+        let max = device.info.streams_max as usize;
+        if max == 0 {
+            return Ok(());
+        }
+        n_limited += 1;
+        let mut streams: Vec<Stream<'_>> = (0..max).map(|_| device.stream()).collect::<Outcome<_>>()?;
+        let mut detail = Detail::new();
+        let (status, extra) = device.try_stream(&StreamDesc::empty(), &mut detail)?;
+        ensure!(extra.is_none(), "device {} says at most {max} streams and gave one more", device.index);
+        ensure!(
+            status == DEVBAY_STATUS_FAILED_PRECONDITION,
+            "stream {} of {max}: expected FAILED_PRECONDITION, found {}",
+            max + 1,
+            status_name(status)
+        );
+        streams.pop();
+        drop(device.stream()?);
+        Ok(())
+    })?;
+    if n_limited == 0 {
+        return not_applicable(Why::NotOffered, "no device has a limit");
+    }
+    Ok(())
+}
+
+fn fresh(rig: &Rig<'_>) -> Outcome {
+    rig.each_timeline(|device| {
+        let stream = device.stream()?;
+        let (value, status) = stream.reached()?;
+        ensure!(
+            status == DEVBAY_STATUS_OK && value == 0,
+            "a fresh stream has reached {value} with {}",
+            status_name(status)
+        );
+        Ok(())
+    })
+}
+
+fn signal(rig: &Rig<'_>) -> Outcome {
+    rig.each_timeline(|device| {
+        let stream = device.stream()?;
+        for value in [1, 2, 7, 1000, u64::from(u32::MAX) + 5, 1 << 62] {
+            stream.signal_value(value)?;
+            stream.poll(value)?;
+            let (reached, _) = stream.reached()?;
+            ensure!(reached == value, "{value} was signalled and {reached} reached");
+        }
+        Ok(())
+    })
+}
+
+/// Watches a timeline; gives what is wrong.
+fn watch(stream: &Stream<'_>, stop: &AtomicBool) -> Outcome {
+    let mut last = 0;
+    while !stop.load(Ordering::Acquire) {
+        step(stream, &mut last)?;
+    }
+    Ok(())
+}
+
+/// One look at a timeline.
+fn step(stream: &Stream<'_>, last: &mut u64) -> Outcome {
+    let (value, status) = stream.reached()?;
+    ensure!(status == DEVBAY_STATUS_OK, "the stream failed with {}", stream.error_words(status));
+    ensure!(value >= *last, "the timeline fell from {last} to {value}");
+    *last = value;
+    Ok(())
+}
+
+fn monotonic(rig: &Rig<'_>) -> Outcome {
+    let free = rig.is_free_threaded()?;
+    rig.each_timeline(|device| {
+        device.plain_memory()?;
+        let source = pattern(device.pad(4096), 3);
+        let buffer = device.alloc(source.len())?;
+        let stream = device.stream()?;
+        if !free {
+            // The watcher has to be the owner.
+            return drive(device, &stream, &source, &buffer, true);
+        }
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watchers: Vec<_> = (0..2).map(|_| scope.spawn(|| watch(&stream, &stop))).collect();
+            let driven = drive(device, &stream, &source, &buffer, true);
+            stop.store(true, Ordering::Release);
+            for watcher in watchers {
+                watcher.join().unwrap_or_else(|_| failed("a thread of the suite panicked"))?;
+            }
+            driven
+        })
+    })
+}
+
+/// Enqueues work and points, and looks between them.
+fn drive(
+    device: &Device<'_>,
+    stream: &Stream<'_>,
+    source: &[u8],
+    buffer: &crate::rig::Buffer<'_>,
+    look: bool,
+) -> Outcome {
+    let mut last = 0;
+    for i in 0..300u64 {
+        // SAFETY: the source and the buffer outlive the stream, which the caller made after them.
+        unsafe { stream.enqueue_in(source, buffer.part(0, device.pad(source.len()))) }?;
+        stream.signal_value(1 + i * 3)?;
+        if look {
+            step(stream, &mut last)?;
+            ensure!(
+                last <= stream.signalled(),
+                "the timeline has reached {last}, the last signal was {}",
+                stream.signalled()
+            );
+        }
+    }
+    stream.poll(stream.signalled())?;
+    let (value, _) = stream.reached()?;
+    ensure!(
+        value == stream.signalled(),
+        "at the end {value} is reached, the last signal was {}",
+        stream.signalled()
+    );
+    // Nothing moves a timeline that is at its end.
+    for _ in 0..100 {
+        step(stream, &mut last)?;
+    }
+    Ok(())
+}
+
+fn flush(rig: &Rig<'_>) -> Outcome {
+    let flush = rig.optional(rig.table()?.stream_flush, "stream_flush")?;
+    rig.each_timeline(|device| {
+        device.plain_memory()?;
+        let source = pattern(device.pad(1000), 5);
+        let buffer = device.alloc(source.len())?;
+        let stream = device.stream()?;
+        let flush = || {
+            // SAFETY: the plugin's function with its own stream.
+            let status = unsafe { flush(stream.handle.as_ptr()) };
+            ensure!(status == DEVBAY_STATUS_OK, "stream_flush gave {}", stream.error_words(status));
+            Ok(())
+        };
+        flush()?;
+        for _ in 0..10 {
+            // SAFETY: the source and the buffer were made before the stream.
+            unsafe { stream.enqueue_in(&source, buffer.whole()) }?;
+            flush()?;
+            let value = stream.signal()?;
+            flush()?;
+            stream.poll(value)?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,371 @@
+//! The ops whose numbers the suite judges, each with a plain reference in f64 and a stated bound.
+//!
+//! The bound of an element is `relative * |expected| + absolute`. Sums of products have the textbook bound for
+//! any order of summation, `(k + 2) * u * sum(|a| * |b|)` with u the dtype's unit roundoff. Integers are exact.
+
+use crate::tensor::{Dice, HostTensor, n_elements};
+use devbay_plugin_api::abi::DType;
+use devbay_plugin_api::sdk::{F32, F64, I32, I64};
+use std::ops::RangeInclusive;
+
+/// An attribute of a case.
+#[derive(Clone, Debug)]
+pub(crate) enum Attribute {
+    Int(&'static str, i64),
+    Ints(&'static str, Vec<i64>),
+}
+
+/// One node with its data and what has to come out.
+pub(crate) struct Sample {
+    pub attributes: Vec<Attribute>,
+    pub inputs: Vec<HostTensor>,
+    pub expected: HostTensor,
+    /// How far each element may be off.
+    pub bounds: Vec<f64>,
+}
+
+/// An op of the base set.
+pub(crate) struct Op {
+    pub name: &'static str,
+    /// Versions whose definition is the one that is tested.
+    pub versions: RangeInclusive<u32>,
+    pub dtypes: &'static [DType],
+    make: Make,
+}
+
+enum Make {
+    Unary { function: fn(f64) -> f64, from: (f64, f64), rounding: Rounding },
+    Binary { function: fn(f64, f64) -> f64, rounding: Rounding },
+    MatMul,
+    Softmax,
+    Transpose,
+}
+
+/// How exact an op has to be.
+#[derive(Clone, Copy)]
+enum Rounding {
+    /// The nearest number, or the one beside it.
+    Exact,
+    /// A division: 2.5 units in the last place, which is what OpenCL and CUDA promise at the least.
+    Division,
+    /// An approximation: 32 units in the last place, and as much of 1.
+    Function,
+}
+
+impl Rounding {
+    fn bound(self, dtype: DType, expected: f64) -> f64 {
+        let unit = unit_roundoff(dtype);
+        match (self, unit) {
+            (_, 0.0) => 0.0,
+            (Self::Exact, unit) => 2.0 * unit * expected.abs(),
+            (Self::Division, unit) => 5.0 * unit * expected.abs(),
+            (Self::Function, unit) => 64.0 * unit * (expected.abs() + 1.0),
+        }
+    }
+}
+
+/// Half the distance from 1 to the next number; 0 for integers.
+fn unit_roundoff(dtype: DType) -> f64 {
+    match dtype {
+        F32 => f64::from(f32::EPSILON) / 2.0,
+        // The reference is in f64 itself.
+        F64 => f64::EPSILON,
+        _ => 0.0,
+    }
+}
+
+const NUMBERS: &[DType] = &[F32, F64, I32, I64];
+const FLOATS: &[DType] = &[F32, F64];
+const ANY: RangeInclusive<u32> = 1..=u32::MAX;
+/// Since 7 broadcasting is numpy's.
+const BROADCASTS: RangeInclusive<u32> = 7..=u32::MAX;
+
+const fn unary(
+    name: &'static str,
+    dtypes: &'static [DType],
+    from: (f64, f64),
+    rounding: Rounding,
+    function: fn(f64) -> f64,
+) -> Op {
+    Op { name, versions: ANY, dtypes, make: Make::Unary { function, from, rounding } }
+}
+
+const fn binary(name: &'static str, rounding: Rounding, function: fn(f64, f64) -> f64) -> Op {
+    Op { name, versions: BROADCASTS, dtypes: NUMBERS, make: Make::Binary { function, rounding } }
+}
+
+/// The base set.
+pub(crate) static OPS: &[Op] = &[
+    binary("Add", Rounding::Exact, |a, b| a + b),
+    binary("Sub", Rounding::Exact, |a, b| a - b),
+    binary("Mul", Rounding::Exact, |a, b| a * b),
+    binary("Div", Rounding::Division, |a, b| a / b),
+    unary("Relu", NUMBERS, (-5.0, 5.0), Rounding::Exact, |x| if x < 0.0 { 0.0 } else { x }),
+    unary("Neg", NUMBERS, (-50.0, 50.0), Rounding::Exact, |x| -x),
+    unary("Abs", NUMBERS, (-50.0, 50.0), Rounding::Exact, f64::abs),
+    unary("Exp", FLOATS, (-10.0, 5.0), Rounding::Function, f64::exp),
+    unary("Sqrt", FLOATS, (0.0, 100.0), Rounding::Division, f64::sqrt),
+    unary("Tanh", FLOATS, (-6.0, 6.0), Rounding::Function, f64::tanh),
+    unary("Sigmoid", FLOATS, (-10.0, 10.0), Rounding::Function, |x| 1.0 / (1.0 + (-x).exp())),
+    Op { name: "MatMul", versions: ANY, dtypes: FLOATS, make: Make::MatMul },
+    // Since 13 the axis is one axis, and not the border of a matrix.
+    Op { name: "Softmax", versions: 13..=u32::MAX, dtypes: FLOATS, make: Make::Softmax },
+    Op { name: "Transpose", versions: ANY, dtypes: NUMBERS, make: Make::Transpose },
+];
+
+/// The op of that name.
+pub(crate) fn find(name: &str) -> Option<&'static Op> {
+    OPS.iter().find(|op| op.name == name)
+}
+
+/// Samples of an op in one dtype: edges first, then random shapes.
+const N_SAMPLES: u64 = 24;
+
+impl Op {
+    /// How many inputs it has.
+    pub(crate) fn n_inputs(&self) -> usize {
+        match self.make {
+            Make::Binary { .. } | Make::MatMul => 2,
+            _ => 1,
+        }
+    }
+
+    /// The samples of a dtype.
+    pub(crate) fn samples(&self, dtype: DType) -> Vec<Sample> {
+        (0..N_SAMPLES).map(|i| self.sample(dtype, i)).collect()
+    }
+
+    /// One sample of a good size, for cases that are not about numbers.
+    pub(crate) fn typical(&self, dtype: DType) -> Sample {
+        match self.make {
+            Make::MatMul => mat_mul(dtype, &mut Dice::new(77), &[13, 17], &[17, 19]),
+            _ => self.sample_of(dtype, &mut Dice::new(77), &[6, 11]),
+        }
+    }
+
+    /// A sample big enough for several threads.
+    pub(crate) fn large(&self, dtype: DType) -> Sample {
+        match self.make {
+            Make::MatMul => mat_mul(dtype, &mut Dice::new(78), &[64, 96], &[96, 128]),
+            _ => self.sample_of(dtype, &mut Dice::new(78), &[40, 33, 64]),
+        }
+    }
+
+    fn sample(&self, dtype: DType, i: u64) -> Sample {
+        let mut dice = Dice::new(1000 + i);
+        if let Make::MatMul = self.make {
+            return random_mat_mul(dtype, &mut dice, i);
+        }
+        // A scalar, a single element, a vector with a tail for every width of SIMD, then anything small.
+        let shape: Vec<i64> = match i {
+            0 => vec![],
+            1 => vec![1],
+            2 => vec![67],
+            3 => vec![1025],
+            _ => (0..=dice.below(4)).map(|_| 1 + dice.below(9) as i64).collect(),
+        };
+        self.sample_of(dtype, &mut dice, &shape)
+    }
+
+    fn sample_of(&self, dtype: DType, dice: &mut Dice, shape: &[i64]) -> Sample {
+        match &self.make {
+            Make::Unary { function, from, rounding } => {
+                let x = random(dtype, dice, shape, *from);
+                elementwise(dtype, shape, *rounding, vec![x.clone()], x.values.iter().map(|&x| function(x)))
+            }
+            Make::Binary { function, rounding } => {
+                let (a, b) = (random(dtype, dice, shape, (-9.0, 9.0)), broadcast_operand(dtype, dice, shape));
+                let values: Vec<f64> = (0..n_elements(shape))
+                    .map(|i| function(a.values[i], b.values[broadcast_index(i, shape, &b.shape)]))
+                    // Integers divide towards zero.
+                    .map(|y| if matches!(dtype, I32 | I64) { y.trunc() } else { y })
+                    .collect();
+                elementwise(dtype, shape, *rounding, vec![a, b], values.into_iter())
+            }
+            Make::Softmax => softmax(dtype, dice, if shape.is_empty() { &[5] } else { shape }),
+            Make::Transpose => transpose(dtype, dice, shape),
+            Make::MatMul => mat_mul(dtype, dice, &[4, 5], &[5, 6]),
+        }
+    }
+}
+
+fn elementwise(
+    dtype: DType,
+    shape: &[i64],
+    rounding: Rounding,
+    inputs: Vec<HostTensor>,
+    values: impl Iterator<Item = f64>,
+) -> Sample {
+    let values: Vec<f64> = values.collect();
+    let bounds = values.iter().map(|&value| rounding.bound(dtype, value)).collect();
+    let expected = HostTensor { dtype, shape: shape.to_vec(), values };
+    Sample { attributes: Vec::new(), inputs, expected, bounds }
+}
+
+fn random(dtype: DType, dice: &mut Dice, shape: &[i64], (low, high): (f64, f64)) -> HostTensor {
+    let whole = !matches!(dtype, F32 | F64);
+    let value = |_| {
+        let value = dice.between(low, high);
+        if whole { value.round() } else { value }
+    };
+    HostTensor::new(dtype, shape, (0..n_elements(shape)).map(value).collect())
+}
+
+/// A second operand: of the same shape, or of one that is broadcast to it. Never 0, for divisions.
+fn broadcast_operand(dtype: DType, dice: &mut Dice, shape: &[i64]) -> HostTensor {
+    let mut small = shape.to_vec();
+    match dice.below(4) {
+        0 => small.clear(),
+        1 => small.drain(..shape.len() / 2).for_each(drop),
+        2 => small.iter_mut().for_each(|extent| {
+            if dice.below(2) == 0 {
+                *extent = 1;
+            }
+        }),
+        _ => {}
+    }
+    let mut tensor = random(dtype, dice, &small, (1.0, 9.0));
+    for value in &mut tensor.values {
+        if dice.below(2) == 0 {
+            *value = -*value;
+        }
+    }
+    tensor
+}
+
+/// Which element of a broadcast operand stands beside element `i` of the whole.
+fn broadcast_index(i: usize, shape: &[i64], small: &[i64]) -> usize {
+    let (mut rest, mut index, mut stride) = (i, 0, 1);
+    for axis in (0..shape.len()).rev() {
+        let at = rest % shape[axis] as usize;
+        rest /= shape[axis] as usize;
+        if let Some(own) = (axis + small.len()).checked_sub(shape.len()) {
+            let extent = small[own] as usize;
+            index += if extent == 1 { 0 } else { at * stride };
+            stride *= extent;
+        }
+    }
+    index
+}
+
+fn random_mat_mul(dtype: DType, dice: &mut Dice, i: u64) -> Sample {
+    let (m, k, n) = match i {
+        0 => (1, 1, 1),
+        1 => (1, 64, 1),
+        2 => (33, 65, 17),
+        3 => (64, 128, 96),
+        _ => (1 + dice.below(20) as i64, 1 + dice.below(40) as i64, 1 + dice.below(20) as i64),
+    };
+    let (batch_a, batch_b): (&[i64], &[i64]) = match i % 5 {
+        4 => (&[3], &[3]),
+        3 => (&[2, 1], &[3]),
+        _ => (&[], &[]),
+    };
+    let a = [batch_a, &[m, k]].concat();
+    let b = [batch_b, &[k, n]].concat();
+    mat_mul(dtype, dice, &a, &b)
+}
+
+fn mat_mul(dtype: DType, dice: &mut Dice, a_shape: &[i64], b_shape: &[i64]) -> Sample {
+    let a = random(dtype, dice, a_shape, (-1.0, 1.0));
+    let b = random(dtype, dice, b_shape, (-1.0, 1.0));
+    let (batch_a, ma) = a_shape.split_at(a_shape.len() - 2);
+    let (batch_b, mb) = b_shape.split_at(b_shape.len() - 2);
+    let rank = batch_a.len().max(batch_b.len());
+    let extent =
+        |batch: &[i64], axis: usize| (axis + batch.len()).checked_sub(rank).map_or(1, |own| batch[own]);
+    let batch: Vec<i64> = (0..rank).map(|axis| extent(batch_a, axis).max(extent(batch_b, axis))).collect();
+    let (m, k, n) = (ma[0] as usize, ma[1] as usize, mb[1] as usize);
+    let mut values = Vec::new();
+    let mut bounds = Vec::new();
+    let unit = unit_roundoff(dtype);
+    for one in 0..n_elements(&batch) {
+        let a = &a.values[broadcast_index(one, &batch, batch_a) * m * k..];
+        let b = &b.values[broadcast_index(one, &batch, batch_b) * k * n..];
+        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+            let products = (0..k).map(|p| a[i * k + p] * b[p * n + j]);
+            let magnitude: f64 = products.clone().map(f64::abs).sum();
+            values.push(products.sum());
+            bounds.push((k + 2) as f64 * unit * magnitude + f64::from(f32::MIN_POSITIVE));
+        }
+    }
+    let shape = [batch.as_slice(), &[m as i64, n as i64]].concat();
+    let expected = HostTensor { dtype, shape, values };
+    Sample { attributes: Vec::new(), inputs: vec![a, b], expected, bounds }
+}
+
+fn softmax(dtype: DType, dice: &mut Dice, shape: &[i64]) -> Sample {
+    let x = random(dtype, dice, shape, (-8.0, 8.0));
+    let axis = dice.below(shape.len() as u64) as usize;
+    let extent = shape[axis] as usize;
+    let inner: usize = n_elements(&shape[axis + 1..]);
+    let mut values = vec![0.0; x.values.len()];
+    for start in (0..x.values.len()).filter(|i| i / inner % extent == 0) {
+        let line = || (0..extent).map(|i| start + i * inner);
+        let max = line().map(|i| x.values[i]).fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = line().map(|i| (x.values[i] - max).exp()).sum();
+        for i in line() {
+            values[i] = (x.values[i] - max).exp() / sum;
+        }
+    }
+    let bounds = values.iter().map(|&value| Rounding::Function.bound(dtype, value)).collect();
+    let expected = HostTensor { dtype, shape: shape.to_vec(), values };
+    Sample { attributes: vec![Attribute::Int("axis", axis as i64)], inputs: vec![x], expected, bounds }
+}
+
+fn transpose(dtype: DType, dice: &mut Dice, shape: &[i64]) -> Sample {
+    let x = random(dtype, dice, shape, (-100.0, 100.0));
+    let mut perm: Vec<usize> = (0..shape.len()).collect();
+    for i in (1..perm.len()).rev() {
+        perm.swap(i, dice.below(i as u64 + 1) as usize);
+    }
+    let out: Vec<i64> = perm.iter().map(|&axis| shape[axis]).collect();
+    let stride = |axis: usize| n_elements(&shape[axis + 1..]);
+    let values = (0..x.values.len()).map(|i| {
+        let (mut rest, mut from) = (i, 0);
+        for axis in (0..out.len()).rev() {
+            from += rest % out[axis] as usize * stride(perm[axis]);
+            rest /= out[axis] as usize;
+        }
+        x.values[from]
+    });
+    let values: Vec<f64> = values.collect();
+    let perm = perm.into_iter().map(|axis| axis as i64).collect();
+    let bounds = vec![0.0; values.len()];
+    let expected = HostTensor { dtype, shape: out, values };
+    Sample { attributes: vec![Attribute::Ints("perm", perm)], inputs: vec![x], expected, bounds }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_agree_with_numbers_worked_out_by_hand() {
+        let mut dice = Dice::new(1);
+        let product = mat_mul(F32, &mut dice, &[2, 1, 1, 2], &[3, 2, 1]);
+        assert_eq!(product.expected.shape, [2, 3, 1, 1]);
+        let (a, b) = (&product.inputs[0].values, &product.inputs[1].values);
+        assert_eq!(product.expected.values[4], a[2] * b[2] + a[3] * b[3]);
+
+        assert_eq!(broadcast_index(5, &[2, 3], &[3]), 2);
+        assert_eq!(broadcast_index(5, &[2, 3], &[2, 1]), 1);
+        assert_eq!(broadcast_index(5, &[2, 3], &[]), 0);
+
+        for seed in 0..20 {
+            let sample = softmax(F64, &mut Dice::new(seed), &[3, 4]);
+            assert!(
+                (sample.expected.values.iter().sum::<f64>() - 3.0).abs() < 1e-9 || {
+                    // Along the other axis there are four lines.
+                    (sample.expected.values.iter().sum::<f64>() - 4.0).abs() < 1e-9
+                }
+            );
+        }
+
+        let turned = transpose(I32, &mut Dice::new(3), &[2, 3]);
+        let Attribute::Ints(_, perm) = &turned.attributes[0] else { panic!("perm is a list") };
+        let x = &turned.inputs[0].values;
+        let swapped = vec![x[0], x[3], x[1], x[4], x[2], x[5]];
+        assert_eq!(turned.expected.values, if perm == &[1, 0] { swapped } else { x.clone() });
+    }
+}

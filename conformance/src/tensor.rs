@@ -1,0 +1,87 @@
+//! Tensors of the cases, in the host's memory: values in f64, bytes in the dtype of the operand.
+
+use devbay_plugin_api::abi::DType;
+use devbay_plugin_api::sdk::{BOOL, F64, I8, I32, I64, U8};
+
+/// A tensor whose values an f64 holds exactly.
+#[derive(Clone, Debug)]
+pub(crate) struct HostTensor {
+    pub dtype: DType,
+    pub shape: Vec<i64>,
+    pub values: Vec<f64>,
+}
+
+impl HostTensor {
+    /// A tensor; values are rounded to what the dtype has.
+    pub(crate) fn new(dtype: DType, shape: &[i64], values: Vec<f64>) -> Self {
+        debug_assert_eq!(values.len(), n_elements(shape));
+        let mut tensor = Self { dtype, shape: shape.to_vec(), values };
+        tensor.values = from_bytes(dtype, &tensor.bytes());
+        tensor
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.values.len() * 8);
+        for &value in &self.values {
+            match self.dtype {
+                F64 => bytes.extend_from_slice(&value.to_le_bytes()),
+                I32 => bytes.extend_from_slice(&(value as i32).to_le_bytes()),
+                I64 => bytes.extend_from_slice(&(value as i64).to_le_bytes()),
+                I8 => bytes.push(value as i8 as u8),
+                U8 | BOOL => bytes.push(value as u8),
+                _ => bytes.extend_from_slice(&(value as f32).to_le_bytes()),
+            }
+        }
+        bytes
+    }
+
+    /// Bytes of the whole.
+    pub(crate) fn size(&self) -> usize {
+        self.values.len() * usize::from(self.dtype.bits / 8)
+    }
+}
+
+/// Bytes as values.
+pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    fn each<const N: usize>(bytes: &[u8], read: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+        bytes.as_chunks::<N>().0.iter().map(|chunk| read(*chunk)).collect()
+    }
+    match dtype {
+        F64 => each(bytes, f64::from_le_bytes),
+        I32 => each(bytes, |b| f64::from(i32::from_le_bytes(b))),
+        I64 => each(bytes, |b| i64::from_le_bytes(b) as f64),
+        I8 => each(bytes, |b| f64::from(i8::from_le_bytes(b))),
+        U8 | BOOL => each(bytes, |b: [u8; 1]| f64::from(b[0])),
+        _ => each(bytes, |b| f64::from(f32::from_le_bytes(b))),
+    }
+}
+
+pub(crate) fn n_elements(shape: &[i64]) -> usize {
+    shape.iter().map(|&extent| extent.max(0) as usize).product()
+}
+
+/// A small generator, so that every run of a case sees the same numbers.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 11
+    }
+
+    /// Below `n`.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// Between two numbers.
+    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * (self.next() as f64 / (1u64 << 53) as f64)
+    }
+}

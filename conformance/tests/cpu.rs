@@ -1,0 +1,115 @@
+//! The CPU plugin passes the suite: linked and as a library, inline and asynchronous.
+
+use devbay_conformance::judge::{Child, Settings, Subject, judge};
+use devbay_conformance::report::Report;
+use devbay_conformance::verdict::{Verdict, Why};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+fn options(text: &[(&str, &str)]) -> Vec<(String, String)> {
+    text.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// What cannot be asked of a plugin that is linked and judged in the test's own process.
+const IN_PROCESS: &[&str] =
+    &["load.exports", "load.imports", "shutdown.rounds", "shutdown.memory", "shutdown.output"];
+
+/// What the CPU plugin does not offer: limits on streams, and ops whose shapes ONNX does not define.
+const INLINE: &[&str] = &[
+    "devices.timeline",
+    "stream.max",
+    "stream.fresh",
+    "stream.signal",
+    "stream.timeline.monotonic",
+    "stream.flush",
+    "event.host_wait",
+    "event.wait",
+    "event.unsignalled",
+    "event.callback.once",
+    "event.callback.not_early",
+    "event.callback.unlocked",
+    "event.destroy",
+    "event.callback.destroy",
+    "kernel.shape",
+];
+
+/// Asynchronous streams keep their memory to themselves.
+const ASYNC: &[&str] =
+    &["memory.host_visible", "stream.max", "transfer.host_visible", "kernel.shape", "launch.host_refs"];
+
+/// Fails with every case that failed, and with those that say more than expected that they do not apply.
+fn expect_green(report: &Report, not_applicable: &[&str]) {
+    let failures: Vec<String> =
+        report.failures().map(|test| format!("{}: {:?}", test.id, test.verdict)).collect();
+    assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
+    let mut found: Vec<&str> = report
+        .tests
+        .iter()
+        .filter(|test| matches!(test.verdict, Verdict::NotApplicable { .. }))
+        .map(|test| test.id)
+        .collect();
+    let mut not_applicable = not_applicable.to_vec();
+    found.sort_unstable();
+    not_applicable.sort_unstable();
+    assert_eq!(found, not_applicable, "cases that do not apply");
+}
+
+fn linked(text: &[(&str, &str)]) -> Report {
+    let subject = Subject::Linked(devbay_plugin_cpu::devbay_entry::PLUGIN);
+    judge(&subject, &Settings { options: options(text), ..Settings::default() }, &mut |_| ())
+}
+
+/// `libdevbay_plugin_cpu.so` of this build.
+fn library() -> PathBuf {
+    // target/PROFILE/deps/TEST
+    let exe = std::env::current_exe().expect("a test knows its own path");
+    let profile = exe.parent().and_then(Path::parent).expect("tests are in target/PROFILE/deps");
+    let name = format!("{}devbay_plugin_cpu{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    // The one among the tests' own files, in deps, is linked without the entry.
+    let path = profile.join(name);
+    assert!(path.exists(), "{} is missing; build it with `cargo build -p devbay-plugin-cpu`", path.display());
+    path
+}
+
+fn loaded(text: &[(&str, &str)]) -> Report {
+    let child = Child {
+        program: env!("CARGO_BIN_EXE_devbay-judge-fixture").into(),
+        arguments: Vec::new(),
+        limit: Duration::from_secs(120),
+    };
+    let settings = Settings { options: options(text), child: Some(child), ..Settings::default() };
+    judge(&Subject::Library(library()), &settings, &mut |_| ())
+}
+
+#[test]
+fn linked_inline() {
+    expect_green(&linked(&[]), &[IN_PROCESS, INLINE].concat());
+}
+
+#[test]
+fn linked_async() {
+    expect_green(&linked(&[("streams", "async")]), &[IN_PROCESS, ASYNC].concat());
+}
+
+#[test]
+fn library_inline() {
+    expect_green(&loaded(&[]), INLINE);
+}
+
+#[test]
+fn library_async() {
+    let report = loaded(&[("streams", "async")]);
+    expect_green(&report, ASYNC);
+    let plugin = report.plugin.as_ref().expect("the plugin says who it is");
+    assert_eq!((plugin.name.as_str(), plugin.vendor.as_str()), ("cpu", "devbay"));
+    assert!(report.tests.iter().all(|test| test.reproduce.is_some()));
+}
+
+#[test]
+fn a_case_in_need_of_its_own_process_says_so_in_this_one() {
+    let subject = Subject::Linked(devbay_plugin_cpu::devbay_entry::PLUGIN);
+    let settings = Settings { only: vec!["shutdown.rounds".to_owned()], ..Settings::default() };
+    let report = judge(&subject, &settings, &mut |_| ());
+    assert_eq!(report.tests.len(), 1);
+    assert!(matches!(report.tests[0].verdict, Verdict::NotApplicable { why: Why::OwnProcess, .. }));
+}
