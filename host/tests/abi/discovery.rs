@@ -339,9 +339,11 @@ fn b27_talkative_libraries_pass_the_probe() {
 fn b27_options_reach_the_probe() {
     let options = [("devices".to_owned(), "gpu,npu,cpu".to_owned())];
     assert_eq!(probe(&faulty(), &options, &prober(20_000)).unwrap().n_devices, Some(3));
-    for (fault, words) in [("abort@create", "signal 6"), ("hang@devices", "did not answer")] {
+    for (fault, words, limit_ms) in
+        [("abort@create", "signal 6", 20_000), ("hang@devices", "did not answer", 1000)]
+    {
         let options = [("fault".to_owned(), fault.to_owned())];
-        let refusal = probe(&faulty(), &options, &prober(1500)).unwrap_err();
+        let refusal = probe(&faulty(), &options, &prober(limit_ms)).unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::FailedProbe);
         assert!(refusal.reason.contains(words), "{fault}: {refusal}");
     }

@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
 fn b12_points_rise_and_are_reached_in_order() {
-    let host = Host::faulty(&[("streams", "async"), ("work_ms", "20")]);
+    let host = Host::faulty(&[("streams", "async"), ("work_ms", "150")]);
     let buffer = host.device().alloc(64, 0).unwrap();
     let source = [7u8; 64];
     let mut stream = host.device().create_stream("").unwrap();
@@ -37,7 +37,7 @@ fn b12_points_rise_and_are_reached_in_order() {
         assert!(value > last, "{value} after {last}");
         last = value;
         let (reached, status) = stream.reached().unwrap();
-        assert!(reached < value && status == DEVBAY_STATUS_OK, "{reached} reached while a copy takes 20 ms");
+        assert!(reached < value && status == DEVBAY_STATUS_OK, "{reached} reached while a copy takes 150 ms");
     }
     stream.wait_reached(last, LIMIT).unwrap();
     assert_eq!(stream.reached().unwrap(), (last, DEVBAY_STATUS_OK));
@@ -109,7 +109,7 @@ fn b13_runs_after_a_late_failure_have_other_streams() {
 /// A point that never comes is an error after the time limit, and what was lent stays lent.
 #[test]
 fn b12_waiting_has_a_limit() {
-    let host = Host::faulty(&[("streams", "async"), ("work_ms", "300")]);
+    let host = Host::faulty(&[("streams", "async"), ("work_ms", "1000")]);
     let buffer = host.device().alloc(64, 0).unwrap();
     let source = [7u8; 64];
     let mut stream = host.device().create_stream("").unwrap();
@@ -118,7 +118,7 @@ fn b12_waiting_has_a_limit() {
     let point = stream.signal().unwrap();
     let begin = Instant::now();
     let error = stream.wait_reached(point, Duration::from_millis(20)).unwrap_err();
-    assert!(begin.elapsed() < Duration::from_millis(250), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
     assert_eq!(error.kind(), ErrorKind::PluginBroken);
     assert!(error.text().contains("neither reached nor failed"), "{error}");
     stream.wait_reached(point, LIMIT).unwrap();
@@ -180,7 +180,7 @@ fn b14_enqueuing_does_not_wait() {
         // SAFETY: the source outlives the stream.
         unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
     }
-    assert!(begin.elapsed() < Duration::from_millis(100), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_millis(300), "{:?}", begin.elapsed());
     stream.finish(LIMIT).unwrap();
     assert!(begin.elapsed() >= Duration::from_millis(400), "{:?}", begin.elapsed());
 }
@@ -291,7 +291,7 @@ fn b24_what_a_poisoned_plugin_may_still_use_is_kept() {
 /// The end of a stream waits for its work.
 #[test]
 fn b24_dropping_a_stream_waits() {
-    let host = Host::faulty(&[("streams", "async"), ("work_ms", "50")]);
+    let host = Host::faulty(&[("streams", "async"), ("work_ms", "200")]);
     let buffer = host.device().alloc(64, 0).unwrap();
     let source = [7u8; 64];
     let mut stream = host.device().create_stream("").unwrap();
