@@ -23,9 +23,9 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// What plugins, ours and the fixtures, may depend on.
 const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api"];
 
-/// Tests may use these besides: a host's tests need a plugin that computes.
+/// Tests may use these besides: plugins to judge and to be let down by.
 const TEST_ARROWS: &[(&str, &[&str])] =
-    &[("devbay-host", &["devbay-plugin-cpu"]), ("devbay-conformance", &["devbay-plugin-cpu"])];
+    &[("devbay-host", &["devbay-plugin-faulty"]), ("devbay-conformance", &["devbay-plugin-cpu"])];
 
 #[test]
 fn dependencies_point_one_way() {

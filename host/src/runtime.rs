@@ -182,6 +182,9 @@ impl Runtime {
                 return error;
             }
             let known: BTreeSet<&str> = report.plugins.iter().filter_map(|p| p.name.as_deref()).collect();
+            if known.is_empty() {
+                return error;
+            }
             let known: Vec<&str> = known.into_iter().collect();
             let text = format!("there is no plugin {plugin}; found: [{}]", known.join(", "));
             Error::new(ErrorKind::NotFound, text)

@@ -25,6 +25,9 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
+/// What is off by default and has tests. The lints see the defaults.
+const FEATURES: &str = "devbay-host/abi-stable";
+
 type Step = (&'static str, fn() -> Result<()>);
 
 const STEPS: &[Step] = &[
@@ -32,9 +35,9 @@ const STEPS: &[Step] = &[
     ("header, abi.lock and tables are what v0.rs says", || crate::abi::run(true)),
     ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
     // The plugin libraries too, which tests load by path.
-    ("build", || cargo(&["build", "--workspace", "--all-targets"])),
+    ("build", || cargo(&["build", "--workspace", "--all-targets", "--features", FEATURES])),
     ("tests", tests),
-    ("documentation tests", || cargo(&["test", "--workspace", "--doc", "--quiet"])),
+    ("documentation tests", || cargo(&["test", "--workspace", "--doc", "--quiet", "--features", FEATURES])),
     ("documentation", || {
         let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);
         command.env("RUSTDOCFLAGS", "--deny warnings");
@@ -52,10 +55,10 @@ fn tests() -> Result<()> {
     let nextest =
         cargo_command(&["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if nextest.is_ok_and(|status| status.success()) {
-        return cargo(&["nextest", "run", "--workspace", "--no-fail-fast"]);
+        return cargo(&["nextest", "run", "--workspace", "--no-fail-fast", "--features", FEATURES]);
     }
     eprintln!("xtask test: cargo-nextest is not installed; running the tests with cargo's own runner");
-    cargo(&["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"])
+    cargo(&["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast", "--features", FEATURES])
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {
