@@ -111,7 +111,8 @@ fn range(rig: &Rig<'_>) -> Outcome {
     let outside = [plugin.max.saturating_add(1), plugin.max.saturating_add(1000), u32::MAX];
     let below = plugin.min.checked_sub(1);
     for minor in outside.into_iter().chain(below) {
-        match rig.create(Desk::open(SLOTS), Some(minor), &options(rig), None)? {
+        let mut detail = Detail::new();
+        match rig.create(Desk::open(SLOTS), Some(minor), &options(rig), Some(&mut detail))? {
             Err(DEVBAY_STATUS_UNSUPPORTED) => {}
             Err(status) => {
                 return failed(format!(
@@ -171,7 +172,8 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
 fn unknown_option(rig: &Rig<'_>) -> Outcome {
     let mut given = options(rig);
     given.push((UNKNOWN_OPTION, "1"));
-    match rig.create(Desk::open(SLOTS), None, &given, None)? {
+    let mut detail = Detail::new();
+    match rig.create(Desk::open(SLOTS), None, &given, Some(&mut detail))? {
         Err(DEVBAY_STATUS_INVALID) => Ok(()),
         Err(status) => failed(format!("expected INVALID, found {}", status_name(status))),
         Ok(_) => failed(format!("the option {UNKNOWN_OPTION} was taken")),
