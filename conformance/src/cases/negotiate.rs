@@ -6,7 +6,6 @@ use crate::rig::{AnySize, Detail, Rig, SLOTS, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::*;
-use std::ptr::null_mut;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -215,10 +214,7 @@ fn extensions(rig: &Rig<'_>) -> Outcome {
     for (id, revision) in asked.into_iter().chain(future) {
         // SAFETY: the plugin's function with its own instance.
         let table = unsafe { get(opened.handle.as_ptr(), id, revision) };
-        ensure!(
-            table.cast_mut() == null_mut(),
-            "extension {id:#x} of revision {revision} was not answered with NULL"
-        );
+        ensure!(table.is_null(), "extension {id:#x} of revision {revision} was not answered with NULL");
     }
     Ok(())
 }
