@@ -300,7 +300,7 @@ fn softmax(dtype: DType, dice: &mut Dice, shape: &[i64]) -> Sample {
     let extent = shape[axis] as usize;
     let inner: usize = n_elements(&shape[axis + 1..]);
     let mut values = vec![0.0; x.values.len()];
-    for start in (0..x.values.len()).filter(|i| i / inner % extent == 0) {
+    for start in (0..x.values.len()).filter(|i| (i / inner).is_multiple_of(extent)) {
         let line = || (0..extent).map(|i| start + i * inner);
         let max = line().map(|i| x.values[i]).fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = line().map(|i| (x.values[i] - max).exp()).sum();

@@ -563,18 +563,25 @@ fn destroy(rig: &Rig<'_>) -> Outcome {
         device.plain_memory()?;
         for round in 0..ROUNDS {
             let mut chain = Chain::new(device, 700 + round)?;
+            // How long the work takes, so that a device that goes on is still seen to.
             let stream = device.stream()?;
+            let begin = Instant::now();
             // SAFETY: the chain was made before the stream.
+            unsafe { chain.enqueue(&stream) }?;
+            stream.finish()?;
+            let needed = begin.elapsed();
+            drop(stream);
+
+            let stream = device.stream()?;
+            // SAFETY: as above.
             unsafe { chain.enqueue(&stream) }?;
             stream.signal()?;
             drop(stream);
             let size = chain.size();
             chain.destination.0.fill(0xee);
-            std::thread::sleep(Duration::from_millis(5));
-            // A device that goes on would also use the buffers after they are freed: they stay.
-            let untouched = chain.destination.0.iter().all(|&byte| byte == 0xee);
-            if !untouched {
-                std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(2 * needed + Duration::from_millis(2));
+            if chain.destination.0.iter().any(|&byte| byte != 0xee) {
+                // The device may not be done yet, with the buffers neither.
                 std::mem::forget(chain);
                 return failed(format!(
                     "the device wrote into a destination of {size} bytes after stream_destroy had returned"

@@ -6,7 +6,6 @@ use crate::rig::{AnySize, Detail, Rig, SLOTS, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::*;
-use std::ptr::null_mut;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -111,7 +110,8 @@ fn range(rig: &Rig<'_>) -> Outcome {
     let outside = [plugin.max.saturating_add(1), plugin.max.saturating_add(1000), u32::MAX];
     let below = plugin.min.checked_sub(1);
     for minor in outside.into_iter().chain(below) {
-        match rig.create(Desk::open(SLOTS), Some(minor), &options(rig), None)? {
+        let mut detail = Detail::new();
+        match rig.create(Desk::open(SLOTS), Some(minor), &options(rig), Some(&mut detail))? {
             Err(DEVBAY_STATUS_UNSUPPORTED) => {}
             Err(status) => {
                 return failed(format!(
@@ -171,7 +171,8 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
 fn unknown_option(rig: &Rig<'_>) -> Outcome {
     let mut given = options(rig);
     given.push((UNKNOWN_OPTION, "1"));
-    match rig.create(Desk::open(SLOTS), None, &given, None)? {
+    let mut detail = Detail::new();
+    match rig.create(Desk::open(SLOTS), None, &given, Some(&mut detail))? {
         Err(DEVBAY_STATUS_INVALID) => Ok(()),
         Err(status) => failed(format!("expected INVALID, found {}", status_name(status))),
         Ok(_) => failed(format!("the option {UNKNOWN_OPTION} was taken")),
@@ -213,10 +214,7 @@ fn extensions(rig: &Rig<'_>) -> Outcome {
     for (id, revision) in asked.into_iter().chain(future) {
         // SAFETY: the plugin's function with its own instance.
         let table = unsafe { get(opened.handle.as_ptr(), id, revision) };
-        ensure!(
-            table.cast_mut() == null_mut(),
-            "extension {id:#x} of revision {revision} was not answered with NULL"
-        );
+        ensure!(table.is_null(), "extension {id:#x} of revision {revision} was not answered with NULL");
     }
     Ok(())
 }

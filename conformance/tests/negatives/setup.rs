@@ -113,7 +113,7 @@ unsafe extern "C" fn nobody() -> *const PluginInfo {
 unsafe extern "C" fn two_faced() -> *const PluginInfo {
     static SECOND: super::Place = super::Place::new();
     static N: AtomicU32 = AtomicU32::new(0);
-    if N.fetch_add(1, Ordering::Relaxed) % 2 == 0 {
+    if N.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
         return cpu();
     }
     *SECOND.get_or_init(|| super::leak(|_, _| ())) as *const PluginInfo

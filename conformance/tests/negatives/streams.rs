@@ -215,18 +215,18 @@ struct Held {
 }
 
 impl Held {
-    fn new(done: Option<DoneFn>, arg: *mut c_void) -> *mut c_void {
+    fn boxed(done: Option<DoneFn>, arg: *mut c_void) -> *mut c_void {
         Box::into_raw(Box::new(Self { done: done.expect("the suite gives one"), arg })).cast()
     }
 }
 
 /// Asks the CPU plugin to call `through` with the host's callback.
 fn held(stream: *mut Stream, value: u64, through: DoneFn, done: Option<DoneFn>, arg: *mut c_void) -> Status {
-    forward!(stream_on_reached(stream, value, Some(through), Held::new(done, arg)))
+    forward!(stream_on_reached(stream, value, Some(through), Held::boxed(done, arg)))
 }
 
 unsafe extern "C" fn call_twice(arg: *mut c_void, status: Status) {
-    // SAFETY: made by `Held::new`, never freed.
+    // SAFETY: made by `Held::boxed`, never freed.
     let held = unsafe { &*arg.cast::<Held>() };
     // SAFETY: the host's callback.
     unsafe { (held.done)(held.arg, status) };
@@ -250,7 +250,7 @@ unsafe extern "C" fn never(stream: *mut Stream, value: u64, _: Option<DoneFn>, a
 }
 
 unsafe extern "C" fn call_aborted(arg: *mut c_void, _: Status) {
-    // SAFETY: made by `Held::new`, never freed.
+    // SAFETY: made by `Held::boxed`, never freed.
     let held = unsafe { &*arg.cast::<Held>() };
     // SAFETY: the host's callback, once.
     unsafe { (held.done)(held.arg, DEVBAY_STATUS_ABORTED) };
@@ -285,7 +285,7 @@ static LOCK: Mutex<()> = Mutex::new(());
 
 unsafe extern "C" fn call_locked(arg: *mut c_void, status: Status) {
     let _lock = LOCK.lock();
-    // SAFETY: made by `Held::new`, never freed.
+    // SAFETY: made by `Held::boxed`, never freed.
     let held = unsafe { &*arg.cast::<Held>() };
     // SAFETY: the host's callback, once.
     unsafe { (held.done)(held.arg, status) };
@@ -314,7 +314,7 @@ unsafe extern "C" fn call_later(arg: *mut c_void, status: Status) {
     let arg = arg as usize;
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(2));
-        // SAFETY: made by `Held::new`, never freed.
+        // SAFETY: made by `Held::boxed`, never freed.
         let held = unsafe { &*(arg as *const Held) };
         // SAFETY: the host's callback, once; the suite leaks what it lends.
         unsafe { (held.done)(held.arg, status) };
