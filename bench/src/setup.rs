@@ -37,7 +37,11 @@ pub fn library() -> Result<PathBuf> {
     let folder = std::env::current_exe()?;
     let folder = folder.parent().context("the program is in a folder")?;
     let path = folder.join("libdevbay_plugin_cpu.so");
-    anyhow::ensure!(path.exists(), "{} is missing; `cargo xtask bench` builds it", path.display());
+    anyhow::ensure!(
+        path.exists(),
+        "{} is missing; `cargo xtask bench` or `cargo build -p devbay-plugin-cpu` builds it",
+        path.display()
+    );
     Ok(path)
 }
 
