@@ -227,7 +227,7 @@ fn newest(folder: &Path) -> (PathBuf, SystemTime) {
     files.max_by_key(|(_, changed)| *changed).expect("a folder with sources")
 }
 
-/// The instruction sets that `DEVBAY_CPU_ISA` may name and this processor has, as the system lists them.
+/// Whether this processor has an instruction set that `DEVBAY_CPU_ISA` may name, as the system lists them.
 pub fn has_isa(isa: &str) -> bool {
     let text = fs::read_to_string("/proc/cpuinfo").expect("/proc/cpuinfo");
     let flags = text.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
