@@ -1,7 +1,7 @@
 //! `devbay conformance`: judges a plugin by the ABI's rules, each case in a process of its own.
 
 use crate::exit::usage;
-use crate::{options, table};
+use crate::{options, say, table};
 use anyhow::Result;
 use devbay_conformance::case;
 use devbay_conformance::judge::{Child, Settings, Subject, answer, judge};
@@ -84,7 +84,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     });
     bar.finish_and_clear();
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report.to_json())?);
+        say!("{}", serde_json::to_string_pretty(&report.to_json())?);
     } else {
         print(&report);
     }
@@ -149,7 +149,7 @@ fn list(arguments: &Arguments) -> Result<()> {
                 serde_json::json!({ "id": id, "rules": rules, "requires": requires, "needs": needs })
             })
             .collect();
-        println!("{}", serde_json::to_string_pretty(&list)?);
+        say!("{}", serde_json::to_string_pretty(&list)?);
         return Ok(());
     }
     let row = |case: &&case::Case| vec![case.id.to_owned(), case.rules.join(" "), case.requires.to_owned()];
@@ -171,8 +171,8 @@ fn progress() -> ProgressBar {
 
 fn print(report: &Report) {
     match &report.plugin {
-        None => println!("plugin {}", report.subject),
-        Some(plugin) => println!(
+        None => say!("plugin {}", report.subject),
+        Some(plugin) => say!(
             "plugin {} {} by {}: ABI 0.{} to 0.{}, agreed on 0.{}, {}",
             plugin.name,
             plugin.version,
@@ -183,7 +183,7 @@ fn print(report: &Report) {
             plugin.threading
         ),
     }
-    println!();
+    say!();
     let row = |test: &Test| {
         let (outcome, reason) = match &test.verdict {
             Verdict::Passed => ("passed", String::new()),
@@ -194,14 +194,11 @@ fn print(report: &Report) {
     };
     table::print(&["CASE", "RULES", "RESULT", ""], &report.tests.iter().map(row).collect::<Vec<_>>());
     for test in report.failures() {
-        println!("\n{} requires: {}", test.id, test.requires);
+        say!("\n{} requires: {}", test.id, test.requires);
         if let Some(command) = &test.reproduce {
-            println!("  again alone: {command}");
+            say!("  again alone: {command}");
         }
     }
     let summary = report.summary();
-    println!(
-        "\n{} passed, {} failed, {} not applicable",
-        summary.passed, summary.failed, summary.not_applicable
-    );
+    say!("\n{} passed, {} failed, {} not applicable", summary.passed, summary.failed, summary.not_applicable);
 }
