@@ -414,7 +414,7 @@ fn plugins_and_devices_that_are_not_there() {
     run(&["--plugin", &text, "--device", "cpu"]).expect(0);
 
     run(&["--device", "cpu:7"]).expect(6).says(&["there is no device cpu:7; there are: cpu:0"]);
-    run(&["--device", "tpu"]).expect(6).says(&["there is no device"]);
+    run(&["--device", "tpu"]).expect(6).says(&["there is no plugin tpu; found: [cpu]"]);
     run(&["--device", ""]).expect(6);
     run(&["--plugin-option", "cpu.sideways=1"]).expect(6).says(&["sideways"]);
     run(&["--plugin-option", "cpu.streams=sideways", "--device", "cpu"])
