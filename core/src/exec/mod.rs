@@ -8,6 +8,7 @@ pub mod frame;
 pub mod host_io;
 pub mod line;
 pub mod pool;
+mod processor;
 pub mod queue;
 pub mod unit;
 pub mod value;

@@ -5,19 +5,25 @@
 //! has `n - 1` workers. Nothing here allocates or locks while loops run.
 
 use super::board::{self, Board, Body};
+use super::processor::Seat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
 /// Most threads of a queue.
 pub const THREADS_MAX: usize = 512;
 
-/// How often an idle worker looks for work before it parks: about 50 microseconds.
+/// How often an idle worker looks for work before it lets others run too: about 50 microseconds.
 const SPINS: u32 = 4000;
 
+/// How long a worker looks on before it parks. A model's loops come some 10 or 100 microseconds apart, and waking a
+/// halted processor of a virtual machine takes as long.
+const LINGER: Duration = Duration::from_millis(1);
+
 struct Worker {
-    thread: OnceLock<Thread>,
+    thread: OnceLock<(Thread, Seat)>,
     parked: AtomicBool,
 }
 
@@ -103,8 +109,9 @@ impl Shared {
             }
             if worker.parked.load(Ordering::Relaxed) {
                 if worker.parked.swap(false, Ordering::AcqRel)
-                    && let Some(thread) = worker.thread.get()
+                    && let Some((thread, seat)) = worker.thread.get()
                 {
+                    seat.keep_off_mine();
                     thread.unpark();
                 }
                 wanted -= 1;
@@ -112,9 +119,21 @@ impl Shared {
         }
     }
 
+    /// Looks for work while others may run; tells whether there is some.
+    fn linger(&self) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < LINGER && !self.stop.load(Ordering::Relaxed) {
+            if self.board.has_work() {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+
     fn work(&self, slot: usize) {
         let worker = &self.workers[slot - 1];
-        let _ = worker.thread.set(std::thread::current());
+        let _ = worker.thread.set((std::thread::current(), Seat::of_this_thread()));
         let mut idle = 0;
         while !self.stop.load(Ordering::Relaxed) {
             if self.board.has_work() && self.board.help(slot as u32) {
@@ -124,6 +143,10 @@ impl Shared {
             idle += 1;
             if idle < SPINS {
                 crate::sync::spin();
+                continue;
+            }
+            if self.linger() {
+                idle = 0;
                 continue;
             }
             worker.parked.store(true, Ordering::Relaxed);

@@ -1,0 +1,101 @@
+//! Which processor a thread runs on, so that a woken worker does not get its waker's.
+//!
+//! Linux on a virtual machine takes halted processors for busy ones, and then puts a thread that wakes on its waker's.
+//! The two take turns, and with one of them inside a loop the other waits for the scheduler's tick: 4 ms for a loop
+//! of some microseconds (Linux 6.18, two processors, the first run after a pause). A worker is therefore kept off
+//! the processor of whoever wakes it.
+//!
+//! Elsewhere than on Linux nothing is known, and nothing is done.
+
+#[cfg(all(target_os = "linux", not(loom)))]
+use rustix::{process::getpid, thread as system};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// No processor.
+const NONE: u32 = u32::MAX;
+
+/// A thread's place among the processors.
+pub struct Seat {
+    #[cfg(all(target_os = "linux", not(loom)))]
+    thread: system::Pid,
+    /// The processor that it is kept off.
+    taken: AtomicU32,
+}
+
+impl Seat {
+    /// The seat of this thread.
+    pub fn of_this_thread() -> Self {
+        Self {
+            #[cfg(all(target_os = "linux", not(loom)))]
+            thread: system::gettid(),
+            taken: AtomicU32::new(NONE),
+        }
+    }
+
+    /// Keeps the seat's thread off the processor of this one, if the process may use others. For a thread that
+    /// sleeps: one call of the system, and none if it is kept off already.
+    #[inline]
+    pub fn keep_off_mine(&self) {
+        let mine = current();
+        if mine != NONE && self.taken.load(Ordering::Relaxed) != mine {
+            self.keep_off(mine);
+        }
+    }
+
+    #[cold]
+    fn keep_off(&self, taken: u32) {
+        // Also where it fails, as on the process's only processor: it would fail again.
+        self.taken.store(taken, Ordering::Relaxed);
+        #[cfg(all(target_os = "linux", not(loom)))]
+        if (taken as usize) < system::CpuSet::MAX_CPU
+            // What the process may use, as its main thread has it.
+            && let Ok(mut others) = system::sched_getaffinity(Some(getpid()))
+        {
+            others.unset(taken as usize);
+            if others.count() > 0 {
+                // A worker on a processor that it shares is slow, not wrong.
+                let _ = system::sched_setaffinity(Some(self.thread), &others);
+            }
+        }
+    }
+}
+
+/// The processor that this thread runs on.
+#[inline]
+fn current() -> u32 {
+    #[cfg(all(target_os = "linux", not(loom)))]
+    return system::sched_getcpu() as u32;
+    #[cfg(not(all(target_os = "linux", not(loom))))]
+    NONE
+}
+
+#[cfg(all(test, target_os = "linux", not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_thread_is_kept_off_its_wakers_processor() {
+        let (seats, seat) = mpsc::channel();
+        let (wakes, woken) = mpsc::channel();
+        let (answers, answer) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            seats.send(Seat::of_this_thread()).unwrap();
+            for () in woken {
+                answers.send(current()).unwrap();
+            }
+        });
+        let seat = seat.recv().unwrap();
+        let n_processors = std::thread::available_parallelism().unwrap().get();
+        for _ in 0..100 {
+            seat.keep_off_mine();
+            // Not `current()`: this thread may have moved since.
+            let taken = seat.taken.load(Ordering::Relaxed);
+            wakes.send(()).unwrap();
+            let found = answer.recv().unwrap();
+            assert!(n_processors == 1 || found != taken, "on {found}, which is taken");
+        }
+        drop(wakes);
+        thread.join().unwrap();
+    }
+}
