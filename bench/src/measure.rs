@@ -100,7 +100,9 @@ fn rounds(subject: &mut Subject<'_>, moment: Duration) -> Result<u32> {
 /// Waits until a process uses no processor. Threads of a pool go on looking for work after a run, onnxruntime's for
 /// tens of milliseconds, and would take a core from whoever has the next turn.
 fn wait_for_rest(process: Pid) {
-    const STEP: Duration = Duration::from_millis(2);
+    // The time of a thread that runs elsewhere is brought up to date at the scheduler's ticks alone, 10 ms apart at
+    // the most: in less than two of them a thread that spins seems to rest.
+    const STEP: Duration = Duration::from_millis(25);
     let give_up = Instant::now() + Duration::from_secs(1);
     let used = || clock_getcpuclockid(process).and_then(clock_gettime).map(Duration::from);
     while Instant::now() < give_up {

@@ -23,6 +23,7 @@
 //! takes from the front of its own and, when that is empty, the back half of another's. Which thread runs
 //! a chunk is luck; what the chunks are is not: their borders depend on `n` and `grain` alone.
 
+use super::processor::{self, Seat};
 use crate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::cell::UnsafeCell;
@@ -48,6 +49,8 @@ struct Loop {
 
 struct Place {
     state: AtomicU32,
+    /// The caller's processor: a hint.
+    processor: AtomicU32,
     /// First status that was not 0.
     failed: AtomicI32,
     /// Written by the place's caller while it is closed and empty, read by those inside.
@@ -88,6 +91,7 @@ impl Board {
         let place = || {
             CachePadded::new(Place {
                 state: AtomicU32::new(0),
+                processor: AtomicU32::new(processor::NONE),
                 failed: AtomicI32::new(0),
                 work: UnsafeCell::new(None),
                 ranges: (0..n_slots).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
@@ -122,6 +126,7 @@ impl Board {
         // SAFETY: this caller has claimed the place, and nobody is inside: state is 0.
         unsafe { *place.work.get() = Some(Loop { body: erased, n, grain }) };
         place.failed.store(0, Ordering::Relaxed);
+        place.processor.store(processor::current(), Ordering::Relaxed);
         let n_slots = u64::from(self.n_slots);
         for (slot, range) in place.ranges.iter().enumerate() {
             // Equal shares, in order, so that a thread meets the same part of the data in each loop.
@@ -148,13 +153,15 @@ impl Board {
     }
 
     /// Works on open loops as helper `slot` until there is none; tells whether there was one.
-    pub fn help(&self, slot: u32) -> bool {
+    pub fn help(&self, slot: u32, seat: &Seat) -> bool {
         let mut helped = false;
         let mut open = self.open.load(Ordering::Acquire);
         while open != 0 {
             let place_idx = open.trailing_zeros() as usize;
             open &= open - 1;
             let place = &self.places[place_idx];
+            // Before it counts itself in: the caller waits for those inside.
+            seat.leave(place.processor.load(Ordering::Relaxed));
             if enter(place) {
                 helped |= work(place, slot);
                 // No access to the loop after this.
@@ -309,7 +316,7 @@ mod tests {
                 let (board, stop) = (&board, &stop);
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
-                        board.help(slot);
+                        board.help(slot, &Seat::of_this_thread());
                         std::thread::yield_now();
                     }
                 });
@@ -396,7 +403,7 @@ mod loom_tests {
             let helper = {
                 let board = Arc::clone(&board);
                 loom::thread::spawn(move || {
-                    board.help(1);
+                    board.help(1, &Seat::of_this_thread());
                 })
             };
             let counts = [AtomicU32::new(0), AtomicU32::new(0)];

@@ -3,7 +3,7 @@
 //! Linux on a virtual machine takes halted processors for busy ones, and then puts a thread that wakes on its waker's.
 //! The two take turns, and with one of them inside a loop the other waits for the scheduler's tick: 4 ms for a loop
 //! of some microseconds (Linux 6.18, two processors, the first run after a pause). A worker is therefore kept off
-//! the processor of whoever wakes it.
+//! the processor of whoever wakes it, and leaves that of a caller who came there later.
 //!
 //! Elsewhere than on Linux nothing is known, and nothing is done.
 
@@ -11,8 +11,8 @@
 use rustix::{process::getpid, thread as system};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// No processor.
-const NONE: u32 = u32::MAX;
+/// No processor, or nobody knows which.
+pub const NONE: u32 = u32::MAX;
 
 /// A thread's place among the processors.
 pub struct Seat {
@@ -42,6 +42,14 @@ impl Seat {
         }
     }
 
+    /// Leaves the processor `taken` if this thread, whose seat it is, runs there and the process may use others.
+    #[inline]
+    pub fn leave(&self, taken: u32) {
+        if taken != NONE && self.taken.load(Ordering::Relaxed) != taken && current() == taken {
+            self.keep_off(taken);
+        }
+    }
+
     #[cold]
     fn keep_off(&self, taken: u32) {
         // Also where it fails, as on the process's only processor: it would fail again.
@@ -62,7 +70,7 @@ impl Seat {
 
 /// The processor that this thread runs on.
 #[inline]
-fn current() -> u32 {
+pub fn current() -> u32 {
     #[cfg(all(target_os = "linux", not(loom)))]
     return system::sched_getcpu() as u32;
     #[cfg(not(all(target_os = "linux", not(loom))))]

@@ -133,10 +133,10 @@ impl Shared {
 
     fn work(&self, slot: usize) {
         let worker = &self.workers[slot - 1];
-        let _ = worker.thread.set((std::thread::current(), Seat::of_this_thread()));
+        let (_, seat) = worker.thread.get_or_init(|| (std::thread::current(), Seat::of_this_thread()));
         let mut idle = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            if self.board.has_work() && self.board.help(slot as u32) {
+            if self.board.has_work() && self.board.help(slot as u32, seat) {
                 idle = 0;
                 continue;
             }
