@@ -1,13 +1,13 @@
 //! Trained models, imported: how many nodes they become, and what damage does to them.
 //!
-//! The models are in the folder that `DEVBAY_MODELS` names, see its README. Without it these tests say what
-//! is missing and pass; with `models` among the words of `DEVBAY_REQUIRE` they fail.
+//! The models are in the folder that `DEVBAY_MODELS` names, or else in the repository's. What is missing is named and
+//! left out; with `models` among the words of `DEVBAY_REQUIRE` it fails.
 
 use devbay_core::ErrorKind;
 use devbay_core::program::{text, verify::verify};
 use devbay_host::import::{Reading, from_bytes, open};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Each model with the nodes that the onnx package 1.23.2 counts in it, those of subgraphs included, less its
@@ -38,29 +38,34 @@ const MODELS: &[(&str, usize)] = &[
     ("whisper80_stft", 20),
 ];
 
-/// The folder with the models; None if the test cannot run and need not.
-#[allow(clippy::print_stderr, reason = "a test that does not run says what is missing")]
-fn models() -> Option<PathBuf> {
-    if let Some(folder) = std::env::var_os("DEVBAY_MODELS") {
-        return Some(folder.into());
-    }
+/// The folders of these models, as far as they are there.
+#[allow(clippy::print_stderr, reason = "what does not run is named")]
+fn models<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(&'a str, PathBuf)> {
+    let named = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from);
     let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
-    let is_required = required.split([',', ' ']).any(|word| word == "models");
+    let required = required.split([',', ' ']).any(|word| word == "models");
     assert!(
-        !is_required,
+        named.is_some() || !required,
         "expected the models, which DEVBAY_REQUIRE asks for: set DEVBAY_MODELS to their folder"
     );
-    eprintln!("not run: set DEVBAY_MODELS to the folder of the trained models");
-    None
+    let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../models"));
+    let found: Vec<_> = names.map(|name| (name, folder.join(name))).collect();
+    let (there, missing): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|(_, path)| required || path.join("model.onnx").exists());
+    for (name, _) in missing {
+        eprintln!("not run, as {} does not have it: {name}", folder.display());
+    }
+    assert!(!there.is_empty(), "expected models in {}, found none", folder.display());
+    there
 }
 
 #[test]
 fn trained_models_import() {
-    let Some(folder) = models() else { return };
-    for (name, n_nodes) in MODELS {
-        let path = folder.join(name).join("model.onnx");
+    for (name, folder) in models(MODELS.iter().map(|(name, _)| *name)) {
+        let n_nodes = MODELS.iter().find(|(known, _)| *known == name).map(|(_, n_nodes)| *n_nodes).unwrap();
+        let path = folder.join("model.onnx");
         let program = open(&path, Reading::Mapped).unwrap_or_else(|error| panic!("{error:?}"));
-        assert_eq!(program.n_nodes(), *n_nodes, "{name}");
+        assert_eq!(program.n_nodes(), n_nodes, "{name}");
         assert!(!program.main.outputs.is_empty(), "{name}");
         for &id in program.main.inputs.iter().chain(&program.main.outputs) {
             assert!(!program.value(id).name.is_empty(), "{name}");
@@ -74,8 +79,10 @@ fn trained_models_import() {
 
 #[test]
 fn data_in_another_file_stays_in_one_mapping() {
-    let Some(folder) = models() else { return };
-    let program = open(folder.join("mnist_external/model.onnx"), Reading::Mapped).unwrap();
+    let [(_, folder)] = &models(["mnist_external"].into_iter())[..] else {
+        unreachable!("one was asked for")
+    };
+    let program = open(folder.join("model.onnx"), Reading::Mapped).unwrap();
     let address = |name: &str| {
         let value = program.values.iter().find(|value| &*value.name == name).unwrap();
         value.constant.as_ref().unwrap().bytes().as_ptr() as usize
@@ -87,7 +94,6 @@ fn data_in_another_file_stays_in_one_mapping() {
 
 #[test]
 fn damaged_models_give_errors() {
-    let Some(folder) = models() else { return };
     let names = ["mnist_cnn", "mnist_external", "whisper80_stft", "silero_vad_v6"];
     // A generator of its own, so that each run tries the same: Knuth's constants.
     let mut seed = 7u64;
@@ -95,9 +101,8 @@ fn damaged_models_give_errors() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(seed >> 33).unwrap() % n
     };
-    for name in names {
+    for (name, folder) in models(names.into_iter()) {
         let started = Instant::now();
-        let folder = folder.join(name);
         let model = fs::read(folder.join("model.onnx")).unwrap();
         let try_one = |bytes: Vec<u8>| {
             if let Err(error) = from_bytes(bytes, Some(&folder)) {

@@ -22,6 +22,11 @@ pub fn run() -> Result<()> {
     for (name, time) in times {
         println!("{:>8.1} s  {name}", time.as_secs_f64());
     }
+    if std::env::var_os("DEVBAY_MODELS").is_none() {
+        println!(
+            "Of the trained models only the repository's were tested: DEVBAY_MODELS is not set (docs/models.md)."
+        );
+    }
     Ok(())
 }
 

@@ -281,8 +281,9 @@ fn sizes_windows_and_positions() {
 
 /// Damages a trained model, and gives its own inputs to what is left of it.
 fn check_trained(name: &str, n_flipped: u64) {
-    let Some(cases) = support::cases() else { return };
-    let case = cases.iter().find(|case| case.name.starts_with(name)).expect("a model of this name");
+    let cases = support::cases();
+    // Where it is missing and need not be there, `cases` has said so.
+    let Some(case) = cases.iter().find(|case| case.name.starts_with(name)) else { return };
     let inputs = tensors::read_npz(&case.inputs).unwrap();
     check(name, &std::fs::read(&case.model).unwrap(), &inputs, n_flipped);
 }

@@ -164,31 +164,44 @@ pub struct Case {
     pub outputs: PathBuf,
 }
 
-/// The cases of the trained models, in the folder that `DEVBAY_MODELS` names; None if there is none and the
-/// test need not run.
+/// The cases of the trained models in the folder that `DEVBAY_MODELS` names, or else in the repository's. Says which
+/// models are missing.
 ///
 /// # Panics
-/// If there is none and `DEVBAY_REQUIRE` has the word `models`.
-pub fn cases() -> Option<Vec<Case>> {
-    let Some(folder) = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from) else {
-        let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
-        assert!(
-            !required.split([',', ' ']).any(|word| word == "models"),
-            "expected the models, which DEVBAY_REQUIRE asks for: set DEVBAY_MODELS to their folder"
-        );
-        eprintln!("not run: set DEVBAY_MODELS to the folder of the trained models");
-        return None;
-    };
-    let cases = MODELS.iter().flat_map(|(name, n)| {
+/// If there is none; with the word `models` in `DEVBAY_REQUIRE`, if the variable is not set. Then what is missing is
+/// among the cases, and fails.
+pub fn cases() -> Vec<Case> {
+    let named = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from);
+    let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
+    let required = required.split([',', ' ']).any(|word| word == "models");
+    assert!(
+        named.is_some() || !required,
+        "expected the models, which DEVBAY_REQUIRE asks for: set DEVBAY_MODELS to their folder"
+    );
+    let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models"));
+    let mut missing = Vec::new();
+    let mut cases = Vec::new();
+    for (name, n) in MODELS {
         let model = folder.join(name);
-        (0..*n).map(move |i| Case {
-            name: format!("{name} case {i}"),
-            model: model.join("model.onnx"),
-            inputs: model.join(format!("case{i}.inputs.npz")),
-            outputs: model.join(format!("case{i}.outputs.npz")),
-        })
-    });
-    Some(cases.collect())
+        for i in 0..*n {
+            let case = Case {
+                name: format!("{name} case {i}"),
+                model: model.join("model.onnx"),
+                inputs: model.join(format!("case{i}.inputs.npz")),
+                outputs: model.join(format!("case{i}.outputs.npz")),
+            };
+            if required || [&case.model, &case.inputs, &case.outputs].iter().all(|path| path.exists()) {
+                cases.push(case);
+            } else {
+                missing.push(case.name);
+            }
+        }
+    }
+    if !missing.is_empty() {
+        eprintln!("not run, as {} does not have them: {}", folder.display(), missing.join(", "));
+    }
+    assert!(!cases.is_empty(), "expected models in {}, found none", folder.display());
+    cases
 }
 
 /// The CPU plugin as a shared library, beside the command.
