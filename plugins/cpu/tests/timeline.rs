@@ -178,13 +178,15 @@ fn b16_callbacks_of_a_stream_that_ends_come_before_its_end() {
     assert_eq!(cpu.on_reached(second, 7, &calls[0]), DEVBAY_STATUS_OK);
     assert_eq!(cpu.on_reached(first, 1, &calls[1]), DEVBAY_STATUS_OK);
     assert_eq!(cpu.reached(second), (0, DEVBAY_STATUS_OK), "the other stream takes 200 ms");
-    // Destroying waits for the work, and reports every point before it returns.
+    // Destroying waits for the work, and reports every point of the stream before it returns. The other stream's
+    // thread may have yet to call, though its point is reached.
     cpu.destroy(second);
     let mut came: Vec<_> = received.try_iter().collect();
-    came.sort_unstable();
-    assert_eq!(came, [(0, DEVBAY_STATUS_OK), (1, DEVBAY_STATUS_OK)]);
+    assert!(came.contains(&(0, DEVBAY_STATUS_OK)), "found {came:?}");
     cpu.destroy(first);
-    assert_eq!(received.try_iter().count(), 0, "called twice");
+    came.extend(received.try_iter());
+    came.sort_unstable();
+    assert_eq!(came, [(0, DEVBAY_STATUS_OK), (1, DEVBAY_STATUS_OK)], "each once");
 }
 
 #[test]
