@@ -1,11 +1,13 @@
 //! One model on one input, by devbay and by its peers: outputs are compared, then runs are timed.
 
-use crate::arrays::{Named, Tolerance, ensure_agree, read_npz};
+use crate::agree::{Named, ensure_agree};
 use crate::measure::{Figures, Subject, passes};
 use crate::peers::{Peers, Process};
 use crate::setup;
 use anyhow::{Context, Result};
 use devbay_core::Tensor;
+use devbay_host::arrays::read_npz;
+use devbay_host::compare::Tolerance;
 use devbay_host::model::Model;
 use devbay_host::runtime::Runtime;
 use devbay_host::session::{RunOptions, Session};

@@ -6,12 +6,13 @@
 //! calls the same library without Python (`start mnist, native`). In all of them the model's file and the programs are
 //! in the page cache.
 
-use crate::arrays::write_npz;
 use crate::measure::Figures;
 use crate::peers::{Peer, Peers};
 use crate::rows::Rows;
 use crate::start::{Started, start};
 use anyhow::{Result, ensure};
+use devbay_core::Tensor;
+use devbay_host::arrays::write_npz;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,7 +29,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let inputs = folder.path().join("inputs.npz");
     let pixels: Vec<f32> = (0..28 * 28u16).map(|i| f32::from(i % 29) / 29.0).collect();
-    write_npz(&inputs, "input", &[1, 1, 28, 28], &pixels)?;
+    write_npz(&inputs, &[("input", &Tensor::from_elements(&[1, 1, 28, 28], &pixels)?)])?;
 
     let mut starting = Vec::new();
     for peer in [Peer::Rten, Peer::OnnxruntimeNative, Peer::Onnxruntime] {

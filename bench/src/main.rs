@@ -5,7 +5,7 @@
 //! slows down slows both. Ratios are taken pass by pass. How to read them: `docs/benchmarks.md`.
 #![expect(clippy::print_stdout, reason = "rows go to standard output")]
 
-mod arrays;
+mod agree;
 mod beside;
 mod cold_start;
 mod dense;

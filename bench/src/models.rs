@@ -3,12 +3,14 @@
 //! They lie in the folder that `DEVBAY_MODELS` names, as `cargo xtask models` fills it. Outputs are compared with the
 //! recorded ones before anything is timed; a model that differs is reported, and the others go on.
 
-use crate::arrays::{Named, Tolerance, read_npz};
+use crate::agree::Named;
 use crate::beside::{Case, measure};
 use crate::peers::{Peer, Peers};
 use crate::rows::Rows;
 use crate::setup;
 use anyhow::{Context, Result, bail, ensure};
+use devbay_host::arrays::read_npz;
+use devbay_host::compare::Tolerance;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

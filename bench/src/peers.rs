@@ -10,9 +10,10 @@
 //!
 //! What it cannot do it answers with `error` and the reason. It ends when its input does.
 
-use crate::arrays::{self, Named};
+use crate::agree::Named;
 use crate::measure::Subject;
 use anyhow::{Context, Result, bail, ensure};
+use devbay_host::arrays;
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -173,7 +174,7 @@ impl Process {
             outputs.display()
         ))?;
         self.answer("loaded")?;
-        arrays::read_npz(&outputs)
+        Ok(arrays::read_npz(&outputs)?)
     }
 
     /// The model that was loaded, as something to time.

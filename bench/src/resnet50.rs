@@ -4,12 +4,12 @@
 //! a run takes does not depend on them as long as no number is denormal. Before anything is timed the outputs of all
 //! subjects are compared.
 
-use crate::arrays::Tolerance;
 use crate::beside::{Case, measure};
 use crate::peers::{Peer, Peers};
 use crate::rows::Rows;
 use crate::setup;
 use anyhow::Result;
+use devbay_host::compare::Tolerance;
 use std::time::Duration;
 
 pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {

@@ -21,6 +21,9 @@
 //! # Ok(()) }
 //! ```
 
+#[cfg(feature = "arrays")]
+pub mod arrays;
+pub mod compare;
 mod deadline;
 pub mod devices;
 pub mod discover;

@@ -39,7 +39,6 @@ const MODELS: &[(&str, usize)] = &[
 ];
 
 /// The folders of these models, as far as they are there.
-#[allow(clippy::print_stderr, reason = "what does not run is named")]
 fn models<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(&'a str, PathBuf)> {
     let named = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from);
     let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();

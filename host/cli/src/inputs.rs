@@ -1,9 +1,9 @@
 //! A model's inputs, from files or made up.
 
 use crate::exit::usage;
-use crate::tensors;
 use anyhow::{Context, Result};
 use clap::Args;
+use devbay_host::arrays;
 use devbay_host::core::device::Device;
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::{
@@ -37,9 +37,9 @@ impl InputArguments {
         for text in &self.input {
             match text.split_once('=') {
                 Some((name, file)) if !Path::new(text).exists() => {
-                    inputs.push((name.to_owned(), tensors::read_file(Path::new(file))?));
+                    inputs.push((name.to_owned(), arrays::read_file(Path::new(file))?));
                 }
-                _ if text.ends_with(".npz") => inputs.extend(tensors::read_npz(Path::new(text))?),
+                _ if text.ends_with(".npz") => inputs.extend(arrays::read_npz(Path::new(text))?),
                 _ => return Err(usage(format!("--input is FILE.npz or NAME=FILE, found {text}"))),
             }
         }

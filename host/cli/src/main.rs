@@ -4,7 +4,6 @@
 //! standard error; with `--json` standard output is one JSON value.
 
 mod bench;
-mod compare;
 mod conformance;
 mod devices;
 mod exit;
@@ -16,7 +15,6 @@ mod probe;
 mod run;
 mod say;
 mod table;
-mod tensors;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;

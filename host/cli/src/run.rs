@@ -1,12 +1,13 @@
 //! `devbay run`: a model, its inputs, its results.
 
-use crate::compare::{Tolerance, Verdict, compare};
 use crate::exit::usage;
 use crate::image;
 use crate::inputs::InputArguments;
 use crate::options::{DeviceArguments, PluginArguments};
-use crate::{say, table, tensors};
+use crate::{say, table};
 use anyhow::{Context, Result};
+use devbay_host::arrays;
+use devbay_host::compare::{Tolerance, Verdict, compare};
 use devbay_host::core::exec::cancel::Cancel;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::model::Model;
@@ -165,7 +166,7 @@ fn spinner(message: &str) -> ProgressBar {
 
 fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     if path.extension().is_some_and(|extension| extension == "npz") {
-        return tensors::write_npz(path, outputs);
+        return Ok(arrays::write_npz(path, outputs)?);
     }
     std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
     for (i, (name, tensor)) in outputs.iter().enumerate() {
@@ -173,14 +174,14 @@ fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
         let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
         let file =
             if plain && !name.starts_with('.') { format!("{name}.npy") } else { format!("output_{i}.npy") };
-        tensors::write_npy(&path.join(file), tensor)?;
+        arrays::write_npy(&path.join(file), tensor)?;
     }
     Ok(())
 }
 
 fn compare_all(path: &Path, outputs: &[(&str, &Tensor)], arguments: &Arguments) -> Result<Vec<Verdict>> {
     let tolerance = Tolerance { relative: arguments.rtol, absolute: arguments.atol };
-    let expected = tensors::read_npz(path)?;
+    let expected = arrays::read_npz(path)?;
     if expected.is_empty() {
         return Err(usage(format!("{} has no arrays to compare with", path.display())));
     }

@@ -170,9 +170,9 @@ impl Host {
         match &self.runtime.report().plugins[..] {
             [plugin] => match &plugin.outcome {
                 Outcome::Refused(refusal) => refusal,
-                outcome => panic!("not refused but {outcome:?}"),
+                outcome => panic!("expected a refusal, found {outcome:?}"),
             },
-            plugins => panic!("not one candidate but {plugins:?}"),
+            plugins => panic!("expected one candidate, found {plugins:?}"),
         }
     }
 }

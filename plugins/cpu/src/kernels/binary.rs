@@ -154,7 +154,6 @@ dispatch! {
     pub(crate) fn body<Op: Binary>(a: *const u8, b: *const u8, y: *mut u8, rows: &Rows<2>) = rows_body
 }
 
-#[allow(clippy::extra_unused_type_parameters, reason = "`dispatch!` gives every loop its arithmetic")]
 #[inline(always)]
 unsafe fn rows_body<A: Arith, Op: Binary>(a: *const u8, b: *const u8, y: *mut u8, rows: &Rows<2>) {
     let (mut a, mut b, mut y) = (a.cast::<Op::Left>(), b.cast::<Op::Right>(), y.cast::<Op::Out>());

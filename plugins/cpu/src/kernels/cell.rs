@@ -113,7 +113,6 @@ pub(crate) struct Row<'a> {
 
 /// # Safety
 /// The processor has the instructions.
-#[allow(clippy::extra_unused_type_parameters, reason = "`dispatch!` gives every loop its arithmetic")]
 #[inline(always)]
 unsafe fn add_body<A: Arith>(to: &mut [f32], from: &[f32]) {
     for (to, from) in to.iter_mut().zip(from) {

@@ -131,7 +131,7 @@ macro_rules! floats {
 floats! { f32 f64 }
 
 macro_rules! integers {
-    ($($type:ty, $abs:expr;)*) => {$(
+    ($($type:ty, $abs:expr, $is_negative:expr;)*) => {$(
         impl Number for $type {
             const LOWEST: Self = <$type>::MIN;
             const HIGHEST: Self = <$type>::MAX;
@@ -160,10 +160,10 @@ macro_rules! integers {
                 if other == 0 { 0 } else { self.wrapping_rem(other) }
             }
             #[inline(always)]
-            #[allow(unused_comparisons, reason = "unsigned types have no negative remainder")]
             fn modulo(self, other: Self) -> Self {
+                let is_negative: fn(Self) -> bool = $is_negative;
                 let rest = self.remainder(other);
-                if rest != 0 && (rest < 0) != (other < 0) { rest.wrapping_add(other) } else { rest }
+                if rest != 0 && is_negative(rest) != is_negative(other) { rest.wrapping_add(other) } else { rest }
             }
             #[inline(always)]
             fn neg(self) -> Self {
@@ -182,8 +182,8 @@ macro_rules! integers {
     )*};
 }
 integers! {
-    i64, i64::wrapping_abs;
-    i32, i32::wrapping_abs;
-    i8, i8::wrapping_abs;
-    u8, |x| x;
+    i64, i64::wrapping_abs, i64::is_negative;
+    i32, i32::wrapping_abs, i32::is_negative;
+    i8, i8::wrapping_abs, i8::is_negative;
+    u8, |x| x, |_| false;
 }

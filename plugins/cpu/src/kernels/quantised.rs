@@ -78,7 +78,6 @@ quantised! { u8 i8 i32 }
 
 /// # Safety
 /// `x` and `y` hold `n` elements, and the processor has the instructions.
-#[allow(clippy::extra_unused_type_parameters, reason = "`dispatch!` gives every loop its arithmetic")]
 #[inline(always)]
 unsafe fn quantize_body<A: Arith>(x: *const f32, y: *mut u8, n: usize, linear: Linear, low: f32, high: f32) {
     for i in 0..n {
@@ -104,7 +103,6 @@ dispatch! {
 
 /// # Safety
 /// `x` and `y` hold `n` elements, and the processor has the instructions.
-#[allow(clippy::extra_unused_type_parameters, reason = "`dispatch!` gives every loop its arithmetic")]
 #[inline(always)]
 unsafe fn dequantize_body<A: Arith, T: Quantised>(
     x: *const u8,
@@ -278,7 +276,6 @@ impl Launch<CpuDevice> for Dequantize {
 ///
 /// # Safety
 /// `x` holds `n` elements, `extremes` two, and the processor has the instructions.
-#[allow(clippy::extra_unused_type_parameters, reason = "`dispatch!` gives every loop its arithmetic")]
 #[inline(always)]
 unsafe fn extremes_body<A: Arith>(x: *const f32, n: usize, extremes: *mut f32) {
     const WIDTH: usize = 16;

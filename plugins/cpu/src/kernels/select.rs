@@ -53,7 +53,6 @@ unsafe fn columns<T: Element>(
     copies.as_ptr()
 }
 
-#[allow(clippy::extra_unused_type_parameters, reason = "`dispatch!` gives every loop its arithmetic")]
 #[inline(always)]
 unsafe fn rows_body<A: Arith, T: Number>(
     condition: *const Bool,

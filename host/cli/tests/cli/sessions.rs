@@ -1,17 +1,13 @@
 //! The trained models in one process: two sessions at once, and any number of threads, give the bits of a
 //! lone run.
 
-mod support;
-#[path = "../src/tensors.rs"]
-#[allow(dead_code, reason = "the command's own reader of .npz files; nothing is written here")]
-mod tensors;
-
+use crate::support::{Case, cases};
+use devbay_host::arrays;
 use devbay_host::core::Tensor;
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session};
 use std::sync::Barrier;
-use support::{Case, cases};
 
 fn runtime(threads: usize, streams: &str) -> Runtime {
     let runtime = Runtime::new(RuntimeOptions {
@@ -37,7 +33,7 @@ fn run(session: &Session, inputs: &Named) -> Vec<Vec<u8>> {
 
 fn load(case: &Case) -> (Model, Named) {
     let model = Model::load(&case.model).unwrap_or_else(|error| panic!("{error:?}"));
-    (model, tensors::read_npz(&case.inputs).unwrap())
+    (model, arrays::read_npz(&case.inputs).unwrap())
 }
 
 #[test]

@@ -3,8 +3,6 @@
 //! Field numbers are those of `host/proto/onnx.proto`. The importer's own types are not used, so that a
 //! mistake in them cannot hide.
 
-#![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
-
 /// A message of protobuf's that grows.
 #[derive(Clone, Default)]
 pub struct Message(Vec<u8>);

@@ -2,17 +2,13 @@
 //!
 //! Models are small ones in the text form, so that nothing but this file is needed.
 
-mod support;
-#[path = "../src/tensors.rs"]
-#[allow(dead_code, reason = "the command's own reader and writer of arrays; a part of it is used")]
-mod tensors;
-
+use crate::support::onnx;
+use crate::support::{Finished, Folder, command, devbay, finish, plugin_library};
+use devbay_host::arrays;
 use devbay_host::core::Tensor;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use support::onnx;
-use support::{Finished, Folder, command, devbay, finish, plugin_library};
 
 /// `y = relu(x * w)`, and `x` again under a name that is no file name.
 const SMALL: &str = r#"devbay-program 1
@@ -54,7 +50,7 @@ fn small() -> Small {
     let model = folder.write("small.devbay", SMALL);
     let inputs = folder.path("inputs.npz");
     let x = f32s(&[2, 3], &[1.0, 2.0, 3.0, -1.0, -1.0, -1.0]);
-    tensors::write_npz(&inputs, &[("x", &x)]).unwrap();
+    arrays::write_npz(&inputs, &[("x", &x)]).unwrap();
     Small { folder, model, inputs }
 }
 
@@ -70,7 +66,7 @@ fn run<const N: usize>(small: &Small, more: [&dyn AsRef<Path>; N]) -> Finished {
 }
 
 fn read(path: &Path) -> Vec<(String, Tensor)> {
-    tensors::read_npz(path).unwrap()
+    arrays::read_npz(path).unwrap()
 }
 
 #[test]
@@ -140,7 +136,7 @@ fn inputs_come_from_archives_arrays_and_protobuf() {
     let small = small();
     let x = f32s(&[2, 3], &[1.0, 2.0, 3.0, -1.0, -1.0, -1.0]);
     let npy = small.folder.path("x.npy");
-    tensors::write_npy(&npy, &x).unwrap();
+    arrays::write_npy(&npy, &x).unwrap();
     let pb = small.folder.write("x.pb", onnx::tensor("x", onnx::FLOAT, &[2, 3], x.bytes()));
     let named = |file: &Path| format!("x={}", file.display());
     for input in [small.inputs.display().to_string(), named(&npy), named(&pb)] {
@@ -176,10 +172,10 @@ fn outputs_go_to_a_folder() {
     let small = small();
     let folder = small.folder.path("new/outputs");
     run(&small, [&"--input", &small.inputs, &"--output", &folder]).expect(0);
-    let y = tensors::read_file(&folder.join("y.npy")).unwrap();
+    let y = arrays::read_file(&folder.join("y.npy")).unwrap();
     assert_eq!(y.elements::<f32>(), Some(&[6.0, 0.0, 0.0, 3.0][..]));
     // `odd name` is no file's name.
-    let odd = tensors::read_file(&folder.join("output_1.npy")).unwrap();
+    let odd = arrays::read_file(&folder.join("output_1.npy")).unwrap();
     assert_eq!(odd.shape(), [2, 3]);
 }
 
@@ -211,7 +207,7 @@ fn the_comparison_decides_the_exit_code() {
     let small = small();
     let expected = |values: &[f32]| {
         let path = small.folder.path("expected.npz");
-        tensors::write_npz(&path, &[("y", &f32s(&[2, 2], values))]).unwrap();
+        arrays::write_npz(&path, &[("y", &f32s(&[2, 2], values))]).unwrap();
         path
     };
     let compare = |path: &Path, more: [&dyn AsRef<Path>; 2]| {
@@ -233,11 +229,11 @@ fn the_comparison_decides_the_exit_code() {
     compare(&nan, [&"--rtol", &"1"]).expect(3).says(&["output `y` differs"]);
 
     let path = small.folder.path("shape.npz");
-    tensors::write_npz(&path, &[("y", &f32s(&[4], &[6.0, 0.0, 0.0, 3.0]))]).unwrap();
+    arrays::write_npz(&path, &[("y", &f32s(&[4], &[6.0, 0.0, 0.0, 3.0]))]).unwrap();
     compare(&path, [&"--rtol", &"1"]).expect(3).says(&["it is f32[2,2], expected f32[4]"]);
-    tensors::write_npz(&path, &[("z", &f32s(&[1], &[6.0]))]).unwrap();
+    arrays::write_npz(&path, &[("z", &f32s(&[1], &[6.0]))]).unwrap();
     compare(&path, [&"--rtol", &"1"]).expect(2).says(&["the model has no output `z`; it has y, odd name"]);
-    tensors::write_npz(&path, &[]).unwrap();
+    arrays::write_npz(&path, &[]).unwrap();
     compare(&path, [&"--rtol", &"1"]).expect(2).says(&["has no arrays to compare with"]);
 }
 
@@ -259,7 +255,7 @@ fn a_deadline_and_an_interrupt_end_a_run() {
     let model = folder.write("loop.devbay", LOOP);
     let inputs = folder.path("inputs.npz");
     let n = Tensor::from_elements(&[], &[i64::MAX]).unwrap();
-    tensors::write_npz(&inputs, &[("n", &n), ("x", &f32s(&[4], &[1.0; 4]))]).unwrap();
+    arrays::write_npz(&inputs, &[("n", &n), ("x", &f32s(&[4], &[1.0; 4]))]).unwrap();
     let mut endless = command();
     endless.arg("run").arg(&model).arg("--input").arg(&inputs);
     let mut limited = command();

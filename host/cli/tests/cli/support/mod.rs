@@ -3,9 +3,6 @@
 //! The command runs as a user meets it, in a process of its own, with an environment that holds no settings
 //! of the machine's: no `DEVBAY_*`, no configured plugins.
 
-#![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
-#![allow(clippy::print_stderr, reason = "a test that does not run says what is missing")]
-
 pub mod onnx;
 
 use std::ffi::OsStr;
@@ -123,6 +120,25 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// What a test prints at its end where [`run_again`] has started it, so that a name that is no test is noticed.
+pub const DONE: &str = "all was well in a process of its own";
+
+/// Runs a test again, `MODULE::TEST`, alone in a process that `prepare` sets up.
+///
+/// # Panics
+/// If it fails, with what it printed, or does not print [`DONE`].
+#[track_caller]
+pub fn run_again(test: &str, prepare: impl FnOnce(&mut Command)) {
+    let mut child = Command::new(std::env::current_exe().expect("the test's own path"));
+    child.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    prepare(&mut child);
+    let output = child.output().expect("expected the test to start");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let tail = text.char_indices().rev().nth(20_000).map_or(0, |(at, _)| at);
+    assert!(output.status.success() && text.contains(DONE), "{}:\n{}", output.status, &text[tail..]);
 }
 
 /// The trained models and how many cases each has: 37 in all, as their README lists them.

@@ -4,10 +4,8 @@
 //! loaded from its library, streams inline or asynchronous, each instruction set, one thread or two. Inside a
 //! test the cases run one after the other, and all that fail are listed.
 
-mod support;
-
+use crate::support::{Case, cases, command, finish, has_isa, plugin_library};
 use std::path::PathBuf;
-use support::{Case, cases, command, finish, has_isa, plugin_library};
 
 /// A way to run the models.
 #[derive(Clone, Copy)]

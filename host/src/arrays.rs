@@ -1,12 +1,14 @@
-//! Tensors in files: `.npy`, `.npz`, and ONNX's TensorProto.
+//! Tensors in files: `.npy`, `.npz`, and ONNX's TensorProto (feature `arrays`).
+//!
+//! Errors are [`ErrorKind::Io`], whatever is wrong with a file, or [`ErrorKind::OutOfMemory`]; their causes say what.
 
-use anyhow::{Context, Result, anyhow, bail};
-use devbay_host::core::Tensor;
-use devbay_host::core::tensor::{
-    BOOL, DType, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, bytes_of, dtype_name, n_elements,
+use crate::import;
+use devbay_core::tensor::{
+    BOOL, DType, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, bytes_of, dtype_name, n_elements,
 };
-use devbay_host::import;
+use devbay_core::{Error, ErrorKind, Result, Tensor};
 use npyz::WriterBuilder;
+use std::fmt::Display;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 
@@ -23,60 +25,87 @@ const TYPES: &[(&str, DType)] = &[
     ("u4", U32),
     ("u8", U64),
     ("b1", BOOL),
-    ("f2", devbay_host::core::tensor::F16),
+    ("f2", F16),
 ];
+
+fn wrong(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Io, text)
+}
+
+/// Adds what was being done, as the error whose cause this one is.
+trait Doing<T> {
+    fn doing<D: Display>(self, what: impl FnOnce() -> D) -> Result<T>;
+}
+
+impl<T> Doing<T> for Result<T> {
+    fn doing<D: Display>(self, what: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|error| Error::new(error.kind(), what().to_string()).because(error))
+    }
+}
+
+impl<T> Doing<T> for std::io::Result<T> {
+    fn doing<D: Display>(self, what: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|error| wrong(what().to_string()).because(error))
+    }
+}
 
 /// Reads one array.
 ///
 /// # Errors
 /// For a file that is damaged, or an element type that is not a plain number.
 pub fn read_npy(mut reader: impl Read) -> Result<Tensor> {
-    let head = read_head(&mut reader).context("not a .npy array")?;
-    let header = npyz::NpyHeader::from_reader(&head[..]).context("not a .npy array")?;
+    let head = read_head(&mut reader)?;
+    let header = npyz::NpyHeader::from_reader(&head[..]).doing(|| "not a .npy array")?;
     let npyz::DType::Plain(ty) = header.dtype() else {
-        bail!("an array of records, expected numbers");
+        return Err(wrong("an array of records, expected numbers"));
     };
     let text = ty.to_string();
     if text.starts_with('>') {
-        bail!("an array of big-endian numbers, expected little-endian ones");
+        return Err(wrong("an array of big-endian numbers, expected little-endian ones"));
     }
     let name = text.trim_start_matches(['<', '|', '=']);
-    let known = TYPES.iter().find(|(known, _)| *known == name);
-    let (_, dtype) = known.with_context(|| format!("an array of type {text}, which is not supported"))?;
+    let Some((_, dtype)) = TYPES.iter().find(|(known, _)| *known == name) else {
+        return Err(wrong(format!("an array of type {text}, which is not supported")));
+    };
     let shape: Vec<usize> = header.shape().iter().map(|&extent| extent as usize).collect();
-    let size = n_elements(&shape).and_then(|n| bytes_of(*dtype, n)).context("an array larger than memory")?;
+    let size = n_elements(&shape).and_then(|n| bytes_of(*dtype, n)).ok_or_else(too_large)?;
     let mut bytes = Vec::new();
-    reader.by_ref().take(size as u64).read_to_end(&mut bytes)?;
+    reader.by_ref().take(size as u64).read_to_end(&mut bytes).doing(|| "the array's data cannot be read")?;
     if bytes.len() != size {
-        bail!("the array's data is cut off: {} of {size} bytes", bytes.len());
+        return Err(wrong(format!("the array's data is cut off: {} of {size} bytes", bytes.len())));
     }
     // An archive checks an entry's sum when its end is read.
-    if reader.read(&mut [0])? != 0 {
-        bail!("the array's data goes on behind its {size} bytes");
+    if reader.read(&mut [0]).doing(|| "the array's data cannot be read")? != 0 {
+        return Err(wrong(format!("the array's data goes on behind its {size} bytes")));
     }
     if header.order() == npyz::Order::Fortran && shape.len() > 1 {
         bytes = from_fortran(&bytes, &shape, dtype.bits as usize / 8);
     }
-    Ok(Tensor::from_bytes(*dtype, &shape, &bytes)?)
+    Tensor::from_bytes(*dtype, &shape, &bytes)
+}
+
+fn too_large() -> Error {
+    wrong("an array larger than memory")
 }
 
 /// The bytes before an array's data. npyz 0.9 multiplies the extents that they hold without a check, and
 /// panics or wraps: numbers that have no product are refused here.
 fn read_head(reader: &mut impl Read) -> Result<Vec<u8>> {
     // Magic, version, and the length of the text in two bytes, from version 2 on in four.
+    let not_npy = || "not a .npy array";
     let mut head = vec![0; 8];
-    reader.read_exact(&mut head)?;
+    reader.read_exact(&mut head).doing(not_npy)?;
     let width = if head[6] == 1 { 2 } else { 4 };
     let mut length = [0; 4];
-    reader.read_exact(&mut length[..width])?;
+    reader.read_exact(&mut length[..width]).doing(not_npy)?;
     head.extend_from_slice(&length[..width]);
     let text_at = head.len();
-    reader.take(u32::from_le_bytes(length).into()).read_to_end(&mut head)?;
+    reader.take(u32::from_le_bytes(length).into()).read_to_end(&mut head).doing(not_npy)?;
     let text = String::from_utf8_lossy(&head[text_at..]);
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     let numbers = words.filter_map(|word| word.parse::<u64>().ok()).filter(|&number| number > 0);
     if numbers.into_iter().try_fold(1u64, u64::checked_mul).is_none() {
-        bail!("an array larger than memory");
+        return Err(too_large());
     }
     Ok(head)
 }
@@ -109,14 +138,14 @@ fn from_fortran(bytes: &[u8], shape: &[usize], element: usize) -> Vec<u8> {
 /// # Errors
 /// For a file that is damaged.
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut archive = npyz::npz::NpzArchive::new(file)
-        .with_context(|| format!("{} is not a .npz archive", path.display()))?;
+    let file = std::fs::File::open(path).doing(|| format!("cannot read {}", path.display()))?;
+    let mut archive =
+        npyz::npz::NpzArchive::new(file).doing(|| format!("{} is not a .npz archive", path.display()))?;
     let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
     let mut arrays = Vec::with_capacity(names.len());
     for name in names {
-        let tensor = read_entry(&mut archive, &name)
-            .with_context(|| format!("array `{name}` of {}", path.display()))?;
+        let tensor =
+            read_entry(&mut archive, &name).doing(|| format!("array `{name}` of {}", path.display()))?;
         arrays.push((name, tensor));
     }
     Ok(arrays)
@@ -124,7 +153,8 @@ pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
 
 fn read_entry<R: Read + Seek>(archive: &mut npyz::npz::NpzArchive<R>, name: &str) -> Result<Tensor> {
     let file_name = npyz::npz::file_name_from_array_name(name);
-    read_npy(archive.zip_archive().by_name(&file_name)?)
+    let entry = archive.zip_archive().by_name(&file_name).map_err(std::io::Error::from);
+    read_npy(entry.doing(|| "the archive is damaged")?)
 }
 
 /// Reads one tensor: `.npy`, or `.pb` with ONNX's TensorProto.
@@ -132,16 +162,17 @@ fn read_entry<R: Read + Seek>(archive: &mut npyz::npz::NpzArchive<R>, name: &str
 /// # Errors
 /// For another ending, or a damaged file.
 pub fn read_file(path: &Path) -> Result<Tensor> {
-    let read = || {
-        let file = || std::fs::File::open(path);
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("npy") => read_npy(std::io::BufReader::new(file()?)),
-            // As text: its kind would say that the model is damaged.
-            Some("pb") => import::read_tensor(std::fs::read(path)?).map_err(|e| anyhow!("{e}")),
-            _ => bail!("expected a .npy or .pb file"),
+    let open = || std::fs::File::open(path).doing(|| "the file cannot be opened");
+    let read = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("npy") => open().and_then(|file| read_npy(std::io::BufReader::new(file))),
+        Some("pb") => {
+            let bytes = std::fs::read(path).doing(|| "the file cannot be opened");
+            // Another kind would say that a model is damaged.
+            bytes.and_then(|bytes| import::read_tensor(bytes).map_err(|e| wrong(e.to_string())))
         }
+        _ => Err(wrong("expected a .npy or .pb file")),
     };
-    read().with_context(|| format!("cannot read the tensor in {}", path.display()))
+    read.doing(|| format!("cannot read the tensor in {}", path.display()))
 }
 
 /// Writes arrays to an archive.
@@ -149,7 +180,7 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
 /// # Errors
 /// For a file that cannot be written.
 pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
-    let write = || -> Result<()> {
+    let write = || -> std::io::Result<()> {
         let mut archive = npyz::npz::NpzWriter::create(path)?;
         for (name, tensor) in arrays {
             let zip = archive.zip_writer();
@@ -160,7 +191,7 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
         archive.zip_writer().finish()?;
         Ok(())
     };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    write().doing(|| format!("cannot write {}", path.display()))
 }
 
 /// Writes one array to a file.
@@ -168,13 +199,15 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
 /// # Errors
 /// For a file that cannot be written.
 pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<()> {
-    npy_bytes(tensor)
-        .and_then(|bytes| Ok(std::fs::write(path, bytes)?))
-        .with_context(|| format!("cannot write {}", path.display()))
+    let written = npy_bytes(tensor).and_then(|bytes| std::fs::write(path, bytes));
+    written.doing(|| format!("cannot write {}", path.display()))
 }
 
-fn npy_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
-    fn write<T: npyz::AutoSerialize>(shape: &[u64], elements: impl Iterator<Item = T>) -> Result<Vec<u8>> {
+fn npy_bytes(tensor: &Tensor) -> std::io::Result<Vec<u8>> {
+    fn write<T: npyz::AutoSerialize>(
+        shape: &[u64],
+        elements: impl Iterator<Item = T>,
+    ) -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let options = npyz::WriteOptions::<T>::new().default_dtype().shape(shape).writer(&mut bytes);
         let mut writer = options.begin_nd()?;
@@ -187,11 +220,14 @@ fn npy_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
         ($($dtype:pat => $type:ty),* $(,)?) => {
             match tensor.dtype() {
                 $($dtype => {
-                    let elements = tensor.elements::<$type>().context("elements of the tensor's own type")?;
+                    let elements = tensor.elements::<$type>().expect("the match has the tensor's own type");
                     write(&shape, elements.iter().copied())
                 })*
                 BOOL => write(&shape, tensor.bytes().iter().map(|&byte| byte != 0)),
-                other => bail!("a tensor of {} cannot be written to .npy", dtype_name(other)),
+                other => {
+                    let text = format!("a tensor of {} cannot be written to .npy", dtype_name(other));
+                    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, text))
+                }
             }
         };
     }

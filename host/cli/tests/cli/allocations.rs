@@ -5,13 +5,8 @@
 //! with `LD_PRELOAD`). That process checks that the counter counts, brings each model to its steady state,
 //! and expects that the counter stands still from then on.
 
-#![cfg(target_os = "linux")]
-
-mod support;
-#[path = "../src/tensors.rs"]
-#[allow(dead_code, reason = "the command's own reader of .npz files; nothing is written here")]
-mod tensors;
-
+use crate::support::{Case, DONE, Folder, cases, plugin_library, run_again};
+use devbay_host::arrays;
 use devbay_host::core::Tensor;
 use devbay_host::core::device::Device;
 use devbay_host::core::exec::host_io::InputView;
@@ -24,7 +19,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{Case, Folder, cases, plugin_library};
 
 /// Models whose plan is not one line, because they have control flow that depends on data: they are not static.
 const NOT_STATIC: &[&str] = &["silero_vad_op18_ifless", "silero_vad_v6", "slanet_1m"];
@@ -35,9 +29,6 @@ const WARM_UP: usize = 2;
 const COUNTED: std::ops::RangeInclusive<usize> = 2..=50;
 /// Time after which no more than the fewest are counted.
 const TIME: Duration = Duration::from_millis(100);
-
-/// Printed by the counting process when all was well, so that a filter that matches no test is noticed.
-const DONE: &str = "the counter stood still for";
 
 /// The interposed counter; None in a process without it.
 fn counter() -> Option<&'static AtomicU64> {
@@ -59,23 +50,19 @@ fn check(test: &str, loaded: bool, threads: usize) {
 fn run_counting(test: &str) {
     let folder = Folder::new();
     let library = folder.path("libcount_allocations.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/count_allocations.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/support/count_allocations.c");
     let mut cc = Command::new("cc");
     cc.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
         .arg(&library)
         .arg(source);
     let compiled = cc.output().expect("expected a C compiler called cc");
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let mut child = Command::new(std::env::current_exe().expect("the test's own path"));
-    child.args(["--exact", test, "--nocapture", "--test-threads=1"]).env("LD_PRELOAD", &library);
-    let output = child.output().expect("expected the test to start");
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    assert!(output.status.success() && text.contains(DONE), "{}:\n{text}", output.status);
+    run_again(&format!("allocations::{test}"), |child| {
+        child.env("LD_PRELOAD", &library);
+    });
 }
 
 /// What runs in the process with the counter.
-#[allow(clippy::print_stderr, reason = "the parent looks for the last line")]
 fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
     check_counter(counter);
     let mut options = RuntimeOptions { threads, ..RuntimeOptions::default() };
@@ -103,7 +90,7 @@ fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert_eq!(n_models, first.iter().filter(|case| is_static(case)).count());
-    eprintln!("{DONE} {n_models} models");
+    eprintln!("{DONE}: the counter stood still for {n_models} models");
 }
 
 /// Each function that allocates is counted once.
@@ -130,7 +117,7 @@ fn check_counter(counter: &AtomicU64) {
 /// Allocations of a model's runs in its steady state; None if it is not static.
 fn steady(counter: &AtomicU64, case: &Case, device: &Arc<Device>) -> Option<u64> {
     let model = Model::load(&case.model).unwrap_or_else(|error| panic!("{error:?}"));
-    let inputs = tensors::read_npz(&case.inputs).unwrap();
+    let inputs = arrays::read_npz(&case.inputs).unwrap();
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let session = Session::new(&model, device).unwrap_or_else(|error| panic!("{error:?}"));
     session.plan_for(&given).unwrap().single()?;

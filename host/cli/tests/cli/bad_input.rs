@@ -3,17 +3,13 @@
 //! Each case asserts the words that a person needs, not only the exit code. Damage to whole model files is in
 //! `hostile_models.rs`.
 
-mod support;
-#[path = "../src/tensors.rs"]
-#[allow(dead_code, reason = "the command's own reader and writer of arrays; a part of it is used")]
-mod tensors;
-
+use crate::support::onnx::{self, FLOAT, Graph, INT64, Message, int64s, node, tensor, value};
+use crate::support::{Finished, Folder, command, devbay, finish};
+use devbay_host::arrays;
 use devbay_host::core::Tensor;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::onnx::{self, FLOAT, Graph, INT64, Message, int64s, node, tensor, value};
-use support::{Finished, Folder, command, devbay, finish};
 
 fn f32s(shape: &[usize], values: &[f32]) -> Tensor {
     Tensor::from_elements(shape, values).unwrap()
@@ -232,7 +228,7 @@ fn sizes_beyond_memory_are_refused_before_allocating() {
     let inputs = folder.path("in.npz");
     for extents in [vec![HUGE], vec![1 << 62, 1 << 62], vec![i64::MAX], vec![-1]] {
         let shape = Tensor::from_elements(&[extents.len()], &extents).unwrap();
-        tensors::write_npz(&inputs, &[("s", &shape)]).unwrap();
+        arrays::write_npz(&inputs, &[("s", &shape)]).unwrap();
         let s = [value("s", INT64, &[extents.len() as i64])];
         let model = one_output(&[node("big", "ConstantOfShape", &["s"], &["y"])], &s, &[]);
         let found = run(&model, &["--input", inputs.to_str().unwrap()]);
@@ -264,7 +260,7 @@ fn what_a_kernel_refuses_is_the_models_or_the_inputs_fault() {
         |body: &str| format!("devbay-program 1\n\nprogram \"p\"(%x: f32[2,3], %i: i64[1]) {{\n{body}\n}}\n");
     let inputs = folder.path("in.npz");
     let index = Tensor::from_elements(&[1], &[100i64]).unwrap();
-    tensors::write_npz(&inputs, &[("x", &f32s(&[2, 3], &[0.0; 6])), ("i", &index)]).unwrap();
+    arrays::write_npz(&inputs, &[("x", &f32s(&[2, 3], &[0.0; 6])), ("i", &index)]).unwrap();
     let pad = folder.write(
         "pad.devbay",
         text("  %p = const i64[4] [1, 1, 1, 1]\n  %y = Pad@25(%x, %p) as \"pad\" {mode = \"sideways\"}\n  return %y"),
@@ -311,7 +307,7 @@ fn wrong_inputs() {
     let model = onnx::model(17, &Graph { nodes: &nodes, inputs: &inputs, outputs: &outputs, tensors: &[] });
     let path = folder.path("in.npz");
     let run = |arrays: &[(&str, &Tensor)], more: &[&str]| {
-        tensors::write_npz(&path, arrays).unwrap();
+        arrays::write_npz(&path, arrays).unwrap();
         let arguments: Vec<&str> = [&["--input", path.to_str().unwrap()], more].concat();
         run(&model, &arguments)
     };
@@ -332,7 +328,7 @@ fn wrong_inputs() {
         .expect(5)
         .says(&["input `k` i64[] is given as i32[]"]);
     let again = folder.path("x.npy");
-    tensors::write_npy(&again, &x).unwrap();
+    arrays::write_npy(&again, &x).unwrap();
     let again = format!("x={}", again.display());
     run(&[("x", &x), ("k", &k)], &["--input", &again]).expect(5).says(&["input `x` is given twice"]);
     // An empty batch is a batch.
@@ -351,7 +347,7 @@ fn input_files_that_are_damaged() {
     run(path(&absent)).says(&["cannot read", "absent.npz", "No such file"]);
     run(path(&folder.write("text.npz", "no archive"))).says(&["text.npz is not a .npz archive"]);
     let good = folder.path("good.npz");
-    tensors::write_npz(&good, &[("x", &f32s(&[1, 3], &[1.0, 2.0, 3.0]))]).unwrap();
+    arrays::write_npz(&good, &[("x", &f32s(&[1, 3], &[1.0, 2.0, 3.0]))]).unwrap();
     let bytes = fs::read(&good).unwrap();
     // Any part of an archive is an error or, where nothing that matters was cut, the same input.
     for len in (0..bytes.len()).step_by(11) {
@@ -363,7 +359,7 @@ fn input_files_that_are_damaged() {
     run(path(&folder.write("flipped.npz", &flipped))).says(&["array `x` of", "flipped.npz"]);
 
     let npy = folder.path("good.npy");
-    tensors::write_npy(&npy, &f32s(&[1, 3], &[1.0, 2.0, 3.0])).unwrap();
+    arrays::write_npy(&npy, &f32s(&[1, 3], &[1.0, 2.0, 3.0])).unwrap();
     let bytes = fs::read(&npy).unwrap();
     let header = |from: &str, to: &str| {
         let text = String::from_utf8_lossy(&bytes[..bytes.len() - 12]).into_owned();

@@ -1,7 +1,7 @@
 //! Comparing outputs with what was expected.
 
-use devbay_host::core::Tensor;
-use devbay_host::core::tensor::{F32, F64};
+use devbay_core::Tensor;
+use devbay_core::tensor::{F32, F64};
 use serde::Serialize;
 
 /// How far numbers may be apart: `|a - b| <= relative * max|expected| + absolute`. Other elements are equal.

@@ -1,0 +1,11 @@
+//! The command as a user meets it, and trained models through the host as the command has it: with the CPU plugin
+//! linked in and as a library.
+
+#[cfg(target_os = "linux")]
+mod allocations;
+mod bad_input;
+mod command;
+mod hostile_models;
+mod models;
+mod sessions;
+mod support;
