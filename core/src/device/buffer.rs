@@ -1,0 +1,60 @@
+//! Allocations.
+
+use super::Device;
+use devbay_plugin_api::abi::{self, BufferRef};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// An allocation; freed when dropped.
+pub struct Buffer {
+    pub(super) device: Arc<Device>,
+    pub(super) handle: NonNull<abi::Buffer>,
+    pub(super) base: u64,
+    pub(super) size: usize,
+}
+
+// SAFETY: the handle is used as the plugin's threading class says; who works in the memory is ordered by
+// streams.
+unsafe impl Send for Buffer {}
+// SAFETY: as for Send.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// A reference to a range of it.
+    ///
+    /// # Panics
+    /// If the range is not within the buffer: a bug in the planner.
+    pub fn reference(&self, offset: usize, length: usize) -> BufferRef {
+        assert!(offset.checked_add(length).is_some_and(|end| end <= self.size), "a range of a buffer");
+        BufferRef {
+            buffer: self.handle.as_ptr(),
+            addr: if self.base == 0 { 0 } else { self.base + offset as u64 },
+            offset: offset as u64,
+            length: length as u64,
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.device.bytes_in_use.fetch_sub(self.size as u64, Ordering::Relaxed);
+        self.device.plugin.release(|table| {
+            if let Some(free) = table.buffer_free {
+                // SAFETY: the plugin's function with its own buffer, once; whoever used it has waited for
+                // its point (B9).
+                unsafe { free(self.handle.as_ptr()) };
+            }
+        });
+    }
+}

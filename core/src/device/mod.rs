@@ -1,0 +1,344 @@
+//! A plugin's table behind safe methods, one per function.
+//!
+//! [`Plugin`] is one instance, [`Device`] one of its units; [`Buffer`], [`Stream`] and [`PreparedKernel`]
+//! are what a device made, and give themselves back when dropped. Whatever the plugin answers becomes a
+//! [`Result`] with the plugin's own words. A plugin that panicked is poisoned: it is called no more, and what
+//! it made leaks, with what it was given for its lifetime (B19). On a device that is lost only free and
+//! destroy are called (B13). In both cases `stream_error` is asked once more, for the words.
+//!
+//! # Invariants
+//! 1. Handles are used with the table of the plugin that made them, while its instance lives: everything
+//!    here holds the instance by reference count.
+//! 2. With [`Threading::Serialised`](crate::about::Threading::Serialised) every call holds the plugin's lock.
+//!    `stream_host_wait` would hold it for as long as the work takes, so such a plugin is polled instead.
+//! 3. A [`Stream`] is used by one thread at a time: it is not `Sync`. That is the lock of
+//!    [`Threading::PerStream`](crate::about::Threading::PerStream).
+
+mod buffer;
+mod describe;
+mod kernel;
+mod plugin;
+mod stream;
+
+pub use buffer::Buffer;
+pub use describe::{DeviceAbout, Space};
+pub use kernel::{Pack, PrepareRequest, PreparedKernel};
+pub use plugin::Plugin;
+pub(crate) use plugin::must_leak;
+pub use stream::Stream;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::tensor::{DType, Dim, TensorType};
+use devbay_plugin_api::abi::{self, *};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// From this size on an allocation is compared with what is available first.
+const ASKED_BYTES_MIN: u64 = 64 << 20;
+
+/// One device.
+pub struct Device {
+    name: String,
+    index: usize,
+    info: DeviceAbout,
+    handle: NonNull<abi::Device>,
+    lost: AtomicBool,
+    bytes_in_use: AtomicU64,
+    bytes_peak: AtomicU64,
+    plugin: Arc<Plugin>,
+}
+
+// SAFETY: the handle is used as the plugin's threading class says (`Plugin::call`).
+unsafe impl Send for Device {}
+// SAFETY: as for Send.
+unsafe impl Sync for Device {}
+
+/// What a plugin finds invalid about a node is the model's fault, not the application's.
+fn of_node(error: Error) -> Error {
+    error.with_kind_instead(ErrorKind::InvalidArgument, ErrorKind::InvalidModel)
+}
+
+impl Device {
+    /// `PLUGIN:INDEX`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its position in the plugin's list.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Name that stays the same from run to run: `PLUGIN/ID`.
+    pub fn stable_id(&self) -> String {
+        format!("{}/{}", self.plugin.name(), self.info.id)
+    }
+
+    /// What the plugin says of it.
+    pub fn about(&self) -> &DeviceAbout {
+        &self.info
+    }
+
+    /// The plugin instance.
+    pub fn plugin(&self) -> &Arc<Plugin> {
+        &self.plugin
+    }
+
+    /// Where operands of kernels live.
+    pub fn space(&self) -> &Space {
+        &self.info.spaces[0]
+    }
+
+    /// Whether the device was lost.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Bytes allocated through the host now, and at most.
+    pub fn bytes_in_use(&self) -> (u64, u64) {
+        (self.bytes_in_use.load(Ordering::Relaxed), self.bytes_peak.load(Ordering::Relaxed))
+    }
+
+    /// Refuses calls on a device that is lost or whose plugin is poisoned.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`], [`ErrorKind::PluginPoisoned`].
+    #[inline]
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.is_lost() || self.plugin.is_poisoned() {
+            return Err(self.unusable());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn unusable(&self) -> Error {
+        let poisoned = self.plugin.refuse_poisoned().err();
+        let error = poisoned.unwrap_or_else(|| Error::new(ErrorKind::DeviceLost, "the device is lost"));
+        error.in_plugin(self.plugin.name()).on_device(&self.name)
+    }
+
+    /// Adds the device to an error of its plugin's, and remembers a loss.
+    pub(crate) fn failed(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::DeviceLost {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+        error.on_device(&self.name)
+    }
+
+    fn call(
+        &self,
+        what: &str,
+        body: impl FnOnce(&PluginTable, *mut ErrorDetail) -> Option<Status>,
+    ) -> Result<()> {
+        self.check_usable()?;
+        self.plugin.call(what, body).map_err(|e| self.failed(e))
+    }
+
+    /// The most bytes that can be wanted at once; None if the device does not say.
+    pub fn bytes_max(&self) -> Option<u64> {
+        let space = self.space();
+        [space.alloc_max, space.bytes_total].into_iter().filter(|&limit| limit > 0).min()
+    }
+
+    /// Allocates memory in the space of operands, content undefined.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] beyond the space's limits or when the plugin says so; what else it says.
+    pub fn alloc(self: &Arc<Self>, size: usize, usage: u32) -> Result<Buffer> {
+        let space = self.space();
+        let granule = space.copy_granule;
+        let padded = (size as u64).checked_next_multiple_of(granule).unwrap_or(u64::MAX);
+        if let Some(limit) = self.bytes_max().filter(|&limit| padded > limit) {
+            return Err(Error::new(
+                ErrorKind::OutOfMemory,
+                format!("{padded} bytes are wanted at once, the device has {limit}"),
+            )
+            .on_device(&self.name));
+        }
+        // Systems that overcommit give memory that they do not have, and end the process later.
+        if padded >= ASKED_BYTES_MIN
+            && let Some(available) = self.bytes_available().filter(|&available| padded > available)
+        {
+            return Err(Error::new(
+                ErrorKind::OutOfMemory,
+                format!("{padded} bytes are wanted at once, the device has {available} available"),
+            )
+            .on_device(&self.name));
+        }
+        let desc = AllocDesc {
+            space_idx: 0,
+            size_bytes: padded,
+            align: space.alloc_align.max(space.bind_align),
+            usage,
+            ..AllocDesc::empty()
+        };
+        let mut out = Allocation::empty();
+        self.call("buffer_alloc", |table, error| {
+            let alloc = table.buffer_alloc?;
+            // SAFETY: the plugin's function with its own device; the structs are ours for the call.
+            Some(unsafe { alloc(self.handle.as_ptr(), &desc, &mut out, error) })
+        })?;
+        let Some(handle) = NonNull::new(out.buffer) else {
+            return Err(self.broken("buffer_alloc succeeded without a buffer (B9)"));
+        };
+        let in_use = self.bytes_in_use.fetch_add(padded, Ordering::Relaxed) + padded;
+        self.bytes_peak.fetch_max(in_use, Ordering::Relaxed);
+        let buffer = Buffer { device: Arc::clone(self), handle, base: out.base, size: padded as usize };
+        if out.size_bytes < padded {
+            return Err(self.broken("buffer_alloc gave fewer bytes than were asked for"));
+        }
+        Ok(buffer)
+    }
+
+    fn broken(&self, text: &str) -> Error {
+        Error::new(ErrorKind::PluginBroken, text).in_plugin(self.plugin.name()).on_device(&self.name)
+    }
+
+    /// Makes a stream.
+    ///
+    /// # Errors
+    /// What the plugin says.
+    pub fn create_stream(self: &Arc<Self>, label: &str) -> Result<Stream> {
+        let desc = StreamDesc { label: Str::new(label), ..StreamDesc::empty() };
+        let mut out = null_mut();
+        self.call("stream_create", |table, error| {
+            let create = table.stream_create?;
+            // SAFETY: the plugin's function with its own device; the structs are ours for the call.
+            Some(unsafe { create(self.handle.as_ptr(), &desc, &mut out, error) })
+        })?;
+        let Some(handle) = NonNull::new(out) else {
+            return Err(self.broken("stream_create succeeded without a stream (B9)"));
+        };
+        Ok(Stream { device: Arc::clone(self), handle, signalled: 0 })
+    }
+
+    /// Prepares a kernel for a node's attributes, types and constants (B21).
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] if the kernel does not do this; what else the plugin says.
+    pub fn prepare(self: &Arc<Self>, request: &PrepareRequest<'_>) -> Result<PreparedKernel> {
+        let mut out = abi::Prepared::empty();
+        request
+            .with_abi(self.handle.as_ptr(), |desc| {
+                self.call("prepare", |table, error| {
+                    let prepare = table.prepare?;
+                    // SAFETY: the plugin's function with its own instance; the structs are ours for the call.
+                    Some(unsafe { prepare(self.plugin.instance.as_ptr(), desc, &mut out, error) })
+                })
+            })
+            .map_err(of_node)?;
+        let Some(launch) = out.launch else {
+            return Err(self.broken("prepare succeeded without a launch function (B21)"));
+        };
+        // Given back from here on, whatever else is wrong with it.
+        let mut kernel = PreparedKernel { device: Arc::clone(self), raw: out, launch, packs: Vec::new() };
+        kernel.packs = self.read_packs(&out, request)?;
+        if !(out.workspace_align == 0 || out.workspace_align.is_power_of_two()) {
+            return Err(self.broken("prepare asked for a workspace whose alignment is no power of two"));
+        }
+        Ok(kernel)
+    }
+
+    /// The constants that a kernel wants packed (since 0.2), checked against what it was given.
+    fn read_packs(&self, prepared: &abi::Prepared, request: &PrepareRequest<'_>) -> Result<Vec<Pack>> {
+        if self.plugin.minor < 2 {
+            return Ok(Vec::new());
+        }
+        // SAFETY: the plugin's list, alive until `unprepare`.
+        let raw = unsafe { read_growable_list::<ConstantPack>(&prepared.packs) }
+            .map_err(|e| self.broken(&format!("prepare gave a broken list of packed constants: {e}")))?;
+        raw.iter()
+            .map(|pack| {
+                let constant = request.inputs.get(pack.input_idx as usize);
+                if !matches!(constant, Some(Some((_, Some(_))))) {
+                    return Err(self.broken(&format!(
+                        "prepare wants input {} packed, which is no constant",
+                        pack.input_idx
+                    )));
+                }
+                if !pack.align.is_power_of_two() || pack.size_bytes > isize::MAX as u64 {
+                    return Err(
+                        self.broken("prepare wants a constant packed to an impossible size or alignment")
+                    );
+                }
+                Ok(Pack {
+                    input_idx: pack.input_idx as usize,
+                    layout_id: pack.layout_id,
+                    size: pack.size_bytes as usize,
+                    align: pack.align as usize,
+                })
+            })
+            .collect()
+    }
+
+    /// Bytes that an allocation could still get, if the plugin says.
+    pub fn bytes_available(&self) -> Option<u64> {
+        if self.plugin.minor < 2 {
+            return None;
+        }
+        let mut out = MemoryInfo::empty();
+        let known = self.call("memory_info", |table, error| {
+            let memory_info = table.memory_info?;
+            // SAFETY: the plugin's function with its own device; the struct is ours for the call.
+            Some(unsafe { memory_info(self.handle.as_ptr(), 0, &mut out, error) })
+        });
+        known.ok().map(|()| out.bytes_available)
+    }
+
+    /// Type of one output of an op that ONNX does not define (since 0.2).
+    ///
+    /// # Errors
+    /// What the plugin says, also that it has no such function.
+    pub fn output_type(
+        self: &Arc<Self>,
+        request: &PrepareRequest<'_>,
+        output_idx: usize,
+    ) -> Result<TensorType> {
+        const RANK_MAX: usize = 64;
+        let mut dtype = DType { code: 0, bits: 0, lanes: 0 };
+        let mut shape = [0i64; RANK_MAX];
+        let mut rank = 0u32;
+        request
+            .with_abi(self.handle.as_ptr(), |desc| {
+                self.call("kernel_shape", |table, error| {
+                    let kernel_shape = table.kernel_shape.filter(|_| self.plugin.minor >= 2)?;
+                    // SAFETY: the plugin's function with its own instance; the places are ours for the call, and
+                    // `shape` has room for `RANK_MAX` extents.
+                    Some(unsafe {
+                        kernel_shape(
+                            self.plugin.instance.as_ptr(),
+                            desc,
+                            output_idx as u32,
+                            &mut dtype,
+                            shape.as_mut_ptr(),
+                            RANK_MAX as u32,
+                            &mut rank,
+                            error,
+                        )
+                    })
+                })
+            })
+            .map_err(of_node)?;
+        let dims = shape
+            .get(..rank as usize)
+            .ok_or_else(|| self.broken("kernel_shape gave a rank above the most"))?;
+        let dims =
+            dims.iter().map(|&extent| usize::try_from(extent).map_or_else(|_| Dim::unknown(), Dim::Known));
+        Ok(TensorType { dtype, shape: Some(dims.collect()) })
+    }
+
+    /// What one launch would cost; None if the plugin cannot say.
+    pub fn cost(self: &Arc<Self>, request: &PrepareRequest<'_>) -> Option<KernelCost> {
+        let mut out = KernelCost::empty();
+        let result = request.with_abi(self.handle.as_ptr(), |desc| {
+            self.call("kernel_cost", |table, error| {
+                let cost = table.kernel_cost?;
+                // SAFETY: the plugin's function with its own instance; the structs are ours for the call.
+                Some(unsafe { cost(self.plugin.instance.as_ptr(), desc, &mut out, error) })
+            })
+        });
+        result.ok().map(|()| out)
+    }
+}

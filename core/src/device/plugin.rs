@@ -1,0 +1,280 @@
+//! One instance of a plugin: the door through which every call goes.
+
+use super::Device;
+use super::describe::DeviceAbout;
+use crate::about::{About, Refusal, RefusalKind, Threading};
+use crate::error::{Error, ErrorKind, Result};
+use crate::services::Services;
+use devbay_plugin_api::abi::version::Needed;
+use devbay_plugin_api::abi::*;
+use std::any::Any;
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that a plugin's error message may have.
+const ERROR_TEXT_MAX: usize = 1024;
+
+/// One instance of a plugin.
+pub struct Plugin {
+    pub(super) about: About,
+    pub(super) minor: u32,
+    pub(super) instance: NonNull<Instance>,
+    poisoned: AtomicBool,
+    pub(super) serial: Option<Mutex<()>>,
+    /// Dropped when the instance is destroyed; a poisoned one's threads may still use it.
+    services: ManuallyDrop<Box<Services>>,
+    /// Keeps the library loaded as long as the instance; likewise.
+    library: ManuallyDrop<Option<Arc<dyn Any + Send + Sync>>>,
+}
+
+// SAFETY: the instance may be used from any thread as its threading class says, which `call` keeps to
+// (invariant 2).
+unsafe impl Send for Plugin {}
+// SAFETY: as for Send.
+unsafe impl Sync for Plugin {}
+
+impl Plugin {
+    /// Makes an instance that speaks `minor`, with `options` as key and value. `library` is kept until the
+    /// instance is gone.
+    ///
+    /// # Errors
+    /// A refusal for an unknown option, or with what `create` says.
+    pub fn create(
+        about: About,
+        minor: u32,
+        services: Box<Services>,
+        options: &[(String, String)],
+        library: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> std::result::Result<Arc<Self>, Refusal> {
+        // A plugin that lists its options is not asked about others; one that lists none decides itself.
+        for (key, _) in options {
+            if !about.options.is_empty() && !about.options.iter().any(|option| option.key == *key) {
+                let known: Vec<_> = about.options.iter().map(|option| option.key.as_str()).collect();
+                return Err(Refusal::new(
+                    RefusalKind::UnknownOption,
+                    format!("plugin {} has no option {key}, known are: {}", about.name, known.join(", ")),
+                ));
+            }
+        }
+        let pairs: Vec<KeyValue> = options
+            .iter()
+            .map(|(key, value)| KeyValue { key: Str::new(key), value: Str::new(value) })
+            .collect();
+        let desc = CreateDesc {
+            abi_minor: minor,
+            host: services.api(),
+            options: List::new(&pairs),
+            ..CreateDesc::empty()
+        };
+        let create = about.table.create.ok_or_else(|| {
+            Refusal::new(RefusalKind::MissingFunction, "required functions are missing: create")
+        })?;
+        let mut detail = Detail::new();
+        let mut instance = null_mut();
+        // SAFETY: the plugin's function; all arguments live for the call, and the services until `destroy`.
+        let status = unsafe { create(&desc, &mut instance, detail.as_ptr()) };
+        let failed = |text: String| Err(Refusal::new(RefusalKind::CreateFailed, text));
+        if status == DEVBAY_STATUS_PANICKED {
+            // What it had begun may still run: services and library stay (B19).
+            std::mem::forget((services, library));
+            return failed(Error::from_status(status, "create", &detail.text()).text().to_owned());
+        }
+        if status != DEVBAY_STATUS_OK {
+            return failed(Error::from_status(status, "create", &detail.text()).text().to_owned());
+        }
+        let Some(instance) = NonNull::new(instance) else {
+            return failed("create succeeded without an instance".to_owned());
+        };
+        Ok(Arc::new(Self {
+            serial: (about.threading == Threading::Serialised).then(|| Mutex::new(())),
+            about,
+            minor,
+            instance,
+            poisoned: AtomicBool::new(false),
+            services: ManuallyDrop::new(services),
+            library: ManuallyDrop::new(library),
+        }))
+    }
+
+    /// What it says of itself.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.about.name
+    }
+
+    /// The minor that was agreed on.
+    pub fn minor(&self) -> u32 {
+        self.minor
+    }
+
+    /// The services it was given.
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// Whether it panicked, and is called no more.
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed)
+    }
+
+    /// Its devices, in its order.
+    ///
+    /// # Errors
+    /// A refusal with what `devices` says, or for a list that is broken.
+    pub fn devices(self: &Arc<Self>) -> std::result::Result<Vec<Arc<Device>>, Refusal> {
+        let failed = |e: &Error| Refusal::new(RefusalKind::DevicesFailed, e.text());
+        let mut list = List::EMPTY;
+        self.call("devices", |table, error| {
+            let devices = table.devices?;
+            // SAFETY: the plugin's function with its own instance (invariant 1); `list` is ours.
+            Some(unsafe { devices(self.instance.as_ptr(), &mut list, error) })
+        })
+        .map_err(|e| failed(&e))?;
+        // SAFETY: the plugin's list, which lives as long as the instance.
+        let infos = unsafe { read_growable_list::<DeviceInfo>(&list) }?;
+        let mut devices = Vec::new();
+        for (index, raw) in infos.iter().enumerate() {
+            // SAFETY: as above.
+            let info = unsafe { DeviceAbout::read(raw) }?;
+            let handle = NonNull::new(raw.handle).ok_or_else(|| {
+                Refusal::new(RefusalKind::BrokenLayout, format!("device {index} has no handle"))
+            })?;
+            if !info.inline {
+                crate::about::refuse_missing(&self.about.table, &[Needed::WithTimelines])?;
+            }
+            devices.push(Arc::new(Device {
+                name: format!("{}:{index}", self.about.name),
+                index,
+                info,
+                handle,
+                lost: AtomicBool::new(false),
+                bytes_in_use: AtomicU64::new(0),
+                bytes_peak: AtomicU64::new(0),
+                plugin: Arc::clone(self),
+            }));
+        }
+        Ok(devices)
+    }
+
+    /// The plugin's table of an extension, or None (B6).
+    pub fn extension(&self, id: u32, min_revision: u32) -> Option<NonNull<c_void>> {
+        let get = self.about.table.get_extension?;
+        if self.is_poisoned() {
+            return None;
+        }
+        let _serial = self.serialise();
+        // SAFETY: the plugin's function with its own instance (invariant 1).
+        let table = unsafe { get(self.instance.as_ptr(), id, min_revision) };
+        NonNull::new(table.cast_mut())
+    }
+
+    /// The lock of a serialised plugin; nothing for others.
+    pub(crate) fn serialise(&self) -> Option<MutexGuard<'_, ()>> {
+        let lock = self.serial.as_ref()?;
+        Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Calls a function that gives a status; None from `body` means that the slot is empty.
+    pub(super) fn call(
+        &self,
+        what: &str,
+        body: impl FnOnce(&PluginTable, *mut ErrorDetail) -> Option<Status>,
+    ) -> Result<()> {
+        self.refuse_poisoned()?;
+        let mut detail = Detail::new();
+        let status = {
+            let _serial = self.serialise();
+            body(&self.about.table, detail.as_ptr())
+        };
+        match status {
+            None => {
+                Err(Error::new(ErrorKind::UnsupportedOp, format!("plugin {} has no {what}", self.name())))
+            }
+            Some(DEVBAY_STATUS_OK) => Ok(()),
+            Some(status) => Err(self.failure(status, what, &detail.text())),
+        }
+    }
+
+    /// Calls a function that cannot fail: free and destroy. Not on a poisoned plugin.
+    pub(super) fn release(&self, body: impl FnOnce(&PluginTable)) {
+        if !self.is_poisoned() {
+            let _serial = self.serialise();
+            body(&self.about.table);
+        }
+    }
+
+    pub(super) fn refuse_poisoned(&self) -> Result<()> {
+        if self.is_poisoned() {
+            return Err(Error::new(
+                ErrorKind::PluginPoisoned,
+                "the plugin panicked before and is not called any more",
+            )
+            .in_plugin(self.name()));
+        }
+        Ok(())
+    }
+
+    /// An error for a status of this plugin's; remembers a panic.
+    pub(crate) fn failure(&self, status: Status, what: &str, detail: &str) -> Error {
+        if status == DEVBAY_STATUS_PANICKED {
+            self.poisoned.store(true, Ordering::Relaxed);
+        }
+        Error::from_status(status, what, detail).in_plugin(self.name())
+    }
+}
+
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        let instance = self.instance.as_ptr();
+        self.release(|table| {
+            if let Some(destroy) = table.destroy {
+                // SAFETY: the plugin's function with its own instance, once; everything made from it held
+                // this value by reference count and is gone.
+                unsafe { destroy(instance) };
+            }
+        });
+        if !self.is_poisoned() {
+            // SAFETY: dropped once, here, and used by nobody: the instance is destroyed.
+            unsafe { ManuallyDrop::drop(&mut self.services) };
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.library) };
+        }
+    }
+}
+
+/// Whether, after this error, nobody can say when the device stops touching what it was lent, so that it must be
+/// leaked (ABI-NOTES 1): the end of the stream cannot be waited for.
+pub(crate) fn must_leak(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::PluginBroken | ErrorKind::PluginPoisoned)
+}
+
+/// A buffer for a plugin's words.
+pub(super) struct Detail {
+    pub(super) raw: ErrorDetail,
+    text: [u8; ERROR_TEXT_MAX],
+}
+
+impl Detail {
+    pub(super) fn new() -> Self {
+        Self { raw: ErrorDetail::empty(), text: [0; ERROR_TEXT_MAX] }
+    }
+
+    /// The struct to pass; valid while `self` stays where it is.
+    pub(super) fn as_ptr(&mut self) -> *mut ErrorDetail {
+        self.raw.text = self.text.as_mut_ptr().cast();
+        self.raw.text_capacity = ERROR_TEXT_MAX as u64;
+        &mut self.raw
+    }
+
+    pub(super) fn text(&self) -> String {
+        let len = (self.raw.text_len as usize).min(ERROR_TEXT_MAX);
+        String::from_utf8_lossy(&self.text[..len]).into_owned()
+    }
+}

@@ -1,0 +1,229 @@
+//! Streams: enqueuing, signalling, and waiting for points.
+
+use super::Device;
+use super::plugin::Detail;
+use crate::error::{Error, ErrorKind, Result};
+use devbay_plugin_api::abi::{self, *};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A stream; destroyed when dropped, which waits for its work. One run at a time owns it.
+pub struct Stream {
+    pub(super) device: Arc<Device>,
+    pub(super) handle: NonNull<abi::Stream>,
+    /// Last value that was signalled with success.
+    pub(super) signalled: u64,
+}
+
+// SAFETY: functions of a stream that need one caller at a time take `&mut self`.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// The handle, for the launch loop.
+    pub fn handle(&self) -> *mut abi::Stream {
+        self.handle.as_ptr()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Enqueues a copy of host memory into a buffer.
+    ///
+    /// # Safety
+    /// `src` points to `dst.length` bytes that stay readable until a point signalled after this is reported.
+    ///
+    /// # Errors
+    /// What the plugin says; then nothing was enqueued.
+    pub unsafe fn copy_in(&mut self, src: *const u8, dst: BufferRef) -> Result<()> {
+        self.copy(&CopyDesc {
+            kind: DEVBAY_COPY_HOST_TO_BUFFER,
+            dst,
+            host_src: src.cast(),
+            size_bytes: dst.length,
+            ..CopyDesc::empty()
+        })
+    }
+
+    /// Enqueues a copy of a buffer into host memory.
+    ///
+    /// # Safety
+    /// `dst` points to `src.length` bytes that stay writable, and are not read, until a point signalled after
+    /// this is reported.
+    ///
+    /// # Errors
+    /// What the plugin says; then nothing was enqueued.
+    pub unsafe fn copy_out(&mut self, src: BufferRef, dst: *mut u8) -> Result<()> {
+        self.copy(&CopyDesc {
+            kind: DEVBAY_COPY_BUFFER_TO_HOST,
+            src,
+            host_dst: dst.cast(),
+            size_bytes: src.length,
+            ..CopyDesc::empty()
+        })
+    }
+
+    /// Enqueues a copy within the device.
+    ///
+    /// # Errors
+    /// What the plugin says; then nothing was enqueued.
+    pub fn copy_within(&mut self, src: BufferRef, dst: BufferRef) -> Result<()> {
+        self.copy(&CopyDesc {
+            kind: DEVBAY_COPY_BUFFER_TO_BUFFER,
+            src,
+            dst,
+            size_bytes: src.length.min(dst.length),
+            ..CopyDesc::empty()
+        })
+    }
+
+    fn copy(&mut self, desc: &CopyDesc) -> Result<()> {
+        if desc.size_bytes == 0 {
+            return Ok(());
+        }
+        self.device.check_usable()?;
+        let Some(copy) = self.device.plugin.about.table.copy else {
+            return Err(self.device.broken("the plugin has no copy"));
+        };
+        let status = {
+            let _serial = self.device.plugin.serialise();
+            // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`); what it names
+            // is lent as the callers promise.
+            unsafe { copy(self.handle.as_ptr(), desc) }
+        };
+        self.check(status, "copy")
+    }
+
+    /// An error for a status that a function of this stream returned.
+    ///
+    /// # Errors
+    /// If the status is not 0.
+    pub fn check(&self, status: Status, what: &str) -> Result<()> {
+        if status == DEVBAY_STATUS_OK {
+            return Ok(());
+        }
+        Err(self.failure(status, what))
+    }
+
+    #[cold]
+    fn failure(&self, status: Status, what: &str) -> Error {
+        let plugin = &self.device.plugin;
+        let mut detail = Detail::new();
+        if let Some(stream_error) = plugin.about.table.stream_error {
+            let _serial = plugin.serialise();
+            // SAFETY: the plugin's function with its own stream; the struct is ours for the call.
+            unsafe { stream_error(self.handle.as_ptr(), detail.as_ptr()) };
+        }
+        // The detail may be that of an older failure.
+        let text = if detail.raw.status == status { detail.text() } else { String::new() };
+        let error = self.device.failed(plugin.failure(status, what, &text));
+        // What a launch finds invalid came with the run's data: an index out of range, a length below 0.
+        error.with_kind_instead(ErrorKind::InvalidArgument, ErrorKind::InvalidInput)
+    }
+
+    /// Waits until everything enqueued is done, or fails. A no-op on inline devices.
+    ///
+    /// # Errors
+    /// The stream's failure, in the plugin's words. [`ErrorKind::PluginBroken`] if it never comes to rest
+    /// (see `limit`) and [`ErrorKind::PluginPoisoned`] if it cannot be asked, after which what was lent must
+    /// be leaked; after any other error the stream's end waits for the device.
+    pub fn finish(&mut self, limit: Duration) -> Result<()> {
+        if self.device.info.inline {
+            return Ok(());
+        }
+        let value = self.signal()?;
+        self.wait_reached(value, limit)
+    }
+
+    /// Enqueues the next point and gives its value (B12).
+    ///
+    /// # Errors
+    /// What the plugin says.
+    pub fn signal(&mut self) -> Result<u64> {
+        self.device.check_usable()?;
+        let Some(signal) = self.device.plugin.about.table.stream_signal else {
+            return Err(self.device.broken("a device with timelines has no stream_signal"));
+        };
+        let value = self.signalled + 1;
+        let status = {
+            let _serial = self.device.plugin.serialise();
+            // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`).
+            unsafe { signal(self.handle.as_ptr(), value) }
+        };
+        self.check(status, "stream_signal")?;
+        self.signalled = value;
+        Ok(value)
+    }
+
+    /// Blocks until a value that was signalled is reached.
+    ///
+    /// # Errors
+    /// As [`Stream::finish`].
+    pub fn wait_reached(&self, value: u64, limit: Duration) -> Result<()> {
+        self.device.check_usable()?;
+        let deadline = Instant::now() + limit;
+        let plugin = &self.device.plugin;
+        // Not of a serialised plugin, which would do nothing else meanwhile (invariant 2).
+        if let Some(host_wait) = plugin.about.table.stream_host_wait.filter(|_| plugin.serial.is_none()) {
+            // SAFETY: the plugin's function with its own stream, from any thread.
+            let status = unsafe { host_wait(self.handle.as_ptr(), value, limit.as_nanos() as u64) };
+            return match status {
+                DEVBAY_STATUS_TIMEOUT => Err(self.stuck(value, limit)),
+                status => self.check(status, "work on a stream"),
+            };
+        }
+        // No blocking wait: poll, first spinning, then sleeping (ABI-NOTES 9).
+        let mut polls = 0u32;
+        loop {
+            let (reached, status) = self.reached()?;
+            if reached >= value {
+                return Ok(());
+            }
+            self.check(status, "work on a stream")?;
+            polls = polls.saturating_add(1);
+            match polls {
+                0..1000 => std::hint::spin_loop(),
+                1000..2000 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+            if polls.is_multiple_of(256) && Instant::now() >= deadline {
+                return Err(self.stuck(value, limit));
+            }
+        }
+    }
+
+    /// The last value reached, and the stream's status.
+    ///
+    /// # Errors
+    /// If the plugin has no such function.
+    pub fn reached(&self) -> Result<(u64, Status)> {
+        self.device.check_usable()?;
+        let Some(stream_reached) = self.device.plugin.about.table.stream_reached else {
+            return Err(self.device.broken("a device with timelines has no stream_reached"));
+        };
+        let mut reached = 0;
+        let _serial = self.device.plugin.serialise();
+        // SAFETY: the plugin's function with its own stream, from any thread; `reached` is ours.
+        let status = unsafe { stream_reached(self.handle.as_ptr(), &mut reached) };
+        Ok((reached, status))
+    }
+
+    fn stuck(&self, value: u64, limit: Duration) -> Error {
+        self.device.broken(&format!(
+            "work on a stream did not end within {limit:?}: point {value} is neither reached nor failed"
+        ))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.device.plugin.release(|table| {
+            if let Some(destroy) = table.stream_destroy {
+                // SAFETY: the plugin's function with its own stream, once.
+                unsafe { destroy(self.handle.as_ptr()) };
+            }
+        });
+    }
+}
