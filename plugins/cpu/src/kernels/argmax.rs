@@ -3,8 +3,8 @@
 use super::cost;
 use super::elementwise::slice;
 use super::extents::{around, axis, extents};
+use super::fold::{self, Extreme, Highest, Lowest, Rule};
 use super::number::Number;
-use super::reduce::{self, Extreme, Highest, Lowest, Rule};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
@@ -93,7 +93,7 @@ fn same<T: Number>(a: T, b: T) -> bool {
 /// First the extreme, then where it is: two loops that vectorise.
 #[inline(always)]
 fn in_row<A: Arith, T: Number, R: Rule>(x: &[T], last: bool) -> i32 {
-    let extreme = reduce::row::<A, Extreme<T, R>>(x, T::ZERO);
+    let extreme = fold::row::<A, Extreme<T, R>>(x, T::ZERO);
     let n_tiles = x.len().div_ceil(TILE);
     for i in 0..n_tiles {
         let tile = if last { n_tiles - 1 - i } else { i };

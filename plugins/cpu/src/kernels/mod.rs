@@ -19,6 +19,7 @@ mod epilogue;
 mod extents;
 mod fft;
 mod fill;
+mod fold;
 mod index;
 mod int_product;
 mod join;

@@ -4,7 +4,7 @@
 use super::cost;
 use super::elementwise::{blocks, slice};
 use super::extents::{axis, extents};
-use super::reduce::{self, SquaredDistance, Sum};
+use super::fold::{self, SquaredDistance, Sum};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
@@ -79,9 +79,9 @@ fn check_elements(request: &Request<'_>, input: usize, n: usize) -> Result<()> {
 #[inline(always)]
 fn statistics<A: Arith>(row: &[f32], epsilon: f32) -> (f32, f32) {
     let n = row.len() as f64;
-    let mean = (reduce::row::<A, Sum<f32>>(row, 0.0) / n) as f32;
+    let mean = (fold::row::<A, Sum<f32>>(row, 0.0) / n) as f32;
     // A second pass: the difference of two sums of squares would lose what counts.
-    let variance = reduce::row::<A, SquaredDistance>(row, mean) / n;
+    let variance = fold::row::<A, SquaredDistance>(row, mean) / n;
     (mean, (1.0 / (variance + f64::from(epsilon)).sqrt()) as f32)
 }
 

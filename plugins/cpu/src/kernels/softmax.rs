@@ -4,9 +4,9 @@
 use super::cost;
 use super::elementwise::{blocks, slice};
 use super::extents::{around, axis, expect_output, extents};
+use super::fold::{self, Extreme, Highest, LogSumExp, Sum};
 use super::math;
 use super::number::Number;
-use super::reduce::{self, Extreme, Highest, LogSumExp, Sum};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
@@ -90,10 +90,10 @@ unsafe fn log_softmax_body<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, it
 #[inline(always)]
 unsafe fn softmax_row<A: Arith>(x: *const f32, y: *mut f32, n: usize) {
     // SAFETY: the caller lends them, and nothing is written yet.
-    let largest = reduce::row::<A, Extreme<f32, Highest>>(unsafe { slice(x, n) }, 0.0);
+    let largest = fold::row::<A, Extreme<f32, Highest>>(unsafe { slice(x, n) }, 0.0);
     blocks!(true, n, y, [v = x] => math::exp::<A>(v - largest));
     // SAFETY: the loop has written them; the next one comes after the sum.
-    let sum = reduce::row::<A, Sum<f32>>(unsafe { slice(y, n) }, 0.0);
+    let sum = fold::row::<A, Sum<f32>>(unsafe { slice(y, n) }, 0.0);
     let scale = (1.0 / sum) as f32;
     blocks!(false, n, y, [v = y.cast_const()] => v * scale);
 }
@@ -104,8 +104,8 @@ unsafe fn softmax_row<A: Arith>(x: *const f32, y: *mut f32, n: usize) {
 unsafe fn log_softmax_row<A: Arith>(x: *const f32, y: *mut f32, n: usize) {
     // SAFETY: the caller lends them, and nothing is written before their last use here.
     let row = unsafe { slice(x, n) };
-    let largest = reduce::row::<A, Extreme<f32, Highest>>(row, 0.0);
-    let log_sum = reduce::row::<A, LogSumExp>(row, largest).ln() as f32;
+    let largest = fold::row::<A, Extreme<f32, Highest>>(row, 0.0);
+    let log_sum = fold::row::<A, LogSumExp>(row, largest).ln() as f32;
     blocks!(false, n, y, [v = x] => (v - largest) - log_sum);
 }
 
