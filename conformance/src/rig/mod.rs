@@ -1,0 +1,268 @@
+//! What cases work with: a plugin's raw table, and handles that give themselves back.
+//!
+//! Core's `Device` and `Stream` hide what a plugin does wrong, so cases call the table itself. What is here
+//! only spares them the arguments: every method is one call and hands its status on, or turns it into a
+//! failure with the plugin's words.
+//!
+//! # Invariants
+//! 1. Handles are used while their instance lives: the borrows say so.
+//! 2. A case declares what it lends (buffers, host memory) before the stream that it lends it to, so that the
+//!    stream goes first and waits for its work (B24).
+
+mod bytes;
+mod device;
+mod stream;
+
+pub(crate) use bytes::{AnySize, difference, pattern};
+pub(crate) use devbay_host::core::error::status_name;
+pub(crate) use device::{Buffer, Device};
+pub(crate) use stream::{Lent, Stream, empty_copy};
+
+use crate::desk::Desk;
+use crate::verdict::{Outcome, Why, failed, not_applicable};
+use devbay_host::core::about::{About, Refusal, Threading};
+use devbay_host::negotiate::{Agreement, Entry, negotiate};
+use devbay_plugin_api::abi::version::MinorRange;
+use devbay_plugin_api::abi::{self, *};
+use std::marker::PhantomData;
+use std::ptr::{NonNull, null_mut};
+use std::time::Duration;
+
+/// How long a case waits for something that has to come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Slots of the host's loops, unless a case wants others.
+pub(crate) const SLOTS: u32 = 4;
+
+/// A loaded plugin, and how a case is to use it.
+pub(crate) struct Rig<'a> {
+    pub entry: Entry<'a>,
+    pub options: &'a [(String, String)],
+    /// Nobody else uses this process, so that its threads may be counted.
+    pub own_process: bool,
+    agreement: Result<Agreement, Refusal>,
+}
+
+/// A place for a plugin's words.
+pub(crate) struct Detail {
+    pub raw: ErrorDetail,
+    bytes: Vec<u8>,
+}
+
+impl Detail {
+    pub(crate) fn new() -> Self {
+        let mut bytes = vec![0u8; 512];
+        let raw = ErrorDetail {
+            text: bytes.as_mut_ptr().cast(),
+            text_capacity: bytes.len() as u64,
+            ..ErrorDetail::empty()
+        };
+        Self { raw, bytes }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let len = (self.raw.text_len as usize).min(self.bytes.len());
+        String::from_utf8_lossy(&self.bytes[..len]).into_owned()
+    }
+
+    /// The status with the words.
+    pub(crate) fn describe(&self, status: Status) -> String {
+        match self.text() {
+            text if text.is_empty() => status_name(status),
+            text => format!("{} ({text})", status_name(status)),
+        }
+    }
+}
+
+impl<'a> Rig<'a> {
+    pub(crate) fn new(entry: Entry<'a>, options: &'a [(String, String)], own_process: bool) -> Self {
+        Self { agreement: negotiate(entry, MinorRange::CURRENT), entry, options, own_process }
+    }
+
+    /// Asks the entry.
+    pub(crate) fn query(&self) -> *const PluginInfo {
+        match self.entry {
+            Entry::Library(library) => library.query(),
+            Entry::Linked(linked) => linked.query(),
+        }
+    }
+
+    /// What the plugin says of itself and the minor agreed on, or why it cannot be used.
+    pub(crate) fn agreement(&self) -> Result<&Agreement, &Refusal> {
+        self.agreement.as_ref()
+    }
+
+    pub(crate) fn about(&self) -> Outcome<&About> {
+        match &self.agreement {
+            Ok(agreement) => Ok(&agreement.about),
+            Err(refusal) => failed(refusal.reason.clone()),
+        }
+    }
+
+    pub(crate) fn table(&self) -> Outcome<&PluginTable> {
+        Ok(&self.about()?.table)
+    }
+
+    /// The function in an optional slot.
+    pub(crate) fn optional<F: Copy>(&self, slot: Option<F>, name: &str) -> Outcome<F> {
+        match slot {
+            Some(function) => Ok(function),
+            None => not_applicable(Why::NotOffered, format!("the plugin has no {name}")),
+        }
+    }
+
+    /// Goes on only if functions may be called from several threads at once.
+    pub(crate) fn allows_threads(&self) -> Outcome {
+        if self.about()?.threading == Threading::Serialised {
+            return not_applicable(Why::Threading, "the plugin wants one call at a time");
+        }
+        Ok(())
+    }
+
+    /// Whether a stream's `reached` and its like may be called while its owner enqueues.
+    pub(crate) fn is_free_threaded(&self) -> Outcome<bool> {
+        Ok(self.about()?.threading == Threading::Free)
+    }
+
+    /// An instance as most cases want it.
+    pub(crate) fn open(&self) -> Outcome<Opened<'_>> {
+        self.open_with(SLOTS)
+    }
+
+    /// An instance with the options of the command line.
+    pub(crate) fn open_with(&self, n_slots: u32) -> Outcome<Opened<'_>> {
+        let pairs: Vec<(&str, &str)> = self.options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        let mut detail = Detail::new();
+        match self.create(Desk::open(n_slots), None, &pairs, Some(&mut detail))? {
+            Ok(opened) => Ok(opened),
+            Err(status) => failed(format!("create gave {}", detail.describe(status))),
+        }
+    }
+
+    /// Calls `create`: an instance, or the status.
+    pub(crate) fn create(
+        &self,
+        desk: &'static Desk,
+        minor: Option<u32>,
+        options: &[(&str, &str)],
+        detail: Option<&mut Detail>,
+    ) -> Outcome<Result<Opened<'_>, Status>> {
+        let agreed = match &self.agreement {
+            Ok(agreement) => agreement.minor,
+            Err(refusal) => return failed(refusal.reason.clone()),
+        };
+        let pairs: Vec<KeyValue> = options
+            .iter()
+            .map(|(key, value)| KeyValue { key: Str::new(key), value: Str::new(value) })
+            .collect();
+        let desc = CreateDesc {
+            abi_minor: minor.unwrap_or(agreed),
+            host: desk.api(),
+            options: List::new(&pairs),
+            ..CreateDesc::empty()
+        };
+        self.create_raw(&desc, desk, detail.map_or(null_mut(), |detail| &mut detail.raw))
+    }
+
+    /// Calls `create` with a description that may be of any size.
+    pub(crate) fn create_raw(
+        &self,
+        desc: *const CreateDesc,
+        desk: &'static Desk,
+        error: *mut ErrorDetail,
+    ) -> Outcome<Result<Opened<'_>, Status>> {
+        let table = self.table()?;
+        let Some(create) = table.create else {
+            return failed("the plugin has no create");
+        };
+        let untouched = NonNull::<abi::Instance>::dangling().as_ptr();
+        let mut out = untouched;
+        // SAFETY: the plugin's function; the description lives for the call, the desk for good.
+        let status = unsafe { create(desc, &mut out, error) };
+        if status != DEVBAY_STATUS_OK {
+            if out != untouched {
+                return failed(format!("create gave {} and wrote an instance", status_name(status)));
+            }
+            return Ok(Err(status));
+        }
+        match NonNull::new(out) {
+            Some(handle) if out != untouched => {
+                Ok(Ok(Opened { rig: PhantomData, table: *table, handle, desk }))
+            }
+            _ => failed("create succeeded without an instance"),
+        }
+    }
+
+    /// Runs a body on every device of a fresh instance.
+    pub(crate) fn each_device(&self, mut body: impl FnMut(&Device<'_>) -> Outcome) -> Outcome {
+        let opened = self.open()?;
+        for device in opened.devices()? {
+            body(&device)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Rig::each_device`], on those with a timeline.
+    pub(crate) fn each_timeline(&self, mut body: impl FnMut(&Device<'_>) -> Outcome) -> Outcome {
+        let opened = self.open()?;
+        let devices: Vec<_> = opened.devices()?.into_iter().filter(|device| !device.inline()).collect();
+        if devices.is_empty() {
+            return not_applicable(Why::Inline, "every device is inline, so there is no timeline");
+        }
+        devices.iter().try_for_each(&mut body)
+    }
+}
+
+/// An instance.
+pub(crate) struct Opened<'a> {
+    rig: PhantomData<&'a ()>,
+    pub table: PluginTable,
+    pub handle: NonNull<abi::Instance>,
+    pub desk: &'static Desk,
+}
+
+// SAFETY: an instance may be used from any thread as the plugin's threading class says, and cases ask for the
+// class before they do (`allows_threads`).
+unsafe impl Send for Opened<'_> {}
+// SAFETY: as for Send.
+unsafe impl Sync for Opened<'_> {}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        if let Some(destroy) = self.table.destroy {
+            // SAFETY: made by `create`, given back once; what was made from it borrowed it and is gone.
+            unsafe { destroy(self.handle.as_ptr()) };
+        }
+        self.desk.close();
+    }
+}
+
+impl<'a> Opened<'a> {
+    /// The plugin's list of devices, as it is.
+    pub(crate) fn device_infos(&self) -> Outcome<Vec<DeviceInfo>> {
+        let mut list = List::EMPTY;
+        let mut detail = Detail::new();
+        let Some(devices) = self.table.devices else {
+            return failed("the plugin has no devices function");
+        };
+        // SAFETY: the plugin's function with its own instance; `list` is ours.
+        let status = unsafe { devices(self.handle.as_ptr(), &mut list, &mut detail.raw) };
+        if status != DEVBAY_STATUS_OK {
+            return failed(format!("devices gave {}", detail.describe(status)));
+        }
+        // SAFETY: the plugin's list, which lives as long as the instance.
+        match unsafe { read_growable_list::<DeviceInfo>(&list) } {
+            Ok(infos) => Ok(infos),
+            Err(error) => failed(format!("the list of devices is broken: {error}")),
+        }
+    }
+
+    /// Its devices; a plugin without any has nothing to test.
+    pub(crate) fn devices(&self) -> Outcome<Vec<Device<'_>>> {
+        let infos = self.device_infos()?;
+        if infos.is_empty() {
+            return not_applicable(Why::NoDevice, "the plugin has no device on this machine");
+        }
+        infos.into_iter().enumerate().map(|(index, info)| Device::read(self, index, info)).collect()
+    }
+}

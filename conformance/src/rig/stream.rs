@@ -1,0 +1,245 @@
+//! Streams, and what they are lent.
+
+use super::{Buffer, Detail, Device, PATIENCE};
+use crate::verdict::{Outcome, failed};
+use devbay_plugin_api::abi::{self, *};
+use std::ffi::c_void;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A stream.
+pub(crate) struct Stream<'a> {
+    pub device: &'a Device<'a>,
+    pub handle: NonNull<abi::Stream>,
+    /// Last value that was signalled with success.
+    pub(super) signalled: AtomicU64,
+}
+
+// SAFETY: as for `Opened`; cases enqueue on a stream from one thread at a time.
+unsafe impl Send for Stream<'_> {}
+// SAFETY: as for Send.
+unsafe impl Sync for Stream<'_> {}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        if let Some(destroy) = self.device.opened.table.stream_destroy {
+            // SAFETY: made by `stream_create`, given back once.
+            unsafe { destroy(self.handle.as_ptr()) };
+        }
+    }
+}
+
+impl Stream<'_> {
+    fn table(&self) -> &PluginTable {
+        &self.device.opened.table
+    }
+
+    /// Enqueues a copy.
+    ///
+    /// # Safety
+    /// What the description names stays alive until the stream has done it or is destroyed.
+    pub(crate) unsafe fn copy(&self, desc: *const CopyDesc) -> Outcome<Status> {
+        let Some(copy) = self.table().copy else {
+            return failed("the plugin has no copy");
+        };
+        // SAFETY: the plugin's function with its own stream; the rest is the caller's promise.
+        Ok(unsafe { copy(self.handle.as_ptr(), desc) })
+    }
+
+    /// A copy that has to be accepted.
+    ///
+    /// # Safety
+    /// As [`Stream::copy`].
+    unsafe fn copy_or_fail(&self, desc: &CopyDesc, what: &str) -> Outcome {
+        // SAFETY: the caller's promise.
+        match unsafe { self.copy(desc) }? {
+            DEVBAY_STATUS_OK => Ok(()),
+            status => {
+                let words = self.error_words(status);
+                failed(format!("a copy of {} bytes {what} gave {words}", desc.size_bytes))
+            }
+        }
+    }
+
+    /// Enqueues a copy from host memory.
+    ///
+    /// # Safety
+    /// As [`Stream::copy`].
+    pub(crate) unsafe fn enqueue_in(&self, src: &[u8], dst: BufferRef) -> Outcome {
+        let desc = CopyDesc {
+            kind: DEVBAY_COPY_HOST_TO_BUFFER,
+            dst,
+            host_src: src.as_ptr().cast(),
+            size_bytes: src.len() as u64,
+            ..empty_copy()
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_or_fail(&desc, "from the host") }
+    }
+
+    /// Enqueues a copy to host memory.
+    ///
+    /// # Safety
+    /// As [`Stream::copy`]; nobody else touches `dst` meanwhile.
+    pub(crate) unsafe fn enqueue_out(&self, src: BufferRef, dst: *mut u8, size: usize) -> Outcome {
+        let desc = CopyDesc {
+            kind: DEVBAY_COPY_BUFFER_TO_HOST,
+            src,
+            host_dst: dst.cast(),
+            size_bytes: size as u64,
+            ..empty_copy()
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_or_fail(&desc, "to the host") }
+    }
+
+    /// Enqueues a copy on the device.
+    ///
+    /// # Safety
+    /// As [`Stream::copy`].
+    pub(crate) unsafe fn enqueue_within(&self, src: BufferRef, dst: BufferRef, size: usize) -> Outcome {
+        let desc = CopyDesc {
+            kind: DEVBAY_COPY_BUFFER_TO_BUFFER,
+            src,
+            dst,
+            size_bytes: size as u64,
+            ..empty_copy()
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_or_fail(&desc, "on the device") }
+    }
+
+    /// Writes bytes into a buffer and waits.
+    pub(crate) fn upload(&self, bytes: &[u8], buffer: &Buffer<'_>, offset: usize) -> Outcome {
+        // SAFETY: both live until `finish` returns, or until the stream is destroyed if that fails: the buffer
+        // by invariant 2, and the bytes are leaked then.
+        let bytes = Lent::new(bytes.to_vec());
+        // SAFETY: as above.
+        unsafe { self.enqueue_in(&bytes.0, buffer.part(offset, bytes.0.len())) }?;
+        self.finish()?;
+        bytes.done();
+        Ok(())
+    }
+
+    /// Reads bytes of a buffer and waits.
+    pub(crate) fn download(&self, buffer: &Buffer<'_>, offset: usize, size: usize) -> Outcome<Vec<u8>> {
+        let mut bytes = Lent::new(vec![0u8; size]);
+        // SAFETY: as in `upload`.
+        unsafe { self.enqueue_out(buffer.part(offset, size), bytes.0.as_mut_ptr(), size) }?;
+        self.finish()?;
+        Ok(bytes.done())
+    }
+
+    /// Enqueues the next point and gives its value.
+    pub(crate) fn signal(&self) -> Outcome<u64> {
+        self.signal_value(self.signalled.load(Ordering::Relaxed) + 1)
+    }
+
+    /// Enqueues a point.
+    pub(crate) fn signal_value(&self, value: u64) -> Outcome<u64> {
+        let Some(signal) = self.table().stream_signal else {
+            return failed("a device with a timeline, and no stream_signal");
+        };
+        // SAFETY: the plugin's function with its own stream.
+        match unsafe { signal(self.handle.as_ptr(), value) } {
+            DEVBAY_STATUS_OK => {
+                self.signalled.store(value, Ordering::Relaxed);
+                Ok(value)
+            }
+            status => failed(format!("stream_signal({value}) gave {}", self.error_words(status))),
+        }
+    }
+
+    /// The last value that was signalled.
+    pub(crate) fn signalled(&self) -> u64 {
+        self.signalled.load(Ordering::Relaxed)
+    }
+
+    /// Asks what was reached.
+    pub(crate) fn reached(&self) -> Outcome<(u64, Status)> {
+        let Some(reached) = self.table().stream_reached else {
+            return failed("a device with a timeline, and no stream_reached");
+        };
+        let mut value = 0;
+        // SAFETY: the plugin's function with its own stream; `value` is ours.
+        let status = unsafe { reached(self.handle.as_ptr(), &mut value) };
+        Ok((value, status))
+    }
+
+    /// Polls until a value is reached.
+    pub(crate) fn poll(&self, value: u64) -> Outcome {
+        let polled = self.poll_until(value);
+        if polled.is_err() {
+            self.device.stuck.store(true, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn poll_until(&self, value: u64) -> Outcome {
+        let deadline = Instant::now() + PATIENCE;
+        let mut n_polls = 0u32;
+        loop {
+            let (reached, status) = self.reached()?;
+            if status != DEVBAY_STATUS_OK {
+                return failed(format!("the stream failed with {}", self.error_words(status)));
+            }
+            if reached >= value {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return failed(format!("value {value} was not reached within {PATIENCE:?}, but {reached}"));
+            }
+            n_polls += 1;
+            if n_polls > 100 {
+                std::thread::sleep(Duration::from_micros(50));
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Waits until everything that was enqueued is done.
+    pub(crate) fn finish(&self) -> Outcome {
+        if self.device.inline() {
+            return Ok(());
+        }
+        let value = self.signal()?;
+        self.poll(value)
+    }
+
+    /// A status with the stream's words for it.
+    pub(crate) fn error_words(&self, status: Status) -> String {
+        let mut detail = Detail::new();
+        if let Some(stream_error) = self.table().stream_error {
+            // SAFETY: the plugin's function with its own stream; the struct is ours.
+            unsafe { stream_error(self.handle.as_ptr(), &mut detail.raw) };
+        }
+        detail.describe(status)
+    }
+}
+
+/// Host memory that a stream may still use: leaked, unless somebody says that it is done.
+pub(crate) struct Lent(pub std::mem::ManuallyDrop<Vec<u8>>);
+
+impl Lent {
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Self(std::mem::ManuallyDrop::new(bytes))
+    }
+
+    /// The work that used it is done.
+    pub(crate) fn done(self) -> Vec<u8> {
+        std::mem::ManuallyDrop::into_inner(self.0)
+    }
+}
+
+/// A copy of nothing.
+pub(crate) fn empty_copy() -> CopyDesc {
+    CopyDesc {
+        src: BufferRef::ABSENT,
+        dst: BufferRef::ABSENT,
+        host_src: null::<c_void>(),
+        host_dst: null_mut(),
+        ..CopyDesc::empty()
+    }
+}
