@@ -47,7 +47,8 @@ fn case(rows: &mut Rows, n: usize, n_passes: usize) -> Result<()> {
     let shape = [1, n];
     let bytes = as_bytes(&x);
     let input = InputView { dtype: F32, shape: &shape, bytes };
-    let steps = session.plan(&[input])?.single().context("layers are a straight line")?.line.steps.len();
+    let steps =
+        session.plan(&[input])?.single().context("layers are a straight section")?.section.steps.len();
     ensure!(steps == LAYERS, "{steps} launches, expected {LAYERS}");
     let mut y = vec![0.0f32; n];
     let mut failed = None;

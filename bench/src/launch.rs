@@ -50,10 +50,10 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     let input = devbay_core::Tensor::from_elements(&[1], &x)?;
     let plan = session.plan(&[devbay_core::exec::host_io::InputView::of(&input)])?;
     let stage = plan.single().context("one addition is a straight line")?;
-    let step = *stage.line.steps.first().context("it has a launch")?;
-    let frame = Frame::new(&stage.line)?;
+    let step = *stage.section.steps.first().context("it has a launch")?;
+    let frame = Frame::new(&stage.section)?;
     let mut y = [0.0f32];
-    let mut refs = stage.line.refs.to_vec();
+    let mut refs = stage.section.refs.to_vec();
     refs[0] = BufferRef { addr: x.as_ptr() as u64, length: 4, ..BufferRef::ABSENT };
     refs[2] = BufferRef { addr: y.as_mut_ptr() as u64, length: 4, ..BufferRef::ABSENT };
     let (stream, refs) = (black_box(frame.stream_handle()), black_box(refs));

@@ -36,7 +36,7 @@ fn case(rows: &mut Rows, name: &str, one: &Tensor, expected: &[u8], n_passes: us
     let session = setup::session(&runtime, setup::chain_of_adds(N, one)?)?;
     let input = InputView::of(one);
     let plan = session.plan(&[input])?;
-    let steps = plan.single().context("a chain is a straight line")?.line.steps.len();
+    let steps = plan.single().context("a chain is a straight section")?.section.steps.len();
     ensure!(steps == N, "{steps} launches, expected {N}");
     let mut y = [0u64];
     let mut failed = None;

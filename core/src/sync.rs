@@ -16,3 +16,15 @@ pub fn spin() {
     #[cfg(loom)]
     loom::thread::yield_now();
 }
+
+/// Sets counters that no other thread sees.
+pub fn set_all(counters: &mut [AtomicU32], values: &[u32]) {
+    for (counter, &value) in counters.iter_mut().zip(values) {
+        #[cfg(not(loom))]
+        {
+            *counter.get_mut() = value;
+        }
+        #[cfg(loom)]
+        counter.with_mut(|counter| *counter = value);
+    }
+}

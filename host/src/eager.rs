@@ -12,7 +12,7 @@ use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::eager;
 use devbay_core::exec::value::RunTensor;
-use devbay_core::plan::Env;
+use devbay_core::plan::{Env, PlanOptions};
 use devbay_core::program::{AttrValue, Node, Op, ValueId, catalogue};
 use devbay_core::tensor::Tensor;
 use std::sync::Arc;
@@ -40,6 +40,6 @@ pub fn run(
         inputs.iter().map(|&input| RunTensor::host(input.clone())).collect();
     // What the application hands over is known; a kernel that needs a value beforehand has it.
     let known = inputs.iter().map(|&input| Some(input.clone())).collect();
-    let env = Env::new(device, 1);
+    let env = Env::new(device, PlanOptions { plans_max: 1, ..PlanOptions::default() });
     eager::run(&node, operands, known, &env, None)?.iter().map(RunTensor::to_tensor).collect()
 }

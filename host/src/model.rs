@@ -5,15 +5,12 @@ use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::unit::Unit;
 use devbay_core::passes;
-use devbay_core::plan::Env;
+use devbay_core::plan::{Env, PlanOptions};
 use devbay_core::program::Program;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::SystemTime;
-
-/// Plans that a model keeps per device, by input shapes.
-const PLANS_MAX: usize = 16;
 
 /// A program, imported once. Clones share it.
 #[derive(Clone)]
@@ -77,20 +74,22 @@ impl Model {
         &self.inner.program
     }
 
-    /// The program as a device runs it, shared by all sessions of this model on that device.
+    /// The program as a device runs it, shared by all sessions of this model on that device with these options.
     ///
     /// # Errors
     /// What the passes say.
-    pub fn on_device(&self, device: &Arc<Device>) -> Result<Arc<Unit>> {
+    pub fn on_device(&self, device: &Arc<Device>, options: PlanOptions) -> Result<Arc<Unit>> {
         let mut units = lock(&self.inner.units);
         units.retain(|unit| unit.strong_count() > 0);
-        let shared =
-            units.iter().filter_map(Weak::upgrade).find(|unit| Arc::ptr_eq(&unit.env().device, device));
+        let shared = units
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|unit| Arc::ptr_eq(&unit.env().device, device) && unit.env().options == options);
         if let Some(unit) = shared {
             return Ok(unit);
         }
         let program = passes::optimise(self.inner.program.clone())?;
-        let unit = Arc::new(Unit::new(program, Env::new(device, PLANS_MAX)));
+        let unit = Arc::new(Unit::new(program, Env::new(device, options)));
         units.push(Arc::downgrade(&unit));
         Ok(unit)
     }

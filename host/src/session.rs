@@ -7,7 +7,7 @@ use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::cancel::Cancel;
 use devbay_core::exec::host_io::{Bound, InputView, OutputView};
 use devbay_core::exec::unit::Unit;
-use devbay_core::plan::Plan;
+use devbay_core::plan::{Plan, PlanOptions};
 use devbay_core::program::{Program, ValueId};
 use devbay_core::tensor::{DType, Dim, Tensor, TensorType, bytes_of, n_elements};
 use std::sync::Arc;
@@ -45,7 +45,15 @@ impl Session {
     /// # Errors
     /// What passes and planning say: an op without a kernel, types that do not fit, too little memory.
     pub fn new(model: &Model, device: &Arc<Device>) -> Result<Self> {
-        let unit = model.on_device(device)?;
+        Self::with_options(model, device, PlanOptions::default())
+    }
+
+    /// As [`Session::new`], with a say in how plans are made.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn with_options(model: &Model, device: &Arc<Device>, options: PlanOptions) -> Result<Self> {
+        let unit = model.on_device(device, options)?;
         let program = unit.program();
         let session = Self {
             inputs: ports(program, &program.main.inputs),

@@ -175,6 +175,11 @@ impl Plugin {
         NonNull::new(table.cast_mut())
     }
 
+    /// Whether calls of it come one at a time.
+    pub fn is_serialised(&self) -> bool {
+        self.serial.is_some()
+    }
+
     /// The lock of a serialised plugin; nothing for others.
     pub(crate) fn serialise(&self) -> Option<MutexGuard<'_, ()>> {
         let lock = self.serial.as_ref()?;

@@ -1,20 +1,23 @@
-//! The board on which parallel loops are open: how threads find a loop, share its chunks and leave it.
+//! The board on which work is open to others: how threads find it, share it and leave it.
+//!
+//! There are two kinds of work: the chunks of a parallel loop, which the board hands out itself, and the tasks of a
+//! run ([`Shared`]), which has its own way of doing so.
 //!
 //! # Protocol
 //!
-//! A board has a fixed number of places. A caller claims a free place, writes its loop there, opens it,
-//! works on it, closes it, and waits until nobody is inside; then its loop, which lives on its stack, may
+//! A board has a fixed number of places. A caller claims a free place, writes its work there, opens it,
+//! works on it, closes it, and waits until nobody is inside; then its work, which lives on its stack, may
 //! go. A helper enters a place only while it is open, and counts itself in and out.
 //!
 //! The word of a place, `state`, is `open` (bit 31) and the number of helpers inside (bits 0 to 30):
 //!
 //! | who | transition | when |
 //! | --- | --- | --- |
-//! | caller | 0 to open | after writing the loop (Release) |
+//! | caller | 0 to open | after writing the work (Release) |
 //! | helper | open+k to open+k+1 | by compare-exchange (Acquire), so never on a closed place |
-//! | helper | k+1 to k | when it touches the loop no more (Release) |
+//! | helper | k+1 to k | when it touches the work no more (Release) |
 //! | caller | open+k to k | when no chunk is left to take |
-//! | caller | sees 0 | (Acquire) the loop may go, the place is free |
+//! | caller | sees 0 | (Acquire) the work may go, the place is free |
 //!
 //! `claimed` has a bit for each place that has a caller. `open` is a hint for helpers: a bit that is set
 //! late or cleared late costs time, never correctness, because entering is decided by `state`.
@@ -22,13 +25,16 @@
 //! Chunks: each participant has a range of chunk numbers of its own, packed as (begin, end) in one word. It
 //! takes from the front of its own and, when that is empty, the back half of another's. Which thread runs
 //! a chunk is luck; what the chunks are is not: their borders depend on `n` and `grain` alone.
+//!
+//! In a loop the caller has slot 0, helpers have their own. So the slot that a worker helps with elsewhere is free in
+//! the loops that it calls itself; a thread without a slot may use it as a *guest*, one at a time (`guest`).
 
 use super::processor::{self, Seat};
-use crate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::cell::UnsafeCell;
 
-/// Loops that may be open at once; a caller that finds no place works alone.
+/// What may be open at once; a caller that finds no place works alone.
 pub const PLACES: usize = 32;
 
 const OPEN: u32 = 1 << 31;
@@ -37,6 +43,21 @@ const OPEN: u32 = 1 << 31;
 ///
 /// `Sync`, because many threads run it at once.
 pub type Body<'a> = dyn Fn(u64, u64, u32) -> i32 + Sync + 'a;
+
+/// Work that hands itself out to whoever joins it.
+pub trait Shared: Sync {
+    /// Works as participant `slot` until nothing is on offer; tells whether there was something.
+    fn help(&self, slot: u32) -> bool;
+}
+
+/// What is open at a place.
+#[derive(Clone, Copy)]
+enum Work {
+    Nothing,
+    Loop(Loop),
+    /// Its lifetime erased: it lives until the caller has seen everybody leave.
+    Shared(*const (dyn Shared + 'static)),
+}
 
 /// A loop as helpers see it.
 #[derive(Clone, Copy)]
@@ -51,10 +72,14 @@ struct Place {
     state: AtomicU32,
     /// The caller's processor: a hint.
     processor: AtomicU32,
+    /// The caller's slot in other work; 0 if it has none.
+    caller: AtomicU32,
+    /// Whether somebody uses that slot here.
+    guest: AtomicBool,
     /// First status that was not 0.
     failed: AtomicI32,
     /// Written by the place's caller while it is closed and empty, read by those inside.
-    work: UnsafeCell<Option<Loop>>,
+    work: UnsafeCell<Work>,
     /// Chunks left, by participant: begin in the high half, end in the low half.
     ranges: Box<[CachePadded<AtomicU64>]>,
 }
@@ -92,8 +117,10 @@ impl Board {
             CachePadded::new(Place {
                 state: AtomicU32::new(0),
                 processor: AtomicU32::new(processor::NONE),
+                caller: AtomicU32::new(0),
+                guest: AtomicBool::new(false),
                 failed: AtomicI32::new(0),
-                work: UnsafeCell::new(None),
+                work: UnsafeCell::new(Work::Nothing),
                 ranges: (0..n_slots).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             })
         };
@@ -111,9 +138,9 @@ impl Board {
         self.open.load(Ordering::Relaxed) != 0
     }
 
-    /// Runs a loop with whoever helps; `wake(n)` is called once with the number of helpers that would have
-    /// work. Returns the first status that was not 0.
-    pub fn run(&self, n: u64, grain: u64, body: &Body<'_>, wake: impl FnOnce(u32)) -> i32 {
+    /// Runs a loop with whoever helps; `caller` is this thread's slot in other work, and `wake(n)` is called once
+    /// with the number of helpers that would have work. Returns the first status that was not 0.
+    pub fn run(&self, n: u64, grain: u64, caller: u32, body: &Body<'_>, wake: impl FnOnce(u32)) -> i32 {
         let (grain, n_chunks) = whole_chunks(n, grain);
         let Some(place_idx) = self.claim() else {
             return alone(n, grain, body);
@@ -123,50 +150,100 @@ impl Board {
         // function returns after everybody has left.
         let erased: *const Body<'static> =
             unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(std::ptr::from_ref(body)) };
-        // SAFETY: this caller has claimed the place, and nobody is inside: state is 0.
-        unsafe { *place.work.get() = Some(Loop { body: erased, n, grain }) };
         place.failed.store(0, Ordering::Relaxed);
-        place.processor.store(processor::current(), Ordering::Relaxed);
         let n_slots = u64::from(self.n_slots);
         for (slot, range) in place.ranges.iter().enumerate() {
             // Equal shares, in order, so that a thread meets the same part of the data in each loop.
             let share = |slot: u64| (u64::from(n_chunks) * slot / n_slots) as u32;
             range.store(pack(share(slot as u64), share(slot as u64 + 1)), Ordering::Relaxed);
         }
-        place.state.store(OPEN, Ordering::Release);
-        self.open.fetch_or(1 << place_idx, Ordering::SeqCst);
+        self.open(place_idx, Work::Loop(Loop { body: erased, n, grain }), caller);
         wake((n_chunks - 1).min(self.n_slots - 1));
 
         work(place, 0);
 
+        self.close(place_idx);
+        let failed = place.failed.load(Ordering::Relaxed);
+        self.release(place_idx);
+        failed
+    }
+
+    /// Opens work to helpers for as long as `body` runs, which takes part as slot 0. None if no place is free.
+    pub fn share<R>(&self, work: &dyn Shared, body: impl FnOnce() -> R) -> Option<R> {
+        let place_idx = self.claim()?;
+        // SAFETY: only the lifetime is erased. The pointer is used by threads inside the place, and `Close` waits
+        // until everybody has left, also when `body` unwinds.
+        let erased = unsafe {
+            std::mem::transmute::<*const (dyn Shared + '_), *const (dyn Shared + 'static)>(
+                std::ptr::from_ref(work),
+            )
+        };
+        self.open(place_idx, Work::Shared(erased), 0);
+        let _close = Close { board: self, place_idx };
+        Some(body())
+    }
+
+    /// Opens a claimed place.
+    fn open(&self, place_idx: usize, work: Work, caller: u32) {
+        let place = &self.places[place_idx];
+        // SAFETY: this caller has claimed the place, and nobody is inside: state is 0.
+        unsafe { *place.work.get() = work };
+        place.processor.store(processor::current(), Ordering::Relaxed);
+        place.caller.store(caller, Ordering::Relaxed);
+        place.state.store(OPEN, Ordering::Release);
+        self.open.fetch_or(1 << place_idx, Ordering::SeqCst);
+    }
+
+    /// Lets nobody enter a place any more, and waits until everybody has left.
+    fn close(&self, place_idx: usize) {
+        let place = &self.places[place_idx];
         self.open.fetch_and(!(1 << place_idx), Ordering::Relaxed);
         place.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut waited = 0u32;
         while place.state.load(Ordering::Acquire) != 0 {
-            // Those inside are at their last chunk.
+            // Those inside are at their last chunk or task.
             waited = waited.saturating_add(1);
             back_off(waited);
         }
-        let failed = place.failed.load(Ordering::Relaxed);
-        self.claimed.fetch_and(!(1 << place_idx), Ordering::Release);
-        failed
     }
 
-    /// Works on open loops as helper `slot` until there is none; tells whether there was one.
+    fn release(&self, place_idx: usize) {
+        self.claimed.fetch_and(!(1 << place_idx), Ordering::Release);
+    }
+
+    /// Works on what is open as helper `slot` until there is nothing; tells whether there was something.
     pub fn help(&self, slot: u32, seat: &Seat) -> bool {
+        self.each_open(|place| {
+            // Before it counts itself in: the caller waits for those inside.
+            seat.leave(place.processor.load(Ordering::Relaxed));
+            inside(place, |open| match open {
+                Work::Nothing => false,
+                Work::Loop(_) => work(place, slot),
+                // SAFETY: the caller keeps it alive until everybody has left.
+                Work::Shared(shared) => unsafe { &**shared }.help(slot),
+            })
+        })
+    }
+
+    /// Works on open loops as helper `slot`, or as a guest if that is 0; tells whether there was one. For threads
+    /// that wait inside other work.
+    pub fn help_loops(&self, slot: u32) -> bool {
+        self.each_open(|place| {
+            inside(place, |open| match open {
+                Work::Loop(_) if slot != 0 => work(place, slot),
+                Work::Loop(_) => as_guest(place),
+                _ => false,
+            })
+        })
+    }
+
+    fn each_open(&self, mut visit: impl FnMut(&Place) -> bool) -> bool {
         let mut helped = false;
         let mut open = self.open.load(Ordering::Acquire);
         while open != 0 {
             let place_idx = open.trailing_zeros() as usize;
             open &= open - 1;
-            let place = &self.places[place_idx];
-            // Before it counts itself in: the caller waits for those inside.
-            seat.leave(place.processor.load(Ordering::Relaxed));
-            if enter(place) {
-                helped |= work(place, slot);
-                // No access to the loop after this.
-                place.state.fetch_sub(1, Ordering::Release);
-            }
+            helped |= visit(&self.places[place_idx]);
         }
         helped
     }
@@ -193,6 +270,43 @@ impl Board {
     }
 }
 
+/// Closes a place at the end of a scope.
+struct Close<'a> {
+    board: &'a Board,
+    place_idx: usize,
+}
+
+impl Drop for Close<'_> {
+    fn drop(&mut self) {
+        self.board.close(self.place_idx);
+        self.board.release(self.place_idx);
+    }
+}
+
+/// Enters a place, unless it is closed, and leaves it when `body` returns.
+fn inside(place: &Place, body: impl FnOnce(&Work) -> bool) -> bool {
+    if !enter(place) {
+        return false;
+    }
+    // SAFETY: this thread is inside, so nobody writes `work`.
+    let helped = body(unsafe { &*place.work.get() });
+    // No access to the work after this.
+    place.state.fetch_sub(1, Ordering::Release);
+    helped
+}
+
+/// Works on a loop with the slot that its caller does not use here, if there is one and nobody else does.
+fn as_guest(place: &Place) -> bool {
+    let slot = place.caller.load(Ordering::Relaxed);
+    if slot == 0 || place.guest.swap(true, Ordering::Acquire) {
+        return false;
+    }
+    let worked = work(place, slot);
+    // Release: whoever has the slot next sees what was done with it.
+    place.guest.store(false, Ordering::Release);
+    worked
+}
+
 /// Counts a helper in, unless the place is closed.
 fn enter(place: &Place) -> bool {
     let mut state = place.state.load(Ordering::Relaxed);
@@ -208,7 +322,7 @@ fn enter(place: &Place) -> bool {
 /// Takes chunks until none is left; tells whether it took one. The caller or a helper inside.
 fn work(place: &Place, slot: u32) -> bool {
     // SAFETY: this thread is the place's caller, or inside, so nobody writes `work`.
-    let Some(work) = (unsafe { *place.work.get() }) else {
+    let Work::Loop(work) = (unsafe { *place.work.get() }) else {
         return false;
     };
     let mut worked = false;
@@ -324,6 +438,7 @@ mod tests {
             let status = board.run(
                 n,
                 grain,
+                0,
                 &|begin, end, slot| {
                     assert!(slot < n_slots);
                     seen.lock().unwrap().push((begin, end));
@@ -357,6 +472,7 @@ mod tests {
         let status = board.run(
             100,
             1,
+            0,
             &|begin, _, _| {
                 ran.fetch_add(1, Ordering::Relaxed);
                 if begin == 3 { 13 } else { 0 }
@@ -373,10 +489,12 @@ mod tests {
         let status = board.run(
             4,
             1,
+            0,
             &|_, _, _| {
                 board.run(
                     8,
                     2,
+                    0,
                     &|begin, end, _| {
                         inner.fetch_add(end - begin, Ordering::Relaxed);
                         0
@@ -411,6 +529,7 @@ mod loom_tests {
             board.run(
                 2,
                 1,
+                0,
                 &|begin, _, _| {
                     assert_eq!(alive.load(Ordering::Relaxed), 1);
                     counts[begin as usize].fetch_add(1, Ordering::Relaxed);

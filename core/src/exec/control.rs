@@ -4,7 +4,7 @@ use super::cancel::Cancel;
 use super::unit::Values;
 use super::value::RunTensor;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::line::Shaped;
+use crate::plan::section::Shaped;
 use crate::plan::specialise::{ScanLayout, resolve_axis};
 use crate::plan::{ControlStage, Nested};
 use crate::program::{Region, ValueId};

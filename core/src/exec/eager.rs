@@ -4,14 +4,14 @@
 //! read back, the results' types follow, and the same kernels run as in planned lines. Kernels are kept by
 //! types and known values, so that a loop prepares once.
 
-use super::line::REST_LIMIT;
+use super::section::REST_LIMIT;
 use super::unit::Values;
 use super::value::{RunTensor, constant};
 use crate::device::{Device, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::constants::Placed;
-use crate::plan::line::Shaped;
 use crate::plan::place::{self, Chosen, NodeTypes, choose_for, implements};
+use crate::plan::section::Shaped;
 use crate::plan::specialise::Evaluator;
 use crate::plan::{EagerStage, Env};
 use crate::program::Node;

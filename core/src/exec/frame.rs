@@ -1,8 +1,9 @@
-//! Frames: what one run of a line changes, pooled.
+//! Frames: what one run of a section changes, pooled.
 
+use super::tasks::TaskState;
 use crate::device::{Buffer, Stream};
 use crate::error::Result;
-use crate::plan::line::{Line, Shaped};
+use crate::plan::section::{Section, Shaped};
 use crate::tensor::AlignedBytes;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
 
@@ -14,6 +15,8 @@ pub struct Frame {
     pub(crate) refs: Box<[BufferRef]>,
     #[expect(dead_code, reason = "the references point into it")]
     arena: Option<Buffer>,
+    /// Ready counts and the threads' parts; None for a straight line.
+    pub(crate) tasks: Option<TaskState>,
     /// Memory for inputs and results, where kernels cannot work in the caller's.
     pub(crate) staging: Option<Box<Staging>>,
 }
@@ -35,27 +38,37 @@ pub(crate) struct Staged {
 unsafe impl Send for Frame {}
 
 impl Frame {
-    /// A frame for a line.
+    /// A frame for a section.
     ///
     /// # Errors
     /// Out of memory, or what the plugin says.
-    pub fn new(line: &Line) -> Result<Self> {
-        let stream = line.device.create_stream("run")?;
-        let arena = match line.memory.arena {
+    pub fn new(section: &Section) -> Result<Self> {
+        let stream = section.device.create_stream("run")?;
+        let arena = match section.memory.arena {
             0 => None,
             size => {
-                let allocated = line.device.alloc(size, DEVBAY_USAGE_TRANSIENT);
-                Some(allocated.map_err(|error| error.at_node(line.largest_in_arena().unwrap_or_default()))?)
+                let allocated = section.device.alloc(size, DEVBAY_USAGE_TRANSIENT);
+                Some(
+                    allocated
+                        .map_err(|error| error.at_node(section.largest_in_arena().unwrap_or_default()))?,
+                )
             }
         };
-        let mut refs = line.refs.clone();
+        let mut refs = section.refs.clone();
         if let Some(arena) = &arena {
-            for &i in &line.arena_refs {
-                let blank = &line.refs[i as usize];
+            for &i in &section.arena_refs {
+                let blank = &section.refs[i as usize];
                 refs[i as usize] = arena.reference(blank.offset as usize, blank.length as usize);
             }
         }
-        Ok(Self { stream, refs, arena, staging: None })
+        let tasks = match section.is_line() {
+            true => None,
+            false => {
+                let n_threads = section.device.plugin().services().queue().n_threads();
+                Some(TaskState::new(section, n_threads)?)
+            }
+        };
+        Ok(Self { stream, refs, arena, tasks, staging: None })
     }
 
     /// The handle of the frame's stream, for benchmarks of a launch alone.
@@ -67,17 +80,17 @@ impl Frame {
     ///
     /// # Errors
     /// Out of memory.
-    pub(crate) fn stage(&mut self, line: &Line) -> Result<()> {
+    pub(crate) fn stage(&mut self, section: &Section) -> Result<()> {
         let side = |ty: &Shaped| -> Result<Staged> {
             Ok(Staged {
                 size: ty.size,
-                buffer: line.device.alloc(ty.size, DEVBAY_USAGE_TRANSIENT)?,
+                buffer: section.device.alloc(ty.size, DEVBAY_USAGE_TRANSIENT)?,
                 host: AlignedBytes::zeroed(ty.size)?,
             })
         };
         self.staging = Some(Box::new(Staging {
-            inputs: line.inputs.iter().map(side).collect::<Result<_>>()?,
-            outputs: line.written.iter().map(side).collect::<Result<_>>()?,
+            inputs: section.inputs.iter().map(side).collect::<Result<_>>()?,
+            outputs: section.written.iter().map(side).collect::<Result<_>>()?,
         }));
         Ok(())
     }

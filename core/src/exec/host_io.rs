@@ -6,13 +6,13 @@
 
 use super::cancel::Cancel;
 use super::frame::{Frame, Staged};
-use super::line::REST_LIMIT;
+use super::section::REST_LIMIT;
 use super::unit::{Unit, take_frame};
 use super::value::RunTensor;
 use crate::device::must_leak;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::line::{Line, Source};
-use crate::plan::{LineStage, Plan};
+use crate::plan::section::{Section, Source};
+use crate::plan::{Plan, SectionStage};
 use crate::tensor::{AlignedBytes, Bytes, DType, Tensor, TensorType};
 use devbay_plugin_api::abi::BufferRef;
 use std::marker::PhantomData;
@@ -51,7 +51,7 @@ impl Unit {
             let results = self.run_plan(&plan, owned(inputs)?, cancel)?;
             return results.iter().map(RunTensor::to_tensor).collect();
         };
-        let results = stage.line.results.iter().zip(&plan.program.main.outputs);
+        let results = stage.section.results.iter().zip(&plan.program.main.outputs);
         let mut storage: Vec<AlignedBytes> = results
             .map(|((ty, _), &id)| {
                 AlignedBytes::zeroed(ty.size).map_err(|error| {
@@ -62,7 +62,7 @@ impl Unit {
             .collect::<Result<_>>()?;
         let mut outputs: Vec<OutputView<'_>> = storage.iter_mut().map(AlignedBytes::as_mut_slice).collect();
         run_stage(stage, inputs, &mut outputs, cancel)?;
-        let results = stage.line.results.iter().zip(storage);
+        let results = stage.section.results.iter().zip(storage);
         results
             .map(|((ty, _), bytes)| Tensor::from_storage(ty.dtype, &ty.shape, Arc::new(bytes), 0, ty.size))
             .collect()
@@ -108,9 +108,10 @@ impl Unit {
         let Some(stage) = plan.single() else {
             return Ok(None);
         };
-        check_outputs(&stage.line, outputs)?;
-        let written_only = stage.line.results.iter().all(|(_, source)| matches!(source, Source::Written(_)));
-        if !direct(&stage.line) || !written_only || !aligned(&stage.line, stage, inputs, outputs) {
+        check_outputs(&stage.section, outputs)?;
+        let written_only =
+            stage.section.results.iter().all(|(_, source)| matches!(source, Source::Written(_)));
+        if !direct(&stage.section) || !written_only || !aligned(&stage.section, stage, inputs, outputs) {
             return Ok(None);
         }
         let mut frame = take_frame(stage)?;
@@ -142,7 +143,7 @@ impl Bound<'_> {
         };
         // SAFETY: the invariant: the references are of memory that is lent, of the line's sizes, and the
         // device is inline, so that nothing is in flight when this returns.
-        unsafe { frame.launch(&stage.line, cancel) }
+        unsafe { frame.launch(&stage.section, cancel) }
     }
 }
 
@@ -184,28 +185,33 @@ fn check_size(i: usize, expected: usize, found: usize) -> Result<()> {
     Ok(())
 }
 
-fn check_outputs(line: &Line, outputs: &[OutputView<'_>]) -> Result<()> {
-    check_count(line.results.len(), outputs.len())?;
-    for (i, ((ty, _), output)) in line.results.iter().zip(outputs).enumerate() {
+fn check_outputs(section: &Section, outputs: &[OutputView<'_>]) -> Result<()> {
+    check_count(section.results.len(), outputs.len())?;
+    for (i, ((ty, _), output)) in section.results.iter().zip(outputs).enumerate() {
         check_size(i, ty.size, output.len())?;
     }
     Ok(())
 }
 
 /// Whether kernels work in the caller's memory.
-fn direct(line: &Line) -> bool {
-    let about = line.device.about();
+fn direct(section: &Section) -> bool {
+    let about = section.device.about();
     about.inline && about.host_refs
 }
 
 /// Whether the caller's memory is aligned to elements, as references to host memory must be (B10).
-fn aligned(line: &Line, stage: &LineStage, inputs: &[InputView<'_>], outputs: &[OutputView<'_>]) -> bool {
+fn aligned(
+    section: &Section,
+    stage: &SectionStage,
+    inputs: &[InputView<'_>],
+    outputs: &[OutputView<'_>],
+) -> bool {
     let fits = |dtype: DType, address: *const u8| {
         let align = (dtype.bits as usize).div_ceil(8).next_power_of_two();
         (address as usize).is_multiple_of(align)
     };
     stage.plan_inputs.iter().all(|&i| fits(inputs[i as usize].dtype, inputs[i as usize].bytes.as_ptr()))
-        && line.results.iter().zip(outputs).all(|((ty, _), output)| fits(ty.dtype, output.as_ptr()))
+        && section.results.iter().zip(outputs).all(|((ty, _), output)| fits(ty.dtype, output.as_ptr()))
 }
 
 /// A reference to the caller's memory.
@@ -214,29 +220,29 @@ fn span(start: *const u8, len: usize) -> BufferRef {
 }
 
 /// Points a frame at the caller's memory.
-fn patch(frame: &mut Frame, stage: &LineStage, inputs: &[InputView<'_>], outputs: &mut [OutputView<'_>]) {
+fn patch(frame: &mut Frame, stage: &SectionStage, inputs: &[InputView<'_>], outputs: &mut [OutputView<'_>]) {
     frame.bind(
-        &stage.line,
+        &stage.section,
         |operand| {
             let bytes = inputs[stage.plan_inputs[operand] as usize].bytes;
             span(bytes.as_ptr(), bytes.len())
         },
         |written| {
-            let bytes = &mut outputs[stage.line.result_of_written[written] as usize];
+            let bytes = &mut outputs[stage.section.result_of_written[written] as usize];
             span(bytes.as_mut_ptr(), bytes.len())
         },
     );
 }
 
 fn run_stage(
-    stage: &LineStage,
+    stage: &SectionStage,
     inputs: &[InputView<'_>],
     outputs: &mut [OutputView<'_>],
     cancel: Option<&Cancel>,
 ) -> Result<()> {
-    let line = &stage.line;
-    check_outputs(line, outputs)?;
-    for (i, (input, ty)) in stage.plan_inputs.iter().zip(&line.inputs).enumerate() {
+    let section = &stage.section;
+    check_outputs(section, outputs)?;
+    for (i, (input, ty)) in stage.plan_inputs.iter().zip(&section.inputs).enumerate() {
         let found = inputs[*input as usize].bytes.len();
         if found != ty.size {
             return Err(Error::new(
@@ -249,12 +255,12 @@ fn run_stage(
             ));
         }
     }
-    if direct(line) && aligned(line, stage, inputs, outputs) {
+    if direct(section) && aligned(section, stage, inputs, outputs) {
         let mut frame = take_frame(stage)?;
         patch(&mut frame, stage, inputs, outputs);
         // SAFETY: the references are of memory that is borrowed here, of the line's sizes (checked above),
         // and the device is inline: nothing is in flight when this returns.
-        let launched = unsafe { frame.launch(line, cancel) };
+        let launched = unsafe { frame.launch(section, cancel) };
         stage.frames.give(frame);
         launched?;
     } else {
@@ -266,15 +272,15 @@ fn run_stage(
 
 /// Runs through the frame's own memory: in, launch, out.
 fn run_staged(
-    stage: &LineStage,
+    stage: &SectionStage,
     inputs: &[InputView<'_>],
     outputs: &mut [OutputView<'_>],
     cancel: Option<&Cancel>,
 ) -> Result<()> {
-    let line = &stage.line;
+    let section = &stage.section;
     let mut frame = take_frame(stage)?;
     if frame.staging.is_none() {
-        frame.stage(line)?;
+        frame.stage(section)?;
     }
     let enqueued = enqueue_staged(&mut frame, stage, inputs, cancel);
     match frame.stream.finish(REST_LIMIT) {
@@ -282,7 +288,7 @@ fn run_staged(
         Err(error) if must_leak(&error) => {
             // Nobody can say when the device stops touching the frame (ABI-NOTES 1).
             std::mem::forget(frame);
-            line.leak();
+            section.leak();
             return Err(enqueued.err().unwrap_or(error));
         }
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).
@@ -291,7 +297,7 @@ fn run_staged(
     if enqueued.is_ok()
         && let Some(staging) = &frame.staging
     {
-        for (written, &result) in line.result_of_written.iter().enumerate() {
+        for (written, &result) in section.result_of_written.iter().enumerate() {
             outputs[result as usize].copy_from_slice(staging.outputs[written].host.bytes());
         }
     }
@@ -302,17 +308,17 @@ fn run_staged(
 /// After an error nothing further is enqueued but the signal that follows (ABI-NOTES 11).
 fn enqueue_staged(
     frame: &mut Frame,
-    stage: &LineStage,
+    stage: &SectionStage,
     inputs: &[InputView<'_>],
     cancel: Option<&Cancel>,
 ) -> Result<()> {
-    let line = &stage.line;
+    let section = &stage.section;
     let Some(mut staging) = frame.staging.take() else {
         return Err(Error::new(ErrorKind::Internal, "a frame without staging memory"));
     };
     let mut enqueue = || -> Result<()> {
         let reference = |side: &Staged| side.buffer.reference(0, side.size);
-        frame.bind(line, |i| reference(&staging.inputs[i]), |i| reference(&staging.outputs[i]));
+        frame.bind(section, |i| reference(&staging.inputs[i]), |i| reference(&staging.outputs[i]));
         for (side, &input) in staging.inputs.iter_mut().zip(&stage.plan_inputs) {
             side.host.as_mut_slice().copy_from_slice(inputs[input as usize].bytes);
             let dst = reference(side);
@@ -321,7 +327,7 @@ fn enqueue_staged(
             unsafe { frame.stream.copy_in(side.host.bytes().as_ptr(), dst) }?;
         }
         // SAFETY: bound to the frame's own buffers, of the line's sizes.
-        unsafe { frame.launch(line, cancel) }?;
+        unsafe { frame.launch(section, cancel) }?;
         for side in &mut staging.outputs {
             let src = reference(side);
             // SAFETY: as for the inputs.
@@ -335,8 +341,8 @@ fn enqueue_staged(
 }
 
 /// Fills in results that no kernel writes: inputs, constants and repeated results.
-fn pass_on(stage: &LineStage, inputs: &[InputView<'_>], outputs: &mut [OutputView<'_>]) {
-    for (i, (_, source)) in stage.line.results.iter().enumerate() {
+fn pass_on(stage: &SectionStage, inputs: &[InputView<'_>], outputs: &mut [OutputView<'_>]) {
+    for (i, (_, source)) in stage.section.results.iter().enumerate() {
         match source {
             Source::Written(_) => {}
             Source::Input(input) => {

@@ -1,13 +1,26 @@
-//! The work queue: one pool of threads for the parallel loops of all kernels.
+//! The work queue: one pool of threads for the tasks of all runs and the parallel loops of all kernels.
 //!
-//! Workers look for open loops on the [`super::board`], spin a little when there is none, and then park, so
+//! Workers look for open work on the [`super::board`], spin a little when there is none, and then park, so
 //! that an idle runtime uses no processor time. The calling thread is one of the threads: a queue of `n`
-//! has `n - 1` workers. Nothing here allocates or locks while loops run.
+//! has `n - 1` workers. Nothing here allocates or locks while work is done.
+//!
+//! # How a worker goes to sleep and none is missed
+//!
+//! | who | does |
+//! | --- | --- |
+//! | worker | counts itself in `n_parked`, fence, reads `epoch`, looks for work once more |
+//! | worker | `parked` = true, fence, reads `epoch`: sleeps only if it is as before |
+//! | offerer | puts work where workers look, fence, reads `n_parked`: done if it is 0 |
+//! | offerer | `epoch` + 1, fence, reads `parked`: wakes who sleeps |
+//!
+//! By the first pair of fences either the offerer sees the worker counted, or the worker's look sees the work. By the
+//! second either the offerer sees it parked, or it sees the epoch.
 
-use super::board::{self, Board, Body};
+use super::board::{self, Board, Body, Shared as SharedWork};
 use super::processor::Seat;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{AtomicBool, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU32, Ordering, fence};
+use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -30,7 +43,16 @@ struct Worker {
 struct Shared {
     board: Board,
     workers: Box<[Worker]>,
+    /// Counts what may be reason to wake up.
+    epoch: AtomicU32,
+    /// How many workers sleep or are about to: a hint for those who offer often.
+    n_parked: AtomicU32,
     stop: AtomicBool,
+}
+
+thread_local! {
+    /// The queue that this thread works for, by address, and its slot there.
+    static WORKS_FOR: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
 }
 
 /// A pool of threads; dropping it ends them.
@@ -56,6 +78,8 @@ impl WorkQueue {
         let shared = Arc::new(Shared {
             board: Board::new(n_threads as u32),
             workers: (1..n_threads).map(worker).collect(),
+            epoch: AtomicU32::new(0),
+            n_parked: AtomicU32::new(0),
             stop: AtomicBool::new(false),
         });
         let mut queue = Self { shared, handles: Vec::new() };
@@ -81,7 +105,27 @@ impl WorkQueue {
         if self.handles.is_empty() || n <= grain.max(1) {
             return board::alone(n, grain, body);
         }
-        self.shared.board.run(n, grain, body, |wanted| self.shared.wake(wanted))
+        self.shared.board.run(n, grain, self.shared.slot(), body, |wanted| self.shared.wake(wanted))
+    }
+
+    /// Opens work to the workers for as long as `body` runs, which takes part as slot 0. None if it cannot be shared:
+    /// there is no worker, or too much is open.
+    pub(crate) fn share<R>(&self, work: &dyn SharedWork, body: impl FnOnce() -> R) -> Option<R> {
+        if self.handles.is_empty() {
+            return None;
+        }
+        self.shared.board.share(work, body)
+    }
+
+    /// Wakes a worker that sleeps, if one does: something was put on offer.
+    #[inline]
+    pub(crate) fn offered(&self) {
+        self.shared.wake(1);
+    }
+
+    /// Works on the parallel loops of others, as slot `slot` of a run; tells whether there was one.
+    pub(crate) fn help_loops(&self, slot: u32) -> bool {
+        self.shared.board.has_work() && self.shared.board.help_loops(slot)
     }
 }
 
@@ -99,18 +143,31 @@ impl Drop for WorkQueue {
 }
 
 impl Shared {
-    /// Wakes up to `wanted` parked workers. A loop was opened before (SeqCst on the board's word).
-    fn wake(&self, mut wanted: u32) {
-        // With the fence in `work`: either this sees a worker parked, or that worker sees the loop.
+    /// This thread's slot if it is one of the workers, else 0.
+    fn slot(&self) -> u32 {
+        let (queue, slot) = WORKS_FOR.get();
+        if queue == std::ptr::from_ref(self).addr() { slot } else { 0 }
+    }
+
+    /// Wakes up to `wanted` parked workers. Work was put where they look before.
+    #[inline]
+    fn wake(&self, wanted: u32) {
+        fence(Ordering::SeqCst);
+        if self.n_parked.load(Ordering::Relaxed) > 0 {
+            self.wake_parked(wanted);
+        }
+    }
+
+    #[cold]
+    fn wake_parked(&self, mut wanted: u32) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         for worker in &self.workers {
             if wanted == 0 {
                 return;
             }
-            if worker.parked.load(Ordering::Relaxed) {
-                if worker.parked.swap(false, Ordering::AcqRel)
-                    && let Some((thread, seat)) = worker.thread.get()
-                {
+            if worker.parked.load(Ordering::Relaxed) && worker.parked.swap(false, Ordering::AcqRel) {
+                if let Some((thread, seat)) = worker.thread.get() {
                     seat.keep_off_mine();
                     thread.unpark();
                 }
@@ -119,11 +176,22 @@ impl Shared {
         }
     }
 
-    /// Looks for work while others may run; tells whether there is some.
-    fn linger(&self) -> bool {
+    fn help(&self, slot: u32, seat: &Seat) -> bool {
+        self.board.has_work() && self.board.help(slot, seat)
+    }
+
+    /// Looks for work until there was some: first spinning, then letting others run too. False if there was none for
+    /// a while.
+    fn look(&self, slot: u32, seat: &Seat) -> bool {
+        for _ in 0..SPINS {
+            if self.help(slot, seat) {
+                return true;
+            }
+            crate::sync::spin();
+        }
         let begin = Instant::now();
         while begin.elapsed() < LINGER && !self.stop.load(Ordering::Relaxed) {
-            if self.board.has_work() {
+            if self.help(slot, seat) {
                 return true;
             }
             std::thread::yield_now();
@@ -131,34 +199,33 @@ impl Shared {
         false
     }
 
-    fn work(&self, slot: usize) {
-        let worker = &self.workers[slot - 1];
-        let (_, seat) = worker.thread.get_or_init(|| (std::thread::current(), Seat::of_this_thread()));
-        let mut idle = 0;
-        while !self.stop.load(Ordering::Relaxed) {
-            if self.board.has_work() && self.board.help(slot as u32, seat) {
-                idle = 0;
-                continue;
-            }
-            idle += 1;
-            if idle < SPINS {
-                crate::sync::spin();
-                continue;
-            }
-            if self.linger() {
-                idle = 0;
-                continue;
-            }
+    /// Sleeps until somebody has work, unless somebody has.
+    fn park(&self, worker: &Worker, slot: u32, seat: &Seat) {
+        self.n_parked.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        if !self.help(slot, seat) {
             worker.parked.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             while worker.parked.load(Ordering::Acquire)
-                && !self.board.has_work()
+                && self.epoch.load(Ordering::Relaxed) == epoch
                 && !self.stop.load(Ordering::SeqCst)
             {
                 std::thread::park();
             }
             worker.parked.store(false, Ordering::Relaxed);
-            idle = 0;
+        }
+        self.n_parked.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn work(&self, slot: usize) {
+        WORKS_FOR.set((std::ptr::from_ref(self).addr(), slot as u32));
+        let worker = &self.workers[slot - 1];
+        let (_, seat) = worker.thread.get_or_init(|| (std::thread::current(), Seat::of_this_thread()));
+        while !self.stop.load(Ordering::Relaxed) {
+            if !self.look(slot as u32, seat) {
+                self.park(worker, slot as u32, seat);
+            }
         }
     }
 }

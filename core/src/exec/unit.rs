@@ -7,13 +7,13 @@ use super::cancel::Cancel;
 use super::control;
 use super::eager::{self, Evaluate};
 use super::frame::Frame;
-use super::line::REST_LIMIT;
+use super::section::REST_LIMIT;
 use super::value::{RunTensor, constant};
 use crate::device::must_leak;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::line::{Shaped, Source};
+use crate::plan::section::{Shaped, Source};
 use crate::plan::specialise::specialise;
-use crate::plan::{Env, LineStage, Plan, Stage};
+use crate::plan::{Env, Plan, SectionStage, Stage};
 use crate::program::{Program, ValueId};
 use crate::tensor::{DType, Tensor, TensorType};
 use arc_swap::ArcSwap;
@@ -89,7 +89,7 @@ impl Unit {
         crate::passes::fuse::run(&mut specialised, &self.env.device.plugin().about().kernels);
         let plan = Arc::new(Plan::build(specialised, &self.env)?);
         let mut plans = self.plans.load().to_vec();
-        make_room(&mut plans, self.env.plans_max);
+        make_room(&mut plans, self.env.options.plans_max);
         plans.push(Arc::clone(&plan));
         self.plans.store(Arc::new(plans));
         Ok(plan)
@@ -121,7 +121,7 @@ impl Unit {
         for stage in &plan.stages {
             Cancel::check(cancel)?;
             match stage {
-                Stage::Line(stage) => run_line(stage, &mut values, cancel)?,
+                Stage::Section(stage) => run_section(stage, &mut values, cancel)?,
                 Stage::Control(stage) => {
                     control::run(stage, &mut values, cancel).map_err(|e| e.at_node(stage.node.label()))?;
                 }
@@ -154,7 +154,7 @@ fn find<'p, 'a>(
 
 /// Throws out plans that were not used lately: each that was gets a second chance.
 fn make_room(plans: &mut Vec<Arc<Plan>>, plans_max: usize) {
-    while plans.len() >= plans_max {
+    while plans.len() >= plans_max.max(1) {
         let idle = plans.iter().position(|plan| !plan.used.swap(false, Ordering::Relaxed));
         plans.remove(idle.unwrap_or(0));
     }
@@ -204,44 +204,44 @@ impl Values<'_> {
 ///
 /// # Errors
 /// As [`Frame::new`].
-pub fn take_frame(stage: &LineStage) -> Result<Box<Frame>> {
+pub fn take_frame(stage: &SectionStage) -> Result<Box<Frame>> {
     match stage.frames.take() {
         Some(frame) => Ok(frame),
-        None => Frame::new(&stage.line).map(Box::new),
+        None => Frame::new(&stage.section).map(Box::new),
     }
 }
 
-fn run_line(stage: &LineStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
-    let line = &stage.line;
-    let device = &line.device;
+fn run_section(stage: &SectionStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+    let section = &stage.section;
+    let device = &section.device;
     let mut inputs: Vec<RunTensor> =
-        line.input_ids.iter().map(|&id| values.get(id)).collect::<Result<_>>()?;
+        section.input_ids.iter().map(|&id| values.get(id)).collect::<Result<_>>()?;
     let mut written: Vec<RunTensor> =
-        line.written.iter().map(|ty| RunTensor::allocate(ty.clone(), device)).collect::<Result<_>>()?;
+        section.written.iter().map(|ty| RunTensor::allocate(ty.clone(), device)).collect::<Result<_>>()?;
     let references = |tensors: &mut [RunTensor]| -> Result<Vec<BufferRef>> {
         tensors.iter_mut().map(|tensor| tensor.reference(device)).collect()
     };
     let (input_refs, output_refs) = (references(&mut inputs)?, references(&mut written)?);
     let mut frame = take_frame(stage)?;
-    frame.bind(line, |i| input_refs[i], |i| output_refs[i]);
+    frame.bind(section, |i| input_refs[i], |i| output_refs[i]);
     // SAFETY: the references are of tensors that live here until `finish` below has waited; their sizes are
     // the line's, because the plan was made for them.
-    let launched = unsafe { frame.launch(line, cancel) };
+    let launched = unsafe { frame.launch(section, cancel) };
     let finished = frame.stream.finish(REST_LIMIT);
     match finished {
         Ok(()) => stage.frames.give(frame),
         Err(error) if must_leak(&error) => {
             // Nobody can say when the device stops touching them (ABI-NOTES 1).
             std::mem::forget((frame, inputs, written));
-            line.leak();
+            section.leak();
             return Err(launched.err().unwrap_or(error));
         }
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).
         Err(error) => return Err(launched.err().unwrap_or(error)),
     }
     launched?;
-    let mut results: Vec<RunTensor> = Vec::with_capacity(line.results.len());
-    for (ty, source) in &line.results {
+    let mut results: Vec<RunTensor> = Vec::with_capacity(section.results.len());
+    for (ty, source) in &section.results {
         let ty: &Shaped = ty;
         let result = match source {
             Source::Written(i) => written[*i as usize].with_type(ty.clone()),

@@ -1,10 +1,10 @@
 //! Values between the stages of a run: tensors in host memory or in a device's.
 
-use super::line::REST_LIMIT;
+use super::section::REST_LIMIT;
 use crate::device::{Buffer, Device, must_leak};
 use crate::error::Result;
 use crate::plan::constants::{ConstantPool, host_reference};
-use crate::plan::line::Shaped;
+use crate::plan::section::Shaped;
 use crate::tensor::{AlignedBytes, Bytes, Tensor};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
 use std::sync::Arc;

@@ -1,9 +1,19 @@
-//! Where the values of a straight line live: offsets in one arena, by lifetime.
+//! Where the values of a section live: offsets in one arena, by lifetime.
 //!
-//! The rule: two values whose lifetimes overlap in the line's order never share a byte. Offsets are
-//! assigned to the largest first, each at the lowest gap that it fits into ("greedy by size", Pisarchyk and
-//! Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5.2). The result is
-//! compared with the lower bound: the most bytes that live at one step.
+//! The rule: two values share a byte only if everything that touches one happens before the other is made. Within a
+//! straight line that is the order of its steps ([`assign`]); between tasks it is the edges between them
+//! ([`assign_where`]), because tasks without a path from one to the other run at the same time.
+//!
+//! Offsets are assigned to the largest first, each at the lowest gap that it fits into ("greedy by size", Pisarchyk
+//! and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5.2). The result is compared
+//! with the lower bound: the most bytes that live at one step. That takes a time that grows with the square of the
+//! number of values, so that from [`GREEDY_MAX`] on lines are assigned in their order, each value to the best gap
+//! that is free then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Values that are assigned by size; more are assigned in order.
+const GREEDY_MAX: usize = 8192;
 
 /// Something that needs memory from one step to another, both included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +39,24 @@ pub struct ArenaPlan {
     pub lower_bound: usize,
 }
 
-/// Assigns offsets. None if the sizes overflow.
+/// Whether so many values are assigned by size, which takes a time that grows with the square of their number.
+pub fn is_greedy(n: usize) -> bool {
+    n <= GREEDY_MAX
+}
+
+/// Assigns offsets by lifetimes in one order. None if the sizes overflow.
 pub fn assign(intervals: &[Interval]) -> Option<ArenaPlan> {
+    if !is_greedy(intervals.len()) {
+        return in_order(intervals);
+    }
+    assign_where(intervals, |a, b| {
+        intervals[a].last < intervals[b].first || intervals[b].last < intervals[a].first
+    })
+}
+
+/// Assigns offsets to values of which `apart(a, b)` says whether one is done with before the other is made. None if
+/// the sizes overflow.
+pub fn assign_where(intervals: &[Interval], apart: impl Fn(usize, usize) -> bool) -> Option<ArenaPlan> {
     let mut order: Vec<usize> = (0..intervals.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(intervals[i].size), intervals[i].first, i));
     let mut offsets = vec![0usize; intervals.len()];
@@ -41,10 +67,10 @@ pub fn assign(intervals: &[Interval]) -> Option<ArenaPlan> {
         let interval = &intervals[i];
         let mut offset = 0usize;
         for &k in &placed {
-            let other = &intervals[k];
-            if other.last < interval.first || interval.last < other.first {
+            if apart(i, k) {
                 continue;
             }
+            let other = &intervals[k];
             if offset.checked_add(interval.size)? <= offsets[k] {
                 break;
             }
@@ -55,6 +81,89 @@ pub fn assign(intervals: &[Interval]) -> Option<ArenaPlan> {
         let at = placed.partition_point(|&k| offsets[k] <= offset);
         placed.insert(at, i);
         size = size.max(offset.checked_add(interval.size)?);
+    }
+    Some(ArenaPlan { offsets, size, lower_bound: lower_bound(intervals)? })
+}
+
+/// Assigns each value memory of its own, one after the other. None if the sizes overflow.
+pub fn assign_apart(intervals: &[Interval]) -> Option<ArenaPlan> {
+    let mut offsets = Vec::with_capacity(intervals.len());
+    let mut size = 0usize;
+    for interval in intervals {
+        let offset = size.checked_next_multiple_of(interval.align)?;
+        offsets.push(offset);
+        size = offset.checked_add(interval.size)?;
+    }
+    Some(ArenaPlan { offsets, size, lower_bound: lower_bound(intervals)? })
+}
+
+/// Free ranges of an arena: by size for the best fit, by offset to join neighbours.
+#[derive(Default)]
+struct Gaps {
+    by_size: BTreeSet<(usize, usize)>,
+    by_offset: BTreeMap<usize, usize>,
+}
+
+impl Gaps {
+    fn add(&mut self, mut offset: usize, mut size: usize) {
+        if let Some((&before, &length)) = self.by_offset.range(..offset).next_back()
+            && before + length == offset
+        {
+            self.remove(before, length);
+            (offset, size) = (before, length + size);
+        }
+        if let Some(&length) = self.by_offset.get(&(offset + size)) {
+            self.remove(offset + size, length);
+            size += length;
+        }
+        self.by_size.insert((size, offset));
+        self.by_offset.insert(offset, size);
+    }
+
+    fn remove(&mut self, offset: usize, size: usize) {
+        self.by_size.remove(&(size, offset));
+        self.by_offset.remove(&offset);
+    }
+
+    /// The smallest gap that is large enough.
+    fn take(&mut self, wanted: usize) -> Option<usize> {
+        let &(size, offset) = self.by_size.range((wanted, 0)..).next()?;
+        self.remove(offset, size);
+        if size > wanted {
+            self.add(offset + wanted, size - wanted);
+        }
+        Some(offset)
+    }
+}
+
+/// As [`assign`], value by value in the order of their first steps.
+fn in_order(intervals: &[Interval]) -> Option<ArenaPlan> {
+    let mut order: Vec<usize> = (0..intervals.len()).collect();
+    order.sort_by_key(|&i| (intervals[i].first, i));
+    // Every offset is a multiple of the greatest alignment, because every size is.
+    let align = intervals.iter().map(|interval| interval.align).max().unwrap_or(1);
+    let mut offsets = vec![0usize; intervals.len()];
+    let mut ends: BTreeSet<(u32, usize)> = BTreeSet::new();
+    let mut gaps = Gaps::default();
+    let mut size = 0usize;
+    let padded = |i: usize| intervals[i].size.checked_next_multiple_of(align);
+    for i in order {
+        while let Some(&(last, ended)) = ends.first()
+            && last < intervals[i].first
+        {
+            ends.pop_first();
+            gaps.add(offsets[ended], padded(ended)?);
+        }
+        let wanted = padded(i)?;
+        offsets[i] = match gaps.take(wanted) {
+            Some(offset) => offset,
+            None => {
+                let offset = size;
+                size = size.checked_add(wanted)?;
+                offset
+            }
+        };
+        ends.insert((intervals[i].last, i));
     }
     Some(ArenaPlan { offsets, size, lower_bound: lower_bound(intervals)? })
 }
@@ -109,7 +218,7 @@ mod tests {
         ) {
             let intervals: Vec<_> =
                 list.iter().map(|&(size, first, len)| interval(size, first, first + len)).collect();
-            let plan = assign(&intervals).unwrap();
+            for plan in [assign(&intervals).unwrap(), in_order(&intervals).unwrap()] {
             prop_assert!(plan.size >= intervals.iter().map(|i| i.size).max().unwrap());
             for (a, x) in intervals.iter().enumerate() {
                 prop_assert_eq!(plan.offsets[a] % x.align, 0);
@@ -120,6 +229,7 @@ mod tests {
                         || plan.offsets[b] + y.size <= plan.offsets[a];
                     prop_assert!(!together || apart, "{x:?} and {y:?}");
                 }
+            }
             }
         }
     }

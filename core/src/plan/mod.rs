@@ -1,16 +1,20 @@
 //! Plans: a program for given input types, divided into stages.
 //!
-//! Nodes of known types form straight lines ([`mod@line`]), planned into launches. Control flow is a stage of its
+//! Nodes of known types form sections ([`mod@section`]), planned into tasks of launches. Control flow is a stage of its
 //! own, whose regions are nested [`Unit`]s, planned when they are first taken. A node whose types depend on
 //! data is an eager stage: it is planned when its operands are there, on the same kernels.
 //!
-//! Most programs are one line; that is the synchronous path, without any of the rest.
+//! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
+//! rest.
 
 pub mod constants;
-pub mod line;
+pub mod cost;
+pub mod launches;
 pub mod memory;
 pub mod place;
+pub mod section;
 pub mod specialise;
+pub mod tasks;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -20,7 +24,7 @@ use crate::exec::unit::Unit;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
 use constants::ConstantPool;
-use line::{Line, Shaped};
+use section::{Section, Shaped};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -31,18 +35,31 @@ pub struct Env {
     pub device: Arc<Device>,
     /// Its constants.
     pub constants: ConstantPool,
+    /// How plans are made.
+    pub options: PlanOptions,
+}
+
+/// How plans are made.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PlanOptions {
     /// Plans that a unit keeps, by input types; the least recently used goes first.
     pub plans_max: usize,
+    /// How launches are divided into tasks.
+    pub tasks: tasks::Policy,
+    /// How fast the device works.
+    pub rates: cost::Rates,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self { plans_max: 16, tasks: tasks::Policy::Auto, rates: cost::Rates::default() }
+    }
 }
 
 impl Env {
     /// An environment with a pool of its own.
-    pub fn new(device: &Arc<Device>, plans_max: usize) -> Arc<Self> {
-        Arc::new(Self {
-            device: Arc::clone(device),
-            constants: ConstantPool::new(device),
-            plans_max: plans_max.max(1),
-        })
+    pub fn new(device: &Arc<Device>, options: PlanOptions) -> Arc<Self> {
+        Arc::new(Self { device: Arc::clone(device), constants: ConstantPool::new(device), options })
     }
 }
 
@@ -62,7 +79,7 @@ pub struct Plan {
 #[expect(clippy::large_enum_variant, reason = "a plan has few stages, and most have one line")]
 pub enum Stage {
     /// Launches without a question in between.
-    Line(LineStage),
+    Section(SectionStage),
     /// If, Loop or Scan.
     Control(ControlStage),
     /// One node whose types are known when it is its turn.
@@ -70,9 +87,9 @@ pub enum Stage {
 }
 
 /// A line, and the values that it takes and gives.
-pub struct LineStage {
+pub struct SectionStage {
     /// The launches.
-    pub line: Line,
+    pub section: Section,
     /// Pooled frames.
     pub frames: FramePool,
     /// The values that its results are.
@@ -109,12 +126,12 @@ impl Plan {
     /// Plans a specialised program.
     ///
     /// # Errors
-    /// As [`line::plan`].
+    /// As [`launches::plan`].
     pub fn build(program: Program, env: &Arc<Env>) -> Result<Self> {
         let inputs = input_types(&program)?;
         let groups = divide(&program, env);
-        let stages = if groups.iter().all(|group| matches!(group, Group::Line(_))) && groups.len() <= 1 {
-            vec![single_line(&program, env)?]
+        let stages = if groups.iter().all(|group| matches!(group, Group::Section(_))) && groups.len() <= 1 {
+            vec![single_section(&program, env)?]
         } else {
             staged(&program, &groups, env)?
         };
@@ -122,17 +139,17 @@ impl Plan {
     }
 
     /// The line, if that is all there is.
-    pub fn single(&self) -> Option<&LineStage> {
+    pub fn single(&self) -> Option<&SectionStage> {
         match &*self.stages {
-            [Stage::Line(line)] => Some(line),
+            [Stage::Section(section)] => Some(section),
             _ => None,
         }
     }
 
     /// All lines, those of nested regions that were not planned yet left out.
-    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+    pub fn sections(&self) -> impl Iterator<Item = &Section> {
         self.stages.iter().filter_map(|stage| match stage {
-            Stage::Line(stage) => Some(&stage.line),
+            Stage::Section(stage) => Some(&stage.section),
             _ => None,
         })
     }
@@ -154,7 +171,7 @@ fn input_types(program: &Program) -> Result<Box<[Shaped]>> {
 
 /// A run of nodes that become one stage, by position.
 enum Group {
-    Line(std::ops::Range<usize>),
+    Section(std::ops::Range<usize>),
     Other(usize),
 }
 
@@ -166,8 +183,8 @@ fn divide(program: &Program, env: &Env) -> Vec<Group> {
             continue;
         }
         match groups.last_mut() {
-            Some(Group::Line(range)) if range.end == i => range.end = i + 1,
-            _ => groups.push(Group::Line(i..i + 1)),
+            Some(Group::Section(range)) if range.end == i => range.end = i + 1,
+            _ => groups.push(Group::Section(i..i + 1)),
         }
     }
     groups
@@ -198,12 +215,12 @@ fn is_static(program: &Program, node: &Node, env: &Env) -> bool {
         })
 }
 
-fn single_line(program: &Program, env: &Arc<Env>) -> Result<Stage> {
+fn single_section(program: &Program, env: &Arc<Env>) -> Result<Stage> {
     let outputs = &program.main.outputs;
-    let line = line::plan(program, &program.main.nodes, outputs, &env.constants, &env.device)?;
+    let section = launches::plan(program, &program.main.nodes, outputs, env)?;
     let positions: HashMap<ValueId, u32> =
         program.main.inputs.iter().enumerate().map(|(i, &id)| (id, i as u32)).collect();
-    let plan_inputs = line
+    let plan_inputs = section
         .input_ids
         .iter()
         .map(|id| {
@@ -212,11 +229,11 @@ fn single_line(program: &Program, env: &Arc<Env>) -> Result<Stage> {
             })
         })
         .collect::<Result<_>>()?;
-    Ok(Stage::Line(LineStage {
+    Ok(Stage::Section(SectionStage {
         frames: FramePool::new(),
         results: outputs.clone().into(),
         plan_inputs,
-        line,
+        section,
     }))
 }
 
@@ -227,19 +244,19 @@ fn staged(program: &Program, groups: &[Group], env: &Arc<Env>) -> Result<Vec<Sta
     let mut stages = Vec::with_capacity(groups.len());
     for (at, group) in groups.iter().enumerate() {
         stages.push(match group {
-            Group::Line(range) => {
+            Group::Section(range) => {
                 let nodes = &nodes[range.clone()];
                 let later = |id: &ValueId| {
                     program.main.outputs.contains(id) || uses[at + 1..].iter().any(|uses| uses.contains(id))
                 };
                 let made = nodes.iter().flat_map(|node| node.outputs.iter().flatten());
                 let results: Vec<ValueId> = made.copied().filter(later).collect();
-                let line = line::plan(program, nodes, &results, &env.constants, &env.device)?;
-                Stage::Line(LineStage {
+                let section = launches::plan(program, nodes, &results, env)?;
+                Stage::Section(SectionStage {
                     frames: FramePool::new(),
                     results: results.into(),
                     plan_inputs: Box::default(),
-                    line,
+                    section,
                 })
             }
             Group::Other(i) => {
@@ -268,7 +285,7 @@ fn used_by(nodes: &[Node], group: &Group) -> HashSet<ValueId> {
         }
     };
     match group {
-        Group::Line(range) => nodes[range.clone()].iter().for_each(node),
+        Group::Section(range) => nodes[range.clone()].iter().for_each(node),
         Group::Other(i) => node(&nodes[*i]),
     }
     used

@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::KernelDef;
 use crate::program::{Node, Program, catalogue};
 use crate::tensor::{Tensor, TensorType, bytes_of, n_elements};
+use devbay_plugin_api::abi::KernelCost;
 use std::sync::Arc;
 
 /// The kernel that was chosen, prepared.
@@ -15,6 +16,10 @@ pub struct Chosen {
     pub in_place: Vec<Option<usize>>,
     /// Op and version of the kernel, for reports.
     pub name: String,
+    /// What a launch costs, if it was asked and the kernel says.
+    pub cost: Option<KernelCost>,
+    /// Position in the plugin's list of kernels.
+    kernel_idx: u32,
 }
 
 /// What is known of a node's operands.
@@ -49,14 +54,16 @@ pub fn implements(kernel: &KernelDef, node: &Node) -> bool {
     }
 }
 
-/// Chooses and prepares the kernel for a node whose types are known.
+/// Chooses and prepares the kernel for a node whose types are known, and asks what it costs.
 ///
 /// # Errors
 /// [`ErrorKind::UnsupportedOp`] with what each kernel said.
 pub fn choose(program: &Program, node: &Node, device: &Arc<Device>) -> Result<Chosen> {
     let types = NodeTypes::of(program, node)
-        .ok_or_else(|| Error::new(ErrorKind::Internal, "a node of unknown types in a straight line"))?;
-    choose_for(node, &types, device)
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "a node of unknown types in a section"))?;
+    let mut chosen = choose_for(node, &types, device)?;
+    chosen.cost = device.cost(&request(chosen.kernel_idx, node, &types));
+    Ok(chosen)
 }
 
 /// As [`choose`], with types from elsewhere.
@@ -119,7 +126,7 @@ pub fn output_types(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Res
         if !implements(kernel, node) || kernel.takes(&inputs, &[]).is_err() {
             continue;
         }
-        let request = request(kernel, node, types);
+        let request = request(kernel.idx, node, types);
         let outputs = (0..node.outputs.len()).map(|i| device.output_type(&request, i));
         match outputs.collect::<Result<Vec<_>>>() {
             Ok(outputs) => return Ok(Some(outputs)),
@@ -130,9 +137,9 @@ pub fn output_types(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Res
     Ok(None)
 }
 
-fn request<'a>(kernel: &KernelDef, node: &'a Node, types: &'a NodeTypes) -> PrepareRequest<'a> {
+fn request<'a>(kernel_idx: u32, node: &'a Node, types: &'a NodeTypes) -> PrepareRequest<'a> {
     PrepareRequest {
-        kernel_idx: kernel.idx,
+        kernel_idx,
         attrs: &node.attrs,
         inputs: &types.inputs,
         outputs: &types.outputs,
@@ -166,11 +173,13 @@ fn try_kernel(
     if refs_max > 0 && inputs.len() + outputs.len() > refs_max {
         return Ok(Err(format!("{} operands, the device takes {refs_max}", inputs.len() + outputs.len())));
     }
-    match device.prepare(&request(kernel, node, types)) {
+    match device.prepare(&request(kernel.idx, node, types)) {
         Ok(prepared) => Ok(Ok(Chosen {
             kernel: Arc::new(prepared),
             in_place: kernel.in_place.clone(),
             name: format!("{}@{}", kernel.op, kernel.since_version),
+            cost: None,
+            kernel_idx: kernel.idx,
         })),
         Err(error) if error.kind() == ErrorKind::UnsupportedOp => Ok(Err(error.text().to_owned())),
         Err(error) => Err(error),

@@ -9,7 +9,7 @@ use crate::support::onnx::{
 };
 use crate::support::{DONE, cases, run_again};
 use devbay_host::arrays;
-use devbay_host::core::plan::line::Line;
+use devbay_host::core::plan::section::Section;
 use devbay_host::core::program::{Program, text};
 use devbay_host::core::tensor::{Dim, TensorType};
 use devbay_host::core::{DType, ErrorKind, Tensor};
@@ -46,8 +46,8 @@ fn limit_memory() {
 }
 
 /// Memory that a line of launches wants for itself and its results.
-fn bytes_of_run(line: &Line) -> usize {
-    line.results.iter().fold(line.memory.arena, |sum, (ty, _)| sum.saturating_add(ty.size))
+fn bytes_of_run(section: &Section) -> usize {
+    section.results.iter().fold(section.memory.arena, |sum, (ty, _)| sum.saturating_add(ty.size))
 }
 
 /// Zeros for an input; None if it is of a size that nobody would give it.
@@ -100,7 +100,7 @@ fn try_model(bytes: &[u8], inputs: &[(String, Tensor)], runtime: &Runtime) -> Ca
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     // Sizes that this machine has and a test should not fill.
     match session.plan_for(&given) {
-        Ok(plan) if plan.lines().all(|line| bytes_of_run(line) < RUN_BYTES_MAX) => {}
+        Ok(plan) if plan.sections().all(|section| bytes_of_run(section) < RUN_BYTES_MAX) => {}
         Ok(_) => return Came::Planned,
         Err(error) => {
             check(error);

@@ -1,13 +1,15 @@
-//! Running a straight line: patch, launch, wait.
+//! Running a section: patch, launch, wait.
 //!
-//! The launch loop is the synchronous path: one indirect call a step, no check but of the status, no atomic,
+//! The launch loop of a straight line is the synchronous path: one indirect call a step, no check but of the status, no atomic,
 //! no lock, no allocation. On an asynchronous device the same loop enqueues, and one signal and one wait
 //! follow.
 
 use super::cancel::Cancel;
 use super::frame::Frame;
+use super::tasks;
+use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::plan::line::{Line, Step};
+use crate::plan::section::{Section, Step};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
 use std::ptr::null;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use std::time::Duration;
 pub(crate) const REST_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Why the launch loop ended early.
-enum Ended {
+pub(crate) enum Ended {
     /// A launch gave a status.
     Failed(usize, Status),
     /// The caller wants no more.
@@ -27,49 +29,57 @@ impl Frame {
     /// Points the frame at inputs and written results; they stay until it is pointed elsewhere.
     pub(crate) fn bind(
         &mut self,
-        line: &Line,
+        section: &Section,
         input: impl Fn(usize) -> BufferRef,
         mut output: impl FnMut(usize) -> BufferRef,
     ) {
-        for patch in &line.input_patches {
+        for patch in &section.input_patches {
             self.refs[patch.ref_idx as usize] = input(patch.operand as usize);
         }
-        for patch in &line.output_patches {
+        for patch in &section.output_patches {
             self.refs[patch.ref_idx as usize] = output(patch.operand as usize);
         }
     }
 
-    /// Launches the line's steps. On an asynchronous device the work is enqueued when this returns.
+    /// Launches the section's steps. On an asynchronous device the work is enqueued when this returns.
     ///
     /// # Safety
-    /// The frame is bound to memory of the line's sizes, which stays until the stream has come to rest.
+    /// The frame is bound to memory of the section's sizes, which stays until the stream has come to rest.
     ///
     /// # Errors
     /// The first status that was not 0, with node and plugin's words; cancelled or past the deadline. On an
     /// asynchronous device what was enqueued before still runs.
-    pub(crate) unsafe fn launch(&mut self, line: &Line, cancel: Option<&Cancel>) -> Result<()> {
-        line.device.check_usable()?;
-        let serial = line.device.plugin().serialise();
+    pub(crate) unsafe fn launch(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
+        section.device.check_usable()?;
+        if let Some(tasks) = &mut self.tasks {
+            let queue = section.device.plugin().services().queue();
+            // SAFETY: the caller's promise; sections of several tasks are of inline devices.
+            return unsafe { tasks::run(section, tasks, self.refs.as_ptr(), queue, cancel) };
+        }
+        let serial = section.device.plugin().serialise();
         let stream = self.stream.handle();
         let refs = self.refs.as_ptr();
         let ended = match cancel {
-            // SAFETY: the caller's promise; the frame's references are the line's.
-            None => unsafe { launch_steps::<false>(&line.steps, refs, stream, None) },
+            // SAFETY: the caller's promise; the frame's references are the section's.
+            None => unsafe { launch_steps::<false>(&section.steps, refs, stream, None) },
             // SAFETY: as above.
-            cancel => unsafe { launch_steps::<true>(&line.steps, refs, stream, cancel) },
+            cancel => unsafe { launch_steps::<true>(&section.steps, refs, stream, cancel) },
         };
         drop(serial);
         match ended {
             Ok(()) => Ok(()),
             Err(Ended::Cancelled) => Err(cancel.map_or_else(Cancel::unknown, Cancel::error)),
-            Err(Ended::Failed(i, status)) => Err(self.launch_failed(line, i, status)),
+            Err(Ended::Failed(i, status)) => Err(section.launch_failed(&self.stream, i, status)),
         }
     }
+}
 
+impl Section {
+    /// What a launch's status says, in the words of the stream that it was for.
     #[cold]
-    fn launch_failed(&self, line: &Line, step: usize, status: Status) -> Error {
-        let label = line.labels.get(line.steps[step].label as usize).cloned().unwrap_or_default();
-        match self.stream.check(status, "launch") {
+    pub(crate) fn launch_failed(&self, stream: &Stream, step: usize, status: Status) -> Error {
+        let label = self.labels.get(self.steps[step].label as usize).cloned().unwrap_or_default();
+        match stream.check(status, "launch") {
             Err(error) => error.at_node(label),
             Ok(()) => Error::from_status(status, "launch", "").at_node(label),
         }
@@ -82,7 +92,7 @@ impl Frame {
 /// `refs` has the references of these steps, bound to memory that their kernels may use, and `stream` is a
 /// stream of their device that nobody else uses now.
 #[inline(always)]
-unsafe fn launch_steps<const CHECKED: bool>(
+pub(crate) unsafe fn launch_steps<const CHECKED: bool>(
     steps: &[Step],
     refs: *const BufferRef,
     stream: *mut devbay_plugin_api::abi::Stream,

@@ -1,0 +1,471 @@
+//! Running tasks: ready counts, and who runs what.
+//!
+//! A task is ready when the last task before it ends; who ends that one runs it at once, and keeps other tasks that
+//! became ready with it on a stack of its own. Ranges of that stack are shown to other threads ([`super::offers`])
+//! as far as they are worth a hand-over. Nothing here allocates, locks or counts references while all goes well; on
+//! one thread the same code runs without an atomic operation.
+//!
+//! # Protocol
+//!
+//! | what | who | order |
+//! | --- | --- | --- |
+//! | `ready[task]` | each task before it counts down once; who makes it 0 owns the task | AcqRel |
+//! | `remaining` | each participant subtracts what it ran when it runs out of tasks; at 0 the run has ended | AcqRel |
+//! | `failed`, `poisoned[task]` | set before the count down of the same task, read by who owns it | Relaxed |
+//! | `Participant::local` and its stream | the thread that takes part with that slot, in this run | - |
+//!
+//! A count down may be put off (`Local::pending`) as long as the thread goes on with another task before the same
+//! successor, which could not be ready earlier in any case: so a join of thousands of tasks is a few atomic
+//! operations, not thousands on one word.
+
+use super::board::Shared;
+use super::cancel::Cancel;
+use super::offers::{Offers, Range};
+use super::queue::WorkQueue;
+use super::section::{Ended, launch_steps};
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::plan::section::Section;
+use crate::plan::tasks::{Task, TaskGraph};
+use crate::sync::{self, AtomicBool, AtomicU32, Ordering, fence};
+use crossbeam_utils::CachePadded;
+use devbay_plugin_api::abi::BufferRef;
+use std::cell::UnsafeCell;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+
+/// No task.
+const NONE: u32 = u32::MAX;
+
+/// How often a participant without tasks looks for some before it leaves, or lets others run: some microseconds.
+const LOOKS: u32 = 256;
+
+/// What a run of several tasks changes beside a frame's references; part of the frame.
+pub(crate) struct TaskState {
+    /// For each task how many it still waits for.
+    ready: Box<[AtomicU32]>,
+    /// Tasks that must not run, because one before them failed.
+    poisoned: Box<[AtomicBool]>,
+    participants: Box<[CachePadded<Participant>]>,
+}
+
+/// A thread's part in a run, by slot.
+struct Participant {
+    offers: Offers,
+    local: UnsafeCell<Local>,
+    /// Launches of one stream come one at a time (B17): each participant has its own.
+    stream: Stream,
+}
+
+// SAFETY: `offers` is made for many threads; `local` and `stream` are used by the one thread that takes part with this
+// slot: the caller of the run, or the worker of that number.
+unsafe impl Sync for Participant {}
+
+/// What a participant keeps to itself.
+#[derive(Default)]
+struct Local {
+    /// Ready tasks; the latest last.
+    stack: Vec<Range>,
+    /// Tasks on the stack.
+    n_stacked: u32,
+    /// A successor, and how many counts down it is owed.
+    pending: (u32, u32),
+    /// Tasks that were run and not yet subtracted from `remaining`.
+    n_ended: u32,
+}
+
+impl TaskState {
+    /// State for the tasks of a section and so many threads.
+    ///
+    /// # Errors
+    /// What the plugin says of another stream.
+    pub fn new(section: &Section, n_threads: usize) -> Result<Self> {
+        let n_tasks = section.graph.tasks.len();
+        let participant = |_| {
+            let local = Local { stack: Vec::with_capacity(n_tasks), pending: (NONE, 0), ..Local::default() };
+            Ok(CachePadded::new(Participant {
+                offers: Offers::default(),
+                local: UnsafeCell::new(local),
+                stream: section.device.create_stream("task")?,
+            }))
+        };
+        Ok(Self {
+            ready: (0..n_tasks).map(|_| AtomicU32::new(0)).collect(),
+            poisoned: (0..n_tasks).map(|_| AtomicBool::new(false)).collect(),
+            participants: (0..n_threads.max(1)).map(participant).collect::<Result<_>>()?,
+        })
+    }
+}
+
+/// One run of a section's tasks.
+struct TaskRun<'a> {
+    section: &'a Section,
+    graph: &'a TaskGraph,
+    state: &'a TaskState,
+    refs: *const BufferRef,
+    queue: &'a WorkQueue,
+    cancel: Option<&'a Cancel>,
+    /// Tasks that are worth a hand-over together.
+    n_worth: u32,
+    /// Tasks that have not ended.
+    remaining: CachePadded<AtomicU32>,
+    /// Whether a task failed.
+    failed: AtomicBool,
+    /// The first failure.
+    failure: Mutex<Option<Error>>,
+    /// Set while the caller sleeps.
+    asleep: AtomicBool,
+    caller: OnceLock<Thread>,
+}
+
+// SAFETY: `refs` are the frame's references, which nobody changes while it runs.
+unsafe impl Sync for TaskRun<'_> {}
+
+/// Runs the tasks of a section. All threads of the queue may take part; the calling one does until the end.
+///
+/// # Safety
+/// `refs` are the section's references, bound to memory of its sizes that stays until this returns; the device is
+/// inline; `state` belongs to this run alone.
+///
+/// # Errors
+/// The first failure, or cancelled. Tasks that do not depend on what failed have run.
+pub(crate) unsafe fn run(
+    section: &Section,
+    state: &mut TaskState,
+    refs: *const BufferRef,
+    queue: &WorkQueue,
+    cancel: Option<&Cancel>,
+) -> Result<()> {
+    let graph = &section.graph;
+    sync::set_all(&mut state.ready, &graph.n_preds);
+    let run = TaskRun {
+        section,
+        graph,
+        state,
+        refs,
+        queue,
+        cancel,
+        n_worth: section.n_worth,
+        remaining: CachePadded::new(AtomicU32::new(graph.tasks.len() as u32)),
+        failed: AtomicBool::new(false),
+        failure: Mutex::new(None),
+        asleep: AtomicBool::new(false),
+        caller: OnceLock::new(),
+    };
+    let shared = match section.n_worth < NONE {
+        true => queue.share(&run, || run.lead::<true>()),
+        false => None,
+    };
+    if shared.is_none() {
+        run.lead::<false>();
+    }
+    if !run.failed.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let failure = run.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for poisoned in &state.poisoned {
+        poisoned.store(false, Ordering::Relaxed);
+    }
+    Err(failure.unwrap_or_else(Cancel::unknown))
+}
+
+impl Shared for TaskRun<'_> {
+    fn help(&self, slot: u32) -> bool {
+        if slot as usize >= self.state.participants.len() {
+            return false;
+        }
+        // SAFETY: the worker of this number takes part with this slot, and is here once.
+        let local = unsafe { &mut *self.state.participants[slot as usize].local.get() };
+        let mut helped = false;
+        let mut looks = 0;
+        while self.remaining.load(Ordering::Acquire) != 0 && looks < LOOKS {
+            if self.steal(slot, local) {
+                helped = true;
+                looks = 0;
+                self.work::<true>(slot, local);
+                if self.subtract(local) {
+                    self.wake_caller();
+                }
+            } else {
+                looks += 1;
+                sync::spin();
+            }
+        }
+        helped
+    }
+}
+
+impl TaskRun<'_> {
+    /// The caller's part: from the first task to the end of the run.
+    fn lead<const SHARED: bool>(&self) {
+        // SAFETY: slot 0 is the caller's, and no other thread's.
+        let local = unsafe { &mut *self.state.participants[0].local.get() };
+        local.push(Range { begin: 0, end: self.graph.n_sources });
+        self.work::<SHARED>(0, local);
+        if !SHARED {
+            local.n_ended = 0;
+            return;
+        }
+        self.subtract(local);
+        let mut looks = 0u32;
+        while self.remaining.load(Ordering::Acquire) != 0 {
+            if self.steal(0, local) {
+                self.work::<true>(0, local);
+                self.subtract(local);
+                looks = 0;
+            } else if self.queue.help_loops(0) {
+                looks = 0;
+            } else {
+                looks = looks.saturating_add(1);
+                match looks {
+                    0..LOOKS => sync::spin(),
+                    LOOKS..8192 => std::thread::yield_now(),
+                    _ => self.sleep(),
+                }
+            }
+        }
+    }
+
+    /// Sleeps until somebody offers tasks or the run ends.
+    fn sleep(&self) {
+        self.caller.get_or_init(std::thread::current);
+        self.asleep.store(true, Ordering::Relaxed);
+        // With the fence of `wake_caller`: either this sees what was offered, or that sees the caller asleep.
+        fence(Ordering::SeqCst);
+        let offered = self.state.participants.iter().any(|other| other.offers.is_showing());
+        if !offered && self.remaining.load(Ordering::Acquire) != 0 {
+            // Loops that open while it sleeps do without it; a while later it looks again.
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    fn wake_caller(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed)
+            && let Some(caller) = self.caller.get()
+        {
+            caller.unpark();
+        }
+    }
+
+    /// Takes tasks that another participant shows.
+    fn steal(&self, slot: u32, local: &mut Local) -> bool {
+        let n = self.state.participants.len();
+        for step in 1..n {
+            let other = &self.state.participants[(slot as usize + step) % n];
+            if let Some(range) = other.offers.steal() {
+                local.push(range);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Subtracts what was run from what remains; tells whether that was the last.
+    fn subtract(&self, local: &mut Local) -> bool {
+        let n = std::mem::take(&mut local.n_ended);
+        n > 0 && self.remaining.fetch_sub(n, Ordering::AcqRel) == n
+    }
+
+    /// Runs the participant's tasks, and what becomes ready with them, until it has none.
+    fn work<const SHARED: bool>(&self, slot: u32, local: &mut Local) {
+        let participant = &self.state.participants[slot as usize];
+        let mut next = NONE;
+        loop {
+            if next == NONE {
+                next = self.next::<SHARED>(participant, local);
+                if next == NONE {
+                    return;
+                }
+            }
+            let task = next;
+            if !self.launch(task, participant) {
+                self.poison(task);
+            }
+            next = self.end::<SHARED>(task, local);
+            if SHARED && local.n_stacked >= self.n_worth {
+                self.offer(participant, local);
+            }
+        }
+    }
+
+    /// The task to run when none became ready with the last one.
+    #[inline]
+    fn next<const SHARED: bool>(&self, participant: &Participant, local: &mut Local) -> u32 {
+        loop {
+            if let Some(top) = local.stack.last_mut() {
+                let task = self.graph.succs[top.begin as usize];
+                // What is owed is paid before a task that does not lead to the same successor.
+                if local.pending.1 > 0 && self.only_join(task) != local.pending.0 {
+                    let ready = self.pay::<SHARED>(local);
+                    if ready != NONE {
+                        return ready;
+                    }
+                    continue;
+                }
+                top.begin += 1;
+                if top.begin == top.end {
+                    local.stack.pop();
+                }
+                local.n_stacked -= 1;
+                return task;
+            }
+            if local.pending.1 > 0 {
+                let ready = self.pay::<SHARED>(local);
+                if ready != NONE {
+                    return ready;
+                }
+            } else if !SHARED {
+                return NONE;
+            } else if let Some(range) = participant.offers.take_back() {
+                local.push(range);
+            } else {
+                return NONE;
+            }
+        }
+    }
+
+    /// The successor of a task that has one, which waits for others too; else none.
+    #[inline]
+    fn only_join(&self, task: u32) -> u32 {
+        let task = &self.graph.tasks[task as usize];
+        if is_only_join(task) { self.graph.succs[task.first_succ as usize] } else { NONE }
+    }
+
+    /// Counts a task's predecessors down; tells whether it is ready.
+    #[inline]
+    fn count_down<const SHARED: bool>(&self, task: u32, n: u32) -> bool {
+        let ready = &self.state.ready[task as usize];
+        if SHARED {
+            ready.fetch_sub(n, Ordering::AcqRel) == n
+        } else {
+            let left = ready.load(Ordering::Relaxed) - n;
+            ready.store(left, Ordering::Relaxed);
+            left == 0
+        }
+    }
+
+    /// Pays the pending counts down; gives the successor if that makes it ready.
+    #[inline]
+    fn pay<const SHARED: bool>(&self, local: &mut Local) -> u32 {
+        let (task, n) = std::mem::replace(&mut local.pending, (NONE, 0));
+        if self.count_down::<SHARED>(task, n) { task } else { NONE }
+    }
+
+    /// Counts down what waits for a task that ended; gives one that is ready to run now, the others are stacked.
+    #[inline]
+    fn end<const SHARED: bool>(&self, task: u32, local: &mut Local) -> u32 {
+        local.n_ended += 1;
+        let task = &self.graph.tasks[task as usize];
+        if is_only_join(task) {
+            let join = self.graph.succs[task.first_succ as usize];
+            debug_assert!(local.pending.1 == 0 || local.pending.0 == join);
+            local.pending = (join, local.pending.1 + 1);
+            return NONE;
+        }
+        let mut next = NONE;
+        if task.end_sole > task.first_succ {
+            next = self.graph.succs[task.first_succ as usize];
+            if task.end_sole > task.first_succ + 1 {
+                local.push(Range { begin: task.first_succ + 1, end: task.end_sole });
+            }
+        }
+        for place in task.end_sole..task.end_succ {
+            let successor = self.graph.succs[place as usize];
+            if self.count_down::<SHARED>(successor, 1) {
+                if next == NONE {
+                    next = successor;
+                } else {
+                    local.push(Range { begin: place, end: place + 1 });
+                }
+            }
+        }
+        next
+    }
+
+    /// Shows the oldest of the stacked tasks to others, if there is room.
+    #[cold]
+    fn offer(&self, participant: &Participant, local: &mut Local) {
+        if !participant.offers.has_room() {
+            return;
+        }
+        let range = if let [only] = &mut *local.stack {
+            // The thread goes on with the front half itself.
+            let middle = only.begin + only.len() / 2;
+            let back = Range { begin: middle, end: only.end };
+            only.end = middle;
+            if only.len() == 0 {
+                local.stack.pop();
+            }
+            back
+        } else {
+            local.stack.remove(0)
+        };
+        local.n_stacked -= range.len();
+        // There is room, and nobody else fills it.
+        participant.offers.show(range);
+        self.queue.offered();
+        if self.asleep.load(Ordering::Relaxed) {
+            self.wake_caller();
+        }
+    }
+
+    /// Launches a task's steps; false if it failed, or must not run because one before it did.
+    #[inline]
+    fn launch(&self, task: u32, participant: &Participant) -> bool {
+        if self.failed.load(Ordering::Relaxed) && self.state.poisoned[task as usize].load(Ordering::Relaxed) {
+            return false;
+        }
+        let range = &self.graph.tasks[task as usize];
+        let steps = &self.section.steps[range.first_step as usize..range.end_step as usize];
+        let stream = participant.stream.handle();
+        let ended = match self.cancel {
+            // SAFETY: the promise of `run`; the stream is this participant's.
+            None => unsafe { launch_steps::<false>(steps, self.refs, stream, None) },
+            // SAFETY: as above.
+            cancel => unsafe { launch_steps::<true>(steps, self.refs, stream, cancel) },
+        };
+        match ended {
+            Ok(()) => true,
+            Err(ended) => {
+                self.fail(range, ended, participant);
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn fail(&self, task: &Task, ended: Ended, participant: &Participant) {
+        let error = match ended {
+            Ended::Cancelled => self.cancel.map_or_else(Cancel::unknown, Cancel::error),
+            Ended::Failed(step, status) => {
+                self.section.launch_failed(&participant.stream, task.first_step as usize + step, status)
+            }
+        };
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps what depends on a task from running.
+    #[cold]
+    fn poison(&self, task: u32) {
+        for &successor in self.graph.succs_of(task as usize) {
+            self.state.poisoned[successor as usize].store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Local {
+    #[inline]
+    fn push(&mut self, range: Range) {
+        self.n_stacked += range.len();
+        self.stack.push(range);
+    }
+}
+
+/// Whether a task has one successor, which waits for others too.
+#[inline]
+fn is_only_join(task: &Task) -> bool {
+    task.end_succ - task.first_succ == 1 && task.end_sole == task.first_succ
+}

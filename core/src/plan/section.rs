@@ -1,0 +1,146 @@
+//! Sections: nodes of known types, planned into tasks of launches on one device.
+//!
+//! A [`Section`] is arrays, not objects: steps, tasks, references, patches. It is immutable and shared by all runs; what
+//! a run changes is in a [`crate::exec::frame::Frame`]. References to constants are ready-made, those into
+//! the arena need the arena's address once per frame, and those to inputs and results are patched per run.
+
+use super::constants::Placed;
+use super::tasks::TaskGraph;
+use crate::device::{Device, PreparedKernel};
+use crate::program::ValueId;
+use crate::tensor::{DType, Tensor, bytes_of, n_elements};
+use devbay_plugin_api::abi::{BufferRef, LaunchFn};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// One launch.
+#[derive(Clone, Copy)]
+pub struct Step {
+    /// The kernel's function.
+    pub launch: LaunchFn,
+    /// Its state, kept alive by the section's kernels.
+    pub state: *const c_void,
+    /// Position of its first reference.
+    pub first_ref: u32,
+    /// Position of its label.
+    pub label: u32,
+}
+
+// SAFETY: the function and state are a prepared kernel's, which many threads launch at once (B21).
+unsafe impl Send for Step {}
+// SAFETY: as for Send.
+unsafe impl Sync for Step {}
+
+/// A reference that is made when the operand is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Patch {
+    /// Position of the reference.
+    pub ref_idx: u32,
+    /// Position of the input or result.
+    pub operand: u32,
+}
+
+/// Where a result of a section comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Kernels write it where the caller says; its position among written ones.
+    Written(u32),
+    /// It is an input, possibly with another shape.
+    Input(u32),
+    /// It is a constant.
+    Constant(Tensor),
+    /// It is the same as an earlier result, possibly with another shape.
+    Same(u32),
+}
+
+/// Type of an operand, in full.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Shaped {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Arc<[usize]>,
+    /// Bytes.
+    pub size: usize,
+}
+
+impl Shaped {
+    /// A type in full; None if its size overflows.
+    pub fn new(dtype: DType, shape: &[usize]) -> Option<Self> {
+        let size = n_elements(shape).and_then(|n| bytes_of(dtype, n))?;
+        Some(Self { dtype, shape: shape.into(), size })
+    }
+}
+
+/// Memory of a section, for reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryReport {
+    /// Bytes of the arena.
+    pub arena: usize,
+    /// Most bytes that live at one step.
+    pub lower_bound: usize,
+    /// Bytes of constants that kernels read.
+    pub constants: usize,
+}
+
+/// A planned stretch of a program.
+pub struct Section {
+    /// The device.
+    pub device: Arc<Device>,
+    /// Launches, task by task; in this order they could run one after the other.
+    pub steps: Box<[Step]>,
+    /// Which steps go together, and what waits for what.
+    pub graph: TaskGraph,
+    /// Nanoseconds that each step should take.
+    pub costs_ns: Box<[f32]>,
+    /// Tasks that together are worth a hand-over to another thread; `u32::MAX` if all together are not.
+    pub n_worth: u32,
+    /// References, a run of them for each step.
+    pub refs: Box<[BufferRef]>,
+    /// Which references are offsets into the arena.
+    pub arena_refs: Box<[u32]>,
+    /// Which references are inputs.
+    pub input_patches: Box<[Patch]>,
+    /// Which references are written results.
+    pub output_patches: Box<[Patch]>,
+    /// Types of the inputs.
+    pub inputs: Box<[Shaped]>,
+    /// Values of the program that the inputs are.
+    pub input_ids: Box<[ValueId]>,
+    /// Types of the results, and where they come from.
+    pub results: Box<[(Shaped, Source)]>,
+    /// Types of the written results.
+    pub written: Box<[Shaped]>,
+    /// Which result each written one is.
+    pub result_of_written: Box<[u32]>,
+    /// Memory.
+    pub memory: MemoryReport,
+    /// Names of nodes, for errors.
+    pub labels: Box<[String]>,
+    /// What each step runs, for reports: op and kernel.
+    pub kernels: Box<[String]>,
+    /// Keeps the steps' states alive.
+    pub(super) prepared: Box<[Arc<PreparedKernel>]>,
+    /// Keeps the constants' memory alive.
+    pub(super) constants: Box<[Arc<Placed>]>,
+}
+
+impl Section {
+    /// Whether it is one straight line: run by one thread, without a question.
+    #[inline]
+    pub fn is_line(&self) -> bool {
+        self.graph.tasks.len() <= 1
+    }
+
+    /// Keeps what launches use for good: nobody can say when the device stops touching it (ABI-NOTES 1).
+    pub(crate) fn leak(&self) {
+        std::mem::forget((self.prepared.clone(), self.constants.clone()));
+    }
+
+    /// The node with the largest operand in the arena, for the error when there is no memory for it.
+    pub(crate) fn largest_in_arena(&self) -> Option<&str> {
+        let largest = *self.arena_refs.iter().max_by_key(|&&i| self.refs[i as usize].length)?;
+        let step = self.steps.iter().rfind(|step| step.first_ref <= largest)?;
+        Some(&self.labels[step.label as usize])
+    }
+}

@@ -1,0 +1,463 @@
+//! Tasks: which launches go together, and what waits for what.
+//!
+//! A task is a straight line of launches that one thread runs without asking anybody; between tasks there are edges.
+//! Handing a task to another thread costs about a microsecond, so that launches are merged until a task is worth
+//! that ([`Policy::Auto`]); a program that is cheap, or has nothing to run side by side, is one task, and that is the
+//! synchronous path.
+//!
+//! How launches are merged, cheapest decision first:
+//! 1. What would be gained at best is the difference between all work and the longest path. If that is not worth
+//!    some hand-overs, everything is one task.
+//! 2. Chains become clusters: a launch joins the one before it if they are each other's only neighbours.
+//! 3. Clusters are taken level by level, a level being the length of the longest path that leads to it. Clusters of
+//!    one level do not depend on each other, so they may be merged without making a cycle: each level is cut into
+//!    parts that are worth a hand-over.
+//! 4. Levels that are not worth dividing are taken together, as long as they follow each other; the connected parts
+//!    of such a stretch become a task each. (Connected parts of a stretch of levels cannot depend on each other
+//!    through other tasks either: levels only rise along edges.)
+//!
+//! A task that joins others may be worth less than a hand-over. It never needs one: who ends the last task before it
+//! runs it.
+
+/// How launches are divided into tasks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Policy {
+    /// By cost: no task is worth less than a hand-over, and what is cheap as a whole is one task.
+    #[default]
+    Auto,
+    /// One task, whatever it costs.
+    One,
+    /// Each launch is a task: to measure what scheduling costs.
+    Each,
+}
+
+/// A task of a section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Task {
+    /// Its first step.
+    pub first_step: u32,
+    /// One past its last step.
+    pub end_step: u32,
+    /// Its first place among the successors.
+    pub first_succ: u32,
+    /// One past the last successor that waits for this task alone.
+    pub end_sole: u32,
+    /// One past its last successor.
+    pub end_succ: u32,
+}
+
+/// Tasks and their edges.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TaskGraph {
+    /// Tasks in an order in which they could run.
+    pub tasks: Box<[Task]>,
+    /// For each task how many others it waits for.
+    pub n_preds: Box<[u32]>,
+    /// First the tasks that wait for nobody, then the successors of each task: those that wait for it alone, then the
+    /// others.
+    pub succs: Box<[u32]>,
+    /// How many tasks wait for nobody.
+    pub n_sources: u32,
+}
+
+/// Which launches depend on which, by number in an order in which they could run.
+pub struct Edges {
+    starts: Vec<u32>,
+    preds: Vec<u32>,
+}
+
+impl Edges {
+    /// No launch yet.
+    pub fn new() -> Self {
+        Self { starts: vec![0], preds: Vec::new() }
+    }
+
+    /// Adds the next launch with what it waits for; numbers may come twice.
+    pub fn push(&mut self, preds: impl IntoIterator<Item = u32>) {
+        let first = self.preds.len();
+        self.preds.extend(preds);
+        let added = &mut self.preds[first..];
+        added.sort_unstable();
+        let mut kept = first;
+        for i in first..self.preds.len() {
+            if i == first || self.preds[i] != self.preds[i - 1] {
+                self.preds[kept] = self.preds[i];
+                kept += 1;
+            }
+        }
+        self.preds.truncate(kept);
+        self.starts.push(kept as u32);
+    }
+
+    /// Launches.
+    pub fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// What a launch waits for.
+    pub fn preds(&self, launch: usize) -> &[u32] {
+        &self.preds[self.starts[launch] as usize..self.starts[launch + 1] as usize]
+    }
+}
+
+/// For each launch its task; tasks are numbered in an order in which they could run, and the launches of a task
+/// follow each other in their own order.
+pub fn divide(
+    edges: &Edges,
+    costs_ns: &[f64],
+    policy: Policy,
+    n_threads: usize,
+    hand_over_ns: f64,
+) -> Vec<u32> {
+    match policy {
+        Policy::Each => (0..edges.len() as u32).collect(),
+        Policy::One => vec![0; edges.len()],
+        Policy::Auto if n_threads < 2 || gain_ns(edges, costs_ns) < GAIN_HAND_OVERS * hand_over_ns => {
+            vec![0; edges.len()]
+        }
+        Policy::Auto => by_cost(edges, costs_ns, n_threads, hand_over_ns),
+    }
+}
+
+/// Hand-overs that running side by side must be worth before a program is divided at all.
+const GAIN_HAND_OVERS: f64 = 8.0;
+
+/// Parts of one level for each thread, so that one that has less to do than expected finds more.
+const PARTS_PER_THREAD: usize = 4;
+
+/// What running side by side on many threads would gain: all work less the longest path.
+fn gain_ns(edges: &Edges, costs_ns: &[f64]) -> f64 {
+    let mut ends = vec![0f64; edges.len()];
+    let mut longest = 0f64;
+    for launch in 0..edges.len() {
+        let begin = edges.preds(launch).iter().map(|&pred| ends[pred as usize]).fold(0.0, f64::max);
+        ends[launch] = begin + costs_ns[launch];
+        longest = longest.max(ends[launch]);
+    }
+    costs_ns.iter().sum::<f64>() - longest
+}
+
+fn by_cost(edges: &Edges, costs_ns: &[f64], n_threads: usize, hand_over_ns: f64) -> Vec<u32> {
+    let n = edges.len();
+    let clusters = chains(edges);
+    let n_clusters = clusters.iter().max().map_or(0, |&last| last as usize + 1);
+    let mut cost = vec![0f64; n_clusters];
+    let mut level = vec![0u32; n_clusters];
+    for launch in 0..n {
+        let cluster = clusters[launch] as usize;
+        cost[cluster] += costs_ns[launch];
+        for &pred in edges.preds(launch) {
+            let before = clusters[pred as usize] as usize;
+            if before != cluster {
+                level[cluster] = level[cluster].max(level[before] + 1);
+            }
+        }
+    }
+    let n_levels = level.iter().max().map_or(0, |&last| last as usize + 1);
+    let mut by_level: Vec<Vec<u32>> = vec![Vec::new(); n_levels];
+    for cluster in 0..n_clusters {
+        by_level[level[cluster] as usize].push(cluster as u32);
+    }
+
+    // A stretch is a wide level, or levels that follow each other and are not worth dividing.
+    let mut task_of = vec![u32::MAX; n_clusters];
+    let mut n_tasks = 0u32;
+    let mut narrow: Vec<u32> = Vec::new();
+    let mut neighbours = Neighbours::new(edges, &clusters, n_clusters);
+    for members in &by_level {
+        let total: f64 = members.iter().map(|&cluster| cost[cluster as usize]).sum();
+        if members.len() > 1 && total >= 2.0 * hand_over_ns {
+            neighbours.connected_parts(&mut narrow, &mut task_of, &mut n_tasks);
+            let part = (total / (n_threads * PARTS_PER_THREAD) as f64).max(hand_over_ns);
+            let mut sum = f64::INFINITY;
+            for &cluster in members {
+                if sum >= part {
+                    (n_tasks, sum) = (n_tasks + 1, 0.0);
+                }
+                sum += cost[cluster as usize];
+                task_of[cluster as usize] = n_tasks - 1;
+            }
+        } else {
+            narrow.extend(members);
+        }
+    }
+    neighbours.connected_parts(&mut narrow, &mut task_of, &mut n_tasks);
+    clusters.iter().map(|&cluster| task_of[cluster as usize]).collect()
+}
+
+/// For each launch its chain; a chain has a higher number than every chain that it waits for.
+fn chains(edges: &Edges) -> Vec<u32> {
+    let n = edges.len();
+    let mut n_succs = vec![0u32; n];
+    for launch in 0..n {
+        for &pred in edges.preds(launch) {
+            n_succs[pred as usize] += 1;
+        }
+    }
+    let mut chain = vec![0u32; n];
+    let mut next = 0;
+    for launch in 0..n {
+        chain[launch] = match edges.preds(launch) {
+            &[pred] if n_succs[pred as usize] == 1 => chain[pred as usize],
+            _ => {
+                next += 1;
+                next - 1
+            }
+        };
+    }
+    chain
+}
+
+/// Clusters and who is next to whom, to find connected parts.
+struct Neighbours {
+    starts: Vec<u32>,
+    others: Vec<u32>,
+    inside: Vec<bool>,
+    queue: Vec<u32>,
+}
+
+impl Neighbours {
+    fn new(edges: &Edges, clusters: &[u32], n_clusters: usize) -> Self {
+        let pairs = || {
+            (0..edges.len()).flat_map(|launch| {
+                edges.preds(launch).iter().map(move |&pred| (clusters[pred as usize], clusters[launch]))
+            })
+        };
+        let mut starts = vec![0u32; n_clusters + 1];
+        for (a, b) in pairs().filter(|(a, b)| a != b) {
+            starts[a as usize + 1] += 1;
+            starts[b as usize + 1] += 1;
+        }
+        for i in 0..n_clusters {
+            starts[i + 1] += starts[i];
+        }
+        let mut at = starts.clone();
+        let mut others = vec![0u32; starts[n_clusters] as usize];
+        for (a, b) in pairs().filter(|(a, b)| a != b) {
+            for (from, to) in [(a, b), (b, a)] {
+                others[at[from as usize] as usize] = to;
+                at[from as usize] += 1;
+            }
+        }
+        Self { starts, others, inside: vec![false; n_clusters], queue: Vec::new() }
+    }
+
+    /// Makes each connected part of `members` a task, in the order of their first members; empties `members`.
+    fn connected_parts(&mut self, members: &mut Vec<u32>, task_of: &mut [u32], n_tasks: &mut u32) {
+        for &member in &*members {
+            self.inside[member as usize] = true;
+        }
+        for &member in &*members {
+            if task_of[member as usize] != u32::MAX {
+                continue;
+            }
+            task_of[member as usize] = *n_tasks;
+            self.queue.push(member);
+            while let Some(cluster) = self.queue.pop() {
+                let range =
+                    self.starts[cluster as usize] as usize..self.starts[cluster as usize + 1] as usize;
+                for &other in &self.others[range] {
+                    if self.inside[other as usize] && task_of[other as usize] == u32::MAX {
+                        task_of[other as usize] = *n_tasks;
+                        self.queue.push(other);
+                    }
+                }
+            }
+            *n_tasks += 1;
+        }
+        for member in members.drain(..) {
+            self.inside[member as usize] = false;
+        }
+    }
+}
+
+impl TaskGraph {
+    /// The tasks of a division, and for each position in the new order the launch that is there.
+    pub fn build(edges: &Edges, task_of: &[u32]) -> (Self, Vec<u32>) {
+        let n_tasks = task_of.iter().max().map_or(0, |&last| last as usize + 1);
+        // Launches by task, each task's in their own order.
+        let mut ends = vec![0u32; n_tasks + 1];
+        for &task in task_of {
+            ends[task as usize + 1] += 1;
+        }
+        for i in 0..n_tasks {
+            ends[i + 1] += ends[i];
+        }
+        let mut tasks: Vec<Task> = (0..n_tasks)
+            .map(|i| Task { first_step: ends[i], end_step: ends[i + 1], ..Task::default() })
+            .collect();
+        let mut order = vec![0u32; task_of.len()];
+        let mut at = ends;
+        for (launch, &task) in task_of.iter().enumerate() {
+            order[at[task as usize] as usize] = launch as u32;
+            at[task as usize] += 1;
+        }
+
+        // Each pair of tasks once: `seen` has the last task that counted another.
+        let mut seen = vec![u32::MAX; n_tasks];
+        let mut pairs: Vec<(u32, u32)> = Vec::new();
+        let mut n_preds = vec![0u32; n_tasks];
+        for (i, task) in tasks.iter().enumerate() {
+            for &launch in &order[task.first_step as usize..task.end_step as usize] {
+                for &pred in edges.preds(launch as usize) {
+                    let before = task_of[pred as usize];
+                    if before as usize != i && seen[before as usize] != i as u32 {
+                        seen[before as usize] = i as u32;
+                        n_preds[i] += 1;
+                        pairs.push((before, i as u32));
+                    }
+                }
+            }
+        }
+        // By task; who waits for it alone first.
+        pairs.sort_unstable_by_key(|&(before, after)| (before, n_preds[after as usize] > 1, after));
+        let mut succs: Vec<u32> = (0..n_tasks as u32).filter(|&task| n_preds[task as usize] == 0).collect();
+        let n_sources = succs.len() as u32;
+        let mut pairs = pairs.into_iter().peekable();
+        for (i, task) in tasks.iter_mut().enumerate() {
+            task.first_succ = succs.len() as u32;
+            task.end_sole = task.first_succ;
+            while let Some((_, after)) = pairs.next_if(|&(before, _)| before as usize == i) {
+                succs.push(after);
+                if n_preds[after as usize] == 1 {
+                    task.end_sole = succs.len() as u32;
+                }
+            }
+            task.end_succ = succs.len() as u32;
+        }
+        let graph = Self { tasks: tasks.into(), n_preds: n_preds.into(), succs: succs.into(), n_sources };
+        (graph, order)
+    }
+
+    /// Successors of a task.
+    pub fn succs_of(&self, task: usize) -> &[u32] {
+        let task = &self.tasks[task];
+        &self.succs[task.first_succ as usize..task.end_succ as usize]
+    }
+}
+
+/// Which tasks lie on a path to which: memory is reused along such paths alone.
+pub struct Reach {
+    words: usize,
+    /// For each task, a bit for each task before it.
+    before: Vec<u64>,
+}
+
+impl Reach {
+    /// Tasks of which paths are kept; that takes a bit for each pair.
+    pub const TASKS_MAX: usize = 4096;
+
+    /// The paths of a graph; None if it has too many tasks.
+    pub fn of(graph: &TaskGraph) -> Option<Self> {
+        let n = graph.tasks.len();
+        if n > Self::TASKS_MAX {
+            return None;
+        }
+        let words = n.div_ceil(64);
+        let mut before = vec![0u64; n * words];
+        // Tasks are in an order in which they could run: what leads to one is complete when its turn comes.
+        for task in 0..n {
+            for &succ in graph.succs_of(task) {
+                let (front, back) = before.split_at_mut(succ as usize * words);
+                for (to, from) in back[..words].iter_mut().zip(&front[task * words..]) {
+                    *to |= from;
+                }
+                back[task / 64] |= 1 << (task % 64);
+            }
+        }
+        Some(Self { words, before })
+    }
+
+    /// Whether task `a` always ends before task `b` begins.
+    pub fn precedes(&self, a: u32, b: u32) -> bool {
+        self.before[b as usize * self.words + a as usize / 64] >> (a % 64) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn edges(preds: &[&[u32]]) -> Edges {
+        let mut edges = Edges::new();
+        for preds in preds {
+            edges.push(preds.iter().copied());
+        }
+        edges
+    }
+
+    #[test]
+    fn a_cheap_program_is_one_task() {
+        let wide = edges(&[&[], &[0], &[0], &[0], &[1, 2, 3]]);
+        assert_eq!(divide(&wide, &[2.0; 5], Policy::Auto, 2, 1000.0), [0; 5]);
+    }
+
+    #[test]
+    fn a_chain_is_one_task_whatever_it_costs() {
+        let chain = edges(&[&[], &[0], &[1], &[2]]);
+        assert_eq!(divide(&chain, &[1e6; 4], Policy::Auto, 8, 1000.0), [0; 4]);
+    }
+
+    #[test]
+    fn branches_that_are_worth_it_are_tasks() {
+        let fork = edges(&[&[], &[0], &[1], &[0], &[3], &[2, 4]]);
+        assert_eq!(divide(&fork, &[1e5; 6], Policy::Auto, 2, 1000.0), [0, 1, 1, 2, 2, 3]);
+        assert_eq!(divide(&fork, &[1e5; 6], Policy::Auto, 1, 1000.0), [0; 6]);
+        assert_eq!(divide(&fork, &[1e5; 6], Policy::One, 2, 1000.0), [0; 6]);
+        assert_eq!(divide(&fork, &[1.0; 6], Policy::Each, 2, 1000.0), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn cheap_neighbours_of_one_level_share_a_task() {
+        let mut wide = Edges::new();
+        wide.push([]);
+        (0..1000).for_each(|_| wide.push([0]));
+        wide.push(1..=1000);
+        let tasks = divide(&wide, &[100.0; 1002], Policy::Auto, 2, 1000.0);
+        let (graph, _) = TaskGraph::build(&wide, &tasks);
+        assert_eq!(graph.tasks.len(), 2 + 8, "eight parts between the first and the last");
+    }
+
+    #[test]
+    fn successors_that_wait_for_one_task_alone_come_first() {
+        let fork = edges(&[&[], &[], &[0, 1], &[0], &[1], &[2, 3, 4]]);
+        let (graph, order) = TaskGraph::build(&fork, &[0, 1, 2, 3, 4, 5]);
+        assert_eq!(order, [0, 1, 2, 3, 4, 5]);
+        assert_eq!((graph.n_sources, &graph.succs[..2]), (2, &[0, 1][..]));
+        assert_eq!(graph.succs_of(0), [3, 2]);
+        assert_eq!(graph.tasks[0].end_sole - graph.tasks[0].first_succ, 1);
+        assert_eq!(*graph.n_preds, [0, 0, 2, 1, 1, 3]);
+        let reach = Reach::of(&graph).unwrap();
+        assert!(
+            reach.precedes(0, 5) && reach.precedes(1, 2) && !reach.precedes(0, 1) && !reach.precedes(5, 0)
+        );
+    }
+
+    proptest! {
+        /// Every division is an order in which tasks could run, and keeps each launch after what it waits for.
+        #[test]
+        fn divisions_have_no_cycle(
+            nodes in prop::collection::vec((prop::collection::vec(any::<prop::sample::Index>(), 0..4), 0f64..4000.0), 1..80)
+        ) {
+            let mut edges = Edges::new();
+            for (i, (preds, _)) in nodes.iter().enumerate() {
+                edges.push(preds.iter().filter(|_| i > 0).map(|pred| pred.index(i.max(1)) as u32));
+            }
+            let costs: Vec<f64> = nodes.iter().map(|(_, cost)| *cost).collect();
+            let tasks = by_cost(&edges, &costs, 2, 1000.0);
+            let (graph, order) = TaskGraph::build(&edges, &tasks);
+            for launch in 0..edges.len() {
+                for &pred in edges.preds(launch) {
+                    prop_assert!(tasks[pred as usize] <= tasks[launch], "an edge leads back");
+                }
+            }
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, (0..edges.len() as u32).collect::<Vec<_>>());
+            for task in 0..graph.tasks.len() {
+                prop_assert!(graph.succs_of(task).iter().all(|&succ| succ as usize > task));
+            }
+        }
+    }
+}

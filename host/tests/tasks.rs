@@ -1,0 +1,338 @@
+//! Tasks against a plain interpreter: random programs, divided in every way, on one and several threads.
+//!
+//! The plugin is written on the SDK and linked. Its one kernel adds integers, fails when it is told to, and takes as
+//! long as it is told to, so that threads meet in many orders.
+
+use devbay_host::core::error::ErrorKind;
+use devbay_host::core::exec::cancel::Cancel;
+use devbay_host::core::plan::PlanOptions;
+use devbay_host::core::plan::tasks::Policy;
+use devbay_host::core::program::text;
+use devbay_host::core::{Result, Tensor};
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session};
+use std::fmt::Write;
+
+/// A plugin with one inline device and one kernel.
+mod adder {
+    use devbay_plugin_api::abi::{
+        DEVBAY_DEVICE_HOST_REFS, DEVBAY_DEVICE_KIND_CPU, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_HOST_VISIBLE,
+        DEVBAY_VARIADIC,
+    };
+    use devbay_plugin_api::sdk::*;
+
+    pub struct Adder(AdderDevice);
+
+    pub struct AdderDevice(DeviceDesc);
+
+    pub struct AdderStream;
+
+    impl Plugin for Adder {
+        type Device = AdderDevice;
+        const ABOUT: About = About { name: "adder", vendor: "tests", version: "1", ..About::DEFAULT };
+        const KERNELS: &'static [Kernel<AdderDevice>] = &[Kernel::new("Node", 1, prepare)
+            .domain("test")
+            .types(&[TypeVar::of(&[I64])])
+            .operands(&[0], &[0])
+            .inputs(1, DEVBAY_VARIADIC)
+            .in_place(&[0])
+            .cost(|request| {
+                let flops = request.attrs.int("flops", 1)? as u64;
+                Ok(Cost { flops, bytes_read: 8, bytes_written: 8 })
+            })
+            .shape(|request, _| Ok((I64, vec![request.attrs.int("n", 1)?])))];
+
+        fn create(_host: Host, _options: &Options<'_>) -> Result<Self> {
+            let space = SpaceDesc {
+                flags: DEVBAY_SPACE_HOST_VISIBLE | DEVBAY_SPACE_ADDRESSABLE,
+                ..SpaceDesc::default()
+            };
+            Ok(Self(AdderDevice(DeviceDesc {
+                kind: DEVBAY_DEVICE_KIND_CPU,
+                id: "0".to_owned(),
+                name: "adder".to_owned(),
+                inline: true,
+                flags: DEVBAY_DEVICE_HOST_REFS,
+                spaces: vec![space],
+                ..DeviceDesc::default()
+            })))
+        }
+
+        fn devices(&self) -> Result<Vec<&AdderDevice>> {
+            Ok(vec![&self.0])
+        }
+    }
+
+    impl Device for AdderDevice {
+        type Buffer = HostBuffer;
+        type Stream = AdderStream;
+
+        fn describe(&self) -> &DeviceDesc {
+            &self.0
+        }
+
+        fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> {
+            HostBuffer::alloc(request)
+        }
+
+        fn create_stream(&self, _request: &StreamRequest<'_>) -> Result<AdderStream> {
+            Ok(AdderStream)
+        }
+    }
+
+    impl Stream for AdderStream {
+        type Buffer = HostBuffer;
+
+        fn copy(&self, copy: &CopyRequest<'_, HostBuffer>) -> Result<()> {
+            copy.run_on_host();
+            Ok(())
+        }
+    }
+
+    /// Element `i` of the output is the sum of the elements `i` of all inputs, which repeat, and a number.
+    struct Add {
+        n_inputs: usize,
+        n: usize,
+        plus: i64,
+        spins: u32,
+        fails: bool,
+    }
+
+    fn prepare(request: &PrepareRequest<'_, AdderDevice>) -> Result<Prepared> {
+        Ok(Prepared::new(Add {
+            n_inputs: request.inputs.len(),
+            n: request.attrs.int("n", 1)? as usize,
+            plus: request.attrs.int("plus", 0)?,
+            spins: request.attrs.int("spins", 0)? as u32,
+            fails: request.attrs.int("fails", 0)? != 0,
+        }))
+    }
+
+    impl Launch<AdderDevice> for Add {
+        fn launch(&self, _stream: &AdderStream, operands: &mut Operands<'_>) -> Result<()> {
+            for _ in 0..self.spins {
+                std::hint::spin_loop();
+            }
+            if self.fails {
+                return Err(Error::invalid("it was told to fail"));
+            }
+            // In place the output is the first input: all is read before anything is written.
+            let inputs: Vec<&[i64]> = (0..self.n_inputs).map(|k| operands.input::<i64>(k)).collect();
+            let at = |i: usize| {
+                inputs.iter().fold(self.plus, |sum, input| sum.wrapping_add(input[i % input.len()]))
+            };
+            let sums: Vec<i64> = (0..self.n).map(at).collect();
+            let output = operands.output_ref(0).addr as *mut i64;
+            // SAFETY: the host lends as many numbers as the output has, and the inputs are read no more.
+            unsafe { std::ptr::copy_nonoverlapping(sums.as_ptr(), output, self.n) };
+            Ok(())
+        }
+    }
+
+    devbay_plugin_api::static_plugin!(Adder);
+}
+
+/// A generator of numbers that repeats itself for a seed (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn chance(&mut self, of: usize) -> bool {
+        self.below(of) == 0
+    }
+}
+
+struct Node {
+    inputs: Vec<usize>,
+    n: usize,
+    plus: i64,
+    spins: usize,
+    flops: usize,
+    fails: bool,
+}
+
+/// A program: value 0 is the input, value `i` the result of node `i - 1`.
+struct Graph {
+    nodes: Vec<Node>,
+    outputs: Vec<usize>,
+}
+
+const INPUT: [i64; 3] = [1, 20, 300];
+
+impl Graph {
+    fn random(random: &mut Random, may_fail: bool) -> Self {
+        let n_nodes = 1 + random.below(60);
+        let reach = [2, 8, 64][random.below(3)];
+        // Sizes that are alike let values share memory in place.
+        let sizes: &[usize] = [&[4][..], &[1, 4, 50]][random.below(2)];
+        let mut nodes: Vec<Node> = Vec::new();
+        for i in 1..=n_nodes {
+            let n_inputs = 1 + random.below(4);
+            let nearest = i.saturating_sub(reach);
+            nodes.push(Node {
+                inputs: (0..n_inputs).map(|_| nearest + random.below(i - nearest)).collect(),
+                n: sizes[random.below(sizes.len())],
+                plus: random.below(100) as i64,
+                spins: if random.chance(4) { random.below(2000) } else { 0 },
+                flops: if random.chance(2) { random.below(2_000_000) } else { 1 },
+                fails: may_fail && random.chance(12),
+            });
+        }
+        let mut outputs: Vec<usize> = (1..n_nodes).filter(|_| random.chance(5)).collect();
+        outputs.push(n_nodes);
+        Self { nodes, outputs }
+    }
+
+    fn model(&self) -> Model {
+        let name = |i: usize| if i == 0 { "x".to_owned() } else { format!("v{i}") };
+        let mut source = String::from("devbay-program 1\n\nprogram \"p\"(%x: i64[3]) {\n");
+        for (i, node) in self.nodes.iter().enumerate() {
+            let inputs: Vec<String> = node.inputs.iter().map(|&input| format!("%{}", name(input))).collect();
+            writeln!(
+                source,
+                "%v{} = test.Node@1({}) as \"node {}\" {{fails = {}, flops = {}, n = {}, plus = {}, spins = {}}}",
+                i + 1,
+                inputs.join(", "),
+                i + 1,
+                u8::from(node.fails),
+                node.flops,
+                node.n,
+                node.plus,
+                node.spins
+            )
+            .unwrap();
+        }
+        let outputs: Vec<String> = self.outputs.iter().map(|&output| format!("%v{output}")).collect();
+        writeln!(source, "return {}\n}}", outputs.join(", ")).unwrap();
+        Model::from_program(text::parse(&source).unwrap_or_else(|error| panic!("{error}\n{source}")))
+    }
+
+    /// Every value, None where it or what it depends on fails.
+    fn interpret(&self) -> Vec<Option<Vec<i64>>> {
+        let mut values: Vec<Option<Vec<i64>>> = vec![Some(INPUT.to_vec())];
+        for node in &self.nodes {
+            let inputs: Option<Vec<&Vec<i64>>> = node.inputs.iter().map(|&i| values[i].as_ref()).collect();
+            let value = inputs.filter(|_| !node.fails).map(|inputs| {
+                let at = |i: usize| {
+                    inputs.iter().fold(node.plus, |sum, input| sum.wrapping_add(input[i % input.len()]))
+                };
+                (0..node.n).map(at).collect()
+            });
+            values.push(value);
+        }
+        values
+    }
+}
+
+fn runtime(threads: usize) -> Runtime {
+    let linked = vec![adder::devbay_entry::PLUGIN];
+    Runtime::new(RuntimeOptions { threads, linked, ..RuntimeOptions::default() }).unwrap()
+}
+
+fn run(session: &Session, cancel: Option<Cancel>) -> Result<Vec<Vec<i64>>> {
+    let x = Tensor::from_elements(&[3], &INPUT).unwrap();
+    let results = session.run(&[("x", &x)], &RunOptions { cancel, ..RunOptions::default() })?;
+    Ok(results.iter().map(|tensor| tensor.elements::<i64>().unwrap().to_vec()).collect())
+}
+
+/// Random graphs by seed, run a few times each in every division.
+fn check(threads: usize, seeds: std::ops::Range<u64>, may_fail: bool) {
+    let runtime = runtime(threads);
+    for seed in seeds {
+        let mut random = Random(seed);
+        let graph = Graph::random(&mut random, may_fail);
+        let expected = graph.interpret();
+        let wanted: Option<Vec<Vec<i64>>> = graph.outputs.iter().map(|&i| expected[i].clone()).collect();
+        // A node that no output needs does not run.
+        let any_fails = wanted.is_none();
+        let model = graph.model();
+        for tasks in [Policy::One, Policy::Each, Policy::Auto] {
+            let options = PlanOptions { tasks, ..PlanOptions::default() };
+            let session = Session::with_options(&model, &runtime.devices()[0], options).unwrap();
+            for round in 0..3 {
+                let at = format!("seed {seed}, {tasks:?}, {threads} threads, round {round}");
+                match run(&session, None) {
+                    Ok(found) => {
+                        assert!(!any_fails, "{at}: a node that fails did not end the run");
+                        assert_eq!(Some(found), wanted, "{at}");
+                    }
+                    Err(error) => {
+                        assert!(any_fails, "{at}: {error}");
+                        let node = &error.place().node;
+                        let failing = graph.nodes.iter().enumerate().any(|(i, failing)| {
+                            failing.fails && *node == format!("node {} (test.Node@1)", i + 1)
+                        });
+                        assert!(failing, "{at}: blames {node:?}");
+                        assert!(error.text().contains("told to fail"), "{at}: {error}");
+                    }
+                }
+            }
+            // A cancelled run leaves the next one clean.
+            let cancel = Cancel::new();
+            cancel.cancel();
+            let error = run(&session, Some(cancel)).err();
+            assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::Cancelled));
+            assert_eq!(run(&session, None).ok(), wanted, "seed {seed}, {tasks:?}");
+        }
+    }
+}
+
+#[test]
+fn random_graphs_on_one_thread() {
+    check(1, 0..150, false);
+}
+
+#[test]
+fn random_graphs_on_two_threads() {
+    check(2, 1000..1300, false);
+}
+
+#[test]
+fn random_graphs_on_five_threads() {
+    check(5, 2000..2150, false);
+}
+
+#[test]
+fn random_graphs_with_failures() {
+    check(1, 3000..3050, true);
+    check(3, 4000..4150, true);
+}
+
+#[test]
+fn sessions_on_many_threads_share_one_plan() {
+    let runtime = runtime(3);
+    let mut random = Random(77);
+    let graphs: Vec<Graph> = (0..4).map(|_| Graph::random(&mut random, false)).collect();
+    let options = PlanOptions { tasks: Policy::Each, ..PlanOptions::default() };
+    let sessions: Vec<(Session, Vec<Vec<i64>>)> = graphs
+        .iter()
+        .map(|graph| {
+            let session = Session::with_options(&graph.model(), &runtime.devices()[0], options).unwrap();
+            let values = graph.interpret();
+            (session, graph.outputs.iter().map(|&i| values[i].clone().unwrap()).collect())
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    for (session, expected) in &sessions {
+                        assert_eq!(run(session, None).as_ref().ok(), Some(expected));
+                    }
+                }
+            });
+        }
+    });
+}
