@@ -9,7 +9,6 @@ import time
 
 BEGIN = time.perf_counter_ns()
 
-import gc
 import sys
 
 import numpy as np
@@ -27,16 +26,34 @@ def open_session(model, threads):
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-class Loaded:
-    """A model with its inputs and outputs bound, so that a run passes no array through Python."""
+def open_workload(what, threads, argument):
+    """A session for what `workloads` makes. Graphs run as they are, node by node; two threads run nodes beside each
+    other, which is ORT_PARALLEL."""
+    import workloads
 
-    def __init__(self, threads, model, inputs):
-        self.session = open_session(model, threads)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    if what == "graph":
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if threads > 1:
+            options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+            options.inter_op_num_threads = threads
+        model = workloads.graph(argument)
+    else:
+        model = {"cond": workloads.conditionals, "loop": workloads.loop}[what](int(argument))
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+class Loaded:
+    """A session with its inputs and outputs bound, so that a run passes no array through Python."""
+
+    def __init__(self, session, inputs):
+        self.session = session
         self.binding = self.session.io_binding()
-        with np.load(inputs) as arrays:
-            for name in arrays:
-                value = onnxruntime.OrtValue.ortvalue_from_numpy(arrays[name])
-                self.binding.bind_ortvalue_input(name, value)
+        for name, array in inputs.items():
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+            self.binding.bind_ortvalue_input(name, value)
         self.names = [output.name for output in self.session.get_outputs()]
         for name in self.names:
             self.binding.bind_output(name, "cpu")
@@ -65,33 +82,34 @@ class Loaded:
         return (time.perf_counter_ns() - begin) / n
 
 
-def obey(words, loaded):
-    """Does what a line says; gives the reply and the model that is loaded then."""
+def load(threads, model, inputs):
+    """A model on the arrays of an archive."""
+    with np.load(inputs) as arrays:
+        return Loaded(open_session(model, threads), dict(arrays))
+
+
+def load_workload(what, threads, argument):
+    """A workload on 0."""
+    session = open_workload(what, threads, argument)
+    x = session.get_inputs()[0]
+    dtype = np.float64 if x.type == "tensor(double)" else np.float32
+    return Loaded(session, {x.name: np.zeros(x.shape, dtype)})
+
+
+def obey(words, held):
+    """Does what a line says, and gives the reply."""
     match words:
         case ["load", threads, model, inputs, outputs]:
-            # The old session goes first, with its threads.
-            loaded = None
-            gc.collect()
-            loaded = Loaded(int(threads), model, inputs)
-            loaded.write(outputs)
-            return "loaded", loaded
-        case ["run", n] if loaded is not None:
-            return f"ns {loaded.time(int(n))}", loaded
+            held.replace(lambda: load(int(threads), model, inputs)).write(outputs)
+            return "loaded"
+        case ["graph" | "cond" | "loop" as what, threads, argument]:
+            loaded = held.replace(lambda: load_workload(what, int(threads), argument))
+            (value,) = loaded.outputs.values()
+            return f"value {value.numpy().item()}"
+        case ["run", n] if held.loaded is not None:
+            return f"ns {held.loaded.time(int(n))}"
         case _:
             raise ValueError(f"unexpected line: {words}")
-
-
-def serve():
-    """Obeys line by line until the input ends."""
-    gc.disable()
-    print(f"subject onnxruntime {onnxruntime.__version__}", flush=True)
-    loaded = None
-    for line in sys.stdin:
-        try:
-            reply, loaded = obey(line.rstrip("\n").split("\t"), loaded)
-        except Exception as error:
-            reply = "error " + str(error).replace("\n", " ")
-        print(reply, flush=True)
 
 
 def once(threads, model, inputs):
@@ -107,4 +125,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["once"]:
         once(*sys.argv[2:])
     else:
-        serve()
+        # Not at the top: `once` counts what is imported.
+        import workloads
+
+        workloads.serve(f"onnxruntime {onnxruntime.__version__}", obey)

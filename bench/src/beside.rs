@@ -58,7 +58,7 @@ pub fn measure(
         let loaded = process.load(runtime.n_threads(), case.model, case.inputs);
         if let Some(outputs) = peers.unless_required(&name, loaded)? {
             ensure_agree(&outputs, expected, case.tolerance).context(name)?;
-            subjects.push(process.runs());
+            subjects.push(process.runs(1.0));
         }
     }
     subjects.push(Subject::fallible("devbay", 1.0, || {

@@ -28,8 +28,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     let model = model();
     let folder = tempfile::tempdir()?;
     let inputs = folder.path().join("inputs.npz");
-    let pixels: Vec<f32> = (0..28 * 28u16).map(|i| f32::from(i % 29) / 29.0).collect();
-    write_npz(&inputs, &[("input", &Tensor::from_elements(&[1, 1, 28, 28], &pixels)?)])?;
+    write_npz(&inputs, &[("input", &pixels()?)])?;
 
     let mut starting = Vec::new();
     for peer in [Peer::Rten, Peer::OnnxruntimeNative, Peer::Onnxruntime] {
@@ -91,7 +90,13 @@ fn devbay(model: &Path, inputs: &Path) -> Result<Starting> {
     Ok(Starting { peer: None, subject: "devbay".to_owned(), command, starts: Vec::new() })
 }
 
+/// Some input of the small model's.
+pub fn pixels() -> Result<Tensor> {
+    let pixels: Vec<f32> = (0..28 * 28u16).map(|i| f32::from(i % 29) / 29.0).collect();
+    Ok(Tensor::from_elements(&[1, 1, 28, 28], &pixels)?)
+}
+
 /// The small model of the repository.
-fn model() -> PathBuf {
+pub fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }

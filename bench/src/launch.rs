@@ -41,7 +41,7 @@ pub fn bare_calls() -> Subject<'static> {
 }
 
 pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
-    let runtime = setup::runtime_with_library(1)?;
+    let runtime = setup::runtime_with_library(1, "cpu")?;
     let session = setup::session(
         &runtime,
         setup::chain_of_adds(1, &devbay_core::Tensor::from_elements(&[1], &[1.0f32])?)?,

@@ -8,16 +8,21 @@
 mod agree;
 mod beside;
 mod cold_start;
+mod control;
 mod dense;
+mod executor;
+mod graphs;
 mod launch;
 mod measure;
 mod models;
 mod peers;
 mod resnet50;
 mod rows;
+mod serving;
 mod setup;
 mod start;
 mod straight;
+mod wake;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
@@ -37,6 +42,9 @@ struct Arguments {
     /// How often each comparison is repeated, at least three times
     #[arg(long, value_name = "N", default_value_t = 15)]
     passes: usize,
+    /// Only the cases whose names have TEXT in them
+    #[arg(long, value_name = "TEXT")]
+    case: Option<String>,
     #[command(flatten)]
     peers: Peers,
 }
@@ -51,6 +59,9 @@ const BENCHES: &[(&str, Bench)] = &[
     ("resnet50", resnet50::run),
     ("models", models::run),
     ("cold-start", cold_start::run),
+    ("executor", executor::run),
+    ("serving", serving::run),
+    ("wake", wake::run),
 ];
 
 fn main() -> Result<()> {
@@ -70,7 +81,7 @@ fn main() -> Result<()> {
             known.join(", ")
         );
     }
-    let mut rows = Rows::new(arguments.json);
+    let mut rows = Rows::new(arguments.json, arguments.case);
     let mut failed = Vec::new();
     for (name, bench) in BENCHES.iter().filter(|(name, _)| wanted(name)) {
         // The others are measured all the same: a run of all of them takes minutes.

@@ -43,13 +43,14 @@ impl<'a> Subject<'a> {
         Self { name: name.into(), process: Pid::this(), turn: Box::new(turn), per }
     }
 
-    /// A subject in a process of its own, which takes its time itself.
+    /// A subject in a process of its own, which takes its time itself, and whose round counts as `per` things.
     pub fn elsewhere(
         name: impl Into<String>,
         process: Pid,
+        per: f64,
         turn: impl FnMut(u32) -> Result<f64> + 'a,
     ) -> Self {
-        Self { name: name.into(), process, turn: Box::new(turn), per: 1.0 }
+        Self { name: name.into(), process, turn: Box::new(turn), per }
     }
 
     /// A turn, after which others find the machine at rest.
@@ -99,7 +100,7 @@ fn rounds(subject: &mut Subject<'_>, moment: Duration) -> Result<u32> {
 
 /// Waits until a process uses no processor. Threads of a pool go on looking for work after a run, onnxruntime's for
 /// tens of milliseconds, and would take a core from whoever has the next turn.
-fn wait_for_rest(process: Pid) {
+pub fn wait_for_rest(process: Pid) {
     // The time of a thread that runs elsewhere is brought up to date at the scheduler's ticks alone, 10 ms apart at
     // the most: in less than two of them a thread that spins seems to rest.
     const STEP: Duration = Duration::from_millis(25);

@@ -6,9 +6,12 @@
 //! | line | what it does | answer |
 //! | --- | --- | --- |
 //! | `load THREADS MODEL INPUTS OUTPUTS` | loads the model in place of the one before, runs it once on the arrays of the archive INPUTS and writes its outputs to the archive OUTPUTS, under the model's names | `loaded` |
+//! | `graph THREADS FILE` | makes the graph of FILE ([`crate::graphs`]) in its place, and computes it once | `value VALUE`, of the last node |
+//! | `cond THREADS N`, `loop THREADS N` | makes N conditionals, or a loop of N iterations ([`crate::control`]), and computes them once, from 0 | `value VALUE` |
 //! | `run N` | runs once, and then N times | `ns NANOSECONDS`, of one of the N runs |
+//! | `serve CALLERS N` | runs the model N times, from so many threads at once | `served NANOSECONDS P50 P99`: of all over N, and what a caller waits |
 //!
-//! What it cannot do it answers with `error` and the reason. It ends when its input does.
+//! What it cannot do, or does not know, it answers with `error` and the reason. It ends when its input does.
 
 use crate::agree::Named;
 use crate::measure::Subject;
@@ -31,6 +34,15 @@ pub struct Peers {
     /// A Python that has what bench/python/requirements.txt lists
     #[arg(long, value_name = "PROGRAM")]
     onnxruntime: Option<PathBuf>,
+    /// The program bench/peers/onetbb
+    #[arg(long, value_name = "PROGRAM")]
+    onetbb: Option<PathBuf>,
+    /// The program bench/peers/rust-graph
+    #[arg(long, value_name = "PROGRAM")]
+    rust_graph: Option<PathBuf>,
+    /// A Python that has what bench/python/requirements-tensorflow.txt lists
+    #[arg(long, value_name = "PROGRAM")]
+    tensorflow: Option<PathBuf>,
     /// A folder with the models that are made for benchmarks
     #[arg(long, value_name = "DIR")]
     generated: Option<PathBuf>,
@@ -51,15 +63,28 @@ pub enum Peer {
     Onnxruntime,
     /// onnxruntime through its C functions, for those figures that Python would be most of.
     OnnxruntimeNative,
+    /// oneTBB's flow graph.
+    OneTbb,
+    /// rayon, a task a node.
+    Rayon,
+    /// rayon, the first successor computed at once.
+    RayonInline,
+    /// tokio, a task a node.
+    Tokio,
+    /// TensorFlow's sessions.
+    Tensorflow,
 }
 
 impl Peer {
-    /// As the options have it.
+    /// As the options have it; some are one program.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rten => "rten",
             Self::Onnxruntime => "onnxruntime",
             Self::OnnxruntimeNative => "onnxruntime-native",
+            Self::OneTbb => "onetbb",
+            Self::Rayon | Self::RayonInline | Self::Tokio => "rust-graph",
+            Self::Tensorflow => "tensorflow",
         }
     }
 }
@@ -95,6 +120,9 @@ impl Peers {
             Peer::Rten => &self.rten,
             Peer::Onnxruntime => &self.onnxruntime,
             Peer::OnnxruntimeNative => &self.onnxruntime_native,
+            Peer::OneTbb => &self.onetbb,
+            Peer::Rayon | Peer::RayonInline | Peer::Tokio => &self.rust_graph,
+            Peer::Tensorflow => &self.tensorflow,
         };
         let Some(program) = program else {
             let reasons = self.missing.iter().filter_map(|text| text.split_once('='));
@@ -102,9 +130,15 @@ impl Peers {
             bail!("{}", reason.unwrap_or("nobody says where it is; `cargo xtask bench` does"));
         };
         let mut command = Command::new(program);
-        if let Peer::Onnxruntime = peer {
-            command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/python/onnxruntime_peer.py"));
-        }
+        let argument = match peer {
+            Peer::Onnxruntime => concat!(env!("CARGO_MANIFEST_DIR"), "/python/onnxruntime_peer.py"),
+            Peer::Tensorflow => concat!(env!("CARGO_MANIFEST_DIR"), "/python/tensorflow_peer.py"),
+            Peer::Rayon => "rayon",
+            Peer::RayonInline => "rayon-inline",
+            Peer::Tokio => "tokio",
+            Peer::Rten | Peer::OnnxruntimeNative | Peer::OneTbb => return Ok(command),
+        };
+        command.arg(argument);
         Ok(command)
     }
 
@@ -134,6 +168,16 @@ impl Peers {
             }
         }
     }
+}
+
+/// What is not a model.
+pub enum Workload<'a> {
+    /// The graph of a file.
+    Graph(&'a Path),
+    /// So many conditionals, one after the other.
+    Conditionals(usize),
+    /// A loop of so many iterations.
+    Loop(usize),
 }
 
 /// A peer that runs.
@@ -177,10 +221,38 @@ impl Process {
         Ok(arrays::read_npz(&outputs)?)
     }
 
-    /// The model that was loaded, as something to time.
-    pub fn runs(&mut self) -> Subject<'_> {
-        let process = Pid::from_raw(self.child.id().cast_signed());
-        Subject::elsewhere(self.subject.clone(), process, move |n| {
+    /// Makes a workload, and gives what it computes.
+    ///
+    /// # Errors
+    /// What the peer says.
+    pub fn make(&mut self, workload: &Workload<'_>, threads: usize) -> Result<String> {
+        self.say(&match workload {
+            Workload::Graph(file) => format!("graph\t{threads}\t{}", file.display()),
+            Workload::Conditionals(n) => format!("cond\t{threads}\t{n}"),
+            Workload::Loop(n) => format!("loop\t{threads}\t{n}"),
+        })?;
+        self.answer("value")
+    }
+
+    /// Runs what was loaded from so many threads at once; see [`crate::serving`].
+    ///
+    /// # Errors
+    /// What the peer says.
+    pub fn serve(&mut self, n_callers: usize, n_runs: usize) -> Result<[f64; 3]> {
+        self.say(&format!("serve\t{n_callers}\t{n_runs}"))?;
+        let answer = self.answer("served")?;
+        let figures: Vec<f64> = answer.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        <[f64; 3]>::try_from(figures).map_err(|other| anyhow::anyhow!("{other:?} are not three figures"))
+    }
+
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    /// What was loaded, as something to time, whose run counts as `per` things.
+    pub fn runs(&mut self, per: f64) -> Subject<'_> {
+        Subject::elsewhere(self.subject.clone(), self.pid(), per, move |n| {
             self.say(&format!("run\t{n}"))?;
             Ok(self.answer("ns")?.parse()?)
         })

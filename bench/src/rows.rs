@@ -32,15 +32,22 @@ pub struct Row {
 pub struct Rows {
     json: bool,
     headed: bool,
+    /// A part of the names of the cases that are wanted.
+    only: Option<String>,
 }
 
 impl Rows {
-    /// Prints JSON or a table.
-    pub fn new(json: bool) -> Self {
-        Self { json, headed: false }
+    /// Prints JSON or a table; only the cases whose names have `only` in them, if it is given.
+    pub fn new(json: bool, only: Option<String>) -> Self {
+        Self { json, headed: false, only }
     }
 
-    /// Prints the rows of one case. Beside each subject stands what part of its time devbay takes, pass by pass.
+    /// Whether a case's rows will be printed, so that it has to be measured.
+    pub fn want(&self, case: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| case.contains(only.as_str()))
+    }
+
+    /// Prints the rows of one case, if it is wanted. Beside each subject stands what part of its time devbay takes, pass by pass.
     pub fn case(
         &mut self,
         bench: &str,
@@ -49,6 +56,9 @@ impl Rows {
         unit: &str,
         subjects: &[(String, Vec<f64>)],
     ) {
+        if !self.want(case) {
+            return;
+        }
         let ours = subjects.iter().find(|(subject, _)| subject == OURS).map(|(_, figures)| figures);
         for (subject, figures) in subjects {
             let sorted = sorted(figures.iter().copied());

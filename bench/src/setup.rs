@@ -26,20 +26,20 @@ pub fn runtime(threads: usize) -> Result<Runtime> {
     })?)
 }
 
-/// A runtime with the CPU plugin as a library, which was built beside this program.
-pub fn runtime_with_library(threads: usize) -> Result<Runtime> {
-    let library = library()?;
-    Ok(Runtime::new(RuntimeOptions { threads, plugins: vec![library], ..RuntimeOptions::default() })?)
+/// A runtime with one plugin, `cpu` or `bench`, as a library.
+pub fn runtime_with_library(threads: usize, plugin: &str) -> Result<Runtime> {
+    let plugins = vec![library(plugin)?];
+    Ok(Runtime::new(RuntimeOptions { threads, plugins, ..RuntimeOptions::default() })?)
 }
 
-/// The CPU plugin's library.
-pub fn library() -> Result<PathBuf> {
+/// A plugin's library, which was built beside this program.
+fn library(plugin: &str) -> Result<PathBuf> {
     let folder = std::env::current_exe()?;
     let folder = folder.parent().context("the program is in a folder")?;
-    let path = folder.join("libdevbay_plugin_cpu.so");
+    let path = folder.join(format!("libdevbay_plugin_{plugin}.so"));
     anyhow::ensure!(
         path.exists(),
-        "{} is missing; `cargo xtask bench` or `cargo build -p devbay-plugin-cpu` builds it",
+        "{} is missing; `cargo xtask bench` or `cargo build --release -p devbay-plugin-{plugin}` builds it",
         path.display()
     );
     Ok(path)
@@ -48,6 +48,21 @@ pub fn library() -> Result<PathBuf> {
 /// The first device.
 pub fn device(runtime: &Runtime) -> Result<Arc<Device>> {
     Ok(runtime.choose(&Policy::Auto, &Requirements::default())?.device)
+}
+
+/// How a program is divided into tasks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Each node is a task of its own.
+    Tasks,
+    /// As devbay divides it by itself: nodes that are not worth a task share one.
+    Coarse,
+}
+
+/// A session in a form. There is one form today, a straight line on the caller's thread, so `form` changes nothing.
+pub fn session_with(model: &Model, device: &Arc<Device>, _form: Form) -> Result<Session> {
+    // TODO: say the form once sessions have an option for it.
+    Ok(Session::new(model, device)?)
 }
 
 /// A session for a program.

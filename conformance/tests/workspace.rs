@@ -20,7 +20,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &["devbay-plugin-api"]),
 ];
 
-/// What plugins, ours and the fixtures, may depend on.
+/// Where plugins are: ours, the fixtures, and the one that benchmarks launch.
+const PLUGIN_FOLDERS: &[&str] = &["plugins", "conformance/fixtures", "bench/plugin"];
+
+/// What plugins may depend on.
 const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api"];
 
 /// Tests may use these besides: plugins to judge and to be let down by.
@@ -36,8 +39,7 @@ fn dependencies_point_one_way() {
     for package in packages {
         let name = text(&package["name"]);
         let manifest = Path::new(text(&package["manifest_path"]));
-        let is_plugin = manifest.starts_with(root().join("plugins"))
-            || manifest.starts_with(root().join("conformance/fixtures"));
+        let is_plugin = PLUGIN_FOLDERS.iter().any(|folder| manifest.starts_with(root().join(folder)));
         let allowed = if is_plugin {
             PLUGIN_ARROWS
         } else {

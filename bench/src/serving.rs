@@ -1,0 +1,114 @@
+//! `serving`: 64 callers at once, each running a small model again and again, beside onnxruntime.
+//!
+//! Each caller is a thread, in devbay and in the peer, which is the one without Python: there callers would wait for
+//! each other's interpreter. Both have one session, so many threads for kernels, and inputs and outputs in the
+//! callers' own memory. `threads` is the runtime's threads for kernels, to which the callers are added: with one, a
+//! caller does all of its run itself.
+
+use crate::agree::ensure_agree;
+use crate::measure::{Figures, wait_for_rest};
+use crate::peers::{Peer, Peers, Process};
+use crate::rows::{OURS, Rows};
+use crate::{cold_start, setup};
+use anyhow::{Context, Result};
+use devbay_core::Tensor;
+use devbay_core::exec::host_io::InputView;
+use devbay_core::tensor::AlignedBytes;
+use devbay_host::arrays::write_npz;
+use devbay_host::compare::Tolerance;
+use devbay_host::model::Model;
+use devbay_host::session::{RunOptions, Session};
+use nix::unistd::Pid;
+use std::sync::Barrier;
+use std::time::Instant;
+
+const CALLERS: usize = 64;
+
+/// Runs of a turn: some tenths of a second.
+const RUNS: usize = CALLERS * 50;
+
+/// What a turn gives: nanoseconds from the start to the end over the number of runs, and what callers waited.
+type Served = [f64; 3];
+
+/// The cases that those are.
+const CASES: [&str; 3] = ["mnist per run", "mnist p50", "mnist p99"];
+
+pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
+    if !CASES.iter().any(|case| rows.want(case)) {
+        return Ok(());
+    }
+    let (path, pixels) = (cold_start::model(), cold_start::pixels()?);
+    let model = Model::load(&path)?;
+    let folder = tempfile::tempdir()?;
+    let inputs = folder.path().join("inputs.npz");
+    write_npz(&inputs, &[("input", &pixels)])?;
+    let mut process = peers.start(&[Peer::OnnxruntimeNative])?.pop();
+    for threads in setup::thread_counts() {
+        let runtime = setup::runtime(threads)?;
+        let session = Session::new(&model, &setup::device(&runtime)?)?;
+        let outputs = session.run(&[("input", &pixels)], &RunOptions::default())?;
+        let names = session.outputs().iter().map(|port| port.name.to_string());
+        let outputs: Vec<_> = names.zip(outputs).collect();
+        if let Some(process) = &mut process {
+            let theirs = process.load(threads, &path, &inputs)?;
+            let tolerance = Tolerance { relative: 1e-4, absolute: 1e-5 };
+            ensure_agree(&theirs, &outputs, tolerance).context(process.subject.clone())?;
+        }
+        let mut served: Vec<(String, Vec<Served>)> =
+            process.iter().map(|process| (process.subject.clone(), Vec::new())).collect();
+        served.push((OURS.to_owned(), Vec::new()));
+        // The pass before the first is not counted: it brings threads and memory in.
+        for pass in 0..=n_passes {
+            for turn in 0..served.len() {
+                let at = (turn + pass) % served.len();
+                let figures = match &mut process {
+                    Some(process) if at == 0 => turn_of(process)?,
+                    _ => our_turn(&session, &pixels, outputs[0].1.bytes().len())?,
+                };
+                served[at].1.extend((pass > 0).then_some(figures));
+            }
+        }
+        for (i, case) in CASES.iter().enumerate() {
+            let micros = |served: &Vec<Served>| served.iter().map(|figures| figures[i] / 1e3).collect();
+            let figures: Figures =
+                served.iter().map(|(name, served)| (name.clone(), micros(served))).collect();
+            rows.case("serving", case, threads, "us", &figures);
+        }
+    }
+    Ok(())
+}
+
+fn turn_of(process: &mut Process) -> Result<Served> {
+    let served = process.serve(CALLERS, RUNS)?;
+    wait_for_rest(process.pid());
+    Ok(served)
+}
+
+fn our_turn(session: &Session, input: &Tensor, output_bytes: usize) -> Result<Served> {
+    let together = Barrier::new(CALLERS + 1);
+    let call = || -> Result<Vec<u64>> {
+        let memory = AlignedBytes::zeroed(output_bytes);
+        together.wait();
+        let (mut output, input) = (memory?, InputView::of(input));
+        let mut waited = Vec::with_capacity(RUNS / CALLERS);
+        for _ in 0..RUNS / CALLERS {
+            let begin = Instant::now();
+            session.run_into(&[input], &mut [output.as_mut_slice()], &RunOptions::default())?;
+            waited.push(begin.elapsed().as_nanos() as u64);
+        }
+        Ok(waited)
+    };
+    let (begin, waited) = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(call)).collect();
+        together.wait();
+        let begin = Instant::now();
+        let waited = callers.into_iter().map(|caller| caller.join().expect("a caller does not panic"));
+        (begin, waited.collect::<Result<Vec<_>>>())
+    });
+    let took = begin.elapsed().as_nanos() as f64;
+    wait_for_rest(Pid::this());
+    let mut waited = waited?.concat();
+    waited.sort_unstable();
+    let at = |percent: usize| waited[(waited.len() * percent / 100).min(waited.len() - 1)] as f64;
+    Ok([took / waited.len() as f64, at(50), at(99)])
+}

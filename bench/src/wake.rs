@@ -1,0 +1,165 @@
+//! `wake`: from the start of a parallel loop until the other thread begins its part of it.
+//!
+//! The loop has one chunk for each of two threads, and the caller's waits in its own until the other's has begun. Case
+//! `spinning` starts it right after another loop, when the worker still looks for work; case `idle` after 20 ms, when
+//! it sleeps. Beside it is a bare thread that is unparked, or that spins on a flag. A figure is the median of some
+//! twenty starts.
+
+use crate::measure::Figures;
+use crate::rows::{OURS, Rows, median};
+use crate::{peers::Peers, setup};
+use anyhow::{Result, ensure};
+use devbay_core::exec::queue::WorkQueue;
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Starts of which a figure is the median.
+const STARTS: usize = 21;
+
+/// Longer than a worker looks for work before it sleeps.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A thread that has not come by then will not.
+const GIVE_UP: Duration = Duration::from_millis(200);
+
+pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
+    if setup::thread_counts().max() < Some(2) {
+        eprintln!("wake: skipped, there is one processor");
+        return Ok(());
+    }
+    let queue = WorkQueue::new(2)?;
+    let bare = Bare::new();
+    for (case, pause) in [("idle", Some(PAUSE)), ("spinning", None)] {
+        if !rows.want(case) {
+            continue;
+        }
+        let mut figures: Figures =
+            vec![("bare thread".to_owned(), Vec::new()), (OURS.to_owned(), Vec::new())];
+        for pass in 0..n_passes {
+            for turn in 0..2 {
+                let at = (turn + pass) % 2;
+                let start = |begin| match at {
+                    0 => bare.start(begin, pause.is_some()),
+                    _ => loop_of(&queue, begin),
+                };
+                figures[at].1.push(median_of_starts(start, pause)?);
+                // Neither is to find the other's thread at work.
+                bare.rest();
+                std::thread::sleep(PAUSE);
+            }
+        }
+        rows.case("wake", case, 2, "ns", &figures);
+    }
+    bare.end();
+    Ok(())
+}
+
+/// The median of the nanoseconds that starts take.
+fn median_of_starts(start: impl Fn(Instant) -> Option<u64>, pause: Option<Duration>) -> Result<f64> {
+    let mut nanos = Vec::with_capacity(STARTS);
+    // The first wakes the thread for those that are to find it awake.
+    for _ in 0..=STARTS {
+        if let Some(pause) = pause {
+            std::thread::sleep(pause);
+        }
+        nanos.extend(start(Instant::now()).map(|nanos| nanos as f64));
+    }
+    ensure!(nanos.len() > STARTS / 2, "the other thread did not come within {GIVE_UP:?}");
+    let mut counted = nanos.split_off(1);
+    counted.sort_by(f64::total_cmp);
+    Ok(median(&counted))
+}
+
+/// A loop of two chunks: nanoseconds until the other thread has begun one.
+fn loop_of(queue: &WorkQueue, begin: Instant) -> Option<u64> {
+    let caller = std::thread::current().id();
+    let begun = AtomicU64::new(0);
+    queue.parallel_for(2, 1, &|_, _, _| {
+        if std::thread::current().id() == caller {
+            while begun.load(Ordering::Acquire) == 0 && begin.elapsed() < GIVE_UP {
+                spin_loop();
+            }
+        } else {
+            begun.store(begin.elapsed().as_nanos() as u64, Ordering::Release);
+        }
+        0
+    });
+    Some(begun.into_inner()).filter(|&nanos| nanos > 0)
+}
+
+/// A thread that waits to be woken: the yardstick.
+struct Bare {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+struct Shared {
+    origin: Instant,
+    /// Raised by the caller, lowered by the thread.
+    wanted: AtomicBool,
+    /// When the thread last began, in nanoseconds from the origin. The thread's; the caller reads it once `wanted` is
+    /// lowered.
+    begun: AtomicU64,
+    /// Whether the thread parks while nothing is wanted.
+    parks: AtomicBool,
+    ends: AtomicBool,
+}
+
+impl Bare {
+    fn new() -> Self {
+        let shared = Arc::new(Shared {
+            origin: Instant::now(),
+            wanted: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+            parks: AtomicBool::new(true),
+            ends: AtomicBool::new(false),
+        });
+        let its = Arc::clone(&shared);
+        Self { shared, thread: std::thread::spawn(move || its.wait_for_starts()) }
+    }
+
+    /// Nanoseconds until the thread has begun.
+    fn start(&self, begin: Instant, parks: bool) -> Option<u64> {
+        self.shared.parks.store(parks, Ordering::Release);
+        self.shared.wanted.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        while self.shared.wanted.load(Ordering::Acquire) {
+            if begin.elapsed() > GIVE_UP {
+                return None;
+            }
+            spin_loop();
+        }
+        let begun = self.shared.begun.load(Ordering::Relaxed);
+        begun.checked_sub(begin.duration_since(self.shared.origin).as_nanos() as u64)
+    }
+
+    /// Lets the thread sleep.
+    fn rest(&self) {
+        self.shared.parks.store(true, Ordering::Release);
+    }
+
+    fn end(self) {
+        self.shared.ends.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        // It does not panic, and nothing would be lost if it did.
+        let _ = self.thread.join();
+    }
+}
+
+impl Shared {
+    fn wait_for_starts(&self) {
+        while !self.ends.load(Ordering::Acquire) {
+            if self.wanted.load(Ordering::Acquire) {
+                self.begun.store(self.origin.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                self.wanted.store(false, Ordering::Release);
+            } else if self.parks.load(Ordering::Acquire) {
+                std::thread::park();
+            } else {
+                spin_loop();
+            }
+        }
+    }
+}
