@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result};
 use devbay_core::device::Device;
+use devbay_core::plan::PlanOptions;
+use devbay_core::plan::tasks::Policy as Division;
 use devbay_core::program::{Node, Op, Program, Value};
 use devbay_core::tensor::{F32, Tensor, TensorType};
 use devbay_host::devices::{Policy, Requirements};
@@ -59,10 +61,13 @@ pub enum Form {
     Coarse,
 }
 
-/// A session in a form. There is one form today, a straight line on the caller's thread, so `form` changes nothing.
-pub fn session_with(model: &Model, device: &Arc<Device>, _form: Form) -> Result<Session> {
-    // TODO: say the form once sessions have an option for it.
-    Ok(Session::new(model, device)?)
+/// A session in a form.
+pub fn session_with(model: &Model, device: &Arc<Device>, form: Form) -> Result<Session> {
+    let tasks = match form {
+        Form::Tasks => Division::Each,
+        Form::Coarse => Division::Auto,
+    };
+    Ok(Session::with_options(model, device, PlanOptions { tasks, ..PlanOptions::default() })?)
 }
 
 /// A session for a program.
