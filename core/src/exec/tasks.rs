@@ -26,16 +26,13 @@ use super::section::{Ended, launch_steps};
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::plan::section::Section;
-use crate::plan::tasks::{Task, TaskGraph};
+use crate::plan::tasks::{NO_TASK, Task, TaskGraph};
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering, fence};
 use crossbeam_utils::CachePadded;
 use devbay_plugin_api::abi::BufferRef;
 use std::cell::UnsafeCell;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
-
-/// No task.
-const NONE: u32 = u32::MAX;
 
 /// How often a participant without tasks looks for some before it leaves, or lets others run: some microseconds.
 const LOOKS: u32 = 256;
@@ -82,7 +79,8 @@ impl TaskState {
     pub fn new(section: &Section, n_threads: usize) -> Result<Self> {
         let n_tasks = section.graph.tasks.len();
         let participant = |_| {
-            let local = Local { stack: Vec::with_capacity(n_tasks), pending: (NONE, 0), ..Local::default() };
+            let local =
+                Local { stack: Vec::with_capacity(n_tasks), pending: (NO_TASK, 0), ..Local::default() };
             Ok(CachePadded::new(Participant {
                 offers: Offers::default(),
                 local: UnsafeCell::new(local),
@@ -98,6 +96,10 @@ impl TaskState {
 }
 
 /// One run of a section's tasks.
+///
+/// # Invariants
+/// `ready` and `poisoned` have a place for each task. What [`TaskGraph`] promises of its numbers (`tasks` and `succs`
+/// are only followed through each other) and [`Section`] of its steps makes every index below one that is there.
 struct TaskRun<'a> {
     section: &'a Section,
     graph: &'a TaskGraph,
@@ -105,8 +107,6 @@ struct TaskRun<'a> {
     refs: *const BufferRef,
     queue: &'a WorkQueue,
     cancel: Option<&'a Cancel>,
-    /// Tasks that are worth a hand-over together.
-    n_worth: u32,
     /// Tasks that have not ended.
     remaining: CachePadded<AtomicU32>,
     /// Whether a task failed.
@@ -145,14 +145,13 @@ pub(crate) unsafe fn run(
         refs,
         queue,
         cancel,
-        n_worth: section.n_worth,
         remaining: CachePadded::new(AtomicU32::new(graph.tasks.len() as u32)),
         failed: AtomicBool::new(false),
         failure: Mutex::new(None),
         asleep: AtomicBool::new(false),
         caller: OnceLock::new(),
     };
-    let shared = match section.n_worth < NONE {
+    let shared = match section.n_worth < NO_TASK {
         true => queue.share(&run, || run.lead::<true>()),
         false => None,
     };
@@ -182,7 +181,7 @@ impl Shared for TaskRun<'_> {
             if self.steal(slot, local) {
                 helped = true;
                 looks = 0;
-                self.work::<true>(slot, local);
+                self.work_shared(slot, local);
                 if self.subtract(local) {
                     self.wake_caller();
                 }
@@ -196,12 +195,30 @@ impl Shared for TaskRun<'_> {
 }
 
 impl TaskRun<'_> {
+    #[inline(always)]
+    fn task(&self, task: u32) -> &Task {
+        debug_assert!((task as usize) < self.graph.tasks.len());
+        // SAFETY: the invariant: a task's number comes from `succs`.
+        unsafe { self.graph.tasks.get_unchecked(task as usize) }
+    }
+
+    #[inline(always)]
+    fn successor(&self, place: u32) -> u32 {
+        debug_assert!((place as usize) < self.graph.succs.len());
+        // SAFETY: the invariant: a place comes from a task, or is one of the sources'.
+        unsafe { *self.graph.succs.get_unchecked(place as usize) }
+    }
+
     /// The caller's part: from the first task to the end of the run.
     fn lead<const SHARED: bool>(&self) {
         // SAFETY: slot 0 is the caller's, and no other thread's.
         let local = unsafe { &mut *self.state.participants[0].local.get() };
         local.push(Range { begin: 0, end: self.graph.n_sources });
-        self.work::<SHARED>(0, local);
+        match (SHARED, self.cancel) {
+            (true, _) => self.work_shared(0, local),
+            (false, None) => self.work::<false, false>(0, local),
+            (false, Some(_)) => self.work::<false, true>(0, local),
+        }
         if !SHARED {
             local.n_ended = 0;
             return;
@@ -210,7 +227,7 @@ impl TaskRun<'_> {
         let mut looks = 0u32;
         while self.remaining.load(Ordering::Acquire) != 0 {
             if self.steal(0, local) {
-                self.work::<true>(0, local);
+                self.work_shared(0, local);
                 self.subtract(local);
                 looks = 0;
             } else if self.queue.help_loops(0) {
@@ -268,23 +285,30 @@ impl TaskRun<'_> {
         n > 0 && self.remaining.fetch_sub(n, Ordering::AcqRel) == n
     }
 
+    fn work_shared(&self, slot: u32, local: &mut Local) {
+        match self.cancel {
+            None => self.work::<true, false>(slot, local),
+            Some(_) => self.work::<true, true>(slot, local),
+        }
+    }
+
     /// Runs the participant's tasks, and what becomes ready with them, until it has none.
-    fn work<const SHARED: bool>(&self, slot: u32, local: &mut Local) {
+    fn work<const SHARED: bool, const CHECKED: bool>(&self, slot: u32, local: &mut Local) {
         let participant = &self.state.participants[slot as usize];
-        let mut next = NONE;
+        let mut next = NO_TASK;
         loop {
-            if next == NONE {
+            if next == NO_TASK {
                 next = self.next::<SHARED>(participant, local);
-                if next == NONE {
+                if next == NO_TASK {
                     return;
                 }
             }
             let task = next;
-            if !self.launch(task, participant) {
+            if !self.launch::<CHECKED>(task, participant) {
                 self.poison(task);
             }
             next = self.end::<SHARED>(task, local);
-            if SHARED && local.n_stacked >= self.n_worth {
+            if SHARED && local.n_stacked >= self.section.n_worth {
                 self.offer(participant, local);
             }
         }
@@ -295,11 +319,11 @@ impl TaskRun<'_> {
     fn next<const SHARED: bool>(&self, participant: &Participant, local: &mut Local) -> u32 {
         loop {
             if let Some(top) = local.stack.last_mut() {
-                let task = self.graph.succs[top.begin as usize];
+                let task = self.successor(top.begin);
                 // What is owed is paid before a task that does not lead to the same successor.
-                if local.pending.1 > 0 && self.only_join(task) != local.pending.0 {
+                if local.pending.1 > 0 && self.task(task).join != local.pending.0 {
                     let ready = self.pay::<SHARED>(local);
-                    if ready != NONE {
+                    if ready != NO_TASK {
                         return ready;
                     }
                     continue;
@@ -313,30 +337,25 @@ impl TaskRun<'_> {
             }
             if local.pending.1 > 0 {
                 let ready = self.pay::<SHARED>(local);
-                if ready != NONE {
+                if ready != NO_TASK {
                     return ready;
                 }
             } else if !SHARED {
-                return NONE;
+                return NO_TASK;
             } else if let Some(range) = participant.offers.take_back() {
                 local.push(range);
             } else {
-                return NONE;
+                return NO_TASK;
             }
         }
-    }
-
-    /// The successor of a task that has one, which waits for others too; else none.
-    #[inline]
-    fn only_join(&self, task: u32) -> u32 {
-        let task = &self.graph.tasks[task as usize];
-        if is_only_join(task) { self.graph.succs[task.first_succ as usize] } else { NONE }
     }
 
     /// Counts a task's predecessors down; tells whether it is ready.
     #[inline]
     fn count_down<const SHARED: bool>(&self, task: u32, n: u32) -> bool {
-        let ready = &self.state.ready[task as usize];
+        debug_assert!((task as usize) < self.state.ready.len());
+        // SAFETY: the invariant: there is a place for each task.
+        let ready = unsafe { self.state.ready.get_unchecked(task as usize) };
         if SHARED {
             ready.fetch_sub(n, Ordering::AcqRel) == n
         } else {
@@ -349,32 +368,28 @@ impl TaskRun<'_> {
     /// Pays the pending counts down; gives the successor if that makes it ready.
     #[inline]
     fn pay<const SHARED: bool>(&self, local: &mut Local) -> u32 {
-        let (task, n) = std::mem::replace(&mut local.pending, (NONE, 0));
-        if self.count_down::<SHARED>(task, n) { task } else { NONE }
+        let (task, n) = std::mem::replace(&mut local.pending, (NO_TASK, 0));
+        if self.count_down::<SHARED>(task, n) { task } else { NO_TASK }
     }
 
     /// Counts down what waits for a task that ended; gives one that is ready to run now, the others are stacked.
     #[inline]
     fn end<const SHARED: bool>(&self, task: u32, local: &mut Local) -> u32 {
         local.n_ended += 1;
-        let task = &self.graph.tasks[task as usize];
-        if is_only_join(task) {
-            let join = self.graph.succs[task.first_succ as usize];
-            debug_assert!(local.pending.1 == 0 || local.pending.0 == join);
-            local.pending = (join, local.pending.1 + 1);
-            return NONE;
+        let task = self.task(task);
+        if task.join != NO_TASK {
+            debug_assert!(local.pending.1 == 0 || local.pending.0 == task.join);
+            local.pending = (task.join, local.pending.1 + 1);
+            return NO_TASK;
         }
-        let mut next = NONE;
-        if task.end_sole > task.first_succ {
-            next = self.graph.succs[task.first_succ as usize];
-            if task.end_sole > task.first_succ + 1 {
-                local.push(Range { begin: task.first_succ + 1, end: task.end_sole });
-            }
+        let mut next = task.next;
+        if task.end_sole > task.first_succ + 1 {
+            local.push(Range { begin: task.first_succ + 1, end: task.end_sole });
         }
         for place in task.end_sole..task.end_succ {
-            let successor = self.graph.succs[place as usize];
+            let successor = self.successor(place);
             if self.count_down::<SHARED>(successor, 1) {
-                if next == NONE {
+                if next == NO_TASK {
                     next = successor;
                 } else {
                     local.push(Range { begin: place, end: place + 1 });
@@ -413,19 +428,20 @@ impl TaskRun<'_> {
 
     /// Launches a task's steps; false if it failed, or must not run because one before it did.
     #[inline]
-    fn launch(&self, task: u32, participant: &Participant) -> bool {
+    fn launch<const CHECKED: bool>(&self, task: u32, participant: &Participant) -> bool {
         if self.failed.load(Ordering::Relaxed) && self.state.poisoned[task as usize].load(Ordering::Relaxed) {
             return false;
         }
-        let range = &self.graph.tasks[task as usize];
-        let steps = &self.section.steps[range.first_step as usize..range.end_step as usize];
+        let range = self.task(task);
+        debug_assert!(
+            range.first_step <= range.end_step && range.end_step as usize <= self.section.steps.len()
+        );
+        // SAFETY: the invariant: a task's steps are the section's.
+        let steps =
+            unsafe { self.section.steps.get_unchecked(range.first_step as usize..range.end_step as usize) };
         let stream = participant.stream.handle();
-        let ended = match self.cancel {
-            // SAFETY: the promise of `run`; the stream is this participant's.
-            None => unsafe { launch_steps::<false>(steps, self.refs, stream, None) },
-            // SAFETY: as above.
-            cancel => unsafe { launch_steps::<true>(steps, self.refs, stream, cancel) },
-        };
+        // SAFETY: the promise of `run`; the stream is this participant's.
+        let ended = unsafe { launch_steps::<CHECKED>(steps, self.refs, stream, self.cancel) };
         match ended {
             Ok(()) => true,
             Err(ended) => {
@@ -462,10 +478,4 @@ impl Local {
         self.n_stacked += range.len();
         self.stack.push(range);
     }
-}
-
-/// Whether a task has one successor, which waits for others too.
-#[inline]
-fn is_only_join(task: &Task) -> bool {
-    task.end_succ - task.first_succ == 1 && task.end_sole == task.first_succ
 }

@@ -19,6 +19,10 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+/// Alignment of values in an arena: of the largest element, and of a cache line.
+const ALIGN_MIN: usize = 16;
+const ALIGN_MAX: usize = 64;
+
 /// What a value is, views seen through.
 #[derive(Clone, Debug)]
 enum Root {
@@ -450,7 +454,7 @@ impl Planner<'_> {
     /// An offset for every storage; 0 for those that have no memory here.
     fn arena(&self, storages: &[Storage], graph: &TaskGraph, schedule: &Schedule<'_>) -> Result<ArenaPlan> {
         let space = self.device.space();
-        let align = (space.bind_align.max(64)) as usize;
+        let bind_align = space.bind_align.max(1) as usize;
         let (placed, intervals): (Vec<usize>, Vec<Interval>) = storages
             .iter()
             .enumerate()
@@ -458,6 +462,8 @@ impl Planner<'_> {
             .map(|(i, storage)| {
                 let first = storage.touches.iter().min().copied().unwrap_or(0);
                 let last = storage.touches.iter().max().copied().unwrap_or(0);
+                // Small values are not spread over more cache lines than they fill.
+                let align = storage.size.next_power_of_two().clamp(ALIGN_MIN, ALIGN_MAX).max(bind_align);
                 (i, Interval { size: storage.size, align, first, last })
             })
             .unzip();

@@ -31,13 +31,21 @@ pub enum Policy {
     Each,
 }
 
-/// A task of a section.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// No task.
+pub const NO_TASK: u32 = u32::MAX;
+
+/// A task of a section: half a cache line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(align(32))]
 pub struct Task {
     /// Its first step.
     pub first_step: u32,
     /// One past its last step.
     pub end_step: u32,
+    /// The first successor that waits for this task alone, or none: it runs next.
+    pub next: u32,
+    /// The only successor, if it waits for other tasks too, or none.
+    pub join: u32,
     /// Its first place among the successors.
     pub first_succ: u32,
     /// One past the last successor that waits for this task alone.
@@ -284,7 +292,15 @@ impl TaskGraph {
             ends[i + 1] += ends[i];
         }
         let mut tasks: Vec<Task> = (0..n_tasks)
-            .map(|i| Task { first_step: ends[i], end_step: ends[i + 1], ..Task::default() })
+            .map(|i| Task {
+                first_step: ends[i],
+                end_step: ends[i + 1],
+                next: NO_TASK,
+                join: NO_TASK,
+                first_succ: 0,
+                end_sole: 0,
+                end_succ: 0,
+            })
             .collect();
         let mut order = vec![0u32; task_of.len()];
         let mut at = ends;
@@ -324,6 +340,12 @@ impl TaskGraph {
                 }
             }
             task.end_succ = succs.len() as u32;
+            let first = succs.get(task.first_succ as usize).copied().unwrap_or(NO_TASK);
+            if task.end_sole > task.first_succ {
+                task.next = first;
+            } else if task.end_succ - task.first_succ == 1 {
+                task.join = first;
+            }
         }
         let graph = Self { tasks: tasks.into(), n_preds: n_preds.into(), succs: succs.into(), n_sources };
         (graph, order)
