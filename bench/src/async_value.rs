@@ -9,22 +9,18 @@
 use crate::measure::{Subject, passes};
 use crate::peers::Peers;
 use crate::rows::Rows;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use devbay_core::async_value::AsyncValueRef;
 use nix::unistd::Pid;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is done in a round, or links of a chain.
 const N: usize = 1000;
 
 pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
-    let seen = Arc::new(AtomicU64::new(0));
-    type Case<'a> = (&'a str, fn() -> Subject<'static>);
-    let cases: [Case<'_>; 4] =
+    let cases: [(&str, fn() -> Subject<'static>); 4] =
         [("make", make), ("continue", continuation), ("link", link), ("indirect", indirect)];
     for (name, subject) in cases {
         let figures = passes(&mut [allocation(), subject()], n_passes, Duration::from_millis(30))?;
@@ -33,23 +29,63 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A round of one thing `N` times.
-fn times(name: &str, mut one: impl FnMut() + 'static) -> Subject<'static> {
-    Subject::new(name, N as f64, move || {
+/// The yardstick.
+fn allocation() -> Subject<'static> {
+    let layout = Layout::new::<[u64; 3]>();
+    Subject::new("malloc", N as f64, move || {
         for _ in 0..N {
-            one();
+            // SAFETY: the layout is not empty.
+            let memory = black_box(unsafe { System.alloc(black_box(layout)) });
+            // SAFETY: it was allocated with this layout, or is null, which the system's free takes.
+            unsafe { System.dealloc(memory, layout) };
         }
     })
 }
 
-fn allocation() -> Subject<'static> {
-    let layout = Layout::new::<[u64; 3]>();
-    times("malloc", move || {
-        // SAFETY: the layout is not empty, and what is freed was allocated with it; free takes null.
-        unsafe { System.dealloc(black_box(System.alloc(black_box(layout))), layout) };
+fn make() -> Subject<'static> {
+    Subject::new("devbay", N as f64, || {
+        for at in 0..N as u64 {
+            drop(black_box(AsyncValueRef::available(at)));
+        }
     })
 }
 
-fn make() -> Subject<'static> {
-    times("devbay", || drop(black_box(AsyncValueRef::available(black_box(1u64)))))
+fn continuation() -> Subject<'static> {
+    Subject::fallible("devbay", N as f64, || {
+        for at in 0..N as u64 {
+            let (mut setter, value) = AsyncValueRef::unconstructed();
+            black_box(&value).and_then(|seen| _ = black_box(seen.is_ok()));
+            setter.emplace(at)?;
+        }
+        Ok(())
+    })
+}
+
+fn indirect() -> Subject<'static> {
+    Subject::fallible("devbay", N as f64, || {
+        for at in 0..N as u64 {
+            let (mut forwarder, indirect) = AsyncValueRef::indirect();
+            let (mut setter, value) = AsyncValueRef::unconstructed();
+            forwarder.forward_to(value).context("it was not forwarded")?;
+            black_box(&indirect).and_then(|seen| _ = black_box(seen.is_ok()));
+            setter.emplace(at)?;
+        }
+        Ok(())
+    })
+}
+
+/// Takes its time itself, as building a chain is not part of it.
+fn link() -> Subject<'static> {
+    Subject::elsewhere("devbay", Pid::this(), |rounds| {
+        let mut took = Duration::ZERO;
+        for _ in 0..rounds {
+            let (mut setter, first) = AsyncValueRef::unconstructed();
+            let last = (0..N).fold(first, |value, _| value.map(|x| x + 1));
+            let begin = Instant::now();
+            setter.emplace(0u64)?;
+            took += begin.elapsed();
+            ensure!(last.get() == Some(&(N as u64)), "the chain gave {last:?}");
+        }
+        Ok(took.as_nanos() as f64 / f64::from(rounds) / N as f64)
+    })
 }

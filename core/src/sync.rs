@@ -7,13 +7,25 @@
 pub use loom::{
     cell::UnsafeCell,
     sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
-    thread, thread_local,
+    thread,
 };
 #[cfg(not(loom))]
 pub use std::{
     sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
-    thread, thread_local,
+    thread,
 };
+
+/// A static of each thread, made from a constant. The model checker's threads share one of the system's, so a static
+/// of the standard library's would be common to them.
+macro_rules! thread_static {
+    (static $name:ident: $type:ty = $init:expr) => {
+        #[cfg(not(loom))]
+        std::thread_local! { static $name: $type = const { $init } }
+        #[cfg(loom)]
+        loom::thread_local! { static $name: $type = $init }
+    };
+}
+pub(crate) use thread_static;
 
 /// The standard library's cell with the interface of the model checker's, which sees where an access begins and ends.
 #[cfg(not(loom))]

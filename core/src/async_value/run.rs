@@ -6,7 +6,7 @@
 
 use super::cell::{Grave, Graves, Waiters};
 use crate::error::{Error, ErrorKind};
-use crate::sync::thread_local;
+use crate::sync::thread_static;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -31,9 +31,7 @@ impl Queue {
 }
 
 // Nothing in it has a destructor, so that it can be used as long as the thread runs, at no cost.
-thread_local! {
-    static QUEUE: Queue = const { Queue::new() };
-}
+thread_static!(static QUEUE: Queue = Queue::new());
 
 /// Runs waiters that are due and all that become due by that; within a waiter, they come after it.
 pub(super) fn fire(waiters: Waiters) {
