@@ -277,12 +277,8 @@ impl AsyncValueAny {
             // SAFETY: condition 1; nobody sees it before the exchange below succeeds.
             unsafe { (*waiter.as_ptr()).next = list_of(word) };
             let front = waiter.as_ptr().map_addr(|addr| addr | state_of(word));
-            match self.header().word.compare_exchange_weak(
-                word,
-                front,
-                Ordering::Release,
-                Ordering::Acquire,
-            ) {
+            match self.header().word.compare_exchange_weak(word, front, Ordering::Release, Ordering::Acquire)
+            {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -605,7 +601,10 @@ impl<T: Payload> Drop for Producer<T> {
         let error = if std::thread::panicking() {
             Error::new(ErrorKind::Internal, "the continuation that was to set this value panicked")
         } else {
-            Error::new(ErrorKind::Cancelled, "the value's setter was dropped before it set a value or an error")
+            Error::new(
+                ErrorKind::Cancelled,
+                "the value's setter was dropped before it set a value or an error",
+            )
         };
         Self { header: self.header, marker: PhantomData }.set_error(error);
     }

@@ -15,6 +15,13 @@ fn text() -> Text {
     Arc::new("text")
 }
 
+/// A model of three threads, in each order with so few switches in the middle of a thread: all of them take minutes.
+fn model_of_three(test: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(test);
+}
+
 /// Counts the waiters that ran.
 #[derive(Clone)]
 struct Runs(Arc<AtomicUsize>);
@@ -79,7 +86,7 @@ fn set_against_get_and_error() {
 
 #[test]
 fn two_adders_against_one_setter() {
-    loom::model(|| {
+    model_of_three(|| {
         let runs = Runs::new();
         let (mut setter, value) = AsyncValueRef::unconstructed();
         let adding = {
@@ -151,7 +158,7 @@ fn forward_to_against_set_of_the_target() {
 
 #[test]
 fn forward_to_against_set_of_the_target_and_add_waiter() {
-    loom::model(|| {
+    model_of_three(|| {
         let runs = Runs::new();
         let (mut forwarder, indirect) = AsyncValueRef::indirect();
         let (mut setter, target) = AsyncValueRef::unconstructed();
@@ -166,7 +173,7 @@ fn forward_to_against_set_of_the_target_and_add_waiter() {
 
 #[test]
 fn drop_of_references_against_set() {
-    loom::model(|| {
+    model_of_three(|| {
         let (mut setter, value) = AsyncValueRef::unconstructed();
         let other = value.clone();
         let setting = thread::spawn(move || setter.emplace(text()).unwrap());
@@ -231,7 +238,7 @@ fn when_all_with_two_setters() {
 
 #[test]
 fn when_all_against_a_setter_and_an_error() {
-    loom::model(|| {
+    model_of_three(|| {
         let (mut first, a) = AsyncValueRef::<Text>::unconstructed();
         let (mut second, b) = AsyncValueRef::<Text>::unconstructed();
         let failing = thread::spawn(move || first.set_error(Error::new(ErrorKind::Io, "first")).unwrap());

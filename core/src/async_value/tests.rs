@@ -185,9 +185,12 @@ fn when_all_waits_for_all_and_gives_the_first_error_of_its_arguments() {
         let (mut setters, values): (Vec<_>, Vec<_>) =
             (0..3).map(|_| AsyncValueRef::<u64>::unconstructed()).unzip();
         let all = when_all(values.clone());
-        let failing = when_all(values.iter().map(|value| value.try_map(|x| Err::<u64, _>(failure().at_node(x)))));
+        let failing =
+            when_all(values.iter().map(|value| value.try_map(|x| Err::<u64, _>(failure().at_node(x)))));
         let any_text = when_all(
-            values.iter().map(|value| value.try_map(|x| Err::<(), _>(Error::new(ErrorKind::Io, x.to_string())))),
+            values
+                .iter()
+                .map(|value| value.try_map(|x| Err::<(), _>(Error::new(ErrorKind::Io, x.to_string())))),
         );
         for (n_set, at) in order.into_iter().enumerate() {
             assert!(!all.is_concrete() && !failing.is_concrete(), "{n_set} of 3 are set");

@@ -306,7 +306,9 @@ fn compute<S, U>(source: &S, f: impl FnOnce(&S) -> Result<U, Error>) -> Result<U
 /// The waiter of `map`: `F` gives the value, or the error that it hands on.
 struct Map<S, F>(F, PhantomData<fn(S)>);
 
-impl<S: Source + 'static, U: Payload, F: FnOnce(&S) -> Result<U, Error> + Send + 'static> Work<U> for Map<S, F> {
+impl<S: Source + 'static, U: Payload, F: FnOnce(&S) -> Result<U, Error> + Send + 'static> Work<U>
+    for Map<S, F>
+{
     type Source = S;
 
     #[inline]
