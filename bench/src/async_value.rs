@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 const N: usize = 1000;
 
 pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
-    let cases: [(&str, fn() -> Subject<'static>); 4] =
-        [("make", make), ("continue", continuation), ("link", link), ("indirect", indirect)];
-    for (name, subject) in cases {
-        let figures = passes(&mut [allocation(), subject()], n_passes, Duration::from_millis(30))?;
+    for (name, subject) in
+        [("make", make()), ("continue", continuation()), ("link", link()), ("indirect", indirect())]
+    {
+        let figures = passes(&mut [allocation(), subject], n_passes, Duration::from_millis(30))?;
         rows.case("async-value", name, 1, "ns", &figures);
     }
     Ok(())
