@@ -352,8 +352,8 @@ fn payloads_and_continuations_are_dropped_once() {
         let all = when_all([value.clone().erase(), mapped.clone().erase()]);
         (setter, (value, mapped, flat, indirect, all))
     };
-    type Made = AsyncValueSetter<Arc<()>>;
-    let ends: [(&str, &dyn Fn(&mut Made)); 5] = [
+    type End<'a> = &'a dyn Fn(&mut AsyncValueSetter<Arc<()>>);
+    let ends: [(&str, End<'_>); 5] = [
         ("available", &|setter| setter.emplace(counted()).unwrap()),
         ("constructed", &|setter| setter.construct(counted()).unwrap()),
         ("error after constructed", &|setter| {
@@ -379,8 +379,10 @@ fn payloads_and_continuations_are_dropped_once() {
     assert_eq!(Arc::strong_count(&alive), 1);
 }
 
+type Link = fn(AsyncValueRef<u64>) -> AsyncValueRef<u64>;
+
 /// Links behind a value, by each way that there is.
-const LINKS: [(&str, fn(AsyncValueRef<u64>) -> AsyncValueRef<u64>); 5] = [
+const LINKS: [(&str, Link); 5] = [
     ("map", |value| value.map(|x| x + 1)),
     ("and_then", |value| {
         let (mut setter, next) = AsyncValueRef::unconstructed();
