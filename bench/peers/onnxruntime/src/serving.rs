@@ -63,32 +63,32 @@ impl Loaded {
     /// # Errors
     /// What the library says.
     pub fn serve(&self, n_callers: usize, n: usize) -> Result<[f64; 3]> {
-        let together = Barrier::new(n_callers + 1);
-        let call = || -> Result<Vec<u64>> {
+        let together = Barrier::new(n_callers);
+        let call = || -> Result<Vec<(Instant, Instant)>> {
             let caller = Caller::new(self);
             together.wait();
             let mut caller = caller?;
-            let mut waited = Vec::with_capacity(n / n_callers);
+            let mut calls = Vec::with_capacity(n / n_callers);
             for _ in 0..n / n_callers {
                 let begin = Instant::now();
                 caller.run()?;
-                waited.push(begin.elapsed().as_nanos() as u64);
+                calls.push((begin, Instant::now()));
             }
-            Ok(waited)
+            Ok(calls)
         };
-        let (begin, waited) = std::thread::scope(|scope| {
+        let calls = std::thread::scope(|scope| {
             let callers: Vec<_> = (0..n_callers).map(|_| scope.spawn(call)).collect();
-            together.wait();
-            let begin = Instant::now();
-            let waited = callers.into_iter().map(|caller| caller.join().expect("a caller does not panic"));
-            (begin, waited.collect::<Result<Vec<_>>>())
+            let calls = callers.into_iter().map(|caller| caller.join().expect("a caller does not panic"));
+            calls.collect::<Result<Vec<_>>>()
         });
-        let took = begin.elapsed().as_nanos() as f64;
-        let mut waited = waited?.concat();
-        waited.sort_unstable();
-        let last = waited.len().checked_sub(1).context("fewer runs than callers")?;
-        let at = |percent: usize| waited[(waited.len() * percent / 100).min(last)] as f64;
-        Ok([took / waited.len() as f64, at(50), at(99)])
+        let calls = calls?.concat();
+        let begin = calls.iter().map(|(begin, _)| begin).min().context("fewer runs than callers")?;
+        let end = calls.iter().map(|(_, end)| end).max().context("fewer runs than callers")?;
+        let nanos = |begin: &Instant, end: &Instant| end.duration_since(*begin).as_nanos() as f64;
+        let mut waited: Vec<f64> = calls.iter().map(|(begin, end)| nanos(begin, end)).collect();
+        waited.sort_by(f64::total_cmp);
+        let at = |percent: usize| waited[(waited.len() * percent / 100).min(waited.len() - 1)];
+        Ok([nanos(begin, end) / waited.len() as f64, at(50), at(99)])
     }
 }
 
