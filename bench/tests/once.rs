@@ -61,7 +61,7 @@ fn graphs_and_control_flow_have_rows_and_missing_peers_are_named() -> Result<()>
         let (rows, _) = rows(&["executor", "--case", case])?;
         ensure_row(&rows, "executor", case, "devbay")?;
     }
-    let (rows, said) = rows(&["executor", "--case", "-1000/"])?;
+    let (rows, said) = rows(&["executor", "--case", "1000/"])?;
     for shape in ["chain", "wide", "tree", "layers", "random"] {
         for form in ["tasks", "coarse"] {
             ensure_row(&rows, "executor", &format!("{shape}-1000/{form}"), "devbay")?;
