@@ -9,16 +9,9 @@ use std::process::Command;
 fn rows(arguments: &[&str]) -> Result<(Vec<Value>, String)> {
     // Some load the libraries of plugins, which a build of the workspace makes and one of this package does not.
     let program = env!("CARGO_BIN_EXE_devbay-bench");
-<<<<<<< HEAD
-    let output = Command::new(program)
-        .args(["launch", "straight", "async-value", "dense", "--passes", "3", "--json"])
-        .output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-=======
     let output = Command::new(program).args(arguments).args(["--passes", "3", "--json"]).output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{said}");
->>>>>>> h2
     let rows: Vec<Value> = String::from_utf8(output.stdout)?
         .lines()
         .map(|line| serde_json::from_str(line).with_context(|| format!("`{line}` is no JSON")))
@@ -43,7 +36,7 @@ fn ensure_row(rows: &[Value], bench: &str, case: &str, subject: &str) -> Result<
 
 #[test]
 fn kernels_have_rows_beside_their_yardsticks() -> Result<()> {
-    let (rows, said) = rows(&["launch", "straight", "dense"])?;
+    let (rows, said) = rows(&["launch", "straight", "async-value", "dense"])?;
     for (bench, case, yardstick) in [
         ("launch", "launch", "bare call"),
         ("straight", "straight", "bare call"),
