@@ -90,7 +90,7 @@ pub fn run(
     env: &Env,
     cache: Option<&EagerCache>,
 ) -> Result<Vec<RunTensor>> {
-    let device = &env.device;
+    let (device, _) = env.site(env.listed_site(node));
     let def = catalogue::find(&node.op.domain, &node.op.name);
     let types: Vec<Option<TensorType>> = inputs
         .iter()
@@ -149,7 +149,7 @@ fn prepare(
     shapes: Vec<Option<Shaped>>,
     env: &Env,
 ) -> Result<Kept> {
-    let device = &env.device;
+    let (device, pool) = env.site(env.listed_site(node));
     let def = catalogue::find(&node.op.domain, &node.op.name);
     let infer = |values: &[Option<Tensor>]| match def {
         Some(def) => (def.infer)(&Operands { node, types, constants: values }),
@@ -211,7 +211,7 @@ fn prepare(
     if let Some(chosen) = &chosen {
         for pack in chosen.kernel.packs() {
             if let Some(Some(tensor)) = values.get(pack.input_idx) {
-                packed.push((pack.input_idx, env.constants.place_packed(tensor, &chosen.kernel, pack)?));
+                packed.push((pack.input_idx, pool.place_packed(tensor, &chosen.kernel, pack)?));
             }
         }
     }
@@ -384,6 +384,6 @@ impl Evaluator for Evaluate<'_> {
         inputs: &[Option<(TensorType, Option<Tensor>)>],
     ) -> Result<Option<Vec<TensorType>>> {
         let types = NodeTypes { inputs: inputs.to_vec(), outputs: Vec::new() };
-        place::output_types(node, &types, &self.env.device)
+        place::output_types(node, &types, self.env.site(self.env.listed_site(node)).0)
     }
 }

@@ -6,12 +6,13 @@ use crate::device::{Buffer, Stream};
 use crate::error::Result;
 use crate::plan::section::{Section, Shaped};
 use crate::tensor::AlignedBytes;
-use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
+use devbay_plugin_api::abi::{self, BufferRef, DEVBAY_USAGE_TRANSIENT};
+use std::ptr::null_mut;
 
 /// The state of one run: references, arena and stream. Made once, then reused; a run allocates nothing.
 pub struct Frame {
-    /// The stream that the run owns. First, because its end waits for the work that uses the rest.
-    pub(crate) stream: Stream,
+    /// The streams that the run owns. First, because their end waits for the work that uses the rest.
+    pub(crate) streams: Streams,
     /// References of all steps; those of inputs and results are patched per run.
     pub(crate) refs: Box<[BufferRef]>,
     #[expect(dead_code, reason = "the references point into it")]
@@ -22,6 +23,46 @@ pub struct Frame {
     pub(crate) tasks: Option<TaskState>,
     /// Memory for inputs and results, where kernels cannot work in the caller's.
     pub(crate) staging: Option<Box<Staging>>,
+}
+
+/// A stream for each lane of a section, for one thread.
+pub(crate) struct Streams {
+    /// That of the first lane: the only one of an asynchronous device.
+    pub first: Stream,
+    others: Box<[Stream]>,
+    /// All of them, as the launch loop wants them.
+    handles: Box<[*mut abi::Stream]>,
+}
+
+// SAFETY: the handles are those of the streams beside them, which may be sent.
+unsafe impl Send for Streams {}
+
+impl Streams {
+    /// New streams.
+    ///
+    /// # Errors
+    /// What a plugin says.
+    pub fn new(section: &Section) -> Result<Self> {
+        let first = section.device.create_stream("run")?;
+        let others: Box<[Stream]> =
+            section.lanes.iter().skip(1).map(|device| device.create_stream("run")).collect::<Result<_>>()?;
+        let handles = std::iter::once(&first).chain(&others).map(Stream::handle).collect();
+        Ok(Self { first, others, handles })
+    }
+
+    /// The handles, by lane.
+    #[inline]
+    pub fn handles(&self) -> *const *mut abi::Stream {
+        self.handles.as_ptr()
+    }
+
+    /// The stream of a lane.
+    pub fn of_lane(&self, lane: u32) -> &Stream {
+        match lane.checked_sub(1) {
+            None => &self.first,
+            Some(other) => &self.others[other as usize],
+        }
+    }
 }
 
 /// Memory that inputs pass through on their way in, and results on their way out.
@@ -46,7 +87,7 @@ impl Frame {
     /// # Errors
     /// Out of memory, or what the plugin says.
     pub fn new(section: &Section) -> Result<Self> {
-        let stream = section.device.create_stream("run")?;
+        let streams = Streams::new(section)?;
         let arena = match section.memory.arena {
             0 => None,
             size => {
@@ -63,6 +104,11 @@ impl Frame {
                 let blank = &section.refs[i as usize];
                 refs[i as usize] = arena.reference(blank.offset as usize, blank.length as usize);
             }
+            for &i in &section.foreign_refs {
+                let blank = &section.refs[i as usize];
+                let own = arena.reference(blank.offset as usize, blank.length as usize);
+                refs[i as usize] = BufferRef { buffer: null_mut(), offset: 0, ..own };
+            }
         }
         let tasks = match section.is_line() {
             true => None,
@@ -75,12 +121,12 @@ impl Frame {
         for &i in &section.context_refs {
             refs[i as usize].addr = std::ptr::from_ref(&*context) as u64;
         }
-        Ok(Self { stream, refs, arena, context, tasks, staging: None })
+        Ok(Self { streams, refs, arena, context, tasks, staging: None })
     }
 
     /// The handle of the frame's stream, for benchmarks of a launch alone.
     pub fn stream_handle(&self) -> *mut devbay_plugin_api::abi::Stream {
-        self.stream.handle()
+        self.streams.first.handle()
     }
 
     /// Adds staging memory.

@@ -283,7 +283,7 @@ fn run_staged(
         frame.stage(section)?;
     }
     let enqueued = enqueue_staged(&mut frame, stage, inputs, cancel);
-    match frame.stream.finish(REST_LIMIT) {
+    match frame.streams.first.finish(REST_LIMIT) {
         Ok(()) => {}
         Err(error) if must_leak(&error) => {
             // Nobody can say when the device stops touching the frame (ABI-NOTES 1).
@@ -324,14 +324,14 @@ fn enqueue_staged(
             let dst = reference(side);
             // SAFETY: the staging memory belongs to the frame, which is kept until the stream is at rest,
             // or leaked.
-            unsafe { frame.stream.copy_in(side.host.bytes().as_ptr(), dst) }?;
+            unsafe { frame.streams.first.copy_in(side.host.bytes().as_ptr(), dst) }?;
         }
         // SAFETY: bound to the frame's own buffers, of the line's sizes.
         unsafe { frame.launch(section, cancel) }?;
         for side in &mut staging.outputs {
             let src = reference(side);
             // SAFETY: as for the inputs.
-            unsafe { frame.stream.copy_out(src, side.host.as_mut_slice().as_mut_ptr()) }?;
+            unsafe { frame.streams.first.copy_out(src, side.host.as_mut_slice().as_mut_ptr()) }?;
         }
         Ok(())
     };

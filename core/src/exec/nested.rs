@@ -143,9 +143,9 @@ unsafe fn run(region: &Section, block: &Block, refs: Refs, stream: *mut Stream, 
     let own = unsafe { refs.get(block.first_ref) };
     let ended = match cancel {
         // SAFETY: the block has the references of these steps, bound as the section around them is.
-        None => unsafe { launch_steps::<false>(&region.steps, own, stream, None) },
+        None => unsafe { launch_steps::<false>(&region.steps, own, &stream, None) },
         // SAFETY: as above.
-        cancel => unsafe { launch_steps::<true>(&region.steps, own, stream, cancel) },
+        cancel => unsafe { launch_steps::<true>(&region.steps, own, &stream, cancel) },
     };
     if let Err(ended) = ended {
         return failed(region, &ended, context);
@@ -168,7 +168,7 @@ fn failed(region: &Section, ended: &Ended, context: &Context) -> Status {
         Ended::Cancelled => CANCELLED,
         Ended::Failed(step, status) => {
             if status != CANCELLED {
-                let label = &region.labels[region.steps[step].label as usize];
+                let label = &region.labels[step];
                 let mut blame = context.blame.lock().unwrap_or_else(PoisonError::into_inner);
                 // The innermost comes first; those around it say where it is.
                 *blame =

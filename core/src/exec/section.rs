@@ -5,14 +5,13 @@
 //! follow.
 
 use super::cancel::Cancel;
-use super::frame::Frame;
+use super::frame::{Frame, Streams};
 use super::nested::{self, Context};
 use super::tasks;
-use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::plan::section::{Section, Step};
+use crate::plan::section::{Patch, Section, Step};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 /// How long enqueued work may take before the device counts as broken: an hour, longer than any launch.
@@ -35,10 +34,10 @@ impl Frame {
         mut output: impl FnMut(usize) -> BufferRef,
     ) {
         for patch in &section.input_patches {
-            self.refs[patch.ref_idx as usize] = input(patch.operand as usize);
+            self.refs[patch.ref_idx as usize] = patch.reference(input(patch.operand as usize));
         }
         for patch in &section.output_patches {
-            self.refs[patch.ref_idx as usize] = output(patch.operand as usize);
+            self.refs[patch.ref_idx as usize] = patch.reference(output(patch.operand as usize));
         }
     }
 
@@ -51,7 +50,9 @@ impl Frame {
     /// The first status that was not 0, with node and plugin's words; cancelled or past the deadline. On an
     /// asynchronous device what was enqueued before still runs.
     pub(crate) unsafe fn launch(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
-        section.device.check_usable()?;
+        for device in &section.lanes {
+            device.check_usable()?;
+        }
         if !section.nested.is_empty() {
             self.context.begin(cancel);
         }
@@ -61,20 +62,20 @@ impl Frame {
             return unsafe { tasks::run(section, tasks, &self.context, self.refs.as_ptr(), queue, cancel) };
         }
         let serial = section.device.plugin().serialise();
-        let stream = self.stream.handle();
+        let streams = self.streams.handles();
         let refs = self.refs.as_ptr();
         let ended = match cancel {
             // SAFETY: the caller's promise; the frame's references are the section's.
-            None => unsafe { launch_steps::<false>(&section.steps, refs, stream, None) },
+            None => unsafe { launch_steps::<false>(&section.steps, refs, streams, None) },
             // SAFETY: as above.
-            cancel => unsafe { launch_steps::<true>(&section.steps, refs, stream, cancel) },
+            cancel => unsafe { launch_steps::<true>(&section.steps, refs, streams, cancel) },
         };
         drop(serial);
         match ended {
             Ok(()) => Ok(()),
             Err(Ended::Cancelled) => Err(cancel.map_or_else(Cancel::unknown, Cancel::error)),
             Err(Ended::Failed(i, status)) => {
-                Err(section.launch_failed(&self.stream, &self.context, cancel, i, status))
+                Err(section.launch_failed(&self.streams, &self.context, cancel, i, status))
             }
         }
     }
@@ -85,7 +86,7 @@ impl Section {
     #[cold]
     pub(crate) fn launch_failed(
         &self,
-        stream: &Stream,
+        streams: &Streams,
         context: &Context,
         cancel: Option<&Cancel>,
         step: usize,
@@ -94,11 +95,11 @@ impl Section {
         if status == nested::CANCELLED {
             return cancel.map_or_else(Cancel::unknown, Cancel::error);
         }
-        let mut label = self.labels.get(self.steps[step].label as usize).cloned().unwrap_or_default();
+        let mut label = self.labels[step].clone();
         if let Some(inner) = context.take_blame() {
             label = format!("{label} / {inner}");
         }
-        match stream.check(status, "launch") {
+        match streams.of_lane(self.steps[step].lane).check(status, "launch") {
             Err(error) => error.at_node(label),
             Ok(()) => Error::from_status(status, "launch", "").at_node(label),
         }
@@ -108,13 +109,13 @@ impl Section {
 /// The launch loop.
 ///
 /// # Safety
-/// `refs` has the references of these steps, bound to memory that their kernels may use, and `stream` is a
-/// stream of their device that nobody else uses now.
+/// `refs` has the references of these steps, bound to memory that their kernels may use, and `streams` has for each
+/// of their lanes a stream of its device that nobody else uses now.
 #[inline(always)]
 pub(crate) unsafe fn launch_steps<const CHECKED: bool>(
     steps: &[Step],
     refs: *const BufferRef,
-    stream: *mut devbay_plugin_api::abi::Stream,
+    streams: *const *mut devbay_plugin_api::abi::Stream,
     cancel: Option<&Cancel>,
 ) -> std::result::Result<(), Ended> {
     for (i, step) in steps.iter().enumerate() {
@@ -123,6 +124,8 @@ pub(crate) unsafe fn launch_steps<const CHECKED: bool>(
         }
         // SAFETY: the step's references begin there.
         let refs = unsafe { refs.add(step.first_ref as usize) };
+        // SAFETY: the caller's promise.
+        let stream = unsafe { *streams.add(step.lane as usize) };
         // SAFETY: function, state and number of references belong together (B21); the rest is the caller's
         // promise.
         let status = unsafe { (step.launch)(step.state, stream, refs, null()) };
@@ -131,4 +134,15 @@ pub(crate) unsafe fn launch_steps<const CHECKED: bool>(
         }
     }
     Ok(())
+}
+
+impl Patch {
+    /// The reference to memory as the patched launch's device knows it.
+    #[inline]
+    fn reference(&self, memory: BufferRef) -> BufferRef {
+        match self.foreign {
+            false => memory,
+            true => BufferRef { buffer: null_mut(), offset: 0, ..memory },
+        }
+    }
 }

@@ -20,11 +20,11 @@
 
 use super::board::Shared;
 use super::cancel::Cancel;
+use super::frame::Streams;
 use super::nested::Context;
 use super::offers::{Offers, Range};
 use super::queue::WorkQueue;
 use super::section::{Ended, launch_steps};
-use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::plan::section::Section;
 use crate::plan::tasks::{NO_TASK, Task, TaskGraph};
@@ -51,11 +51,11 @@ pub(crate) struct TaskState {
 struct Participant {
     offers: Offers,
     local: UnsafeCell<Local>,
-    /// Launches of one stream come one at a time (B17): each participant has its own.
-    stream: Stream,
+    /// Launches of one stream come one at a time (B17): each participant has its own, one for each lane.
+    streams: Streams,
 }
 
-// SAFETY: `offers` is made for many threads; `local` and `stream` are used by the one thread that takes part with this
+// SAFETY: `offers` is made for many threads; `local` and `streams` are used by the one thread that takes part with this
 // slot: the caller of the run, or the worker of that number.
 unsafe impl Sync for Participant {}
 
@@ -85,7 +85,7 @@ impl TaskState {
             Ok(CachePadded::new(Participant {
                 offers: Offers::default(),
                 local: UnsafeCell::new(local),
-                stream: section.device.create_stream("task")?,
+                streams: Streams::new(section)?,
             }))
         };
         Ok(Self {
@@ -443,9 +443,9 @@ impl TaskRun<'_> {
         // SAFETY: the invariant: a task's steps are the section's.
         let steps =
             unsafe { self.section.steps.get_unchecked(range.first_step as usize..range.end_step as usize) };
-        let stream = participant.stream.handle();
+        let streams = participant.streams.handles();
         // SAFETY: the promise of `run`; the stream is this participant's.
-        let ended = unsafe { launch_steps::<CHECKED>(steps, self.refs, stream, self.cancel) };
+        let ended = unsafe { launch_steps::<CHECKED>(steps, self.refs, streams, self.cancel) };
         match ended {
             Ok(()) => true,
             Err(ended) => {
@@ -461,7 +461,7 @@ impl TaskRun<'_> {
             Ended::Cancelled => self.cancel.map_or_else(Cancel::unknown, Cancel::error),
             Ended::Failed(step, status) => {
                 let step = task.first_step as usize + step;
-                self.section.launch_failed(&participant.stream, self.context, self.cancel, step, status)
+                self.section.launch_failed(&participant.streams, self.context, self.cancel, step, status)
             }
         };
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

@@ -86,7 +86,10 @@ impl Unit {
         }
         let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
         let mut specialised = specialise(&self.program, &types, &mut Evaluate::new(&self.env))?;
-        crate::passes::fuse::run(&mut specialised, &self.env.device.plugin().about().kernels);
+        let env = &self.env;
+        crate::passes::fuse::run(&mut specialised, &env.device.plugin().about().kernels, &|node| {
+            env.is_pinned(node)
+        });
         let plan = Arc::new(Plan::build(specialised, &self.env)?);
         let mut plans = self.plans.load().to_vec();
         make_room(&mut plans, self.env.options.plans_max);
@@ -227,7 +230,7 @@ fn run_section(stage: &SectionStage, values: &mut Values<'_>, cancel: Option<&Ca
     // SAFETY: the references are of tensors that live here until `finish` below has waited; their sizes are
     // the line's, because the plan was made for them.
     let launched = unsafe { frame.launch(section, cancel) };
-    let finished = frame.stream.finish(REST_LIMIT);
+    let finished = frame.streams.first.finish(REST_LIMIT);
     match finished {
         Ok(()) => stage.frames.give(frame),
         Err(error) if must_leak(&error) => {

@@ -7,6 +7,7 @@ use crate::plan::constants::{ConstantPool, host_reference};
 use crate::plan::section::Shaped;
 use crate::tensor::{AlignedBytes, Bytes, Tensor};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// A tensor of a run, shared by the stages that use it.
@@ -75,6 +76,16 @@ impl RunTensor {
     /// # Errors
     /// Out of memory, or what the plugin says of the copy.
     pub fn reference(&mut self, device: &Arc<Device>) -> Result<BufferRef> {
+        if let Place::Device(buffer) = &self.place
+            && !Arc::ptr_eq(buffer.device(), device)
+        {
+            // Handles never leave their plugin (ABI-NOTES 4): by its address where both know it, else through the host.
+            if visible(buffer) && device.about().host_refs {
+                let own = buffer.reference(0, self.ty.size);
+                return Ok(BufferRef { buffer: null_mut(), offset: 0, ..own });
+            }
+            self.place = Place::Host(self.to_tensor()?);
+        }
         if let Place::Host(tensor) = &self.place {
             if device.about().host_refs {
                 return Ok(host_reference(tensor.bytes()));

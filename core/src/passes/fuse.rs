@@ -12,26 +12,31 @@ use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueI
 use crate::tensor::F32;
 use std::collections::HashMap;
 
-/// Fuses what the kernels allow; gives the number of nodes that are gone.
-pub fn run(program: &mut Program, kernels: &KernelTable) -> usize {
+/// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
+pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) -> bool) -> usize {
     let mut main = std::mem::take(&mut program.main);
-    let fused = region(program, &mut main, kernels);
+    let fused = region(program, &mut main, kernels, stay);
     program.main = main;
     fused
 }
 
-fn region(program: &mut Program, region: &mut Region, kernels: &KernelTable) -> usize {
+fn region(
+    program: &mut Program,
+    region: &mut Region,
+    kernels: &KernelTable,
+    stay: &dyn Fn(&Node) -> bool,
+) -> usize {
     let mut fused = 0;
     for node in &mut region.nodes {
         for (_, nested) in &mut node.regions {
-            fused += self::region(program, nested, kernels);
+            fused += self::region(program, nested, kernels, stay);
         }
     }
     let uses = Uses::of_region(program, region);
     let mut nodes: Vec<Option<Node>> = region.nodes.drain(..).map(Some).collect();
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     for at in 0..nodes.len() {
-        let Some(node) = &nodes[at] else { continue };
+        let Some(node) = nodes[at].as_ref().filter(|node| !stay(node)) else { continue };
         let found = activation_of(program, node)
             .map(|(input, activation)| (input, Tail::Activation(activation)))
             .or_else(|| addition_of(program, node, &makers, &nodes, &uses));
@@ -49,8 +54,10 @@ fn region(program: &mut Program, region: &mut Region, kernels: &KernelTable) -> 
             makers.remove(&input);
             fused += 1;
         }
-        if let Some(output) =
-            nodes[at].as_ref().filter(|node| is_head(program, node)).and_then(|node| node.output(0))
+        if let Some(output) = nodes[at]
+            .as_ref()
+            .filter(|node| is_head(program, node) && !stay(node))
+            .and_then(|node| node.output(0))
         {
             makers.insert(output, at);
         }

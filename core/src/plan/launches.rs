@@ -3,22 +3,21 @@
 //! In that order, because each needs the one before: costs come from the kernels, tasks from the costs, and memory
 //! may be reused, in place or one value after another, only where the tasks' edges say that it is free.
 
+use super::choose::NodeWork;
 use super::constants::{ConstantPool, Placed};
 use super::memory::{self, ArenaPlan, Interval};
 use super::nested::{Inlined, InlinedRegion, Kind};
-use super::place::{Chosen, choose};
+use super::place::Chosen;
 use super::section::{MemoryReport, Patch, Section, Shaped, Source, Step};
 use super::tasks::{self, Edges, Reach, TaskGraph};
 use super::{Env, PlanOptions};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::nested::{Block, IfState, LoopState, NO_CONTEXT, State, of_loop};
-use crate::program::catalogue::{self, OpKind};
-use crate::program::{AttrValue, Node, Program, ValueId};
+use crate::program::{Node, Program, ValueId};
 use crate::tensor::Tensor;
 use devbay_plugin_api::abi::BufferRef;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Alignment of values in an arena: of the largest element, and of a cache line.
@@ -68,6 +67,8 @@ enum Work {
 /// One launch: what it runs, its inputs and results.
 struct Launch {
     node: usize,
+    /// Which of the section's devices runs it.
+    lane: u32,
     work: Work,
     /// Operands of the node, then what its regions capture.
     inputs: Vec<Option<(Root, usize)>>,
@@ -76,34 +77,46 @@ struct Launch {
     cost_ns: f64,
 }
 
-/// Plans nodes of known types. `inlined` has for each node what was made of its regions, `wanted` are the values that
-/// are needed afterwards, in the order in which results are given.
+/// Plans nodes of known types. `work` has for each node what runs it, `wanted` are the values that are needed
+/// afterwards, in the order in which results are given.
 ///
 /// # Errors
-/// [`ErrorKind::UnsupportedOp`] for a node without a kernel, with what each kernel said;
 /// [`ErrorKind::OutOfMemory`] for sizes beyond the device's.
 pub fn plan(
     program: &Program,
     nodes: &[Node],
-    inlined: Vec<Option<Inlined>>,
+    work: Vec<NodeWork>,
     wanted: &[ValueId],
     env: &Env,
     options: &PlanOptions,
 ) -> Result<Section> {
+    // The devices, the first of which gives the memory: the plan's first if it takes part.
+    let mut sites: Vec<usize> = work
+        .iter()
+        .filter_map(|work| match work {
+            NodeWork::Kernel(site, _) | NodeWork::Nested(site, _) => Some(*site),
+            NodeWork::View | NodeWork::Later => None,
+        })
+        .collect();
+    sites.sort_unstable();
+    sites.dedup();
+    if sites.is_empty() {
+        sites.push(0);
+    }
     let mut planner = Planner {
         program,
         nodes,
-        device: &env.device,
-        pool: &env.constants,
+        env,
+        device: env.site(sites[0]).0,
+        sites,
         options,
         roots: HashMap::new(),
         inputs: Vec::new(),
         made: Vec::new(),
         launches: Vec::new(),
-        kernels: HashMap::new(),
     };
-    for ((at, node), nested) in nodes.iter().enumerate().zip(inlined) {
-        planner.node(node, at, nested).map_err(|e| e.at_node(node.label()))?;
+    for ((at, node), work) in nodes.iter().enumerate().zip(work) {
+        planner.node(node, at, work).map_err(|e| e.at_node(node.label()))?;
     }
     for &id in wanted {
         if let Root::Made(made) = planner.root(id) {
@@ -116,15 +129,16 @@ pub fn plan(
 struct Planner<'a> {
     program: &'a Program,
     nodes: &'a [Node],
+    env: &'a Env,
+    /// Positions of the devices that take part.
+    sites: Vec<usize>,
+    /// The first of them, whose memory the values live in.
     device: &'a Arc<Device>,
-    pool: &'a ConstantPool,
     options: &'a PlanOptions,
     roots: HashMap<ValueId, Root>,
     inputs: Vec<ValueId>,
     made: Vec<Made>,
     launches: Vec<Launch>,
-    /// Launches by a hash of what their kernel was prepared for: equal nodes share one.
-    kernels: HashMap<u64, Vec<u32>>,
 }
 
 impl Planner<'_> {
@@ -161,9 +175,8 @@ impl Planner<'_> {
         root
     }
 
-    fn node(&mut self, node: &Node, at: usize, nested: Option<Inlined>) -> Result<()> {
-        let def = catalogue::find(&node.op.domain, &node.op.name);
-        if def.is_some_and(|def| def.kind == OpKind::View) {
+    fn node(&mut self, node: &Node, at: usize, work: NodeWork) -> Result<()> {
+        if let NodeWork::View = work {
             let (Some(input), Some(output)) = (node.input(0), node.output(0)) else {
                 return Err(Error::new(ErrorKind::InvalidModel, "a view without input or output"));
             };
@@ -186,10 +199,14 @@ impl Planner<'_> {
             .iter()
             .map(|id| id.map(|id| Ok(self.shaped(id)?.size)).transpose())
             .collect::<Result<_>>()?;
-        let work = match nested {
-            Some(nested) => Work::Nested(nested),
-            None => Work::Kernel(self.kernel(node)?),
+        let (site, work) = match work {
+            NodeWork::Kernel(site, chosen) => (site, Work::Kernel(chosen)),
+            NodeWork::Nested(site, nested) => (site, Work::Nested(*nested)),
+            NodeWork::View | NodeWork::Later => {
+                return Err(Error::new(ErrorKind::Internal, "a node in a section that nobody runs"));
+            }
         };
+        let lane = self.sites.iter().position(|&other| other == site).unwrap_or(0) as u32;
         if let Work::Nested(nested) = &work {
             for &id in nested.regions.iter().flat_map(|region| &region.captures) {
                 inputs.push(Some((self.root(id), self.shaped(id)?.size)));
@@ -224,63 +241,8 @@ impl Planner<'_> {
             Work::Kernel(chosen) => self.options.rates.launch(chosen.cost.as_ref(), operand_bytes),
             Work::Nested(nested) => nested.cost_ns(self.program, node),
         };
-        if let Work::Kernel(_) = &work {
-            self.kernels.entry(self.likeness(node)).or_default().push(launch);
-        }
-        self.launches.push(Launch { node: at, work, inputs, outputs, cost_ns });
+        self.launches.push(Launch { node: at, lane, work, inputs, outputs, cost_ns });
         Ok(())
-    }
-
-    /// The node's kernel: that of an equal node if there was one, so that state is prepared, and cached, once.
-    fn kernel(&self, node: &Node) -> Result<Arc<Chosen>> {
-        let alike = self.kernels.get(&self.likeness(node)).into_iter().flatten();
-        for &launch in alike {
-            let launch = &self.launches[launch as usize];
-            if let Work::Kernel(chosen) = &launch.work
-                && self.same_request(&self.nodes[launch.node], node)
-            {
-                return Ok(Arc::clone(chosen));
-            }
-        }
-        choose(self.program, node, self.device).map(Arc::new)
-    }
-
-    fn likeness(&self, node: &Node) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        node.op.hash(&mut hasher);
-        for id in node.inputs.iter().chain(&node.outputs) {
-            if let Some(id) = id {
-                let value = self.program.value(*id);
-                if let Some(ty) = &value.ty {
-                    ty.known_shape().hash(&mut hasher);
-                }
-                value.constant.as_ref().map(Tensor::identity).hash(&mut hasher);
-            }
-        }
-        hasher.finish()
-    }
-
-    /// Whether `prepare` would be asked the same of two nodes.
-    fn same_request(&self, a: &Node, b: &Node) -> bool {
-        let same_value = |(a, b): (&Option<ValueId>, &Option<ValueId>)| match (a, b) {
-            (None, None) => true,
-            (Some(a), Some(b)) => {
-                let (a, b) = (self.program.value(*a), self.program.value(*b));
-                let constant = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::identity);
-                a.ty == b.ty && constant(&a.constant) == constant(&b.constant)
-            }
-            _ => false,
-        };
-        a.op == b.op
-            && a.inputs.len() == b.inputs.len()
-            && a.outputs.len() == b.outputs.len()
-            && a.inputs.iter().zip(&b.inputs).all(same_value)
-            && a.outputs.iter().zip(&b.outputs).all(same_value)
-            && a.attrs.len() == b.attrs.len()
-            && a.attrs
-                .iter()
-                .zip(&b.attrs)
-                .all(|((a_name, a), (b_name, b))| a_name == b_name && same_attr(a, b))
     }
 
     fn finish(mut self, wanted: &[ValueId]) -> Result<Section> {
@@ -313,7 +275,8 @@ impl Planner<'_> {
             };
             let mut emitter = Emitter {
                 parts: &mut parts,
-                pool: self.pool,
+                pool: self.env.site(self.sites[launch.lane as usize]).1,
+                lane: launch.lane,
                 made: &self.made,
                 storages: &storages,
                 offsets: &arena.offsets,
@@ -338,7 +301,7 @@ impl Planner<'_> {
                     (launch_fn, pointer, node.op.to_string())
                 }
             };
-            parts.steps.push(Step { launch: launch_fn, state, first_ref, label: parts.labels.len() as u32 });
+            parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });
             parts.labels.push(node.label());
             parts.kernels.push(name);
             parts.costs_ns.push(launch.cost_ns as f32);
@@ -350,6 +313,7 @@ impl Planner<'_> {
         prepared.dedup_by(|a, b| Arc::ptr_eq(a, b));
         Ok(Section {
             device: Arc::clone(self.device),
+            lanes: self.sites.iter().map(|&site| Arc::clone(self.env.site(site).0)).collect(),
             inputs: inputs.iter().map(|&id| self.shaped(id)).collect::<Result<_>>()?,
             input_ids: inputs.into(),
             graph,
@@ -358,6 +322,7 @@ impl Planner<'_> {
             steps: parts.steps.into(),
             refs: parts.refs.into(),
             arena_refs: parts.arena_refs.into(),
+            foreign_refs: parts.foreign_refs.into(),
             input_patches: parts.input_patches.into(),
             output_patches: parts.output_patches.into(),
             results: results.sources.into(),
@@ -590,22 +555,6 @@ impl Schedule<'_> {
     }
 }
 
-fn same_attr(a: &AttrValue, b: &AttrValue) -> bool {
-    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-    match (a, b) {
-        (AttrValue::Int(a), AttrValue::Int(b)) => a == b,
-        (AttrValue::Float(a), AttrValue::Float(b)) => a.to_bits() == b.to_bits(),
-        (AttrValue::String(a), AttrValue::String(b)) => a == b,
-        (AttrValue::Ints(a), AttrValue::Ints(b)) => a == b,
-        (AttrValue::Floats(a), AttrValue::Floats(b)) => bits(a) == bits(b),
-        (AttrValue::Strings(a), AttrValue::Strings(b)) => a == b,
-        (AttrValue::Tensor(a), AttrValue::Tensor(b)) => {
-            a.identity() == b.identity() && a.tensor_type() == b.tensor_type()
-        }
-        _ => false,
-    }
-}
-
 #[derive(Default)]
 struct Results {
     sources: Vec<(Shaped, Source)>,
@@ -620,13 +569,15 @@ struct Parts {
     costs_ns: Vec<f32>,
     refs: Vec<BufferRef>,
     arena_refs: Vec<u32>,
+    foreign_refs: Vec<u32>,
     context_refs: Vec<u32>,
     input_patches: Vec<Patch>,
     output_patches: Vec<Patch>,
     labels: Vec<String>,
     kernels: Vec<String>,
     constants: Vec<Arc<Placed>>,
-    placed: HashMap<(usize, usize), usize>,
+    /// By device and content.
+    placed: HashMap<(u32, (usize, usize)), usize>,
     nested: Vec<State>,
 }
 
@@ -643,6 +594,8 @@ enum Home<'a> {
 struct Emitter<'a> {
     parts: &'a mut Parts,
     pool: &'a ConstantPool,
+    /// The device that will read them.
+    lane: u32,
     made: &'a [Made],
     storages: &'a [Storage],
     offsets: &'a [usize],
@@ -663,16 +616,16 @@ impl Emitter<'_> {
         let blank = BufferRef { length: size as u64, ..BufferRef::ABSENT };
         let reference = match home {
             Home::Input(operand) => {
-                self.parts.input_patches.push(Patch { ref_idx, operand });
+                self.parts.input_patches.push(Patch { ref_idx, operand, foreign: self.lane != 0 });
                 blank
             }
             Home::Constant(tensor) => {
                 let constants = &mut self.parts.constants;
-                let at = match self.parts.placed.get(&tensor.identity()) {
+                let at = match self.parts.placed.get(&(self.lane, tensor.identity())) {
                     Some(&at) => at,
                     None => {
                         constants.push(self.pool.place(tensor)?);
-                        self.parts.placed.insert(tensor.identity(), constants.len() - 1);
+                        self.parts.placed.insert((self.lane, tensor.identity()), constants.len() - 1);
                         constants.len() - 1
                     }
                 };
@@ -680,11 +633,15 @@ impl Emitter<'_> {
             }
             Home::Storage(storage, offset) => match self.storages[storage].written {
                 Some(operand) => {
-                    self.parts.output_patches.push(Patch { ref_idx, operand });
+                    self.parts.output_patches.push(Patch { ref_idx, operand, foreign: self.lane != 0 });
                     blank
                 }
                 None => {
-                    self.parts.arena_refs.push(ref_idx);
+                    // What another device allocated is named by its address alone.
+                    match self.lane {
+                        0 => self.parts.arena_refs.push(ref_idx),
+                        _ => self.parts.foreign_refs.push(ref_idx),
+                    }
                     BufferRef { offset: (self.offsets[storage] + offset) as u64, ..blank }
                 }
             },
@@ -836,7 +793,7 @@ impl Emitter<'_> {
             let result = section.result_of_written[patch.operand as usize] as usize;
             homes.insert(patch.ref_idx, results.get(result).copied().flatten().ok_or_else(missing)?);
         }
-        for &at in &section.arena_refs {
+        for &at in section.arena_refs.iter().chain(&section.foreign_refs) {
             homes.insert(at, Home::Storage(arena, section.refs[at as usize].offset as usize));
         }
         for (i, reference) in section.refs.iter().enumerate() {

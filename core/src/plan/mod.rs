@@ -7,6 +7,7 @@
 //! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
 //! rest.
 
+mod choose;
 pub mod constants;
 pub mod cost;
 pub mod launches;
@@ -22,23 +23,69 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::eager::EagerCache;
 use crate::exec::pool::FramePool;
 use crate::exec::unit::Unit;
+use crate::kernel::KernelDef;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
+use choose::{Chooser, NodeWork};
 use constants::ConstantPool;
-use nested::Inlined;
 use section::{Section, Shaped};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What plans are made with: a device and its constants.
+/// What plans are made with: devices and their constants.
 pub struct Env {
-    /// The device.
+    /// The device that runs whatever it can, and is not pinned elsewhere.
     pub device: Arc<Device>,
     /// Its constants.
     pub constants: ConstantPool,
+    /// Devices for the rest, first choice first.
+    others: Vec<(Arc<Device>, ConstantPool)>,
+    /// Nodes by name that run on a device of their own, by position.
+    pins: HashMap<String, usize>,
     /// How plans are made.
     pub options: PlanOptions,
+}
+
+/// Where the nodes of a program may run.
+#[derive(Clone)]
+pub struct Placement {
+    /// The device that runs whatever it can.
+    pub device: Arc<Device>,
+    /// Devices for what it cannot, first choice first.
+    pub others: Vec<Arc<Device>>,
+    /// Nodes by name, and the device that each must run on.
+    pub pins: Vec<(String, Arc<Device>)>,
+}
+
+impl Placement {
+    /// Everything on one device.
+    pub fn on(device: &Arc<Device>) -> Self {
+        Self { device: Arc::clone(device), others: Vec::new(), pins: Vec::new() }
+    }
+
+    /// All devices, each once: the first, the others, and those that nodes are pinned to.
+    pub fn devices(&self) -> Vec<&Arc<Device>> {
+        let mut devices: Vec<&Arc<Device>> = vec![&self.device];
+        for device in self.others.iter().chain(self.pins.iter().map(|(_, device)| device)) {
+            if !devices.iter().any(|known| Arc::ptr_eq(known, device)) {
+                devices.push(device);
+            }
+        }
+        devices
+    }
+}
+
+impl PartialEq for Placement {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |a: &[&Arc<Device>], b: &[&Arc<Device>]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        same(&self.devices(), &other.devices())
+            && self.others.len() == other.others.len()
+            && self.pins.len() == other.pins.len()
+            && self.pins.iter().zip(&other.pins).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(&a.1, &b.1))
+    }
 }
 
 /// How plans are made.
@@ -59,9 +106,70 @@ impl Default for PlanOptions {
 }
 
 impl Env {
-    /// An environment with a pool of its own.
+    /// An environment of one device, with a pool of its own.
     pub fn new(device: &Arc<Device>, options: PlanOptions) -> Arc<Self> {
-        Arc::new(Self { device: Arc::clone(device), constants: ConstantPool::new(device), options })
+        Self::placed(&Placement::on(device), options)
+    }
+
+    /// An environment of several devices, with pools of its own.
+    pub fn placed(placement: &Placement, options: PlanOptions) -> Arc<Self> {
+        let devices = placement.devices();
+        let position = |device| devices.iter().position(|known| Arc::ptr_eq(known, device)).unwrap_or(0);
+        Arc::new(Self {
+            device: Arc::clone(devices[0]),
+            constants: ConstantPool::new(devices[0]),
+            others: devices[1..]
+                .iter()
+                .map(|&device| (Arc::clone(device), ConstantPool::new(device)))
+                .collect(),
+            pins: placement.pins.iter().map(|(name, device)| (name.clone(), position(device))).collect(),
+            options,
+        })
+    }
+
+    /// Devices, by position.
+    pub fn n_sites(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// A device and its constants.
+    pub fn site(&self, site: usize) -> (&Arc<Device>, &ConstantPool) {
+        match site.checked_sub(1) {
+            None => (&self.device, &self.constants),
+            Some(other) => (&self.others[other].0, &self.others[other].1),
+        }
+    }
+
+    /// The devices that a node may run on, first choice first.
+    pub fn sites_of(&self, node: &Node) -> std::ops::Range<usize> {
+        match self.pins.get(&*node.name) {
+            Some(&site) => site..site + 1,
+            None => 0..self.n_sites(),
+        }
+    }
+
+    /// The first of a node's devices that lists a kernel for it; the very first if none does.
+    pub fn listed_site(&self, node: &Node) -> usize {
+        let mut sites = self.sites_of(node);
+        let first = sites.start;
+        sites.find(|&site| self.kernels(site, node).next().is_some()).unwrap_or(first)
+    }
+
+    fn kernels<'a>(&'a self, site: usize, node: &'a Node) -> impl Iterator<Item = &'a KernelDef> {
+        self.site(site).0.plugin().about().kernels.find(&node.op.domain, &node.op.name)
+    }
+
+    /// Names of nodes that are pinned.
+    pub fn is_pinned(&self, node: &Node) -> bool {
+        self.pins.contains_key(&*node.name)
+    }
+
+    /// Whether a device's kernels work, inline, in memory that the host reads and writes at the references'
+    /// addresses: such devices share a section, and need no copies between them.
+    pub(crate) fn works_in_host_memory(&self, site: usize) -> bool {
+        let device = self.site(site).0;
+        let (about, space) = (device.about(), device.space());
+        about.inline && about.host_refs && space.host_visible && !device.plugin().is_serialised()
     }
 }
 
@@ -131,16 +239,16 @@ impl Plan {
     /// As [`launches::plan`].
     pub fn build(program: Program, env: &Arc<Env>) -> Result<Self> {
         let inputs = input_types(&program)?;
-        let mut inlined = Vec::with_capacity(program.main.nodes.len());
+        let mut chooser = Chooser::new(&program, env);
+        let mut work = Vec::with_capacity(program.main.nodes.len());
         for node in &program.main.nodes {
-            let nested = if node.regions.is_empty() { None } else { nested::inline(&program, node, env)? };
-            inlined.push(nested);
+            work.push(chooser.work(node).map_err(|e| e.at_node(node.label()))?);
         }
-        let groups = divide(&program, &inlined, env);
-        let stages = if groups.iter().all(|group| matches!(group, Group::Section(_))) && groups.len() <= 1 {
-            vec![single_section(&program, inlined, env)?]
+        let groups = divide(&work, env);
+        let stages = if groups.iter().all(|group| matches!(group, Group::Section(..))) && groups.len() <= 1 {
+            vec![single_section(&program, work, env)?]
         } else {
-            staged(&program, &groups, inlined, env)?
+            staged(&program, &groups, work, env)?
         };
         Ok(Self { program, inputs, stages: stages.into(), used: AtomicBool::new(true) })
     }
@@ -178,20 +286,42 @@ fn input_types(program: &Program) -> Result<Box<[Shaped]>> {
 
 /// A run of nodes that become one stage, by position.
 enum Group {
-    Section(std::ops::Range<usize>),
+    /// A section, and the kind of its devices once one is known.
+    Section(std::ops::Range<usize>, Option<Family>),
     Other(usize),
 }
 
-fn divide(program: &Program, inlined: &[Option<Inlined>], env: &Env) -> Vec<Group> {
+/// Devices whose launches may be in one section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Family {
+    /// Those that work in the host's memory.
+    Host,
+    /// One of another kind.
+    Site(usize),
+}
+
+fn divide(work: &[NodeWork], env: &Env) -> Vec<Group> {
     let mut groups = Vec::new();
-    for (i, node) in program.main.nodes.iter().enumerate() {
-        if inlined[i].is_none() && !is_static(program, node, env) {
-            groups.push(Group::Other(i));
-            continue;
-        }
+    for (i, work) in work.iter().enumerate() {
+        let family = match work {
+            NodeWork::Later => {
+                groups.push(Group::Other(i));
+                continue;
+            }
+            NodeWork::View => None,
+            NodeWork::Kernel(site, _) | NodeWork::Nested(site, _) => {
+                Some(match env.works_in_host_memory(*site) {
+                    true => Family::Host,
+                    false => Family::Site(*site),
+                })
+            }
+        };
         match groups.last_mut() {
-            Some(Group::Section(range)) if range.end == i => range.end = i + 1,
-            _ => groups.push(Group::Section(i..i + 1)),
+            Some(Group::Section(range, of)) if of.is_none() || family.is_none() || *of == family => {
+                range.end = i + 1;
+                *of = of.or(family);
+            }
+            _ => groups.push(Group::Section(i..i + 1, family)),
         }
     }
     groups
@@ -212,7 +342,7 @@ fn is_static(program: &Program, node: &Node, env: &Env) -> bool {
         return true;
     }
     // An op without kernels is planned, so that its error comes when the model is loaded.
-    let mut kernels = env.device.plugin().about().kernels.find(&node.op.domain, &node.op.name).peekable();
+    let mut kernels = env.sites_of(node).flat_map(|site| env.kernels(site, node)).peekable();
     kernels.peek().is_none()
         || kernels.any(|kernel| {
             !kernel.data_shape
@@ -222,9 +352,9 @@ fn is_static(program: &Program, node: &Node, env: &Env) -> bool {
         })
 }
 
-fn single_section(program: &Program, inlined: Vec<Option<Inlined>>, env: &Arc<Env>) -> Result<Stage> {
+fn single_section(program: &Program, work: Vec<NodeWork>, env: &Arc<Env>) -> Result<Stage> {
     let outputs = &program.main.outputs;
-    let section = launches::plan(program, &program.main.nodes, inlined, outputs, env, &env.options)?;
+    let section = launches::plan(program, &program.main.nodes, work, outputs, env, &env.options)?;
     let positions: HashMap<ValueId, u32> =
         program.main.inputs.iter().enumerate().map(|(i, &id)| (id, i as u32)).collect();
     let plan_inputs = section
@@ -247,7 +377,7 @@ fn single_section(program: &Program, inlined: Vec<Option<Inlined>>, env: &Arc<En
 fn staged(
     program: &Program,
     groups: &[Group],
-    mut inlined: Vec<Option<Inlined>>,
+    mut work: Vec<NodeWork>,
     env: &Arc<Env>,
 ) -> Result<Vec<Stage>> {
     let nodes = &program.main.nodes;
@@ -256,15 +386,15 @@ fn staged(
     let mut stages = Vec::with_capacity(groups.len());
     for (at, group) in groups.iter().enumerate() {
         stages.push(match group {
-            Group::Section(range) => {
+            Group::Section(range, _) => {
                 let nodes = &nodes[range.clone()];
                 let later = |id: &ValueId| {
                     program.main.outputs.contains(id) || uses[at + 1..].iter().any(|uses| uses.contains(id))
                 };
                 let made = nodes.iter().flat_map(|node| node.outputs.iter().flatten());
                 let results: Vec<ValueId> = made.copied().filter(later).collect();
-                let inlined = inlined[range.clone()].iter_mut().map(Option::take).collect();
-                let section = launches::plan(program, nodes, inlined, &results, env, &env.options)?;
+                let work = work[range.clone()].iter_mut().map(std::mem::take).collect();
+                let section = launches::plan(program, nodes, work, &results, env, &env.options)?;
                 Stage::Section(SectionStage {
                     frames: FramePool::new(),
                     results: results.into(),
@@ -298,7 +428,7 @@ fn used_by(nodes: &[Node], group: &Group) -> HashSet<ValueId> {
         }
     };
     match group {
-        Group::Section(range) => nodes[range.clone()].iter().for_each(node),
+        Group::Section(range, _) => nodes[range.clone()].iter().for_each(node),
         Group::Other(i) => node(&nodes[*i]),
     }
     used

@@ -8,10 +8,11 @@
 //! What does not fit here (types that change from iteration to iteration, collected results, asynchronous devices)
 //! is a stage of the plan instead.
 
+use super::choose::{Chooser, NodeWork};
 use super::launches;
-use super::section::{Section, Source};
+use super::section::Section;
 use super::tasks::Policy;
-use super::{Env, PlanOptions, extract, is_static};
+use super::{Env, PlanOptions, extract};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::{Node, Program, Region, ValueId};
 use crate::tensor::TensorType;
@@ -69,18 +70,12 @@ impl Inlined {
     }
 }
 
-/// Whether a device's kernels work, inline, in memory that the host reads and writes at the references' addresses.
-fn works_in_host_memory(env: &Env) -> bool {
-    let about = env.device.about();
-    about.inline && about.host_refs && env.device.space().host_visible
-}
-
-/// A control-flow node as a step; None if it has to be a stage.
+/// A control-flow node as a step, and the device that it runs on; None if it has to be a stage.
 ///
 /// # Errors
 /// As [`launches::plan`], for a region whose nodes no kernel takes.
-pub fn inline(program: &Program, node: &Node, env: &Env) -> Result<Option<Inlined>> {
-    if !works_in_host_memory(env) {
+pub fn inline(program: &Program, node: &Node, env: &Env) -> Result<Option<(usize, Inlined)>> {
+    if !env.sites_of(node).any(|site| env.works_in_host_memory(site)) {
         return Ok(None);
     }
     let (kind, names): (_, &[&str]) = match &*node.op.name {
@@ -103,16 +98,22 @@ pub fn inline(program: &Program, node: &Node, env: &Env) -> Result<Option<Inline
         return Ok(None);
     }
     let mut planned = Vec::new();
+    // A step has one stream: all of its launches are on one device.
+    let mut home = None;
     for region in regions {
-        match plan_region(program, region, env)? {
+        match plan_region(program, region, env, &mut home)? {
             Some(region) => planned.push(region),
             None => return Ok(None),
         }
     }
+    let site = home.unwrap_or(env.sites_of(node).start);
+    if !env.works_in_host_memory(site) {
+        return Ok(None);
+    }
     // A loop's references come three times, once for each place that its carried values may be in.
     let copies = if kind == Kind::Loop { 3 } else { 1 };
     let n_refs: usize = planned.iter().map(|region| region.section.refs.len()).sum();
-    Ok((n_refs <= REFS_MAX / copies).then_some(Inlined { kind, regions: planned }))
+    Ok((n_refs <= REFS_MAX / copies).then_some((site, Inlined { kind, regions: planned })))
 }
 
 fn known(program: &Program, id: ValueId) -> Option<&TensorType> {
@@ -148,20 +149,24 @@ fn is_one(shape: Vec<usize>) -> bool {
     shape.iter().all(|&extent| extent == 1)
 }
 
-fn plan_region(program: &Program, region: &Region, env: &Env) -> Result<Option<InlinedRegion>> {
+fn plan_region(
+    program: &Program,
+    region: &Region,
+    env: &Env,
+    home: &mut Option<usize>,
+) -> Result<Option<InlinedRegion>> {
     let (extracted, captures) = extract(program, region);
-    let mut inlined = Vec::new();
+    let mut chooser = Chooser::new(&extracted, env);
+    let mut work = Vec::new();
     for node in &extracted.main.nodes {
-        if !node.regions.is_empty() {
-            match inline(&extracted, node, env)? {
-                Some(nested) => inlined.push(Some(nested)),
-                None => return Ok(None),
-            }
-        } else if is_static(&extracted, node, env) {
-            inlined.push(None);
-        } else {
-            return Ok(None);
+        let chosen = chooser.work(node).map_err(|e| e.at_node(node.label()))?;
+        match &chosen {
+            NodeWork::Later => return Ok(None),
+            NodeWork::View => {}
+            NodeWork::Kernel(site, _) | NodeWork::Nested(site, _) if *home.get_or_insert(*site) == *site => {}
+            _ => return Ok(None),
         }
+        work.push(chosen);
     }
     let inputs = &extracted.main.inputs;
     if inputs.iter().any(|&id| known(&extracted, id).is_none()) {
@@ -169,7 +174,7 @@ fn plan_region(program: &Program, region: &Region, env: &Env) -> Result<Option<I
     }
     let options = PlanOptions { tasks: Policy::One, ..env.options };
     let section =
-        launches::plan(&extracted, &extracted.main.nodes, inlined, &extracted.main.outputs, env, &options)?;
+        launches::plan(&extracted, &extracted.main.nodes, work, &extracted.main.outputs, env, &options)?;
     let operands = section
         .input_ids
         .iter()
@@ -183,9 +188,4 @@ fn plan_region(program: &Program, region: &Region, env: &Env) -> Result<Option<I
         })
         .collect::<Result<_>>()?;
     Ok(Some(InlinedRegion { section, operands, captures }))
-}
-
-/// Whether a region's result is written by its kernels; others are copied.
-pub fn is_written(source: &Source) -> bool {
-    matches!(source, Source::Written(_))
 }

@@ -23,8 +23,8 @@ pub struct Step {
     pub state: *const c_void,
     /// Position of its first reference.
     pub first_ref: u32,
-    /// Position of its label.
-    pub label: u32,
+    /// Which of the section's devices it is for.
+    pub lane: u32,
 }
 
 // SAFETY: the function and state are a prepared kernel's, which many threads launch at once (B21).
@@ -39,6 +39,8 @@ pub struct Patch {
     pub ref_idx: u32,
     /// Position of the input or result.
     pub operand: u32,
+    /// Whether another device than the first reads it, which knows memory by its address alone.
+    pub foreign: bool,
 }
 
 /// Where a result of a section comes from.
@@ -86,8 +88,10 @@ pub struct MemoryReport {
 
 /// A planned stretch of a program.
 pub struct Section {
-    /// The device.
+    /// The device whose memory values live in: the first of the lanes.
     pub device: Arc<Device>,
+    /// The devices that take part. If they are several, all of them work inline in the host's memory.
+    pub lanes: Box<[Arc<Device>]>,
     /// Launches, task by task; in this order they could run one after the other.
     pub steps: Box<[Step]>,
     /// Which steps go together, and what waits for what.
@@ -100,6 +104,8 @@ pub struct Section {
     pub refs: Box<[BufferRef]>,
     /// Which references are offsets into the arena.
     pub arena_refs: Box<[u32]>,
+    /// Which are such offsets for other devices than the first.
+    pub foreign_refs: Box<[u32]>,
     /// Which references are of the frame's context.
     pub context_refs: Box<[u32]>,
     /// Which references are inputs.
@@ -118,7 +124,7 @@ pub struct Section {
     pub result_of_written: Box<[u32]>,
     /// Memory.
     pub memory: MemoryReport,
-    /// Names of nodes, for errors.
+    /// Name of each step's node, for errors.
     pub labels: Box<[String]>,
     /// What each step runs, for reports: op and kernel.
     pub kernels: Box<[String]>,
@@ -145,7 +151,7 @@ impl Section {
     /// The node with the largest operand in the arena, for the error when there is no memory for it.
     pub(crate) fn largest_in_arena(&self) -> Option<&str> {
         let largest = *self.arena_refs.iter().max_by_key(|&&i| self.refs[i as usize].length)?;
-        let step = self.steps.iter().rfind(|step| step.first_ref <= largest)?;
-        Some(&self.labels[step.label as usize])
+        let step = self.steps.iter().rposition(|step| step.first_ref <= largest)?;
+        Some(&self.labels[step])
     }
 }

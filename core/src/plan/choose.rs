@@ -1,0 +1,142 @@
+//! What runs each node: a view, a kernel of one of the devices, a step for its regions, or a stage of its own.
+//!
+//! A node runs on the device that it is pinned to, else on the first of the plan's devices that has a kernel which
+//! takes it. Equal nodes share a prepared kernel, so that its state is made, and cached, once.
+
+use super::nested::{Inlined, inline};
+use super::place::{self, Chosen};
+use super::{Env, is_static};
+use crate::error::{Error, ErrorKind, Result};
+use crate::program::catalogue::{self, OpKind};
+use crate::program::{AttrValue, Node, Program, ValueId};
+use crate::tensor::Tensor;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// What runs a node.
+#[derive(Default)]
+pub enum NodeWork {
+    /// Nobody knows before its operands are there.
+    #[default]
+    Later,
+    /// Nothing: its result is its operand, with another shape.
+    View,
+    /// A kernel of the device at a position.
+    Kernel(usize, Arc<Chosen>),
+    /// A step for its regions, on the device at a position.
+    Nested(usize, Box<Inlined>),
+}
+
+/// Chooses for the nodes of a program, one after the other.
+pub struct Chooser<'a> {
+    program: &'a Program,
+    env: &'a Env,
+    /// Nodes by a hash of what their kernel was prepared for.
+    prepared: HashMap<u64, Vec<(&'a Node, usize, Arc<Chosen>)>>,
+}
+
+impl<'a> Chooser<'a> {
+    /// Nothing chosen yet.
+    pub fn new(program: &'a Program, env: &'a Env) -> Self {
+        Self { program, env, prepared: HashMap::new() }
+    }
+
+    /// What runs a node.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] for a node without a kernel, with what each kernel of each device said.
+    pub fn work(&mut self, node: &'a Node) -> Result<NodeWork> {
+        if !node.regions.is_empty() {
+            let nested = inline(self.program, node, self.env)?;
+            return Ok(
+                nested.map_or(NodeWork::Later, |(site, nested)| NodeWork::Nested(site, Box::new(nested)))
+            );
+        }
+        if !is_static(self.program, node, self.env) {
+            return Ok(NodeWork::Later);
+        }
+        if catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind == OpKind::View) {
+            return Ok(NodeWork::View);
+        }
+        let likeness = self.likeness(node);
+        for (other, site, chosen) in self.prepared.get(&likeness).into_iter().flatten() {
+            if self.same_request(other, node) && self.env.sites_of(other) == self.env.sites_of(node) {
+                return Ok(NodeWork::Kernel(*site, Arc::clone(chosen)));
+            }
+        }
+        let (site, chosen) = self.choose(node)?;
+        self.prepared.entry(likeness).or_default().push((node, site, Arc::clone(&chosen)));
+        Ok(NodeWork::Kernel(site, chosen))
+    }
+
+    fn choose(&self, node: &Node) -> Result<(usize, Arc<Chosen>)> {
+        let mut refusals: Vec<Error> = Vec::new();
+        for site in self.env.sites_of(node) {
+            match place::choose(self.program, node, self.env.site(site).0) {
+                Ok(chosen) => return Ok((site, Arc::new(chosen))),
+                Err(error) if error.kind() == ErrorKind::UnsupportedOp => refusals.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut refusals = refusals.into_iter();
+        let first =
+            refusals.next().unwrap_or_else(|| Error::new(ErrorKind::Internal, "a node without a device"));
+        Err(refusals.fold(first, |first, other| {
+            let text = format!("{}; on {}: {}", first.text(), other.place().device, other.text());
+            Error::new(ErrorKind::UnsupportedOp, text).on_device(&first.place().device)
+        }))
+    }
+
+    fn likeness(&self, node: &Node) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        node.op.hash(&mut hasher);
+        for &id in node.inputs.iter().chain(&node.outputs).flatten() {
+            let value = self.program.value(id);
+            if let Some(ty) = &value.ty {
+                ty.known_shape().hash(&mut hasher);
+            }
+            value.constant.as_ref().map(Tensor::identity).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// Whether `prepare` would be asked the same of two nodes.
+    fn same_request(&self, a: &Node, b: &Node) -> bool {
+        let same_value = |(a, b): (&Option<ValueId>, &Option<ValueId>)| match (a, b) {
+            (None, None) => true,
+            (Some(a), Some(b)) => {
+                let (a, b) = (self.program.value(*a), self.program.value(*b));
+                let constant = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::identity);
+                a.ty == b.ty && constant(&a.constant) == constant(&b.constant)
+            }
+            _ => false,
+        };
+        a.op == b.op
+            && a.inputs.len() == b.inputs.len()
+            && a.outputs.len() == b.outputs.len()
+            && a.inputs.iter().zip(&b.inputs).all(same_value)
+            && a.outputs.iter().zip(&b.outputs).all(same_value)
+            && a.attrs.len() == b.attrs.len()
+            && a.attrs
+                .iter()
+                .zip(&b.attrs)
+                .all(|((a_name, a), (b_name, b))| a_name == b_name && same_attr(a, b))
+    }
+}
+
+fn same_attr(a: &AttrValue, b: &AttrValue) -> bool {
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    match (a, b) {
+        (AttrValue::Int(a), AttrValue::Int(b)) => a == b,
+        (AttrValue::Float(a), AttrValue::Float(b)) => a.to_bits() == b.to_bits(),
+        (AttrValue::String(a), AttrValue::String(b)) => a == b,
+        (AttrValue::Ints(a), AttrValue::Ints(b)) => a == b,
+        (AttrValue::Floats(a), AttrValue::Floats(b)) => bits(a) == bits(b),
+        (AttrValue::Strings(a), AttrValue::Strings(b)) => a == b,
+        (AttrValue::Tensor(a), AttrValue::Tensor(b)) => {
+            a.identity() == b.identity() && a.tensor_type() == b.tensor_type()
+        }
+        _ => false,
+    }
+}
