@@ -39,6 +39,8 @@ def open_workload(what, threads, argument):
         if threads > 1:
             options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
             options.inter_op_num_threads = threads
+            # Threads that spin take a run of one node to ten milliseconds on a machine of two processors.
+            options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         model = workloads.graph(argument)
     else:
         model = {"cond": workloads.conditionals, "loop": workloads.loop}[what](int(argument))

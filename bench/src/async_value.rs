@@ -30,11 +30,11 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
 
 /// The yardstick.
 fn allocation() -> Subject<'static> {
-    let layout = Layout::new::<[u64; 3]>();
+    let layout = const { Layout::new::<[u64; 3]>() };
     Subject::new("malloc", N as f64, move || {
         for _ in 0..N {
             // SAFETY: the layout is not empty.
-            let memory = black_box(unsafe { System.alloc(black_box(layout)) });
+            let memory = black_box(unsafe { System.alloc(layout) });
             // SAFETY: it was allocated with this layout, or is null, which the system's free takes.
             unsafe { System.dealloc(memory, layout) };
         }

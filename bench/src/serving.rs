@@ -24,8 +24,11 @@ use std::time::Instant;
 
 const CALLERS: usize = 64;
 
-/// Runs of a turn: some tenths of a second.
-const RUNS: usize = CALLERS * 50;
+/// Runs of a turn: half a second, in which every caller has its turns on the processor.
+const RUNS: usize = CALLERS * 100;
+
+/// When each call of a caller began and ended.
+type Calls = Vec<(Instant, Instant)>;
 
 /// What a turn gives: nanoseconds from the start to the end over the number of runs, and what callers waited.
 type Served = [f64; 3];
@@ -85,30 +88,31 @@ fn turn_of(process: &mut Process) -> Result<Served> {
 }
 
 fn our_turn(session: &Session, input: &Tensor, output_bytes: usize) -> Result<Served> {
-    let together = Barrier::new(CALLERS + 1);
-    let call = || -> Result<Vec<u64>> {
+    let together = Barrier::new(CALLERS);
+    let call = || -> Result<Calls> {
         let memory = AlignedBytes::zeroed(output_bytes);
         together.wait();
         let (mut output, input) = (memory?, InputView::of(input));
-        let mut waited = Vec::with_capacity(RUNS / CALLERS);
+        let mut calls = Vec::with_capacity(RUNS / CALLERS);
         for _ in 0..RUNS / CALLERS {
             let begin = Instant::now();
             session.run_into(&[input], &mut [output.as_mut_slice()], &RunOptions::default())?;
-            waited.push(begin.elapsed().as_nanos() as u64);
+            calls.push((begin, Instant::now()));
         }
-        Ok(waited)
+        Ok(calls)
     };
-    let (begin, waited) = std::thread::scope(|scope| {
+    let calls = std::thread::scope(|scope| {
         let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(call)).collect();
-        together.wait();
-        let begin = Instant::now();
-        let waited = callers.into_iter().map(|caller| caller.join().expect("a caller does not panic"));
-        (begin, waited.collect::<Result<Vec<_>>>())
+        let calls = callers.into_iter().map(|caller| caller.join().expect("a caller does not panic"));
+        calls.collect::<Result<Vec<_>>>()
     });
-    let took = begin.elapsed().as_nanos() as f64;
     wait_for_rest(Pid::this());
-    let mut waited = waited?.concat();
-    waited.sort_unstable();
-    let at = |percent: usize| waited[(waited.len() * percent / 100).min(waited.len() - 1)] as f64;
-    Ok([took / waited.len() as f64, at(50), at(99)])
+    let calls = calls?.concat();
+    let begin = calls.iter().map(|(begin, _)| begin).min().context("there are calls")?;
+    let end = calls.iter().map(|(_, end)| end).max().context("there are calls")?;
+    let nanos = |begin: &Instant, end: &Instant| end.duration_since(*begin).as_nanos() as f64;
+    let mut waited: Vec<f64> = calls.iter().map(|(begin, end)| nanos(begin, end)).collect();
+    waited.sort_by(f64::total_cmp);
+    let at = |percent: usize| waited[(waited.len() * percent / 100).min(waited.len() - 1)];
+    Ok([nanos(begin, end) / waited.len() as f64, at(50), at(99)])
 }

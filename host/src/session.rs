@@ -83,7 +83,7 @@ impl Session {
         options: impl Into<SessionOptions>,
     ) -> Result<Self> {
         let options = options.into();
-        let unit = model.on_device(device, options.plans)?;
+        let unit = model.planned(device, options.plans)?;
         let program = unit.program();
         let session = Self {
             inputs: ports(program, &program.main.inputs),

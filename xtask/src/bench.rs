@@ -12,7 +12,8 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, cold-start; all of them if none is named
+    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, cold-start, executor, serving, wake;
+    /// all of them if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print each row as one JSON object a line
@@ -21,6 +22,9 @@ pub struct Arguments {
     /// How often each comparison is repeated
     #[arg(long, value_name = "N")]
     passes: Option<usize>,
+    /// Only the cases whose names have TEXT in them
+    #[arg(long, value_name = "TEXT")]
+    case: Option<String>,
     /// Fail if a peer is missing, instead of going on without it
     #[arg(long)]
     require_peers: bool,
@@ -35,7 +39,8 @@ impl Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let (root, target) = (repository_root(), target_folder()?);
-    let packages = ["devbay-bench", "devbay-cli", "devbay-plugin-cpu"].map(|name| ["--package", name]);
+    let packages = ["devbay-bench", "devbay-cli", "devbay-plugin-cpu", "devbay-plugin-bench"];
+    let packages = packages.map(|name| ["--package", name]);
     python::run(cargo(&root).args(packages.as_flattened()))?;
 
     let mut bench = Command::new(target.join("release/devbay-bench"));
@@ -43,6 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     bench.args(arguments.json.then_some("--json"));
     bench.args(arguments.require_peers.then_some("--require-peers"));
     bench.args(arguments.passes.iter().flat_map(|n| ["--passes".to_owned(), n.to_string()]));
+    bench.args(arguments.case.iter().flat_map(|text| ["--case", text]));
     add_peers(&mut bench, arguments, &root, &target.join("bench"))?;
     let models = target.join("models");
     if std::env::var_os("DEVBAY_MODELS").is_none() && models.exists() {
@@ -58,11 +64,17 @@ fn add_peers(bench: &mut Command, arguments: &Arguments, root: &Path, target: &P
     if arguments.run_any(&["resnet50", "cold-start"]) {
         add_peer(bench, "rten", build(root, target, "rten"));
     }
-    if !arguments.run_any(&["resnet50", "models", "cold-start"]) {
+    if arguments.run_any(&["executor"]) {
+        add_peer(bench, "onetbb", build_onetbb(root, target));
+        add_peer(bench, "rust-graph", build(root, target, "rust-graph"));
+        let requirements = root.join("bench/python/requirements-tensorflow.txt");
+        add_peer(bench, "tensorflow", python::environment(&target.join("python-tensorflow"), &requirements));
+    }
+    if !arguments.run_any(&["resnet50", "models", "cold-start", "executor", "serving"]) {
         return Ok(());
     }
     let python = python::environment(&target.join("python"), &root.join("bench/python/requirements.txt"));
-    if arguments.run_any(&["cold-start"]) {
+    if arguments.run_any(&["cold-start", "serving"]) {
         let library = match &python {
             Ok(python) => onnxruntime_library(python),
             Err(_) => Err(anyhow!("it uses the library of the Python package, which is missing too")),
@@ -99,6 +111,18 @@ fn build(root: &Path, target: &Path, name: &str) -> Result<PathBuf> {
         cargo(root).arg("--locked").arg("--manifest-path").arg(manifest).arg("--target-dir").arg(&target),
     )?;
     Ok(target.join("release").join(format!("{name}-peer")))
+}
+
+/// Compiles bench/peers/onetbb against the library that the system has, with the compiler that `CXX` names, or `c++`.
+fn build_onetbb(root: &Path, target: &Path) -> Result<PathBuf> {
+    let program = target.join("peers/onetbb-peer");
+    std::fs::create_dir_all(target.join("peers"))?;
+    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let mut command = Command::new(compiler);
+    command.args(["-std=c++17", "-O3", "-march=native"]);
+    command.arg(root.join("bench/peers/onetbb/main.cpp")).arg("-ltbb").arg("-o").arg(&program);
+    python::run(&mut command).context("it needs a C++ compiler and oneTBB (Debian's package libtbb-dev)")?;
+    Ok(program)
 }
 
 fn cargo(root: &Path) -> Command {
