@@ -4,13 +4,14 @@
 //!
 //! | who | does |
 //! | --- | --- |
-//! | worker | counts itself in `n_parked`, fence, reads `epoch`, looks for work once more |
+//! | worker | counts itself in `n_parked`, fence, reads `epoch` (Acquire), looks for work once more |
 //! | worker | `parked` = true, fence, reads `epoch`: sleeps only if it is as before |
 //! | offerer | puts work where workers look, fence, reads `n_parked`: done if it is 0 |
-//! | offerer | `epoch` + 1, fence, reads `parked`: wakes who sleeps |
+//! | offerer | `epoch` + 1 (Release), fence, reads `parked`: wakes who sleeps |
 //!
 //! By the first pair of fences either the offerer sees the worker counted, or the worker's look sees the work. By the
-//! second either the offerer sees it parked, or it sees the epoch.
+//! second either the offerer sees it parked, or it sees the epoch. A worker that reads the offerer's epoch before it looks
+//! would see nothing change any more: its look must see the work, hence Release and Acquire (loom found that).
 
 use super::processor::Seat;
 use crate::sync::{AtomicBool, AtomicU32, Ordering, fence, thread};
@@ -74,7 +75,7 @@ impl Parking {
 
     #[cold]
     fn wake_parked(&self, mut wanted: u32) {
-        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.epoch.fetch_add(1, Ordering::Release);
         fence(Ordering::SeqCst);
         for worker in &self.workers {
             if wanted == 0 {
@@ -95,7 +96,7 @@ impl Parking {
         let worker = &self.workers[worker];
         self.n_parked.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let epoch = self.epoch.load(Ordering::Relaxed);
+        let epoch = self.epoch.load(Ordering::Acquire);
         if !look() {
             worker.parked.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
