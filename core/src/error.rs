@@ -11,7 +11,9 @@ use devbay_plugin_api::abi::{
     DEVBAY_STATUS_TIMEOUT, DEVBAY_STATUS_UNAVAILABLE, DEVBAY_STATUS_UNKNOWN, DEVBAY_STATUS_UNSUPPORTED,
     Status,
 };
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Result of the library's functions.
@@ -53,6 +55,8 @@ pub enum ErrorKind {
     PluginPoisoned,
     /// A plugin broke a rule of the ABI.
     PluginBroken,
+    /// As many runs are in flight as may be; one that ends makes room.
+    Busy,
     /// The results differ from what was expected.
     Mismatch,
     /// A bug in this repository.
@@ -79,6 +83,7 @@ impl ErrorKind {
             Self::PluginFailed => "plugin-failed",
             Self::PluginPoisoned => "plugin-poisoned",
             Self::PluginBroken => "plugin-broken",
+            Self::Busy => "busy",
             Self::Mismatch => "mismatch",
             Self::Internal => "internal",
         }
@@ -266,6 +271,28 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
     }
+}
+
+/// Runs code that may be wrong: an application's, or a job's.
+///
+/// # Errors
+/// [`ErrorKind::Internal`], with the panic's message, if it panics.
+#[inline]
+pub fn caught<R>(what: &str, code: impl FnOnce() -> R) -> Result<R> {
+    // What the code left half done is its own: it is used no more, but for what it shares by its own choice.
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| panicked(what, panic))
+}
+
+/// The error that a panic is. The panic hook has said where it happened.
+#[cold]
+pub(crate) fn panicked(what: &str, panic: Box<dyn Any + Send>) -> Error {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let error =
+        Error::new(ErrorKind::Internal, format!("{what} panicked: {}", text.unwrap_or("without a message")));
+    // Dropping what somebody else threw could panic again.
+    std::mem::forget(panic);
+    error
 }
 
 /// The ABI's name of a status.

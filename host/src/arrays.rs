@@ -180,7 +180,7 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
 /// # Errors
 /// For a file that cannot be written.
 pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
-    let write = || -> std::io::Result<()> {
+    let write = |path: &Path| -> std::io::Result<()> {
         let mut archive = npyz::npz::NpzWriter::create(path)?;
         for (name, tensor) in arrays {
             let zip = archive.zip_writer();
@@ -191,7 +191,7 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
         archive.zip_writer().finish()?;
         Ok(())
     };
-    write().doing(|| format!("cannot write {}", path.display()))
+    whole(path, write).doing(|| format!("cannot write {}", path.display()))
 }
 
 /// Writes one array to a file.
@@ -199,8 +199,25 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
 /// # Errors
 /// For a file that cannot be written.
 pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<()> {
-    let written = npy_bytes(tensor).and_then(|bytes| std::fs::write(path, bytes));
-    written.doing(|| format!("cannot write {}", path.display()))
+    let write = |path: &Path| npy_bytes(tensor).and_then(|bytes| std::fs::write(path, bytes));
+    whole(path, write).doing(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a file beside its place and moves it there when it is whole: who ends the process finds all of it or nothing.
+fn whole(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
+    // What is no plain file, such as a pipe or a link, is written where it is.
+    if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return write(path);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(name);
+    let written = write(&part).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        // Perhaps it was never made.
+        let _ = std::fs::remove_file(&part);
+    }
+    written
 }
 
 fn npy_bytes(tensor: &Tensor) -> std::io::Result<Vec<u8>> {

@@ -35,6 +35,7 @@ pub mod model;
 pub mod negotiate;
 pub mod probe;
 pub mod report;
+pub mod run;
 pub mod runtime;
 pub mod session;
 

@@ -72,3 +72,14 @@ pub struct DeviceVerdict {
     /// Why, or why not.
     pub reason: String,
 }
+
+/// Memory of one device that was allocated through the host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DeviceMemory {
+    /// `PLUGIN:INDEX`.
+    pub device: String,
+    /// Now.
+    pub bytes_in_use: u64,
+    /// At most, so far.
+    pub bytes_peak: u64,
+}

@@ -5,11 +5,11 @@ use crate::discover::{self, Candidate, Origin, SearchPaths};
 use crate::load::Library;
 use crate::negotiate::{Entry, negotiate};
 use crate::probe::{ProbeOptions, probe};
-use crate::report::{LoadReport, Outcome, PluginReport};
+use crate::report::{DeviceMemory, LoadReport, Outcome, PluginReport};
 use devbay_core::about::{Refusal, RefusalKind};
 use devbay_core::device::{Device, Plugin};
 use devbay_core::error::{Error, ErrorKind, Result};
-use devbay_core::exec::queue::WorkQueue;
+use devbay_core::exec::queue::{QueueOptions, Threads, WorkQueue};
 use devbay_core::services::{LogLevel, LogSink, Services, TraceSink};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
@@ -22,6 +22,10 @@ use std::sync::Arc;
 pub struct RuntimeOptions {
     /// Threads for kernels, the calling one counted; 0 for one per processor.
     pub threads: usize,
+    /// Processors for the threads that the runtime starts, which take one each; None lets the system choose.
+    pub affinity: Option<Vec<usize>>,
+    /// The application's own threads, instead of any that the runtime would start.
+    pub queue: Option<Arc<dyn Threads>>,
     /// Plugins that are part of the program.
     pub linked: Vec<LinkedPlugin>,
     /// Libraries or manifests that are named explicitly.
@@ -49,6 +53,8 @@ impl Default for RuntimeOptions {
     fn default() -> Self {
         Self {
             threads: 0,
+            affinity: None,
+            queue: None,
             linked: Vec::new(),
             plugins: Vec::new(),
             search: SearchPaths::none(),
@@ -90,14 +96,10 @@ impl Runtime {
     /// stops the others.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a number of threads or an option that cannot be;
+    /// [`ErrorKind::InvalidArgument`] for a number of threads, a processor or an option that cannot be;
     /// [`ErrorKind::Unavailable`] if the system gives no threads.
     pub fn new(options: RuntimeOptions) -> Result<Self> {
-        let threads = match options.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
-        let queue = Arc::new(WorkQueue::new(threads)?);
+        let queue = Arc::new(work_queue(&options)?);
         let found = discover::discover(&options.plugins, &options.linked, &options.search);
         let mut loader =
             Loader { options: &options, queue: &queue, taken: BTreeMap::new(), loaded: Vec::new() };
@@ -152,6 +154,15 @@ impl Runtime {
         &self.inner.report
     }
 
+    /// Memory of each device that this runtime has allocated.
+    pub fn memory(&self) -> Vec<DeviceMemory> {
+        let of = |device: &Arc<Device>| {
+            let (bytes_in_use, bytes_peak) = device.bytes_in_use();
+            DeviceMemory { device: device.name().to_owned(), bytes_in_use, bytes_peak }
+        };
+        self.inner.devices.iter().map(of).collect()
+    }
+
     /// Threads for kernels, the calling one counted.
     pub fn n_threads(&self) -> usize {
         self.inner.queue.n_threads()
@@ -190,6 +201,22 @@ impl Runtime {
             Error::new(ErrorKind::NotFound, text)
         })
     }
+}
+
+/// The threads that an application brings, or asks for.
+fn work_queue(options: &RuntimeOptions) -> Result<WorkQueue> {
+    if let Some(queue) = &options.queue {
+        if options.threads != 0 || options.affinity.is_some() {
+            let text = "threads and their processors are the application's own, and cannot be chosen besides";
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        return WorkQueue::on(Arc::clone(queue));
+    }
+    let threads = match options.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    WorkQueue::with_options(&QueueOptions { threads, affinity: options.affinity.clone() })
 }
 
 /// A refused plugin and its reason, in an error.

@@ -1,15 +1,18 @@
-//! Sessions: a model on a device, run from many threads at once.
+//! Sessions: a model on a device, run from many threads at once, or in the background.
 
 use crate::deadline;
 use crate::model::Model;
+use crate::run::{Admission, InFlight, OnFull, Run};
 use devbay_core::device::Device;
-use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::error::{Error, ErrorKind, Result, caught};
 use devbay_core::exec::cancel::Cancel;
 use devbay_core::exec::host_io::{Bound, InputView, OutputView};
+use devbay_core::exec::jobs::Priority;
 use devbay_core::exec::unit::Unit;
 use devbay_core::plan::{Plan, PlanOptions};
 use devbay_core::program::{Program, ValueId};
 use devbay_core::tensor::{DType, Dim, Tensor, TensorType, bytes_of, n_elements};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,15 +31,37 @@ pub struct Session {
     device: Arc<Device>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
+    in_flight: Option<Arc<InFlight>>,
 }
 
-/// How one run may end early.
+/// How a session is made.
+#[derive(Clone, Default)]
+pub struct SessionOptions {
+    /// How plans are made.
+    pub plans: PlanOptions,
+    /// How many runs may be in flight at once, those that wait for a thread counted; None for any number.
+    pub runs_max: Option<NonZeroUsize>,
+}
+
+impl From<PlanOptions> for SessionOptions {
+    fn from(plans: PlanOptions) -> Self {
+        Self { plans, ..Self::default() }
+    }
+}
+
+/// When one run starts, and how it may end early.
 #[derive(Clone, Default)]
 pub struct RunOptions {
     /// Ends the run between launches when it is set.
     pub cancel: Option<Cancel>,
     /// Ends the run between launches when so much time has passed.
+    ///
+    /// Counted from the call, the time until the run starts included.
     pub deadline: Option<Duration>,
+    /// Which of the runs that wait for a thread starts first ([`Session::run_async`]); those that run go on.
+    pub priority: Priority,
+    /// What becomes of the run if [`SessionOptions::runs_max`] are in flight.
+    pub on_full: OnFull,
 }
 
 impl Session {
@@ -45,21 +70,27 @@ impl Session {
     /// # Errors
     /// What passes and planning say: an op without a kernel, types that do not fit, too little memory.
     pub fn new(model: &Model, device: &Arc<Device>) -> Result<Self> {
-        Self::with_options(model, device, PlanOptions::default())
+        Self::with_options(model, device, SessionOptions::default())
     }
 
-    /// As [`Session::new`], with a say in how plans are made.
+    /// As [`Session::new`], with a say in how plans are made and how many runs there may be.
     ///
     /// # Errors
     /// As [`Session::new`].
-    pub fn with_options(model: &Model, device: &Arc<Device>, options: PlanOptions) -> Result<Self> {
-        let unit = model.planned(device, options)?;
+    pub fn with_options(
+        model: &Model,
+        device: &Arc<Device>,
+        options: impl Into<SessionOptions>,
+    ) -> Result<Self> {
+        let options = options.into();
+        let unit = model.planned(device, options.plans)?;
         let program = unit.program();
         let session = Self {
             inputs: ports(program, &program.main.inputs),
             outputs: ports(program, &program.main.outputs),
             device: Arc::clone(device),
             unit,
+            in_flight: options.runs_max.map(|runs_max| InFlight::new(runs_max.get())),
         };
         let known: Option<Vec<(DType, Vec<usize>)>> = session
             .inputs
@@ -113,11 +144,53 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or of the wrong type, naming what is
-    /// expected; what planning says; the first failure of the run; cancelled or past the deadline.
+    /// expected; what planning says; the first failure of the run; cancelled or past the deadline;
+    /// [`ErrorKind::Busy`] where there is a bound.
     pub fn run(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Vec<Tensor>> {
         let inputs = self.in_order(inputs)?;
         self.check(&inputs)?;
         self.limited(options, |cancel| self.unit.run_host(&inputs, cancel))
+    }
+
+    /// Starts a run on inputs by name, and gives what it will give. Any number of runs share the session's plans.
+    ///
+    /// The run is a job of the runtime's threads; where work is asynchronous, or enqueuing it may block, of threads
+    /// that may wait. On a runtime of one thread, a run on an inline device has ended when this returns. Inputs are
+    /// kept by reference.
+    ///
+    /// **Threads**: any. With [`OnFull::Wait`] it may block, and is then not for jobs and waiters of async values.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] and [`ErrorKind::Busy`] as [`Session::run`]. All else is the results'.
+    pub fn run_async(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Run> {
+        let inputs = self.tensors_in_order(inputs)?;
+        let views: Vec<InputView<'_>> = inputs.iter().copied().map(InputView::of).collect();
+        self.check(&views)?;
+        let inputs: Vec<Tensor> = inputs.into_iter().cloned().collect();
+        let cancel = options.cancel.clone().unwrap_or_default();
+        let armed = options.deadline.map(|limit| deadline::arm(&cancel, limit));
+        let admission = self.admit(options, Some(&cancel))?;
+        let (setter, run) = Run::new(self.outputs.len(), cancel.clone());
+        let unit = Arc::clone(&self.unit);
+        let job = move || {
+            let run = || {
+                Cancel::check(Some(&cancel))?;
+                let views: Vec<InputView<'_>> = inputs.iter().map(InputView::of).collect();
+                unit.run_host(&views, Some(&cancel))
+            };
+            let outcome = caught("the run", run).flatten();
+            let outcome = outcome.map_err(|error| error.on_device(unit.env().device.name()));
+            // Who hears of the run's end finds that nothing is held for it any more.
+            drop((inputs, armed, admission, unit));
+            setter.set(outcome);
+        };
+        let (about, queue) = (self.device.about(), self.device.plugin().services().queue());
+        if about.inline && !about.may_block {
+            queue.spawn(options.priority, job);
+        } else {
+            queue.spawn_blocking(options.priority, job);
+        }
+        Ok(run)
     }
 
     /// Runs on inputs in the model's order, into memory of the caller's. A steady-state run of a static model
@@ -151,15 +224,27 @@ impl Session {
 
     fn limited<R>(&self, options: &RunOptions, run: impl FnOnce(Option<&Cancel>) -> Result<R>) -> Result<R> {
         let result = match options.deadline {
-            None => run(options.cancel.as_ref()),
+            None => {
+                let cancel = options.cancel.as_ref();
+                self.admit(options, cancel).and_then(|_admission| run(cancel))
+            }
             Some(limit) => {
                 let cancel = options.cancel.clone().unwrap_or_default();
                 let _armed = deadline::arm(&cancel, limit);
-                Cancel::check(Some(&cancel))?;
-                run(Some(&cancel))
+                let _admission = self.admit(options, Some(&cancel))?;
+                Cancel::check(Some(&cancel)).and_then(|()| run(Some(&cancel)))
             }
         };
         result.map_err(|error| error.on_device(self.device.name()))
+    }
+
+    /// A place among the runs in flight, where there is a bound.
+    fn admit(&self, options: &RunOptions, cancel: Option<&Cancel>) -> Result<Option<Admission>> {
+        let in_flight = self.in_flight.as_ref();
+        in_flight
+            .map(|in_flight| InFlight::admit(in_flight, options.on_full, cancel))
+            .transpose()
+            .map_err(|error| error.on_device(self.device.name()))
     }
 
     /// Inputs by name in the model's order.
@@ -167,6 +252,10 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or given twice.
     pub fn in_order<'a>(&self, given: &[(&str, &'a Tensor)]) -> Result<Vec<InputView<'a>>> {
+        Ok(self.tensors_in_order(given)?.into_iter().map(InputView::of).collect())
+    }
+
+    fn tensors_in_order<'a>(&self, given: &[(&str, &'a Tensor)]) -> Result<Vec<&'a Tensor>> {
         let expected = || {
             let list: Vec<String> = self.inputs.iter().map(describe).collect();
             list.join(", ")
@@ -195,7 +284,7 @@ impl Session {
                         format!("input `{}` is given twice", port.name),
                     ));
                 }
-                Ok(InputView::of(tensor))
+                Ok(*tensor)
             })
             .collect()
     }

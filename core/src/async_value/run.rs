@@ -2,13 +2,12 @@
 //! run that value's waiters on top of its own stack. The same for cells: one that is freed while another is being
 //! freed waits for that.
 //!
-//! Here user code meets the protocol: its panics stop in [`caught`].
+//! Here user code meets the protocol: its panics stop in [`caught`](crate::error::caught).
 
 use super::cell::{Grave, Graves, Waiters};
-use crate::error::{Error, ErrorKind};
+use crate::error::caught;
 use crate::sync::thread_static;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 struct Queue {
     /// Whether this thread is in `fire`.
@@ -67,18 +66,4 @@ pub(super) fn bury(grave: Grave) {
         }
         queue.burying.set(false);
     });
-}
-
-/// Runs code that is not ours.
-///
-/// # Errors
-/// Internal, with the panic's message, if it panics.
-#[inline]
-pub(super) fn caught<R>(what: &str, code: impl FnOnce() -> R) -> Result<R, Error> {
-    // What the code left half done is its own: it is used no more, but for what it shares by its own choice.
-    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Error::new(ErrorKind::Internal, format!("{what} panicked: {}", text.unwrap_or("without a message")))
-    })
 }

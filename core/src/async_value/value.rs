@@ -4,9 +4,8 @@
 //! that what `cell` runs does not unwind.
 
 use super::cell::{Link, Producer, Source, Work, when_concrete};
-use super::run::caught;
 use super::{AsyncValueAny, AsyncValueRef, Payload, State};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, caught};
 use std::fmt;
 use std::marker::PhantomData;
 

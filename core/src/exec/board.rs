@@ -28,11 +28,18 @@
 //!
 //! In a loop the caller has slot 0, helpers have their own. So the slot that a worker helps with elsewhere is free in
 //! the loops that it calls itself; a thread without a slot may use it as a *guest*, one at a time (`guest`).
+//!
+//! A body that panics ends its loop, on whichever thread; the loop's caller goes on unwinding when everybody has left.
 
 use super::processor::{self, Seat};
+use crate::error::{Error, caught};
 use crate::sync::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
+use devbay_plugin_api::abi::DEVBAY_STATUS_PANICKED;
+use std::any::Any;
 use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, PoisonError};
 
 /// What may be open at once; a caller that finds no place works alone.
 pub const PLACES: usize = 32;
@@ -48,6 +55,9 @@ pub type Body<'a> = dyn Fn(u64, u64, u32) -> i32 + Sync + 'a;
 pub trait Shared: Sync {
     /// Works as participant `slot` until nothing is on offer; tells whether there was something.
     fn help(&self, slot: u32) -> bool;
+
+    /// Hears that a helper panicked, which is a bug of ours; what it had taken will not be done.
+    fn abandon(&self, error: Error);
 }
 
 /// What is open at a place.
@@ -78,6 +88,8 @@ struct Place {
     guest: AtomicBool,
     /// First status that was not 0.
     failed: AtomicI32,
+    /// What the body threw, if it panicked.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Written by the place's caller while it is closed and empty, read by those inside.
     work: UnsafeCell<Work>,
     /// Chunks left, by participant: begin in the high half, end in the low half.
@@ -120,6 +132,7 @@ impl Board {
                 caller: AtomicU32::new(0),
                 guest: AtomicBool::new(false),
                 failed: AtomicI32::new(0),
+                panic: Mutex::new(None),
                 work: UnsafeCell::new(Work::Nothing),
                 ranges: (0..n_slots).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             })
@@ -140,14 +153,17 @@ impl Board {
 
     /// Runs a loop with whoever helps; `caller` is this thread's slot in other work, and `wake(n)` is called once
     /// with the number of helpers that would have work. Returns the first status that was not 0.
+    ///
+    /// # Panics
+    /// If the body does.
     pub fn run(&self, n: u64, grain: u64, caller: u32, body: &Body<'_>, wake: impl FnOnce(u32)) -> i32 {
         let (grain, n_chunks) = whole_chunks(n, grain);
-        let Some(place_idx) = self.claim() else {
+        let Some(claimed) = self.claim() else {
             return alone(n, grain, body);
         };
-        let place = &self.places[place_idx];
-        // SAFETY: only the lifetime is erased. The pointer is used by threads inside the place, and this
-        // function returns after everybody has left.
+        let place = claimed.place();
+        // SAFETY: only the lifetime is erased. The pointer is used by threads inside the place, and `opened` waits
+        // until everybody has left, also when this unwinds.
         let erased: *const Body<'static> =
             unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(std::ptr::from_ref(body)) };
         place.failed.store(0, Ordering::Relaxed);
@@ -157,58 +173,33 @@ impl Board {
             let share = |slot: u64| (u64::from(n_chunks) * slot / n_slots) as u32;
             range.store(pack(share(slot as u64), share(slot as u64 + 1)), Ordering::Relaxed);
         }
-        self.open(place_idx, Work::Loop(Loop { body: erased, n, grain }), caller);
+        let opened = claimed.open(Work::Loop(Loop { body: erased, n, grain }), caller);
         wake((n_chunks - 1).min(self.n_slots - 1));
-
         work(place, 0);
-
-        self.close(place_idx);
+        drop(opened);
         let failed = place.failed.load(Ordering::Relaxed);
-        self.release(place_idx);
+        if failed == DEVBAY_STATUS_PANICKED {
+            let panic = place.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(claimed);
+            if let Some(panic) = panic {
+                resume_unwind(panic);
+            }
+        }
         failed
     }
 
     /// Opens work to helpers for as long as `body` runs, which takes part as slot 0. None if no place is free.
     pub fn share<R>(&self, work: &dyn Shared, body: impl FnOnce() -> R) -> Option<R> {
-        let place_idx = self.claim()?;
-        // SAFETY: only the lifetime is erased. The pointer is used by threads inside the place, and `Close` waits
+        let claimed = self.claim()?;
+        // SAFETY: only the lifetime is erased. The pointer is used by threads inside the place, and `_opened` waits
         // until everybody has left, also when `body` unwinds.
         let erased = unsafe {
             std::mem::transmute::<*const (dyn Shared + '_), *const (dyn Shared + 'static)>(
                 std::ptr::from_ref(work),
             )
         };
-        self.open(place_idx, Work::Shared(erased), 0);
-        let _close = Close { board: self, place_idx };
+        let _opened = claimed.open(Work::Shared(erased), 0);
         Some(body())
-    }
-
-    /// Opens a claimed place.
-    fn open(&self, place_idx: usize, work: Work, caller: u32) {
-        let place = &self.places[place_idx];
-        // SAFETY: this caller has claimed the place, and nobody is inside: state is 0.
-        unsafe { *place.work.get() = work };
-        place.processor.store(processor::current(), Ordering::Relaxed);
-        place.caller.store(caller, Ordering::Relaxed);
-        place.state.store(OPEN, Ordering::Release);
-        self.open.fetch_or(1 << place_idx, Ordering::SeqCst);
-    }
-
-    /// Lets nobody enter a place any more, and waits until everybody has left.
-    fn close(&self, place_idx: usize) {
-        let place = &self.places[place_idx];
-        self.open.fetch_and(!(1 << place_idx), Ordering::Relaxed);
-        place.state.fetch_and(!OPEN, Ordering::AcqRel);
-        let mut waited = 0u32;
-        while place.state.load(Ordering::Acquire) != 0 {
-            // Those inside are at their last chunk or task.
-            waited = waited.saturating_add(1);
-            back_off(waited);
-        }
-    }
-
-    fn release(&self, place_idx: usize) {
-        self.claimed.fetch_and(!(1 << place_idx), Ordering::Release);
     }
 
     /// Works on what is open as helper `slot` until there is nothing; tells whether there was something.
@@ -219,8 +210,14 @@ impl Board {
             inside(place, |open| match open {
                 Work::Nothing => false,
                 Work::Loop(_) => work(place, slot),
-                // SAFETY: the caller keeps it alive until everybody has left.
-                Work::Shared(shared) => unsafe { &**shared }.help(slot),
+                Work::Shared(shared) => {
+                    // SAFETY: the caller keeps it alive until everybody has left.
+                    let shared = unsafe { &**shared };
+                    caught("a helper", || shared.help(slot)).unwrap_or_else(|error| {
+                        shared.abandon(error);
+                        true
+                    })
+                }
             })
         })
     }
@@ -249,7 +246,7 @@ impl Board {
     }
 
     /// A place of one's own, or None if all are taken.
-    fn claim(&self) -> Option<usize> {
+    fn claim(&self) -> Option<Claimed<'_>> {
         let mut claimed = self.claimed.load(Ordering::Relaxed);
         loop {
             let free = (!claimed).trailing_zeros() as usize;
@@ -263,23 +260,57 @@ impl Board {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some(free),
+                Ok(_) => return Some(Claimed { board: self, place_idx: free }),
                 Err(now) => claimed = now,
             }
         }
     }
 }
 
-/// Closes a place at the end of a scope.
-struct Close<'a> {
+/// A place of one caller's; given back at the end of a scope.
+struct Claimed<'a> {
     board: &'a Board,
     place_idx: usize,
 }
 
-impl Drop for Close<'_> {
+impl<'a> Claimed<'a> {
+    fn place(&self) -> &'a Place {
+        &self.board.places[self.place_idx]
+    }
+
+    /// Lets helpers in until the result is dropped.
+    fn open(&self, work: Work, caller: u32) -> Opened<'_> {
+        let place = self.place();
+        // SAFETY: this caller has claimed the place, and nobody is inside: state is 0.
+        unsafe { *place.work.get() = work };
+        place.processor.store(processor::current(), Ordering::Relaxed);
+        place.caller.store(caller, Ordering::Relaxed);
+        place.state.store(OPEN, Ordering::Release);
+        self.board.open.fetch_or(1 << self.place_idx, Ordering::SeqCst);
+        Opened(self)
+    }
+}
+
+impl Drop for Claimed<'_> {
     fn drop(&mut self) {
-        self.board.close(self.place_idx);
-        self.board.release(self.place_idx);
+        self.board.claimed.fetch_and(!(1 << self.place_idx), Ordering::Release);
+    }
+}
+
+/// A place that is open; closed at the end of a scope, which waits until everybody has left.
+struct Opened<'a>(&'a Claimed<'a>);
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        let place = self.0.place();
+        self.0.board.open.fetch_and(!(1 << self.0.place_idx), Ordering::Relaxed);
+        place.state.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut waited = 0u32;
+        while place.state.load(Ordering::Acquire) != 0 {
+            // Those inside are at their last chunk or task.
+            waited = waited.saturating_add(1);
+            back_off(waited);
+        }
     }
 }
 
@@ -326,22 +357,35 @@ fn work(place: &Place, slot: u32) -> bool {
         return false;
     };
     let mut worked = false;
-    while let Some(chunk) = take(place, slot) {
-        worked = true;
-        let begin = u64::from(chunk) * work.grain;
-        let end = (begin + work.grain).min(work.n);
-        // SAFETY: the caller keeps the body alive until everybody has left.
-        let body = unsafe { &*work.body };
-        let status = body(begin, end, slot);
-        if status != 0 {
-            let _ = place.failed.compare_exchange(0, status, Ordering::Relaxed, Ordering::Relaxed);
-            // Nobody starts another chunk of a loop that has failed.
-            for range in &place.ranges {
-                range.store(0, Ordering::Relaxed);
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        while let Some(chunk) = take(place, slot) {
+            worked = true;
+            let begin = u64::from(chunk) * work.grain;
+            let end = (begin + work.grain).min(work.n);
+            // SAFETY: the caller keeps the body alive until everybody has left.
+            let body = unsafe { &*work.body };
+            let status = body(begin, end, slot);
+            if status != 0 {
+                fail(place, status);
             }
         }
+    }));
+    if let Err(panic) = ended {
+        place.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        // Also where a chunk has failed before: else nobody would look for the panic.
+        place.failed.store(DEVBAY_STATUS_PANICKED, Ordering::Relaxed);
+        fail(place, DEVBAY_STATUS_PANICKED);
     }
     worked
+}
+
+/// Ends a loop: nobody starts another chunk.
+#[cold]
+fn fail(place: &Place, status: i32) {
+    let _ = place.failed.compare_exchange(0, status, Ordering::Relaxed, Ordering::Relaxed);
+    for range in &place.ranges {
+        range.store(0, Ordering::Relaxed);
+    }
 }
 
 /// A chunk of one's own, or of somebody else's.
@@ -480,6 +524,70 @@ mod tests {
             |_| {},
         );
         assert_eq!((status, ran.load(Ordering::Relaxed)), (13, 4));
+    }
+
+    #[test]
+    fn a_body_that_panics_ends_its_loop_and_nothing_else() {
+        let board = Board::with_places(2, 1);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    board.help(1, &Seat::of_this_thread());
+                    std::thread::yield_now();
+                }
+            });
+            // On the caller's thread, on the helper's, and on either.
+            for panics_on in [&[0][..], &[1], &[0, 1]] {
+                let run = || {
+                    board.run(
+                        u64::MAX,
+                        1 << 34,
+                        0,
+                        &|_, _, slot| {
+                            assert!(!panics_on.contains(&slot), "told to panic");
+                            0
+                        },
+                        |_| {},
+                    )
+                };
+                let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+                assert_eq!(panic.downcast_ref(), Some(&"told to panic"));
+                assert_eq!(board.claimed.load(Ordering::Relaxed), 0, "the place is free");
+            }
+            assert_eq!(board.run(8, 1, 0, &|_, _, _| 0, |_| {}), 0);
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+
+    /// Work whose helpers panic.
+    #[derive(Default)]
+    struct Trap {
+        heard: Mutex<Option<Error>>,
+    }
+
+    impl Shared for Trap {
+        fn help(&self, _slot: u32) -> bool {
+            panic!("a bug of ours");
+        }
+
+        fn abandon(&self, error: Error) {
+            *self.heard.lock().unwrap() = Some(error);
+        }
+    }
+
+    #[test]
+    fn who_shares_work_hears_of_a_helper_that_panics() {
+        let board = Board::with_places(2, 1);
+        let trap = Trap::default();
+        board.share(&trap, || {
+            std::thread::scope(|scope| {
+                assert!(scope.spawn(|| board.help(1, &Seat::of_this_thread())).join().unwrap());
+            });
+        });
+        let heard = trap.heard.lock().unwrap().take().map(|error| error.text().to_owned());
+        assert_eq!(heard.as_deref(), Some("a helper panicked: a bug of ours"));
+        assert_eq!(board.claimed.load(Ordering::Relaxed), 0, "the place is free");
     }
 
     #[test]

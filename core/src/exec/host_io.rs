@@ -294,6 +294,9 @@ fn run_staged(
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).
         Err(error) => return Err(enqueued.err().unwrap_or(error)),
     }
+    // The device could not be stopped; what it made is not wanted.
+    let enqueued =
+        enqueued.and_then(|()| if section.device.about().inline { Ok(()) } else { Cancel::check(cancel) });
     if enqueued.is_ok()
         && let Some(staging) = &frame.staging
     {

@@ -1,13 +1,16 @@
 //! Running plans: the work queue, frames, and the loops that launch.
 
+mod blocking;
 pub mod board;
 pub mod cancel;
 pub mod control;
 pub mod eager;
 pub mod frame;
 pub mod host_io;
+pub mod jobs;
 pub(crate) mod nested;
 mod offers;
+mod parking;
 pub mod pool;
 mod processor;
 pub mod queue;

@@ -1,4 +1,4 @@
-//! Which processor a thread runs on, so that a woken worker does not get its waker's.
+//! Which processor a thread runs on: chosen by the application, or so that a woken worker does not get its waker's.
 //!
 //! Linux on a virtual machine takes halted processors for busy ones, and then puts a thread that wakes on its waker's.
 //! The two take turns, and with one of them inside a loop the other waits for the scheduler's tick: 4 ms for a loop
@@ -7,6 +7,7 @@
 //!
 //! Elsewhere than on Linux nothing is known, and nothing is done.
 
+use crate::error::{Error, ErrorKind, Result};
 #[cfg(all(target_os = "linux", not(loom)))]
 use rustix::{process::getpid, thread as system};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +21,8 @@ pub struct Seat {
     thread: system::Pid,
     /// The processor that it is kept off.
     taken: AtomicU32,
+    /// Whether somebody else says where the thread runs.
+    fixed: bool,
 }
 
 impl Seat {
@@ -29,13 +32,22 @@ impl Seat {
             #[cfg(all(target_os = "linux", not(loom)))]
             thread: system::gettid(),
             taken: AtomicU32::new(NONE),
+            fixed: false,
         }
+    }
+
+    /// The seat of this thread, which nobody here moves.
+    pub fn fixed() -> Self {
+        Self { fixed: true, ..Self::of_this_thread() }
     }
 
     /// Keeps the seat's thread off the processor of this one, if the process may use others. For a thread that
     /// sleeps: one call of the system, and none if it is kept off already.
     #[inline]
     pub fn keep_off_mine(&self) {
+        if self.fixed {
+            return;
+        }
         let mine = current();
         if mine != NONE && self.taken.load(Ordering::Relaxed) != mine {
             self.keep_off(mine);
@@ -45,7 +57,7 @@ impl Seat {
     /// Leaves the processor `taken` if this thread, whose seat it is, runs there and the process may use others.
     #[inline]
     pub fn leave(&self, taken: u32) {
-        if taken != NONE && self.taken.load(Ordering::Relaxed) != taken && current() == taken {
+        if !self.fixed && taken != NONE && self.taken.load(Ordering::Relaxed) != taken && current() == taken {
             self.keep_off(taken);
         }
     }
@@ -75,6 +87,49 @@ pub fn current() -> u32 {
     return system::sched_getcpu() as u32;
     #[cfg(not(all(target_os = "linux", not(loom))))]
     NONE
+}
+
+/// Refuses processors that this process may not use.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] that names the processor, also where threads cannot be pinned.
+pub fn check(processors: &[usize]) -> Result<()> {
+    let invalid = |text: String| Err(Error::new(ErrorKind::InvalidArgument, text));
+    if processors.is_empty() {
+        return invalid("the list of processors for workers is empty".to_owned());
+    }
+    #[cfg(all(target_os = "linux", not(loom)))]
+    {
+        let Ok(usable) = system::sched_getaffinity(Some(getpid())) else {
+            return invalid("the system does not say which processors may be used".to_owned());
+        };
+        let usable = |&processor: &usize| processor < system::CpuSet::MAX_CPU && usable.is_set(processor);
+        if let Some(other) = processors.iter().find(|processor| !usable(processor)) {
+            let all: Vec<String> =
+                (0..system::CpuSet::MAX_CPU).filter(usable).map(|processor| processor.to_string()).collect();
+            return invalid(format!(
+                "processor {other} is none that this process may use: {}",
+                all.join(", ")
+            ));
+        }
+        Ok(())
+    }
+    #[cfg(not(all(target_os = "linux", not(loom))))]
+    invalid("workers are pinned to processors on Linux only".to_owned())
+}
+
+/// Keeps this thread on a processor that [`check`] let pass.
+pub fn pin_this_thread(processor: usize) {
+    #[cfg(all(target_os = "linux", not(loom)))]
+    {
+        let mut only = system::CpuSet::new();
+        only.set(processor);
+        if let Err(error) = system::sched_setaffinity(None, &only) {
+            tracing::warn!("a worker is not pinned to processor {processor}: {error}");
+        }
+    }
+    #[cfg(not(all(target_os = "linux", not(loom))))]
+    let _ = processor;
 }
 
 #[cfg(all(test, target_os = "linux", not(loom)))]

@@ -113,6 +113,8 @@ struct TaskRun<'a> {
     remaining: CachePadded<AtomicU32>,
     /// Whether a task failed.
     failed: AtomicBool,
+    /// Whether tasks were lost, so that what remains will not end.
+    abandoned: AtomicBool,
     /// The first failure.
     failure: Mutex<Option<Error>>,
     /// Set while the caller sleeps.
@@ -151,6 +153,7 @@ pub(crate) unsafe fn run(
         cancel,
         remaining: CachePadded::new(AtomicU32::new(graph.tasks.len() as u32)),
         failed: AtomicBool::new(false),
+        abandoned: AtomicBool::new(false),
         failure: Mutex::new(None),
         asleep: AtomicBool::new(false),
         caller: OnceLock::new(),
@@ -165,7 +168,14 @@ pub(crate) unsafe fn run(
     if !run.failed.load(Ordering::Relaxed) {
         return Ok(());
     }
+    let abandoned = run.abandoned.load(Ordering::Relaxed);
     let failure = run.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if abandoned {
+        for participant in &mut state.participants {
+            participant.offers = Offers::default();
+            participant.local = UnsafeCell::new(Local { pending: (NO_TASK, 0), ..Local::default() });
+        }
+    }
     for poisoned in &state.poisoned {
         poisoned.store(false, Ordering::Relaxed);
     }
@@ -195,6 +205,13 @@ impl Shared for TaskRun<'_> {
             }
         }
         helped
+    }
+
+    fn abandon(&self, error: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failed.store(true, Ordering::Relaxed);
+        self.abandoned.store(true, Ordering::Release);
+        self.wake_caller();
     }
 }
 
@@ -229,7 +246,7 @@ impl TaskRun<'_> {
         }
         self.subtract(local);
         let mut looks = 0u32;
-        while self.remaining.load(Ordering::Acquire) != 0 {
+        while self.remaining.load(Ordering::Acquire) != 0 && !self.abandoned.load(Ordering::Acquire) {
             if self.steal(0, local) {
                 self.work_shared(0, local);
                 self.subtract(local);

@@ -243,6 +243,10 @@ fn run_section(stage: &SectionStage, values: &mut Values<'_>, cancel: Option<&Ca
         Err(error) => return Err(launched.err().unwrap_or(error)),
     }
     launched?;
+    if !device.about().inline {
+        // The device could not be stopped; what it made is not wanted.
+        Cancel::check(cancel)?;
+    }
     let mut results: Vec<RunTensor> = Vec::with_capacity(section.results.len());
     for (ty, source) in &section.results {
         let ty: &Shaped = ty;

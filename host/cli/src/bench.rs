@@ -2,7 +2,7 @@
 
 use crate::inputs::InputArguments;
 use crate::options::{DeviceArguments, PluginArguments};
-use crate::{say, table};
+use crate::{interrupt, say, table};
 use anyhow::Result;
 use devbay_host::core::Tensor;
 use devbay_host::core::exec::host_io::InputView;
@@ -53,7 +53,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let load = begin.elapsed();
 
     let begin = Instant::now();
-    let first = session.run(&given, &RunOptions::default())?;
+    let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
+    let first = session.run(&given, &options)?;
     let first_run = begin.elapsed();
     let views = session.in_order(&given)?;
     let mut memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
@@ -62,7 +63,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let mut n = 0;
     loop {
         let begin = Instant::now();
-        once(&session, &views, &mut memory)?;
+        once(&session, &views, &mut memory, &options)?;
         let time = begin.elapsed();
         n += 1;
         if n > arguments.warmup {
@@ -120,7 +121,12 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn once(session: &Session, views: &[InputView<'_>], memory: &mut [Vec<u8>]) -> Result<()> {
+fn once(
+    session: &Session,
+    views: &[InputView<'_>],
+    memory: &mut [Vec<u8>],
+    options: &RunOptions,
+) -> Result<()> {
     let mut outputs: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
-    Ok(session.run_into(views, &mut outputs, &RunOptions::default())?)
+    Ok(session.run_into(views, &mut outputs, options)?)
 }

@@ -12,7 +12,7 @@
 //! | 7 | too little memory |
 //! | 8 | a plugin or device failed |
 //! | 9 | the deadline passed |
-//! | 130 | cancelled |
+//! | 130 | cancelled, as Ctrl-C does |
 
 use devbay_host::core::{Error, ErrorKind};
 use std::process::ExitCode;

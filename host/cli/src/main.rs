@@ -10,6 +10,7 @@ mod exit;
 mod image;
 mod inputs;
 mod inspect;
+mod interrupt;
 mod options;
 mod probe;
 mod run;

@@ -33,6 +33,9 @@ pub struct PluginArguments {
     /// Threads for kernels, the calling one counted; 0 for one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
+    /// Processors for the threads beside the calling one, such as 0,2,4
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub affinity: Option<Vec<usize>>,
 }
 
 /// Which device a model runs on.
@@ -80,6 +83,7 @@ impl PluginArguments {
         let probe = if self.no_probe { None } else { std::env::current_exe().ok().map(ProbeOptions::new) };
         Ok(Runtime::new(RuntimeOptions {
             threads: self.threads,
+            affinity: self.affinity.clone(),
             linked: linked(),
             plugins: self.plugin.clone(),
             search,

@@ -4,13 +4,13 @@ use crate::exit::usage;
 use crate::image;
 use crate::inputs::InputArguments;
 use crate::options::{DeviceArguments, PluginArguments};
-use crate::{say, table};
+use crate::{interrupt, say, table};
 use anyhow::{Context, Result};
 use devbay_host::arrays;
 use devbay_host::compare::{Tolerance, Verdict, compare};
-use devbay_host::core::exec::cancel::Cancel;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::model::Model;
+use devbay_host::report::DeviceMemory;
 use devbay_host::session::{RunOptions, Session};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -70,7 +70,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let model = Model::load(&arguments.model)?;
     let import = begin.elapsed();
     let begin = Instant::now();
-    let (_runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
+    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
     progress.set_message(format!("planning for {}", device.name()));
     let preprocessing =
         arguments.image.as_ref().map(|_| image::Preprocessing::beside(&arguments.model)).transpose()?;
@@ -84,15 +84,20 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let prepare = begin.elapsed();
     progress.finish_and_clear();
 
-    let cancel = Cancel::new();
-    let on_signal = cancel.clone();
-    // A second handler cannot be set in one process; then Ctrl-C ends it the usual way.
-    let _ = ctrlc::set_handler(move || on_signal.cancel());
     let begin = Instant::now();
-    let options =
-        RunOptions { cancel: Some(cancel), deadline: arguments.deadline_ms.map(Duration::from_millis) };
+    let options = RunOptions {
+        cancel: Some(interrupt::cancel()),
+        deadline: arguments.deadline_ms.map(Duration::from_millis),
+        ..RunOptions::default()
+    };
     let outputs = session.run(&given, &options)?;
     let run = begin.elapsed();
+    let memory: Vec<DeviceMemory> =
+        runtime.memory().into_iter().filter(|memory| memory.bytes_peak > 0).collect();
+    for DeviceMemory { device, bytes_in_use, bytes_peak } in &memory {
+        let (in_use, peak) = (table::bytes(*bytes_in_use), table::bytes(*bytes_peak));
+        tracing::info!("memory of {device}: {in_use} in use, {peak} at most");
+    }
 
     let names: Vec<&str> = session.outputs().iter().map(|port| &*port.name).collect();
     let named: Vec<(&str, &Tensor)> = names.iter().copied().zip(&outputs).collect();
@@ -116,7 +121,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             .collect();
         let value = json!({
             "model": arguments.model, "device": device.name(), "times_ns": times, "outputs": outputs,
-            "compare": verdicts, "classes": classes,
+            "compare": verdicts, "classes": classes, "memory": memory,
         });
         say!("{}", serde_json::to_string_pretty(&value)?);
     } else {

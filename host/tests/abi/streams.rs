@@ -6,7 +6,7 @@ use crate::support::{
 use devbay_host::core::device::Stream;
 use devbay_host::core::error::ErrorKind;
 use devbay_host::core::program::{Node, Op, Program};
-use devbay_host::core::tensor::{Bytes, F32, Tensor};
+use devbay_host::core::tensor::{BOOL, Bytes, F32, Tensor};
 use devbay_host::eager;
 use devbay_host::model::Model;
 use devbay_host::runtime::RuntimeOptions;
@@ -228,6 +228,38 @@ fn b24_memory_lives_until_the_work_is_over() {
             assert_eq!(books.freed_in_flight.load(SeqCst), 0, "{fault}");
             assert_eq!(books.in_flight.load(SeqCst), 0, "{fault}: the run's end did not wait");
         }
+    }
+}
+
+/// A run that is cancelled while the device works ends when the device is through with its memory, and leaves the
+/// next one clean.
+#[test]
+fn b24_a_run_is_cancelled_with_work_in_flight() {
+    for model in [model(), staged_model()] {
+        let host = Host::faulty(&[("streams", "async"), ("host_memory", "no"), ("work_ms", "40")]);
+        let session = Session::new(&model, host.device()).unwrap();
+        let (x, sure) = (tensor(&MODEL_INPUT), Tensor::from_bytes(BOOL, &[], &[1]).unwrap());
+        let inputs = &[("x", &x), ("sure", &sure)][..session.inputs().len()];
+        let books = host.ledger();
+        for round in 0..3 {
+            let run = session.run_async(inputs, &RunOptions::default()).unwrap();
+            let begin = Instant::now();
+            while books.in_flight.load(SeqCst) == 0 {
+                assert!(begin.elapsed() < LIMIT && !run.has_ended(), "{round}: nothing was enqueued");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            run.cancel();
+            let outcome = run.wait_timeout(LIMIT).expect("the run ends");
+            assert_eq!(books.in_flight.load(SeqCst), 0, "{round}: the run's end did not wait");
+            assert_eq!(outcome.err().map(|error| error.kind()), Some(ErrorKind::Cancelled), "{round}");
+            // Two at once after it, which have streams and frames of their own.
+            let next = [(); 2].map(|()| session.run_async(inputs, &RunOptions::default()).unwrap());
+            for run in next {
+                let results = run.wait_timeout(LIMIT).expect("the run ends").unwrap();
+                assert_eq!(results[0].elements::<f32>().unwrap(), MODEL_OUTPUT, "{round}");
+            }
+        }
+        assert_eq!(books.freed_in_flight.load(SeqCst), 0);
     }
 }
 

@@ -1,0 +1,161 @@
+//! Runs that were started and not waited for: their results as async values, and the bound on how many there are.
+
+use devbay_core::async_value::{AsyncValueRef, AsyncValueSetter, AwaitedValue};
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::exec::cancel::Cancel;
+use devbay_core::tensor::Tensor;
+use std::future::IntoFuture;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A run that was started. Dropping it neither ends nor waits for the run.
+///
+/// Awaited, it gives the outputs in the model's order.
+pub struct Run {
+    outputs: Vec<AsyncValueRef<Tensor>>,
+    /// All outputs; set after each of them, when nothing is held for the run any more.
+    results: AsyncValueRef<Vec<Tensor>>,
+    cancel: Cancel,
+}
+
+/// Who sets a run's results.
+pub(crate) struct RunSetter {
+    outputs: Vec<AsyncValueSetter<Tensor>>,
+    results: AsyncValueSetter<Vec<Tensor>>,
+}
+
+impl Run {
+    pub(crate) fn new(n_outputs: usize, cancel: Cancel) -> (RunSetter, Self) {
+        let (setters, outputs) = (0..n_outputs).map(|_| AsyncValueRef::unconstructed()).unzip();
+        let (setter, results) = AsyncValueRef::unconstructed();
+        (RunSetter { outputs: setters, results: setter }, Self { outputs, results, cancel })
+    }
+
+    /// The outputs, each there or an error when the run has ended. All have the run's one error.
+    pub fn outputs(&self) -> &[AsyncValueRef<Tensor>] {
+        &self.outputs
+    }
+
+    /// All outputs together.
+    pub fn results(&self) -> &AsyncValueRef<Vec<Tensor>> {
+        &self.results
+    }
+
+    /// Whether the run has ended, well or not.
+    pub fn has_ended(&self) -> bool {
+        self.results.is_concrete()
+    }
+
+    /// Ends the run between launches; what the device is doing is waited for. A run that has not started does not.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Waits for the outputs.
+    ///
+    /// **Threads**: blocks, parked. Not for jobs and waiters of async values: what it waits for may be behind them.
+    ///
+    /// # Errors
+    /// As [`Session::run`](crate::session::Session::run); [`ErrorKind::Internal`] if something in it panicked.
+    pub fn wait(&self) -> Result<Vec<Tensor>> {
+        self.results.wait().cloned().map_err(Error::clone)
+    }
+
+    /// As [`Run::wait`]; None if the run has not ended after that time.
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<Vec<Tensor>>> {
+        self.results.wait_timeout(timeout).map(|outcome| outcome.cloned().map_err(Error::clone))
+    }
+}
+
+impl IntoFuture for Run {
+    type Output = <AwaitedValue<Vec<Tensor>> as Future>::Output;
+    type IntoFuture = AwaitedValue<Vec<Tensor>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.results.into_future()
+    }
+}
+
+impl RunSetter {
+    /// Says how the run ended.
+    pub fn set(mut self, outcome: Result<Vec<Tensor>>) {
+        // Nobody else sets them, so nothing is refused.
+        match outcome {
+            Ok(tensors) => {
+                for (output, tensor) in self.outputs.iter_mut().zip(&tensors) {
+                    let _ = output.emplace(tensor.clone());
+                }
+                let _ = self.results.emplace(tensors);
+            }
+            Err(error) => {
+                for output in &mut self.outputs {
+                    let _ = output.set_error(error.clone());
+                }
+                let _ = self.results.set_error(error);
+            }
+        }
+    }
+}
+
+/// What a run does that comes when as many are in flight as may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnFull {
+    /// It fails at once with [`ErrorKind::Busy`].
+    #[default]
+    Refuse,
+    /// It blocks the thread that starts it until one has ended, or it is cancelled or past its deadline.
+    Wait,
+}
+
+/// How often a run that waits for its turn looks whether it was cancelled.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The runs of a session that are in flight, where there is a bound.
+pub(crate) struct InFlight {
+    runs_max: usize,
+    n_runs: Mutex<usize>,
+    ended: Condvar,
+}
+
+/// A run's place among those in flight, given back when it is dropped.
+pub(crate) struct Admission(Arc<InFlight>);
+
+impl InFlight {
+    pub fn new(runs_max: usize) -> Arc<Self> {
+        Arc::new(Self { runs_max: runs_max.max(1), n_runs: Mutex::new(0), ended: Condvar::new() })
+    }
+
+    /// A place for a run.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`]; cancelled or past the deadline while it waits.
+    pub fn admit(this: &Arc<Self>, on_full: OnFull, cancel: Option<&Cancel>) -> Result<Admission> {
+        let mut n_runs = this.lock();
+        while *n_runs == this.runs_max {
+            if on_full == OnFull::Refuse {
+                return Err(Error::new(
+                    ErrorKind::Busy,
+                    format!("{n_runs} runs of this session are in flight, and no more may be; wait for one"),
+                ));
+            }
+            Cancel::check(cancel)?;
+            n_runs = match cancel {
+                None => this.ended.wait(n_runs).unwrap_or_else(PoisonError::into_inner),
+                Some(_) => this.ended.wait_timeout(n_runs, LOOK).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+        *n_runs += 1;
+        Ok(Admission(Arc::clone(this)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.n_runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+        self.0.ended.notify_one();
+    }
+}
