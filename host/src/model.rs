@@ -5,8 +5,8 @@ use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::unit::Unit;
 use devbay_core::passes;
-use devbay_core::plan::{Env, PlanOptions};
-use devbay_core::program::Program;
+use devbay_core::plan::{Env, Placement, PlanOptions};
+use devbay_core::program::{Program, Region};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -22,7 +22,7 @@ struct Inner {
     program: Program,
     /// The program as each device runs it, with its plans and packed constants. A device is known by its
     /// address, which its unit keeps in use.
-    units: Mutex<Vec<Weak<Unit>>>,
+    units: Mutex<Vec<(Weak<Unit>, Placement)>>,
 }
 
 /// What tells whether a file is the one that was read before.
@@ -79,28 +79,51 @@ impl Model {
     /// # Errors
     /// What the passes say.
     pub fn on_device(&self, device: &Arc<Device>) -> Result<Arc<Unit>> {
-        self.planned(device, PlanOptions::default())
+        self.placed(&Placement::on(device), PlanOptions::default())
     }
 
-    /// As [`Model::on_device`], shared by the sessions that have these options.
+    /// As [`Model::on_device`], for several devices, shared by the sessions that have the same and these options.
     ///
     /// # Errors
-    /// What the passes say.
-    pub fn planned(&self, device: &Arc<Device>, options: PlanOptions) -> Result<Arc<Unit>> {
+    /// What the passes say; [`ErrorKind::InvalidArgument`] for a pin of a node that the program does not have.
+    pub fn placed(&self, placement: &Placement, options: PlanOptions) -> Result<Arc<Unit>> {
         let mut units = lock(&self.inner.units);
-        units.retain(|unit| unit.strong_count() > 0);
+        units.retain(|(unit, _)| unit.strong_count() > 0);
         let shared = units
             .iter()
-            .filter_map(Weak::upgrade)
-            .find(|unit| Arc::ptr_eq(&unit.env().device, device) && unit.env().options == options);
+            .filter(|(_, known)| known == placement)
+            .filter_map(|(unit, _)| unit.upgrade())
+            .find(|unit| unit.env().options == options);
         if let Some(unit) = shared {
             return Ok(unit);
         }
         let program = passes::optimise(self.inner.program.clone())?;
-        let unit = Arc::new(Unit::new(program, Env::new(device, options)));
-        units.push(Arc::downgrade(&unit));
+        for (name, device) in &placement.pins {
+            check_pin(&self.inner.program, &program, name).map_err(|error| error.on_device(device.name()))?;
+        }
+        let unit = Arc::new(Unit::new(program, Env::placed(placement, options)));
+        units.push((Arc::downgrade(&unit), placement.clone()));
         Ok(unit)
     }
+}
+
+/// Refuses a pin that would do nothing.
+fn check_pin(imported: &Program, optimised: &Program, name: &str) -> Result<()> {
+    if has_node(&optimised.main, name) {
+        return Ok(());
+    }
+    let text = match has_node(&imported.main, name) {
+        true => format!("node `{name}` cannot be pinned: it became part of another, or is not needed"),
+        false => format!("there is no node `{name}` to be pinned"),
+    };
+    Err(Error::new(ErrorKind::InvalidArgument, text))
+}
+
+fn has_node(region: &Region, name: &str) -> bool {
+    region.nodes.iter().any(|node| {
+        (!name.is_empty() && &*node.name == name)
+            || node.regions.iter().any(|(_, region)| has_node(region, name))
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

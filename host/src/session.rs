@@ -9,7 +9,7 @@ use devbay_core::exec::cancel::Cancel;
 use devbay_core::exec::host_io::{Bound, InputView, OutputView};
 use devbay_core::exec::jobs::Priority;
 use devbay_core::exec::unit::Unit;
-use devbay_core::plan::{Plan, PlanOptions};
+use devbay_core::plan::{Placement, Plan, PlanOptions};
 use devbay_core::program::{Program, ValueId};
 use devbay_core::tensor::{DType, Dim, Tensor, TensorType, bytes_of, n_elements};
 use std::num::NonZeroUsize;
@@ -39,6 +39,10 @@ pub struct Session {
 pub struct SessionOptions {
     /// How plans are made.
     pub plans: PlanOptions,
+    /// Devices for nodes that the session's device has no kernel for, first choice first.
+    pub others: Vec<Arc<Device>>,
+    /// Nodes by name, and the device that each must run on.
+    pub pins: Vec<(String, Arc<Device>)>,
     /// How many runs may be in flight at once, those that wait for a thread counted; None for any number.
     pub runs_max: Option<NonZeroUsize>,
 }
@@ -83,7 +87,8 @@ impl Session {
         options: impl Into<SessionOptions>,
     ) -> Result<Self> {
         let options = options.into();
-        let unit = model.planned(device, options.plans)?;
+        let placement = Placement { device: Arc::clone(device), others: options.others, pins: options.pins };
+        let unit = model.placed(&placement, options.plans)?;
         let program = unit.program();
         let session = Self {
             inputs: ports(program, &program.main.inputs),

@@ -1,4 +1,4 @@
-//! Tasks against a plain interpreter: random programs, divided in every way, on one and several threads.
+//! Tasks against a plain interpreter: random programs, divided in every way, on one and several threads and devices.
 //!
 //! The plugin is written on the SDK and linked. Its one kernel adds integers, fails when it is told to, and takes as
 //! long as it is told to, so that threads meet in many orders.
@@ -11,10 +11,11 @@ use devbay_host::core::program::text;
 use devbay_host::core::{Result, Tensor};
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::session::{RunOptions, Session, SessionOptions};
 use std::fmt::Write;
+use std::sync::Arc;
 
-/// A plugin with one inline device and one kernel.
+/// A plugin with two inline devices and one kernel.
 mod adder {
     use devbay_plugin_api::abi::{
         DEVBAY_DEVICE_HOST_REFS, DEVBAY_DEVICE_KIND_CPU, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_HOST_VISIBLE,
@@ -22,7 +23,7 @@ mod adder {
     };
     use devbay_plugin_api::sdk::*;
 
-    pub struct Adder(AdderDevice);
+    pub struct Adder([AdderDevice; 2]);
 
     pub struct AdderDevice(DeviceDesc);
 
@@ -48,19 +49,22 @@ mod adder {
                 flags: DEVBAY_SPACE_HOST_VISIBLE | DEVBAY_SPACE_ADDRESSABLE,
                 ..SpaceDesc::default()
             };
-            Ok(Self(AdderDevice(DeviceDesc {
-                kind: DEVBAY_DEVICE_KIND_CPU,
-                id: "0".to_owned(),
-                name: "adder".to_owned(),
-                inline: true,
-                flags: DEVBAY_DEVICE_HOST_REFS,
-                spaces: vec![space],
-                ..DeviceDesc::default()
-            })))
+            let device = |i: usize| {
+                AdderDevice(DeviceDesc {
+                    kind: DEVBAY_DEVICE_KIND_CPU,
+                    id: i.to_string(),
+                    name: "adder".to_owned(),
+                    inline: true,
+                    flags: DEVBAY_DEVICE_HOST_REFS,
+                    spaces: vec![space.clone()],
+                    ..DeviceDesc::default()
+                })
+            };
+            Ok(Self([device(0), device(1)]))
         }
 
         fn devices(&self) -> Result<Vec<&AdderDevice>> {
-            Ok(vec![&self.0])
+            Ok(self.0.iter().collect())
         }
     }
 
@@ -219,6 +223,22 @@ impl Graph {
         Model::from_program(text::parse(&source).unwrap_or_else(|error| panic!("{error}\n{source}")))
     }
 
+    /// Nodes that an output needs.
+    fn needed(&self) -> Vec<usize> {
+        let mut needed = vec![false; self.nodes.len() + 1];
+        for &output in &self.outputs {
+            needed[output] = true;
+        }
+        for i in (1..needed.len()).rev() {
+            if needed[i] {
+                for &input in &self.nodes[i - 1].inputs {
+                    needed[input] = true;
+                }
+            }
+        }
+        (1..needed.len()).filter(|&i| needed[i]).collect()
+    }
+
     /// Every value, None where it or what it depends on fails.
     fn interpret(&self) -> Vec<Option<Vec<i64>>> {
         let mut values: Vec<Option<Vec<i64>>> = vec![Some(INPUT.to_vec())];
@@ -258,8 +278,12 @@ fn check(threads: usize, seeds: std::ops::Range<u64>, may_fail: bool) {
         // A node that no output needs does not run.
         let any_fails = wanted.is_none();
         let model = graph.model();
+        // In some, part of the nodes run on the second device.
+        let pinned = graph.needed().into_iter().filter(|_| seed % 3 == 0 && random.chance(3));
+        let pins: Vec<_> = pinned.map(|i| (format!("node {i}"), Arc::clone(&runtime.devices()[1]))).collect();
         for tasks in [Policy::One, Policy::Each, Policy::Auto] {
-            let options = PlanOptions { tasks, ..PlanOptions::default() };
+            let plans = PlanOptions { tasks, ..PlanOptions::default() };
+            let options = SessionOptions { plans, pins: pins.clone(), ..SessionOptions::default() };
             let session = Session::with_options(&model, &runtime.devices()[0], options).unwrap();
             for round in 0..3 {
                 let at = format!("seed {seed}, {tasks:?}, {threads} threads, round {round}");

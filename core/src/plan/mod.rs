@@ -253,7 +253,16 @@ impl Plan {
         Ok(Self { program, inputs, stages: stages.into(), used: AtomicBool::new(true) })
     }
 
-    /// The line, if that is all there is.
+    /// Nodes of sections that another device than `device` runs, with it.
+    pub fn elsewhere<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = (&'a str, &'a Device)> {
+        self.sections().flat_map(move |section| {
+            let steps = section.steps.iter().zip(&section.labels);
+            let placed = steps.map(|(step, label)| (label.as_str(), &*section.lanes[step.lane as usize]));
+            placed.filter(move |(_, other)| !std::ptr::eq(*other, device))
+        })
+    }
+
+    /// The section, if that is all there is.
     pub fn single(&self) -> Option<&SectionStage> {
         match &*self.stages {
             [Stage::Section(section)] => Some(section),

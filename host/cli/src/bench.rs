@@ -47,7 +47,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
     let random = arguments.inputs.random.or(Some(0));
     let inputs = InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &device)?;
-    let session = Session::new(&model, &device)?;
+    let session = Session::with_options(&model, &device, arguments.device.session(&runtime, &device)?)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let plan = session.plan_for(&given)?;
     let load = begin.elapsed();

@@ -10,10 +10,14 @@ use devbay_host::discover::SearchPaths;
 use devbay_host::probe::ProbeOptions;
 use devbay_host::report::Outcome;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::SessionOptions;
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// The plugin whose device runs what the chosen one cannot.
+const FALLBACK: &str = "cpu";
 
 /// Which plugins and devices.
 #[derive(Args, Clone)]
@@ -44,6 +48,12 @@ pub struct DeviceArguments {
     /// `auto`, a device (`cpu:0`, `cpu` for its first, `cpu/ID`), or `prefer:KIND`
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
+    /// Run a node, by its name in the model, on a device of its own
+    #[arg(long, value_name = "NODE=DEVICE")]
+    pub pin: Vec<String>,
+    /// Fail where the device has no kernel for a node, instead of running that node on the processor
+    #[arg(long)]
+    pub no_fallback: bool,
     /// Say why this device was chosen and the others were not
     #[arg(long)]
     pub explain: bool,
@@ -68,6 +78,11 @@ impl PluginArguments {
     /// # Errors
     /// For options that cannot be read.
     pub fn runtime(&self, policy: Option<&Policy>) -> Result<Runtime> {
+        self.runtime_with(policy, &[])
+    }
+
+    /// As [`PluginArguments::runtime`], with the plugins that further policies name.
+    fn runtime_with(&self, policy: Option<&Policy>, others: &[Policy]) -> Result<Runtime> {
         let mut plugin_options = Vec::new();
         for text in &self.plugin_option {
             let parsed = text.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
@@ -87,7 +102,10 @@ impl PluginArguments {
             linked: linked(),
             plugins: self.plugin.clone(),
             search,
-            only: policy.and_then(Policy::plugin).map(|plugin| vec![plugin.to_owned()]),
+            only: policy.and_then(Policy::plugin).map(|plugin| {
+                let others = others.iter().filter_map(Policy::plugin);
+                std::iter::once(plugin).chain(others).map(str::to_owned).collect()
+            }),
             plugin_options,
             probe,
             ..RuntimeOptions::default()
@@ -101,13 +119,48 @@ impl DeviceArguments {
         self.device.as_deref().map(Policy::parse)
     }
 
+    /// What `--pin` asks for.
+    fn pins(&self) -> Result<Vec<(String, Policy)>> {
+        let parse = |text: &String| {
+            // A node's name may have any character; a device's has no `=`.
+            let parsed =
+                text.rsplit_once('=').filter(|(node, device)| !node.is_empty() && !device.is_empty());
+            let (node, device) =
+                parsed.ok_or_else(|| usage(format!("--pin is NODE=DEVICE, found {text}")))?;
+            Ok((node.to_owned(), Policy::Explicit(device.to_owned())))
+        };
+        self.pin.iter().map(parse).collect()
+    }
+
+    /// How a session on the chosen device is made: pins, and devices for what it cannot run.
+    ///
+    /// # Errors
+    /// For a pin to a device that is not there.
+    pub fn session(&self, runtime: &Runtime, device: &Arc<Device>) -> Result<SessionOptions> {
+        let mut options = SessionOptions::default();
+        for (node, policy) in self.pins()? {
+            let choice = runtime.choose(&policy, &Requirements::default())?;
+            options.pins.push((node, choice.device));
+        }
+        if !self.no_fallback {
+            let is_other =
+                |other: &&Arc<Device>| !Arc::ptr_eq(other, device) && other.plugin().name() == FALLBACK;
+            options.others = runtime.devices().iter().filter(is_other).take(1).cloned().collect();
+        }
+        Ok(options)
+    }
+
     /// Starts a runtime and chooses the device for a program.
     ///
     /// # Errors
     /// As [`Runtime::choose`]; for a plugin that was named and refused, its refusal.
     pub fn choose(&self, plugins: &PluginArguments, program: &Program) -> Result<(Runtime, Arc<Device>)> {
         let policy = self.policy();
-        let runtime = plugins.runtime(policy.as_ref())?;
+        let mut others: Vec<Policy> = self.pins()?.into_iter().map(|(_, policy)| policy).collect();
+        if !self.no_fallback {
+            others.push(Policy::Explicit(FALLBACK.to_owned()));
+        }
+        let runtime = plugins.runtime_with(policy.as_ref(), &others)?;
         let choice = if let Some(policy) = &policy {
             let requirements = match policy {
                 // Who names a device learns from planning what it lacks, with each kernel's words.

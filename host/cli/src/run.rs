@@ -78,9 +78,14 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         (Some(photo), Some(preprocessing)) => vec![preprocessing.apply(photo)?],
         _ => arguments.inputs.read(model.program(), &device)?,
     };
-    let session = Session::new(&model, &device)?;
+    let session = Session::with_options(&model, &device, arguments.device.session(&runtime, &device)?)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    session.plan_for(&given)?;
+    let plan = session.plan_for(&given)?;
+    if arguments.device.explain {
+        for (node, other) in plan.elsewhere(&device) {
+            eprintln!("placed  {:<12} {node}", other.name());
+        }
+    }
     let prepare = begin.elapsed();
     progress.finish_and_clear();
 

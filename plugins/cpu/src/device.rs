@@ -35,15 +35,15 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
-    /// The device of an instance.
-    pub fn new(host: Host, isa: Isa, mode: Mode, dft: Rounding) -> Self {
+    /// A device of an instance, by its index.
+    pub fn new(host: Host, isa: Isa, mode: Mode, dft: Rounding, index: usize) -> Self {
         let inline = mode == Mode::Inline;
         // An asynchronous stream keeps its operands to itself until their point is reached, so that the
         // host has to move data with copies, as for a device with memory of its own.
         let host_visible = if inline { DEVBAY_SPACE_HOST_VISIBLE } else { 0 };
         let desc = DeviceDesc {
             kind: DEVBAY_DEVICE_KIND_CPU,
-            id: "0".to_owned(),
+            id: index.to_string(),
             name: processor_name(),
             inline,
             flags: if inline { DEVBAY_DEVICE_HOST_REFS } else { 0 },

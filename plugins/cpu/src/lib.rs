@@ -23,9 +23,10 @@ use device::{CpuDevice, Mode};
 use isa::Isa;
 use kernels::Rounding;
 
-/// One instance of the plugin, with one device.
+/// One instance of the plugin.
 pub struct Cpu {
-    device: CpuDevice,
+    /// The processor, once for each kind of stream that was asked for.
+    devices: Vec<CpuDevice>,
 }
 
 impl Plugin for Cpu {
@@ -45,7 +46,8 @@ impl Plugin for Cpu {
             PluginOption {
                 key: "streams",
                 default: "inline",
-                doc: "inline: work is done in the call; async: a thread and a timeline per stream",
+                doc: "inline: work is done in the call; async: a thread and a timeline per stream; \
+                      several, such as inline,async, are a device each",
             },
             PluginOption {
                 key: "copy_mb_per_s",
@@ -65,13 +67,13 @@ impl Plugin for Cpu {
 
     fn create(host: Host, options: &Options<'_>) -> Result<Self> {
         let isa = Isa::choose(options.get("isa"))?;
-        let mode = match options.get("streams") {
-            "inline" => Mode::Inline,
-            "async" => Mode::Async { bytes_per_s: copy_rate(options.get("copy_mb_per_s"))? },
-            other => {
-                return Err(Error::invalid(format!("option streams is inline or async, found {other}")));
-            }
+        let bytes_per_s = copy_rate(options.get("copy_mb_per_s"))?;
+        let mode = |text: &str| match text {
+            "inline" => Ok(Mode::Inline),
+            "async" => Ok(Mode::Async { bytes_per_s }),
+            other => Err(Error::invalid(format!("option streams is inline or async, found {other}"))),
         };
+        let modes: Vec<Mode> = options.get("streams").split(',').map(mode).collect::<Result<_>>()?;
         let dft = match options.get("dft") {
             "onnxruntime" => Rounding::Onnxruntime,
             "exact" => Rounding::Exact,
@@ -79,11 +81,12 @@ impl Plugin for Cpu {
                 return Err(Error::invalid(format!("option dft is onnxruntime or exact, found {other}")));
             }
         };
-        Ok(Self { device: CpuDevice::new(host, isa, mode, dft) })
+        let device = |(index, mode)| CpuDevice::new(host.clone(), isa, mode, dft, index);
+        Ok(Self { devices: modes.into_iter().enumerate().map(device).collect() })
     }
 
     fn devices(&self) -> Result<Vec<&CpuDevice>> {
-        Ok(vec![&self.device])
+        Ok(self.devices.iter().collect())
     }
 }
 

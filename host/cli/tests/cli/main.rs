@@ -7,5 +7,6 @@ mod bad_input;
 mod command;
 mod hostile_models;
 mod models;
+mod pins;
 mod sessions;
 mod support;

@@ -1,0 +1,45 @@
+//! Several devices in one run: nodes that are pinned, and nodes that a device has no kernel for.
+
+use crate::support::{Finished, devbay};
+use std::path::Path;
+
+/// The forms that two devices of the CPU plugin may have.
+const FORMS: [&str; 4] = ["inline,inline", "inline,async", "async,inline", "async,async"];
+
+fn run(form: &str, more: &[&str]) -> Finished {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn");
+    let path = |file: &str| folder.join(file).display().to_string();
+    let (model, inputs, outputs) = (path("model.onnx"), path("case0.inputs.npz"), path("case0.outputs.npz"));
+    let option = format!("cpu.streams={form}");
+    let mut arguments = vec!["run", &model, "--input", &inputs, "--compare", &outputs];
+    arguments.extend(["--device", "cpu:0", "--plugin-option", &option]);
+    arguments.extend(more);
+    devbay(arguments)
+}
+
+#[test]
+fn pinned_nodes_run_on_their_device_with_the_same_result() {
+    for form in FORMS {
+        for threads in ["1", "2"] {
+            run(form, &["--threads", threads, "--explain", "--pin", "node_Conv_3=cpu:1"])
+                .expect(0)
+                .says(&["placed  cpu:1        node_Conv_3"]);
+            run(
+                form,
+                &["--threads", threads, "--pin", "node_MaxPool_2=cpu:1", "--pin", "node_Gemm_15=cpu:1"],
+            )
+            .expect(0);
+        }
+    }
+}
+
+#[test]
+fn a_pin_that_would_do_nothing_is_refused() {
+    run("inline,inline", &["--pin", "node_Conv_99=cpu:1"])
+        .expect(2)
+        .says(&["there is no node `node_Conv_99` to be pinned"]);
+    run("inline,inline", &["--pin", "node_Conv_3=cpu:7"]).expect(6).says(&["there is no device cpu:7"]);
+    run("inline,inline", &["--pin", "node_Conv_3"])
+        .expect(2)
+        .says(&["--pin is NODE=DEVICE, found node_Conv_3"]);
+}
