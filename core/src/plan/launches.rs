@@ -4,10 +4,11 @@
 //! may be reused, in place or one value after another, only where the tasks' edges say that it is free.
 
 use super::constants::{ConstantPool, Placed};
+use super::cost::Rates;
 use super::memory::{self, ArenaPlan, Interval};
 use super::place::{Chosen, choose};
 use super::section::{MemoryReport, Patch, Section, Shaped, Source, Step};
-use super::tasks::{self, Edges, Reach, TaskGraph};
+use super::tasks::{self, Edges, OneTask, Policy, Reach, TaskGraph};
 use super::{Env, PlanOptions};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -78,6 +79,7 @@ pub fn plan(program: &Program, nodes: &[Node], wanted: &[ValueId], env: &Env) ->
         device: &env.device,
         pool: &env.constants,
         options: &env.options,
+        rates: env.rates(),
         roots: HashMap::new(),
         inputs: Vec::new(),
         made: Vec::new(),
@@ -101,6 +103,7 @@ struct Planner<'a> {
     device: &'a Arc<Device>,
     pool: &'a ConstantPool,
     options: &'a PlanOptions,
+    rates: Rates,
     roots: HashMap<ValueId, Root>,
     inputs: Vec<ValueId>,
     made: Vec<Made>,
@@ -191,7 +194,7 @@ impl Planner<'_> {
             }
         }
         let operand_bytes = inputs.iter().flatten().map(|(_, size)| size).chain(sizes.iter().flatten()).sum();
-        let cost_ns = self.options.rates.launch(chosen.cost.as_ref(), operand_bytes);
+        let cost_ns = self.rates.launch(chosen.cost.as_ref(), operand_bytes);
         self.launches.push(Launch { node: at, chosen, inputs, outputs, cost_ns });
         self.kernels.entry(self.likeness(node)).or_default().push(launch);
         Ok(())
@@ -251,14 +254,16 @@ impl Planner<'_> {
         let edges = self.edges();
         let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost_ns).collect();
         let plugin = self.device.plugin();
+        let n_threads = plugin.services().queue().n_threads();
+        let hand_over_ns = self.rates.hand_over_ns;
         // Tasks run side by side on inline devices, whose launches are calls; on others the stream orders them.
-        let n_threads = if self.device.about().inline && !plugin.is_serialised() {
-            plugin.services().queue().n_threads()
+        let (task_of, one_task) = if !self.device.about().inline {
+            (vec![0; edges.len()], Some(OneTask::Asynchronous))
+        } else if self.options.tasks == Policy::Auto && plugin.is_serialised() {
+            (vec![0; edges.len()], Some(OneTask::Serialised))
         } else {
-            1
+            tasks::divide(&edges, &costs, self.options.tasks, n_threads, hand_over_ns)
         };
-        let policy = if self.device.about().inline { self.options.tasks } else { tasks::Policy::One };
-        let task_of = tasks::divide(&edges, &costs, policy, n_threads, self.options.rates.hand_over_ns);
         let (graph, order) = TaskGraph::build(&edges, &task_of);
         let schedule = Schedule { reach: Reach::of(&graph), task_of: &task_of };
 
@@ -314,7 +319,7 @@ impl Planner<'_> {
             parts.kernels.push(launch.chosen.name.clone());
             parts.costs_ns.push(launch.cost_ns as f32);
         }
-        let n_worth = tasks_worth(self.options.rates.hand_over_ns, &costs, graph.tasks.len());
+        let n_worth = tasks_worth(self.rates.hand_over_ns, &costs, graph.tasks.len());
         let inputs = self.inputs.clone();
         let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
         let mut prepared: Vec<_> =
@@ -327,6 +332,8 @@ impl Planner<'_> {
             input_ids: inputs.into(),
             graph,
             n_worth,
+            one_task,
+            longest_path_ns: tasks::longest_path_ns(&edges, &costs),
             costs_ns: parts.costs_ns.into(),
             steps: parts.steps.into(),
             refs: parts.refs.into(),

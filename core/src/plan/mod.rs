@@ -12,9 +12,11 @@ pub mod cost;
 pub mod launches;
 pub mod memory;
 pub mod place;
+pub mod report;
 pub mod section;
 pub mod specialise;
 pub mod tasks;
+mod text;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,13 +48,13 @@ pub struct PlanOptions {
     pub plans_max: usize,
     /// How launches are divided into tasks.
     pub tasks: tasks::Policy,
-    /// How fast the device works.
-    pub rates: cost::Rates,
+    /// How fast the device works; None for its own rates.
+    pub rates: Option<cost::Rates>,
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { plans_max: 16, tasks: tasks::Policy::Auto, rates: cost::Rates::default() }
+        Self { plans_max: 16, tasks: tasks::Policy::Auto, rates: None }
     }
 }
 
@@ -60,6 +62,11 @@ impl Env {
     /// An environment with a pool of its own.
     pub fn new(device: &Arc<Device>, options: PlanOptions) -> Arc<Self> {
         Arc::new(Self { device: Arc::clone(device), constants: ConstantPool::new(device), options })
+    }
+
+    /// What costs are estimated with: what the options say, else what was measured, else the defaults.
+    pub fn rates(&self) -> cost::Rates {
+        self.options.rates.or(self.device.rates()).unwrap_or_default()
     }
 }
 

@@ -6,11 +6,13 @@
 mod bench;
 mod conformance;
 mod devices;
+mod draw;
 mod exit;
 mod image;
 mod inputs;
 mod inspect;
 mod options;
+mod plan;
 mod probe;
 mod run;
 mod say;

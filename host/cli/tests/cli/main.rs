@@ -7,5 +7,6 @@ mod bad_input;
 mod command;
 mod hostile_models;
 mod models;
+mod plans;
 mod sessions;
 mod support;
