@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "rows go to standard output")]
 
 mod agree;
+mod async_value;
 mod beside;
 mod cold_start;
 mod control;
@@ -55,6 +56,7 @@ type Bench = fn(&mut Rows, &Peers, usize) -> Result<()>;
 const BENCHES: &[(&str, Bench)] = &[
     ("launch", launch::run),
     ("straight", straight::run),
+    ("async-value", async_value::run),
     ("dense", dense::run),
     ("resnet50", resnet50::run),
     ("models", models::run),

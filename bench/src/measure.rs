@@ -43,6 +43,23 @@ impl<'a> Subject<'a> {
         Self { name: name.into(), process: Pid::this(), turn: Box::new(turn), per }
     }
 
+    /// A subject of this process that takes a round's time itself, because not all of the round is to be measured.
+    pub fn timed(
+        name: impl Into<String>,
+        per: f64,
+        mut round: impl FnMut() -> Result<Duration> + 'a,
+    ) -> Self {
+        let turn = move |n| {
+            round()?;
+            let mut took = Duration::ZERO;
+            for _ in 0..n {
+                took += round()?;
+            }
+            Ok(took.as_nanos() as f64 / f64::from(n))
+        };
+        Self { name: name.into(), process: Pid::this(), turn: Box::new(turn), per }
+    }
+
     /// A subject in a process of its own, which takes its time itself, and whose round counts as `per` things.
     pub fn elsewhere(
         name: impl Into<String>,

@@ -9,8 +9,9 @@ use std::process::Command;
 fn rows_are_json_objects_with_the_fields_that_scripts_read() -> Result<()> {
     // `launch` loads the CPU plugin's library, which a build of the workspace makes and one of this package does not.
     let program = env!("CARGO_BIN_EXE_devbay-bench");
-    let output =
-        Command::new(program).args(["launch", "straight", "dense", "--passes", "3", "--json"]).output()?;
+    let output = Command::new(program)
+        .args(["launch", "straight", "async-value", "dense", "--passes", "3", "--json"])
+        .output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let rows: Vec<Value> = String::from_utf8(output.stdout)?
         .lines()
@@ -27,6 +28,10 @@ fn rows_are_json_objects_with_the_fields_that_scripts_read() -> Result<()> {
     for (bench, case, yardstick) in [
         ("launch", "launch", "bare call"),
         ("straight", "straight", "bare call"),
+        ("async-value", "make", "malloc"),
+        ("async-value", "continue", "malloc"),
+        ("async-value", "link", "malloc"),
+        ("async-value", "indirect", "malloc"),
         ("dense", "n8", "handwritten"),
         ("dense", "n16", "handwritten"),
         ("dense", "n32", "handwritten"),

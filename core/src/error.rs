@@ -12,6 +12,7 @@ use devbay_plugin_api::abi::{
     Status,
 };
 use std::fmt;
+use std::sync::Arc;
 
 /// Result of the library's functions.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -118,20 +119,23 @@ impl fmt::Display for Place {
     }
 }
 
-/// An error; a pointer, so that results stay small.
-pub struct Error(Box<Inner>);
+/// An error; a counted pointer, so that results stay small and everything that depends on what failed shows the
+/// same first cause. Adding to an error that is shared changes a copy.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     place: Place,
     text: String,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     /// An error of a kind, with words.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, place: Place::default(), text: text.into(), source: None }))
+        Self(Arc::new(Inner { kind, place: Place::default(), text: text.into(), source: None }))
     }
 
     /// A status that a plugin's function returned, with the detail it wrote.
@@ -157,6 +161,16 @@ impl Error {
         Self::new(kind, text)
     }
 
+    /// This error's own content: a copy, if others hold the same.
+    fn inner_mut(&mut self) -> &mut Inner {
+        Arc::make_mut(&mut self.0)
+    }
+
+    /// Whether it is the same failure, not one like it: a clone of the other.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// What to match on.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -177,7 +191,7 @@ impl Error {
     #[must_use]
     pub(crate) fn with_kind_instead(mut self, of: ErrorKind, kind: ErrorKind) -> Self {
         if self.0.kind == of {
-            self.0.kind = kind;
+            self.inner_mut().kind = kind;
         }
         self
     }
@@ -185,7 +199,7 @@ impl Error {
     /// Adds the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        self.inner_mut().source = Some(Arc::from(source.into()));
         self
     }
 
@@ -193,7 +207,7 @@ impl Error {
     #[must_use]
     pub fn in_file(mut self, file: impl fmt::Display) -> Self {
         if self.0.place.file.is_empty() {
-            self.0.place.file = file.to_string();
+            self.inner_mut().place.file = file.to_string();
         }
         self
     }
@@ -202,7 +216,7 @@ impl Error {
     #[must_use]
     pub fn in_plugin(mut self, plugin: &str) -> Self {
         if self.0.place.plugin.is_empty() {
-            plugin.clone_into(&mut self.0.place.plugin);
+            plugin.clone_into(&mut self.inner_mut().place.plugin);
         }
         self
     }
@@ -211,7 +225,7 @@ impl Error {
     #[must_use]
     pub fn on_device(mut self, device: &str) -> Self {
         if self.0.place.device.is_empty() {
-            device.clone_into(&mut self.0.place.device);
+            device.clone_into(&mut self.inner_mut().place.device);
         }
         self
     }
@@ -220,7 +234,7 @@ impl Error {
     #[must_use]
     pub fn at_node(mut self, node: impl fmt::Display) -> Self {
         if self.0.place.node.is_empty() {
-            self.0.place.node = node.to_string();
+            self.inner_mut().place.node = node.to_string();
         }
         self
     }

@@ -4,6 +4,7 @@
 //! to a launch. It loads no library, opens no file and reads no environment; that is the host's.
 
 pub mod about;
+pub mod async_value;
 pub mod device;
 pub mod error;
 pub mod exec;

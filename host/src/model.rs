@@ -74,11 +74,19 @@ impl Model {
         &self.inner.program
     }
 
-    /// The program as a device runs it, shared by all sessions of this model on that device with these options.
+    /// The program as a device runs it, shared by all sessions of this model on that device.
     ///
     /// # Errors
     /// What the passes say.
-    pub fn on_device(&self, device: &Arc<Device>, options: PlanOptions) -> Result<Arc<Unit>> {
+    pub fn on_device(&self, device: &Arc<Device>) -> Result<Arc<Unit>> {
+        self.planned(device, PlanOptions::default())
+    }
+
+    /// As [`Model::on_device`], shared by the sessions that have these options.
+    ///
+    /// # Errors
+    /// What the passes say.
+    pub fn planned(&self, device: &Arc<Device>, options: PlanOptions) -> Result<Arc<Unit>> {
         let mut units = lock(&self.inner.units);
         units.retain(|unit| unit.strong_count() > 0);
         let shared = units

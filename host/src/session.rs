@@ -54,7 +54,7 @@ impl Session {
     /// # Errors
     /// As [`Session::new`].
     pub fn with_options(model: &Model, device: &Arc<Device>, options: PlanOptions) -> Result<Self> {
-        let unit = model.on_device(device, options)?;
+        let unit = model.planned(device, options)?;
         let program = unit.program();
         let session = Self {
             inputs: ports(program, &program.main.inputs),

@@ -12,7 +12,7 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which benchmarks: launch, straight, dense, resnet50, models, cold-start; all of them if none is named
+    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, cold-start; all of them if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print each row as one JSON object a line

@@ -1,5 +1,6 @@
 //! Frames: what one run of a section changes, pooled.
 
+use super::nested::Context;
 use super::tasks::TaskState;
 use crate::device::{Buffer, Stream};
 use crate::error::Result;
@@ -15,6 +16,8 @@ pub struct Frame {
     pub(crate) refs: Box<[BufferRef]>,
     #[expect(dead_code, reason = "the references point into it")]
     arena: Option<Buffer>,
+    /// What nested steps know of the run; references name its address.
+    pub(crate) context: Box<Context>,
     /// Ready counts and the threads' parts; None for a straight line.
     pub(crate) tasks: Option<TaskState>,
     /// Memory for inputs and results, where kernels cannot work in the caller's.
@@ -68,7 +71,11 @@ impl Frame {
                 Some(TaskState::new(section, n_threads)?)
             }
         };
-        Ok(Self { stream, refs, arena, tasks, staging: None })
+        let context = Box::<Context>::default();
+        for &i in &section.context_refs {
+            refs[i as usize].addr = std::ptr::from_ref(&*context) as u64;
+        }
+        Ok(Self { stream, refs, arena, context, tasks, staging: None })
     }
 
     /// The handle of the frame's stream, for benchmarks of a launch alone.

@@ -6,6 +6,7 @@ pub mod control;
 pub mod eager;
 pub mod frame;
 pub mod host_io;
+pub(crate) mod nested;
 mod offers;
 pub mod pool;
 mod processor;

@@ -6,6 +6,7 @@
 
 use super::cancel::Cancel;
 use super::frame::Frame;
+use super::nested::{self, Context};
 use super::tasks;
 use crate::device::Stream;
 use crate::error::{Error, Result};
@@ -51,10 +52,13 @@ impl Frame {
     /// asynchronous device what was enqueued before still runs.
     pub(crate) unsafe fn launch(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
         section.device.check_usable()?;
+        if !section.nested.is_empty() {
+            self.context.begin(cancel);
+        }
         if let Some(tasks) = &mut self.tasks {
             let queue = section.device.plugin().services().queue();
             // SAFETY: the caller's promise; sections of several tasks are of inline devices.
-            return unsafe { tasks::run(section, tasks, self.refs.as_ptr(), queue, cancel) };
+            return unsafe { tasks::run(section, tasks, &self.context, self.refs.as_ptr(), queue, cancel) };
         }
         let serial = section.device.plugin().serialise();
         let stream = self.stream.handle();
@@ -69,7 +73,9 @@ impl Frame {
         match ended {
             Ok(()) => Ok(()),
             Err(Ended::Cancelled) => Err(cancel.map_or_else(Cancel::unknown, Cancel::error)),
-            Err(Ended::Failed(i, status)) => Err(section.launch_failed(&self.stream, i, status)),
+            Err(Ended::Failed(i, status)) => {
+                Err(section.launch_failed(&self.stream, &self.context, cancel, i, status))
+            }
         }
     }
 }
@@ -77,8 +83,21 @@ impl Frame {
 impl Section {
     /// What a launch's status says, in the words of the stream that it was for.
     #[cold]
-    pub(crate) fn launch_failed(&self, stream: &Stream, step: usize, status: Status) -> Error {
-        let label = self.labels.get(self.steps[step].label as usize).cloned().unwrap_or_default();
+    pub(crate) fn launch_failed(
+        &self,
+        stream: &Stream,
+        context: &Context,
+        cancel: Option<&Cancel>,
+        step: usize,
+        status: Status,
+    ) -> Error {
+        if status == nested::CANCELLED {
+            return cancel.map_or_else(Cancel::unknown, Cancel::error);
+        }
+        let mut label = self.labels.get(self.steps[step].label as usize).cloned().unwrap_or_default();
+        if let Some(inner) = context.take_blame() {
+            label = format!("{label} / {inner}");
+        }
         match stream.check(status, "launch") {
             Err(error) => error.at_node(label),
             Ok(()) => Error::from_status(status, "launch", "").at_node(label),

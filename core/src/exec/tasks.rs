@@ -20,6 +20,7 @@
 
 use super::board::Shared;
 use super::cancel::Cancel;
+use super::nested::Context;
 use super::offers::{Offers, Range};
 use super::queue::WorkQueue;
 use super::section::{Ended, launch_steps};
@@ -104,6 +105,7 @@ struct TaskRun<'a> {
     section: &'a Section,
     graph: &'a TaskGraph,
     state: &'a TaskState,
+    context: &'a Context,
     refs: *const BufferRef,
     queue: &'a WorkQueue,
     cancel: Option<&'a Cancel>,
@@ -132,6 +134,7 @@ unsafe impl Sync for TaskRun<'_> {}
 pub(crate) unsafe fn run(
     section: &Section,
     state: &mut TaskState,
+    context: &Context,
     refs: *const BufferRef,
     queue: &WorkQueue,
     cancel: Option<&Cancel>,
@@ -142,6 +145,7 @@ pub(crate) unsafe fn run(
         section,
         graph,
         state,
+        context,
         refs,
         queue,
         cancel,
@@ -456,7 +460,8 @@ impl TaskRun<'_> {
         let error = match ended {
             Ended::Cancelled => self.cancel.map_or_else(Cancel::unknown, Cancel::error),
             Ended::Failed(step, status) => {
-                self.section.launch_failed(&participant.stream, task.first_step as usize + step, status)
+                let step = task.first_step as usize + step;
+                self.section.launch_failed(&participant.stream, self.context, self.cancel, step, status)
             }
         };
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

@@ -6,12 +6,14 @@
 use super::constants::{ConstantPool, Placed};
 use super::cost::Rates;
 use super::memory::{self, ArenaPlan, Interval};
+use super::nested::{Inlined, InlinedRegion, Kind};
 use super::place::{Chosen, choose};
 use super::section::{MemoryReport, Patch, Section, Shaped, Source, Step};
 use super::tasks::{self, Edges, OneTask, Policy, Reach, TaskGraph};
 use super::{Env, PlanOptions};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exec::nested::{Block, IfState, LoopState, NO_CONTEXT, State, of_loop};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{AttrValue, Node, Program, ValueId};
 use crate::tensor::Tensor;
@@ -56,29 +58,45 @@ struct Storage {
     wanted: bool,
 }
 
-/// One launch: its kernel, inputs and results.
+/// What a launch runs.
+enum Work {
+    /// A kernel.
+    Kernel(Arc<Chosen>),
+    /// A region, as often as its node says.
+    Nested(Inlined),
+}
+
+/// One launch: what it runs, its inputs and results.
 struct Launch {
     node: usize,
-    chosen: Arc<Chosen>,
+    work: Work,
+    /// Operands of the node, then what its regions capture.
     inputs: Vec<Option<(Root, usize)>>,
     /// Positions among the made values.
     outputs: Vec<Option<usize>>,
     cost_ns: f64,
 }
 
-/// Plans nodes of known types. `wanted` are the values that are needed afterwards, in the order in which
-/// results are given.
+/// Plans nodes of known types. `inlined` has for each node what was made of its regions, `wanted` are the values that
+/// are needed afterwards, in the order in which results are given.
 ///
 /// # Errors
 /// [`ErrorKind::UnsupportedOp`] for a node without a kernel, with what each kernel said;
 /// [`ErrorKind::OutOfMemory`] for sizes beyond the device's.
-pub fn plan(program: &Program, nodes: &[Node], wanted: &[ValueId], env: &Env) -> Result<Section> {
+pub fn plan(
+    program: &Program,
+    nodes: &[Node],
+    inlined: Vec<Option<Inlined>>,
+    wanted: &[ValueId],
+    env: &Env,
+    options: &PlanOptions,
+) -> Result<Section> {
     let mut planner = Planner {
         program,
         nodes,
         device: &env.device,
         pool: &env.constants,
-        options: &env.options,
+        options,
         rates: env.rates(),
         roots: HashMap::new(),
         inputs: Vec::new(),
@@ -86,8 +104,8 @@ pub fn plan(program: &Program, nodes: &[Node], wanted: &[ValueId], env: &Env) ->
         launches: Vec::new(),
         kernels: HashMap::new(),
     };
-    for (at, node) in nodes.iter().enumerate() {
-        planner.node(node, at).map_err(|e| e.at_node(node.label()))?;
+    for ((at, node), nested) in nodes.iter().enumerate().zip(inlined) {
+        planner.node(node, at, nested).map_err(|e| e.at_node(node.label()))?;
     }
     for &id in wanted {
         if let Root::Made(made) = planner.root(id) {
@@ -146,7 +164,7 @@ impl Planner<'_> {
         root
     }
 
-    fn node(&mut self, node: &Node, at: usize) -> Result<()> {
+    fn node(&mut self, node: &Node, at: usize, nested: Option<Inlined>) -> Result<()> {
         let def = catalogue::find(&node.op.domain, &node.op.name);
         if def.is_some_and(|def| def.kind == OpKind::View) {
             let (Some(input), Some(output)) = (node.input(0), node.output(0)) else {
@@ -171,18 +189,29 @@ impl Planner<'_> {
             .iter()
             .map(|id| id.map(|id| Ok(self.shaped(id)?.size)).transpose())
             .collect::<Result<_>>()?;
-        let chosen = self.kernel(node)?;
+        let work = match nested {
+            Some(nested) => Work::Nested(nested),
+            None => Work::Kernel(self.kernel(node)?),
+        };
+        if let Work::Nested(nested) = &work {
+            for &id in nested.regions.iter().flat_map(|region| &region.captures) {
+                inputs.push(Some((self.root(id), self.shaped(id)?.size)));
+            }
+        }
         // Nothing is launched that has nothing to write (ABI-NOTES: empty tensors).
         let empty = sizes.iter().flatten().all(|&size| size == 0);
         let launch = self.launches.len() as u32;
         let mut outputs = Vec::with_capacity(sizes.len());
         for (id, size) in node.outputs.iter().zip(&sizes) {
-            let (Some(id), Some(size)) = (*id, *size) else {
+            // A region gives all its results, wanted or not.
+            let Some(size) = size.or_else(|| work.result_size(outputs.len())) else {
                 outputs.push(None);
                 continue;
             };
             self.made.push(Made { size, maker: launch, users: Vec::new(), wanted: false, storage: 0 });
-            self.roots.insert(id, Root::Made(self.made.len() - 1));
+            if let Some(id) = *id {
+                self.roots.insert(id, Root::Made(self.made.len() - 1));
+            }
             outputs.push(Some(self.made.len() - 1));
         }
         if empty {
@@ -194,9 +223,14 @@ impl Planner<'_> {
             }
         }
         let operand_bytes = inputs.iter().flatten().map(|(_, size)| size).chain(sizes.iter().flatten()).sum();
-        let cost_ns = self.rates.launch(chosen.cost.as_ref(), operand_bytes);
-        self.launches.push(Launch { node: at, chosen, inputs, outputs, cost_ns });
-        self.kernels.entry(self.likeness(node)).or_default().push(launch);
+        let cost_ns = match &work {
+            Work::Kernel(chosen) => self.rates.launch(chosen.cost.as_ref(), operand_bytes),
+            Work::Nested(nested) => nested.cost_ns(self.program, node),
+        };
+        if let Work::Kernel(_) = &work {
+            self.kernels.entry(self.likeness(node)).or_default().push(launch);
+        }
+        self.launches.push(Launch { node: at, work, inputs, outputs, cost_ns });
         Ok(())
     }
 
@@ -205,8 +239,10 @@ impl Planner<'_> {
         let alike = self.kernels.get(&self.likeness(node)).into_iter().flatten();
         for &launch in alike {
             let launch = &self.launches[launch as usize];
-            if self.same_request(&self.nodes[launch.node], node) {
-                return Ok(Arc::clone(&launch.chosen));
+            if let Work::Kernel(chosen) = &launch.work
+                && self.same_request(&self.nodes[launch.node], node)
+            {
+                return Ok(Arc::clone(chosen));
             }
         }
         choose(self.program, node, self.device).map(Arc::new)
@@ -273,57 +309,48 @@ impl Planner<'_> {
         let arena = self.arena(&storages, &graph, &schedule)?;
 
         let mut parts = Parts::default();
-        for &launch in &order {
-            let (launch, workspace) = (&self.launches[launch as usize], workspaces[launch as usize]);
-            let kernel = &launch.chosen.kernel;
-            let first_ref = parts.refs.len() as u32;
-            for (i, operand) in launch.inputs.iter().enumerate() {
-                let pack = kernel.packs().iter().find(|pack| pack.input_idx == i);
-                match (operand, pack) {
-                    (None, _) => parts.refs.push(BufferRef::ABSENT),
-                    (Some((Root::Constant(tensor), _)), Some(pack)) => {
-                        let placed = self.pool.place_packed(tensor, kernel, pack)?;
-                        parts.refs.push(placed.reference());
-                        parts.constants.push(placed);
-                    }
-                    (Some((Root::Input(operand), size)), _) => parts.input(*operand, *size),
-                    (Some((Root::Constant(tensor), size)), None) => {
-                        parts.constant(tensor, *size, self.pool)?;
-                    }
-                    (Some((Root::Made(made), size)), _) => {
-                        let storage = self.made[*made].storage;
-                        parts.storage(&storages[storage], arena.offsets[storage], *size);
-                    }
+        let launches = std::mem::take(&mut self.launches);
+        let mut launches: Vec<Option<Launch>> = launches.into_iter().map(Some).collect();
+        let mut prepared = Vec::new();
+        for &at in &order {
+            let Some(launch) = launches[at as usize].take() else {
+                return Err(Error::new(ErrorKind::Internal, "a launch in two tasks"));
+            };
+            let mut emitter = Emitter {
+                parts: &mut parts,
+                pool: self.pool,
+                made: &self.made,
+                storages: &storages,
+                offsets: &arena.offsets,
+            };
+            let first_ref = emitter.parts.refs.len() as u32;
+            let workspace = &workspaces[at as usize];
+            let node = &self.nodes[launch.node];
+            let (launch_fn, state, name) = match launch.work {
+                Work::Kernel(chosen) => {
+                    emitter.operands(&chosen, &launch.inputs, &launch.outputs, workspace)?;
+                    let kernel = &chosen.kernel;
+                    let step = (kernel.launch_fn(), kernel.state(), chosen.name.clone());
+                    prepared.push(Arc::clone(kernel));
+                    step
                 }
-            }
-            for output in &launch.outputs {
-                match output {
-                    None => parts.refs.push(BufferRef::ABSENT),
-                    Some(made) => {
-                        let made = &self.made[*made];
-                        parts.storage(&storages[made.storage], arena.offsets[made.storage], made.size);
-                    }
+                Work::Nested(nested) => {
+                    let n_operands = node.inputs.len();
+                    let state =
+                        emitter.nested(nested, &launch.inputs, n_operands, &launch.outputs, workspace)?;
+                    let (launch_fn, pointer) = state.launch();
+                    parts.nested.push(state);
+                    (launch_fn, pointer, node.op.to_string())
                 }
-            }
-            if let Some(workspace) = workspace {
-                let storage = &storages[workspace];
-                parts.storage(storage, arena.offsets[workspace], storage.size);
-            }
-            parts.steps.push(Step {
-                launch: kernel.launch_fn(),
-                state: kernel.state(),
-                first_ref,
-                label: parts.labels.len() as u32,
-            });
-            parts.labels.push(self.nodes[launch.node].label());
-            parts.kernels.push(launch.chosen.name.clone());
+            };
+            parts.steps.push(Step { launch: launch_fn, state, first_ref, label: parts.labels.len() as u32 });
+            parts.labels.push(node.label());
+            parts.kernels.push(name);
             parts.costs_ns.push(launch.cost_ns as f32);
         }
         let n_worth = tasks_worth(self.rates.hand_over_ns, &costs, graph.tasks.len());
         let inputs = self.inputs.clone();
         let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
-        let mut prepared: Vec<_> =
-            self.launches.iter().map(|launch| Arc::clone(&launch.chosen.kernel)).collect();
         prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
         prepared.dedup_by(|a, b| Arc::ptr_eq(a, b));
         Ok(Section {
@@ -344,6 +371,8 @@ impl Planner<'_> {
             written: results.written.into(),
             result_of_written: results.result_of_written.into(),
             memory: MemoryReport { arena: arena.size, lower_bound: arena.lower_bound, constants },
+            context_refs: parts.context_refs.into(),
+            nested: parts.nested.into(),
             labels: parts.labels.into(),
             kernels: parts.kernels.into(),
             prepared: prepared.into(),
@@ -364,9 +393,9 @@ impl Planner<'_> {
     }
 
     /// Memory for every value and workspace: one of its own, or in place that of an input.
-    fn storages(&mut self, schedule: &Schedule<'_>) -> (Vec<Storage>, Vec<Option<usize>>) {
+    fn storages(&mut self, schedule: &Schedule<'_>) -> (Vec<Storage>, Vec<Vec<usize>>) {
         let mut storages: Vec<Storage> = Vec::with_capacity(self.made.len());
-        let mut workspaces = Vec::with_capacity(self.launches.len());
+        let mut workspaces: Vec<Vec<usize>> = Vec::with_capacity(self.launches.len());
         for made in &mut self.made {
             made.storage = usize::MAX;
         }
@@ -378,8 +407,7 @@ impl Planner<'_> {
                 };
                 // A result has memory of its own, the caller's: in place it would drag what came before it there,
                 // and every run would have to patch all of that.
-                let hint =
-                    launch.chosen.in_place.get(i).copied().flatten().filter(|_| !self.made[made].wanted);
+                let hint = launch.work.in_place(i).filter(|_| !self.made[made].wanted);
                 let shared = hint.and_then(|input| {
                     let storage = self.storage_of_input(launch, input)?;
                     let free = storages[storage].size == self.made[made].size
@@ -404,11 +432,13 @@ impl Planner<'_> {
                 storages[storage].touches.extend(&self.made[made].users);
                 self.made[made].storage = storage;
             }
-            let (bytes, align) = launch.chosen.kernel.workspace();
-            workspaces.push((bytes > 0).then(|| {
-                let size = bytes.next_multiple_of(align);
-                storages.push(Storage { size, touches: vec![at], written: None, wanted: false });
-                storages.len() - 1
+            let sizes = launch.work.workspaces();
+            workspaces.push((storages.len()..storages.len() + sizes.len()).collect());
+            storages.extend(sizes.into_iter().map(|size| Storage {
+                size,
+                touches: vec![at],
+                written: None,
+                wanted: false,
             }));
         }
         // What no launch makes has no elements; it still has a place.
@@ -508,6 +538,48 @@ fn tasks_worth(hand_over_ns: f64, costs_ns: &[f64], n_tasks: usize) -> u32 {
     ((hand_over_ns * n_tasks as f64 / total).ceil() as u32).max(1)
 }
 
+impl Work {
+    /// The input whose memory output `i` may take over.
+    fn in_place(&self, i: usize) -> Option<usize> {
+        match self {
+            Self::Kernel(chosen) => chosen.in_place.get(i).copied().flatten(),
+            Self::Nested(_) => None,
+        }
+    }
+
+    /// Bytes of result `i` of control flow.
+    fn result_size(&self, i: usize) -> Option<usize> {
+        let Self::Nested(nested) = self else {
+            return None;
+        };
+        // The first result of a loop's body is the condition.
+        let skipped = usize::from(nested.kind == Kind::Loop);
+        nested.regions[0].section.results.get(i + skipped).map(|(ty, _)| ty.size)
+    }
+
+    /// Bytes of each memory that it needs beside its operands, and does not keep.
+    fn workspaces(&self) -> Vec<usize> {
+        match self {
+            Self::Kernel(chosen) => {
+                let (bytes, align) = chosen.kernel.workspace();
+                if bytes > 0 { vec![bytes.next_multiple_of(align)] } else { Vec::new() }
+            }
+            // The arena of the regions, of which one runs at a time; for a loop then the iteration number, two
+            // truth values, and the odd places of carried values.
+            Self::Nested(nested) => {
+                let arena = nested.regions.iter().map(|region| region.section.memory.arena).max();
+                let mut sizes = vec![arena.unwrap_or(0).next_multiple_of(ALIGN_MAX)];
+                if nested.kind == Kind::Loop {
+                    sizes.extend([8, 1, 1]);
+                    let results = &nested.regions[0].section.results;
+                    sizes.extend(results.iter().skip(1).map(|(ty, _)| ty.size));
+                }
+                sizes
+            }
+        }
+    }
+}
+
 /// Which launch ends before which begins.
 struct Schedule<'a> {
     /// None if there are too many tasks to know all paths.
@@ -555,46 +627,250 @@ struct Parts {
     costs_ns: Vec<f32>,
     refs: Vec<BufferRef>,
     arena_refs: Vec<u32>,
+    context_refs: Vec<u32>,
     input_patches: Vec<Patch>,
     output_patches: Vec<Patch>,
     labels: Vec<String>,
     kernels: Vec<String>,
     constants: Vec<Arc<Placed>>,
     placed: HashMap<(usize, usize), usize>,
+    nested: Vec<State>,
 }
 
-impl Parts {
-    fn input(&mut self, operand: u32, size: usize) {
-        self.input_patches.push(Patch { ref_idx: self.refs.len() as u32, operand });
-        self.refs.push(BufferRef { length: size as u64, ..BufferRef::ABSENT });
+/// Where an operand lies.
+#[derive(Clone, Copy)]
+enum Home<'a> {
+    Input(u32),
+    Constant(&'a Tensor),
+    /// A storage, from an offset on.
+    Storage(usize, usize),
+}
+
+/// Writes references of launches whose memory is assigned.
+struct Emitter<'a> {
+    parts: &'a mut Parts,
+    pool: &'a ConstantPool,
+    made: &'a [Made],
+    storages: &'a [Storage],
+    offsets: &'a [usize],
+}
+
+impl Emitter<'_> {
+    fn home<'r>(&self, root: &'r Root) -> Home<'r> {
+        match root {
+            Root::Input(input) => Home::Input(*input),
+            Root::Constant(tensor) => Home::Constant(tensor),
+            Root::Made(made) => Home::Storage(self.made[*made].storage, 0),
+        }
     }
 
-    fn constant(&mut self, tensor: &Tensor, size: usize, pool: &ConstantPool) -> Result<()> {
-        let constants = &mut self.constants;
-        let at = match self.placed.get(&tensor.identity()) {
-            Some(&at) => at,
-            None => {
-                constants.push(pool.place(tensor)?);
-                self.placed.insert(tensor.identity(), constants.len() - 1);
-                constants.len() - 1
+    /// Adds the reference to an operand.
+    fn add(&mut self, home: Home<'_>, size: usize) -> Result<()> {
+        let ref_idx = self.parts.refs.len() as u32;
+        let blank = BufferRef { length: size as u64, ..BufferRef::ABSENT };
+        let reference = match home {
+            Home::Input(operand) => {
+                self.parts.input_patches.push(Patch { ref_idx, operand });
+                blank
             }
+            Home::Constant(tensor) => {
+                let constants = &mut self.parts.constants;
+                let at = match self.parts.placed.get(&tensor.identity()) {
+                    Some(&at) => at,
+                    None => {
+                        constants.push(self.pool.place(tensor)?);
+                        self.parts.placed.insert(tensor.identity(), constants.len() - 1);
+                        constants.len() - 1
+                    }
+                };
+                BufferRef { length: size as u64, ..constants[at].reference() }
+            }
+            Home::Storage(storage, offset) => match self.storages[storage].written {
+                Some(operand) => {
+                    self.parts.output_patches.push(Patch { ref_idx, operand });
+                    blank
+                }
+                None => {
+                    self.parts.arena_refs.push(ref_idx);
+                    BufferRef { offset: (self.offsets[storage] + offset) as u64, ..blank }
+                }
+            },
         };
-        self.refs.push(BufferRef { length: size as u64, ..constants[at].reference() });
+        self.parts.refs.push(reference);
         Ok(())
     }
 
-    fn storage(&mut self, storage: &Storage, offset: usize, size: usize) {
-        let ref_idx = self.refs.len() as u32;
-        let blank = BufferRef { length: size as u64, ..BufferRef::ABSENT };
-        self.refs.push(match storage.written {
-            Some(operand) => {
-                self.output_patches.push(Patch { ref_idx, operand });
-                blank
-            }
+    fn add_storage(&mut self, storage: usize) -> Result<()> {
+        self.add(Home::Storage(storage, 0), self.storages[storage].size)
+    }
+
+    fn add_result(&mut self, made: Option<usize>) -> Result<()> {
+        match made {
             None => {
-                self.arena_refs.push(ref_idx);
-                BufferRef { offset: offset as u64, ..blank }
+                self.parts.refs.push(BufferRef::ABSENT);
+                Ok(())
             }
-        });
+            Some(made) => self.add(Home::Storage(self.made[made].storage, 0), self.made[made].size),
+        }
+    }
+
+    fn add_operand(&mut self, operand: Option<&Option<(Root, usize)>>) -> Result<()> {
+        match operand {
+            Some(Some((root, size))) => self.add(self.home(root), *size),
+            _ => {
+                self.parts.refs.push(BufferRef::ABSENT);
+                Ok(())
+            }
+        }
+    }
+
+    /// References of a kernel, in the order of B21.
+    fn operands(
+        &mut self,
+        chosen: &Chosen,
+        inputs: &[Option<(Root, usize)>],
+        outputs: &[Option<usize>],
+        workspace: &[usize],
+    ) -> Result<()> {
+        let kernel = &chosen.kernel;
+        for (i, operand) in inputs.iter().enumerate() {
+            let pack = kernel.packs().iter().find(|pack| pack.input_idx == i);
+            match (operand, pack) {
+                (Some((Root::Constant(tensor), _)), Some(pack)) => {
+                    let placed = self.pool.place_packed(tensor, kernel, pack)?;
+                    self.parts.refs.push(placed.reference());
+                    self.parts.constants.push(placed);
+                }
+                _ => self.add_operand(Some(operand))?,
+            }
+        }
+        for &output in outputs {
+            self.add_result(output)?;
+        }
+        for &storage in workspace {
+            self.add_storage(storage)?;
+        }
+        Ok(())
+    }
+
+    /// References of a control-flow step (their order is in [`crate::exec::nested`]), and its state.
+    fn nested(
+        &mut self,
+        nested: Inlined,
+        inputs: &[Option<(Root, usize)>],
+        n_operands: usize,
+        outputs: &[Option<usize>],
+        workspaces: &[usize],
+    ) -> Result<State> {
+        let first = self.parts.refs.len();
+        self.parts.context_refs.push(first as u32);
+        self.parts.refs.push(NO_CONTEXT);
+        let captured: Vec<Home<'_>> =
+            inputs[n_operands..].iter().flatten().map(|(root, _)| self.home(root)).collect();
+        let mut regions = nested.regions.into_iter();
+        let broken = || Error::new(ErrorKind::Internal, "control flow without its regions");
+        match nested.kind {
+            Kind::If => {
+                self.add_operand(inputs.first())?;
+                let results: Vec<Option<Home<'_>>> = outputs.iter().map(|&made| self.result(made)).collect();
+                let (Some(then), Some(otherwise)) = (regions.next(), regions.next()) else {
+                    return Err(broken());
+                };
+                let (of_then, of_else) = captured.split_at(then.captures.len());
+                let then_block = self.block(&then, of_then, &results, workspaces[0], first)?;
+                let else_block = self.block(&otherwise, of_else, &results, workspaces[0], first)?;
+                let branches = [(otherwise.section, else_block), (then.section, then_block)];
+                Ok(State::If(Box::new(IfState { branches })))
+            }
+            Kind::Loop => {
+                let body = regions.next().ok_or_else(broken)?;
+                self.add_operand(inputs.first())?;
+                self.add_operand(inputs.get(1))?;
+                let &[arena, iteration, taken, given, ref odd @ ..] = workspaces else {
+                    return Err(broken());
+                };
+                for storage in [iteration, taken, given] {
+                    self.add_storage(storage)?;
+                }
+                debug_assert_eq!(self.parts.refs.len() - first, of_loop::CARRIED);
+                let mut places: [Vec<Home<'_>>; 3] = Default::default();
+                for (c, &odd) in odd.iter().enumerate() {
+                    let operand = inputs.get(2 + c).and_then(Option::as_ref).ok_or_else(broken)?;
+                    self.add_operand(inputs.get(2 + c))?;
+                    self.add_storage(odd)?;
+                    self.add_result(outputs.get(c).copied().flatten())?;
+                    places[0].push(self.home(&operand.0));
+                    places[1].push(Home::Storage(odd, 0));
+                    places[2].push(self.result(outputs.get(c).copied().flatten()).ok_or_else(broken)?);
+                }
+                let mut blocks: [Block; 3] = Default::default();
+                for (block, (from, to)) in blocks.iter_mut().zip([(0, 1), (1, 2), (2, 1)]) {
+                    let mut operands = vec![Home::Storage(iteration, 0), Home::Storage(taken, 0)];
+                    operands.extend(&places[from]);
+                    operands.extend(&captured);
+                    let mut results = vec![Some(Home::Storage(given, 0))];
+                    results.extend(places[to].iter().copied().map(Some));
+                    *block = self.block(&body, &operands, &results, arena, first)?;
+                }
+                let n_carried = odd.len();
+                Ok(State::Loop(Box::new(LoopState { body: body.section, blocks, n_carried })))
+            }
+        }
+    }
+
+    fn result(&self, made: Option<usize>) -> Option<Home<'static>> {
+        made.map(|made| Home::Storage(self.made[made].storage, 0))
+    }
+
+    /// A region's references, pointed at the surrounding values that it takes and gives.
+    fn block(
+        &mut self,
+        region: &InlinedRegion,
+        operands: &[Home<'_>],
+        results: &[Option<Home<'_>>],
+        arena: usize,
+        first: usize,
+    ) -> Result<Block> {
+        let section = &region.section;
+        let start = self.parts.refs.len();
+        let mut homes: HashMap<u32, Home<'_>> = HashMap::new();
+        let missing = || Error::new(ErrorKind::Internal, "a region's operand is missing");
+        for patch in &section.input_patches {
+            let operand = region.operands[patch.operand as usize];
+            homes.insert(patch.ref_idx, *operands.get(operand).ok_or_else(missing)?);
+        }
+        for patch in &section.output_patches {
+            let result = section.result_of_written[patch.operand as usize] as usize;
+            homes.insert(patch.ref_idx, results.get(result).copied().flatten().ok_or_else(missing)?);
+        }
+        for &at in &section.arena_refs {
+            homes.insert(at, Home::Storage(arena, section.refs[at as usize].offset as usize));
+        }
+        for (i, reference) in section.refs.iter().enumerate() {
+            match homes.get(&(i as u32)) {
+                Some(&home) => self.add(home, reference.length as usize)?,
+                None => self.parts.refs.push(*reference),
+            }
+        }
+        self.parts.context_refs.extend(section.context_refs.iter().map(|&at| start as u32 + at));
+        let mut block =
+            Block { first_ref: start - first, first_copy: self.parts.refs.len() - first, n_copies: 0 };
+        for (i, (ty, source)) in section.results.iter().enumerate() {
+            let Some(to) = results.get(i).copied().flatten() else {
+                continue;
+            };
+            let from = match source {
+                Source::Written(_) => continue,
+                Source::Input(input) => {
+                    *operands.get(region.operands[*input as usize]).ok_or_else(missing)?
+                }
+                Source::Constant(tensor) => Home::Constant(tensor),
+                Source::Same(earlier) => results[*earlier as usize].ok_or_else(missing)?,
+            };
+            self.add(from, ty.size)?;
+            self.add(to, ty.size)?;
+            block.n_copies += 1;
+        }
+        Ok(block)
     }
 }

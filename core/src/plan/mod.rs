@@ -11,6 +11,7 @@ pub mod constants;
 pub mod cost;
 pub mod launches;
 pub mod memory;
+pub mod nested;
 pub mod place;
 pub mod report;
 pub mod section;
@@ -26,6 +27,7 @@ use crate::exec::unit::Unit;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
 use constants::ConstantPool;
+use nested::Inlined;
 use section::{Section, Shaped};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -136,11 +138,16 @@ impl Plan {
     /// As [`launches::plan`].
     pub fn build(program: Program, env: &Arc<Env>) -> Result<Self> {
         let inputs = input_types(&program)?;
-        let groups = divide(&program, env);
+        let mut inlined = Vec::with_capacity(program.main.nodes.len());
+        for node in &program.main.nodes {
+            let nested = if node.regions.is_empty() { None } else { nested::inline(&program, node, env)? };
+            inlined.push(nested);
+        }
+        let groups = divide(&program, &inlined, env);
         let stages = if groups.iter().all(|group| matches!(group, Group::Section(_))) && groups.len() <= 1 {
-            vec![single_section(&program, env)?]
+            vec![single_section(&program, inlined, env)?]
         } else {
-            staged(&program, &groups, env)?
+            staged(&program, &groups, inlined, env)?
         };
         Ok(Self { program, inputs, stages: stages.into(), used: AtomicBool::new(true) })
     }
@@ -182,10 +189,10 @@ enum Group {
     Other(usize),
 }
 
-fn divide(program: &Program, env: &Env) -> Vec<Group> {
+fn divide(program: &Program, inlined: &[Option<Inlined>], env: &Env) -> Vec<Group> {
     let mut groups = Vec::new();
     for (i, node) in program.main.nodes.iter().enumerate() {
-        if !is_static(program, node, env) {
+        if inlined[i].is_none() && !is_static(program, node, env) {
             groups.push(Group::Other(i));
             continue;
         }
@@ -222,9 +229,9 @@ fn is_static(program: &Program, node: &Node, env: &Env) -> bool {
         })
 }
 
-fn single_section(program: &Program, env: &Arc<Env>) -> Result<Stage> {
+fn single_section(program: &Program, inlined: Vec<Option<Inlined>>, env: &Arc<Env>) -> Result<Stage> {
     let outputs = &program.main.outputs;
-    let section = launches::plan(program, &program.main.nodes, outputs, env)?;
+    let section = launches::plan(program, &program.main.nodes, inlined, outputs, env, &env.options)?;
     let positions: HashMap<ValueId, u32> =
         program.main.inputs.iter().enumerate().map(|(i, &id)| (id, i as u32)).collect();
     let plan_inputs = section
@@ -244,7 +251,12 @@ fn single_section(program: &Program, env: &Arc<Env>) -> Result<Stage> {
     }))
 }
 
-fn staged(program: &Program, groups: &[Group], env: &Arc<Env>) -> Result<Vec<Stage>> {
+fn staged(
+    program: &Program,
+    groups: &[Group],
+    mut inlined: Vec<Option<Inlined>>,
+    env: &Arc<Env>,
+) -> Result<Vec<Stage>> {
     let nodes = &program.main.nodes;
     // Values used by each group from elsewhere, regions' captures included.
     let uses: Vec<HashSet<ValueId>> = groups.iter().map(|group| used_by(nodes, group)).collect();
@@ -258,7 +270,8 @@ fn staged(program: &Program, groups: &[Group], env: &Arc<Env>) -> Result<Vec<Sta
                 };
                 let made = nodes.iter().flat_map(|node| node.outputs.iter().flatten());
                 let results: Vec<ValueId> = made.copied().filter(later).collect();
-                let section = launches::plan(program, nodes, &results, env)?;
+                let inlined = inlined[range.clone()].iter_mut().map(Option::take).collect();
+                let section = launches::plan(program, nodes, inlined, &results, env, &env.options)?;
                 Stage::Section(SectionStage {
                     frames: FramePool::new(),
                     results: results.into(),

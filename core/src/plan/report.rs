@@ -7,6 +7,7 @@ use super::cost::Rates;
 use super::section::{MemoryReport, Section};
 use super::tasks::{NO_TASK, OneTask};
 use super::{ControlStage, Env, Plan, Stage};
+use crate::exec::nested::State;
 use crate::tensor::TensorType;
 
 /// A plan.
@@ -103,6 +104,17 @@ pub struct StepReport {
     pub kernel: String,
     /// Nanoseconds that it should take.
     pub cost_ns: f64,
+    /// The regions that it runs, if it is control flow within a section.
+    pub regions: Vec<InlinedReport>,
+}
+
+/// A region that runs within a launch.
+#[derive(Clone, PartialEq, Debug)]
+pub struct InlinedReport {
+    /// Its name.
+    pub name: &'static str,
+    /// Its launches, each with what it takes one time.
+    pub steps: Vec<StepReport>,
 }
 
 /// Control flow.
@@ -241,22 +253,44 @@ impl SectionReport {
 impl TaskReport {
     fn of(section: &Section, at: usize) -> Self {
         let task = &section.graph.tasks[at];
-        let steps: Vec<StepReport> = (task.first_step as usize..task.end_step as usize)
-            .map(|step| {
-                let label = section.steps[step].label as usize;
-                StepReport {
-                    node: section.labels[label].clone(),
-                    kernel: section.kernels[label].clone(),
-                    cost_ns: f64::from(section.costs_ns[step]),
-                }
-            })
-            .collect();
+        let steps = StepReport::of(section, task.first_step as usize..task.end_step as usize);
         Self {
             cost_ns: steps.iter().map(|step| step.cost_ns).sum(),
             steps,
             level: 0,
             on_path: false,
             succs: section.graph.succs_of(at).to_vec(),
+        }
+    }
+}
+
+impl StepReport {
+    fn of(section: &Section, steps: std::ops::Range<usize>) -> Vec<Self> {
+        let report = |at: usize| {
+            let step = &section.steps[at];
+            // A step of control flow is known by its state's address.
+            let nested = section.nested.iter().find(|state| state.launch().1 == step.state);
+            Self {
+                node: section.labels[step.label as usize].clone(),
+                kernel: section.kernels[step.label as usize].clone(),
+                cost_ns: f64::from(section.costs_ns[at]),
+                regions: nested.map(InlinedReport::of).unwrap_or_default(),
+            }
+        };
+        steps.map(report).collect()
+    }
+}
+
+impl InlinedReport {
+    fn of(state: &State) -> Vec<Self> {
+        let region =
+            |name, section: &Section| Self { name, steps: StepReport::of(section, 0..section.steps.len()) };
+        match state {
+            State::If(state) => {
+                let [(otherwise, _), (then, _)] = &state.branches;
+                vec![region("then_branch", then), region("else_branch", otherwise)]
+            }
+            State::Loop(state) => vec![region("body", &state.body)],
         }
     }
 }

@@ -7,6 +7,7 @@
 use super::constants::Placed;
 use super::tasks::{OneTask, TaskGraph};
 use crate::device::{Device, PreparedKernel};
+use crate::exec::nested::State;
 use crate::program::ValueId;
 use crate::tensor::{DType, Tensor, bytes_of, n_elements};
 use devbay_plugin_api::abi::{BufferRef, LaunchFn};
@@ -103,6 +104,8 @@ pub struct Section {
     pub refs: Box<[BufferRef]>,
     /// Which references are offsets into the arena.
     pub arena_refs: Box<[u32]>,
+    /// Which references are of the frame's context.
+    pub context_refs: Box<[u32]>,
     /// Which references are inputs.
     pub input_patches: Box<[Patch]>,
     /// Which references are written results.
@@ -123,6 +126,8 @@ pub struct Section {
     pub labels: Box<[String]>,
     /// What each step runs, for reports: op and kernel.
     pub kernels: Box<[String]>,
+    /// Keeps the states of control-flow steps alive.
+    pub(crate) nested: Box<[State]>,
     /// Keeps the steps' states alive.
     pub(super) prepared: Box<[Arc<PreparedKernel>]>,
     /// Keeps the constants' memory alive.

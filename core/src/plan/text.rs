@@ -132,14 +132,22 @@ fn section(section: &SectionReport, indent: &str, f: &mut fmt::Formatter<'_>) ->
         }
         writeln!(f)?;
         for step in &task.steps {
-            writeln!(
-                f,
-                "{indent}    {:node_width$}  {:kernel_width$}  {:>9}  {:>7}",
-                plain(&step.node),
-                plain(&step.kernel),
-                fine(step.cost_ns),
-                percent(section.share(step.cost_ns))
-            )?;
+            let cost = format!("{:>9}  {:>7}", fine(step.cost_ns), percent(section.share(step.cost_ns)));
+            let (node, kernel) = (plain(&step.node), plain(&step.kernel));
+            writeln!(f, "{indent}    {node:node_width$}  {kernel:kernel_width$}  {cost}")?;
+            regions(step, &format!("{indent}      "), f)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a step runs, if it is control flow: each time so long.
+fn regions(step: &StepReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for region in &step.regions {
+        writeln!(f, "{indent}{}, each time:", region.name)?;
+        for step in &region.steps {
+            writeln!(f, "{indent}  {}  {}  {}", plain(&step.node), plain(&step.kernel), fine(step.cost_ns))?;
+            regions(step, &format!("{indent}    "), f)?;
         }
     }
     Ok(())

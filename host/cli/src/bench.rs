@@ -78,11 +78,11 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     }
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
-    let memory = plan.sections().fold((0, 0, 0), |(arena, bound, constants), section| {
-        let memory = section.memory;
+    let memory = plan.sections().fold((0, 0, 0), |(arena, bound, constants), line| {
+        let memory = line.memory;
         (arena + memory.arena, bound + memory.lower_bound, constants + memory.constants)
     });
-    let n_steps: usize = plan.sections().map(|section| section.steps.len()).sum();
+    let n_steps: usize = plan.sections().map(|line| line.steps.len()).sum();
     if arguments.json {
         let value = json!({
             "model": arguments.model, "device": device.name(), "threads": runtime.n_threads(), "runs": times.len(),

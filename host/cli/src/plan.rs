@@ -2,7 +2,7 @@
 
 use devbay_host::core::plan::cost::Rates;
 use devbay_host::core::plan::report::{
-    ControlReport, PlanReport, RatesFrom, SectionReport, StageReport, TaskReport,
+    ControlReport, InlinedReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport, TaskReport,
 };
 use devbay_host::core::plan::tasks::OneTask;
 use serde_json::{Value, json};
@@ -63,20 +63,25 @@ fn section(section: &SectionReport) -> Value {
 }
 
 fn task(section: &SectionReport, task: &TaskReport) -> Value {
-    let steps: Vec<Value> = task
-        .steps
-        .iter()
-        .map(|step| {
-            json!({
-                "node": step.node, "kernel": step.kernel, "cost_ns": step.cost_ns,
-                "share": section.share(step.cost_ns),
-            })
-        })
-        .collect();
+    let share = |step: &StepReport| {
+        let mut value = self::step(step);
+        value["share"] = json!(section.share(step.cost_ns));
+        value
+    };
+    let steps: Vec<Value> = task.steps.iter().map(share).collect();
     json!({
         "cost_ns": task.cost_ns, "share": section.share(task.cost_ns), "level": task.level,
         "on_longest_path": task.on_path, "successors": task.succs, "steps": steps,
     })
+}
+
+fn step(step: &StepReport) -> Value {
+    let region = |region: &InlinedReport| {
+        let steps: Vec<Value> = region.steps.iter().map(self::step).collect();
+        json!({ "name": region.name, "steps": steps })
+    };
+    let regions: Vec<Value> = step.regions.iter().map(region).collect();
+    json!({ "node": step.node, "kernel": step.kernel, "cost_ns": step.cost_ns, "regions": regions })
 }
 
 fn kind(why: &OneTask) -> &'static str {

@@ -3,7 +3,7 @@
 
 use super::page::{BOX_WIDTH, Page};
 use super::{Drawn, Picture};
-use devbay_host::core::plan::report::{PlanReport, RatesFrom, SectionReport};
+use devbay_host::core::plan::report::{PlanReport, RatesFrom, SectionReport, StepReport};
 use devbay_host::core::units::{duration, percent};
 use std::fmt::{self, Display, Write};
 
@@ -169,6 +169,7 @@ fn table(section: &SectionReport, rows_left: &mut usize, out: &mut String) -> fm
                 percent(section.share(step.cost_ns)),
                 if most > 0.0 { step.cost_ns / most * 100.0 } else { 0.0 }
             )?;
+            inlined_rows(step, 1, rows_left, &mut n_omitted, out)?;
         }
     }
     writeln!(out, "</table>\n</div>")?;
@@ -177,6 +178,36 @@ fn table(section: &SectionReport, rows_left: &mut usize, out: &mut String) -> fm
             out,
             "<p class=\"quiet\">{n_omitted} more launches are not shown; the text form has all of them.</p>"
         )?;
+    }
+    Ok(())
+}
+
+/// Rows of the regions that a step runs; what is left of the page's rows goes down.
+fn inlined_rows(
+    step: &StepReport,
+    depth: usize,
+    rows_left: &mut usize,
+    n_omitted: &mut usize,
+    out: &mut String,
+) -> fmt::Result {
+    for region in &step.regions {
+        for step in &region.steps {
+            if *rows_left == 0 {
+                *n_omitted += 1;
+                continue;
+            }
+            *rows_left -= 1;
+            writeln!(
+                out,
+                "<tr class=\"quiet\"><td class=\"node\" style=\"padding-left: {depth}rem\">{}: {}</td><td>{}</td>\
+                 <td class=\"number\">{}</td><td class=\"number\">each time</td><td></td></tr>",
+                region.name,
+                Escaped(&step.node),
+                Escaped(&step.kernel),
+                duration(step.cost_ns)
+            )?;
+            inlined_rows(step, depth + 1, rows_left, n_omitted, out)?;
+        }
     }
     Ok(())
 }

@@ -213,7 +213,12 @@ mod tests {
     fn report(n_levels: usize, n_per_level: usize) -> PlanReport {
         let n = n_levels * n_per_level;
         let task = |i: usize| TaskReport {
-            steps: vec![StepReport { node: format!("n{i}"), kernel: "Add@14".to_owned(), cost_ns: 10.0 }],
+            steps: vec![StepReport {
+                node: format!("n{i}"),
+                kernel: "Add@14".to_owned(),
+                cost_ns: 10.0,
+                regions: Vec::new(),
+            }],
             cost_ns: 10.0,
             level: (i / n_per_level) as u32,
             on_path: i.is_multiple_of(n_per_level),

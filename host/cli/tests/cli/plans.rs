@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Two branches that are worth a task each, and after them each kind of stage.
 const STAGES: &str = r#"devbay-program 1
 
-program "stages"(%x: f32[64,64], %n: i64[]) {
+program "stages"(%x: f32[64,64], %n: i64[], %sure: bool[]) {
   %a: f32[64,64] = Abs@13(%x) as "left"
   %b: f32[64,64] = Neg@13(%a) as "more\nleft"
   %c: f32[64,64] = Exp@13(%x) as "right"
@@ -25,7 +25,14 @@ program "stages"(%x: f32[64,64], %n: i64[]) {
     return %go, %t
   }
   %where: i64[2,?] = NonZero@13(%f) as "where"
-  return %f, %where
+  %either: i64[2,?] = If@25(%sure) as "either" then_branch() {
+    %twice: i64[2,?] = Add@14(%where, %where)
+    return %twice
+  } else_branch() {
+    %less: i64[2,?] = Neg@13(%where)
+    return %less
+  }
+  return %f, %either
 }
 "#;
 

@@ -1,0 +1,87 @@
+//! `async-value`: what async values cost, beside an allocation.
+//!
+//! The yardstick is one allocation of 24 bytes with the system's allocator and its release, about what a value without
+//! anything around it would need. `make` makes a value that is available and releases it; `continue` makes one that is
+//! not, gives it a waiter, sets and releases it; `indirect` does that with an indirect value that is forwarded to
+//! another; `link` is one of 1,000 values, each computed from the one before, from setting the first to the last
+//! being there. There building the chain is not measured, and freeing it is.
+
+use crate::measure::{Subject, passes};
+use crate::peers::Peers;
+use crate::rows::Rows;
+use anyhow::{Context, Result, ensure};
+use devbay_core::async_value::AsyncValueRef;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// What is done in a round, or links of a chain.
+const N: usize = 1000;
+
+pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
+    for (name, subject) in
+        [("make", make()), ("continue", continuation()), ("link", link()), ("indirect", indirect())]
+    {
+        let figures = passes(&mut [allocation(), subject], n_passes, Duration::from_millis(30))?;
+        rows.case("async-value", name, 1, "ns", &figures);
+    }
+    Ok(())
+}
+
+/// The yardstick.
+fn allocation() -> Subject<'static> {
+    let layout = const { Layout::new::<[u64; 3]>() };
+    Subject::new("malloc", N as f64, move || {
+        for _ in 0..N {
+            // SAFETY: the layout is not empty.
+            let memory = black_box(unsafe { System.alloc(layout) });
+            // SAFETY: it was allocated with this layout, or is null, which the system's free takes.
+            unsafe { System.dealloc(memory, layout) };
+        }
+    })
+}
+
+fn make() -> Subject<'static> {
+    Subject::new("devbay", N as f64, || {
+        for at in 0..N as u64 {
+            drop(black_box(AsyncValueRef::available(at)));
+        }
+    })
+}
+
+fn continuation() -> Subject<'static> {
+    Subject::fallible("devbay", N as f64, || {
+        for at in 0..N as u64 {
+            let (mut setter, value) = AsyncValueRef::unconstructed();
+            black_box(&value).and_then(|seen| _ = black_box(seen.is_ok()));
+            setter.emplace(at)?;
+        }
+        Ok(())
+    })
+}
+
+fn indirect() -> Subject<'static> {
+    Subject::fallible("devbay", N as f64, || {
+        for at in 0..N as u64 {
+            let (mut forwarder, indirect) = AsyncValueRef::indirect();
+            let (mut setter, value) = AsyncValueRef::unconstructed();
+            forwarder.forward_to(value).context("it was not forwarded")?;
+            black_box(&indirect).and_then(|seen| _ = black_box(seen.is_ok()));
+            setter.emplace(at)?;
+        }
+        Ok(())
+    })
+}
+
+/// Building a chain is not part of its time.
+fn link() -> Subject<'static> {
+    Subject::timed("devbay", N as f64, || {
+        let (mut setter, first) = AsyncValueRef::unconstructed();
+        let last = (0..N).fold(first, |value, _| value.map(|x| x + 1));
+        let begin = Instant::now();
+        setter.emplace(0u64)?;
+        let took = begin.elapsed();
+        ensure!(last.get() == Some(&(N as u64)), "the chain gave {last:?}");
+        Ok(took)
+    })
+}

@@ -1,0 +1,874 @@
+//! The cell of an async value: its count, its state word, its waiters, and all unsafe code of this module.
+//!
+//! # Protocol
+//!
+//! A cell is one allocation: `refs` (references, the producer's among them), `word`, a table of what depends on the
+//! type, and the body. `word` is a state in its low three bits and, while that is not concrete, the list of waiters
+//! above them, newest first. The *producer* is the one handle that may write; whoever else has a reference may add
+//! waiters and, once the state is concrete, read.
+//!
+//! | state | body | who may touch the body |
+//! | --- | --- | --- |
+//! | unconstructed, indirect | empty | the producer |
+//! | constructed | the value | the producer |
+//! | available | the value | everybody reads |
+//! | error | the error | everybody reads |
+//! | forwarded | a reference to the value's cell, which is available | everybody reads |
+//!
+//! | who | transition of `word` | ordering |
+//! | --- | --- | --- |
+//! | anybody | not concrete: a waiter is put in front of the list | Release: it is whole before it is seen; Acquire if refused because it is concrete |
+//! | producer | unconstructed to constructed, the list kept | Relaxed: nobody reads the body before it is concrete |
+//! | producer | any to available, error or forwarded, the list taken; once | AcqRel: the body is published, the waiters are seen |
+//! | anybody | reads the state | Acquire: the body is seen |
+//! | the last reference | frees the cell | AcqRel on `refs`: what others did to it is done |
+//!
+//! A state that is not concrete has a producer, which holds a reference, and which sets an error when it is dropped. So
+//! a cell that has waiters lives, and a cell that is freed has none.
+//!
+//! A producer whose reference is the only one (`refs` reads 1, Acquire) is alone: nobody can make another reference
+//! or add a waiter. It sets the word by a plain store, and the last reference goes without counting down.
+//!
+//! An indirect value becomes concrete after what it forwards to, and refers to the cell that has the value, never to
+//! another indirect one: reading is one step however many were linked.
+//!
+//! A *waiter* is a node `next, source, run` at the front of what it runs: a [`Task`], which is an allocation of its own,
+//! or inside the cell that it will set ([`Linked`]), whose producer it then stands for. Waiters that are due belong to
+//! the thread that published ([`super::run`]); the last one of a value gives back the producer's reference to it.
+
+use super::run;
+use crate::error::{Error, ErrorKind};
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
+use std::any::TypeId;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, forget, needs_drop, offset_of};
+use std::ops::Deref;
+use std::ptr::{NonNull, null_mut, without_provenance_mut};
+
+/// What an async value can hold: it is dropped and read on any thread.
+pub trait Payload: Send + Sync + 'static {}
+impl<T: Send + Sync + 'static> Payload for T {}
+
+/// How far an async value is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// Nothing is there yet.
+    Unconstructed,
+    /// It will be another value, which is not known or not concrete yet.
+    Indirect,
+    /// The value is built, but its setter has not published it.
+    Constructed,
+    /// The value can be read.
+    Available,
+    /// It will never be there.
+    Error,
+}
+
+const UNCONSTRUCTED: usize = 0;
+const CONSTRUCTED: usize = 1;
+const INDIRECT: usize = 2;
+/// Set in the states that are concrete, which are final.
+const CONCRETE: usize = 4;
+const AVAILABLE: usize = CONCRETE;
+const ERROR: usize = CONCRETE + 1;
+const FORWARDED: usize = CONCRETE + 2;
+const STATE_BITS: usize = 7;
+
+fn state_of(word: *mut Waiter) -> usize {
+    word.addr() & STATE_BITS
+}
+
+fn list_of(word: *mut Waiter) -> *mut Waiter {
+    word.map_addr(|addr| addr & !STATE_BITS)
+}
+
+/// References so many that the count could overflow: only a program that forgets references gets there.
+const REFS_MAX: usize = isize::MAX as usize;
+
+#[repr(C)]
+struct Header {
+    refs: AtomicUsize,
+    word: AtomicPtr<Waiter>,
+    table: &'static Table,
+}
+
+/// What depends on the type of the value, or on what else is in the allocation.
+struct Table {
+    type_id: TypeId,
+    type_name: fn() -> &'static str,
+    /// Whether dropping the value runs code, which may drop other cells.
+    nests: bool,
+    /// The error of a cell in state error.
+    error: unsafe fn(NonNull<Header>) -> *const Error,
+    /// Frees the allocation.
+    free: unsafe fn(NonNull<Header>),
+}
+
+impl Table {
+    const fn new<T: Payload>(free: unsafe fn(NonNull<Header>)) -> Self {
+        Self {
+            type_id: TypeId::of::<T>(),
+            type_name: std::any::type_name::<T>,
+            nests: needs_drop::<T>(),
+            error: error_in::<T>,
+            free,
+        }
+    }
+}
+
+/// What is in a cell; the table of states says which when.
+enum Body<T: Payload> {
+    Empty,
+    Value(T),
+    Error(Error),
+    Forwarded(AsyncValueRef<T>),
+}
+
+/// # Invariants
+/// A `NonNull<Header>` in this file points to the front of a live `Cell<T>`, with the right to the whole allocation,
+/// and `table` was made for that `T`.
+#[repr(C)]
+struct Cell<T: Payload> {
+    header: Header,
+    body: UnsafeCell<Body<T>>,
+}
+
+/// A cell with the waiter that will set it.
+#[repr(C)]
+struct Linked<U: Payload, W> {
+    cell: Cell<U>,
+    waiter: Waiter,
+    /// There from `arm` until the waiter runs.
+    work: UnsafeCell<Option<W>>,
+}
+
+// The rule of two cache lines, with room for a waiter's own data.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Cell<u64>>() <= 64 && size_of::<Linked<u64, [u64; 4]>>() <= 128);
+
+impl<T: Payload> Cell<T> {
+    const TABLE: &'static Table = &Table::new::<T>(free::<Self>);
+
+    fn new(table: &'static Table, refs: usize, state: usize, body: Body<T>) -> Self {
+        let word = AtomicPtr::new(without_provenance_mut(state));
+        Self { header: Header { refs: AtomicUsize::new(refs), word, table }, body: UnsafeCell::new(body) }
+    }
+
+    fn allocate(refs: usize, state: usize, body: Body<T>) -> NonNull<Header> {
+        NonNull::from(Box::leak(Box::new(Self::new(Self::TABLE, refs, state, body)))).cast()
+    }
+}
+
+impl<U: Payload, W> Linked<U, W> {
+    const TABLE: &'static Table = &Table::new::<U>(free::<Self>);
+}
+
+/// # Safety
+/// 1. `header` is the front of a boxed `C`, which nobody uses any more.
+unsafe fn free<C>(header: NonNull<Header>) {
+    // SAFETY: condition 1; `table` is the one of `C`, which was leaked from a box.
+    drop(unsafe { Box::from_raw(header.cast::<C>().as_ptr()) });
+}
+
+/// # Safety
+/// 1. The cell holds a `T`, is in state error, and that was read with Acquire.
+unsafe fn error_in<T: Payload>(header: NonNull<Header>) -> *const Error {
+    // SAFETY: condition 1: nobody writes a concrete body, and the pointer is live.
+    let body = unsafe { header.cast::<Cell<T>>().as_ref() }.body.with(|body| unsafe { &*body });
+    match body {
+        Body::Error(error) => error,
+        _ => unreachable!("a cell in state error has one"),
+    }
+}
+
+/// A counted reference to an async value of any type.
+///
+/// **Threads**: any. **Owns**: a share of the value, which goes with its last reference.
+#[repr(transparent)]
+pub struct AsyncValueAny {
+    header: NonNull<Header>,
+}
+
+// SAFETY: the value is `Send + Sync` (Payload), and so are errors and waiters; the rest is atomic, by the protocol.
+unsafe impl Send for AsyncValueAny {}
+// SAFETY: as for Send.
+unsafe impl Sync for AsyncValueAny {}
+
+impl AsyncValueAny {
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: this reference is counted, so the cell lives (invariant of Cell).
+        unsafe { self.header.as_ref() }
+    }
+
+    #[inline]
+    fn raw_state(&self) -> usize {
+        state_of(self.header().word.load(Ordering::Acquire))
+    }
+
+    /// How far the value is; it may be further when this returns.
+    pub fn state(&self) -> State {
+        match self.raw_state() {
+            UNCONSTRUCTED => State::Unconstructed,
+            CONSTRUCTED => State::Constructed,
+            INDIRECT => State::Indirect,
+            ERROR => State::Error,
+            _ => State::Available,
+        }
+    }
+
+    /// Whether it is available or an error.
+    #[inline]
+    pub fn is_concrete(&self) -> bool {
+        self.raw_state() & CONCRETE != 0
+    }
+
+    /// Its error, if it is one.
+    #[inline]
+    pub fn error(&self) -> Option<&Error> {
+        if self.raw_state() != ERROR {
+            return None;
+        }
+        // SAFETY: the state was read with Acquire, and the table is of the cell's type.
+        let error = unsafe { (self.header().table.error)(self.header) };
+        // SAFETY: a concrete body is not written any more, and lives as long as this reference.
+        Some(unsafe { &*error })
+    }
+
+    /// Whether it is a value of type `T`.
+    pub fn is<T: Payload>(&self) -> bool {
+        self.header().table.type_id == TypeId::of::<T>()
+    }
+
+    /// The name of the value's type, for messages.
+    pub fn type_name(&self) -> &'static str {
+        (self.header().table.type_name)()
+    }
+
+    /// Whether both are references to one value.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.header == other.header
+    }
+
+    /// The same with its type, if that is `T`.
+    pub fn downcast_ref<T: Payload>(&self) -> Option<&AsyncValueRef<T>> {
+        // SAFETY: the type was compared.
+        self.is::<T>().then(|| unsafe { AsyncValueRef::of(self) })
+    }
+
+    /// The same with its type.
+    ///
+    /// # Errors
+    /// The reference as it was, if the type is another.
+    pub fn downcast<T: Payload>(self) -> Result<AsyncValueRef<T>, Self> {
+        if self.is::<T>() { Ok(AsyncValueRef { any: self, marker: PhantomData }) } else { Err(self) }
+    }
+
+    /// Puts a waiter in front of the list; false if the value is concrete, and the waiter still the caller's.
+    ///
+    /// # Safety
+    /// 1. `waiter` is live, in no list, and its function suits what it stands in.
+    unsafe fn push(&self, waiter: NonNull<Waiter>) -> bool {
+        let mut word = self.header().word.load(Ordering::Acquire);
+        loop {
+            if state_of(word) & CONCRETE != 0 {
+                return false;
+            }
+            // SAFETY: condition 1; nobody sees it before the exchange below succeeds.
+            unsafe { (*waiter.as_ptr()).next = list_of(word) };
+            let front = waiter.as_ptr().map_addr(|addr| addr | state_of(word));
+            match self.header().word.compare_exchange_weak(word, front, Ordering::Release, Ordering::Acquire)
+            {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+impl Clone for AsyncValueAny {
+    #[inline]
+    fn clone(&self) -> Self {
+        // Relaxed: whoever has a reference can give another.
+        if self.header().refs.fetch_add(1, Ordering::Relaxed) > REFS_MAX {
+            std::process::abort();
+        }
+        Self { header: self.header }
+    }
+}
+
+impl Drop for AsyncValueAny {
+    #[inline]
+    fn drop(&mut self) {
+        let refs = &self.header().refs;
+        if refs.load(Ordering::Acquire) == 1 || refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let grave = Grave { header: self.header };
+            if self.header().table.nests { run::bury(grave) } else { grave.free() }
+        }
+    }
+}
+
+/// A cell without references, to be freed.
+pub(super) struct Grave {
+    header: NonNull<Header>,
+}
+
+impl Grave {
+    #[inline]
+    pub(super) fn free(self) {
+        // SAFETY: the count was 1 or came to 0 (AcqRel), so nobody else has a reference; the table is the cell's.
+        unsafe { (self.header.as_ref().table.free)(self.header) };
+    }
+}
+
+/// Cells to be freed, linked through their state words, which nobody reads any more.
+#[derive(Default)]
+pub(super) struct Graves {
+    newest: Option<NonNull<Header>>,
+}
+
+impl Graves {
+    pub(super) const NONE: Self = Self { newest: None };
+
+    pub(super) fn push(&mut self, grave: Grave) {
+        let next = self.newest.map_or(null_mut(), NonNull::as_ptr);
+        // SAFETY: a grave's cell is live until `free`.
+        unsafe { grave.header.as_ref() }.word.store(next.cast(), Ordering::Relaxed);
+        self.newest = Some(grave.header);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Grave> {
+        let header = self.newest?;
+        // SAFETY: as in `push`.
+        let next = unsafe { header.as_ref() }.word.load(Ordering::Relaxed);
+        self.newest = NonNull::new(next.cast());
+        Some(Grave { header })
+    }
+}
+
+/// A counted reference to an async value.
+///
+/// **Threads**: any. **Owns**: a share of the value, which goes with its last reference.
+#[repr(transparent)]
+pub struct AsyncValueRef<T: Payload> {
+    any: AsyncValueAny,
+    marker: PhantomData<fn() -> T>,
+}
+
+impl<T: Payload> AsyncValueRef<T> {
+    /// A value that is there.
+    #[inline]
+    pub fn available(value: T) -> Self {
+        Self::adopt(Cell::allocate(1, AVAILABLE, Body::Value(value)))
+    }
+
+    /// A value that will never be there.
+    pub fn from_error(error: Error) -> Self {
+        Self::adopt(Cell::<T>::allocate(1, ERROR, Body::Error(error)))
+    }
+
+    /// Takes over a counted reference to a cell that holds a `T`.
+    #[inline]
+    fn adopt(header: NonNull<Header>) -> Self {
+        Self { any: AsyncValueAny { header }, marker: PhantomData }
+    }
+
+    /// # Safety
+    /// 1. The cell holds a `T`.
+    unsafe fn of(any: &AsyncValueAny) -> &Self {
+        // SAFETY: the layout is the same (transparent), and condition 1.
+        unsafe { &*std::ptr::from_ref(any).cast::<Self>() }
+    }
+
+    /// The value or the error, if it is concrete.
+    #[inline]
+    pub fn outcome(&self) -> Option<Result<&T, &Error>> {
+        if !self.any.is_concrete() {
+            return None;
+        }
+        // SAFETY: the cell holds a `T` (type), and lives as long as this reference.
+        let cell = unsafe { self.any.header.cast::<Cell<T>>().as_ref() };
+        // SAFETY: the state is concrete, read with Acquire: nobody writes the body any more.
+        match cell.body.with(|body| unsafe { &*body }) {
+            Body::Value(value) => Some(Ok(value)),
+            Body::Error(error) => Some(Err(error)),
+            // One step: that cell is not forwarded.
+            Body::Forwarded(target) => target.outcome(),
+            Body::Empty => None,
+        }
+    }
+
+    /// The cell that has the value itself, for a value that is available.
+    fn direct(&self) -> &Self {
+        if self.any.raw_state() != FORWARDED {
+            return self;
+        }
+        // SAFETY: as in `outcome`.
+        let cell = unsafe { self.any.header.cast::<Cell<T>>().as_ref() };
+        // SAFETY: as in `outcome`.
+        match cell.body.with(|body| unsafe { &*body }) {
+            Body::Forwarded(target) => target,
+            _ => self,
+        }
+    }
+
+    /// The same without its type.
+    pub fn erase(self) -> AsyncValueAny {
+        self.any
+    }
+
+    /// The same, borrowed.
+    #[inline]
+    pub fn as_ptr(&self) -> AsyncValuePtr<'_, T> {
+        AsyncValuePtr { header: self.any.header, marker: PhantomData }
+    }
+}
+
+impl<T: Payload> Clone for AsyncValueRef<T> {
+    fn clone(&self) -> Self {
+        Self { any: self.any.clone(), marker: PhantomData }
+    }
+}
+
+impl<T: Payload> Deref for AsyncValueRef<T> {
+    type Target = AsyncValueAny;
+
+    fn deref(&self) -> &AsyncValueAny {
+        &self.any
+    }
+}
+
+/// A borrowed reference to an async value: a copy costs nothing, and touches no count.
+pub struct AsyncValuePtr<'a, T: Payload> {
+    header: NonNull<Header>,
+    marker: PhantomData<&'a AsyncValueRef<T>>,
+}
+
+// SAFETY: it is what `&AsyncValueRef` is, which is Send.
+unsafe impl<T: Payload> Send for AsyncValuePtr<'_, T> {}
+// SAFETY: as for Send.
+unsafe impl<T: Payload> Sync for AsyncValuePtr<'_, T> {}
+
+impl<'a, T: Payload> AsyncValuePtr<'a, T> {
+    /// The value, if it is available, for as long as what this borrows from.
+    pub fn get(self) -> Option<&'a T> {
+        let value = std::ptr::from_ref(self.outcome()?.ok()?);
+        // SAFETY: the reference that this borrows from lives for 'a, and the value with it.
+        Some(unsafe { &*value })
+    }
+
+    /// A counted reference.
+    pub fn to_ref(self) -> AsyncValueRef<T> {
+        (*self).clone()
+    }
+}
+
+impl<T: Payload> Clone for AsyncValuePtr<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Payload> Copy for AsyncValuePtr<'_, T> {}
+
+impl<T: Payload> Deref for AsyncValuePtr<'_, T> {
+    type Target = AsyncValueRef<T>;
+
+    fn deref(&self) -> &AsyncValueRef<T> {
+        // SAFETY: both are a pointer to the header and nothing else; the reference given is not dropped, and what
+        // this borrows from keeps the cell alive.
+        unsafe { &*std::ptr::from_ref(&self.header).cast::<AsyncValueRef<T>>() }
+    }
+}
+
+/// The one handle that may write a cell; its reference keeps the cell alive until it is concrete.
+pub(super) struct Producer<T: Payload> {
+    header: NonNull<Header>,
+    marker: PhantomData<fn(T)>,
+}
+
+// SAFETY: it is a reference to a cell, and a `T` may be given to it on any thread (Payload).
+unsafe impl<T: Payload> Send for Producer<T> {}
+// SAFETY: through a shared one nothing can be written.
+unsafe impl<T: Payload> Sync for Producer<T> {}
+
+impl<T: Payload> Producer<T> {
+    /// A cell with nothing in it: who will write, and who will read.
+    #[inline]
+    pub(super) fn new() -> (Self, AsyncValueRef<T>) {
+        let header = Cell::<T>::allocate(2, UNCONSTRUCTED, Body::Empty);
+        (Self { header, marker: PhantomData }, AsyncValueRef::adopt(header))
+    }
+
+    #[inline]
+    fn cell(&self) -> &Cell<T> {
+        // SAFETY: the producer's reference keeps the cell alive, and it holds a `T`.
+        unsafe { self.header.cast::<Cell<T>>().as_ref() }
+    }
+
+    #[inline]
+    fn write(&self, body: Body<T>) {
+        // SAFETY: the state is not concrete, so nobody but the producer touches the body; there is one producer.
+        self.cell().body.with_mut(|place| unsafe { *place = body });
+    }
+
+    /// Another reference to read by.
+    pub(super) fn value(&self) -> AsyncValueRef<T> {
+        let own = ManuallyDrop::new(AsyncValueRef::<T>::adopt(self.header));
+        AsyncValueRef::clone(&own)
+    }
+
+    pub(super) fn is_constructed(&self) -> bool {
+        // Relaxed: the producer wrote it.
+        state_of(self.cell().header.word.load(Ordering::Relaxed)) == CONSTRUCTED
+    }
+
+    /// Builds the value; it is not published. The cell is unconstructed.
+    pub(super) fn construct(&mut self, value: T) {
+        self.write(Body::Value(value));
+        let word = &self.cell().header.word;
+        let mut now = word.load(Ordering::Relaxed);
+        loop {
+            let constructed = list_of(now).map_addr(|addr| addr | CONSTRUCTED);
+            match word.compare_exchange_weak(now, constructed, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// The value that was built.
+    pub(super) fn constructed_mut(&mut self) -> Option<&mut T> {
+        // SAFETY: as in `write`; the reference ends before the producer can publish.
+        match self.cell().body.with_mut(|body| unsafe { &mut *body }) {
+            Body::Value(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn emplace(self, value: T) {
+        self.write(Body::Value(value));
+        self.publish(AVAILABLE);
+    }
+
+    /// Publishes what `construct` built.
+    pub(super) fn set_available(self) {
+        debug_assert!(self.is_constructed());
+        self.publish(AVAILABLE);
+    }
+
+    pub(super) fn set_error(self, error: Error) {
+        self.write(Body::Error(error));
+        self.publish(ERROR);
+    }
+
+    /// Becomes what another value is, which is concrete.
+    pub(super) fn forward(self, target: &AsyncValueRef<T>) {
+        if let Some(error) = target.error() {
+            return self.set_error(error.clone());
+        }
+        // INVARIANT: a forwarded cell refers to one that is available and not forwarded.
+        self.write(Body::Forwarded(target.direct().clone()));
+        self.publish(FORWARDED);
+    }
+
+    /// Makes the cell concrete; its waiters run, or are queued behind the one that runs.
+    #[inline]
+    fn publish(self, state: usize) {
+        let header = self.header;
+        forget(self);
+        // The producer's reference.
+        let own = AsyncValueAny { header };
+        let (refs, word) = (&own.header().refs, &own.header().word);
+        let state = without_provenance_mut(state);
+        let before = if refs.load(Ordering::Acquire) == 1 {
+            // Alone, and what those did that are gone is seen.
+            let before = word.load(Ordering::Relaxed);
+            word.store(state, Ordering::Relaxed);
+            before
+        } else {
+            word.swap(state, Ordering::AcqRel)
+        };
+        if let Some(newest) = NonNull::new(list_of(before)) {
+            run::fire(Waiters::due(newest, own));
+        }
+    }
+}
+
+impl<T: Payload> Drop for Producer<T> {
+    fn drop(&mut self) {
+        let error = if std::thread::panicking() {
+            Error::new(ErrorKind::Internal, "the continuation that was to set this value panicked")
+        } else {
+            Error::new(
+                ErrorKind::Cancelled,
+                "the value's setter was dropped before it set a value or an error",
+            )
+        };
+        Self { header: self.header, marker: PhantomData }.set_error(error);
+    }
+}
+
+/// What a waiter waits for: a reference with its type, or without.
+pub(super) trait Source {
+    fn any(&self) -> &AsyncValueAny;
+
+    /// # Safety
+    /// 1. The cell is of this source's type.
+    unsafe fn of(any: &AsyncValueAny) -> &Self;
+}
+
+impl Source for AsyncValueAny {
+    fn any(&self) -> &AsyncValueAny {
+        self
+    }
+
+    unsafe fn of(any: &AsyncValueAny) -> &Self {
+        any
+    }
+}
+
+impl<T: Payload> Source for AsyncValueRef<T> {
+    fn any(&self) -> &AsyncValueAny {
+        &self.any
+    }
+
+    unsafe fn of(any: &AsyncValueAny) -> &Self {
+        // SAFETY: the caller's condition.
+        unsafe { Self::of(any) }
+    }
+}
+
+/// A node of a list of waiters.
+///
+/// # Invariants
+/// It is in at most one list; whoever took it out of one runs it, once, which ends it.
+#[repr(C, align(8))]
+struct Waiter {
+    next: *mut Self,
+    /// The value waited for, once it is concrete; [`LAST`] is set in the last waiter of a value, to which the
+    /// producer's reference to it has passed.
+    source: *mut Header,
+    /// What is behind this node; ends it.
+    run: unsafe fn(NonNull<Self>, &AsyncValueAny),
+}
+
+const LAST: usize = 1;
+
+impl Waiter {
+    const fn new(run: unsafe fn(NonNull<Self>, &AsyncValueAny)) -> Self {
+        Self { next: null_mut(), source: null_mut(), run }
+    }
+}
+
+/// Waiters that are due, in the order in which they run.
+#[derive(Default)]
+pub(super) struct Waiters {
+    ends: Option<(NonNull<Waiter>, NonNull<Waiter>)>,
+}
+
+impl Waiters {
+    pub(super) const NONE: Self = Self { ends: None };
+
+    /// The waiters of a value that has become concrete, oldest first; `own` was the producer's.
+    fn due(newest: NonNull<Waiter>, own: AsyncValueAny) -> Self {
+        let source = ManuallyDrop::new(own).header.as_ptr();
+        let (mut first, mut tag, mut at) = (null_mut(), LAST, newest.as_ptr());
+        while !at.is_null() {
+            // SAFETY: the list was taken out of the word, so its nodes are this thread's; each is live until it runs.
+            let waiter = unsafe { &mut *at };
+            waiter.source = source.map_addr(|addr| addr | tag);
+            at = std::mem::replace(&mut waiter.next, first);
+            first = waiter;
+            tag = 0;
+        }
+        Self { ends: NonNull::new(first).map(|first| (first, newest)) }
+    }
+
+    /// Puts others behind these.
+    #[inline]
+    pub(super) fn append(&mut self, others: Self) {
+        match (&mut self.ends, others.ends) {
+            (Some((_, last)), Some((first, others_last))) => {
+                // SAFETY: waiters that are due are live, and this list is their only owner.
+                unsafe { last.as_mut().next = first.as_ptr() };
+                *last = others_last;
+            }
+            (ends, others) => *ends = ends.or(others),
+        }
+    }
+
+    /// Takes the first.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Due> {
+        let (waiter, last) = self.ends?;
+        // SAFETY: as in `append`.
+        let next = unsafe { waiter.as_ref() }.next;
+        self.ends = NonNull::new(next).map(|next| (next, last));
+        Some(Due { waiter })
+    }
+}
+
+/// A waiter whose value is concrete.
+#[must_use]
+pub(super) struct Due {
+    waiter: NonNull<Waiter>,
+}
+
+impl Due {
+    #[inline]
+    pub(super) fn run(self) {
+        // SAFETY: it was taken out of the list of those due, and is live until it runs.
+        let Waiter { source, run, .. } = *unsafe { self.waiter.as_ref() };
+        let is_last = source.addr() & LAST != 0;
+        // SAFETY: `due` stored a pointer to a header, and LAST is below its alignment.
+        let header = unsafe { NonNull::new_unchecked(source.map_addr(|addr| addr & !LAST)) };
+        // The reference of the last waiter, or borrowed from it: the last runs after this one.
+        let source = ManuallyDrop::new(AsyncValueAny { header });
+        // SAFETY: the function is of what the waiter stands in, and this is the one call (invariant of Waiter).
+        unsafe { run(self.waiter, &source) };
+        if is_last {
+            drop(ManuallyDrop::into_inner(source));
+        }
+    }
+}
+
+/// A waiter that sets nothing, in an allocation of its own.
+#[repr(C)]
+struct Task<F> {
+    waiter: Waiter,
+    work: F,
+}
+
+/// Runs `work` when a value is concrete: at once, if it is so now. It must not unwind.
+#[inline]
+pub(super) fn when_concrete<S: Source, F: FnOnce(&S) + Send + 'static>(source: &S, work: F) {
+    if source.any().is_concrete() {
+        return work(source);
+    }
+    let task = Box::new(Task { waiter: Waiter::new(run_task::<S, F>), work });
+    let waiter: NonNull<Waiter> = NonNull::from(Box::leak(task)).cast();
+    // SAFETY: just made, and its function is the one for this task and source.
+    if !unsafe { source.any().push(waiter) } {
+        // SAFETY: it was refused, so it is still this thread's.
+        unsafe { run_task::<S, F>(waiter, source.any()) };
+    }
+}
+
+/// # Safety
+/// 1. `waiter` is the front of a boxed `Task<F>`, which nobody uses any more.
+/// 2. `source` is of type `S`.
+unsafe fn run_task<S: Source, F: FnOnce(&S)>(waiter: NonNull<Waiter>, source: &AsyncValueAny) {
+    // SAFETY: condition 1; it was leaked from a box.
+    let task = unsafe { Box::from_raw(waiter.cast::<Task<F>>().as_ptr()) };
+    // Freed before the work begins, which may allocate one like it.
+    let Task { work, .. } = *task;
+    // SAFETY: condition 2.
+    work(unsafe { S::of(source) });
+}
+
+/// What a cell's own waiter does: it sets the cell, or waits for something else. It must not unwind.
+pub(super) trait Work<U: Payload>: Sized + Send + 'static {
+    /// What it waits for.
+    type Source: Source;
+
+    /// `source` is concrete.
+    fn run(self, source: &Self::Source, link: Link<U, Self>);
+}
+
+/// The producer of a cell that has its waiter in it, while that waits for nothing.
+pub(super) struct Link<U: Payload, W: Work<U>> {
+    /// Of a [`Linked<U, W>`].
+    producer: Producer<U>,
+    marker: PhantomData<fn(W)>,
+}
+
+impl<U: Payload, W: Work<U>> Link<U, W> {
+    /// A cell with nothing in it, in one of the states that are not concrete.
+    fn with_state(state: usize) -> (Self, AsyncValueRef<U>) {
+        let linked = Linked::<U, W> {
+            cell: Cell::new(Linked::<U, W>::TABLE, 2, state, Body::Empty),
+            waiter: Waiter::new(run_linked::<U, W>),
+            work: UnsafeCell::new(None),
+        };
+        let header = NonNull::from(Box::leak(Box::new(linked))).cast();
+        let producer = Producer { header, marker: PhantomData };
+        (Self { producer, marker: PhantomData }, AsyncValueRef::adopt(header))
+    }
+
+    /// A cell for a value that is computed.
+    #[inline]
+    pub(super) fn new() -> (Self, AsyncValueRef<U>) {
+        Self::with_state(UNCONSTRUCTED)
+    }
+
+    /// A cell that will be another value.
+    #[inline]
+    pub(super) fn indirect() -> (Self, AsyncValueRef<U>) {
+        Self::with_state(INDIRECT)
+    }
+
+    /// The producer, to set the cell now.
+    #[inline]
+    pub(super) fn into_producer(self) -> Producer<U> {
+        self.producer
+    }
+
+    /// Whether this is the producer of that value.
+    pub(super) fn is_for(&self, value: &AsyncValueRef<U>) -> bool {
+        self.producer.header == value.any.header
+    }
+
+    /// Runs `work` when `source` is concrete: at once, if it is so now.
+    #[inline]
+    pub(super) fn arm(self, work: W, source: &W::Source) {
+        if let Err((link, work)) = self.try_arm(work, source) {
+            work.run(source, link);
+        }
+    }
+
+    /// Lets `work` wait for `source`; gives both back if that is concrete.
+    #[inline]
+    pub(super) fn try_arm(self, work: W, source: &W::Source) -> Result<(), (Self, W)> {
+        if source.any().is_concrete() {
+            return Err((self, work));
+        }
+        let linked = self.producer.header.cast::<Linked<U, W>>();
+        // SAFETY: the waiter waits for nothing, so nobody but this link touches the work; the cell is live.
+        unsafe { linked.as_ref() }.work.with_mut(|place| unsafe { *place = Some(work) });
+        // SAFETY: within the allocation, to which `header` has the right.
+        let waiter = unsafe { NonNull::new_unchecked(&raw mut (*linked.as_ptr()).waiter) };
+        // From here on the waiter stands for the producer.
+        forget(self);
+        // SAFETY: the waiter is in no list, and its function is the one for this cell.
+        if unsafe { source.any().push(waiter) } {
+            return Ok(());
+        }
+        // SAFETY: it was refused, so it is still this thread's.
+        Err(unsafe { take_work(waiter) })
+    }
+}
+
+/// # Safety
+/// 1. `waiter` is the one in a `Linked<U, W>`, was armed, and is in no list any more.
+#[inline]
+unsafe fn take_work<U: Payload, W: Work<U>>(waiter: NonNull<Waiter>) -> (Link<U, W>, W) {
+    // SAFETY: condition 1; the pointer was made from one to the whole cell.
+    let linked = unsafe { waiter.byte_sub(offset_of!(Linked<U, W>, waiter)) }.cast::<Linked<U, W>>();
+    // SAFETY: the waiter holds the producer's reference, so the cell lives; nobody else touches the work.
+    let work = unsafe { linked.as_ref() }.work.with_mut(|place| unsafe { (*place).take() });
+    let producer = Producer { header: linked.cast(), marker: PhantomData };
+    let link = Link { producer, marker: PhantomData };
+    (link, work.expect("an armed waiter has its work"))
+}
+
+/// # Safety
+/// 1. `waiter` is the one in a `Linked<U, W>`, was armed, and is in no list any more.
+/// 2. `source` is of type `W::Source`.
+unsafe fn run_linked<U: Payload, W: Work<U>>(waiter: NonNull<Waiter>, source: &AsyncValueAny) {
+    // SAFETY: condition 1.
+    let (link, work) = unsafe { take_work::<U, W>(waiter) };
+    // SAFETY: condition 2.
+    work.run(unsafe { W::Source::of(source) }, link);
+}

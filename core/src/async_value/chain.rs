@@ -1,0 +1,17 @@
+//! Chains: async values without data, which order side effects.
+//!
+//! What must happen after something else takes its chain and waits for it; what cannot be seen in data is then seen in
+//! the edges between operations. A chain carries errors as every other value: what was to come after a failure does
+//! not happen.
+
+use super::AsyncValueRef;
+
+/// An async value without data.
+pub type Chain = AsyncValueRef<()>;
+
+impl Chain {
+    /// A chain for what depends on nothing.
+    pub fn ready() -> Self {
+        Self::available(())
+    }
+}

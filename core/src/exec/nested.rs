@@ -1,0 +1,265 @@
+//! If and Loop as steps: what [`crate::plan::nested`] planned, run with the launch loop itself.
+//!
+//! To the section around it such a step looks like any launch: a function, a state and references. The function is
+//! ours, and launches the steps of a region with references that follow the step's own.
+//!
+//! # References of a step
+//!
+//! | | If | Loop |
+//! | --- | --- | --- |
+//! | 0 | the run's [`Context`] | the run's [`Context`] |
+//! | 1 | the condition | the trip count, or absent |
+//! | 2 | | the condition, or absent |
+//! | 3, 4, 5 | | iteration number and condition that the body takes, condition that it gives |
+//! | 6 + 3 c | | carried value `c` at first, in its odd and in its even place |
+//!
+//! Then come blocks: all references of a region, and pairs of them for results that no kernel writes, which are
+//! copied. An If has a block for each branch. A Loop has three of its body: from the first place to the odd one, from
+//! the odd to the even one, from the even to the odd one. The even place is the node's result.
+
+use super::cancel::Cancel;
+use super::section::{Ended, launch_steps};
+use crate::plan::section::Section;
+use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, LaunchFn, Status, Stream};
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// What a step says when the caller wants no more; no plugin's status is negative.
+pub(crate) const CANCELLED: Status = -1;
+
+/// What nested steps know of their run; part of the frame.
+#[derive(Default)]
+pub(crate) struct Context {
+    /// The run's flag, or NULL. Set before the run's threads begin.
+    cancel: AtomicPtr<Cancel>,
+    /// The node within a region whose launch failed first.
+    blame: Mutex<Option<String>>,
+}
+
+impl Context {
+    /// Begins a run, which ends before `cancel` goes.
+    pub fn begin(&self, cancel: Option<&Cancel>) {
+        let cancel = cancel.map_or(null_mut(), |cancel| std::ptr::from_ref(cancel).cast_mut());
+        self.cancel.store(cancel, Ordering::Relaxed);
+    }
+
+    /// The node within a region that failed, once.
+    pub fn take_blame(&self) -> Option<String> {
+        self.blame.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Where a region's references are, from the step's first.
+pub(crate) struct Block {
+    /// The first of them.
+    pub first_ref: usize,
+    /// The first pair of a copy.
+    pub first_copy: usize,
+    /// Copies.
+    pub n_copies: usize,
+}
+
+/// State of an If: branches `else` and `then`.
+pub(crate) struct IfState {
+    pub branches: [(Section, Block); 2],
+}
+
+/// State of a Loop.
+pub(crate) struct LoopState {
+    pub body: Section,
+    pub blocks: [Block; 3],
+    pub n_carried: usize,
+}
+
+/// What keeps a step's state alive.
+pub(crate) enum State {
+    If(Box<IfState>),
+    Loop(Box<LoopState>),
+}
+
+impl State {
+    /// What the launch loop calls, and its first argument.
+    pub fn launch(&self) -> (LaunchFn, *const c_void) {
+        match self {
+            Self::If(state) => (launch_if as LaunchFn, std::ptr::from_ref(&**state).cast()),
+            Self::Loop(state) => (launch_loop as LaunchFn, std::ptr::from_ref(&**state).cast()),
+        }
+    }
+}
+
+/// Positions of a loop's references.
+pub(crate) mod of_loop {
+    pub const TRIPS: usize = 1;
+    pub const CONDITION: usize = 2;
+    pub const ITERATION: usize = 3;
+    pub const CONDITION_TAKEN: usize = 4;
+    pub const CONDITION_GIVEN: usize = 5;
+    pub const CARRIED: usize = 6;
+}
+
+/// A step's references.
+#[derive(Clone, Copy)]
+struct Refs(*const BufferRef);
+
+impl Refs {
+    /// # Safety
+    /// The step has a reference `i`.
+    #[inline(always)]
+    unsafe fn get(self, i: usize) -> *const BufferRef {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.add(i) }
+    }
+
+    /// The address that reference `i` names.
+    ///
+    /// # Safety
+    /// The step has a reference `i`.
+    #[inline(always)]
+    unsafe fn addr(self, i: usize) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { (*self.get(i)).addr }
+    }
+
+    /// # Safety
+    /// Reference 0 is the frame's context, which nobody changes during the run.
+    #[inline(always)]
+    unsafe fn context<'a>(self) -> &'a Context {
+        // SAFETY: the caller's promise.
+        unsafe { &*(self.addr(0) as *const Context) }
+    }
+}
+
+/// Runs a region with the references of a block.
+///
+/// # Safety
+/// The block is the region's, among the references of a step that is launched now.
+#[inline(always)]
+unsafe fn run(region: &Section, block: &Block, refs: Refs, stream: *mut Stream, context: &Context) -> Status {
+    // SAFETY: the flag outlives the run.
+    let cancel = unsafe { context.cancel.load(Ordering::Relaxed).as_ref() };
+    // SAFETY: the caller's promise.
+    let own = unsafe { refs.get(block.first_ref) };
+    let ended = match cancel {
+        // SAFETY: the block has the references of these steps, bound as the section around them is.
+        None => unsafe { launch_steps::<false>(&region.steps, own, stream, None) },
+        // SAFETY: as above.
+        cancel => unsafe { launch_steps::<true>(&region.steps, own, stream, cancel) },
+    };
+    if let Err(ended) = ended {
+        return failed(region, &ended, context);
+    }
+    for i in 0..block.n_copies {
+        let pair = block.first_copy + 2 * i;
+        // SAFETY: the caller's promise.
+        let (src, dst) = unsafe { (&*refs.get(pair), &*refs.get(pair + 1)) };
+        // SAFETY: both are memory of the host's that is lent for the run, of one size, and apart.
+        unsafe {
+            std::ptr::copy_nonoverlapping(src.addr as *const u8, dst.addr as *mut u8, dst.length as usize);
+        }
+    }
+    DEVBAY_STATUS_OK
+}
+
+#[cold]
+fn failed(region: &Section, ended: &Ended, context: &Context) -> Status {
+    match *ended {
+        Ended::Cancelled => CANCELLED,
+        Ended::Failed(step, status) => {
+            if status != CANCELLED {
+                let label = &region.labels[region.steps[step].label as usize];
+                let mut blame = context.blame.lock().unwrap_or_else(PoisonError::into_inner);
+                // The innermost comes first; those around it say where it is.
+                *blame =
+                    Some(blame.take().map_or_else(|| label.clone(), |inner| format!("{label} / {inner}")));
+            }
+            status
+        }
+    }
+}
+
+unsafe extern "C" fn launch_if(
+    state: *const c_void,
+    stream: *mut Stream,
+    refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    // SAFETY: the launch loop passes the state of this step.
+    let state = unsafe { &*state.cast::<IfState>() };
+    let refs = Refs(refs);
+    // SAFETY: the first reference of every such step.
+    let context = unsafe { refs.context() };
+    // SAFETY: the condition is one truth value that the host may read.
+    let taken = unsafe { *(refs.addr(1) as *const u8) } != 0;
+    let (region, block) = &state.branches[usize::from(taken)];
+    // SAFETY: the block is the branch's, as planned.
+    unsafe { run(region, block, refs, stream, context) }
+}
+
+unsafe extern "C" fn launch_loop(
+    state: *const c_void,
+    stream: *mut Stream,
+    refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    use of_loop::*;
+    // SAFETY: the launch loop passes the state of this step.
+    let state = unsafe { &*state.cast::<LoopState>() };
+    let refs = Refs(refs);
+    // SAFETY: the first reference of every such step.
+    let context = unsafe { refs.context() };
+    // SAFETY: references of a loop; those of optional operands are absent or named.
+    let (trips, condition) = unsafe { (refs.addr(TRIPS) as *const i64, refs.addr(CONDITION) as *const u8) };
+    // SAFETY: NULL, or one number that the host may read.
+    let trips = unsafe { trips.as_ref() }.map_or(i64::MAX, |trips| *trips);
+    // SAFETY: NULL, or one truth value that the host may read.
+    let mut go_on = unsafe { condition.as_ref() }.is_none_or(|condition| *condition != 0);
+    // SAFETY: references of a loop.
+    let (number, taken) =
+        unsafe { (refs.addr(ITERATION) as *mut i64, refs.addr(CONDITION_TAKEN) as *mut u8) };
+    // SAFETY: references of a loop.
+    let given = unsafe { refs.addr(CONDITION_GIVEN) as *const u8 };
+    let mut iteration = 0i64;
+    while go_on && iteration < trips {
+        // SAFETY: one number in the step's own workspace.
+        unsafe { number.write(iteration) };
+        // SAFETY: one truth value there.
+        unsafe { taken.write(1) };
+        let block = &state.blocks[if iteration == 0 { 0 } else { 2 - (iteration & 1) as usize }];
+        // SAFETY: the block is the body's, as planned.
+        let status = unsafe { run(&state.body, block, refs, stream, context) };
+        if status != DEVBAY_STATUS_OK {
+            return status;
+        }
+        iteration += 1;
+        // SAFETY: one truth value that the body has written.
+        go_on = unsafe { given.read() } != 0;
+    }
+    // An even number of iterations, but for none, ends in the even place.
+    if iteration == 0 || iteration & 1 == 1 {
+        for c in 0..state.n_carried {
+            let from = CARRIED + 3 * c + usize::from(iteration != 0);
+            // SAFETY: references of a loop.
+            let (src, dst) = unsafe { (&*refs.get(from), &*refs.get(CARRIED + 3 * c + 2)) };
+            // SAFETY: both are memory of the host's that is lent for the run, of one size, and apart.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    src.addr as *const u8,
+                    dst.addr as *mut u8,
+                    dst.length as usize,
+                );
+            }
+        }
+    }
+    DEVBAY_STATUS_OK
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self { first_ref: 0, first_copy: 0, n_copies: 0 }
+    }
+}
+
+/// No context: for references that are not yet made.
+pub(crate) const NO_CONTEXT: BufferRef = BufferRef { buffer: null_mut(), addr: 0, offset: 0, length: 0 };

@@ -1,0 +1,191 @@
+//! Control flow inside a section: If and Loop as one step each, their regions planned once.
+//!
+//! Where a device works inline in memory that the host reads, and all types of a region are known, the region is a
+//! section of its own whose references are written into those of the section around it: what it takes and gives lies
+//! where the surrounding values lie, and its arena is a workspace. Nothing is looked up, allocated or copied when it
+//! runs; the values that a Loop carries change places between iterations ([`crate::exec::nested`]).
+//!
+//! What does not fit here (types that change from iteration to iteration, collected results, asynchronous devices)
+//! is a stage of the plan instead.
+
+use super::launches;
+use super::section::{Section, Source};
+use super::tasks::Policy;
+use super::{Env, PlanOptions, extract, is_static};
+use crate::error::{Error, ErrorKind, Result};
+use crate::program::{Node, Program, Region, ValueId};
+use crate::tensor::TensorType;
+
+/// References that a section may have because of loops within loops, each of which needs three copies of its body's.
+const REFS_MAX: usize = 1 << 20;
+
+/// Iterations that a loop counts as, if nobody knows its trip count.
+const ITERATIONS_GUESS: f64 = 16.0;
+
+/// A control-flow node that becomes a step.
+pub struct Inlined {
+    /// What it is.
+    pub kind: Kind,
+    /// Its regions: `then` and `else`, or the body.
+    pub regions: Vec<InlinedRegion>,
+}
+
+/// Kinds of control flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// One of two regions.
+    If,
+    /// A region, again and again.
+    Loop,
+}
+
+/// A region as a section.
+pub struct InlinedRegion {
+    /// Its plan: one straight line.
+    pub section: Section,
+    /// For each input of the section, which of the region's inputs and captures it is.
+    pub operands: Vec<usize>,
+    /// Values of the surrounding program that follow the region's own inputs.
+    pub captures: Vec<ValueId>,
+}
+
+impl InlinedRegion {
+    fn cost_ns(&self) -> f64 {
+        self.section.costs_ns.iter().map(|&cost| f64::from(cost)).sum()
+    }
+}
+
+impl Inlined {
+    /// Nanoseconds that the step should take.
+    pub fn cost_ns(&self, program: &Program, node: &Node) -> f64 {
+        let regions = self.regions.iter().map(InlinedRegion::cost_ns);
+        match self.kind {
+            Kind::If => regions.fold(0.0, f64::max),
+            Kind::Loop => {
+                let trips = node.input(0).and_then(|id| program.constant(id)?.to_int());
+                regions.sum::<f64>() * trips.map_or(ITERATIONS_GUESS, |trips| trips.max(0) as f64)
+            }
+        }
+    }
+}
+
+/// Whether a device's kernels work, inline, in memory that the host reads and writes at the references' addresses.
+fn works_in_host_memory(env: &Env) -> bool {
+    let about = env.device.about();
+    about.inline && about.host_refs && env.device.space().host_visible
+}
+
+/// A control-flow node as a step; None if it has to be a stage.
+///
+/// # Errors
+/// As [`launches::plan`], for a region whose nodes no kernel takes.
+pub fn inline(program: &Program, node: &Node, env: &Env) -> Result<Option<Inlined>> {
+    if !works_in_host_memory(env) {
+        return Ok(None);
+    }
+    let (kind, names): (_, &[&str]) = match &*node.op.name {
+        "If" => (Kind::If, &["then_branch", "else_branch"]),
+        "Loop" => (Kind::Loop, &["body"]),
+        _ => return Ok(None),
+    };
+    let mut regions = Vec::new();
+    for name in names {
+        let Some((_, region)) = node.regions.iter().find(|(known, _)| &**known == *name) else {
+            return Ok(None);
+        };
+        regions.push(region);
+    }
+    let fits = match kind {
+        Kind::If => regions.iter().all(|region| same_types(program, &region.outputs, &node.outputs)),
+        Kind::Loop => loop_fits(program, node, regions[0]),
+    };
+    if !fits {
+        return Ok(None);
+    }
+    let mut planned = Vec::new();
+    for region in regions {
+        match plan_region(program, region, env)? {
+            Some(region) => planned.push(region),
+            None => return Ok(None),
+        }
+    }
+    // A loop's references come three times, once for each place that its carried values may be in.
+    let copies = if kind == Kind::Loop { 3 } else { 1 };
+    let n_refs: usize = planned.iter().map(|region| region.section.refs.len()).sum();
+    Ok((n_refs <= REFS_MAX / copies).then_some(Inlined { kind, regions: planned }))
+}
+
+fn known(program: &Program, id: ValueId) -> Option<&TensorType> {
+    program.value(id).ty.as_ref().filter(|ty| ty.known_shape().is_some())
+}
+
+/// Whether a region gives what its node gives.
+fn same_types(program: &Program, inner: &[ValueId], outer: &[Option<ValueId>]) -> bool {
+    inner.len() == outer.len()
+        && inner.iter().zip(outer).all(|(&inner, outer)| {
+            let inner = known(program, inner);
+            inner.is_some() && outer.is_none_or(|outer| known(program, outer) == inner)
+        })
+}
+
+/// Whether a loop carries values of fixed types, and nothing is collected.
+fn loop_fits(program: &Program, node: &Node, body: &Region) -> bool {
+    let n_carried = node.inputs.len().saturating_sub(2);
+    let carried = node.inputs.get(2..).unwrap_or_default();
+    let scalar = |id: ValueId| known(program, id).is_some_and(|ty| ty.known_shape().is_some_and(is_one));
+    let control = node.inputs.iter().take(2).flatten().all(|&id| scalar(id));
+    control
+        && body.inputs.len() == n_carried + 2
+        && body.outputs.len() == n_carried + 1
+        && scalar(body.outputs[0])
+        && carried.iter().all(Option::is_some)
+        && same_types(program, &body.inputs[2..], carried)
+        && same_types(program, &body.outputs[1..], carried)
+        && same_types(program, &body.inputs[2..], &node.outputs)
+}
+
+fn is_one(shape: Vec<usize>) -> bool {
+    shape.iter().all(|&extent| extent == 1)
+}
+
+fn plan_region(program: &Program, region: &Region, env: &Env) -> Result<Option<InlinedRegion>> {
+    let (extracted, captures) = extract(program, region);
+    let mut inlined = Vec::new();
+    for node in &extracted.main.nodes {
+        if !node.regions.is_empty() {
+            match inline(&extracted, node, env)? {
+                Some(nested) => inlined.push(Some(nested)),
+                None => return Ok(None),
+            }
+        } else if is_static(&extracted, node, env) {
+            inlined.push(None);
+        } else {
+            return Ok(None);
+        }
+    }
+    let inputs = &extracted.main.inputs;
+    if inputs.iter().any(|&id| known(&extracted, id).is_none()) {
+        return Ok(None);
+    }
+    let options = PlanOptions { tasks: Policy::One, ..env.options };
+    let section =
+        launches::plan(&extracted, &extracted.main.nodes, inlined, &extracted.main.outputs, env, &options)?;
+    let operands = section
+        .input_ids
+        .iter()
+        .map(|id| {
+            inputs.iter().position(|input| input == id).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Internal,
+                    format!("value %{} of a region is neither made nor taken", id.0),
+                )
+            })
+        })
+        .collect::<Result<_>>()?;
+    Ok(Some(InlinedRegion { section, operands, captures }))
+}
+
+/// Whether a region's result is written by its kernels; others are copied.
+pub fn is_written(source: &Source) -> bool {
+    matches!(source, Source::Written(_))
+}
