@@ -154,7 +154,7 @@ fn hostile_names_are_drawn_as_names() {
         outputs: &[onnx::value(&names[HOSTILE.len()], onnx::FLOAT, &[3])],
         ..Graph::default()
     };
-    let model = folder.write("</h1><script>.onnx", onnx::model(14, &graph));
+    let model = folder.write("<script>.onnx", onnx::model(14, &graph));
     let (dot, html) = (folder.path("plan.dot"), folder.path("plan.html"));
     let mut command = command();
     command.arg("inspect").arg(model).args(["--plan", "--dot"]).arg(&dot).arg("--html").arg(&html);
