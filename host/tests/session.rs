@@ -5,7 +5,6 @@
 
 use devbay_host::core::exec::cancel::Cancel;
 use devbay_host::core::exec::host_io::InputView;
-use devbay_host::core::plan::PlanOptions;
 use devbay_host::core::program::{AttrValue, text};
 use devbay_host::core::{Error, ErrorKind, Result, Tensor};
 use devbay_host::devices::{Policy, Requirements};
@@ -394,7 +393,7 @@ fn plans_follow_shapes_and_are_bounded() {
         let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
         assert_eq!(run(&session, &f32s(&x), &RunOptions::default()).unwrap(), x);
     }
-    assert_eq!(model.on_device(device, PlanOptions::default()).unwrap().plans().len(), 16);
+    assert_eq!(model.on_device(device).unwrap().plans().len(), 16);
 }
 
 #[test]
@@ -619,8 +618,7 @@ fn a_model_file_is_read_once() {
     let (first, second) = (Model::load(&path).unwrap(), Model::load(&path).unwrap());
     assert!(std::ptr::eq(first.program(), second.program()), "expected one program");
     let runtime = runtime();
-    let units = [&first, &second]
-        .map(|model| model.on_device(&runtime.devices()[0], PlanOptions::default()).unwrap());
+    let units = [&first, &second].map(|model| model.on_device(&runtime.devices()[0]).unwrap());
     assert!(Arc::ptr_eq(&units[0], &units[1]), "expected one set of plans and packed constants");
     std::fs::remove_file(&path).unwrap();
 }

@@ -21,12 +21,7 @@ h2 { font-size: 1.1rem; margin: 2rem 0 .25rem; overflow-wrap: anywhere; }
 p { margin: .25rem 0; overflow-wrap: anywhere; }
 .quiet { color: #5a5a62; }
 .picture { overflow-x: auto; margin: .75rem 0; }
-svg { display: block; font: 13px system-ui, sans-serif; }
-svg .name { font-weight: 600; }
-rect { stroke: #6b6b73; stroke-width: 1; }
-.on-path rect { stroke: #b3261e; stroke-width: 2.5; }
-path { fill: none; stroke: #9a9aa3; stroke-width: 1.2; }
-path.on-path { stroke: #b3261e; stroke-width: 2; }
+svg { display: block; }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; width: 100%; }
 th, td { text-align: left; padding: .15rem .5rem .15rem 0; vertical-align: top; }
@@ -92,47 +87,58 @@ fn page(report: &PlanReport, out: &mut String) -> fmt::Result {
 
 fn svg(stage: &Drawn<'_>, out: &mut String) -> fmt::Result {
     let Page { places, width, height } = Page::of(stage);
+    // Looks are attributes, not styles: so the picture is whole when it is taken out of the page.
     writeln!(
         out,
         "<div class=\"picture\">\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"Tasks and their order\">"
+         viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"Tasks and their order\" \
+         font-family=\"system-ui, sans-serif\" font-size=\"13\">"
     )?;
     for &(from, to) in &stage.edges {
-        let class =
-            if stage.boxes[from].on_path && stage.boxes[to].on_path { " class=\"on-path\"" } else { "" };
+        let stroke = stroke(stage.boxes[from].on_path && stage.boxes[to].on_path);
         let (a, b) = (places[from], places[to]);
         let (x1, y1, x2, y2) = (a.x + BOX_WIDTH / 2.0, a.y + a.height, b.x + BOX_WIDTH / 2.0, b.y);
         let bend = ((y2 - y1) / 2.0).max(12.0);
+        let (c1, c2) = (y1 + bend, y2 - bend);
         writeln!(
             out,
-            "<path{class} d=\"M{x1:.0} {y1:.0} C{x1:.0} {:.0} {x2:.0} {:.0} {x2:.0} {y2:.0}\"/>",
-            y1 + bend,
-            y2 - bend
+            "<path fill=\"none\" {stroke} d=\"M{x1:.0} {y1:.0} C{x1:.0} {c1:.0} {x2:.0} {c2:.0} {x2:.0} {y2:.0}\"/>"
         )?;
     }
     for (boxed, place) in stage.boxes.iter().zip(&places) {
-        let class = if boxed.on_path { " class=\"on-path\"" } else { "" };
-        write!(out, "<g{class}><title>{}", Escaped(&format!("{}: {}", boxed.name, boxed.cost)))?;
+        write!(out, "<g><title>{}", Escaped(&format!("{}: {}", boxed.name, boxed.cost)))?;
         for step in &boxed.steps {
             write!(out, "\n{}", Escaped(step))?;
         }
+        let (x, y, height, fill) = (place.x, place.y, place.height, place.fill());
+        let stroke = stroke(boxed.on_path);
         write!(
             out,
-            "</title><rect x=\"{:.0}\" y=\"{:.0}\" width=\"{BOX_WIDTH:.0}\" height=\"{:.0}\" rx=\"6\" fill=\"{}\"/>",
-            place.x,
-            place.y,
-            place.height,
-            place.fill()
+            "</title><rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"{BOX_WIDTH:.0}\" height=\"{height:.0}\" rx=\"6\" \
+             fill=\"{fill}\" {stroke}/>"
         )?;
-        for (i, (class, line)) in
-            [("name", &boxed.name), ("cost", &boxed.cost), ("ops", &boxed.ops)].into_iter().enumerate()
-        {
-            let (x, y) = (place.x + 8.0, place.y + 18.0 + 16.0 * i as f64);
-            write!(out, "<text class=\"{class}\" x=\"{x:.0}\" y=\"{y:.0}\">{}</text>", Escaped(&cut(line)))?;
+        let lines = [("600", &boxed.name), ("400", &boxed.cost), ("400", &boxed.ops)];
+        for (i, (weight, line)) in lines.into_iter().enumerate() {
+            let (x, y) = (x + 8.0, y + 18.0 + 16.0 * i as f64);
+            let line = cut(line);
+            write!(
+                out,
+                "<text x=\"{x:.0}\" y=\"{y:.0}\" font-weight=\"{weight}\">{}</text>",
+                Escaped(&line)
+            )?;
         }
         writeln!(out, "</g>")?;
     }
     writeln!(out, "</svg>\n</div>")
+}
+
+/// How edges and borders are drawn: the path that takes longest is seen first, in grey print too.
+fn stroke(on_path: bool) -> &'static str {
+    if on_path {
+        "stroke=\"#b3261e\" stroke-width=\"2.5\""
+    } else {
+        "stroke=\"#85858e\" stroke-width=\"1.2\""
+    }
 }
 
 fn table(section: &SectionReport, rows_left: &mut usize, out: &mut String) -> fmt::Result {
