@@ -251,14 +251,12 @@ impl Planner<'_> {
     fn likeness(&self, node: &Node) -> u64 {
         let mut hasher = DefaultHasher::new();
         node.op.hash(&mut hasher);
-        for id in node.inputs.iter().chain(&node.outputs) {
-            if let Some(id) = id {
-                let value = self.program.value(*id);
-                if let Some(ty) = &value.ty {
-                    ty.known_shape().hash(&mut hasher);
-                }
-                value.constant.as_ref().map(Tensor::identity).hash(&mut hasher);
+        for id in node.inputs.iter().chain(&node.outputs).flatten() {
+            let value = self.program.value(*id);
+            if let Some(ty) = &value.ty {
+                ty.known_shape().hash(&mut hasher);
             }
+            value.constant.as_ref().map(Tensor::identity).hash(&mut hasher);
         }
         hasher.finish()
     }

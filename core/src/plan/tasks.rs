@@ -93,7 +93,7 @@ pub struct TaskGraph {
 }
 
 /// Which launches depend on which, by number in an order in which they could run.
-pub struct Edges {
+pub(crate) struct Edges {
     starts: Vec<u32>,
     preds: Vec<u32>,
 }
@@ -134,7 +134,7 @@ impl Edges {
 
 /// For each launch its task, and why all are one if they are; tasks are numbered in an order in which they could run,
 /// and the launches of a task follow each other in their own order.
-pub fn divide(
+pub(crate) fn divide(
     edges: &Edges,
     costs_ns: &[f64],
     policy: Policy,
@@ -170,7 +170,7 @@ const GAIN_HAND_OVERS: f64 = 8.0;
 const PARTS_PER_THREAD: usize = 4;
 
 /// The nanoseconds of the launches that must follow each other and take longest.
-pub fn longest_path_ns(edges: &Edges, costs_ns: &[f64]) -> f64 {
+pub(crate) fn longest_path_ns(edges: &Edges, costs_ns: &[f64]) -> f64 {
     let mut ends = vec![0f64; edges.len()];
     let mut longest = 0f64;
     for launch in 0..edges.len() {
@@ -317,7 +317,7 @@ impl Neighbours {
 
 impl TaskGraph {
     /// The tasks of a division, and for each position in the new order the launch that is there.
-    pub fn build(edges: &Edges, task_of: &[u32]) -> (Self, Vec<u32>) {
+    pub(crate) fn build(edges: &Edges, task_of: &[u32]) -> (Self, Vec<u32>) {
         let n_tasks = task_of.iter().max().map_or(0, |&last| last as usize + 1);
         // Launches by task, each task's in their own order.
         let mut ends = vec![0u32; n_tasks + 1];

@@ -217,7 +217,7 @@ fn read_xml(source: &str) -> Result<(Vec<String>, String), String> {
         }
         // Attributes: `name="value"`, in which quotes divide into outside and inside.
         let parts: Vec<&str> = body[name.len()..].split('"').collect();
-        if parts.len() % 2 == 0 || parts.iter().step_by(2).any(|part| part.contains(['&', '\''])) {
+        if parts.len().is_multiple_of(2) || parts.iter().step_by(2).any(|part| part.contains(['&', '\''])) {
             return Err(format!("the attributes of <{tag}>"));
         }
         parts.iter().skip(1).step_by(2).try_for_each(|value| unescape(value).map(|_| ()))?;
