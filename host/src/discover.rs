@@ -108,7 +108,7 @@ impl SearchPaths {
 }
 
 /// Whether the process has rights that its user does not have.
-fn elevated() -> bool {
+pub(crate) fn elevated() -> bool {
     #[cfg(target_os = "linux")]
     {
         // The kernel says so in the auxiliary vector, also for capabilities (getauxval(3), AT_SECURE).

@@ -23,6 +23,7 @@
 
 #[cfg(feature = "arrays")]
 pub mod arrays;
+pub mod calibrate;
 pub mod compare;
 mod deadline;
 pub mod devices;
@@ -34,6 +35,7 @@ pub mod manifest;
 pub mod model;
 pub mod negotiate;
 pub mod probe;
+pub mod rates_file;
 pub mod report;
 pub mod run;
 pub mod runtime;

@@ -2,7 +2,7 @@
 
 use devbay_core::about::Refusal;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What became of one candidate.
 #[derive(Clone, Debug)]
@@ -50,9 +50,19 @@ pub enum Outcome {
 pub struct LoadReport {
     /// A report each.
     pub plugins: Vec<PluginReport>,
+    /// Things worth knowing that are no plugin's: a file that cannot be used.
+    pub notes: Vec<String>,
 }
 
 impl LoadReport {
+    /// The library of a plugin that was loaded; None if it is linked in.
+    pub fn library_of(&self, plugin: &str) -> Option<&Path> {
+        let loaded = |report: &&PluginReport| {
+            report.name.as_deref() == Some(plugin) && matches!(report.outcome, Outcome::Loaded { .. })
+        };
+        self.plugins.iter().find(loaded)?.library.as_deref()
+    }
+
     /// Those that were refused, with their reasons.
     pub fn refused(&self) -> impl Iterator<Item = (&PluginReport, &Refusal)> {
         self.plugins.iter().filter_map(|plugin| match &plugin.outcome {

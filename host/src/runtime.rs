@@ -5,6 +5,7 @@ use crate::discover::{self, Candidate, Origin, SearchPaths};
 use crate::load::Library;
 use crate::negotiate::{Entry, negotiate};
 use crate::probe::{ProbeOptions, probe};
+use crate::rates_file::{Key, KnownRates};
 use crate::report::{DeviceMemory, LoadReport, Outcome, PluginReport};
 use devbay_core::about::{Refusal, RefusalKind};
 use devbay_core::device::{Device, Plugin};
@@ -46,6 +47,8 @@ pub struct RuntimeOptions {
     pub trace: Option<TraceSink>,
     /// What plugins may ask for: `cache_dir`, ...
     pub config: BTreeMap<String, String>,
+    /// Where devices' rates are, as they were measured before; without it the defaults hold. Nothing is measured now.
+    pub rates_file: Option<PathBuf>,
 }
 
 impl Default for RuntimeOptions {
@@ -65,6 +68,7 @@ impl Default for RuntimeOptions {
             log: Arc::new(log_to_tracing),
             trace: None,
             config: BTreeMap::new(),
+            rates_file: None,
         }
     }
 }
@@ -136,6 +140,18 @@ impl Runtime {
                 ));
             }
         }
+        if let Some(path) = &options.rates_file {
+            let (known, warning) = KnownRates::read(path);
+            if let Some(warning) = warning {
+                tracing::warn!("{warning}");
+                report.notes.push(warning);
+            }
+            for device in &devices {
+                if let Some(rates) = known.find(&Key::of(device, report.library_of(device.plugin().name()))) {
+                    device.set_rates(rates);
+                }
+            }
+        }
         Ok(Self { inner: Arc::new(Inner { queue, plugins, devices, report }) })
     }
 
@@ -161,6 +177,11 @@ impl Runtime {
             DeviceMemory { device: device.name().to_owned(), bytes_in_use, bytes_peak }
         };
         self.inner.devices.iter().map(of).collect()
+    }
+
+    /// What a device's rates are kept under.
+    pub fn rates_key(&self, device: &Device) -> Key {
+        Key::of(device, self.report().library_of(device.plugin().name()))
     }
 
     /// Threads for kernels, the calling one counted.

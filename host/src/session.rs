@@ -9,6 +9,7 @@ use devbay_core::exec::cancel::Cancel;
 use devbay_core::exec::host_io::{Bound, InputView, OutputView};
 use devbay_core::exec::jobs::Priority;
 use devbay_core::exec::unit::Unit;
+use devbay_core::plan::report::PlanReport;
 use devbay_core::plan::{Placement, Plan, PlanOptions};
 use devbay_core::program::{Program, ValueId};
 use devbay_core::tensor::{DType, Dim, Tensor, TensorType, bytes_of, n_elements};
@@ -143,6 +144,27 @@ impl Session {
     /// As [`Session::run`].
     pub fn plan_for(&self, inputs: &[(&str, &Tensor)]) -> Result<Arc<Plan>> {
         self.plan(&self.in_order(inputs)?)
+    }
+
+    /// The plan for inputs of these types, in the model's order, made now if there is none.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn plan_for_types(&self, types: &[(DType, &[usize])]) -> Result<Arc<Plan>> {
+        self.check_count(types.len())?;
+        for (port, (dtype, shape)) in self.inputs.iter().zip(types) {
+            if !takes(port, *dtype, shape) {
+                let given = TensorType::new(*dtype, shape);
+                let text = format!("input {} is given as {given}", describe(port));
+                return Err(Error::new(ErrorKind::InvalidInput, text));
+            }
+        }
+        self.unit.plan_for(types.iter().copied())
+    }
+
+    /// What a plan of this session's is: its tasks, their estimated costs, memory.
+    pub fn plan_report(&self, plan: &Plan) -> PlanReport {
+        PlanReport::of(plan, self.unit.env())
     }
 
     /// Runs on inputs by name and gives the outputs in the model's order.
@@ -294,13 +316,16 @@ impl Session {
             .collect()
     }
 
-    fn check(&self, inputs: &[InputView<'_>]) -> Result<()> {
-        if inputs.len() != self.inputs.len() {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("{} inputs are given, the model takes {}", inputs.len(), self.inputs.len()),
-            ));
+    fn check_count(&self, n: usize) -> Result<()> {
+        if n == self.inputs.len() {
+            return Ok(());
         }
+        let text = format!("{n} inputs are given, the model takes {}", self.inputs.len());
+        Err(Error::new(ErrorKind::InvalidInput, text))
+    }
+
+    fn check(&self, inputs: &[InputView<'_>]) -> Result<()> {
+        self.check_count(inputs.len())?;
         for (port, input) in self.inputs.iter().zip(inputs) {
             if !fits(port, input) {
                 return Err(Error::new(
@@ -337,18 +362,20 @@ fn describe(port: &Port) -> String {
 
 fn fits(port: &Port, input: &InputView<'_>) -> bool {
     let size = n_elements(input.shape).and_then(|n| bytes_of(input.dtype, n));
-    if size != Some(input.bytes.len()) {
-        return false;
-    }
+    size == Some(input.bytes.len()) && takes(port, input.dtype, input.shape)
+}
+
+/// Whether a port takes a type.
+fn takes(port: &Port, dtype: DType, extents: &[usize]) -> bool {
     let Some(ty) = &port.ty else {
         return true;
     };
     let Some(shape) = &ty.shape else {
-        return ty.dtype == input.dtype;
+        return ty.dtype == dtype;
     };
-    ty.dtype == input.dtype
-        && shape.len() == input.shape.len()
-        && shape.iter().zip(input.shape).all(|(dim, &extent)| match dim {
+    ty.dtype == dtype
+        && shape.len() == extents.len()
+        && shape.iter().zip(extents).all(|(dim, &extent)| match dim {
             Dim::Known(known) => *known == extent,
             Dim::Unknown(_) => true,
         })

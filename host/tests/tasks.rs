@@ -3,9 +3,11 @@
 //! The plugin is written on the SDK and linked. Its one kernel adds integers, fails when it is told to, and takes as
 //! long as it is told to, so that threads meet in many orders.
 
+use devbay_host::calibrate::calibrate;
 use devbay_host::core::error::ErrorKind;
 use devbay_host::core::exec::cancel::Cancel;
 use devbay_host::core::plan::PlanOptions;
+use devbay_host::core::plan::cost::Rates;
 use devbay_host::core::plan::tasks::Policy;
 use devbay_host::core::program::text;
 use devbay_host::core::{Result, Tensor};
@@ -359,4 +361,22 @@ fn sessions_on_many_threads_share_one_plan() {
             });
         }
     });
+}
+
+#[test]
+fn what_cannot_be_measured_keeps_its_default_with_the_reason() {
+    let (two, one) = (runtime(2), runtime(1));
+    let (device, alone) = (&two.devices()[0], &one.devices()[0]);
+    let calibration = calibrate(device, alone).unwrap();
+    // The device has neither a product nor a sum; its queue has a second thread.
+    let reasons: Vec<Option<&str>> =
+        calibration.figures.iter().map(|figure| figure.default_because.as_deref()).collect();
+    let lacks = |reason: Option<&str>, op: &str| reason.is_some_and(|reason| reason.contains(op));
+    assert!(lacks(reasons[0], "MatMul@13") && lacks(reasons[1], "Add@14"), "{reasons:?}");
+    assert!(lacks(reasons[2], "Add@14"), "{reasons:?}");
+    let rates = calibration.rates();
+    assert_eq!(Rates { hand_over_ns: 1000.0, ..rates }, Rates::default());
+
+    let error = calibrate(device, device).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
 }

@@ -28,11 +28,12 @@ pub(crate) use plugin::must_leak;
 pub use stream::Stream;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::cost::Rates;
 use crate::tensor::{DType, Dim, TensorType};
 use devbay_plugin_api::abi::{self, *};
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// From this size on an allocation is compared with what is available first.
 const ASKED_BYTES_MIN: u64 = 64 << 20;
@@ -46,6 +47,7 @@ pub struct Device {
     lost: AtomicBool,
     bytes_in_use: AtomicU64,
     bytes_peak: AtomicU64,
+    rates: OnceLock<Rates>,
     plugin: Arc<Plugin>,
 }
 
@@ -98,6 +100,16 @@ impl Device {
     /// Bytes allocated through the host now, and at most.
     pub fn bytes_in_use(&self) -> (u64, u64) {
         (self.bytes_in_use.load(Ordering::Relaxed), self.bytes_peak.load(Ordering::Relaxed))
+    }
+
+    /// How fast it works, if that was measured before.
+    pub fn rates(&self) -> Option<Rates> {
+        self.rates.get().copied()
+    }
+
+    /// Tells how fast it works, before anything is planned for it; the first one to tell is believed.
+    pub fn set_rates(&self, rates: Rates) {
+        let _ = self.rates.set(rates);
     }
 
     /// Refuses calls on a device that is lost or whose plugin is poisoned.

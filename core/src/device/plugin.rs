@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Bytes that a plugin's error message may have.
 const ERROR_TEXT_MAX: usize = 1024;
@@ -157,6 +157,7 @@ impl Plugin {
                 lost: AtomicBool::new(false),
                 bytes_in_use: AtomicU64::new(0),
                 bytes_peak: AtomicU64::new(0),
+                rates: OnceLock::new(),
                 plugin: Arc::clone(self),
             }));
         }

@@ -52,6 +52,7 @@ impl Context {
 }
 
 /// Where a region's references are, from the step's first.
+#[derive(Default)]
 pub(crate) struct Block {
     /// The first of them.
     pub first_ref: usize,
@@ -253,12 +254,6 @@ unsafe extern "C" fn launch_loop(
         }
     }
     DEVBAY_STATUS_OK
-}
-
-impl Default for Block {
-    fn default() -> Self {
-        Self { first_ref: 0, first_copy: 0, n_copies: 0 }
-    }
 }
 
 /// No context: for references that are not yet made.

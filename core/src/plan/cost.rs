@@ -28,6 +28,12 @@ impl Default for Rates {
 }
 
 impl Rates {
+    /// Whether all of them can be: above nothing and below infinity.
+    pub fn are_possible(&self) -> bool {
+        let possible = |rate: f64| rate.is_finite() && rate > 0.0;
+        [self.flops_per_ns, self.bytes_per_ns, self.launch_ns, self.hand_over_ns].into_iter().all(possible)
+    }
+
     /// Nanoseconds that a launch should take. A kernel that cannot say counts as its operands' bytes.
     pub fn launch(&self, cost: Option<&KernelCost>, operand_bytes: usize) -> f64 {
         let (flops, bytes) = match cost {

@@ -5,11 +5,12 @@
 
 use super::choose::NodeWork;
 use super::constants::{ConstantPool, Placed};
+use super::cost::Rates;
 use super::memory::{self, ArenaPlan, Interval};
 use super::nested::{Inlined, InlinedRegion, Kind};
 use super::place::Chosen;
 use super::section::{MemoryReport, Patch, Section, Shaped, Source, Step};
-use super::tasks::{self, Edges, Reach, TaskGraph};
+use super::tasks::{self, Edges, OneTask, Policy, Reach, TaskGraph};
 use super::{Env, PlanOptions};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -110,6 +111,7 @@ pub fn plan(
         device: env.site(sites[0]).0,
         sites,
         options,
+        rates: env.rates(),
         roots: HashMap::new(),
         inputs: Vec::new(),
         made: Vec::new(),
@@ -135,6 +137,7 @@ struct Planner<'a> {
     /// The first of them, whose memory the values live in.
     device: &'a Arc<Device>,
     options: &'a PlanOptions,
+    rates: Rates,
     roots: HashMap<ValueId, Root>,
     inputs: Vec<ValueId>,
     made: Vec<Made>,
@@ -238,7 +241,7 @@ impl Planner<'_> {
         }
         let operand_bytes = inputs.iter().flatten().map(|(_, size)| size).chain(sizes.iter().flatten()).sum();
         let cost_ns = match &work {
-            Work::Kernel(chosen) => self.options.rates.launch(chosen.cost.as_ref(), operand_bytes),
+            Work::Kernel(chosen) => self.rates.launch(chosen.cost.as_ref(), operand_bytes),
             Work::Nested(nested) => nested.cost_ns(self.program, node),
         };
         self.launches.push(Launch { node: at, lane, work, inputs, outputs, cost_ns });
@@ -249,14 +252,16 @@ impl Planner<'_> {
         let edges = self.edges();
         let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost_ns).collect();
         let plugin = self.device.plugin();
+        let n_threads = plugin.services().queue().n_threads();
+        let hand_over_ns = self.rates.hand_over_ns;
         // Tasks run side by side on inline devices, whose launches are calls; on others the stream orders them.
-        let n_threads = if self.device.about().inline && !plugin.is_serialised() {
-            plugin.services().queue().n_threads()
+        let (task_of, one_task) = if !self.device.about().inline {
+            (vec![0; edges.len()], Some(OneTask::Asynchronous))
+        } else if self.options.tasks == Policy::Auto && plugin.is_serialised() {
+            (vec![0; edges.len()], Some(OneTask::Serialised))
         } else {
-            1
+            tasks::divide(&edges, &costs, self.options.tasks, n_threads, hand_over_ns)
         };
-        let policy = if self.device.about().inline { self.options.tasks } else { tasks::Policy::One };
-        let task_of = tasks::divide(&edges, &costs, policy, n_threads, self.options.rates.hand_over_ns);
         let (graph, order) = TaskGraph::build(&edges, &task_of);
         let schedule = Schedule { reach: Reach::of(&graph), task_of: &task_of };
 
@@ -306,7 +311,7 @@ impl Planner<'_> {
             parts.kernels.push(name);
             parts.costs_ns.push(launch.cost_ns as f32);
         }
-        let n_worth = tasks_worth(self.options.rates.hand_over_ns, &costs, graph.tasks.len());
+        let n_worth = tasks_worth(self.rates.hand_over_ns, &costs, graph.tasks.len());
         let inputs = self.inputs.clone();
         let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
         prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
@@ -318,6 +323,8 @@ impl Planner<'_> {
             input_ids: inputs.into(),
             graph,
             n_worth,
+            one_task,
+            longest_path_ns: tasks::longest_path_ns(&edges, &costs),
             costs_ns: parts.costs_ns.into(),
             steps: parts.steps.into(),
             refs: parts.refs.into(),

@@ -80,7 +80,7 @@ pub fn assign_where(intervals: &[Interval], apart: impl Fn(usize, usize) -> bool
         offsets[i] = offset;
         let at = placed.partition_point(|&k| offsets[k] <= offset);
         placed.insert(at, i);
-        size = size.max(offset.checked_add(interval.size)?);
+        size = size.max(offset.checked_add(interval.size)?.checked_next_multiple_of(interval.align)?);
     }
     Some(ArenaPlan { offsets, size, lower_bound: lower_bound(intervals)? })
 }

@@ -14,9 +14,11 @@ pub mod launches;
 pub mod memory;
 pub mod nested;
 pub mod place;
+pub mod report;
 pub mod section;
 pub mod specialise;
 pub mod tasks;
+mod text;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -95,13 +97,13 @@ pub struct PlanOptions {
     pub plans_max: usize,
     /// How launches are divided into tasks.
     pub tasks: tasks::Policy,
-    /// How fast the device works.
-    pub rates: cost::Rates,
+    /// How fast the device works; None for its own rates.
+    pub rates: Option<cost::Rates>,
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { plans_max: 16, tasks: tasks::Policy::Auto, rates: cost::Rates::default() }
+        Self { plans_max: 16, tasks: tasks::Policy::Auto, rates: None }
     }
 }
 
@@ -170,6 +172,11 @@ impl Env {
         let device = self.site(site).0;
         let (about, space) = (device.about(), device.space());
         about.inline && about.host_refs && space.host_visible && !device.plugin().is_serialised()
+    }
+
+    /// What costs are estimated with: what the options say, else what was measured, else the defaults.
+    pub fn rates(&self) -> cost::Rates {
+        self.options.rates.or(self.device.rates()).unwrap_or_default()
     }
 }
 

@@ -5,7 +5,7 @@
 //! the arena need the arena's address once per frame, and those to inputs and results are patched per run.
 
 use super::constants::Placed;
-use super::tasks::TaskGraph;
+use super::tasks::{OneTask, TaskGraph};
 use crate::device::{Device, PreparedKernel};
 use crate::exec::nested::State;
 use crate::program::ValueId;
@@ -98,6 +98,10 @@ pub struct Section {
     pub graph: TaskGraph,
     /// Nanoseconds that each step should take.
     pub costs_ns: Box<[f32]>,
+    /// Why it is one task, if it is.
+    pub one_task: Option<OneTask>,
+    /// Nanoseconds of the longest path of launches.
+    pub longest_path_ns: f64,
     /// Tasks that together are worth a hand-over to another thread; `u32::MAX` if all together are not.
     pub n_worth: u32,
     /// References, a run of them for each step.

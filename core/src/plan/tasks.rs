@@ -31,6 +31,30 @@ pub enum Policy {
     Each,
 }
 
+/// Why launches are one task.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum OneTask {
+    /// It was asked for ([`Policy::One`]).
+    Asked,
+    /// The device works asynchronously: its stream orders launches.
+    Asynchronous,
+    /// The plugin is called by one thread at a time.
+    Serialised,
+    /// The queue has one thread.
+    OneThread,
+    /// There is one launch, or none.
+    OneLaunch,
+    /// Running side by side would gain less than it must.
+    Cheap {
+        /// What it would gain at best.
+        gain_ns: f64,
+        /// What it must gain.
+        worth_ns: f64,
+    },
+    /// Nowhere is enough side by side to be worth two hand-overs.
+    Narrow,
+}
+
 /// No task.
 pub const NO_TASK: u32 = u32::MAX;
 
@@ -69,7 +93,7 @@ pub struct TaskGraph {
 }
 
 /// Which launches depend on which, by number in an order in which they could run.
-pub struct Edges {
+pub(crate) struct Edges {
     starts: Vec<u32>,
     preds: Vec<u32>,
 }
@@ -108,22 +132,34 @@ impl Edges {
     }
 }
 
-/// For each launch its task; tasks are numbered in an order in which they could run, and the launches of a task
-/// follow each other in their own order.
-pub fn divide(
+/// For each launch its task, and why all are one if they are; tasks are numbered in an order in which they could run,
+/// and the launches of a task follow each other in their own order.
+pub(crate) fn divide(
     edges: &Edges,
     costs_ns: &[f64],
     policy: Policy,
     n_threads: usize,
     hand_over_ns: f64,
-) -> Vec<u32> {
+) -> (Vec<u32>, Option<OneTask>) {
+    let one = |why: OneTask| (vec![0; edges.len()], Some(why));
+    if edges.len() < 2 {
+        return one(OneTask::OneLaunch);
+    }
     match policy {
-        Policy::Each => (0..edges.len() as u32).collect(),
-        Policy::One => vec![0; edges.len()],
-        Policy::Auto if n_threads < 2 || gain_ns(edges, costs_ns) < GAIN_HAND_OVERS * hand_over_ns => {
-            vec![0; edges.len()]
+        Policy::Each => ((0..edges.len() as u32).collect(), None),
+        Policy::One => one(OneTask::Asked),
+        Policy::Auto if n_threads < 2 => one(OneTask::OneThread),
+        Policy::Auto => {
+            // What running side by side on many threads would gain: all work less the longest path.
+            let gain_ns = costs_ns.iter().sum::<f64>() - longest_path_ns(edges, costs_ns);
+            let worth_ns = GAIN_HAND_OVERS * hand_over_ns;
+            if gain_ns < worth_ns {
+                return one(OneTask::Cheap { gain_ns, worth_ns });
+            }
+            let task_of = by_cost(edges, costs_ns, n_threads, hand_over_ns);
+            let is_one = task_of.iter().all(|&task| task == 0);
+            (task_of, is_one.then_some(OneTask::Narrow))
         }
-        Policy::Auto => by_cost(edges, costs_ns, n_threads, hand_over_ns),
     }
 }
 
@@ -133,8 +169,8 @@ const GAIN_HAND_OVERS: f64 = 8.0;
 /// Parts of one level for each thread, so that one that has less to do than expected finds more.
 const PARTS_PER_THREAD: usize = 4;
 
-/// What running side by side on many threads would gain: all work less the longest path.
-fn gain_ns(edges: &Edges, costs_ns: &[f64]) -> f64 {
+/// The nanoseconds of the launches that must follow each other and take longest.
+pub(crate) fn longest_path_ns(edges: &Edges, costs_ns: &[f64]) -> f64 {
     let mut ends = vec![0f64; edges.len()];
     let mut longest = 0f64;
     for launch in 0..edges.len() {
@@ -142,7 +178,7 @@ fn gain_ns(edges: &Edges, costs_ns: &[f64]) -> f64 {
         ends[launch] = begin + costs_ns[launch];
         longest = longest.max(ends[launch]);
     }
-    costs_ns.iter().sum::<f64>() - longest
+    longest
 }
 
 fn by_cost(edges: &Edges, costs_ns: &[f64], n_threads: usize, hand_over_ns: f64) -> Vec<u32> {
@@ -281,7 +317,7 @@ impl Neighbours {
 
 impl TaskGraph {
     /// The tasks of a division, and for each position in the new order the launch that is there.
-    pub fn build(edges: &Edges, task_of: &[u32]) -> (Self, Vec<u32>) {
+    pub(crate) fn build(edges: &Edges, task_of: &[u32]) -> (Self, Vec<u32>) {
         let n_tasks = task_of.iter().max().map_or(0, |&last| last as usize + 1);
         // Launches by task, each task's in their own order.
         let mut ends = vec![0u32; n_tasks + 1];
@@ -412,22 +448,25 @@ mod tests {
     #[test]
     fn a_cheap_program_is_one_task() {
         let wide = edges(&[&[], &[0], &[0], &[0], &[1, 2, 3]]);
-        assert_eq!(divide(&wide, &[2.0; 5], Policy::Auto, 2, 1000.0), [0; 5]);
+        let (tasks, why) = divide(&wide, &[2.0; 5], Policy::Auto, 2, 1000.0);
+        assert_eq!(tasks, [0; 5]);
+        assert_eq!(why, Some(OneTask::Cheap { gain_ns: 4.0, worth_ns: 8000.0 }));
     }
 
     #[test]
     fn a_chain_is_one_task_whatever_it_costs() {
         let chain = edges(&[&[], &[0], &[1], &[2]]);
-        assert_eq!(divide(&chain, &[1e6; 4], Policy::Auto, 8, 1000.0), [0; 4]);
+        assert_eq!(divide(&chain, &[1e6; 4], Policy::Auto, 8, 1000.0).0, [0; 4]);
     }
 
     #[test]
     fn branches_that_are_worth_it_are_tasks() {
         let fork = edges(&[&[], &[0], &[1], &[0], &[3], &[2, 4]]);
-        assert_eq!(divide(&fork, &[1e5; 6], Policy::Auto, 2, 1000.0), [0, 1, 1, 2, 2, 3]);
-        assert_eq!(divide(&fork, &[1e5; 6], Policy::Auto, 1, 1000.0), [0; 6]);
-        assert_eq!(divide(&fork, &[1e5; 6], Policy::One, 2, 1000.0), [0; 6]);
-        assert_eq!(divide(&fork, &[1.0; 6], Policy::Each, 2, 1000.0), [0, 1, 2, 3, 4, 5]);
+        let divided = |cost, policy, n_threads| divide(&fork, &[cost; 6], policy, n_threads, 1000.0);
+        assert_eq!(divided(1e5, Policy::Auto, 2), (vec![0, 1, 1, 2, 2, 3], None));
+        assert_eq!(divided(1e5, Policy::Auto, 1), (vec![0; 6], Some(OneTask::OneThread)));
+        assert_eq!(divided(1e5, Policy::One, 2), (vec![0; 6], Some(OneTask::Asked)));
+        assert_eq!(divided(1.0, Policy::Each, 2), ((0..6).collect(), None));
     }
 
     #[test]
@@ -436,7 +475,7 @@ mod tests {
         wide.push([]);
         (0..1000).for_each(|_| wide.push([0]));
         wide.push(1..=1000);
-        let tasks = divide(&wide, &[100.0; 1002], Policy::Auto, 2, 1000.0);
+        let (tasks, _) = divide(&wide, &[100.0; 1002], Policy::Auto, 2, 1000.0);
         let (graph, _) = TaskGraph::build(&wide, &tasks);
         assert_eq!(graph.tasks.len(), 2 + 8, "eight parts between the first and the last");
     }

@@ -1,16 +1,26 @@
-//! `devbay devices`: what there is to run on, and what was refused.
+//! `devbay devices`: what there is to run on, what was refused, and how fast devices are.
 
 use crate::options::PluginArguments;
 use crate::{say, table};
-use anyhow::Result;
+use anyhow::{Result, bail};
+use devbay_host::calibrate::{Calibration, Figure, Quantity, calibrate};
+use devbay_host::core::device::Device;
+use devbay_host::core::plan::cost::Rates;
+use devbay_host::rates_file::{self, KnownRates};
 use devbay_host::report::Outcome;
-use serde_json::json;
+use devbay_host::runtime::Runtime;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
     plugins: PluginArguments,
+    /// Measure how fast devices are, and keep that for the planner
+    #[arg(long)]
+    calibrate: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -22,6 +32,9 @@ pub struct Arguments {
 /// For options that cannot be read.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let runtime = arguments.plugins.runtime(None)?;
+    if arguments.calibrate {
+        return measure(arguments, &runtime);
+    }
     if arguments.json {
         let devices: Vec<_> = runtime
             .devices()
@@ -38,6 +51,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
                     "memory_bytes": device.space().bytes_total,
                     "kernels": device.plugin().about().kernels.len(),
                     "abi_minor": device.plugin().minor(),
+                    "rates": rates(device),
                 })
             })
             .collect();
@@ -66,7 +80,12 @@ pub fn main(arguments: &Arguments) -> Result<()> {
                 })
             })
             .collect();
-        say!("{}", serde_json::to_string_pretty(&json!({ "devices": devices, "plugins": plugins }))?);
+        say!(
+            "{}",
+            serde_json::to_string_pretty(&json!({
+                "devices": devices, "plugins": plugins, "notes": runtime.report().notes,
+            }))?
+        );
         return Ok(());
     }
 
@@ -106,6 +125,109 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         for note in &plugin.notes {
             say!("note: plugin {} ({}): {note}", plugin.name.as_deref().unwrap_or("?"), plugin.origin);
         }
+    }
+    Ok(())
+}
+
+/// How fast a device works, as plans will take it.
+fn rates(device: &Device) -> Value {
+    let mut rates = device.rates().unwrap_or_default();
+    let mut value = json!({ "measured": device.rates().is_some() });
+    for quantity in Quantity::ALL {
+        value[quantity.name()] = json!(*quantity.of(&mut rates));
+    }
+    value
+}
+
+/// Measures all devices, prints what was found, then keeps it.
+fn measure(arguments: &Arguments, runtime: &Runtime) -> Result<()> {
+    // Kernels divide their loops among the queue's threads: one thread's rates want a queue of one.
+    let alone = PluginArguments { threads: 1, ..arguments.plugins.clone() }.runtime(None)?;
+    let mut measured: Vec<(&Arc<Device>, Calibration)> = Vec::new();
+    for device in runtime.devices() {
+        let Some(single) = alone.devices().iter().find(|single| single.stable_id() == device.stable_id())
+        else {
+            bail!("{} is gone when it is asked for a second time", device.stable_id());
+        };
+        measured.push((device, calibrate(device, single)?));
+    }
+    // What was measured is shown, whether it can be kept or not.
+    let kept = keep(runtime, &measured);
+    print_measured(arguments, runtime, &measured, kept.as_deref().ok())?;
+    kept.map(|_| ())
+}
+
+/// Writes what was measured to the user's file, and says where that is.
+fn keep(runtime: &Runtime, measured: &[(&Arc<Device>, Calibration)]) -> Result<PathBuf> {
+    let Some(path) = rates_file::path_from_environment() else {
+        bail!("there is no folder to keep the rates in: set DEVBAY_CACHE_DIR to one");
+    };
+    // What is wrong with the old file was said when the runtime was made; it is replaced.
+    let (mut known, _) = KnownRates::read(&path);
+    for (device, calibration) in measured {
+        known.put(runtime.rates_key(device), calibration);
+    }
+    known.write(&path)?;
+    Ok(path)
+}
+
+fn print_measured(
+    arguments: &Arguments,
+    runtime: &Runtime,
+    measured: &[(&Arc<Device>, Calibration)],
+    path: Option<&Path>,
+) -> Result<()> {
+    if arguments.json {
+        let figure = |figure: &Figure| {
+            json!({
+                "name": figure.quantity.name(), "value": figure.value, "unit": figure.quantity.unit(),
+                "measured": figure.default_because.is_none(), "reason": figure.default_because,
+            })
+        };
+        let devices: Vec<Value> = measured
+            .iter()
+            .map(|(device, calibration)| {
+                let figures: Vec<Value> = calibration.figures.iter().map(figure).collect();
+                json!({
+                    "device": device.name(), "id": device.stable_id(), "took_ns": calibration.took.as_nanos() as u64,
+                    "figures": figures,
+                })
+            })
+            .collect();
+        let value = json!({ "devices": devices, "threads": runtime.n_threads(), "file": path });
+        say!("{}", serde_json::to_string_pretty(&value)?);
+        return Ok(());
+    }
+    if measured.is_empty() {
+        say!("no devices");
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = measured
+        .iter()
+        .flat_map(|(device, calibration)| {
+            calibration.figures.iter().map(|figure| {
+                let mut defaults = Rates::default();
+                vec![
+                    device.name().to_owned(),
+                    figure.quantity.title().to_owned(),
+                    format!("{:.2}", figure.value),
+                    figure.quantity.unit().to_owned(),
+                    format!("{}", figure.quantity.of(&mut defaults)),
+                    figure
+                        .default_because
+                        .as_ref()
+                        .map_or_else(|| "measured".to_owned(), |reason| format!("the default: {reason}")),
+                ]
+            })
+        })
+        .collect();
+    table::print(&["DEVICE", "RATE", ">VALUE", "UNIT", ">DEFAULT", "FROM"], &rows);
+    for (device, calibration) in measured {
+        let took = table::duration(calibration.took.as_nanos() as f64);
+        say!("\n{} took {took}, with {} threads", device.name(), runtime.n_threads());
+    }
+    if let Some(path) = path {
+        say!("kept in {}", path.display());
     }
     Ok(())
 }

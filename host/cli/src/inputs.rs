@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use devbay_host::arrays;
 use devbay_host::core::device::Device;
-use devbay_host::core::program::Program;
+use devbay_host::core::program::{Program, Value};
 use devbay_host::core::tensor::{
     AlignedBytes, BOOL, DType, Dim, F32, F64, I32, Tensor, TensorType, U32, bytes_of, dtype_name, n_elements,
 };
@@ -13,26 +13,30 @@ use devbay_host::core::{Error, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where inputs come from.
+/// Inputs, and extents of those that are not given.
 #[derive(Args, Clone)]
-pub struct InputArguments {
+pub struct GivenArguments {
     /// Inputs: an archive whose keys are input names, or NAME=FILE.npy or NAME=FILE.pb for one
     #[arg(long, value_name = "FILE.npz|NAME=FILE")]
     pub input: Vec<String>,
-    /// Make up inputs that are not given, from this seed
-    #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0")]
-    pub random: Option<u64>,
-    /// Extents of a made-up input, such as image=1,3,224,224
+    /// Extents of an input that is not given, such as image=1,3,224,224
     #[arg(long, value_name = "NAME=DIMS")]
     pub shape: Vec<String>,
 }
 
-impl InputArguments {
-    /// The inputs of a program by name; those that are made up for `device` fit into its memory.
-    ///
-    /// # Errors
-    /// For files that cannot be read, names given twice, and inputs that are missing or too large.
-    pub fn read(&self, program: &Program, device: &Device) -> Result<Vec<(String, Tensor)>> {
+/// Where inputs come from.
+#[derive(Args, Clone)]
+pub struct InputArguments {
+    #[command(flatten)]
+    pub given: GivenArguments,
+    /// Make up inputs that are not given, from this seed
+    #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0")]
+    pub random: Option<u64>,
+}
+
+impl GivenArguments {
+    /// The inputs that were given, by name.
+    fn read(&self) -> Result<Vec<(String, Tensor)>> {
         let mut inputs: Vec<(String, Tensor)> = Vec::new();
         for text in &self.input {
             match text.split_once('=') {
@@ -43,6 +47,63 @@ impl InputArguments {
                 _ => return Err(usage(format!("--input is FILE.npz or NAME=FILE, found {text}"))),
             }
         }
+        Ok(inputs)
+    }
+
+    /// The extents that `--shape` gives an input; None if it gives none.
+    fn shape_of(&self, name: &str) -> Result<Option<Vec<usize>>> {
+        let given =
+            self.shape.iter().find_map(|text| text.rsplit_once('=').filter(|(known, _)| *known == name));
+        let Some((_, dims)) = given else {
+            return Ok(None);
+        };
+        let extents = dims.split(',').filter(|dim| !dim.is_empty()).map(|dim| {
+            dim.trim().parse().map_err(|_| usage(format!("--shape {name}={dims}: {dim} is no extent")))
+        });
+        extents.collect::<Result<_>>().map(Some)
+    }
+
+    /// Types of a program's inputs in its order: of those that are given, else as `--shape` or the program says.
+    ///
+    /// # Errors
+    /// As [`InputArguments::read`]; for an input whose extents nobody gives.
+    pub fn types(&self, program: &Program) -> Result<Vec<(DType, Vec<usize>)>> {
+        let given = self.read()?;
+        let ports: Vec<_> = program.main.inputs.iter().map(|&id| program.value(id)).collect();
+        if let Some((name, _)) = given.iter().find(|(name, _)| !ports.iter().any(|port| *port.name == **name))
+        {
+            let text = format!("the model has no input `{name}`");
+            return Err(Error::new(ErrorKind::InvalidInput, text).into());
+        }
+        let type_of = |port: &Value| {
+            if let Some((_, tensor)) = given.iter().find(|(name, _)| **name == *port.name) {
+                return Ok((tensor.dtype(), tensor.shape().to_vec()));
+            }
+            let dtype = port.ty.as_ref().map_or(F32, |ty| ty.dtype);
+            if let Some(shape) = self.shape_of(&port.name)? {
+                return Ok((dtype, shape));
+            }
+            let known = port.ty.as_ref().and_then(TensorType::known_shape).map(|shape| shape.to_vec());
+            known.map(|shape| (dtype, shape)).ok_or_else(|| {
+                let ty = port.ty.as_ref().map(ToString::to_string).unwrap_or_default();
+                let text = format!(
+                    "the extents of input `{}` {ty} are not known; give them with --shape {}=DIMS, or the input with --input",
+                    port.name, port.name
+                );
+                Error::new(ErrorKind::InvalidInput, text).into()
+            })
+        };
+        ports.into_iter().map(type_of).collect()
+    }
+}
+
+impl InputArguments {
+    /// The inputs of a program by name; those that are made up for `device` fit into its memory.
+    ///
+    /// # Errors
+    /// For files that cannot be read, names given twice, and inputs that are missing or too large.
+    pub fn read(&self, program: &Program, device: &Device) -> Result<Vec<(String, Tensor)>> {
+        let mut inputs = self.given.read()?;
         let mut seed = self.random.unwrap_or(0);
         let mut available = device.bytes_available().unwrap_or(u64::MAX);
         for &id in &program.main.inputs {
@@ -79,18 +140,8 @@ impl InputArguments {
         available: u64,
     ) -> Result<Tensor> {
         let dtype = ty.map_or(F32, |ty| ty.dtype);
-        let given =
-            self.shape.iter().find_map(|text| text.rsplit_once('=').filter(|(known, _)| *known == name));
-        let shape: Vec<usize> = match given {
-            Some((_, dims)) => dims
-                .split(',')
-                .filter(|dim| !dim.is_empty())
-                .map(|dim| {
-                    dim.trim()
-                        .parse()
-                        .map_err(|_| usage(format!("--shape {name}={dims}: {dim} is no extent")))
-                })
-                .collect::<Result<_>>()?,
+        let shape: Vec<usize> = match self.given.shape_of(name)? {
+            Some(shape) => shape,
             None => {
                 // An extent that the model leaves open is 1, as a batch.
                 let dims = ty.and_then(|ty| ty.shape.as_ref()).ok_or_else(|| {

@@ -1,13 +1,16 @@
-//! `devbay inspect`: what is in a model or a plugin file.
+//! `devbay inspect`: what is in a model or a plugin file, and how a model would run.
 
+use crate::exit::usage;
+use crate::inputs::GivenArguments;
 use crate::options::{DeviceArguments, PluginArguments};
-use crate::{say, table};
-use anyhow::{Result, bail};
+use crate::{draw, plan, say, table};
+use anyhow::{Context, Result, bail};
 use devbay_host::core::program::{Program, text};
 use devbay_host::core::tensor::dtype_name;
 use devbay_host::load::Library;
 use devbay_host::model::Model;
 use devbay_host::negotiate::{Entry, negotiate};
+use devbay_host::session::Session;
 use devbay_plugin_api::abi::FUNCTIONS;
 use devbay_plugin_api::abi::version::{MinorRange, REQUIRED_FUNCTIONS, has_function};
 use serde_json::json;
@@ -22,6 +25,18 @@ pub struct Arguments {
     /// Print the program in its text form, large constants elided
     #[arg(long)]
     text: bool,
+    /// Show the plan: which launches go together in tasks, and what they should take
+    #[arg(long, conflicts_with = "text")]
+    plan: bool,
+    /// With --plan: draw the tasks, for Graphviz
+    #[arg(long, value_name = "FILE", requires = "plan")]
+    dot: Option<PathBuf>,
+    /// With --plan: draw the tasks, as one page for a browser
+    #[arg(long, value_name = "FILE", requires = "plan")]
+    html: Option<PathBuf>,
+    /// With --plan: what the model is planned for
+    #[command(flatten)]
+    given: GivenArguments,
     #[command(flatten)]
     device: DeviceArguments,
     #[command(flatten)]
@@ -36,7 +51,39 @@ pub struct Arguments {
 /// # Errors
 /// If it is neither a model nor a plugin, or is damaged.
 pub fn main(arguments: &Arguments) -> Result<()> {
-    if is_library(&arguments.file)? { plugin(arguments) } else { model(arguments) }
+    let given = !(arguments.given.input.is_empty() && arguments.given.shape.is_empty());
+    if given && !arguments.plan {
+        return Err(usage("--input and --shape say what a plan is for: give --plan too"));
+    }
+    if !is_library(&arguments.file)? {
+        return if arguments.plan { planned(arguments) } else { model(arguments) };
+    }
+    if arguments.plan {
+        return Err(usage("--plan is for models, and the file is a library"));
+    }
+    plugin(arguments)
+}
+
+/// Shows how the model would run.
+fn planned(arguments: &Arguments) -> Result<()> {
+    let model = Model::load(&arguments.file)?;
+    let (_runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
+    let types = arguments.given.types(model.program())?;
+    let types: Vec<_> = types.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())).collect();
+    let session = Session::new(&model, &device)?;
+    let report = session.plan_report(&*session.plan_for_types(&types)?);
+    for (path, draw) in [(&arguments.dot, draw::dot as fn(&_) -> String), (&arguments.html, draw::html)] {
+        if let Some(path) = path {
+            std::fs::write(path, draw(&report))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    if arguments.json {
+        say!("{}", serde_json::to_string_pretty(&plan::json(&report))?);
+    } else {
+        say!("{}", report.to_string().trim_end());
+    }
+    Ok(())
 }
 
 /// Whether a file begins like a shared library.

@@ -6,12 +6,14 @@
 mod bench;
 mod conformance;
 mod devices;
+mod draw;
 mod exit;
 mod image;
 mod inputs;
 mod inspect;
 mod interrupt;
 mod options;
+mod plan;
 mod probe;
 mod run;
 mod say;

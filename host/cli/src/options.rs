@@ -8,6 +8,7 @@ use devbay_host::core::program::Program;
 use devbay_host::devices::{Choice, Policy, Requirements};
 use devbay_host::discover::SearchPaths;
 use devbay_host::probe::ProbeOptions;
+use devbay_host::rates_file;
 use devbay_host::report::Outcome;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::SessionOptions;
@@ -108,6 +109,7 @@ impl PluginArguments {
             }),
             plugin_options,
             probe,
+            rates_file: rates_file::path_from_environment(),
             ..RuntimeOptions::default()
         })?)
     }

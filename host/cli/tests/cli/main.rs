@@ -8,5 +8,6 @@ mod command;
 mod hostile_models;
 mod models;
 mod pins;
+mod plans;
 mod sessions;
 mod support;

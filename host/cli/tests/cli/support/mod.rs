@@ -63,8 +63,8 @@ pub fn command() -> Command {
             command.env_remove(key);
         }
     }
-    // Whatever the user of this machine has configured is not found.
-    command.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null());
+    // Whatever the user of this machine has configured or measured is not found.
+    command.env("XDG_CONFIG_HOME", "/nonexistent").env("XDG_CACHE_HOME", "/nonexistent").stdin(Stdio::null());
     command
 }
 

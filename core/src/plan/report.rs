@@ -1,0 +1,296 @@
+//! What a plan is, as plain data: for `devbay inspect --plan`, drawings and tests.
+//!
+//! A report is made from a plan and what it was planned with; it holds no handle and changes nothing. Its text form is
+//! its `Display`. Estimates are those that the plan was divided by, never measurements of a run.
+
+use super::cost::Rates;
+use super::section::{MemoryReport, Section};
+use super::tasks::{NO_TASK, OneTask};
+use super::{ControlStage, Env, Plan, Stage};
+use crate::exec::nested::State;
+use crate::tensor::TensorType;
+
+/// A plan.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlanReport {
+    /// The program's name.
+    pub name: String,
+    /// What it was planned for.
+    pub conditions: Conditions,
+    /// Its inputs: name and type.
+    pub inputs: Vec<(String, String)>,
+    /// What is done, in order.
+    pub stages: Vec<StageReport>,
+}
+
+/// What a plan was made for.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Conditions {
+    /// The device.
+    pub device: String,
+    /// Threads of the queue.
+    pub n_threads: usize,
+    /// How fast the device works.
+    pub rates: Rates,
+    /// Who says so.
+    pub rates_from: RatesFrom,
+}
+
+/// Who says how fast a device works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RatesFrom {
+    /// The application.
+    Options,
+    /// A measurement.
+    Measured,
+    /// Nobody: guesses.
+    Default,
+}
+
+/// One stage.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StageReport {
+    /// Tasks.
+    Section(SectionReport),
+    /// Control flow.
+    Control(ControlReport),
+    /// A node that is planned when its operands are there.
+    Eager {
+        /// The node, with its op.
+        node: String,
+    },
+}
+
+/// Tasks of launches on one device.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SectionReport {
+    /// The device.
+    pub device: String,
+    /// Its tasks, in an order in which they could run.
+    pub tasks: Vec<TaskReport>,
+    /// Why it is one task, if it is.
+    pub one_task: Option<OneTask>,
+    /// Nanoseconds of all launches.
+    pub work_ns: f64,
+    /// Nanoseconds of the tasks that must follow each other and take longest.
+    pub path_ns: f64,
+    /// The same for launches, as if each were a task.
+    pub launch_path_ns: f64,
+    /// Memory.
+    pub memory: MemoryReport,
+}
+
+/// One task.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TaskReport {
+    /// Its launches.
+    pub steps: Vec<StepReport>,
+    /// Nanoseconds of all of them.
+    pub cost_ns: f64,
+    /// How many tasks at least come before it.
+    pub level: u32,
+    /// Whether it is on the path that takes longest.
+    pub on_path: bool,
+    /// Tasks that wait for it.
+    pub succs: Vec<u32>,
+}
+
+/// One launch.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StepReport {
+    /// The node, with its op.
+    pub node: String,
+    /// The kernel: op and version.
+    pub kernel: String,
+    /// Nanoseconds that it should take.
+    pub cost_ns: f64,
+    /// The regions that it runs, if it is control flow within a section.
+    pub regions: Vec<InlinedReport>,
+}
+
+/// A region that runs within a launch.
+#[derive(Clone, PartialEq, Debug)]
+pub struct InlinedReport {
+    /// Its name.
+    pub name: &'static str,
+    /// Its launches, each with what it takes one time.
+    pub steps: Vec<StepReport>,
+}
+
+/// Control flow.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ControlReport {
+    /// The node, with its op.
+    pub node: String,
+    /// Its regions.
+    pub regions: Vec<RegionReport>,
+}
+
+/// A region of control flow.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RegionReport {
+    /// Its name.
+    pub name: String,
+    /// Its plans so far, by input types; none before it is first taken.
+    pub plans: Vec<PlanReport>,
+}
+
+impl PlanReport {
+    /// A plan's report; `env` is what it was planned with.
+    pub fn of(plan: &Plan, env: &Env) -> Self {
+        let rates_from = match (env.options.rates, env.device.rates()) {
+            (Some(_), _) => RatesFrom::Options,
+            (None, Some(_)) => RatesFrom::Measured,
+            (None, None) => RatesFrom::Default,
+        };
+        let inputs = plan.program.main.inputs.iter().zip(&plan.inputs);
+        Self {
+            name: plan.program.name.clone(),
+            conditions: Conditions {
+                device: env.device.name().to_owned(),
+                n_threads: env.device.plugin().services().queue().n_threads(),
+                rates: env.rates(),
+                rates_from,
+            },
+            inputs: inputs
+                .map(|(&id, ty)| {
+                    let name = plan.program.value(id).name.to_string();
+                    (name, TensorType::new(ty.dtype, &ty.shape).to_string())
+                })
+                .collect(),
+            stages: plan.stages.iter().map(StageReport::of).collect(),
+        }
+    }
+
+    /// The sections, in order; nested ones left out.
+    pub fn sections(&self) -> impl Iterator<Item = &SectionReport> {
+        self.stages.iter().filter_map(|stage| match stage {
+            StageReport::Section(section) => Some(section),
+            _ => None,
+        })
+    }
+
+    /// Nanoseconds of all launches that are planned, nested ones left out.
+    pub fn work_ns(&self) -> f64 {
+        self.sections().map(|section| section.work_ns).sum()
+    }
+
+    /// Launches that are planned, nested ones left out.
+    pub fn n_launches(&self) -> usize {
+        self.sections().map(SectionReport::n_launches).sum()
+    }
+}
+
+impl StageReport {
+    fn of(stage: &Stage) -> Self {
+        match stage {
+            Stage::Section(stage) => Self::Section(SectionReport::of(&stage.section)),
+            Stage::Control(stage) => Self::Control(ControlReport::of(stage)),
+            Stage::Eager(stage) => Self::Eager { node: stage.node.label() },
+        }
+    }
+}
+
+impl ControlReport {
+    fn of(stage: &ControlStage) -> Self {
+        let regions = stage.node.regions.iter().zip(&stage.regions);
+        let regions = regions.map(|((name, _), nested)| RegionReport {
+            name: name.to_string(),
+            plans: nested.unit.plans().iter().map(|plan| PlanReport::of(plan, nested.unit.env())).collect(),
+        });
+        Self { node: stage.node.label(), regions: regions.collect() }
+    }
+}
+
+impl SectionReport {
+    fn of(section: &Section) -> Self {
+        let n_tasks = section.graph.tasks.len();
+        let mut tasks: Vec<TaskReport> = (0..n_tasks).map(|at| TaskReport::of(section, at)).collect();
+        // Tasks are in an order in which they could run: what leads to one is complete when its turn comes.
+        let mut begins = vec![0f64; n_tasks];
+        let mut before = vec![NO_TASK; n_tasks];
+        let mut last = None;
+        let mut path_ns = 0f64;
+        for at in 0..n_tasks {
+            let (level, end) = (tasks[at].level, begins[at] + tasks[at].cost_ns);
+            if end >= path_ns {
+                (path_ns, last) = (end, Some(at));
+            }
+            for &succ in section.graph.succs_of(at) {
+                let succ = succ as usize;
+                tasks[succ].level = tasks[succ].level.max(level + 1);
+                if before[succ] == NO_TASK || end > begins[succ] {
+                    (begins[succ], before[succ]) = (end, at as u32);
+                }
+            }
+        }
+        while let Some(at) = last {
+            tasks[at].on_path = true;
+            last = (before[at] != NO_TASK).then_some(before[at] as usize);
+        }
+        Self {
+            device: section.lanes.iter().map(|device| device.name()).collect::<Vec<_>>().join(" and "),
+            one_task: section.one_task,
+            work_ns: tasks.iter().map(|task| task.cost_ns).sum(),
+            path_ns,
+            launch_path_ns: section.longest_path_ns,
+            memory: section.memory,
+            tasks,
+        }
+    }
+
+    /// Launches.
+    pub fn n_launches(&self) -> usize {
+        self.tasks.iter().map(|task| task.steps.len()).sum()
+    }
+
+    /// The part of the section's work that `cost_ns` is.
+    pub fn share(&self, cost_ns: f64) -> f64 {
+        if self.work_ns > 0.0 { cost_ns / self.work_ns } else { 0.0 }
+    }
+}
+
+impl TaskReport {
+    fn of(section: &Section, at: usize) -> Self {
+        let task = &section.graph.tasks[at];
+        let steps = StepReport::of(section, task.first_step as usize..task.end_step as usize);
+        Self {
+            cost_ns: steps.iter().map(|step| step.cost_ns).sum(),
+            steps,
+            level: 0,
+            on_path: false,
+            succs: section.graph.succs_of(at).to_vec(),
+        }
+    }
+}
+
+impl StepReport {
+    fn of(section: &Section, steps: std::ops::Range<usize>) -> Vec<Self> {
+        let report = |at: usize| {
+            let step = &section.steps[at];
+            // A step of control flow is known by its state's address.
+            let nested = section.nested.iter().find(|state| state.launch().1 == step.state);
+            Self {
+                node: section.labels[at].clone(),
+                kernel: section.kernels[at].clone(),
+                cost_ns: f64::from(section.costs_ns[at]),
+                regions: nested.map(InlinedReport::of).unwrap_or_default(),
+            }
+        };
+        steps.map(report).collect()
+    }
+}
+
+impl InlinedReport {
+    fn of(state: &State) -> Vec<Self> {
+        let region =
+            |name, section: &Section| Self { name, steps: StepReport::of(section, 0..section.steps.len()) };
+        match state {
+            State::If(state) => {
+                let [(otherwise, _), (then, _)] = &state.branches;
+                vec![region("then_branch", then), region("else_branch", otherwise)]
+            }
+            State::Loop(state) => vec![region("body", &state.body)],
+        }
+    }
+}

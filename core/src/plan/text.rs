@@ -1,0 +1,209 @@
+//! The text form of plan reports, for people and golden files. Names come from models: what would break a line or a
+//! terminal is escaped.
+
+use super::report::{ControlReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport};
+use super::tasks::OneTask;
+use crate::units::{bytes, duration, percent};
+use std::borrow::Cow;
+use std::fmt;
+
+/// Longer labels are not waited for when columns are aligned.
+const LABEL_WIDTH_MAX: usize = 60;
+
+impl fmt::Display for PlanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let conditions = &self.conditions;
+        let (rates, threads) = (&conditions.rates, conditions.n_threads);
+        writeln!(
+            f,
+            "plan of \"{}\" on {}, {threads} thread{}",
+            plain(&self.name),
+            plain(&conditions.device),
+            plural(threads)
+        )?;
+        writeln!(
+            f,
+            "  rates   {} operations and {} bytes a nanosecond; {} a launch, {} a hand-over; {}",
+            significant(rates.flops_per_ns),
+            significant(rates.bytes_per_ns),
+            fine(rates.launch_ns),
+            duration(rates.hand_over_ns),
+            match conditions.rates_from {
+                RatesFrom::Options => "given",
+                RatesFrom::Measured => "measured",
+                RatesFrom::Default => "defaults, not measured",
+            }
+        )?;
+        for (name, ty) in &self.inputs {
+            writeln!(f, "  input   {} {ty}", plain(name))?;
+        }
+        let launches = self.n_launches();
+        writeln!(f, "  work    {} in {launches} launch{}", duration(self.work_ns()), plural_es(launches))?;
+        stages(self, "", f)
+    }
+}
+
+fn stages(report: &PlanReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (i, stage) in report.stages.iter().enumerate() {
+        match stage {
+            StageReport::Section(stage) => {
+                let (launches, tasks) = (stage.n_launches(), stage.tasks.len());
+                writeln!(
+                    f,
+                    "\n{indent}stage {i}: section on {}, {launches} launch{} in {tasks} task{}",
+                    plain(&stage.device),
+                    plural_es(launches),
+                    plural(tasks)
+                )?;
+                section(stage, indent, f)?;
+            }
+            StageReport::Control(stage) => {
+                writeln!(f, "\n{indent}stage {i}: control flow, {}", plain(&stage.node))?;
+                control(stage, indent, f)?;
+            }
+            StageReport::Eager { node } => {
+                writeln!(f, "\n{indent}stage {i}: eager, {}", plain(node))?;
+                writeln!(
+                    f,
+                    "{indent}  planned when its operands are there: its types depend on their content"
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn control(stage: &ControlReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for region in &stage.regions {
+        if region.plans.is_empty() {
+            writeln!(
+                f,
+                "{indent}  {}: not planned yet; that is done when it is first taken",
+                plain(&region.name)
+            )?;
+        }
+        for plan in &region.plans {
+            let types: Vec<&str> = plan.inputs.iter().map(|(_, ty)| ty.as_str()).collect();
+            writeln!(f, "{indent}  {}: planned for ({})", plain(&region.name), types.join(", "))?;
+            stages(plan, &format!("{indent}    "), f)?;
+        }
+    }
+    Ok(())
+}
+
+fn section(section: &SectionReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if let Some(why) = section.one_task {
+        writeln!(f, "{indent}  one task: {why}")?;
+    }
+    writeln!(
+        f,
+        "{indent}  work {}, longest path {} by tasks, {} by launches",
+        duration(section.work_ns),
+        duration(section.path_ns),
+        duration(section.launch_path_ns)
+    )?;
+    let memory = section.memory;
+    writeln!(
+        f,
+        "{indent}  arena {} (lower bound {}), constants {}",
+        bytes(memory.arena as u64),
+        bytes(memory.lower_bound as u64),
+        bytes(memory.constants as u64)
+    )?;
+    let steps = || section.tasks.iter().flat_map(|task| &task.steps);
+    let width = |cell: fn(&StepReport) -> &str| {
+        let widths = steps().map(|step| plain(cell(step)).chars().count());
+        widths.filter(|&width| width <= LABEL_WIDTH_MAX).max().unwrap_or(0)
+    };
+    let (node_width, kernel_width) = (width(|step| &step.node), width(|step| &step.kernel));
+    for (i, task) in section.tasks.iter().enumerate() {
+        write!(
+            f,
+            "{indent}  task {i}: {}, {}",
+            duration(task.cost_ns),
+            percent(section.share(task.cost_ns))
+        )?;
+        if task.on_path && section.tasks.len() > 1 {
+            write!(f, ", on the longest path")?;
+        }
+        if !task.succs.is_empty() {
+            let succs: Vec<String> = task.succs.iter().map(u32::to_string).collect();
+            write!(f, "; then {}", succs.join(", "))?;
+        }
+        writeln!(f)?;
+        for step in &task.steps {
+            let cost = format!("{:>9}  {:>7}", fine(step.cost_ns), percent(section.share(step.cost_ns)));
+            let (node, kernel) = (plain(&step.node), plain(&step.kernel));
+            writeln!(f, "{indent}    {node:node_width$}  {kernel:kernel_width$}  {cost}")?;
+            regions(step, &format!("{indent}      "), f)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a step runs, if it is control flow: each time so long.
+fn regions(step: &StepReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for region in &step.regions {
+        writeln!(f, "{indent}{}, each time:", region.name)?;
+        for step in &region.steps {
+            writeln!(f, "{indent}  {}  {}  {}", plain(&step.node), plain(&step.kernel), fine(step.cost_ns))?;
+            regions(step, &format!("{indent}    "), f)?;
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for OneTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("it was asked for"),
+            Self::Asynchronous => {
+                f.write_str("the device works asynchronously, and its stream orders launches")
+            }
+            Self::Serialised => f.write_str("the plugin is called by one thread at a time"),
+            Self::OneThread => f.write_str("there is one thread"),
+            Self::OneLaunch => f.write_str("there is one launch"),
+            Self::Cheap { gain_ns, .. } if *gain_ns <= 0.0 => {
+                f.write_str("there is nothing to run side by side")
+            }
+            Self::Cheap { gain_ns, worth_ns } => write!(
+                f,
+                "running side by side would gain {} at best, and must gain {}",
+                duration(*gain_ns),
+                duration(*worth_ns)
+            ),
+            Self::Narrow => f.write_str("nowhere is enough side by side to be worth two hand-overs"),
+        }
+    }
+}
+
+/// A short time with more places than [`duration`] gives it.
+fn fine(nanos: f64) -> String {
+    if nanos < 100.0 { format!("{nanos:.1} ns") } else { duration(nanos) }
+}
+
+/// A rate with three places.
+fn significant(rate: f64) -> String {
+    match rate {
+        rate if rate >= 100.0 => format!("{rate:.0}"),
+        rate if rate >= 10.0 => format!("{rate:.1}"),
+        rate => format!("{rate:.2}"),
+    }
+}
+
+fn plural(n: usize) -> &'static str {
+    if n == 1 { "" } else { "s" }
+}
+
+fn plural_es(n: usize) -> &'static str {
+    if n == 1 { "" } else { "es" }
+}
+
+/// A name without what would break a line or a terminal.
+fn plain(name: &str) -> Cow<'_, str> {
+    if !name.chars().any(char::is_control) {
+        return Cow::Borrowed(name);
+    }
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(name.chars().map(escape).collect())
+}

@@ -1,0 +1,97 @@
+//! A plan as JSON: what its text form says, as data.
+
+use devbay_host::core::plan::cost::Rates;
+use devbay_host::core::plan::report::{
+    ControlReport, InlinedReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport, TaskReport,
+};
+use devbay_host::core::plan::tasks::OneTask;
+use serde_json::{Value, json};
+
+/// A plan's report.
+pub fn json(report: &PlanReport) -> Value {
+    let conditions = &report.conditions;
+    let Rates { flops_per_ns, bytes_per_ns, launch_ns, hand_over_ns } = conditions.rates;
+    let from = match conditions.rates_from {
+        RatesFrom::Options => "options",
+        RatesFrom::Measured => "measured",
+        RatesFrom::Default => "default",
+    };
+    let inputs: Vec<Value> =
+        report.inputs.iter().map(|(name, ty)| json!({ "name": name, "type": ty })).collect();
+    let stages: Vec<Value> = report.stages.iter().map(stage).collect();
+    json!({
+        "name": report.name, "device": conditions.device, "threads": conditions.n_threads,
+        "rates": {
+            "flops_per_ns": flops_per_ns, "bytes_per_ns": bytes_per_ns, "launch_ns": launch_ns,
+            "hand_over_ns": hand_over_ns, "from": from,
+        },
+        "inputs": inputs, "launches": report.n_launches(), "work_ns": report.work_ns(), "stages": stages,
+    })
+}
+
+fn stage(stage: &StageReport) -> Value {
+    match stage {
+        StageReport::Section(section) => self::section(section),
+        StageReport::Control(control) => self::control(control),
+        StageReport::Eager { node } => json!({ "kind": "eager", "node": node }),
+    }
+}
+
+fn control(control: &ControlReport) -> Value {
+    let regions: Vec<Value> = control
+        .regions
+        .iter()
+        .map(|region| {
+            let plans: Vec<Value> = region.plans.iter().map(json).collect();
+            json!({ "name": region.name, "planned": !plans.is_empty(), "plans": plans })
+        })
+        .collect();
+    json!({ "kind": "control", "node": control.node, "regions": regions })
+}
+
+fn section(section: &SectionReport) -> Value {
+    let tasks: Vec<Value> = section.tasks.iter().map(|task| self::task(section, task)).collect();
+    json!({
+        "kind": "section", "device": section.device, "tasks": tasks,
+        "one_task": section.one_task.as_ref().map(|why| json!({ "kind": kind(why), "reason": why.to_string() })),
+        "work_ns": section.work_ns, "path_ns": section.path_ns, "launch_path_ns": section.launch_path_ns,
+        "memory": {
+            "arena_bytes": section.memory.arena, "arena_lower_bound_bytes": section.memory.lower_bound,
+            "constant_bytes": section.memory.constants,
+        },
+    })
+}
+
+fn task(section: &SectionReport, task: &TaskReport) -> Value {
+    let share = |step: &StepReport| {
+        let mut value = self::step(step);
+        value["share"] = json!(section.share(step.cost_ns));
+        value
+    };
+    let steps: Vec<Value> = task.steps.iter().map(share).collect();
+    json!({
+        "cost_ns": task.cost_ns, "share": section.share(task.cost_ns), "level": task.level,
+        "on_longest_path": task.on_path, "successors": task.succs, "steps": steps,
+    })
+}
+
+fn step(step: &StepReport) -> Value {
+    let region = |region: &InlinedReport| {
+        let steps: Vec<Value> = region.steps.iter().map(self::step).collect();
+        json!({ "name": region.name, "steps": steps })
+    };
+    let regions: Vec<Value> = step.regions.iter().map(region).collect();
+    json!({ "node": step.node, "kernel": step.kernel, "cost_ns": step.cost_ns, "regions": regions })
+}
+
+fn kind(why: &OneTask) -> &'static str {
+    match why {
+        OneTask::Asked => "asked",
+        OneTask::Asynchronous => "asynchronous",
+        OneTask::Serialised => "serialised",
+        OneTask::OneThread => "one-thread",
+        OneTask::OneLaunch => "one-launch",
+        OneTask::Cheap { .. } => "cheap",
+        OneTask::Narrow => "narrow",
+    }
+}

@@ -1,0 +1,294 @@
+//! Measures how fast a device works, for the planner's estimates.
+//!
+//! Everything is measured the ordinary way: small programs run in sessions, and a loop runs on the work queue. A
+//! program is a chain of equal launches; it is run short and long in turn, and the difference of the two times is what
+//! the additional launches take. What a run costs besides (copies, waiting, checks) drops out. Of many such pairs the
+//! median counts.
+//!
+//! Rates are those of one thread where a device is the processor: its kernels divide their loops among the queue's
+//! threads, so the device that is measured has a queue of one. What cannot be measured keeps its default, with the
+//! reason. Nothing is measured unasked: a runtime reads what was measured before ([`crate::rates_file`]).
+
+use crate::model::Model;
+use crate::session::{RunOptions, Session};
+use devbay_core::device::Device;
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::exec::host_io::InputView;
+use devbay_core::exec::queue::WorkQueue;
+use devbay_core::plan::PlanOptions;
+use devbay_core::plan::cost::Rates;
+use devbay_core::plan::tasks::Policy;
+use devbay_core::program::{Node, Op, Program};
+use devbay_core::tensor::{F32, Tensor, TensorType};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long each figure is measured; fewer pairs than [`PAIRS_MIN`] are never taken for an answer.
+const BUDGET: Duration = Duration::from_millis(250);
+const PAIRS_MIN: usize = 5;
+const PAIRS_MAX: usize = 2000;
+
+/// Rows and columns of the matrices: their product is arithmetic, not traffic.
+const MATRIX: usize = 256;
+
+/// Elements of the tensors that are added: 4 MiB each, more than a core's own caches hold.
+const ELEMENTS: usize = 1 << 20;
+
+/// After so long nobody has taken what was offered.
+const HAND_OVER_MAX: Duration = Duration::from_millis(1);
+
+/// One of a device's rates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quantity {
+    /// Arithmetic.
+    Flops,
+    /// Memory traffic.
+    Bytes,
+    /// A launch that does nothing.
+    Launch,
+    /// From offering a task until another thread runs it.
+    HandOver,
+}
+
+impl Quantity {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Flops, Self::Bytes, Self::Launch, Self::HandOver];
+
+    /// Its name in [`Rates`] and in JSON; the unit is its end.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flops => "flops_per_ns",
+            Self::Bytes => "bytes_per_ns",
+            Self::Launch => "launch_ns",
+            Self::HandOver => "hand_over_ns",
+        }
+    }
+
+    /// What it is, in words.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Flops => "arithmetic of one thread",
+            Self::Bytes => "memory traffic of one thread",
+            Self::Launch => "a launch that does nothing",
+            Self::HandOver => "a task handed to another thread",
+        }
+    }
+
+    /// Its unit.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Flops => "operations/ns",
+            Self::Bytes => "bytes/ns",
+            Self::Launch | Self::HandOver => "ns",
+        }
+    }
+
+    /// Where it is in rates.
+    pub fn of(self, rates: &mut Rates) -> &mut f64 {
+        match self {
+            Self::Flops => &mut rates.flops_per_ns,
+            Self::Bytes => &mut rates.bytes_per_ns,
+            Self::Launch => &mut rates.launch_ns,
+            Self::HandOver => &mut rates.hand_over_ns,
+        }
+    }
+}
+
+/// One figure, and where it comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    /// What it says.
+    pub quantity: Quantity,
+    /// Its value, in the quantity's unit.
+    pub value: f64,
+    /// Why it was not measured and is the default; None if it was measured.
+    pub default_because: Option<String>,
+}
+
+/// A device's rates as they were measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Calibration {
+    /// Each quantity, in the order of [`Quantity::ALL`].
+    pub figures: Vec<Figure>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Calibration {
+    /// The rates, defaults where nothing was measured.
+    pub fn rates(&self) -> Rates {
+        let mut rates = Rates::default();
+        for figure in &self.figures {
+            *figure.quantity.of(&mut rates) = figure.value;
+        }
+        rates
+    }
+}
+
+/// Measures `device`. `alone` is the same device in a runtime of one thread, which arithmetic, traffic and launches are
+/// measured on; hand-overs are measured on the queue of `device`. Takes about a second.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] if `alone` is another device, or has more than one thread. What fails while it is
+/// measured is no error but a figure's reason.
+pub fn calibrate(device: &Arc<Device>, alone: &Arc<Device>) -> Result<Calibration> {
+    let n_alone = alone.plugin().services().queue().n_threads();
+    if n_alone != 1 || alone.stable_id() != device.stable_id() {
+        let text = format!(
+            "{} is measured on itself with one thread, found {} with {n_alone}",
+            device.stable_id(),
+            alone.stable_id()
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    let begin = Instant::now();
+    let said = |result: Result<f64>| result.map_err(|error| error.to_string());
+    // A launch first: what it takes in any case is no part of arithmetic and traffic.
+    let launch = said(launch_ns(alone));
+    let launch_ns = launch.clone().unwrap_or(0.0);
+    let rate = |work: usize, link: Result<f64>| -> std::result::Result<f64, String> {
+        let ns = said(link)? - launch_ns;
+        if ns > 0.0 { Ok(work as f64 / ns) } else { Err("it took no longer than an empty launch".to_owned()) }
+    };
+    let flops = rate(2 * MATRIX * MATRIX * MATRIX, product_ns(alone));
+    let bytes = rate(3 * ELEMENTS * size_of::<f32>(), sum_ns(alone));
+    let hand_over = hand_over_ns(device.plugin().services().queue());
+    let figure = |(quantity, measured): (Quantity, std::result::Result<f64, String>)| {
+        let measured = measured.and_then(|value| match value {
+            value if value.is_finite() && value > 0.0 => Ok(value),
+            value => Err(format!("the clock gave {value} {}", quantity.unit())),
+        });
+        let default = *quantity.of(&mut Rates::default());
+        Figure { quantity, value: *measured.as_ref().unwrap_or(&default), default_because: measured.err() }
+    };
+    let figures = Quantity::ALL.into_iter().zip([flops, bytes, launch, hand_over]).map(figure).collect();
+    Ok(Calibration { figures, took: begin.elapsed() })
+}
+
+/// A product of two matrices, the second one constant, as weights are.
+fn product_ns(device: &Arc<Device>) -> Result<f64> {
+    let shape = [MATRIX, MATRIX];
+    let weights = Tensor::from_elements(&shape, &[1.0 / MATRIX as f32; MATRIX * MATRIX])?;
+    link_ns(device, &Op::onnx("MatMul", 13), &shape, &weights, (2, 6))
+}
+
+/// A sum of two large tensors.
+fn sum_ns(device: &Arc<Device>) -> Result<f64> {
+    let zeros = Tensor::from_elements(&[ELEMENTS], &vec![0f32; ELEMENTS])?;
+    link_ns(device, &Op::onnx("Add", 14), &[ELEMENTS], &zeros, (2, 8))
+}
+
+/// A sum of two numbers.
+fn launch_ns(device: &Arc<Device>) -> Result<f64> {
+    let zero = Tensor::from_elements(&[1], &[0f32])?;
+    link_ns(device, &Op::onnx("Add", 14), &[1], &zero, (100, 1100))
+}
+
+/// Nanoseconds of one link of a chain: of pairs of a short and a long chain, the median.
+fn link_ns(
+    device: &Arc<Device>,
+    op: &Op,
+    shape: &[usize],
+    operand: &Tensor,
+    (short, long): (usize, usize),
+) -> Result<f64> {
+    let mut chains =
+        [Chain::new(device, op, shape, operand, short)?, Chain::new(device, op, shape, operand, long)?];
+    for chain in &mut chains {
+        chain.run_ns()?;
+    }
+    median(|| {
+        let [short_ns, long_ns] = [chains[0].run_ns()?, chains[1].run_ns()?];
+        Ok((long_ns - short_ns) / (long - short) as f64)
+    })
+}
+
+/// The median of what `measure` gives within the budget.
+fn median(mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
+    let begin = Instant::now();
+    let mut values = Vec::new();
+    while values.len() < PAIRS_MIN || (values.len() < PAIRS_MAX && begin.elapsed() < BUDGET) {
+        values.push(measure()?);
+    }
+    values.sort_by(f64::total_cmp);
+    Ok(values[values.len() / 2])
+}
+
+/// Launches of which each takes the result of the one before, and a constant.
+struct Chain {
+    session: Session,
+    input: Tensor,
+    output: Vec<u8>,
+}
+
+impl Chain {
+    fn new(device: &Arc<Device>, op: &Op, shape: &[usize], operand: &Tensor, n: usize) -> Result<Self> {
+        let mut program = Program { name: "calibration".to_owned(), ..Program::default() };
+        let ty = TensorType::new(F32, shape);
+        let operand = program.add_constant("operand", operand.clone());
+        let mut value = program.add_typed("x", ty.clone());
+        program.main.inputs.push(value);
+        for _ in 0..n {
+            let next = program.add_typed("y", ty.clone());
+            program.main.nodes.push(Node::new(
+                op.clone(),
+                vec![Some(value), Some(operand)],
+                vec![Some(next)],
+            ));
+            value = next;
+        }
+        program.main.outputs.push(value);
+        let options = PlanOptions { tasks: Policy::One, ..PlanOptions::default() };
+        let session = Session::with_options(&Model::from_program(program), device, options)?;
+        let ones = vec![1f32; shape.iter().product()];
+        let input = Tensor::from_elements(shape, &ones)?;
+        let output = vec![0u8; input.bytes().len()];
+        Ok(Self { session, input, output })
+    }
+
+    fn run_ns(&mut self) -> Result<f64> {
+        let begin = Instant::now();
+        self.session.run_into(
+            &[InputView::of(&self.input)],
+            &mut [self.output.as_mut_slice()],
+            &RunOptions::default(),
+        )?;
+        Ok(begin.elapsed().as_nanos() as f64)
+    }
+}
+
+/// Nanoseconds from offering a chunk for each thread until another thread than the caller's has taken one.
+fn hand_over_ns(queue: &WorkQueue) -> std::result::Result<f64, String> {
+    if queue.n_threads() < 2 {
+        return Err("there is one thread".to_owned());
+    }
+    let limit = HAND_OVER_MAX.as_nanos() as f64;
+    match median(|| Ok(one_hand_over_ns(queue))) {
+        Ok(value) if value < limit => Ok(value),
+        Ok(_) => Err(format!("other threads mostly took longer than {limit} ns")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn one_hand_over_ns(queue: &WorkQueue) -> f64 {
+    let taken = AtomicU64::new(0);
+    let caller = std::thread::current().id();
+    let offered = Instant::now();
+    queue.parallel_for(queue.n_threads() as u64, 1, &|_, _, _| {
+        if std::thread::current().id() == caller {
+            while taken.load(Ordering::Relaxed) == 0 && offered.elapsed() < HAND_OVER_MAX {
+                std::hint::spin_loop();
+            }
+        } else {
+            let ns = (offered.elapsed().as_nanos() as u64).max(1);
+            // The first one counts; who comes later changes nothing.
+            let _ = taken.compare_exchange(0, ns, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        0
+    });
+    match taken.into_inner() {
+        0 => HAND_OVER_MAX.as_nanos() as f64,
+        ns => ns as f64,
+    }
+}

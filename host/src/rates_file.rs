@@ -1,0 +1,336 @@
+//! The file in which measured rates are kept between processes: JSON in the user's cache folder.
+//!
+//! A record belongs to one device of one build of a plugin with one number of threads on one machine ([`Key`]); for
+//! all others the defaults hold. The file only makes estimates better, so that whatever is wrong with it is a warning
+//! and never an error. It is replaced as a whole: a reader sees the old one or the new one, and of two writers the
+//! last one wins. The environment is read in [`path_from_environment`] alone.
+
+use crate::calibrate::{Calibration, Quantity};
+use crate::discover::elevated;
+use devbay_core::device::Device;
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::plan::cost::Rates;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// Version of the file's form.
+const VERSION: u32 = 1;
+
+/// A larger file is none of ours.
+const SIZE_MAX: u64 = 1 << 20;
+
+/// Where rates are kept: `DEVBAY_CACHE_DIR`, or `devbay` in the user's cache folder. None if there is no such folder,
+/// or for an elevated process, which does not trust the user's.
+pub fn path_from_environment() -> Option<PathBuf> {
+    path_from_variables(elevated(), |name| std::env::var_os(name))
+}
+
+/// As [`path_from_environment`], for a process that is elevated or not and has these variables.
+pub fn path_from_variables(elevated: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if elevated {
+        return None;
+    }
+    let folder = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let devbay = folder("DEVBAY_CACHE_DIR")
+        .or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("devbay")))
+        .or_else(|| folder("HOME").map(|home| home.join(".cache/devbay")))?;
+    Some(devbay.join("rates.json"))
+}
+
+/// Which device, of which build of a plugin, on which machine, rates belong to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Key {
+    /// `PLUGIN/ID`.
+    pub device: String,
+    /// The product's name: one folder may serve several machines.
+    pub product: String,
+    /// Driver underneath; for the CPU plugin its instruction set and kind of streams.
+    pub driver: String,
+    /// Threads of the queue.
+    pub threads: usize,
+    /// The plugin's library; for one that is linked in, the program.
+    pub library: String,
+    /// The plugin's version.
+    pub plugin_version: String,
+    /// Bytes of the library.
+    pub library_bytes: u64,
+    /// When the library was last changed, in nanoseconds since 1970.
+    pub library_modified_ns: u64,
+}
+
+impl Key {
+    /// A device's key; `library` is its plugin's, None if it is linked in.
+    pub fn of(device: &Device, library: Option<&Path>) -> Self {
+        let path =
+            library.map(Path::to_path_buf).or_else(|| std::env::current_exe().ok()).unwrap_or_default();
+        let path = path.canonicalize().unwrap_or(path);
+        let metadata = fs::metadata(&path).ok();
+        let modified = metadata.as_ref().and_then(|metadata| metadata.modified().ok());
+        let since_1970 = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let about = device.about();
+        Self {
+            device: device.stable_id(),
+            product: about.product.clone(),
+            driver: about.driver.clone(),
+            threads: device.plugin().services().queue().n_threads(),
+            library: path.to_string_lossy().into_owned(),
+            plugin_version: device.plugin().about().version.clone(),
+            library_bytes: metadata.map_or(0, |metadata| metadata.len()),
+            library_modified_ns: since_1970.map_or(0, |time| time.as_nanos() as u64),
+        }
+    }
+
+    /// Whether the other is the same device of another build: its rates are of no more use.
+    fn replaces(&self, other: &Self) -> bool {
+        let place = |key: &Self| {
+            let Key { device, product, driver, threads, library, .. } = key.clone();
+            (device, product, driver, threads, library)
+        };
+        place(self) == place(other)
+    }
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Record {
+    #[serde(flatten)]
+    key: Key,
+    /// What was measured, by name; what is absent has its default.
+    measured: BTreeMap<String, f64>,
+}
+
+impl Record {
+    fn rates(&self) -> Rates {
+        let mut rates = Rates::default();
+        for quantity in Quantity::ALL {
+            if let Some(&value) = self.measured.get(quantity.name()) {
+                *quantity.of(&mut rates) = value;
+            }
+        }
+        rates
+    }
+}
+
+/// What the file holds.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct KnownRates {
+    version: u32,
+    devices: Vec<Record>,
+}
+
+impl Default for KnownRates {
+    /// Nothing.
+    fn default() -> Self {
+        Self { version: VERSION, devices: Vec::new() }
+    }
+}
+
+impl KnownRates {
+    /// Reads a file, with a warning about what cannot be used. No file is nothing, without a warning.
+    pub fn read(path: &Path) -> (Self, Option<String>) {
+        let ignored = |why: String| {
+            let text = format!(
+                "the rates in {} are not used: {why}; `devbay devices --calibrate` measures them anew",
+                path.display()
+            );
+            (Self::default(), Some(text))
+        };
+        let content = match fs::metadata(path) {
+            Ok(metadata) if metadata.len() > SIZE_MAX => {
+                return ignored(format!("expected at most {SIZE_MAX} bytes, found {}", metadata.len()));
+            }
+            _ => fs::read(path),
+        };
+        let content = match content {
+            Ok(content) => content,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return (Self::default(), None),
+            Err(error) => return ignored(format!("it cannot be read: {error}")),
+        };
+        match serde_json::from_slice::<Self>(&content) {
+            Err(error) => ignored(format!("expected JSON of version {VERSION}, found {error}")),
+            Ok(known) if known.version != VERSION => {
+                ignored(format!("expected version {VERSION}, found {}", known.version))
+            }
+            Ok(known) => match known.devices.iter().find(|record| !record.rates().are_possible()) {
+                Some(record) => ignored(format!("{} has a rate that cannot be", record.key.device)),
+                None => (known, None),
+            },
+        }
+    }
+
+    /// The rates of a device, if they were measured.
+    pub fn find(&self, key: &Key) -> Option<Rates> {
+        self.devices.iter().find(|record| record.key == *key).map(Record::rates)
+    }
+
+    /// Takes what was measured, in the place of what was known of that device.
+    pub fn put(&mut self, key: Key, calibration: &Calibration) {
+        let measured = calibration.figures.iter().filter(|figure| figure.default_because.is_none());
+        let measured = measured.map(|figure| (figure.quantity.name().to_owned(), figure.value)).collect();
+        self.devices.retain(|record| !key.replaces(&record.key));
+        self.devices.push(Record { key, measured });
+    }
+
+    /// Writes the file, and its folder if it is not there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`]; the file that was there is as it was.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let failed = |error: std::io::Error| {
+            Error::new(ErrorKind::Io, format!("cannot write the rates: {error}"))
+                .in_file(path.display())
+                .because(error)
+        };
+        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let new = path.with_extension(format!("json.{}.new", std::process::id()));
+        let written = fs::write(&new, text + "\n").and_then(|()| fs::rename(&new, path));
+        written.map_err(|error| {
+            // Nobody else knows of it; that it cannot be removed either is no news.
+            let _ = fs::remove_file(&new);
+            failed(error)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibrate::Figure;
+    use std::time::Duration;
+
+    fn key(threads: usize, library_modified_ns: u64) -> Key {
+        Key {
+            device: "cpu/0".to_owned(),
+            product: "a processor".to_owned(),
+            driver: "avx2 instructions, inline streams".to_owned(),
+            threads,
+            library: "/lib/libdevbay_plugin_cpu.so".to_owned(),
+            plugin_version: "1".to_owned(),
+            library_bytes: 1,
+            library_modified_ns,
+        }
+    }
+
+    fn calibration(flops: f64) -> Calibration {
+        let figure = |quantity, value, reason: Option<&str>| Figure {
+            quantity,
+            value,
+            default_because: reason.map(str::to_owned),
+        };
+        Calibration {
+            figures: vec![
+                figure(Quantity::Flops, flops, None),
+                figure(Quantity::Launch, 7.0, Some("it was not asked")),
+            ],
+            took: Duration::ZERO,
+        }
+    }
+
+    struct File(PathBuf);
+
+    impl File {
+        fn new(name: &str) -> Self {
+            let name = format!("devbay-rates-{}-{name}", std::process::id());
+            Self(std::env::temp_dir().join(name).join("new/rates.json"))
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            let _ = self.0.ancestors().nth(2).map(fs::remove_dir_all);
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_for_the_same_key_alone() {
+        let file = File::new("round-trip");
+        let (mut known, warning) = KnownRates::read(&file.0);
+        assert_eq!((known.find(&key(2, 1)), warning), (None, None));
+        known.put(key(1, 1), &calibration(10.0));
+        known.put(key(2, 1), &calibration(20.0));
+        known.write(&file.0).unwrap();
+        let (read, warning) = KnownRates::read(&file.0);
+        assert_eq!((&read, warning), (&known, None));
+        // What was not measured is not kept.
+        let expected = Rates { flops_per_ns: 20.0, ..Rates::default() };
+        assert_eq!(read.find(&key(2, 1)), Some(expected));
+        let other = [
+            key(3, 1),
+            key(2, 2),
+            Key { driver: "avx512".to_owned(), ..key(2, 1) },
+            Key { plugin_version: "2".to_owned(), ..key(2, 1) },
+            Key { product: "another processor".to_owned(), ..key(2, 1) },
+        ];
+        assert!(other.iter().all(|key| read.find(key).is_none()));
+        let folder = fs::read_dir(file.0.parent().unwrap()).unwrap();
+        assert_eq!(folder.count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn another_build_takes_the_place_of_the_one_before() {
+        let mut known = KnownRates::default();
+        known.put(key(2, 1), &calibration(10.0));
+        known.put(key(2, 2), &calibration(30.0));
+        assert_eq!(known.devices.len(), 1);
+        assert_eq!(known.find(&key(2, 2)).map(|rates| rates.flops_per_ns), Some(30.0));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_a_warning() {
+        let file = File::new("broken");
+        fs::create_dir_all(file.0.parent().unwrap()).unwrap();
+        let record = |value: &str| {
+            let record = Record { key: key(1, 1), measured: BTreeMap::new() };
+            let text = serde_json::to_string(&record).unwrap();
+            text.replace("\"measured\":{}", &format!("\"measured\":{{\"flops_per_ns\":{value}}}"))
+        };
+        for (content, expected) in [
+            (String::new(), "expected JSON"),
+            ("\u{0}\u{1}".to_owned(), "expected JSON"),
+            ("[1, 2]".to_owned(), "expected JSON"),
+            ("{\"version\": 9, \"devices\": []}".to_owned(), "found 9"),
+            (
+                format!("{{\"version\": 1, \"devices\": [{}]}}", record("-1.0")),
+                "cpu/0 has a rate that cannot be",
+            ),
+            (
+                format!("{{\"version\": 1, \"devices\": [{}]}}", record("0.0")),
+                "cpu/0 has a rate that cannot be",
+            ),
+            (" ".repeat(SIZE_MAX as usize + 1), "at most"),
+        ] {
+            fs::write(&file.0, &content).unwrap();
+            let (known, warning) = KnownRates::read(&file.0);
+            let warning = warning.unwrap_or_default();
+            assert!(warning.contains(expected), "expected `{expected}`, found: {warning}");
+            assert_eq!(known, KnownRates::default());
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_an_error() {
+        let error = KnownRates::default().write(Path::new("/proc/devbay/rates.json")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn the_file_is_in_the_users_cache_folder() {
+        let path = |variables: &[(&str, &str)], elevated| {
+            path_from_variables(elevated, |name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(*value))
+            })
+        };
+        let all = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("DEVBAY_CACHE_DIR", "/d")];
+        assert_eq!(path(&all[..1], false), Some("/h/.cache/devbay/rates.json".into()));
+        assert_eq!(path(&all[..2], false), Some("/x/devbay/rates.json".into()));
+        assert_eq!(path(&all, false), Some("/d/rates.json".into()));
+        assert_eq!(path(&[("HOME", "")], false), None);
+        assert_eq!(path(&all, true), None);
+    }
+}
