@@ -5,7 +5,9 @@
 mod allocations;
 mod bad_input;
 mod command;
+mod examples;
 mod hostile_models;
 mod models;
+mod runs;
 mod sessions;
 mod support;
