@@ -64,15 +64,20 @@ fn runs_in_the_background_give_the_bits_of_a_lone_run() {
     }
 }
 
+/// Products of square matrices, one after the other.
+fn products(n_products: usize, extent: usize) -> String {
+    let ty = format!("f32[{extent},{extent}]");
+    let mut source = format!("devbay-program 1\n\nprogram \"p\"(%v0: {ty}) {{\n");
+    for i in 0..n_products {
+        source += &format!("%v{}: {ty} = MatMul@13(%v{i}, %v{i})\n", i + 1);
+    }
+    source + &format!("return %v{n_products}\n}}\n")
+}
+
 /// Launches that take the stream's thread some time, so that a run is cancelled in the middle of them.
 #[test]
 fn a_run_is_cancelled_while_a_stream_works() {
-    let mut source = String::from("devbay-program 1\n\nprogram \"p\"(%v0: f32[500,500]) {\n");
-    for i in 0..40 {
-        source += &format!("%v{}: f32[500,500] = MatMul@13(%v{i}, %v{i})\n", i + 1);
-    }
-    source += "return %v40\n}\n";
-    let model = Model::from_program(text::parse(&source).unwrap());
+    let model = Model::from_program(text::parse(&products(40, 500)).unwrap());
     let inputs =
         vec![("v0".to_owned(), Tensor::from_elements(&[500, 500], &vec![0.001f32; 250_000]).unwrap())];
     let runtime = runtime(2, "async");
@@ -193,6 +198,27 @@ fn an_interrupt_ends_a_bench_and_a_run_writes_nothing() {
     let left: Vec<_> =
         std::fs::read_dir(folder.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "model and inputs alone: {left:?}");
+}
+
+/// Work that a device has cannot be taken back, and a cancelled run waits for it: seconds, unless one insists.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_interrupt_ends_the_command_at_once() {
+    let folder = Folder::new();
+    let model = folder.write("products.devbay", products(100, 1000));
+    let mut command = command();
+    command.arg("run").arg(&model).args(["--random", "1", "--plugin-option", "cpu.streams=async"]);
+    let mut child = command.args(["--threads", "1"]).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until_it_runs(&mut child);
+    // By now all of it is the device's.
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    std::thread::sleep(Duration::from_millis(100));
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{err}");
+    assert!(!err.contains("the run was cancelled"), "it waited: {err}");
 }
 
 /// A run that does not end, with outputs to write.
