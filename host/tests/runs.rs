@@ -16,6 +16,7 @@ use devbay_host::model::Model;
 use devbay_host::run::{OnFull, Run};
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -526,23 +527,32 @@ fn the_applications_threads_do_all_work() {
     let queue: Option<Arc<dyn Threads>> = Some(Arc::clone(&crew) as _);
     let runtime = Runtime::new(RuntimeOptions { queue: queue.clone(), ..options(0) }).unwrap();
     assert_eq!(runtime.n_threads(), 4);
-    // Two launches at once that meet: the second thread is the application's.
-    let model = {
-        let source = "devbay-program 1\n\nprogram \"p\"(%v0: f32[2]) {\n%a = test.Work@1(%v0) {hook = 8}\n\
-                      %b = test.Work@1(%v0) {hook = 8, loops = 2}\nreturn %a, %b\n}\n";
-        Model::from_program(text::parse(source).unwrap())
-    };
-    let barrier = Arc::new(std::sync::Barrier::new(2));
+    // Launches that take a while, a task each: others than the caller take part.
+    let mut source = String::from("devbay-program 1\n\nprogram \"p\"(%v0: f32[2]) {\n");
+    for i in 1..=16 {
+        writeln!(source, "%v{i} = test.Work@1(%v0) {{hook = 8, loops = {i}}}").unwrap();
+    }
+    let all: Vec<String> = (1..=16).map(|i| format!("%v{i}")).collect();
+    writeln!(source, "return {}\n}}", all.join(", ")).unwrap();
+    let model = Model::from_program(text::parse(&source).unwrap());
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen_by_hook = Arc::clone(&seen);
     hook(8, move |_| {
-        barrier.wait();
+        seen_by_hook.lock().unwrap().insert(format!("{:?}", std::thread::current().id()));
+        std::thread::sleep(Duration::from_millis(1));
     });
     let plans = PlanOptions { tasks: Policy::Each, ..PlanOptions::default() };
     let session = Session::with_options(&model, &runtime.devices()[0], plans).unwrap();
-    for _ in 0..20 {
+    let begin = Instant::now();
+    while seen.lock().unwrap().len() < 2 {
+        assert!(begin.elapsed() < SOON, "nobody helped");
         let outputs = session.run(&[("v0", &x(1.0))], &RunOptions::default()).unwrap();
         assert_eq!(first_of(&outputs), 2.0);
     }
+    seen.lock().unwrap().clear();
     assert_eq!(ended(&start(&session, 2.0, &RunOptions::default())).unwrap(), 3.0);
+    let here = format!("{:?}", std::thread::current().id());
+    assert!(!seen.lock().unwrap().contains(&here), "a run in the background ran here");
     assert!(crew.n_jobs.load(Ordering::Relaxed) > 0);
 
     let both = |threads, affinity| {

@@ -5,9 +5,11 @@
 mod allocations;
 mod bad_input;
 mod command;
+mod examples;
 mod hostile_models;
 mod models;
 mod pins;
 mod plans;
+mod runs;
 mod sessions;
 mod support;

@@ -1,0 +1,31 @@
+//! The examples of `host/examples`, one stage each: they run, and say what they promise.
+
+use crate::support::{finish, plugin_library};
+use std::path::Path;
+use std::process::Command;
+
+/// Each example, and words that it prints.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    ("01_list", &["libdevbay_plugin_cpu.so: ABI 0.", "cpu:0 is a cpu"]),
+    ("02_load", &["option streams = inline", "refused: "]),
+    ("03_import", &["input ", "output ", " Conv", "devbay-program 1"]),
+    ("04_plan", &["a section of ", "arena "]),
+    ("05_run", &["f32[1,10]", "bytes at most"]),
+    ("06_run_async", &["21 runs; the largest score of the first is Some("]),
+    ("07_cancel", &["with a deadline: ", "the deadline passed", "cancelled: ", "the run was cancelled"]),
+];
+
+#[test]
+fn examples_run_and_print_what_they_promise() {
+    let library = plugin_library();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let in_folder = std::fs::read_dir(folder).unwrap().filter(|entry| {
+        entry.as_ref().unwrap().path().extension().is_some_and(|extension| extension == "rs")
+    });
+    assert_eq!(in_folder.count(), EXAMPLES.len(), "an example is not in the list");
+    for (name, words) in EXAMPLES {
+        let example = library.with_file_name("examples").join(name);
+        assert!(example.is_file(), "{} is missing: cargo build -p devbay-host --examples", example.display());
+        finish(&mut Command::new(example)).expect(0).prints(words);
+    }
+}

@@ -1,0 +1,238 @@
+//! Runs in the background on the CPU plugin, inline and with timelines; threads and their processors; Ctrl-C.
+
+use crate::support::{Case, DONE, Folder, cases, command, devbay, run_again};
+use devbay_host::arrays;
+use devbay_host::core::program::text;
+use devbay_host::core::{ErrorKind, Tensor};
+use devbay_host::model::Model;
+use devbay_host::run::Run;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn runtime(threads: usize, streams: &str) -> Runtime {
+    let options = RuntimeOptions {
+        threads,
+        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
+        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
+        ..RuntimeOptions::default()
+    };
+    Runtime::new(options).unwrap()
+}
+
+/// A small trained model with an input and what it should give.
+fn mnist() -> Case {
+    cases().into_iter().find(|case| case.name == "mnist_cnn case 0").expect("a model of the repository's")
+}
+
+type Named = Vec<(String, Tensor)>;
+
+fn start(session: &Session, inputs: &Named) -> Run {
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    session.run_async(&given, &RunOptions::default()).unwrap()
+}
+
+#[test]
+fn runs_in_the_background_give_the_bits_of_a_lone_run() {
+    let case = mnist();
+    let (model, inputs) = (Model::load(&case.model).unwrap(), arrays::read_npz(&case.inputs).unwrap());
+    let lone = runtime(1, "inline");
+    let session = Session::new(&model, &lone.devices()[0]).unwrap();
+    let expected = start(&session, &inputs).wait().unwrap();
+    for (threads, streams) in [(1, "async"), (2, "async"), (3, "inline")] {
+        let runtime = runtime(threads, streams);
+        let session = Session::new(&model, &runtime.devices()[0]).unwrap();
+        let runs: Vec<Run> = (0..40).map(|_| start(&session, &inputs)).collect();
+        for (i, run) in runs.iter().enumerate() {
+            // Every third ends early, if it has not ended yet; the others do not notice.
+            if i % 3 == 0 {
+                run.cancel();
+            }
+        }
+        for (i, run) in runs.iter().enumerate() {
+            match run.wait_timeout(SOON).expect("the run ends") {
+                Ok(found) => assert_eq!(found[0].bytes(), expected[0].bytes(), "{threads} {streams} {i}"),
+                Err(error) => {
+                    assert!(i % 3 == 0 && error.kind() == ErrorKind::Cancelled, "{streams} {i}: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// Products of square matrices, one after the other.
+fn products(n_products: usize, extent: usize) -> String {
+    let ty = format!("f32[{extent},{extent}]");
+    let mut source = format!("devbay-program 1\n\nprogram \"p\"(%v0: {ty}) {{\n");
+    for i in 0..n_products {
+        source += &format!("%v{}: {ty} = MatMul@13(%v{i}, %v{i})\n", i + 1);
+    }
+    source + &format!("return %v{n_products}\n}}\n")
+}
+
+/// Launches that take the stream's thread some time, so that a run is cancelled in the middle of them.
+#[test]
+fn a_run_is_cancelled_while_a_stream_works() {
+    let model = Model::from_program(text::parse(&products(40, 500)).unwrap());
+    let inputs =
+        vec![("v0".to_owned(), Tensor::from_elements(&[500, 500], &vec![0.001f32; 250_000]).unwrap())];
+    let runtime = runtime(2, "async");
+    let session = Session::new(&model, &runtime.devices()[0]).unwrap();
+    let expected = start(&session, &inputs).wait().unwrap();
+    let at_rest = runtime.memory();
+    for _ in 0..3 {
+        let run = start(&session, &inputs);
+        std::thread::sleep(Duration::from_millis(2));
+        run.cancel();
+        let error = run.wait_timeout(SOON).expect("the run ends").err();
+        assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Cancelled));
+        let next = start(&session, &inputs).wait_timeout(SOON).expect("the run ends").unwrap();
+        assert_eq!(next[0].bytes(), expected[0].bytes());
+    }
+    assert_eq!(runtime.memory(), at_rest, "a run that ended early keeps nothing");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_idle_runtime_uses_no_processor_time() {
+    fn used() -> Duration {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the place for the answer is ours.
+        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) }, 0);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+    const NAME: &str = "runs::an_idle_runtime_uses_no_processor_time";
+    if std::env::var_os("DEVBAY_TEST_IDLE").is_none() {
+        return run_again(NAME, |child| {
+            child.env("DEVBAY_TEST_IDLE", "1");
+        });
+    }
+    let case = mnist();
+    let (model, inputs) = (Model::load(&case.model).unwrap(), arrays::read_npz(&case.inputs).unwrap());
+    let runtimes = [runtime(4, "inline"), runtime(4, "async")];
+    for runtime in &runtimes {
+        let session = Session::new(&model, &runtime.devices()[0]).unwrap();
+        let runs: Vec<Run> = (0..50).map(|_| start(&session, &inputs)).collect();
+        assert!(runs.iter().all(|run| run.wait().is_ok()));
+    }
+    // Workers look for more for a while first.
+    std::thread::sleep(Duration::from_millis(50));
+    let before = used();
+    std::thread::sleep(Duration::from_millis(200));
+    let while_idle = used() - before;
+    // One thread that looked on would use 200 ms.
+    assert!(while_idle < Duration::from_millis(20), "{while_idle:?} of processor time while idle");
+    println!("{DONE}");
+}
+
+#[test]
+fn processors_are_chosen_or_refused() {
+    let case = mnist();
+    let run = |affinity: &str| {
+        let mut command = command();
+        command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs);
+        crate::support::finish(command.args(["--threads", "3", "--affinity", affinity]))
+    };
+    run("0").expect(0);
+    run("99999").expect(2).says(&["processor 99999 is none that this process may use: 0"]);
+    run("0,one").expect(2).says(&["invalid value 'one' for '--affinity <LIST>'"]);
+    run("").expect(2);
+}
+
+#[test]
+fn memory_is_reported() {
+    let case = mnist();
+    let mut command = command();
+    command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs).args(["--json", "-v"]);
+    let finished = crate::support::finish(&mut command).expect(0).says(&["memory of cpu:0: ", "at most"]);
+    let memory = &finished.json()["memory"][0];
+    assert_eq!(memory["device"], "cpu:0");
+    assert!(memory["bytes_peak"].as_u64() >= memory["bytes_in_use"].as_u64(), "{memory}");
+    devbay(["run", "--help"]).expect(0).prints(&["--affinity <LIST>"]);
+}
+
+/// Waits until a child catches SIGINT, which it does from its first run on.
+fn wait_until_it_runs(child: &mut Child) {
+    let status = format!("/proc/{}/status", child.id());
+    let begin = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+        // Bit 1 is SIGINT's.
+        if u64::from_str_radix(caught.trim(), 16).unwrap_or(0) & 2 != 0 {
+            return;
+        }
+        assert!(child.try_wait().unwrap().is_none() && begin.elapsed() < SOON, "expected an endless run");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn interrupt(child: &Child) {
+    // SAFETY: the child was not waited for, so its id is its own.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupt_ends_a_bench_and_a_run_writes_nothing() {
+    let case = mnist();
+    let mut bench = command();
+    bench.arg("bench").arg(&case.model).args(["--seconds", "3000"]);
+    let mut child = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until_it_runs(&mut child);
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{err}");
+    assert!(err.contains("the run was cancelled"), "{err}");
+
+    let folder = Folder::new();
+    let mut child = endless(&folder).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until_it_runs(&mut child);
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "model and inputs alone: {left:?}");
+}
+
+/// Work that a device has cannot be taken back, and a cancelled run waits for it: seconds, unless one insists.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_interrupt_ends_the_command_at_once() {
+    let folder = Folder::new();
+    let model = folder.write("products.devbay", products(100, 1000));
+    let mut command = command();
+    command.arg("run").arg(&model).args(["--random", "1", "--plugin-option", "cpu.streams=async"]);
+    let mut child = command.args(["--threads", "1"]).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until_it_runs(&mut child);
+    // By now all of it is the device's.
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    std::thread::sleep(Duration::from_millis(100));
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{err}");
+    assert!(!err.contains("the run was cancelled"), "it waited: {err}");
+}
+
+/// A run that does not end, with outputs to write.
+fn endless(folder: &Folder) -> std::process::Command {
+    const LOOP: &str = "devbay-program 1\n\nprogram \"loop\"(%n: i64[], %x: f32[4]) {\n  \
+        %y: f32[4] = Loop@25(%n, _, %x) body(%i: i64[], %go: bool[], %s: f32[4]) {\n    \
+        %t: f32[4] = Add@14(%s, %x)\n    return %go, %t\n  }\n  return %y\n}\n";
+    let model = folder.write("loop.devbay", LOOP);
+    let inputs = folder.path("inputs.npz");
+    let n = Tensor::from_elements(&[], &[i64::MAX]).unwrap();
+    let x = Tensor::from_elements(&[4], &[1.0f32; 4]).unwrap();
+    arrays::write_npz(&inputs, &[("n", &n), ("x", &x)]).unwrap();
+    let mut command = command();
+    let arguments: [&Path; 4] = [&model, Path::new("--input"), &inputs, Path::new("--output")];
+    command.arg("run").args(arguments).arg(folder.path("outputs.npz")).stdout(Stdio::null());
+    command
+}

@@ -1,0 +1,40 @@
+//! The third stage: a model file becomes a program, whose inputs and outputs are known and whose text can be read.
+//!
+//! `cargo run -p devbay-host --example 03_import [MODEL]`; needs no plugin.
+
+use devbay_host::core::Result;
+use devbay_host::core::program::text;
+use devbay_host::model::Model;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+fn main() -> Result<()> {
+    let model = std::env::args_os().nth(1).map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx")),
+        PathBuf::from,
+    );
+    let model = Model::load(&model)?;
+    let program = model.program();
+    let describe = |id| {
+        let value = program.value(id);
+        value.ty.as_ref().map_or_else(|| value.name.to_string(), |ty| format!("{} {ty}", value.name))
+    };
+    for &id in &program.main.inputs {
+        println!("input {}", describe(id));
+    }
+    for &id in &program.main.outputs {
+        println!("output {}", describe(id));
+    }
+    let mut ops: BTreeMap<String, usize> = BTreeMap::new();
+    for node in &program.main.nodes {
+        *ops.entry(node.op.to_string()).or_default() += 1;
+    }
+    for (op, n) in ops {
+        println!("{n:>4} {op}");
+    }
+    // The text form says everything but the numbers of large constants, and can be read back.
+    for line in text::print(program).lines().take(8) {
+        println!("{}", line.chars().take(100).collect::<String>());
+    }
+    Ok(())
+}

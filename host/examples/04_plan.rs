@@ -1,0 +1,40 @@
+//! The fourth stage: a program becomes a plan for a device. What is launched, in which memory.
+//!
+//! `cargo run -p devbay-host --example 04_plan [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
+
+mod setup;
+
+use devbay_host::core::Result;
+use devbay_host::core::plan::Stage;
+use devbay_host::session::Session;
+
+fn main() -> Result<()> {
+    let (_runtime, device, model) = setup::runtime_and_model()?;
+    let session = Session::new(&model, &device)?;
+    let image = setup::image(&session)?;
+    // Planned for the shapes of the inputs: once, then shared by all runs.
+    let plan = session.plan_for(&[(&session.inputs()[0].name, &image)])?;
+    println!("{} stages, from {} nodes", plan.stages.len(), model.program().main.nodes.len());
+    for stage in &plan.stages {
+        match stage {
+            Stage::Section(stage) => {
+                let (section, memory) = (&stage.section, stage.section.memory);
+                println!(
+                    "a section of {} launches in {} tasks",
+                    section.steps.len(),
+                    section.graph.tasks.len()
+                );
+                for label in &section.labels {
+                    println!("  {label}");
+                }
+                println!(
+                    "arena {} bytes (at least {} live at once), constants {} bytes",
+                    memory.arena, memory.lower_bound, memory.constants
+                );
+            }
+            Stage::Control(stage) => println!("control flow: {}", stage.node.label()),
+            Stage::Eager(stage) => println!("planned when its operands are there: {}", stage.node.label()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Runs that are started and not waited for: many at once on one plan, and what follows from their results.
+//!
+//! `cargo run -p devbay-host --example 06_run_async [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
+
+mod setup;
+
+use devbay_host::core::Result;
+use devbay_host::core::async_value::when_all;
+use devbay_host::core::exec::jobs::Priority;
+use devbay_host::run::{OnFull, Run};
+use devbay_host::session::{RunOptions, Session, SessionOptions};
+use std::num::NonZeroUsize;
+
+fn main() -> Result<()> {
+    let (_runtime, device, model) = setup::runtime_and_model()?;
+    // No more than eight in flight: who starts a ninth waits until one has ended.
+    let options = SessionOptions { runs_max: NonZeroUsize::new(8), ..SessionOptions::default() };
+    let session = Session::with_options(&model, &device, options)?;
+    let image = setup::image(&session)?;
+    let name = session.inputs()[0].name.clone();
+    let start = |priority| {
+        let options = RunOptions { priority, on_full: OnFull::Wait, ..RunOptions::default() };
+        session.run_async(&[(&name, &image)], &options)
+    };
+    let mut runs: Vec<Run> = (0..20).map(|_| start(Priority::Normal)).collect::<Result<_>>()?;
+    runs.push(start(Priority::High)?);
+    // What follows from a result is said before the result is there.
+    let largest: Vec<_> = runs
+        .iter()
+        .map(|run| {
+            run.outputs()[0].map(|scores| {
+                let scores = scores.elements::<f32>().unwrap_or_default();
+                scores.iter().copied().fold(f32::MIN, f32::max)
+            })
+        })
+        .collect();
+    when_all(largest.iter().cloned()).wait().map_err(Clone::clone)?;
+    println!("{} runs; the largest score of the first is {:?}", runs.len(), largest[0].get());
+    // A run can also be waited for, or awaited.
+    let outputs = runs.remove(0).wait()?;
+    println!("its first output is {}", outputs[0].tensor_type());
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! What the examples after the third have in common: the stages before.
+
+use devbay_host::core::device::Device;
+use devbay_host::core::{Error, ErrorKind, Result, Tensor};
+use devbay_host::devices::{Policy, Requirements};
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::Session;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A runtime with the plugin that is named, or the CPU plugin where cargo puts it; its device; a small model.
+pub fn runtime_and_model() -> Result<(Runtime, Arc<Device>, Model)> {
+    let plugin = std::env::args_os().nth(1).map_or_else(
+        || {
+            let example = std::env::current_exe().unwrap_or_default();
+            example.with_file_name("..").join("libdevbay_plugin_cpu.so")
+        },
+        PathBuf::from,
+    );
+    let runtime = Runtime::new(RuntimeOptions { plugins: vec![plugin], ..RuntimeOptions::default() })?;
+    let model =
+        Model::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx")))?;
+    let requirements = Requirements { program: Some(model.program()), ..Requirements::default() };
+    let device = runtime.choose(&Policy::Auto, &requirements)?.device;
+    Ok((runtime, device, model))
+}
+
+/// An image for the model's first input: grey.
+pub fn image(session: &Session) -> Result<Tensor> {
+    let ty = session.inputs().first().and_then(|port| port.ty.clone());
+    let shape =
+        ty.and_then(|ty| ty.shape).ok_or_else(|| Error::new(ErrorKind::InvalidModel, "no image input"))?;
+    // One image, where the model takes any number.
+    let shape: Vec<usize> = shape.iter().map(|dim| dim.known().unwrap_or(1)).collect();
+    Tensor::from_elements(&shape, &vec![0.5f32; shape.iter().product()])
+}
