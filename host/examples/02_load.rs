@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p devbay-host --example 02_load [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it finds")]
+
 use devbay_host::core::Result;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use std::path::PathBuf;

@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p devbay-host --example 03_import [MODEL]`; needs no plugin.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it finds")]
+
 use devbay_host::core::Result;
 use devbay_host::core::program::text;
 use devbay_host::model::Model;

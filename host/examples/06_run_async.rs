@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p devbay-host --example 06_run_async [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it finds")]
+
 mod setup;
 
 use devbay_host::core::Result;

@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p devbay-host --example 07_cancel [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it finds")]
+
 #[expect(dead_code, reason = "this example has a model and inputs of its own")]
 mod setup;
 
