@@ -22,7 +22,7 @@ struct Inner {
     program: Program,
     /// The program as each device runs it, with its plans and packed constants. A device is known by its
     /// address, which its unit keeps in use.
-    units: Mutex<Vec<(Weak<Unit>, Placement)>>,
+    units: Mutex<Vec<Weak<Unit>>>,
 }
 
 /// What tells whether a file is the one that was read before.
@@ -88,12 +88,11 @@ impl Model {
     /// What the passes say; [`ErrorKind::InvalidArgument`] for a pin of a node that the program does not have.
     pub fn placed(&self, placement: &Placement, options: PlanOptions) -> Result<Arc<Unit>> {
         let mut units = lock(&self.inner.units);
-        units.retain(|(unit, _)| unit.strong_count() > 0);
+        units.retain(|unit| unit.strong_count() > 0);
         let shared = units
             .iter()
-            .filter(|(_, known)| known == placement)
-            .filter_map(|(unit, _)| unit.upgrade())
-            .find(|unit| unit.env().options == options);
+            .filter_map(Weak::upgrade)
+            .find(|unit| unit.env().placement == *placement && unit.env().options == options);
         if let Some(unit) = shared {
             return Ok(unit);
         }
@@ -102,7 +101,7 @@ impl Model {
             check_pin(&self.inner.program, &program, name).map_err(|error| error.on_device(device.name()))?;
         }
         let unit = Arc::new(Unit::new(program, Env::placed(placement, options)));
-        units.push((Arc::downgrade(&unit), placement.clone()));
+        units.push(Arc::downgrade(&unit));
         Ok(unit)
     }
 }

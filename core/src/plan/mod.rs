@@ -45,6 +45,8 @@ pub struct Env {
     others: Vec<(Arc<Device>, ConstantPool)>,
     /// Nodes by name that run on a device of their own, by position.
     pins: HashMap<String, usize>,
+    /// What all of this was made from.
+    pub placement: Placement,
     /// How plans are made.
     pub options: PlanOptions,
 }
@@ -125,6 +127,7 @@ impl Env {
                 .map(|&device| (Arc::clone(device), ConstantPool::new(device)))
                 .collect(),
             pins: placement.pins.iter().map(|(name, device)| (name.clone(), position(device))).collect(),
+            placement: placement.clone(),
             options,
         })
     }
@@ -161,7 +164,7 @@ impl Env {
         self.site(site).0.plugin().about().kernels.find(&node.op.domain, &node.op.name)
     }
 
-    /// Names of nodes that are pinned.
+    /// Whether a node is pinned.
     pub fn is_pinned(&self, node: &Node) -> bool {
         self.pins.contains_key(&*node.name)
     }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Models whose plan is not one section, because types depend on data: they are not static.
-const NOT_STATIC: &[&str] = &["silero_vad_op18_ifless", "slanet_1m"];
+const NOT_STATIC: &[&str] = &["silero_vad_v6", "slanet_1m"];
 
 /// Runs before counting.
 const WARM_UP: usize = 2;
