@@ -1,9 +1,11 @@
 //! Running tasks: ready counts, and who runs what.
 //!
-//! A task is ready when the last task before it ends; who ends that one runs it at once, and keeps other tasks that
-//! became ready with it on a stack of its own. Ranges of that stack are shown to other threads ([`super::offers`])
-//! as far as they are worth a hand-over. Nothing here allocates, locks or counts references while all goes well; on
-//! one thread the same code runs without an atomic operation.
+//! A task is ready when the last task before it ends. A successor that waits for that task alone runs next on the
+//! same thread, its siblings go to a stack of ranges; one that was counted down to ready goes to a queue, so that tasks
+//! run about in the order of the plan, which is how they lie in memory, and what the next ones need can be fetched
+//! while others run. Ranges are shown to other threads ([`super::offers`]) as far as they are worth a hand-over.
+//! Nothing here allocates, locks or counts references while all goes well; on one thread the same code runs without an
+//! atomic operation.
 //!
 //! # Protocol
 //!
@@ -38,6 +40,9 @@ use std::thread::Thread;
 /// How often a participant without tasks looks for some before it leaves, or lets others run: some microseconds.
 const LOOKS: u32 = 256;
 
+/// Tasks of which so many are worth a hand-over are shown one by one; cheaper ones only in ranges.
+const SINGLES_WORTH: u32 = 4;
+
 /// What a run of several tasks changes beside a frame's references; part of the frame.
 pub(crate) struct TaskState {
     /// For each task how many it still waits for.
@@ -60,11 +65,15 @@ struct Participant {
 unsafe impl Sync for Participant {}
 
 /// What a participant keeps to itself.
-#[derive(Default)]
 struct Local {
     /// Ready tasks; the latest last.
     stack: Vec<Range>,
-    /// Tasks on the stack.
+    /// Ready tasks by their places, first come first served: a ring with room for all tasks.
+    ring: Box<[u32]>,
+    /// Where the ring's first is, and one past its last; both only grow.
+    first: u32,
+    last: u32,
+    /// Tasks on the stack and in the ring.
     n_stacked: u32,
     /// A successor, and how many counts down it is owed.
     pending: (u32, u32),
@@ -80,8 +89,7 @@ impl TaskState {
     pub fn new(section: &Section, n_threads: usize) -> Result<Self> {
         let n_tasks = section.graph.tasks.len();
         let participant = |_| {
-            let local =
-                Local { stack: Vec::with_capacity(n_tasks), pending: (NO_TASK, 0), ..Local::default() };
+            let local = Local::new(n_tasks);
             Ok(CachePadded::new(Participant {
                 offers: Offers::default(),
                 local: UnsafeCell::new(local),
@@ -173,7 +181,7 @@ pub(crate) unsafe fn run(
     if abandoned {
         for participant in &mut state.participants {
             participant.offers = Offers::default();
-            participant.local = UnsafeCell::new(Local { pending: (NO_TASK, 0), ..Local::default() });
+            participant.local = UnsafeCell::new(Local::new(graph.tasks.len()));
         }
     }
     for poisoned in &state.poisoned {
@@ -339,34 +347,66 @@ impl TaskRun<'_> {
     #[inline]
     fn next<const SHARED: bool>(&self, participant: &Participant, local: &mut Local) -> u32 {
         loop {
-            if let Some(top) = local.stack.last_mut() {
-                let task = self.successor(top.begin);
-                // What is owed is paid before a task that does not lead to the same successor.
-                if local.pending.1 > 0 && self.task(task).join != local.pending.0 {
+            let place = match local.stack.last() {
+                Some(top) => top.begin,
+                None if local.first != local.last => local.ring_at(local.first),
+                None => NO_TASK,
+            };
+            if place == NO_TASK {
+                if local.pending.1 > 0 {
                     let ready = self.pay::<SHARED>(local);
                     if ready != NO_TASK {
                         return ready;
                     }
-                    continue;
+                } else if !SHARED {
+                    return NO_TASK;
+                } else if let Some(range) = participant.offers.take_back() {
+                    local.push(range);
+                } else {
+                    return NO_TASK;
                 }
-                top.begin += 1;
-                if top.begin == top.end {
-                    local.stack.pop();
-                }
-                local.n_stacked -= 1;
-                return task;
+                continue;
             }
-            if local.pending.1 > 0 {
+            let task = self.successor(place);
+            // What is owed is paid before a task that does not lead to the same successor.
+            if local.pending.1 > 0 && self.task(task).join != local.pending.0 {
                 let ready = self.pay::<SHARED>(local);
                 if ready != NO_TASK {
                     return ready;
                 }
-            } else if !SHARED {
-                return NO_TASK;
-            } else if let Some(range) = participant.offers.take_back() {
-                local.push(range);
-            } else {
-                return NO_TASK;
+                continue;
+            }
+            match local.stack.last_mut() {
+                Some(top) => {
+                    top.begin += 1;
+                    if top.begin == top.end {
+                        local.stack.pop();
+                    }
+                }
+                None => {
+                    local.first = local.first.wrapping_add(1);
+                    self.fetch_ahead(local);
+                }
+            }
+            local.n_stacked -= 1;
+            return task;
+        }
+    }
+
+    /// Fetches what the ring's next tasks need: of the nearer one references, of the farther one its step.
+    #[inline]
+    fn fetch_ahead(&self, local: &Local) {
+        let n = local.last.wrapping_sub(local.first);
+        if n > 2 {
+            let task = self.task(self.successor(local.ring_at(local.first.wrapping_add(2))));
+            prefetch(self.section.steps.as_ptr().wrapping_add(task.first_step as usize));
+        }
+        if n > 1 {
+            let task = self.task(self.successor(local.ring_at(local.first.wrapping_add(1))));
+            if let Some(step) = self.section.steps.get(task.first_step as usize) {
+                let refs = self.refs.wrapping_add(step.first_ref as usize);
+                prefetch(refs);
+                prefetch(refs.wrapping_add(2));
             }
         }
     }
@@ -410,23 +450,31 @@ impl TaskRun<'_> {
         for place in task.end_sole..task.end_succ {
             let successor = self.successor(place);
             if self.count_down::<SHARED>(successor, 1) {
-                if next == NO_TASK {
+                if next == NO_TASK && local.n_stacked == 0 {
                     next = successor;
                 } else {
-                    local.push(Range { begin: place, end: place + 1 });
+                    prefetch(self.task(successor));
+                    local.enqueue(place);
                 }
             }
         }
         next
     }
 
-    /// Shows the oldest of the stacked tasks to others, if there is room.
-    #[cold]
+    /// Shows the oldest of the waiting tasks to others, if there is room.
+    #[inline(never)]
     fn offer(&self, participant: &Participant, local: &mut Local) {
         if !participant.offers.has_room() {
             return;
         }
-        let range = if let [only] = &mut *local.stack {
+        let range = if local.stack.is_empty() {
+            if self.section.n_worth > SINGLES_WORTH {
+                return;
+            }
+            let place = local.ring_at(local.first);
+            local.first = local.first.wrapping_add(1);
+            Range { begin: place, end: place + 1 }
+        } else if let [only] = &mut *local.stack {
             // The thread goes on with the front half itself.
             let middle = only.begin + only.len() / 2;
             let back = Range { begin: middle, end: only.end };
@@ -495,9 +543,48 @@ impl TaskRun<'_> {
 }
 
 impl Local {
+    fn new(n_tasks: usize) -> Self {
+        Self {
+            stack: Vec::with_capacity(n_tasks),
+            ring: vec![0; n_tasks.next_power_of_two()].into(),
+            first: 0,
+            last: 0,
+            n_stacked: 0,
+            pending: (NO_TASK, 0),
+            n_ended: 0,
+        }
+    }
+
+    #[inline]
+    fn ring_at(&self, position: u32) -> u32 {
+        // The length is a power of two, at least 1.
+        self.ring[position as usize & (self.ring.len() - 1)]
+    }
+
+    /// Puts a task at the end of the ring, which has room: it is as long as there are tasks.
+    #[inline]
+    fn enqueue(&mut self, place: u32) {
+        let at = self.last as usize & (self.ring.len() - 1);
+        self.ring[at] = place;
+        self.last = self.last.wrapping_add(1);
+        self.n_stacked += 1;
+    }
+
     #[inline]
     fn push(&mut self, range: Range) {
         self.n_stacked += range.len();
         self.stack.push(range);
     }
+}
+
+/// Asks the processor to fetch what is at an address; any address will do.
+#[inline(always)]
+fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: fetching ahead has no effect that a program could see, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
