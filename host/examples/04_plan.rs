@@ -21,11 +21,7 @@ fn main() -> Result<()> {
         match stage {
             Stage::Section(stage) => {
                 let (section, memory) = (&stage.section, stage.section.memory);
-                println!(
-                    "a section of {} launches in {} tasks",
-                    section.steps.len(),
-                    section.graph.tasks.len()
-                );
+                println!("a section of {} launches in {} tasks", section.steps.len(), section.graph.len());
                 for label in &section.labels {
                     println!("  {label}");
                 }

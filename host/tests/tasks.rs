@@ -58,7 +58,7 @@ mod adder {
                     name: "adder".to_owned(),
                     inline: true,
                     flags: DEVBAY_DEVICE_HOST_REFS,
-                    spaces: vec![space.clone()],
+                    spaces: vec![space],
                     ..DeviceDesc::default()
                 })
             };

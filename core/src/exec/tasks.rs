@@ -29,7 +29,7 @@ use super::queue::WorkQueue;
 use super::section::{Ended, launch_steps};
 use crate::error::{Error, Result};
 use crate::plan::section::Section;
-use crate::plan::tasks::{NO_TASK, Task, TaskGraph};
+use crate::plan::tasks::{NO_TASK, Task, TaskGraph, Then};
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering, fence};
 use crossbeam_utils::CachePadded;
 use devbay_plugin_api::abi::BufferRef;
@@ -42,6 +42,9 @@ const LOOKS: u32 = 256;
 
 /// Tasks of which so many are worth a hand-over are shown one by one; cheaper ones only in ranges.
 const SINGLES_WORTH: u32 = 4;
+
+/// References of a task's first step that are fetched ahead.
+const REFS_AHEAD: usize = 6;
 
 /// What a run of several tasks changes beside a frame's references; part of the frame.
 pub(crate) struct TaskState {
@@ -87,7 +90,7 @@ impl TaskState {
     /// # Errors
     /// What the plugin says of another stream.
     pub fn new(section: &Section, n_threads: usize) -> Result<Self> {
-        let n_tasks = section.graph.tasks.len();
+        let n_tasks = section.graph.len();
         let participant = |_| {
             let local = Local::new(n_tasks);
             Ok(CachePadded::new(Participant {
@@ -159,7 +162,7 @@ pub(crate) unsafe fn run(
         refs,
         queue,
         cancel,
-        remaining: CachePadded::new(AtomicU32::new(graph.tasks.len() as u32)),
+        remaining: CachePadded::new(AtomicU32::new(graph.len() as u32)),
         failed: AtomicBool::new(false),
         abandoned: AtomicBool::new(false),
         failure: Mutex::new(None),
@@ -181,7 +184,7 @@ pub(crate) unsafe fn run(
     if abandoned {
         for participant in &mut state.participants {
             participant.offers = Offers::default();
-            participant.local = UnsafeCell::new(Local::new(graph.tasks.len()));
+            participant.local = UnsafeCell::new(Local::new(graph.len()));
         }
     }
     for poisoned in &state.poisoned {
@@ -224,11 +227,11 @@ impl Shared for TaskRun<'_> {
 }
 
 impl TaskRun<'_> {
+    /// A task and the one after it, where what belongs to it ends.
     #[inline(always)]
-    fn task(&self, task: u32) -> &Task {
-        debug_assert!((task as usize) < self.graph.tasks.len());
+    fn task(&self, task: u32) -> (&Task, &Task) {
         // SAFETY: the invariant: a task's number comes from `succs`.
-        unsafe { self.graph.tasks.get_unchecked(task as usize) }
+        unsafe { self.graph.task(task) }
     }
 
     #[inline(always)]
@@ -369,7 +372,7 @@ impl TaskRun<'_> {
             }
             let task = self.successor(place);
             // What is owed is paid before a task that does not lead to the same successor.
-            if local.pending.1 > 0 && self.task(task).join != local.pending.0 {
+            if local.pending.1 > 0 && self.task(task).0.then() != Then::Join(local.pending.0) {
                 let ready = self.pay::<SHARED>(local);
                 if ready != NO_TASK {
                     return ready;
@@ -398,15 +401,14 @@ impl TaskRun<'_> {
     fn fetch_ahead(&self, local: &Local) {
         let n = local.last.wrapping_sub(local.first);
         if n > 2 {
-            let task = self.task(self.successor(local.ring_at(local.first.wrapping_add(2))));
+            let (task, _) = self.task(self.successor(local.ring_at(local.first.wrapping_add(2))));
             prefetch(self.section.steps.as_ptr().wrapping_add(task.first_step as usize));
         }
         if n > 1 {
-            let task = self.task(self.successor(local.ring_at(local.first.wrapping_add(1))));
+            let (task, _) = self.task(self.successor(local.ring_at(local.first.wrapping_add(1))));
             if let Some(step) = self.section.steps.get(task.first_step as usize) {
                 let refs = self.refs.wrapping_add(step.first_ref as usize);
-                prefetch(refs);
-                prefetch(refs.wrapping_add(2));
+                (0..REFS_AHEAD).step_by(2).for_each(|i| prefetch(refs.wrapping_add(i)));
             }
         }
     }
@@ -437,23 +439,26 @@ impl TaskRun<'_> {
     #[inline]
     fn end<const SHARED: bool>(&self, task: u32, local: &mut Local) -> u32 {
         local.n_ended += 1;
-        let task = self.task(task);
-        if task.join != NO_TASK {
-            debug_assert!(local.pending.1 == 0 || local.pending.0 == task.join);
-            local.pending = (task.join, local.pending.1 + 1);
-            return NO_TASK;
-        }
-        let mut next = task.next;
+        let (task, after) = self.task(task);
+        let mut next = match task.then() {
+            Then::Join(join) => {
+                debug_assert!(local.pending.1 == 0 || local.pending.0 == join);
+                local.pending = (join, local.pending.1 + 1);
+                return NO_TASK;
+            }
+            Then::Next(next) => next,
+            Then::Neither => NO_TASK,
+        };
         if task.end_sole > task.first_succ + 1 {
             local.push(Range { begin: task.first_succ + 1, end: task.end_sole });
         }
-        for place in task.end_sole..task.end_succ {
+        for place in task.end_sole..after.first_succ {
             let successor = self.successor(place);
             if self.count_down::<SHARED>(successor, 1) {
                 if next == NO_TASK && local.n_stacked == 0 {
                     next = successor;
                 } else {
-                    prefetch(self.task(successor));
+                    prefetch(self.task(successor).0);
                     local.enqueue(place);
                 }
             }
@@ -501,20 +506,18 @@ impl TaskRun<'_> {
         if self.failed.load(Ordering::Relaxed) && self.state.poisoned[task as usize].load(Ordering::Relaxed) {
             return false;
         }
-        let range = self.task(task);
-        debug_assert!(
-            range.first_step <= range.end_step && range.end_step as usize <= self.section.steps.len()
-        );
+        let (begin, end) = self.task(task);
+        let range = begin.first_step as usize..end.first_step as usize;
+        debug_assert!(range.start <= range.end && range.end <= self.section.steps.len());
         // SAFETY: the invariant: a task's steps are the section's.
-        let steps =
-            unsafe { self.section.steps.get_unchecked(range.first_step as usize..range.end_step as usize) };
+        let steps = unsafe { self.section.steps.get_unchecked(range) };
         let streams = participant.streams.handles();
         // SAFETY: the promise of `run`; the stream is this participant's.
         let ended = unsafe { launch_steps::<CHECKED>(steps, self.refs, streams, self.cancel) };
         match ended {
             Ok(()) => true,
             Err(ended) => {
-                self.fail(range, ended, participant);
+                self.fail(begin, ended, participant);
                 false
             }
         }

@@ -32,8 +32,15 @@ pub enum NodeWork {
 pub struct Chooser<'a> {
     program: &'a Program,
     env: &'a Env,
-    /// Nodes by a hash of what their kernel was prepared for.
-    prepared: HashMap<u64, Vec<(&'a Node, usize, Arc<Chosen>)>>,
+    /// Nodes that have a kernel, by a hash of what it was prepared for.
+    prepared: HashMap<u64, Vec<Prepared<'a>>>,
+}
+
+/// A node, and the device and kernel that were chosen for it.
+struct Prepared<'a> {
+    node: &'a Node,
+    site: usize,
+    chosen: Arc<Chosen>,
 }
 
 impl<'a> Chooser<'a> {
@@ -60,13 +67,15 @@ impl<'a> Chooser<'a> {
             return Ok(NodeWork::View);
         }
         let likeness = self.likeness(node);
-        for (other, site, chosen) in self.prepared.get(&likeness).into_iter().flatten() {
-            if self.same_request(other, node) && self.env.sites_of(other) == self.env.sites_of(node) {
-                return Ok(NodeWork::Kernel(*site, Arc::clone(chosen)));
+        for other in self.prepared.get(&likeness).into_iter().flatten() {
+            if self.same_request(other.node, node) && self.env.sites_of(other.node) == self.env.sites_of(node)
+            {
+                return Ok(NodeWork::Kernel(other.site, Arc::clone(&other.chosen)));
             }
         }
         let (site, chosen) = self.choose(node)?;
-        self.prepared.entry(likeness).or_default().push((node, site, Arc::clone(&chosen)));
+        let prepared = Prepared { node, site, chosen: Arc::clone(&chosen) };
+        self.prepared.entry(likeness).or_default().push(prepared);
         Ok(NodeWork::Kernel(site, chosen))
     }
 

@@ -311,7 +311,7 @@ impl Planner<'_> {
             parts.kernels.push(name);
             parts.costs_ns.push(launch.cost_ns as f32);
         }
-        let n_worth = tasks_worth(self.rates.hand_over_ns, &costs, graph.tasks.len());
+        let n_worth = tasks_worth(self.rates.hand_over_ns, &costs, graph.len());
         let inputs = self.inputs.clone();
         let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
         prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
@@ -470,7 +470,7 @@ impl Planner<'_> {
             })
             .unzip();
         let plan = match &schedule.reach {
-            _ if graph.tasks.len() <= 1 => memory::assign(&intervals),
+            _ if graph.len() <= 1 => memory::assign(&intervals),
             Some(_) if memory::is_greedy(intervals.len()) => {
                 let ends_before = |a: usize, b: usize| {
                     storages[placed[a]]

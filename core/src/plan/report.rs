@@ -204,7 +204,7 @@ impl ControlReport {
 
 impl SectionReport {
     fn of(section: &Section) -> Self {
-        let n_tasks = section.graph.tasks.len();
+        let n_tasks = section.graph.len();
         let mut tasks: Vec<TaskReport> = (0..n_tasks).map(|at| TaskReport::of(section, at)).collect();
         // Tasks are in an order in which they could run: what leads to one is complete when its turn comes.
         let mut begins = vec![0f64; n_tasks];
@@ -252,8 +252,7 @@ impl SectionReport {
 
 impl TaskReport {
     fn of(section: &Section, at: usize) -> Self {
-        let task = &section.graph.tasks[at];
-        let steps = StepReport::of(section, task.first_step as usize..task.end_step as usize);
+        let steps = StepReport::of(section, section.graph.steps_of(at));
         Self {
             cost_ns: steps.iter().map(|step| step.cost_ns).sum(),
             steps,

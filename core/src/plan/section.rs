@@ -144,7 +144,7 @@ impl Section {
     /// Whether it is one straight line: run by one thread, without a question.
     #[inline]
     pub fn is_line(&self) -> bool {
-        self.graph.tasks.len() <= 1
+        self.graph.len() <= 1
     }
 
     /// Keeps what launches use for good: nobody can say when the device stops touching it (ABI-NOTES 1).

@@ -58,31 +58,50 @@ pub enum OneTask {
 /// No task.
 pub const NO_TASK: u32 = u32::MAX;
 
-/// A task of a section: half a cache line.
+/// A task of a section: a quarter of a cache line. Its steps and successors end where those of the next task begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(align(32))]
+#[repr(align(16))]
 pub struct Task {
     /// Its first step.
     pub first_step: u32,
-    /// One past its last step.
-    pub end_step: u32,
-    /// The first successor that waits for this task alone, or none: it runs next.
-    pub next: u32,
-    /// The only successor, if it waits for other tasks too, or none.
-    pub join: u32,
     /// Its first place among the successors.
     pub first_succ: u32,
     /// One past the last successor that waits for this task alone.
     pub end_sole: u32,
-    /// One past its last successor.
-    pub end_succ: u32,
+    then: u32,
+}
+
+/// What follows a task, where that is simple.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    /// The first successor that waits for this task alone, which runs next.
+    Next(u32),
+    /// The only successor, which waits for other tasks too.
+    Join(u32),
+    /// Nothing of either kind.
+    Neither,
+}
+
+/// Marks a join in [`Task::then`]; tasks are fewer.
+const JOIN: u32 = 1 << 31;
+
+impl Task {
+    /// What follows it.
+    #[inline(always)]
+    pub fn then(&self) -> Then {
+        match self.then {
+            NO_TASK => Then::Neither,
+            then if then & JOIN != 0 => Then::Join(then & !JOIN),
+            next => Then::Next(next),
+        }
+    }
 }
 
 /// Tasks and their edges.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TaskGraph {
-    /// Tasks in an order in which they could run.
-    pub tasks: Box<[Task]>,
+    /// Tasks in an order in which they could run, and one more where the last one's steps and successors end.
+    ends: Box<[Task]>,
     /// For each task how many others it waits for.
     pub n_preds: Box<[u32]>,
     /// First the tasks that wait for nobody, then the successors of each task: those that wait for it alone, then the
@@ -327,16 +346,9 @@ impl TaskGraph {
         for i in 0..n_tasks {
             ends[i + 1] += ends[i];
         }
-        let mut tasks: Vec<Task> = (0..n_tasks)
-            .map(|i| Task {
-                first_step: ends[i],
-                end_step: ends[i + 1],
-                next: NO_TASK,
-                join: NO_TASK,
-                first_succ: 0,
-                end_sole: 0,
-                end_succ: 0,
-            })
+        let mut tasks: Vec<Task> = ends
+            .iter()
+            .map(|&first_step| Task { first_step, first_succ: 0, end_sole: 0, then: NO_TASK })
             .collect();
         let mut order = vec![0u32; task_of.len()];
         let mut at = ends;
@@ -349,8 +361,8 @@ impl TaskGraph {
         let mut seen = vec![u32::MAX; n_tasks];
         let mut pairs: Vec<(u32, u32)> = Vec::new();
         let mut n_preds = vec![0u32; n_tasks];
-        for (i, task) in tasks.iter().enumerate() {
-            for &launch in &order[task.first_step as usize..task.end_step as usize] {
+        for i in 0..n_tasks {
+            for &launch in &order[tasks[i].first_step as usize..tasks[i + 1].first_step as usize] {
                 for &pred in edges.preds(launch as usize) {
                     let before = task_of[pred as usize];
                     if before as usize != i && seen[before as usize] != i as u32 {
@@ -375,22 +387,46 @@ impl TaskGraph {
                     task.end_sole = succs.len() as u32;
                 }
             }
-            task.end_succ = succs.len() as u32;
-            let first = succs.get(task.first_succ as usize).copied().unwrap_or(NO_TASK);
-            if task.end_sole > task.first_succ {
-                task.next = first;
-            } else if task.end_succ - task.first_succ == 1 {
-                task.join = first;
-            }
+            let own = &succs[task.first_succ as usize..];
+            task.then = match own {
+                [next, ..] if task.end_sole > task.first_succ => *next,
+                [join] => *join | JOIN,
+                _ => NO_TASK,
+            };
         }
-        let graph = Self { tasks: tasks.into(), n_preds: n_preds.into(), succs: succs.into(), n_sources };
+        let graph = Self { ends: tasks.into(), n_preds: n_preds.into(), succs: succs.into(), n_sources };
         (graph, order)
+    }
+
+    /// How many tasks there are.
+    pub fn len(&self) -> usize {
+        self.ends.len().saturating_sub(1)
+    }
+
+    /// Whether there is nothing to run.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A task and the one after it, where what belongs to it ends.
+    ///
+    /// # Safety
+    /// `task` is less than [`TaskGraph::len`].
+    #[inline(always)]
+    pub(crate) unsafe fn task(&self, task: u32) -> (&Task, &Task) {
+        debug_assert!((task as usize) < self.len());
+        // SAFETY: the caller's promise; there is one more than there are tasks.
+        unsafe { (self.ends.get_unchecked(task as usize), self.ends.get_unchecked(task as usize + 1)) }
+    }
+
+    /// Steps of a task.
+    pub fn steps_of(&self, task: usize) -> std::ops::Range<usize> {
+        self.ends[task].first_step as usize..self.ends[task + 1].first_step as usize
     }
 
     /// Successors of a task.
     pub fn succs_of(&self, task: usize) -> &[u32] {
-        let task = &self.tasks[task];
-        &self.succs[task.first_succ as usize..task.end_succ as usize]
+        &self.succs[self.ends[task].first_succ as usize..self.ends[task + 1].first_succ as usize]
     }
 }
 
@@ -407,7 +443,7 @@ impl Reach {
 
     /// The paths of a graph; None if it has too many tasks.
     pub fn of(graph: &TaskGraph) -> Option<Self> {
-        let n = graph.tasks.len();
+        let n = graph.len();
         if n > Self::TASKS_MAX {
             return None;
         }
@@ -477,7 +513,7 @@ mod tests {
         wide.push(1..=1000);
         let (tasks, _) = divide(&wide, &[100.0; 1002], Policy::Auto, 2, 1000.0);
         let (graph, _) = TaskGraph::build(&wide, &tasks);
-        assert_eq!(graph.tasks.len(), 2 + 8, "eight parts between the first and the last");
+        assert_eq!(graph.len(), 2 + 8, "eight parts between the first and the last");
     }
 
     #[test]
@@ -487,7 +523,7 @@ mod tests {
         assert_eq!(order, [0, 1, 2, 3, 4, 5]);
         assert_eq!((graph.n_sources, &graph.succs[..2]), (2, &[0, 1][..]));
         assert_eq!(graph.succs_of(0), [3, 2]);
-        assert_eq!(graph.tasks[0].end_sole - graph.tasks[0].first_succ, 1);
+        assert_eq!(graph.ends[0].end_sole - graph.ends[0].first_succ, 1);
         assert_eq!(*graph.n_preds, [0, 0, 2, 1, 1, 3]);
         let reach = Reach::of(&graph).unwrap();
         assert!(
@@ -516,7 +552,7 @@ mod tests {
             let mut sorted = order.clone();
             sorted.sort_unstable();
             prop_assert_eq!(sorted, (0..edges.len() as u32).collect::<Vec<_>>());
-            for task in 0..graph.tasks.len() {
+            for task in 0..graph.len() {
                 prop_assert!(graph.succs_of(task).iter().all(|&succ| succ as usize > task));
             }
         }

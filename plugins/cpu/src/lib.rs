@@ -81,7 +81,7 @@ impl Plugin for Cpu {
                 return Err(Error::invalid(format!("option dft is onnxruntime or exact, found {other}")));
             }
         };
-        let device = |(index, mode)| CpuDevice::new(host.clone(), isa, mode, dft, index);
+        let device = |(index, mode)| CpuDevice::new(host, isa, mode, dft, index);
         Ok(Self { devices: modes.into_iter().enumerate().map(device).collect() })
     }
 
