@@ -372,7 +372,7 @@ impl TaskRun<'_> {
             }
             let task = self.successor(place);
             // What is owed is paid before a task that does not lead to the same successor.
-            if local.pending.1 > 0 && self.task(task).0.then() != Then::Join(local.pending.0) {
+            if local.pending.1 > 0 && !self.task(task).0.joins(local.pending.0) {
                 let ready = self.pay::<SHARED>(local);
                 if ready != NO_TASK {
                     return ready;
@@ -446,8 +446,8 @@ impl TaskRun<'_> {
                 local.pending = (join, local.pending.1 + 1);
                 return NO_TASK;
             }
-            Then::Next(next) => next,
-            Then::Neither => NO_TASK,
+            Then::Next(next) => return next,
+            Then::Many(next) => next.unwrap_or(NO_TASK),
         };
         if task.end_sole > task.first_succ + 1 {
             local.push(Range { begin: task.first_succ + 1, end: task.end_sole });

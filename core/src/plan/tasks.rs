@@ -71,29 +71,38 @@ pub struct Task {
     then: u32,
 }
 
-/// What follows a task, where that is simple.
+/// What follows a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
-    /// The first successor that waits for this task alone, which runs next.
+    /// One successor, which waits for this task alone: it runs next.
     Next(u32),
-    /// The only successor, which waits for other tasks too.
+    /// One successor, which waits for other tasks too.
     Join(u32),
-    /// Nothing of either kind.
-    Neither,
+    /// Several or none. The first that waits for this task alone, if there is one, runs next.
+    Many(Option<u32>),
 }
 
-/// Marks a join in [`Task::then`]; tasks are fewer.
-const JOIN: u32 = 1 << 31;
+/// The two highest bits of [`Task::then`] tell the variants of [`Then`] apart, the others are a task or `NOBODY`.
+const JOIN: u32 = 1 << 30;
+const MANY: u32 = 2 << 30;
+const NOBODY: u32 = JOIN - 1;
 
 impl Task {
     /// What follows it.
     #[inline(always)]
     pub fn then(&self) -> Then {
-        match self.then {
-            NO_TASK => Then::Neither,
-            then if then & JOIN != 0 => Then::Join(then & !JOIN),
-            next => Then::Next(next),
+        let task = self.then & NOBODY;
+        match self.then & !NOBODY {
+            0 => Then::Next(task),
+            JOIN => Then::Join(task),
+            _ => Then::Many((task != NOBODY).then_some(task)),
         }
+    }
+
+    /// Whether [`Task::then`] is a join with this task.
+    #[inline(always)]
+    pub fn joins(&self, task: u32) -> bool {
+        self.then == JOIN | task
     }
 }
 
@@ -348,7 +357,7 @@ impl TaskGraph {
         }
         let mut tasks: Vec<Task> = ends
             .iter()
-            .map(|&first_step| Task { first_step, first_succ: 0, end_sole: 0, then: NO_TASK })
+            .map(|&first_step| Task { first_step, first_succ: 0, end_sole: 0, then: MANY | NOBODY })
             .collect();
         let mut order = vec![0u32; task_of.len()];
         let mut at = ends;
@@ -388,10 +397,12 @@ impl TaskGraph {
                 }
             }
             let own = &succs[task.first_succ as usize..];
-            task.then = match own {
-                [next, ..] if task.end_sole > task.first_succ => *next,
-                [join] => *join | JOIN,
-                _ => NO_TASK,
+            let has_sole = task.end_sole > task.first_succ;
+            task.then = match *own {
+                [next] if has_sole => next,
+                [join] => JOIN | join,
+                [next, ..] if has_sole => MANY | next,
+                _ => MANY | NOBODY,
             };
         }
         let graph = Self { ends: tasks.into(), n_preds: n_preds.into(), succs: succs.into(), n_sources };
