@@ -497,7 +497,7 @@ mod tests {
         let wide = edges(&[&[], &[0], &[0], &[0], &[1, 2, 3]]);
         let (tasks, why) = divide(&wide, &[2.0; 5], Policy::Auto, 2, 1000.0);
         assert_eq!(tasks, [0; 5]);
-        assert_eq!(why, Some(OneTask::Cheap { gain_ns: 4.0, worth_ns: 8000.0 }));
+        assert_eq!(why, Some(OneTask::Cheap { gain_ns: 4.0, worth_ns: 40000.0 }));
     }
 
     #[test]
