@@ -1,7 +1,7 @@
 //! One op at a time: for shapes that depend on data, for folding constants, and for applications.
 //!
 //! The operands are there, so their types are known; inputs that decide shapes or that a kernel must know are
-//! read back, the results' types follow, and the same kernels run as in planned lines. Kernels are kept by
+//! read back, the results' types follow, and the same kernels run as in planned sections. Kernels are kept by
 //! types and known values, so that a loop prepares once.
 
 use super::section::REST_LIMIT;

@@ -141,7 +141,7 @@ impl Bound<'_> {
         let (Some(stage), Some(frame)) = (self.plan.single(), &mut self.frame) else {
             return Err(Error::new(ErrorKind::Internal, "a bound run without its frame"));
         };
-        // SAFETY: the invariant: the references are of memory that is lent, of the line's sizes, and the
+        // SAFETY: the invariant: the references are of memory that is lent, of the section's sizes, and the
         // device is inline, so that nothing is in flight when this returns.
         unsafe { frame.launch(&stage.section, cancel) }
     }
@@ -258,7 +258,7 @@ fn run_stage(
     if direct(section) && aligned(section, stage, inputs, outputs) {
         let mut frame = take_frame(stage)?;
         patch(&mut frame, stage, inputs, outputs);
-        // SAFETY: the references are of memory that is borrowed here, of the line's sizes (checked above),
+        // SAFETY: the references are of memory that is borrowed here, of the section's sizes (checked above),
         // and the device is inline: nothing is in flight when this returns.
         let launched = unsafe { frame.launch(section, cancel) };
         stage.frames.give(frame);
@@ -329,7 +329,7 @@ fn enqueue_staged(
             // or leaked.
             unsafe { frame.streams.first.copy_in(side.host.bytes().as_ptr(), dst) }?;
         }
-        // SAFETY: bound to the frame's own buffers, of the line's sizes.
+        // SAFETY: bound to the frame's own buffers, of the section's sizes.
         unsafe { frame.launch(section, cancel) }?;
         for side in &mut staging.outputs {
             let src = reference(side);

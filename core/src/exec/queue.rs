@@ -1,7 +1,7 @@
 //! The work queue: one pool of threads for the tasks of all runs, the parallel loops of all kernels, and jobs.
 //!
 //! Workers look for open work on the [`super::board`], then for jobs ([`super::jobs`]); they spin a little when there
-//! is none, and then park ([`super::parking`]), so that an idle runtime uses no processor time. The calling thread is
+//! is none, and then park (`parking.rs`), so that an idle runtime uses no processor time. The calling thread is
 //! one of the threads: a queue of `n` has `n - 1` workers. Nothing here allocates or locks while loops and tasks run.
 //!
 //! | queue | loops and tasks | jobs |
@@ -10,7 +10,7 @@
 //! | of one thread | the caller | at once, on the thread that spawns them; one that a job spawns, after that job |
 //! | of the application's threads ([`Threads`]) | the caller, and helpers that run there for a moment | there |
 //!
-//! Jobs that wait for a device or a file go to threads of their own ([`super::blocking`]), in every case.
+//! Jobs that wait for a device or a file go to threads of their own (`blocking.rs`), in every case.
 
 use super::blocking::BlockingPool;
 use super::board::{self, Board, Body, Shared as SharedWork};
@@ -191,7 +191,7 @@ impl WorkQueue {
     }
 
     /// Starts a job that may wait for a device or a file, on a thread that nobody else waits for: at most
-    /// [`BLOCKING_THREADS_MAX`](super::blocking::BLOCKING_THREADS_MAX) at once, further ones when one of those ends.
+    /// `BLOCKING_THREADS_MAX`, 64, at once, further ones when one of those ends.
     pub fn spawn_blocking(&self, priority: Priority, job: impl FnOnce() + Send + 'static) {
         self.blocking.spawn(priority, Box::new(job));
     }

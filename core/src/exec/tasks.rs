@@ -14,7 +14,7 @@
 //! | `ready[task]` | each task before it counts down once; who makes it 0 owns the task | AcqRel |
 //! | `remaining` | each participant subtracts what it ran when it runs out of tasks; at 0 the run has ended | AcqRel |
 //! | `failed`, `poisoned[task]` | set before the count down of the same task, read by who owns it | Relaxed |
-//! | `Participant::local` and its stream | the thread that takes part with that slot, in this run | - |
+//! | `Participant::local` and its streams | the thread that takes part with that slot, in this run | - |
 //!
 //! A count down may be put off (`Local::pending`) as long as the thread goes on with another task before the same
 //! successor, which could not be ready earlier in any case: so a join of thousands of tasks is a few atomic
@@ -418,14 +418,7 @@ impl TaskRun<'_> {
     fn count_down<const SHARED: bool>(&self, task: u32, n: u32) -> bool {
         debug_assert!((task as usize) < self.state.ready.len());
         // SAFETY: the invariant: there is a place for each task.
-        let ready = unsafe { self.state.ready.get_unchecked(task as usize) };
-        if SHARED {
-            ready.fetch_sub(n, Ordering::AcqRel) == n
-        } else {
-            let left = ready.load(Ordering::Relaxed) - n;
-            ready.store(left, Ordering::Relaxed);
-            left == 0
-        }
+        count_down::<SHARED>(unsafe { self.state.ready.get_unchecked(task as usize) }, n)
     }
 
     /// Pays the pending counts down; gives the successor if that makes it ready.
@@ -545,6 +538,17 @@ impl TaskRun<'_> {
     }
 }
 
+/// Counts down, and tells whether that was the last of it: then all that others did before theirs is seen.
+#[inline(always)]
+fn count_down<const SHARED: bool>(ready: &AtomicU32, n: u32) -> bool {
+    if SHARED {
+        return ready.fetch_sub(n, Ordering::AcqRel) == n;
+    }
+    let left = ready.load(Ordering::Relaxed) - n;
+    ready.store(left, Ordering::Relaxed);
+    left == 0
+}
+
 impl Local {
     fn new(n_tasks: usize) -> Self {
         Self {
@@ -590,4 +594,35 @@ fn prefetch<T>(at: *const T) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// Two threads end the three tasks before a join, one of them two at once: one of the threads owns the join, and
+    /// sees what both wrote.
+    #[test]
+    fn two_threads_count_a_join_down() {
+        loom::model(|| {
+            let ready = Arc::new(AtomicU32::new(3));
+            let written = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+            let ends = |n: u32| {
+                let (ready, written) = (Arc::clone(&ready), Arc::clone(&written));
+                move || {
+                    written[n as usize - 1].store(n, Ordering::Relaxed);
+                    let owns = count_down::<true>(&ready, n);
+                    if owns {
+                        let seen = written.iter().map(|written| written.load(Ordering::Relaxed));
+                        assert_eq!(seen.sum::<u32>(), 3);
+                    }
+                    owns
+                }
+            };
+            let other = loom::thread::spawn(ends(1));
+            let owns = ends(2)();
+            assert!(owns ^ other.join().unwrap());
+        });
+    }
 }

@@ -228,7 +228,7 @@ fn run_section(stage: &SectionStage, values: &mut Values<'_>, cancel: Option<&Ca
     let mut frame = take_frame(stage)?;
     frame.bind(section, |i| input_refs[i], |i| output_refs[i]);
     // SAFETY: the references are of tensors that live here until `finish` below has waited; their sizes are
-    // the line's, because the plan was made for them.
+    // the section's, because the plan was made for them.
     let launched = unsafe { frame.launch(section, cancel) };
     let finished = frame.streams.first.finish(REST_LIMIT);
     match finished {

@@ -7,7 +7,7 @@
 //! Offsets are assigned to the largest first, each at the lowest gap that it fits into ("greedy by size", Pisarchyk
 //! and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5.2). The result is compared
 //! with the lower bound: the most bytes that live at one step. That takes a time that grows with the square of the
-//! number of values, so that from [`GREEDY_MAX`] on lines are assigned in their order, each value to the best gap
+//! number of values, so that from `GREEDY_MAX` on lines are assigned in their order, each value to the best gap
 //! that is free then.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -206,7 +206,7 @@ pub enum Stage {
     Eager(EagerStage),
 }
 
-/// A line, and the values that it takes and gives.
+/// A section, and the values that it takes and gives.
 pub struct SectionStage {
     /// The launches.
     pub section: Section,
@@ -280,7 +280,7 @@ impl Plan {
         }
     }
 
-    /// All lines, those of nested regions that were not planned yet left out.
+    /// All sections, those of nested regions that were not planned yet left out.
     pub fn sections(&self) -> impl Iterator<Item = &Section> {
         self.stages.iter().filter_map(|stage| match stage {
             Stage::Section(stage) => Some(&stage.section),

@@ -3,7 +3,7 @@
 //! Where a device works inline in memory that the host reads, and all types of a region are known, the region is a
 //! section of its own whose references are written into those of the section around it: what it takes and gives lies
 //! where the surrounding values lie, and its arena is a workspace. Nothing is looked up, allocated or copied when it
-//! runs; the values that a Loop carries change places between iterations ([`crate::exec::nested`]).
+//! runs; the values that a Loop carries change places between iterations (`exec/nested.rs`).
 //!
 //! What does not fit here (types that change from iteration to iteration, collected results, asynchronous devices)
 //! is a stage of the plan instead.
