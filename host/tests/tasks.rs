@@ -10,6 +10,7 @@ use devbay_host::core::plan::PlanOptions;
 use devbay_host::core::plan::cost::Rates;
 use devbay_host::core::plan::tasks::Policy;
 use devbay_host::core::program::text;
+use devbay_host::core::tensor::BOOL;
 use devbay_host::core::{Result, Tensor};
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
@@ -379,4 +380,53 @@ fn what_cannot_be_measured_keeps_its_default_with_the_reason() {
 
     let error = calibrate(device, device).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+}
+
+/// Loops in loops, `depth` deep, each of `%n` iterations, around one node that adds 1; and a condition in each.
+fn nested_loops(depth: usize) -> Model {
+    let mut source =
+        String::from("devbay-program 1\n\nprogram \"p\"(%n: i64[], %odd: bool[], %x0: i64[1]) {\n");
+    for level in 0..depth {
+        writeln!(
+            source,
+            "%y{level}: i64[1] = Loop@25(%n, _, %x{level}) \
+             body(%i{level}: i64[], %go{level}: bool[], %x{}: i64[1]) {{",
+            level + 1
+        )
+        .unwrap();
+    }
+    writeln!(
+        source,
+        "%z: i64[1] = If@25(%odd) then_branch() {{\n%a: i64[1] = test.Node@1(%x{depth}) {{n = 1, plus = 1}}\n\
+         return %a\n}} else_branch() {{\n%b: i64[1] = test.Node@1(%x{depth}) {{n = 1, plus = 10}}\nreturn %b\n}}"
+    )
+    .unwrap();
+    for level in (0..depth).rev() {
+        let inner = if level + 1 == depth { "z".to_owned() } else { format!("y{}", level + 1) };
+        writeln!(source, "return %go{level}, %{inner}\n}}").unwrap();
+    }
+    source.push_str("return %y0\n}\n");
+    Model::from_program(text::parse(&source).unwrap_or_else(|error| panic!("{error}\n{source}")))
+}
+
+#[test]
+fn loops_nest_four_deep_and_carry_values_without_copies() {
+    let runtime = runtime(2);
+    for depth in 1..=4 {
+        let session = Session::new(&nested_loops(depth), &runtime.devices()[0]).unwrap();
+        for n in 0..=4i64 {
+            for odd in [true, false] {
+                let n_tensor = Tensor::from_elements(&[], &[n]).unwrap();
+                let odd_tensor = Tensor::from_bytes(BOOL, &[], &[u8::from(odd)]).unwrap();
+                let x = Tensor::from_elements(&[1], &[5i64]).unwrap();
+                let inputs = [("n", &n_tensor), ("odd", &odd_tensor), ("x0", &x)];
+                let plan = session.plan_for(&inputs).unwrap();
+                let steps = plan.single().map(|stage| stage.section.steps.len());
+                assert_eq!(steps, Some(1), "depth {depth}: one step for all");
+                let found = session.run(&inputs, &RunOptions::default()).unwrap();
+                let expected = 5 + n.pow(depth as u32) * if odd { 1 } else { 10 };
+                assert_eq!(found[0].elements::<i64>(), Some(&[expected][..]), "depth {depth}, n {n}, {odd}");
+            }
+        }
+    }
 }

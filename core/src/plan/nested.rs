@@ -15,7 +15,7 @@ use super::tasks::Policy;
 use super::{Env, PlanOptions, extract};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::{Node, Program, Region, ValueId};
-use crate::tensor::TensorType;
+use crate::tensor::{BOOL, DType, I64, TensorType};
 
 /// References that a section may have because of loops within loops, each of which needs three copies of its body's.
 const REFS_MAX: usize = 1 << 20;
@@ -91,7 +91,10 @@ pub fn inline(program: &Program, node: &Node, env: &Env) -> Result<Option<(usize
         regions.push(region);
     }
     let fits = match kind {
-        Kind::If => regions.iter().all(|region| same_types(program, &region.outputs, &node.outputs)),
+        Kind::If => {
+            node.input(0).is_some_and(|condition| is_scalar(program, condition, BOOL))
+                && regions.iter().all(|region| same_types(program, &region.outputs, &node.outputs))
+        }
         Kind::Loop => loop_fits(program, node, regions[0]),
     };
     if !fits {
@@ -129,24 +132,28 @@ fn same_types(program: &Program, inner: &[ValueId], outer: &[Option<ValueId>]) -
         })
 }
 
+/// Whether a value is one element of a type: the step reads and writes it as that.
+fn is_scalar(program: &Program, id: ValueId, dtype: DType) -> bool {
+    let ty = known(program, id).filter(|ty| ty.dtype == dtype);
+    ty.and_then(TensorType::known_shape).is_some_and(|shape| shape.iter().all(|&extent| extent == 1))
+}
+
 /// Whether a loop carries values of fixed types, and nothing is collected.
 fn loop_fits(program: &Program, node: &Node, body: &Region) -> bool {
     let n_carried = node.inputs.len().saturating_sub(2);
     let carried = node.inputs.get(2..).unwrap_or_default();
-    let scalar = |id: ValueId| known(program, id).is_some_and(|ty| ty.known_shape().is_some_and(is_one));
-    let control = node.inputs.iter().take(2).flatten().all(|&id| scalar(id));
-    control
-        && body.inputs.len() == n_carried + 2
+    let scalar = |id: Option<ValueId>, dtype| id.is_none_or(|id| is_scalar(program, id, dtype));
+    body.inputs.len() == n_carried + 2
         && body.outputs.len() == n_carried + 1
-        && scalar(body.outputs[0])
+        && scalar(node.input(0), I64)
+        && scalar(node.input(1), BOOL)
+        && is_scalar(program, body.inputs[0], I64)
+        && is_scalar(program, body.inputs[1], BOOL)
+        && is_scalar(program, body.outputs[0], BOOL)
         && carried.iter().all(Option::is_some)
         && same_types(program, &body.inputs[2..], carried)
         && same_types(program, &body.outputs[1..], carried)
         && same_types(program, &body.inputs[2..], &node.outputs)
-}
-
-fn is_one(shape: Vec<usize>) -> bool {
-    shape.iter().all(|&extent| extent == 1)
 }
 
 fn plan_region(
