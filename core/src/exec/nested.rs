@@ -255,6 +255,3 @@ unsafe extern "C" fn launch_loop(
     }
     DEVBAY_STATUS_OK
 }
-
-/// No context: for references that are not yet made.
-pub(crate) const NO_CONTEXT: BufferRef = BufferRef { buffer: null_mut(), addr: 0, offset: 0, length: 0 };

@@ -4,20 +4,18 @@
 //! may be reused, in place or one value after another, only where the tasks' edges say that it is free.
 
 use super::choose::NodeWork;
-use super::constants::{ConstantPool, Placed};
 use super::cost::Rates;
 use super::memory::{self, ArenaPlan, Interval};
-use super::nested::{Inlined, InlinedRegion, Kind};
+use super::nested::{Inlined, Kind};
 use super::place::Chosen;
-use super::section::{MemoryReport, Patch, Section, Shaped, Source, Step};
+use super::references::{Emitter, Parts};
+use super::section::{MemoryReport, Section, Shaped, Source, Step};
 use super::tasks::{self, Edges, OneTask, Policy, Reach, TaskGraph};
 use super::{Env, PlanOptions};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::nested::{Block, IfState, LoopState, NO_CONTEXT, State, of_loop};
 use crate::program::{Node, Program, ValueId};
 use crate::tensor::Tensor;
-use devbay_plugin_api::abi::BufferRef;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -27,7 +25,7 @@ const ALIGN_MAX: usize = 64;
 
 /// What a value is, views seen through.
 #[derive(Clone, Debug)]
-enum Root {
+pub(super) enum Root {
     /// The value of an input, possibly with another shape.
     Input(u32),
     /// A constant.
@@ -37,24 +35,24 @@ enum Root {
 }
 
 /// A value that a launch makes.
-struct Made {
-    size: usize,
-    maker: u32,
+pub(super) struct Made {
+    pub(super) size: usize,
+    pub(super) maker: u32,
     /// Launches that read it, in order; one that reads it twice comes twice.
-    users: Vec<u32>,
-    wanted: bool,
+    pub(super) users: Vec<u32>,
+    pub(super) wanted: bool,
     /// Where it lives; set when all launches are known.
-    storage: usize,
+    pub(super) storage: usize,
 }
 
 /// Memory that one or more values share in place, or a workspace.
-struct Storage {
-    size: usize,
+pub(super) struct Storage {
+    pub(super) size: usize,
     /// Launches that touch it, in order.
-    touches: Vec<u32>,
+    pub(super) touches: Vec<u32>,
     /// Position among the written results, if the caller gives the memory.
-    written: Option<u32>,
-    wanted: bool,
+    pub(super) written: Option<u32>,
+    pub(super) wanted: bool,
 }
 
 /// What a launch runs.
@@ -567,267 +565,4 @@ struct Results {
     sources: Vec<(Shaped, Source)>,
     written: Vec<Shaped>,
     result_of_written: Vec<u32>,
-}
-
-/// The arrays of a section as they grow.
-#[derive(Default)]
-struct Parts {
-    steps: Vec<Step>,
-    costs_ns: Vec<f32>,
-    refs: Vec<BufferRef>,
-    arena_refs: Vec<u32>,
-    foreign_refs: Vec<u32>,
-    context_refs: Vec<u32>,
-    input_patches: Vec<Patch>,
-    output_patches: Vec<Patch>,
-    labels: Vec<String>,
-    kernels: Vec<String>,
-    constants: Vec<Arc<Placed>>,
-    /// By device and content.
-    placed: HashMap<(u32, (usize, usize)), usize>,
-    nested: Vec<State>,
-}
-
-/// Where an operand lies.
-#[derive(Clone, Copy)]
-enum Home<'a> {
-    Input(u32),
-    Constant(&'a Tensor),
-    /// A storage, from an offset on.
-    Storage(usize, usize),
-}
-
-/// Writes references of launches whose memory is assigned.
-struct Emitter<'a> {
-    parts: &'a mut Parts,
-    pool: &'a ConstantPool,
-    /// The device that will read them.
-    lane: u32,
-    made: &'a [Made],
-    storages: &'a [Storage],
-    offsets: &'a [usize],
-}
-
-impl Emitter<'_> {
-    fn home<'r>(&self, root: &'r Root) -> Home<'r> {
-        match root {
-            Root::Input(input) => Home::Input(*input),
-            Root::Constant(tensor) => Home::Constant(tensor),
-            Root::Made(made) => Home::Storage(self.made[*made].storage, 0),
-        }
-    }
-
-    /// Adds the reference to an operand.
-    fn add(&mut self, home: Home<'_>, size: usize) -> Result<()> {
-        let ref_idx = self.parts.refs.len() as u32;
-        let blank = BufferRef { length: size as u64, ..BufferRef::ABSENT };
-        let reference = match home {
-            Home::Input(operand) => {
-                self.parts.input_patches.push(Patch { ref_idx, operand, foreign: self.lane != 0 });
-                blank
-            }
-            Home::Constant(tensor) => {
-                let constants = &mut self.parts.constants;
-                let at = match self.parts.placed.get(&(self.lane, tensor.identity())) {
-                    Some(&at) => at,
-                    None => {
-                        constants.push(self.pool.place(tensor)?);
-                        self.parts.placed.insert((self.lane, tensor.identity()), constants.len() - 1);
-                        constants.len() - 1
-                    }
-                };
-                BufferRef { length: size as u64, ..constants[at].reference() }
-            }
-            Home::Storage(storage, offset) => match self.storages[storage].written {
-                Some(operand) => {
-                    self.parts.output_patches.push(Patch { ref_idx, operand, foreign: self.lane != 0 });
-                    blank
-                }
-                None => {
-                    // What another device allocated is named by its address alone.
-                    match self.lane {
-                        0 => self.parts.arena_refs.push(ref_idx),
-                        _ => self.parts.foreign_refs.push(ref_idx),
-                    }
-                    BufferRef { offset: (self.offsets[storage] + offset) as u64, ..blank }
-                }
-            },
-        };
-        self.parts.refs.push(reference);
-        Ok(())
-    }
-
-    fn add_storage(&mut self, storage: usize) -> Result<()> {
-        self.add(Home::Storage(storage, 0), self.storages[storage].size)
-    }
-
-    fn add_result(&mut self, made: Option<usize>) -> Result<()> {
-        match made {
-            None => {
-                self.parts.refs.push(BufferRef::ABSENT);
-                Ok(())
-            }
-            Some(made) => self.add(Home::Storage(self.made[made].storage, 0), self.made[made].size),
-        }
-    }
-
-    fn add_operand(&mut self, operand: Option<&Option<(Root, usize)>>) -> Result<()> {
-        match operand {
-            Some(Some((root, size))) => self.add(self.home(root), *size),
-            _ => {
-                self.parts.refs.push(BufferRef::ABSENT);
-                Ok(())
-            }
-        }
-    }
-
-    /// References of a kernel, in the order of B21.
-    fn operands(
-        &mut self,
-        chosen: &Chosen,
-        inputs: &[Option<(Root, usize)>],
-        outputs: &[Option<usize>],
-        workspace: &[usize],
-    ) -> Result<()> {
-        let kernel = &chosen.kernel;
-        for (i, operand) in inputs.iter().enumerate() {
-            let pack = kernel.packs().iter().find(|pack| pack.input_idx == i);
-            match (operand, pack) {
-                (Some((Root::Constant(tensor), _)), Some(pack)) => {
-                    let placed = self.pool.place_packed(tensor, kernel, pack)?;
-                    self.parts.refs.push(placed.reference());
-                    self.parts.constants.push(placed);
-                }
-                _ => self.add_operand(Some(operand))?,
-            }
-        }
-        for &output in outputs {
-            self.add_result(output)?;
-        }
-        for &storage in workspace {
-            self.add_storage(storage)?;
-        }
-        Ok(())
-    }
-
-    /// References of a control-flow step (their order is in [`crate::exec::nested`]), and its state.
-    fn nested(
-        &mut self,
-        nested: Inlined,
-        inputs: &[Option<(Root, usize)>],
-        n_operands: usize,
-        outputs: &[Option<usize>],
-        workspaces: &[usize],
-    ) -> Result<State> {
-        let first = self.parts.refs.len();
-        self.parts.context_refs.push(first as u32);
-        self.parts.refs.push(NO_CONTEXT);
-        let captured: Vec<Home<'_>> =
-            inputs[n_operands..].iter().flatten().map(|(root, _)| self.home(root)).collect();
-        let mut regions = nested.regions.into_iter();
-        let broken = || Error::new(ErrorKind::Internal, "control flow without its regions");
-        match nested.kind {
-            Kind::If => {
-                self.add_operand(inputs.first())?;
-                let results: Vec<Option<Home<'_>>> = outputs.iter().map(|&made| self.result(made)).collect();
-                let (Some(then), Some(otherwise)) = (regions.next(), regions.next()) else {
-                    return Err(broken());
-                };
-                let (of_then, of_else) = captured.split_at(then.captures.len());
-                let then_block = self.block(&then, of_then, &results, workspaces[0], first)?;
-                let else_block = self.block(&otherwise, of_else, &results, workspaces[0], first)?;
-                let branches = [(otherwise.section, else_block), (then.section, then_block)];
-                Ok(State::If(Box::new(IfState { branches })))
-            }
-            Kind::Loop => {
-                let body = regions.next().ok_or_else(broken)?;
-                self.add_operand(inputs.first())?;
-                self.add_operand(inputs.get(1))?;
-                let &[arena, iteration, taken, given, ref odd @ ..] = workspaces else {
-                    return Err(broken());
-                };
-                for storage in [iteration, taken, given] {
-                    self.add_storage(storage)?;
-                }
-                debug_assert_eq!(self.parts.refs.len() - first, of_loop::CARRIED);
-                let mut places: [Vec<Home<'_>>; 3] = Default::default();
-                for (c, &odd) in odd.iter().enumerate() {
-                    let operand = inputs.get(2 + c).and_then(Option::as_ref).ok_or_else(broken)?;
-                    self.add_operand(inputs.get(2 + c))?;
-                    self.add_storage(odd)?;
-                    self.add_result(outputs.get(c).copied().flatten())?;
-                    places[0].push(self.home(&operand.0));
-                    places[1].push(Home::Storage(odd, 0));
-                    places[2].push(self.result(outputs.get(c).copied().flatten()).ok_or_else(broken)?);
-                }
-                let mut blocks: [Block; 3] = Default::default();
-                for (block, (from, to)) in blocks.iter_mut().zip([(0, 1), (1, 2), (2, 1)]) {
-                    let mut operands = vec![Home::Storage(iteration, 0), Home::Storage(taken, 0)];
-                    operands.extend(&places[from]);
-                    operands.extend(&captured);
-                    let mut results = vec![Some(Home::Storage(given, 0))];
-                    results.extend(places[to].iter().copied().map(Some));
-                    *block = self.block(&body, &operands, &results, arena, first)?;
-                }
-                let n_carried = odd.len();
-                Ok(State::Loop(Box::new(LoopState { body: body.section, blocks, n_carried })))
-            }
-        }
-    }
-
-    fn result(&self, made: Option<usize>) -> Option<Home<'static>> {
-        made.map(|made| Home::Storage(self.made[made].storage, 0))
-    }
-
-    /// A region's references, pointed at the surrounding values that it takes and gives.
-    fn block(
-        &mut self,
-        region: &InlinedRegion,
-        operands: &[Home<'_>],
-        results: &[Option<Home<'_>>],
-        arena: usize,
-        first: usize,
-    ) -> Result<Block> {
-        let section = &region.section;
-        let start = self.parts.refs.len();
-        let mut homes: HashMap<u32, Home<'_>> = HashMap::new();
-        let missing = || Error::new(ErrorKind::Internal, "a region's operand is missing");
-        for patch in &section.input_patches {
-            let operand = region.operands[patch.operand as usize];
-            homes.insert(patch.ref_idx, *operands.get(operand).ok_or_else(missing)?);
-        }
-        for patch in &section.output_patches {
-            let result = section.result_of_written[patch.operand as usize] as usize;
-            homes.insert(patch.ref_idx, results.get(result).copied().flatten().ok_or_else(missing)?);
-        }
-        for &at in section.arena_refs.iter().chain(&section.foreign_refs) {
-            homes.insert(at, Home::Storage(arena, section.refs[at as usize].offset as usize));
-        }
-        for (i, reference) in section.refs.iter().enumerate() {
-            match homes.get(&(i as u32)) {
-                Some(&home) => self.add(home, reference.length as usize)?,
-                None => self.parts.refs.push(*reference),
-            }
-        }
-        self.parts.context_refs.extend(section.context_refs.iter().map(|&at| start as u32 + at));
-        let mut block =
-            Block { first_ref: start - first, first_copy: self.parts.refs.len() - first, n_copies: 0 };
-        for (i, (ty, source)) in section.results.iter().enumerate() {
-            let Some(to) = results.get(i).copied().flatten() else {
-                continue;
-            };
-            let from = match source {
-                Source::Written(_) => continue,
-                Source::Input(input) => {
-                    *operands.get(region.operands[*input as usize]).ok_or_else(missing)?
-                }
-                Source::Constant(tensor) => Home::Constant(tensor),
-                Source::Same(earlier) => results[*earlier as usize].ok_or_else(missing)?,
-            };
-            self.add(from, ty.size)?;
-            self.add(to, ty.size)?;
-            block.n_copies += 1;
-        }
-        Ok(block)
-    }
 }

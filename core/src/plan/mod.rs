@@ -14,6 +14,7 @@ pub mod launches;
 pub mod memory;
 pub mod nested;
 pub mod place;
+mod references;
 pub mod report;
 pub mod section;
 pub mod specialise;

@@ -1,0 +1,281 @@
+//! References: what each launch of a section is handed, in the order of B21.
+//!
+//! Memory is assigned when this runs. Constants are placed on their device; what only a frame or a run knows (its arena,
+//! its inputs, results and context) is left blank and listed. A control-flow step gets the references of its regions
+//! behind its own ([`Emitter::nested`]).
+
+use super::constants::{ConstantPool, Placed};
+use super::launches::{Made, Root, Storage};
+use super::nested::{Inlined, InlinedRegion, Kind};
+use super::place::Chosen;
+use super::section::{Patch, Source, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::nested::{Block, IfState, LoopState, State, of_loop};
+use crate::tensor::Tensor;
+use devbay_plugin_api::abi::BufferRef;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The arrays of a section as they grow.
+#[derive(Default)]
+pub(super) struct Parts {
+    pub(super) steps: Vec<Step>,
+    pub(super) costs_ns: Vec<f32>,
+    pub(super) refs: Vec<BufferRef>,
+    pub(super) arena_refs: Vec<u32>,
+    pub(super) foreign_refs: Vec<u32>,
+    pub(super) context_refs: Vec<u32>,
+    pub(super) input_patches: Vec<Patch>,
+    pub(super) output_patches: Vec<Patch>,
+    pub(super) labels: Vec<String>,
+    pub(super) kernels: Vec<String>,
+    pub(super) constants: Vec<Arc<Placed>>,
+    /// By device and content.
+    pub(super) placed: HashMap<(u32, (usize, usize)), usize>,
+    pub(super) nested: Vec<State>,
+}
+
+/// Where an operand lies.
+#[derive(Clone, Copy)]
+pub(super) enum Home<'a> {
+    Input(u32),
+    Constant(&'a Tensor),
+    /// A storage, from an offset on.
+    Storage(usize, usize),
+}
+
+/// Writes references of launches whose memory is assigned.
+pub(super) struct Emitter<'a> {
+    pub(super) parts: &'a mut Parts,
+    pub(super) pool: &'a ConstantPool,
+    /// The device that will read them.
+    pub(super) lane: u32,
+    pub(super) made: &'a [Made],
+    pub(super) storages: &'a [Storage],
+    pub(super) offsets: &'a [usize],
+}
+
+impl Emitter<'_> {
+    fn home<'r>(&self, root: &'r Root) -> Home<'r> {
+        match root {
+            Root::Input(input) => Home::Input(*input),
+            Root::Constant(tensor) => Home::Constant(tensor),
+            Root::Made(made) => Home::Storage(self.made[*made].storage, 0),
+        }
+    }
+
+    /// Adds the reference to an operand.
+    fn add(&mut self, home: Home<'_>, size: usize) -> Result<()> {
+        let ref_idx = self.parts.refs.len() as u32;
+        let blank = BufferRef { length: size as u64, ..BufferRef::ABSENT };
+        let reference = match home {
+            Home::Input(operand) => {
+                self.parts.input_patches.push(Patch { ref_idx, operand, foreign: self.lane != 0 });
+                blank
+            }
+            Home::Constant(tensor) => {
+                let constants = &mut self.parts.constants;
+                let at = match self.parts.placed.get(&(self.lane, tensor.identity())) {
+                    Some(&at) => at,
+                    None => {
+                        constants.push(self.pool.place(tensor)?);
+                        self.parts.placed.insert((self.lane, tensor.identity()), constants.len() - 1);
+                        constants.len() - 1
+                    }
+                };
+                BufferRef { length: size as u64, ..constants[at].reference() }
+            }
+            Home::Storage(storage, offset) => match self.storages[storage].written {
+                Some(operand) => {
+                    self.parts.output_patches.push(Patch { ref_idx, operand, foreign: self.lane != 0 });
+                    blank
+                }
+                None => {
+                    // What another device allocated is named by its address alone.
+                    match self.lane {
+                        0 => self.parts.arena_refs.push(ref_idx),
+                        _ => self.parts.foreign_refs.push(ref_idx),
+                    }
+                    BufferRef { offset: (self.offsets[storage] + offset) as u64, ..blank }
+                }
+            },
+        };
+        self.parts.refs.push(reference);
+        Ok(())
+    }
+
+    fn add_storage(&mut self, storage: usize) -> Result<()> {
+        self.add(Home::Storage(storage, 0), self.storages[storage].size)
+    }
+
+    fn add_result(&mut self, made: Option<usize>) -> Result<()> {
+        match made {
+            None => {
+                self.parts.refs.push(BufferRef::ABSENT);
+                Ok(())
+            }
+            Some(made) => self.add(Home::Storage(self.made[made].storage, 0), self.made[made].size),
+        }
+    }
+
+    fn add_operand(&mut self, operand: Option<&Option<(Root, usize)>>) -> Result<()> {
+        match operand {
+            Some(Some((root, size))) => self.add(self.home(root), *size),
+            _ => {
+                self.parts.refs.push(BufferRef::ABSENT);
+                Ok(())
+            }
+        }
+    }
+
+    /// References of a kernel, in the order of B21.
+    pub(super) fn operands(
+        &mut self,
+        chosen: &Chosen,
+        inputs: &[Option<(Root, usize)>],
+        outputs: &[Option<usize>],
+        workspace: &[usize],
+    ) -> Result<()> {
+        let kernel = &chosen.kernel;
+        for (i, operand) in inputs.iter().enumerate() {
+            let pack = kernel.packs().iter().find(|pack| pack.input_idx == i);
+            match (operand, pack) {
+                (Some((Root::Constant(tensor), _)), Some(pack)) => {
+                    let placed = self.pool.place_packed(tensor, kernel, pack)?;
+                    self.parts.refs.push(placed.reference());
+                    self.parts.constants.push(placed);
+                }
+                _ => self.add_operand(Some(operand))?,
+            }
+        }
+        for &output in outputs {
+            self.add_result(output)?;
+        }
+        for &storage in workspace {
+            self.add_storage(storage)?;
+        }
+        Ok(())
+    }
+
+    /// References of a control-flow step (their order is in [`crate::exec::nested`]), and its state.
+    pub(super) fn nested(
+        &mut self,
+        nested: Inlined,
+        inputs: &[Option<(Root, usize)>],
+        n_operands: usize,
+        outputs: &[Option<usize>],
+        workspaces: &[usize],
+    ) -> Result<State> {
+        let first = self.parts.refs.len();
+        // The frame fills in its context.
+        self.parts.context_refs.push(first as u32);
+        self.parts.refs.push(BufferRef::ABSENT);
+        let captured: Vec<Home<'_>> =
+            inputs[n_operands..].iter().flatten().map(|(root, _)| self.home(root)).collect();
+        let mut regions = nested.regions.into_iter();
+        let broken = || Error::new(ErrorKind::Internal, "control flow without its regions");
+        match nested.kind {
+            Kind::If => {
+                self.add_operand(inputs.first())?;
+                let results: Vec<Option<Home<'_>>> = outputs.iter().map(|&made| self.result(made)).collect();
+                let (Some(then), Some(otherwise)) = (regions.next(), regions.next()) else {
+                    return Err(broken());
+                };
+                let (of_then, of_else) = captured.split_at(then.captures.len());
+                let then_block = self.block(&then, of_then, &results, workspaces[0], first)?;
+                let else_block = self.block(&otherwise, of_else, &results, workspaces[0], first)?;
+                let branches = [(otherwise.section, else_block), (then.section, then_block)];
+                Ok(State::If(Box::new(IfState { branches })))
+            }
+            Kind::Loop => {
+                let body = regions.next().ok_or_else(broken)?;
+                self.add_operand(inputs.first())?;
+                self.add_operand(inputs.get(1))?;
+                let &[arena, iteration, taken, given, ref odd @ ..] = workspaces else {
+                    return Err(broken());
+                };
+                for storage in [iteration, taken, given] {
+                    self.add_storage(storage)?;
+                }
+                debug_assert_eq!(self.parts.refs.len() - first, of_loop::CARRIED);
+                let mut places: [Vec<Home<'_>>; 3] = Default::default();
+                for (c, &odd) in odd.iter().enumerate() {
+                    let operand = inputs.get(2 + c).and_then(Option::as_ref).ok_or_else(broken)?;
+                    self.add_operand(inputs.get(2 + c))?;
+                    self.add_storage(odd)?;
+                    self.add_result(outputs.get(c).copied().flatten())?;
+                    places[0].push(self.home(&operand.0));
+                    places[1].push(Home::Storage(odd, 0));
+                    places[2].push(self.result(outputs.get(c).copied().flatten()).ok_or_else(broken)?);
+                }
+                let mut blocks: [Block; 3] = Default::default();
+                for (block, (from, to)) in blocks.iter_mut().zip([(0, 1), (1, 2), (2, 1)]) {
+                    let mut operands = vec![Home::Storage(iteration, 0), Home::Storage(taken, 0)];
+                    operands.extend(&places[from]);
+                    operands.extend(&captured);
+                    let mut results = vec![Some(Home::Storage(given, 0))];
+                    results.extend(places[to].iter().copied().map(Some));
+                    *block = self.block(&body, &operands, &results, arena, first)?;
+                }
+                let n_carried = odd.len();
+                Ok(State::Loop(Box::new(LoopState { body: body.section, blocks, n_carried })))
+            }
+        }
+    }
+
+    fn result(&self, made: Option<usize>) -> Option<Home<'static>> {
+        made.map(|made| Home::Storage(self.made[made].storage, 0))
+    }
+
+    /// A region's references, pointed at the surrounding values that it takes and gives.
+    fn block(
+        &mut self,
+        region: &InlinedRegion,
+        operands: &[Home<'_>],
+        results: &[Option<Home<'_>>],
+        arena: usize,
+        first: usize,
+    ) -> Result<Block> {
+        let section = &region.section;
+        let start = self.parts.refs.len();
+        let mut homes: HashMap<u32, Home<'_>> = HashMap::new();
+        let missing = || Error::new(ErrorKind::Internal, "a region's operand is missing");
+        for patch in &section.input_patches {
+            let operand = region.operands[patch.operand as usize];
+            homes.insert(patch.ref_idx, *operands.get(operand).ok_or_else(missing)?);
+        }
+        for patch in &section.output_patches {
+            let result = section.result_of_written[patch.operand as usize] as usize;
+            homes.insert(patch.ref_idx, results.get(result).copied().flatten().ok_or_else(missing)?);
+        }
+        for &at in section.arena_refs.iter().chain(&section.foreign_refs) {
+            homes.insert(at, Home::Storage(arena, section.refs[at as usize].offset as usize));
+        }
+        for (i, reference) in section.refs.iter().enumerate() {
+            match homes.get(&(i as u32)) {
+                Some(&home) => self.add(home, reference.length as usize)?,
+                None => self.parts.refs.push(*reference),
+            }
+        }
+        self.parts.context_refs.extend(section.context_refs.iter().map(|&at| start as u32 + at));
+        let mut block =
+            Block { first_ref: start - first, first_copy: self.parts.refs.len() - first, n_copies: 0 };
+        for (i, (ty, source)) in section.results.iter().enumerate() {
+            let Some(to) = results.get(i).copied().flatten() else {
+                continue;
+            };
+            let from = match source {
+                Source::Written(_) => continue,
+                Source::Input(input) => {
+                    *operands.get(region.operands[*input as usize]).ok_or_else(missing)?
+                }
+                Source::Constant(tensor) => Home::Constant(tensor),
+                Source::Same(earlier) => results[*earlier as usize].ok_or_else(missing)?,
+            };
+            self.add(from, ty.size)?;
+            self.add(to, ty.size)?;
+            block.n_copies += 1;
+        }
+        Ok(block)
+    }
+}
