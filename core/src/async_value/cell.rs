@@ -1,4 +1,4 @@
-//! The cell of an async value: its count, its state word, its waiters, and all unsafe code of this module.
+//! The cell of an async value: its count, its state word, and who may touch its body.
 //!
 //! # Protocol
 //!
@@ -32,16 +32,17 @@
 //! An indirect value becomes concrete after what it forwards to, and refers to the cell that has the value, never to
 //! another indirect one: reading is one step however many were linked.
 //!
-//! A *waiter* is a node `next, source, run` at the front of what it runs: a [`Task`], which is an allocation of its own,
-//! or inside the cell that it will set ([`Linked`]), whose producer it then stands for. Waiters that are due belong to
+//! A *waiter* ([`super::waiter`]) is a node `next, source, run` at the front of what it runs: a task, which is an
+//! allocation of its own, or inside the cell that it will set, whose producer it then stands for. Waiters that are due belong to
 //! the thread that published ([`super::run`]); the last one of a value gives back the producer's reference to it.
 
 use super::run;
+use super::waiter::{Waiter, Waiters};
 use crate::error::{Error, ErrorKind};
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use std::any::TypeId;
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, forget, needs_drop, offset_of};
+use std::mem::{ManuallyDrop, forget, needs_drop};
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
@@ -64,9 +65,9 @@ pub enum State {
     Error,
 }
 
-const UNCONSTRUCTED: usize = 0;
+pub(super) const UNCONSTRUCTED: usize = 0;
 const CONSTRUCTED: usize = 1;
-const INDIRECT: usize = 2;
+pub(super) const INDIRECT: usize = 2;
 /// Set in the states that are concrete, which are final.
 const CONCRETE: usize = 4;
 const AVAILABLE: usize = CONCRETE;
@@ -86,14 +87,14 @@ fn list_of(word: *mut Waiter) -> *mut Waiter {
 const REFS_MAX: usize = isize::MAX as usize;
 
 #[repr(C)]
-struct Header {
+pub(super) struct Header {
     refs: AtomicUsize,
     word: AtomicPtr<Waiter>,
     table: &'static Table,
 }
 
 /// What depends on the type of the value, or on what else is in the allocation.
-struct Table {
+pub(super) struct Table {
     type_id: TypeId,
     type_name: fn() -> &'static str,
     /// Whether dropping the value runs code, which may drop other cells.
@@ -105,7 +106,7 @@ struct Table {
 }
 
 impl Table {
-    const fn new<T: Payload>(free: unsafe fn(NonNull<Header>)) -> Self {
+    pub(super) const fn new<T: Payload>(free: unsafe fn(NonNull<Header>)) -> Self {
         Self {
             type_id: TypeId::of::<T>(),
             type_name: std::any::type_name::<T>,
@@ -117,7 +118,7 @@ impl Table {
 }
 
 /// What is in a cell; the table of states says which when.
-enum Body<T: Payload> {
+pub(super) enum Body<T: Payload> {
     Empty,
     Value(T),
     Error(Error),
@@ -125,31 +126,22 @@ enum Body<T: Payload> {
 }
 
 /// # Invariants
-/// A `NonNull<Header>` in this file points to the front of a live `Cell<T>`, with the right to the whole allocation,
+/// A `NonNull<Header>` here and in `waiter.rs` points to the front of a live `Cell<T>`, with the right to the whole allocation,
 /// and `table` was made for that `T`.
 #[repr(C)]
-struct Cell<T: Payload> {
+pub(super) struct Cell<T: Payload> {
     header: Header,
     body: UnsafeCell<Body<T>>,
 }
 
-/// A cell with the waiter that will set it.
-#[repr(C)]
-struct Linked<U: Payload, W> {
-    cell: Cell<U>,
-    waiter: Waiter,
-    /// There from `arm` until the waiter runs.
-    work: UnsafeCell<Option<W>>,
-}
-
-// The rule of two cache lines, with room for a waiter's own data.
+// The rule of two cache lines.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Cell<u64>>() <= 64 && size_of::<Linked<u64, [u64; 4]>>() <= 128);
+const _: () = assert!(size_of::<Cell<u64>>() <= 64);
 
 impl<T: Payload> Cell<T> {
     const TABLE: &'static Table = &Table::new::<T>(free::<Self>);
 
-    fn new(table: &'static Table, refs: usize, state: usize, body: Body<T>) -> Self {
+    pub(super) fn new(table: &'static Table, refs: usize, state: usize, body: Body<T>) -> Self {
         let word = AtomicPtr::new(without_provenance_mut(state));
         Self { header: Header { refs: AtomicUsize::new(refs), word, table }, body: UnsafeCell::new(body) }
     }
@@ -159,13 +151,9 @@ impl<T: Payload> Cell<T> {
     }
 }
 
-impl<U: Payload, W> Linked<U, W> {
-    const TABLE: &'static Table = &Table::new::<U>(free::<Self>);
-}
-
 /// # Safety
 /// 1. `header` is the front of a boxed `C`, which nobody uses any more.
-unsafe fn free<C>(header: NonNull<Header>) {
+pub(super) unsafe fn free<C>(header: NonNull<Header>) {
     // SAFETY: condition 1; `table` is the one of `C`, which was leaked from a box.
     drop(unsafe { Box::from_raw(header.cast::<C>().as_ptr()) });
 }
@@ -186,7 +174,7 @@ unsafe fn error_in<T: Payload>(header: NonNull<Header>) -> *const Error {
 /// **Threads**: any. **Owns**: a share of the value, which goes with its last reference.
 #[repr(transparent)]
 pub struct AsyncValueAny {
-    header: NonNull<Header>,
+    pub(super) header: NonNull<Header>,
 }
 
 // SAFETY: the value is `Send + Sync` (Payload), and so are errors and waiters; the rest is atomic, by the protocol.
@@ -268,7 +256,7 @@ impl AsyncValueAny {
     ///
     /// # Safety
     /// 1. `waiter` is live, in no list, and its function suits what it stands in.
-    unsafe fn push(&self, waiter: NonNull<Waiter>) -> bool {
+    pub(super) unsafe fn push(&self, waiter: NonNull<Waiter>) -> bool {
         let mut word = self.header().word.load(Ordering::Acquire);
         loop {
             if state_of(word) & CONCRETE != 0 {
@@ -351,7 +339,7 @@ impl Graves {
 /// **Threads**: any. **Owns**: a share of the value, which goes with its last reference.
 #[repr(transparent)]
 pub struct AsyncValueRef<T: Payload> {
-    any: AsyncValueAny,
+    pub(super) any: AsyncValueAny,
     marker: PhantomData<fn() -> T>,
 }
 
@@ -369,13 +357,13 @@ impl<T: Payload> AsyncValueRef<T> {
 
     /// Takes over a counted reference to a cell that holds a `T`.
     #[inline]
-    fn adopt(header: NonNull<Header>) -> Self {
+    pub(super) fn adopt(header: NonNull<Header>) -> Self {
         Self { any: AsyncValueAny { header }, marker: PhantomData }
     }
 
     /// # Safety
     /// 1. The cell holds a `T`.
-    unsafe fn of(any: &AsyncValueAny) -> &Self {
+    pub(super) unsafe fn of(any: &AsyncValueAny) -> &Self {
         // SAFETY: the layout is the same (transparent), and condition 1.
         unsafe { &*std::ptr::from_ref(any).cast::<Self>() }
     }
@@ -483,8 +471,8 @@ impl<T: Payload> Deref for AsyncValuePtr<'_, T> {
 
 /// The one handle that may write a cell; its reference keeps the cell alive until it is concrete.
 pub(super) struct Producer<T: Payload> {
-    header: NonNull<Header>,
-    marker: PhantomData<fn(T)>,
+    pub(super) header: NonNull<Header>,
+    pub(super) marker: PhantomData<fn(T)>,
 }
 
 // SAFETY: it is a reference to a cell, and a `T` may be given to it on any thread (Payload).
@@ -608,267 +596,4 @@ impl<T: Payload> Drop for Producer<T> {
         };
         Self { header: self.header, marker: PhantomData }.set_error(error);
     }
-}
-
-/// What a waiter waits for: a reference with its type, or without.
-pub(super) trait Source {
-    fn any(&self) -> &AsyncValueAny;
-
-    /// # Safety
-    /// 1. The cell is of this source's type.
-    unsafe fn of(any: &AsyncValueAny) -> &Self;
-}
-
-impl Source for AsyncValueAny {
-    fn any(&self) -> &AsyncValueAny {
-        self
-    }
-
-    unsafe fn of(any: &AsyncValueAny) -> &Self {
-        any
-    }
-}
-
-impl<T: Payload> Source for AsyncValueRef<T> {
-    fn any(&self) -> &AsyncValueAny {
-        &self.any
-    }
-
-    unsafe fn of(any: &AsyncValueAny) -> &Self {
-        // SAFETY: the caller's condition.
-        unsafe { Self::of(any) }
-    }
-}
-
-/// A node of a list of waiters.
-///
-/// # Invariants
-/// It is in at most one list; whoever took it out of one runs it, once, which ends it.
-#[repr(C, align(8))]
-struct Waiter {
-    next: *mut Self,
-    /// The value waited for, once it is concrete; [`LAST`] is set in the last waiter of a value, to which the
-    /// producer's reference to it has passed.
-    source: *mut Header,
-    /// What is behind this node; ends it.
-    run: unsafe fn(NonNull<Self>, &AsyncValueAny),
-}
-
-const LAST: usize = 1;
-
-impl Waiter {
-    const fn new(run: unsafe fn(NonNull<Self>, &AsyncValueAny)) -> Self {
-        Self { next: null_mut(), source: null_mut(), run }
-    }
-}
-
-/// Waiters that are due, in the order in which they run.
-#[derive(Default)]
-pub(super) struct Waiters {
-    ends: Option<(NonNull<Waiter>, NonNull<Waiter>)>,
-}
-
-impl Waiters {
-    pub(super) const NONE: Self = Self { ends: None };
-
-    /// The waiters of a value that has become concrete, oldest first; `own` was the producer's.
-    fn due(newest: NonNull<Waiter>, own: AsyncValueAny) -> Self {
-        let source = ManuallyDrop::new(own).header.as_ptr();
-        let (mut first, mut tag, mut at) = (null_mut(), LAST, newest.as_ptr());
-        while !at.is_null() {
-            // SAFETY: the list was taken out of the word, so its nodes are this thread's; each is live until it runs.
-            let waiter = unsafe { &mut *at };
-            waiter.source = source.map_addr(|addr| addr | tag);
-            at = std::mem::replace(&mut waiter.next, first);
-            first = waiter;
-            tag = 0;
-        }
-        Self { ends: NonNull::new(first).map(|first| (first, newest)) }
-    }
-
-    /// Puts others behind these.
-    #[inline]
-    pub(super) fn append(&mut self, others: Self) {
-        match (&mut self.ends, others.ends) {
-            (Some((_, last)), Some((first, others_last))) => {
-                // SAFETY: waiters that are due are live, and this list is their only owner.
-                unsafe { last.as_mut().next = first.as_ptr() };
-                *last = others_last;
-            }
-            (ends, others) => *ends = ends.or(others),
-        }
-    }
-
-    /// Takes the first.
-    #[inline]
-    pub(super) fn pop(&mut self) -> Option<Due> {
-        let (waiter, last) = self.ends?;
-        // SAFETY: as in `append`.
-        let next = unsafe { waiter.as_ref() }.next;
-        self.ends = NonNull::new(next).map(|next| (next, last));
-        Some(Due { waiter })
-    }
-}
-
-/// A waiter whose value is concrete.
-#[must_use]
-pub(super) struct Due {
-    waiter: NonNull<Waiter>,
-}
-
-impl Due {
-    #[inline]
-    pub(super) fn run(self) {
-        // SAFETY: it was taken out of the list of those due, and is live until it runs.
-        let Waiter { source, run, .. } = *unsafe { self.waiter.as_ref() };
-        let is_last = source.addr() & LAST != 0;
-        // SAFETY: `due` stored a pointer to a header, and LAST is below its alignment.
-        let header = unsafe { NonNull::new_unchecked(source.map_addr(|addr| addr & !LAST)) };
-        // The reference of the last waiter, or borrowed from it: the last runs after this one.
-        let source = ManuallyDrop::new(AsyncValueAny { header });
-        // SAFETY: the function is of what the waiter stands in, and this is the one call (invariant of Waiter).
-        unsafe { run(self.waiter, &source) };
-        if is_last {
-            drop(ManuallyDrop::into_inner(source));
-        }
-    }
-}
-
-/// A waiter that sets nothing, in an allocation of its own.
-#[repr(C)]
-struct Task<F> {
-    waiter: Waiter,
-    work: F,
-}
-
-/// Runs `work` when a value is concrete: at once, if it is so now. It must not unwind.
-#[inline]
-pub(super) fn when_concrete<S: Source, F: FnOnce(&S) + Send + 'static>(source: &S, work: F) {
-    if source.any().is_concrete() {
-        return work(source);
-    }
-    let task = Box::new(Task { waiter: Waiter::new(run_task::<S, F>), work });
-    let waiter: NonNull<Waiter> = NonNull::from(Box::leak(task)).cast();
-    // SAFETY: just made, and its function is the one for this task and source.
-    if !unsafe { source.any().push(waiter) } {
-        // SAFETY: it was refused, so it is still this thread's.
-        unsafe { run_task::<S, F>(waiter, source.any()) };
-    }
-}
-
-/// # Safety
-/// 1. `waiter` is the front of a boxed `Task<F>`, which nobody uses any more.
-/// 2. `source` is of type `S`.
-unsafe fn run_task<S: Source, F: FnOnce(&S)>(waiter: NonNull<Waiter>, source: &AsyncValueAny) {
-    // SAFETY: condition 1; it was leaked from a box.
-    let task = unsafe { Box::from_raw(waiter.cast::<Task<F>>().as_ptr()) };
-    // Freed before the work begins, which may allocate one like it.
-    let Task { work, .. } = *task;
-    // SAFETY: condition 2.
-    work(unsafe { S::of(source) });
-}
-
-/// What a cell's own waiter does: it sets the cell, or waits for something else. It must not unwind.
-pub(super) trait Work<U: Payload>: Sized + Send + 'static {
-    /// What it waits for.
-    type Source: Source;
-
-    /// `source` is concrete.
-    fn run(self, source: &Self::Source, link: Link<U, Self>);
-}
-
-/// The producer of a cell that has its waiter in it, while that waits for nothing.
-pub(super) struct Link<U: Payload, W: Work<U>> {
-    /// Of a [`Linked<U, W>`].
-    producer: Producer<U>,
-    marker: PhantomData<fn(W)>,
-}
-
-impl<U: Payload, W: Work<U>> Link<U, W> {
-    /// A cell with nothing in it, in one of the states that are not concrete.
-    fn with_state(state: usize) -> (Self, AsyncValueRef<U>) {
-        let linked = Linked::<U, W> {
-            cell: Cell::new(Linked::<U, W>::TABLE, 2, state, Body::Empty),
-            waiter: Waiter::new(run_linked::<U, W>),
-            work: UnsafeCell::new(None),
-        };
-        let header = NonNull::from(Box::leak(Box::new(linked))).cast();
-        let producer = Producer { header, marker: PhantomData };
-        (Self { producer, marker: PhantomData }, AsyncValueRef::adopt(header))
-    }
-
-    /// A cell for a value that is computed.
-    #[inline]
-    pub(super) fn new() -> (Self, AsyncValueRef<U>) {
-        Self::with_state(UNCONSTRUCTED)
-    }
-
-    /// A cell that will be another value.
-    #[inline]
-    pub(super) fn indirect() -> (Self, AsyncValueRef<U>) {
-        Self::with_state(INDIRECT)
-    }
-
-    /// The producer, to set the cell now.
-    #[inline]
-    pub(super) fn into_producer(self) -> Producer<U> {
-        self.producer
-    }
-
-    /// Whether this is the producer of that value.
-    pub(super) fn is_for(&self, value: &AsyncValueRef<U>) -> bool {
-        self.producer.header == value.any.header
-    }
-
-    /// Runs `work` when `source` is concrete: at once, if it is so now.
-    #[inline]
-    pub(super) fn arm(self, work: W, source: &W::Source) {
-        if let Err((link, work)) = self.try_arm(work, source) {
-            work.run(source, link);
-        }
-    }
-
-    /// Lets `work` wait for `source`; gives both back if that is concrete.
-    #[inline]
-    pub(super) fn try_arm(self, work: W, source: &W::Source) -> Result<(), (Self, W)> {
-        if source.any().is_concrete() {
-            return Err((self, work));
-        }
-        let linked = self.producer.header.cast::<Linked<U, W>>();
-        // SAFETY: the waiter waits for nothing, so nobody but this link touches the work; the cell is live.
-        unsafe { linked.as_ref() }.work.with_mut(|place| unsafe { *place = Some(work) });
-        // SAFETY: within the allocation, to which `header` has the right.
-        let waiter = unsafe { NonNull::new_unchecked(&raw mut (*linked.as_ptr()).waiter) };
-        // From here on the waiter stands for the producer.
-        forget(self);
-        // SAFETY: the waiter is in no list, and its function is the one for this cell.
-        if unsafe { source.any().push(waiter) } {
-            return Ok(());
-        }
-        // SAFETY: it was refused, so it is still this thread's.
-        Err(unsafe { take_work(waiter) })
-    }
-}
-
-/// # Safety
-/// 1. `waiter` is the one in a `Linked<U, W>`, was armed, and is in no list any more.
-#[inline]
-unsafe fn take_work<U: Payload, W: Work<U>>(waiter: NonNull<Waiter>) -> (Link<U, W>, W) {
-    // SAFETY: condition 1; the pointer was made from one to the whole cell.
-    let linked = unsafe { waiter.byte_sub(offset_of!(Linked<U, W>, waiter)) }.cast::<Linked<U, W>>();
-    // SAFETY: the waiter holds the producer's reference, so the cell lives; nobody else touches the work.
-    let work = unsafe { linked.as_ref() }.work.with_mut(|place| unsafe { (*place).take() });
-    let producer = Producer { header: linked.cast(), marker: PhantomData };
-    let link = Link { producer, marker: PhantomData };
-    (link, work.expect("an armed waiter has its work"))
-}
-
-/// # Safety
-/// 1. `waiter` is the one in a `Linked<U, W>`, was armed, and is in no list any more.
-/// 2. `source` is of type `W::Source`.
-unsafe fn run_linked<U: Payload, W: Work<U>>(waiter: NonNull<Waiter>, source: &AsyncValueAny) {
-    // SAFETY: condition 1.
-    let (link, work) = unsafe { take_work::<U, W>(waiter) };
-    // SAFETY: condition 2.
-    work.run(unsafe { W::Source::of(source) }, link);
 }

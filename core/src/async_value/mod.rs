@@ -26,6 +26,7 @@ mod chain;
 mod run;
 mod value;
 mod wait;
+mod waiter;
 mod when;
 
 #[cfg(all(test, loom))]

@@ -4,7 +4,8 @@
 //!
 //! Here user code meets the protocol: its panics stop in [`caught`](crate::error::caught).
 
-use super::cell::{Grave, Graves, Waiters};
+use super::cell::{Grave, Graves};
+use super::waiter::Waiters;
 use crate::error::caught;
 use crate::sync::thread_static;
 use std::cell::Cell;

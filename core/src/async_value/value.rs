@@ -3,7 +3,8 @@
 //! All of it is safe code on the producers, waiters and links of `cell`. Continuations are run through `caught`, so
 //! that what `cell` runs does not unwind.
 
-use super::cell::{Link, Producer, Source, Work, when_concrete};
+use super::cell::Producer;
+use super::waiter::{Link, Source, Work, when_concrete};
 use super::{AsyncValueAny, AsyncValueRef, Payload, State};
 use crate::error::{Error, ErrorKind, caught};
 use std::fmt;

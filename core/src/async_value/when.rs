@@ -4,7 +4,7 @@
 //! The last is concrete when all are, so nothing is counted, and setters do not meet at a counter, and it
 //! gives back its references as it goes. However many they are, it is one allocation besides the list of them.
 
-use super::cell::{Link, Work};
+use super::waiter::{Link, Work};
 use super::{AsyncValueAny, Chain};
 use crate::error::Error;
 use std::vec::IntoIter;
