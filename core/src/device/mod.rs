@@ -18,6 +18,7 @@ mod buffer;
 mod describe;
 mod kernel;
 mod plugin;
+mod points;
 mod stream;
 
 pub use buffer::Buffer;

@@ -2,6 +2,7 @@
 
 use super::Device;
 use super::plugin::Detail;
+use super::points;
 use crate::error::{Error, ErrorKind, Result};
 use devbay_plugin_api::abi::{self, *};
 use std::ptr::NonNull;
@@ -23,6 +24,16 @@ impl Stream {
     /// The handle, for the launch loop.
     pub fn handle(&self) -> *mut abi::Stream {
         self.handle.as_ptr()
+    }
+
+    /// The last value that was signalled.
+    pub(crate) fn signalled(&self) -> u64 {
+        self.signalled
+    }
+
+    /// Counts values that were signalled by the handle.
+    pub(crate) fn have_signalled(&mut self, n: u32) {
+        self.signalled += u64::from(n);
     }
 
     /// The device.
@@ -219,6 +230,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        points::forget(&self.device, self.handle.as_ptr());
         self.device.plugin.release(|table| {
             if let Some(destroy) = table.stream_destroy {
                 // SAFETY: the plugin's function with its own stream, once.

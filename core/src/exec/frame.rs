@@ -1,33 +1,39 @@
 //! Frames: what one run of a section changes, pooled.
 
 use super::nested::Context;
+use super::section::REST_LIMIT;
 use super::tasks::TaskState;
-use crate::device::{Buffer, Stream};
+use super::timeline::Timelines;
+use crate::device::{Buffer, Device, Stream, must_leak};
 use crate::error::Result;
-use crate::plan::section::{Section, Shaped};
-use crate::tensor::AlignedBytes;
+use crate::plan::constants::host_reference;
+use crate::plan::section::{Memory, Section, Shaped};
+use crate::tensor::{AlignedBytes, Bytes};
 use devbay_plugin_api::abi::{self, BufferRef, DEVBAY_USAGE_TRANSIENT};
 use std::ptr::null_mut;
+use std::sync::Arc;
 
-/// The state of one run: references, arena and stream. Made once, then reused; a run allocates nothing.
+/// The state of one run: references, arenas and streams. Made once, then reused; a run allocates nothing.
 pub struct Frame {
     /// The streams that the run owns. First, because their end waits for the work that uses the rest.
     pub(crate) streams: Streams,
     /// References of all steps; those of inputs and results are patched per run.
     pub(crate) refs: Box<[BufferRef]>,
-    #[expect(dead_code, reason = "the references point into it")]
-    arena: Option<Buffer>,
-    /// What nested steps know of the run; references name its address.
+    #[expect(dead_code, reason = "the references point into them")]
+    arenas: Box<[Option<Buffer>]>,
+    /// What nested and internal steps know of the run; references name its address.
     pub(crate) context: Box<Context>,
     /// Ready counts and the threads' parts; None for a straight line.
     pub(crate) tasks: Option<TaskState>,
     /// Memory for inputs and results, where kernels cannot work in the caller's.
     pub(crate) staging: Option<Box<Staging>>,
+    /// Whether a run ended badly, after which streams are not used again (ABI-NOTES 10).
+    pub(crate) is_spent: bool,
 }
 
-/// A stream for each lane of a section, for one thread.
+/// A stream for each lane of a section.
 pub(crate) struct Streams {
-    /// That of the first lane: the only one of an asynchronous device.
+    /// That of the first lane: the only one of an asynchronous device that has a section to itself.
     pub first: Stream,
     others: Box<[Stream]>,
     /// All of them, as the launch loop wants them.
@@ -38,11 +44,7 @@ pub(crate) struct Streams {
 unsafe impl Send for Streams {}
 
 impl Streams {
-    /// New streams.
-    ///
-    /// # Errors
-    /// What a plugin says.
-    pub fn new(section: &Section) -> Result<Self> {
+    fn new(section: &Section) -> Result<Self> {
         let first = section.device.create_stream("run")?;
         let others: Box<[Stream]> =
             section.lanes.iter().skip(1).map(|device| device.create_stream("run")).collect::<Result<_>>()?;
@@ -63,6 +65,60 @@ impl Streams {
             Some(other) => &self.others[other as usize],
         }
     }
+
+    /// All streams, by lane.
+    pub fn iter(&self) -> impl Iterator<Item = &Stream> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// Notes what the steps of a run signalled on each lane, or were to: values that they gave are not given again.
+    pub fn have_signalled(&mut self, n_signals: &[u32]) {
+        for (stream, &n) in self.iter_mut().zip(n_signals) {
+            stream.have_signalled(n);
+        }
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        std::iter::once(&mut self.first).chain(&mut self.others)
+    }
+}
+
+/// The streams that one of several threads launches on: its own for inline lanes, the frame's for the others, which
+/// one thread at a time uses because their tasks follow each other.
+pub(crate) struct ThreadStreams {
+    own: Box<[Option<Stream>]>,
+    handles: Box<[*mut abi::Stream]>,
+}
+
+// SAFETY: the handles are those of the streams beside them, or of the frame that these are part of.
+unsafe impl Send for ThreadStreams {}
+
+impl ThreadStreams {
+    /// Streams for one thread.
+    ///
+    /// # Errors
+    /// What a plugin says.
+    pub fn new(section: &Section, frame: &Streams) -> Result<Self> {
+        let own = |device: &Arc<Device>| match device.about().inline {
+            true => device.create_stream("run").map(Some),
+            false => Ok(None),
+        };
+        let own: Box<[Option<Stream>]> = section.lanes.iter().map(own).collect::<Result<_>>()?;
+        let handles = own.iter().zip(&frame.handles);
+        let handles = handles.map(|(own, &shared)| own.as_ref().map_or(shared, Stream::handle)).collect();
+        Ok(Self { own, handles })
+    }
+
+    /// The handles, by lane.
+    #[inline]
+    pub fn handles(&self) -> *const *mut abi::Stream {
+        self.handles.as_ptr()
+    }
+
+    /// The stream of an inline lane.
+    pub fn of_lane(&self, lane: u32) -> Option<&Stream> {
+        self.own[lane as usize].as_ref()
+    }
 }
 
 /// Memory that inputs pass through on their way in, and results on their way out.
@@ -74,8 +130,19 @@ pub(crate) struct Staging {
 /// Both ends of a copy.
 pub(crate) struct Staged {
     pub size: usize,
-    pub buffer: Buffer,
+    /// The device's end; None where inputs and results live in the host's memory.
+    pub buffer: Option<Buffer>,
     pub host: AlignedBytes,
+}
+
+impl Staged {
+    /// What kernels, or the section's own copies, are given.
+    pub fn reference(&self) -> BufferRef {
+        match &self.buffer {
+            Some(buffer) => buffer.reference(0, self.size),
+            None => host_reference(self.host.bytes()),
+        }
+    }
 }
 
 // SAFETY: the references are addresses of the frame's own memory and of what its owner lends it.
@@ -88,40 +155,71 @@ impl Frame {
     /// Out of memory, or what the plugin says.
     pub fn new(section: &Section) -> Result<Self> {
         let streams = Streams::new(section)?;
-        let arena = match section.memory.arena {
-            0 => None,
+        let arena = |memory: &Memory| match memory.arena {
+            0 => Ok(None),
             size => {
-                let allocated = section.device.alloc(size, DEVBAY_USAGE_TRANSIENT);
-                Some(
-                    allocated
-                        .map_err(|error| error.at_node(section.largest_in_arena().unwrap_or_default()))?,
-                )
+                let allocated = memory.device.alloc(size, DEVBAY_USAGE_TRANSIENT).map(Some);
+                allocated.map_err(|error| error.at_node(section.largest_in_arena().unwrap_or_default()))
             }
         };
+        let arenas: Box<[Option<Buffer>]> = section.memories.iter().map(arena).collect::<Result<_>>()?;
         let mut refs = section.refs.clone();
-        if let Some(arena) = &arena {
-            for &i in &section.arena_refs {
-                let blank = &section.refs[i as usize];
-                refs[i as usize] = arena.reference(blank.offset as usize, blank.length as usize);
-            }
-            for &i in &section.foreign_refs {
-                let blank = &section.refs[i as usize];
+        for reference in &section.arena_refs {
+            let at = reference.ref_idx as usize;
+            let blank = &section.refs[at];
+            if let Some(arena) = &arenas[reference.memory as usize] {
                 let own = arena.reference(blank.offset as usize, blank.length as usize);
-                refs[i as usize] = BufferRef { buffer: null_mut(), offset: 0, ..own };
+                refs[at] = match reference.foreign {
+                    false => own,
+                    true => BufferRef { buffer: null_mut(), offset: 0, ..own },
+                };
             }
         }
+        let queue = section.device.plugin().services().queue();
+        let mut context = Box::<Context>::default();
         let tasks = match section.is_line() {
             true => None,
-            false => {
-                let n_threads = section.device.plugin().services().queue().n_threads();
-                Some(TaskState::new(section, n_threads)?)
-            }
+            false => Some(TaskState::new(section, &streams, queue.n_threads())?),
         };
-        let context = Box::<Context>::default();
+        if let Some(tasks) = tasks.as_ref().filter(|_| section.is_placed) {
+            let clocks: Vec<*mut abi::Stream> = streams.handles.to_vec();
+            let n_arrivals = section.graph.arrivals.len();
+            context.set_timelines(Timelines::new(&clocks, n_arrivals, tasks.sleeper(), queue));
+        }
         for &i in &section.context_refs {
             refs[i as usize].addr = std::ptr::from_ref(&*context) as u64;
         }
-        Ok(Self { streams, refs, arena, context, tasks, staging: None })
+        Ok(Self { streams, refs, arenas, context, tasks, staging: None, is_spent: false })
+    }
+
+    /// Brings the devices to rest after a run. One that ended well has left those of a placed section at rest.
+    ///
+    /// # Errors
+    /// As [`Stream::finish`].
+    pub(crate) fn rest(&mut self) -> Result<()> {
+        let Some(timelines) = self.context.timelines() else {
+            return self.streams.first.finish(REST_LIMIT);
+        };
+        // What the run's steps have signalled, or were to.
+        if self.is_spent {
+            // All of them, whatever the first says.
+            let mut rested = Ok(());
+            for stream in self.streams.iter_mut() {
+                let finished = stream.finish(REST_LIMIT);
+                // What must be leaked counts most.
+                if rested.is_ok() || finished.as_ref().is_err_and(must_leak) {
+                    rested = finished;
+                }
+            }
+            if let Err(error) = rested {
+                if !must_leak(&error) {
+                    timelines.end();
+                }
+                return Err(error);
+            }
+        }
+        timelines.end();
+        Ok(())
     }
 
     /// The handle of the frame's stream, for benchmarks of a launch alone.
@@ -137,7 +235,10 @@ impl Frame {
         let side = |ty: &Shaped| -> Result<Staged> {
             Ok(Staged {
                 size: ty.size,
-                buffer: section.device.alloc(ty.size, DEVBAY_USAGE_TRANSIENT)?,
+                buffer: match section.is_placed {
+                    true => None,
+                    false => Some(section.device.alloc(ty.size, DEVBAY_USAGE_TRANSIENT)?),
+                },
                 host: AlignedBytes::zeroed(ty.size)?,
             })
         };

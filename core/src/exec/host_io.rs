@@ -5,8 +5,7 @@
 //! the frame could be leaked, the caller's borrowed memory could not.
 
 use super::cancel::Cancel;
-use super::frame::{Frame, Staged};
-use super::section::REST_LIMIT;
+use super::frame::Frame;
 use super::unit::{Unit, take_frame};
 use super::value::RunTensor;
 use crate::device::must_leak;
@@ -196,7 +195,7 @@ fn check_outputs(section: &Section, outputs: &[OutputView<'_>]) -> Result<()> {
 /// Whether kernels work in the caller's memory.
 fn direct(section: &Section) -> bool {
     let about = section.device.about();
-    about.inline && about.host_refs
+    about.inline && about.host_refs && !section.is_placed
 }
 
 /// Whether the caller's memory is aligned to elements, as references to host memory must be (B10).
@@ -283,7 +282,7 @@ fn run_staged(
         frame.stage(section)?;
     }
     let enqueued = enqueue_staged(&mut frame, stage, inputs, cancel);
-    match frame.streams.first.finish(REST_LIMIT) {
+    match frame.rest() {
         Ok(()) => {}
         Err(error) if must_leak(&error) => {
             // Nobody can say when the device stops touching the frame (ABI-NOTES 1).
@@ -304,7 +303,9 @@ fn run_staged(
             outputs[result as usize].copy_from_slice(staging.outputs[written].host.bytes());
         }
     }
-    stage.frames.give(frame);
+    if !frame.is_spent {
+        stage.frames.give(frame);
+    }
     enqueued
 }
 
@@ -320,11 +321,13 @@ fn enqueue_staged(
         return Err(Error::new(ErrorKind::Internal, "a frame without staging memory"));
     };
     let mut enqueue = || -> Result<()> {
-        let reference = |side: &Staged| side.buffer.reference(0, side.size);
-        frame.bind(section, |i| reference(&staging.inputs[i]), |i| reference(&staging.outputs[i]));
+        frame.bind(section, |i| staging.inputs[i].reference(), |i| staging.outputs[i].reference());
         for (side, &input) in staging.inputs.iter_mut().zip(&stage.plan_inputs) {
             side.host.as_mut_slice().copy_from_slice(inputs[input as usize].bytes);
-            let dst = reference(side);
+            let Some(buffer) = &side.buffer else {
+                continue;
+            };
+            let dst = buffer.reference(0, side.size);
             // SAFETY: the staging memory belongs to the frame, which is kept until the stream is at rest,
             // or leaked.
             unsafe { frame.streams.first.copy_in(side.host.bytes().as_ptr(), dst) }?;
@@ -332,7 +335,10 @@ fn enqueue_staged(
         // SAFETY: bound to the frame's own buffers, of the section's sizes.
         unsafe { frame.launch(section, cancel) }?;
         for side in &mut staging.outputs {
-            let src = reference(side);
+            let Some(buffer) = &side.buffer else {
+                continue;
+            };
+            let src = buffer.reference(0, side.size);
             // SAFETY: as for the inputs.
             unsafe { frame.streams.first.copy_out(src, side.host.as_mut_slice().as_mut_ptr()) }?;
         }

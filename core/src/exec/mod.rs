@@ -15,6 +15,8 @@ pub mod pool;
 mod processor;
 pub mod queue;
 pub mod section;
+mod sleeper;
 mod tasks;
+pub(crate) mod timeline;
 pub mod unit;
 pub mod value;

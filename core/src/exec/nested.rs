@@ -19,6 +19,7 @@
 
 use super::cancel::Cancel;
 use super::section::{Ended, launch_steps};
+use super::timeline::Timelines;
 use crate::plan::section::Section;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, LaunchFn, Status, Stream};
 use std::ffi::c_void;
@@ -36,6 +37,8 @@ pub(crate) struct Context {
     cancel: AtomicPtr<Cancel>,
     /// The node within a region whose launch failed first.
     blame: Mutex<Option<String>>,
+    /// Those of a placed section.
+    timelines: Option<Timelines>,
 }
 
 impl Context {
@@ -43,6 +46,15 @@ impl Context {
     pub fn begin(&self, cancel: Option<&Cancel>) {
         let cancel = cancel.map_or(null_mut(), |cancel| std::ptr::from_ref(cancel).cast_mut());
         self.cancel.store(cancel, Ordering::Relaxed);
+    }
+
+    /// The run's timelines, where asynchronous devices take part beside others.
+    pub fn timelines(&self) -> Option<&Timelines> {
+        self.timelines.as_ref()
+    }
+
+    pub fn set_timelines(&mut self, timelines: Timelines) {
+        self.timelines = Some(timelines);
     }
 
     /// The node within a region that failed, once.

@@ -5,9 +5,10 @@
 //! follow.
 
 use super::cancel::Cancel;
-use super::frame::{Frame, Streams};
+use super::frame::Frame;
 use super::nested::{self, Context};
 use super::tasks;
+use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::plan::section::{Patch, Section, Step};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
@@ -57,9 +58,16 @@ impl Frame {
             self.context.begin(cancel);
         }
         if let Some(tasks) = &mut self.tasks {
-            let queue = section.device.plugin().services().queue();
-            // SAFETY: the caller's promise; sections of several tasks are of inline devices.
-            return unsafe { tasks::run(section, tasks, &self.context, self.refs.as_ptr(), queue, cancel) };
+            if let Some(timelines) = self.context.timelines() {
+                timelines.begin(self.streams.iter().map(Stream::signalled));
+            }
+            let (context, streams, refs) = (&self.context, &self.streams, self.refs.as_ptr());
+            // SAFETY: the caller's promise; asynchronous lanes are those of a placed section, whose run has left them
+            // at rest when it ends well.
+            let ran = unsafe { tasks::run(section, tasks, context, streams, refs, cancel) };
+            self.streams.have_signalled(&section.n_signals);
+            self.is_spent = section.is_placed && ran.is_err();
+            return ran;
         }
         let serial = section.device.plugin().serialise();
         let streams = self.streams.handles();
@@ -75,7 +83,8 @@ impl Frame {
             Ok(()) => Ok(()),
             Err(Ended::Cancelled) => Err(cancel.map_or_else(Cancel::unknown, Cancel::error)),
             Err(Ended::Failed(i, status)) => {
-                Err(section.launch_failed(&self.streams, &self.context, cancel, i, status))
+                let stream = self.streams.of_lane(section.steps[i].lane);
+                Err(section.launch_failed(stream, &self.context, cancel, i, status))
             }
         }
     }
@@ -86,7 +95,7 @@ impl Section {
     #[cold]
     pub(crate) fn launch_failed(
         &self,
-        streams: &Streams,
+        stream: &Stream,
         context: &Context,
         cancel: Option<&Cancel>,
         step: usize,
@@ -99,7 +108,7 @@ impl Section {
         if let Some(inner) = context.take_blame() {
             label = format!("{label} / {inner}");
         }
-        match streams.of_lane(self.steps[step].lane).check(status, "launch") {
+        match stream.check(status, "launch") {
             Err(error) => error.at_node(label),
             Ok(()) => Error::from_status(status, "launch", "").at_node(label),
         }

@@ -22,23 +22,31 @@
 
 use super::board::Shared;
 use super::cancel::Cancel;
-use super::frame::Streams;
+use super::frame::{Streams, ThreadStreams};
 use super::nested::Context;
 use super::offers::{Offers, Range};
 use super::queue::WorkQueue;
-use super::section::{Ended, launch_steps};
-use crate::error::{Error, Result};
+use super::section::{Ended, REST_LIMIT, launch_steps};
+use super::sleeper::Sleeper;
+use super::timeline::{Inbox, Timelines};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::section::Section;
-use crate::plan::tasks::{NO_TASK, Task, TaskGraph, Then};
-use crate::sync::{self, AtomicBool, AtomicU32, Ordering, fence};
+use crate::plan::tasks::{Arrival, NO_TASK, Task, TaskGraph, Then};
+use crate::sync::{self, AtomicBool, AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
-use devbay_plugin_api::abi::BufferRef;
+use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
 use std::cell::UnsafeCell;
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// How often a participant without tasks looks for some before it leaves, or lets others run: some microseconds.
 const LOOKS: u32 = 256;
+
+/// How often the caller of a run looks before it sleeps, where only other threads can have something for it.
+const LOOKS_MAX: u32 = 8192;
+
+/// The same where a device can.
+const DEVICE_LOOKS_MAX: u32 = 1024;
 
 /// Tasks of which so many are worth a hand-over are shown one by one; cheaper ones only in ranges.
 const SINGLES_WORTH: u32 = 4;
@@ -53,6 +61,8 @@ pub(crate) struct TaskState {
     /// Tasks that must not run, because one before them failed.
     poisoned: Box<[AtomicBool]>,
     participants: Box<[CachePadded<Participant>]>,
+    /// Where the caller sleeps. Shared with what a device calls back.
+    sleeper: Arc<Sleeper>,
 }
 
 /// A thread's part in a run, by slot.
@@ -60,7 +70,7 @@ struct Participant {
     offers: Offers,
     local: UnsafeCell<Local>,
     /// Launches of one stream come one at a time (B17): each participant has its own, one for each lane.
-    streams: Streams,
+    streams: ThreadStreams,
 }
 
 // SAFETY: `offers` is made for many threads; `local` and `streams` are used by the one thread that takes part with this
@@ -89,21 +99,27 @@ impl TaskState {
     ///
     /// # Errors
     /// What the plugin says of another stream.
-    pub fn new(section: &Section, n_threads: usize) -> Result<Self> {
+    pub fn new(section: &Section, frame: &Streams, n_threads: usize) -> Result<Self> {
         let n_tasks = section.graph.len();
         let participant = |_| {
             let local = Local::new(n_tasks);
             Ok(CachePadded::new(Participant {
                 offers: Offers::default(),
                 local: UnsafeCell::new(local),
-                streams: Streams::new(section)?,
+                streams: ThreadStreams::new(section, frame)?,
             }))
         };
         Ok(Self {
             ready: (0..n_tasks).map(|_| AtomicU32::new(0)).collect(),
             poisoned: (0..n_tasks).map(|_| AtomicBool::new(false)).collect(),
             participants: (0..n_threads.max(1)).map(participant).collect::<Result<_>>()?,
+            sleeper: Arc::default(),
         })
+    }
+
+    /// Where the caller of a run sleeps.
+    pub fn sleeper(&self) -> &Arc<Sleeper> {
+        &self.sleeper
     }
 }
 
@@ -117,6 +133,10 @@ struct TaskRun<'a> {
     graph: &'a TaskGraph,
     state: &'a TaskState,
     context: &'a Context,
+    /// The frame's streams, which asynchronous lanes use.
+    streams: &'a Streams,
+    /// What comes back from devices, if the section is placed.
+    inbox: Option<&'a Inbox>,
     refs: *const BufferRef,
     queue: &'a WorkQueue,
     cancel: Option<&'a Cancel>,
@@ -128,9 +148,6 @@ struct TaskRun<'a> {
     abandoned: AtomicBool,
     /// The first failure.
     failure: Mutex<Option<Error>>,
-    /// Set while the caller sleeps.
-    asleep: AtomicBool,
-    caller: OnceLock<Thread>,
 }
 
 // SAFETY: `refs` are the frame's references, which nobody changes while it runs.
@@ -139,8 +156,8 @@ unsafe impl Sync for TaskRun<'_> {}
 /// Runs the tasks of a section. All threads of the queue may take part; the calling one does until the end.
 ///
 /// # Safety
-/// `refs` are the section's references, bound to memory of its sizes that stays until this returns; the device is
-/// inline; `state` belongs to this run alone.
+/// `refs` are the section's references, bound to memory of its sizes that stays until this returns, and if it fails
+/// until the asynchronous lanes' streams are at rest; `state` and `streams` belong to this run alone.
 ///
 /// # Errors
 /// The first failure, or cancelled. Tasks that do not depend on what failed have run.
@@ -148,17 +165,20 @@ pub(crate) unsafe fn run(
     section: &Section,
     state: &mut TaskState,
     context: &Context,
+    streams: &Streams,
     refs: *const BufferRef,
-    queue: &WorkQueue,
     cancel: Option<&Cancel>,
 ) -> Result<()> {
     let graph = &section.graph;
+    let queue = section.device.plugin().services().queue();
     sync::set_all(&mut state.ready, &graph.n_preds);
     let run = TaskRun {
         section,
         graph,
         state,
         context,
+        streams,
+        inbox: context.timelines().map(Timelines::inbox),
         refs,
         queue,
         cancel,
@@ -166,14 +186,15 @@ pub(crate) unsafe fn run(
         failed: AtomicBool::new(false),
         abandoned: AtomicBool::new(false),
         failure: Mutex::new(None),
-        asleep: AtomicBool::new(false),
-        caller: OnceLock::new(),
     };
     let shared = match section.n_worth < NO_TASK {
         true => queue.share(&run, || run.lead::<true>()),
         false => None,
     };
-    if shared.is_none() {
+    if shared.is_none() && section.is_placed {
+        // What arrives is counted by whoever takes it.
+        run.lead::<true>();
+    } else if shared.is_none() {
         run.lead::<false>();
     }
     if !run.failed.load(Ordering::Relaxed) {
@@ -208,7 +229,7 @@ impl Shared for TaskRun<'_> {
                 looks = 0;
                 self.work_shared(slot, local);
                 if self.subtract(local) {
-                    self.wake_caller();
+                    self.state.sleeper.wake();
                 }
             } else {
                 looks += 1;
@@ -222,7 +243,7 @@ impl Shared for TaskRun<'_> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
         self.abandoned.store(true, Ordering::Release);
-        self.wake_caller();
+        self.state.sleeper.wake();
     }
 }
 
@@ -257,6 +278,7 @@ impl TaskRun<'_> {
         }
         self.subtract(local);
         let mut looks = 0u32;
+        let mut asleep_since = None;
         while self.remaining.load(Ordering::Acquire) != 0 && !self.abandoned.load(Ordering::Acquire) {
             if self.steal(0, local) {
                 self.work_shared(0, local);
@@ -267,39 +289,40 @@ impl TaskRun<'_> {
             } else {
                 looks = looks.saturating_add(1);
                 match looks {
-                    0..LOOKS => sync::spin(),
-                    LOOKS..8192 => std::thread::yield_now(),
-                    _ => self.sleep(),
+                    0..LOOKS => {
+                        asleep_since = None;
+                        sync::spin();
+                    }
+                    // Where devices work meanwhile, that may take long.
+                    _ if looks < if self.inbox.is_none() { LOOKS_MAX } else { DEVICE_LOOKS_MAX } => {
+                        std::thread::yield_now();
+                    }
+                    _ => {
+                        let since = *asleep_since.get_or_insert_with(Instant::now);
+                        if self.inbox.is_some() && since.elapsed() > REST_LIMIT {
+                            let text = format!("work on a stream did not end within {REST_LIMIT:?}");
+                            self.abandon(Error::new(ErrorKind::PluginBroken, text));
+                        }
+                        self.state.sleeper.sleep(|| self.has_work());
+                    }
                 }
             }
         }
     }
 
-    /// Sleeps until somebody offers tasks or the run ends.
-    fn sleep(&self) {
-        self.caller.get_or_init(std::thread::current);
-        self.asleep.store(true, Ordering::Relaxed);
-        // With the fence of `wake_caller`: either this sees what was offered, or that sees the caller asleep.
-        fence(Ordering::SeqCst);
-        let offered = self.state.participants.iter().any(|other| other.offers.is_showing());
-        if !offered && self.remaining.load(Ordering::Acquire) != 0 {
-            // Loops that open while it sleeps do without it; a while later it looks again.
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
-        }
-        self.asleep.store(false, Ordering::Relaxed);
+    /// Whether the caller has something to do.
+    fn has_work(&self) -> bool {
+        self.state.participants.iter().any(|other| other.offers.is_showing())
+            || self.inbox.is_some_and(Inbox::has_mail)
+            || self.remaining.load(Ordering::Acquire) == 0
     }
 
-    fn wake_caller(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed)
-            && let Some(caller) = self.caller.get()
-        {
-            caller.unpark();
-        }
-    }
-
-    /// Takes tasks that another participant shows.
+    /// Takes what arrived from a device, or tasks that another participant shows.
     fn steal(&self, slot: u32, local: &mut Local) -> bool {
+        if let Some((arrival, status)) = self.inbox.and_then(Inbox::take) {
+            self.arrive(arrival as usize, status, local);
+            return true;
+        }
         let n = self.state.participants.len();
         for step in 1..n {
             let other = &self.state.participants[(slot as usize + step) % n];
@@ -309,6 +332,17 @@ impl TaskRun<'_> {
             }
         }
         false
+    }
+
+    /// Makes the task behind a point ready.
+    fn arrive(&self, arrival: usize, status: Status, local: &mut Local) {
+        let Arrival { task, place, lane } = self.graph.arrivals[arrival];
+        if status != DEVBAY_STATUS_OK {
+            let outcome = self.streams.of_lane(lane).check(status, "work on a stream");
+            self.set_failure(outcome.err().unwrap_or_else(Cancel::unknown));
+            self.state.poisoned[task as usize + 1].store(true, Ordering::Relaxed);
+        }
+        local.push(Range { begin: place, end: place + 1 });
     }
 
     /// Subtracts what was run from what remains; tells whether that was the last.
@@ -337,7 +371,7 @@ impl TaskRun<'_> {
             }
             let task = next;
             if !self.launch::<CHECKED>(task, participant) {
-                self.poison(task);
+                self.poison(task, local);
             }
             next = self.end::<SHARED>(task, local);
             if SHARED && local.n_stacked >= self.section.n_worth {
@@ -488,8 +522,8 @@ impl TaskRun<'_> {
         // There is room, and nobody else fills it.
         participant.offers.show(range);
         self.queue.offered();
-        if self.asleep.load(Ordering::Relaxed) {
-            self.wake_caller();
+        if self.state.sleeper.is_asleep() {
+            self.state.sleeper.wake();
         }
     }
 
@@ -522,16 +556,28 @@ impl TaskRun<'_> {
             Ended::Cancelled => self.cancel.map_or_else(Cancel::unknown, Cancel::error),
             Ended::Failed(step, status) => {
                 let step = task.first_step as usize + step;
-                self.section.launch_failed(&participant.streams, self.context, self.cancel, step, status)
+                let lane = self.section.steps[step].lane;
+                let stream = participant.streams.of_lane(lane).unwrap_or_else(|| self.streams.of_lane(lane));
+                self.section.launch_failed(stream, self.context, self.cancel, step, status)
             }
         };
+        self.set_failure(error);
+    }
+
+    fn set_failure(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
     }
 
     /// Keeps what depends on a task from running.
     #[cold]
-    fn poison(&self, task: u32) {
+    fn poison(&self, task: u32, local: &mut Local) {
+        if let Some(arrival) = self.graph.arrival_of(task) {
+            // Its signal was not given: no device will call back for it.
+            self.state.poisoned[task as usize + 1].store(true, Ordering::Relaxed);
+            let place = self.graph.arrivals[arrival].place;
+            local.push(Range { begin: place, end: place + 1 });
+        }
         for &successor in self.graph.succs_of(task as usize) {
             self.state.poisoned[successor as usize].store(true, Ordering::Relaxed);
         }

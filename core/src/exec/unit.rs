@@ -7,7 +7,6 @@ use super::cancel::Cancel;
 use super::control;
 use super::eager::{self, Evaluate};
 use super::frame::Frame;
-use super::section::REST_LIMIT;
 use super::value::{RunTensor, constant};
 use crate::device::must_leak;
 use crate::error::{Error, ErrorKind, Result};
@@ -230,8 +229,8 @@ fn run_section(stage: &SectionStage, values: &mut Values<'_>, cancel: Option<&Ca
     // SAFETY: the references are of tensors that live here until `finish` below has waited; their sizes are
     // the section's, because the plan was made for them.
     let launched = unsafe { frame.launch(section, cancel) };
-    let finished = frame.streams.first.finish(REST_LIMIT);
-    match finished {
+    match frame.rest() {
+        Ok(()) if frame.is_spent => drop(frame),
         Ok(()) => stage.frames.give(frame),
         Err(error) if must_leak(&error) => {
             // Nobody can say when the device stops touching them (ABI-NOTES 1).

@@ -5,15 +5,18 @@
 
 use super::choose::NodeWork;
 use super::cost::Rates;
+use super::lanes::{Lane, Lanes};
 use super::memory::{self, ArenaPlan, Interval};
 use super::nested::{Inlined, Kind};
 use super::place::Chosen;
 use super::references::{Emitter, Parts};
-use super::section::{MemoryReport, Section, Shaped, Source, Step};
+use super::section::{Memory, MemoryReport, Section, Shaped, Source, Step, StepKind};
+use super::streams::Division;
 use super::tasks::{self, Edges, OneTask, Policy, Reach, TaskGraph};
 use super::{Env, PlanOptions};
-use crate::device::Device;
+use crate::device::{Device, PreparedKernel};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exec::timeline::{CopyKind, Internal};
 use crate::program::{Node, Program, ValueId};
 use crate::tensor::Tensor;
 use std::collections::HashMap;
@@ -41,6 +44,8 @@ pub(super) struct Made {
     /// Launches that read it, in order; one that reads it twice comes twice.
     pub(super) users: Vec<u32>,
     pub(super) wanted: bool,
+    /// Which of the section's memories it lives in.
+    pub(super) memory: u32,
     /// Where it lives; set when all launches are known.
     pub(super) storage: usize,
 }
@@ -53,10 +58,14 @@ pub(super) struct Storage {
     /// Position among the written results, if the caller gives the memory.
     pub(super) written: Option<u32>,
     pub(super) wanted: bool,
+    /// Which of the section's memories it is in.
+    pub(super) memory: u32,
 }
 
 /// What a launch runs.
 enum Work {
+    /// A copy between the host's memory and a device's.
+    Copy(CopyKind),
     /// A kernel.
     Kernel(Arc<Chosen>),
     /// A region, as often as its node says.
@@ -65,8 +74,8 @@ enum Work {
 
 /// One launch: what it runs, its inputs and results.
 struct Launch {
+    /// The node; for a copy the one that needed it first.
     node: usize,
-    /// Which of the section's devices runs it.
     lane: u32,
     work: Work,
     /// Operands of the node, then what its regions capture.
@@ -74,6 +83,13 @@ struct Launch {
     /// Positions among the made values.
     outputs: Vec<Option<usize>>,
     cost_ns: f64,
+}
+
+/// What a copy is of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Copied {
+    Input(u32),
+    Made(usize),
 }
 
 /// Plans nodes of known types. `work` has for each node what runs it, `wanted` are the values that are needed
@@ -89,28 +105,21 @@ pub fn plan(
     env: &Env,
     options: &PlanOptions,
 ) -> Result<Section> {
-    // The devices, the first of which gives the memory: the plan's first if it takes part.
-    let mut sites: Vec<usize> = work
-        .iter()
-        .filter_map(|work| match work {
-            NodeWork::Kernel(site, _) | NodeWork::Nested(site, _) => Some(*site),
-            NodeWork::View | NodeWork::Later => None,
-        })
-        .collect();
-    sites.sort_unstable();
-    sites.dedup();
-    if sites.is_empty() {
-        sites.push(0);
-    }
+    let sites = work.iter().filter_map(|work| match work {
+        NodeWork::Kernel(site, _) | NodeWork::Nested(site, _) => Some(*site),
+        NodeWork::View | NodeWork::Later => None,
+    });
+    let lanes = Lanes::new(env, sites.collect());
     let mut planner = Planner {
         program,
         nodes,
         env,
-        device: env.site(sites[0]).0,
-        sites,
+        device: env.site(lanes.home()).0,
+        lanes,
         options,
         rates: env.rates(),
         roots: HashMap::new(),
+        copies: HashMap::new(),
         inputs: Vec::new(),
         made: Vec::new(),
         launches: Vec::new(),
@@ -119,8 +128,15 @@ pub fn plan(
         planner.node(node, at, work).map_err(|e| e.at_node(node.label()))?;
     }
     for &id in wanted {
-        if let Root::Made(made) = planner.root(id) {
-            planner.made[made].wanted = true;
+        let size = planner.shaped(id)?.size;
+        let root = planner.root(id);
+        if let Root::Made(_) = root {
+            // Whoever takes it finds it in the section's first memory.
+            let root = planner.in_memory(root, size, 0, nodes.len());
+            if let Root::Made(made) = root {
+                planner.made[made].wanted = true;
+            }
+            planner.roots.insert(id, root);
         }
     }
     planner.finish(wanted)
@@ -130,13 +146,14 @@ struct Planner<'a> {
     program: &'a Program,
     nodes: &'a [Node],
     env: &'a Env,
-    /// Positions of the devices that take part.
-    sites: Vec<usize>,
-    /// The first of them, whose memory the values live in.
+    lanes: Lanes,
+    /// The device of the first lane, whose memory inputs and results live in.
     device: &'a Arc<Device>,
     options: &'a PlanOptions,
     rates: Rates,
     roots: HashMap<ValueId, Root>,
+    /// Values that were copied, by what they are and the memory that they were copied to.
+    copies: HashMap<(Copied, u32), Root>,
     inputs: Vec<ValueId>,
     made: Vec<Made>,
     launches: Vec<Launch>,
@@ -188,13 +205,6 @@ impl Planner<'_> {
             self.roots.insert(output, root);
             return Ok(());
         }
-        let mut inputs = Vec::with_capacity(node.inputs.len());
-        for input in &node.inputs {
-            inputs.push(match input {
-                Some(id) => Some((self.root(*id), self.shaped(*id)?.size)),
-                None => None,
-            });
-        }
         let sizes: Vec<Option<usize>> = node
             .outputs
             .iter()
@@ -207,11 +217,23 @@ impl Planner<'_> {
                 return Err(Error::new(ErrorKind::Internal, "a node in a section that nobody runs"));
             }
         };
-        let lane = self.sites.iter().position(|&other| other == site).unwrap_or(0) as u32;
-        if let Work::Nested(nested) = &work {
-            for &id in nested.regions.iter().flat_map(|region| &region.captures) {
-                inputs.push(Some((self.root(id), self.shaped(id)?.size)));
+        let lane = self.lanes.for_kernels(site);
+        let memory = self.lanes.get(lane).memory;
+        let captures = match &work {
+            Work::Nested(nested) => {
+                nested.regions.iter().flat_map(|region| region.captures.clone()).collect()
             }
+            _ => Vec::new(),
+        };
+        let mut inputs = Vec::with_capacity(node.inputs.len() + captures.len());
+        for input in node.inputs.iter().copied().chain(captures.into_iter().map(Some)) {
+            inputs.push(match input {
+                Some(id) => {
+                    let (root, size) = (self.root(id), self.shaped(id)?.size);
+                    Some((self.in_memory(root, size, memory, at), size))
+                }
+                None => None,
+            });
         }
         // Nothing is launched that has nothing to write (ABI-NOTES: empty tensors).
         let empty = sizes.iter().flatten().all(|&size| size == 0);
@@ -223,7 +245,8 @@ impl Planner<'_> {
                 outputs.push(None);
                 continue;
             };
-            self.made.push(Made { size, maker: launch, users: Vec::new(), wanted: false, storage: 0 });
+            let users = Vec::new();
+            self.made.push(Made { size, maker: launch, users, wanted: false, memory, storage: 0 });
             if let Some(id) = *id {
                 self.roots.insert(id, Root::Made(self.made.len() - 1));
             }
@@ -239,6 +262,7 @@ impl Planner<'_> {
         }
         let operand_bytes = inputs.iter().flatten().map(|(_, size)| size).chain(sizes.iter().flatten()).sum();
         let cost_ns = match &work {
+            Work::Copy(_) => self.rates.launch(None, operand_bytes),
             Work::Kernel(chosen) => self.rates.launch(chosen.cost.as_ref(), operand_bytes),
             Work::Nested(nested) => nested.cost_ns(self.program, node),
         };
@@ -246,21 +270,78 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn finish(mut self, wanted: &[ValueId]) -> Result<Section> {
-        let edges = self.edges();
-        let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost_ns).collect();
+    /// A value in one of the section's memories: itself, or a copy that every launch there shares.
+    fn in_memory(&mut self, root: Root, size: usize, memory: u32, node: usize) -> Root {
+        let (copied, from) = match root {
+            Root::Constant(_) => return root,
+            Root::Input(input) => (Copied::Input(input), 0),
+            Root::Made(made) => (Copied::Made(made), self.made[made].memory),
+        };
+        if from == memory {
+            return root;
+        }
+        if let Some(copy) = self.copies.get(&(copied, memory)) {
+            return copy.clone();
+        }
+        let copy = if from != 0 && memory != 0 {
+            // Handles never leave their plugin (ABI-NOTES 4): through the host.
+            let on_host = self.in_memory(root, size, 0, node);
+            self.in_memory(on_host, size, memory, node)
+        } else {
+            let kind = if memory == 0 { CopyKind::FromDevice } else { CopyKind::ToDevice };
+            let lane = self.lanes.for_copies(kind, memory.max(from));
+            let launch = self.launches.len() as u32;
+            let users = Vec::new();
+            self.made.push(Made { size, maker: launch, users, wanted: false, memory, storage: 0 });
+            let copy = self.made.len() - 1;
+            // What has no elements is there already.
+            if size > 0 {
+                if let Root::Made(made) = root {
+                    self.made[made].users.push(launch);
+                }
+                self.launches.push(Launch {
+                    node,
+                    lane,
+                    work: Work::Copy(kind),
+                    inputs: vec![Some((root, size))],
+                    outputs: vec![Some(copy)],
+                    cost_ns: self.rates.launch(None, size),
+                });
+            }
+            Root::Made(copy)
+        };
+        self.copies.insert((copied, memory), copy.clone());
+        copy
+    }
+
+    /// Which launches go together, and why they are all one task if they are.
+    fn divide(&self, edges: &Edges, costs: &[f64]) -> (Division, Option<OneTask>) {
         let plugin = self.device.plugin();
         let n_threads = plugin.services().queue().n_threads();
-        let hand_over_ns = self.rates.hand_over_ns;
+        let (policy, hand_over_ns) = (self.options.tasks, self.rates.hand_over_ns);
+        if self.lanes.are_placed() {
+            let lane_of: Vec<u32> = self.launches.iter().map(|launch| launch.lane).collect();
+            let orders = self.lanes.orders(self.env);
+            let division =
+                Division::over_lanes(edges, &lane_of, &orders, costs, policy, n_threads, hand_over_ns);
+            return (division, None);
+        }
         // Tasks run side by side on inline devices, whose launches are calls; on others the stream orders them.
         let (task_of, one_task) = if !self.device.about().inline {
             (vec![0; edges.len()], Some(OneTask::Asynchronous))
-        } else if self.options.tasks == Policy::Auto && plugin.is_serialised() {
+        } else if policy == Policy::Auto && plugin.is_serialised() {
             (vec![0; edges.len()], Some(OneTask::Serialised))
         } else {
-            tasks::divide(&edges, &costs, self.options.tasks, n_threads, hand_over_ns)
+            tasks::divide(edges, costs, policy, n_threads, hand_over_ns)
         };
-        let (graph, order) = TaskGraph::build(&edges, &task_of);
+        (Division::inline(edges, task_of, self.lanes.len()), one_task)
+    }
+
+    fn finish(mut self, wanted: &[ValueId]) -> Result<Section> {
+        let edges = self.edges();
+        let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost_ns).collect();
+        let (division, one_task) = self.divide(&edges, &costs);
+        let Division { mut graph, order, task_of, waits, signals, n_signals } = division;
         let schedule = Schedule { reach: Reach::of(&graph), task_of: &task_of };
 
         let (mut storages, workspaces) = self.storages(&schedule);
@@ -272,43 +353,30 @@ impl Planner<'_> {
         let launches = std::mem::take(&mut self.launches);
         let mut launches: Vec<Option<Launch>> = launches.into_iter().map(Some).collect();
         let mut prepared = Vec::new();
-        for &at in &order {
-            let Some(launch) = launches[at as usize].take() else {
-                return Err(Error::new(ErrorKind::Internal, "a launch in two tasks"));
-            };
-            let mut emitter = Emitter {
-                parts: &mut parts,
-                pool: self.env.site(self.sites[launch.lane as usize]).1,
-                lane: launch.lane,
-                made: &self.made,
-                storages: &storages,
-                offsets: &arena.offsets,
-            };
-            let first_ref = emitter.parts.refs.len() as u32;
-            let workspace = &workspaces[at as usize];
-            let node = &self.nodes[launch.node];
-            let (launch_fn, state, name) = match launch.work {
-                Work::Kernel(chosen) => {
-                    emitter.operands(&chosen, &launch.inputs, &launch.outputs, workspace)?;
-                    let kernel = &chosen.kernel;
-                    let step = (kernel.launch_fn(), kernel.state(), chosen.name.clone());
-                    prepared.push(Arc::clone(kernel));
-                    step
+        let mut first_steps = Vec::with_capacity(graph.len() + 1);
+        for task in 0..graph.len() {
+            first_steps.push(parts.steps.len() as u32);
+            let mut lane = 0;
+            for &at in &order[graph.steps_of(task)] {
+                let Some(launch) = launches[at as usize].take() else {
+                    return Err(Error::new(ErrorKind::Internal, "a launch in two tasks"));
+                };
+                lane = launch.lane;
+                for &wait in waits.get(at as usize).into_iter().flatten() {
+                    let other = &self.lanes.get(wait.lane);
+                    let text = format!("wait for {}", self.lanes.name(self.env, other));
+                    parts.internal(Internal::wait(self.env.site(other.site).0, wait), lane, text);
                 }
-                Work::Nested(nested) => {
-                    let n_operands = node.inputs.len();
-                    let state =
-                        emitter.nested(nested, &launch.inputs, n_operands, &launch.outputs, workspace)?;
-                    let (launch_fn, pointer) = state.launch();
-                    parts.nested.push(state);
-                    (launch_fn, pointer, node.op.to_string())
-                }
-            };
-            parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });
-            parts.labels.push(node.label());
-            parts.kernels.push(name);
-            parts.costs_ns.push(launch.cost_ns as f32);
+                let workspace = &workspaces[at as usize];
+                self.emit(launch, workspace, (&storages, &arena.offsets), &mut parts, &mut prepared)?;
+            }
+            if let Some(signal) = signals.get(task).copied().flatten() {
+                let device = self.env.site(self.lanes.get(lane).site).0;
+                parts.internal(Internal::signal(device, lane, signal), lane, "signal".to_owned());
+            }
         }
+        first_steps.push(parts.steps.len() as u32);
+        graph.set_first_steps(&first_steps);
         let n_worth = tasks_worth(self.rates.hand_over_ns, &costs, graph.len());
         let inputs = self.inputs.clone();
         let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
@@ -316,7 +384,10 @@ impl Planner<'_> {
         prepared.dedup_by(|a, b| Arc::ptr_eq(a, b));
         Ok(Section {
             device: Arc::clone(self.device),
-            lanes: self.sites.iter().map(|&site| Arc::clone(self.env.site(site).0)).collect(),
+            lanes: self.lanes.iter().map(|lane| Arc::clone(self.env.site(lane.site).0)).collect(),
+            is_placed: self.lanes.are_placed(),
+            n_signals: n_signals.into(),
+            memories: arena.memories.into(),
             inputs: inputs.iter().map(|&id| self.shaped(id)).collect::<Result<_>>()?,
             input_ids: inputs.into(),
             graph,
@@ -325,9 +396,9 @@ impl Planner<'_> {
             longest_path_ns: tasks::longest_path_ns(&edges, &costs),
             costs_ns: parts.costs_ns.into(),
             steps: parts.steps.into(),
+            kinds: parts.kinds.into(),
             refs: parts.refs.into(),
             arena_refs: parts.arena_refs.into(),
-            foreign_refs: parts.foreign_refs.into(),
             input_patches: parts.input_patches.into(),
             output_patches: parts.output_patches.into(),
             results: results.sources.into(),
@@ -336,11 +407,79 @@ impl Planner<'_> {
             memory: MemoryReport { arena: arena.size, lower_bound: arena.lower_bound, constants },
             context_refs: parts.context_refs.into(),
             nested: parts.nested.into(),
+            internal: parts.internals.into(),
             labels: parts.labels.into(),
             kernels: parts.kernels.into(),
             prepared: prepared.into(),
             constants: parts.constants.into(),
         })
+    }
+
+    /// Writes one launch: its references, its step, and what keeps them alive.
+    fn emit(
+        &self,
+        launch: Launch,
+        workspace: &[usize],
+        (storages, offsets): (&[Storage], &[usize]),
+        parts: &mut Parts,
+        prepared: &mut Vec<Arc<PreparedKernel>>,
+    ) -> Result<()> {
+        let lane = self.lanes.get(launch.lane);
+        let mut emitter = Emitter {
+            parts,
+            pool: self.env.site(lane.site).1,
+            site: lane.site,
+            home: self.lanes.home(),
+            made: &self.made,
+            storages,
+            offsets,
+        };
+        let first_ref = emitter.parts.refs.len() as u32;
+        let (launch_fn, state, label, kernel, kind) = match launch.work {
+            Work::Copy(kind) => {
+                emitter.copy(&launch.inputs, &launch.outputs)?;
+                let device = self.env.site(lane.site).0;
+                let internal = Internal::copy(device, kind);
+                let (launch_fn, state) = internal.launch();
+                parts.internals.push(internal);
+                let label = self.copy_label(&lane, kind, launch.node);
+                (launch_fn, state, label, "copy".to_owned(), StepKind::Copy)
+            }
+            Work::Kernel(chosen) => {
+                emitter.operands(&chosen, &launch.inputs, &launch.outputs, workspace)?;
+                let kernel = &chosen.kernel;
+                let label = self.nodes[launch.node].label();
+                let step = (kernel.launch_fn(), kernel.state(), label, chosen.name.clone(), StepKind::Kernel);
+                prepared.push(Arc::clone(kernel));
+                step
+            }
+            Work::Nested(nested) => {
+                let node = &self.nodes[launch.node];
+                let n_operands = node.inputs.len();
+                let state = emitter.nested(nested, &launch.inputs, n_operands, &launch.outputs, workspace)?;
+                let (launch_fn, pointer) = state.launch();
+                parts.nested.push(state);
+                (launch_fn, pointer, node.label(), node.op.to_string(), StepKind::Nested)
+            }
+        };
+        parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });
+        parts.labels.push(label);
+        parts.kernels.push(kernel);
+        parts.kinds.push(kind);
+        parts.costs_ns.push(launch.cost_ns as f32);
+        Ok(())
+    }
+
+    fn copy_label(&self, lane: &Lane, kind: CopyKind, node: usize) -> String {
+        let device = self.env.site(lane.site).0.name();
+        let direction = match kind {
+            CopyKind::ToDevice => "to",
+            CopyKind::FromDevice => "from",
+        };
+        match self.nodes.get(node) {
+            Some(node) => format!("copy {direction} {device} for {}", node.label()),
+            None => format!("copy {direction} {device} for a result"),
+        }
     }
 
     fn edges(&self) -> Edges {
@@ -374,6 +513,7 @@ impl Planner<'_> {
                 let shared = hint.and_then(|input| {
                     let storage = self.storage_of_input(launch, input)?;
                     let free = storages[storage].size == self.made[made].size
+                        && storages[storage].memory == self.made[made].memory
                         && !storages[storage].wanted
                         && storages[storage]
                             .touches
@@ -387,6 +527,7 @@ impl Planner<'_> {
                         touches: Vec::new(),
                         written: None,
                         wanted: self.made[made].wanted,
+                        memory: self.made[made].memory,
                     });
                     storages.len() - 1
                 });
@@ -397,16 +538,19 @@ impl Planner<'_> {
             }
             let sizes = launch.work.workspaces();
             workspaces.push((storages.len()..storages.len() + sizes.len()).collect());
+            let memory = self.lanes.get(launch.lane).memory;
             storages.extend(sizes.into_iter().map(|size| Storage {
                 size,
                 touches: vec![at],
                 written: None,
                 wanted: false,
+                memory,
             }));
         }
         // What no launch makes has no elements; it still has a place.
         for made in self.made.iter_mut().filter(|made| made.storage == usize::MAX) {
-            storages.push(Storage { size: 0, touches: Vec::new(), written: None, wanted: made.wanted });
+            let Made { wanted, memory, .. } = *made;
+            storages.push(Storage { size: 0, touches: Vec::new(), written: None, wanted, memory });
             made.storage = storages.len() - 1;
         }
         (storages, workspaces)
@@ -451,14 +595,35 @@ impl Planner<'_> {
         Ok(results)
     }
 
-    /// An offset for every storage; 0 for those that have no memory here.
-    fn arena(&self, storages: &[Storage], graph: &TaskGraph, schedule: &Schedule<'_>) -> Result<ArenaPlan> {
-        let space = self.device.space();
-        let bind_align = space.bind_align.max(1) as usize;
+    /// An offset for every storage in its memory's arena; 0 for those that have no memory here.
+    fn arena(&self, storages: &[Storage], graph: &TaskGraph, schedule: &Schedule<'_>) -> Result<Arenas> {
+        let mut arenas = Arenas { offsets: vec![0; storages.len()], ..Arenas::default() };
+        for (memory, site) in self.lanes.memories().enumerate() {
+            let device = self.env.site(site).0;
+            let plan = self.arena_of(memory as u32, device, storages, graph, schedule)?;
+            arenas.size += plan.size;
+            arenas.lower_bound += plan.lower_bound;
+            arenas.memories.push(Memory { device: Arc::clone(device), arena: plan.size });
+            for (storage, offset) in plan.placed.iter().zip(&plan.offsets) {
+                arenas.offsets[*storage] = *offset;
+            }
+        }
+        Ok(arenas)
+    }
+
+    fn arena_of(
+        &self,
+        memory: u32,
+        device: &Device,
+        storages: &[Storage],
+        graph: &TaskGraph,
+        schedule: &Schedule<'_>,
+    ) -> Result<Placed> {
+        let bind_align = device.space().bind_align.max(1) as usize;
         let (placed, intervals): (Vec<usize>, Vec<Interval>) = storages
             .iter()
             .enumerate()
-            .filter(|(_, storage)| storage.written.is_none() && storage.size > 0)
+            .filter(|(_, storage)| storage.memory == memory && storage.written.is_none() && storage.size > 0)
             .map(|(i, storage)| {
                 let first = storage.touches.iter().min().copied().unwrap_or(0);
                 let last = storage.touches.iter().max().copied().unwrap_or(0);
@@ -480,16 +645,32 @@ impl Planner<'_> {
             }
             _ => memory::assign_apart(&intervals),
         };
-        let plan = plan.ok_or_else(|| {
+        let ArenaPlan { offsets, size, lower_bound } = plan.ok_or_else(|| {
             Error::new(ErrorKind::OutOfMemory, "the values of the program are larger than memory")
-                .on_device(self.device.name())
+                .on_device(device.name())
         })?;
-        let mut offsets = vec![0usize; storages.len()];
-        for (storage, offset) in placed.iter().zip(&plan.offsets) {
-            offsets[*storage] = *offset;
-        }
-        Ok(ArenaPlan { offsets, ..plan })
+        Ok(Placed { placed, offsets, size, lower_bound })
     }
+}
+
+/// The arenas of a section's memories.
+#[derive(Default)]
+struct Arenas {
+    /// Of each storage.
+    offsets: Vec<usize>,
+    memories: Vec<Memory>,
+    size: usize,
+    lower_bound: usize,
+}
+
+/// One arena.
+struct Placed {
+    /// The storages in it.
+    placed: Vec<usize>,
+    /// The offset of each of them.
+    offsets: Vec<usize>,
+    size: usize,
+    lower_bound: usize,
 }
 
 /// How many tasks of the mean cost are worth a hand-over; `u32::MAX` if all together are not.
@@ -506,7 +687,7 @@ impl Work {
     fn in_place(&self, i: usize) -> Option<usize> {
         match self {
             Self::Kernel(chosen) => chosen.in_place.get(i).copied().flatten(),
-            Self::Nested(_) => None,
+            Self::Nested(_) | Self::Copy(_) => None,
         }
     }
 
@@ -523,6 +704,7 @@ impl Work {
     /// Bytes of each memory that it needs beside its operands, and does not keep.
     fn workspaces(&self) -> Vec<usize> {
         match self {
+            Self::Copy(_) => Vec::new(),
             Self::Kernel(chosen) => {
                 let (bytes, align) = chosen.kernel.workspace();
                 if bytes > 0 { vec![bytes.next_multiple_of(align)] } else { Vec::new() }

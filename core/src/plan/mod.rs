@@ -10,6 +10,7 @@
 mod choose;
 pub mod constants;
 pub mod cost;
+mod lanes;
 pub mod launches;
 pub mod memory;
 pub mod nested;
@@ -18,6 +19,7 @@ mod references;
 pub mod report;
 pub mod section;
 pub mod specialise;
+pub(crate) mod streams;
 pub mod tasks;
 mod text;
 
@@ -178,6 +180,27 @@ impl Env {
         about.inline && about.host_refs && space.host_visible && !device.plugin().is_serialised()
     }
 
+    /// Whether a device's kernels work in the host's memory, at once or later.
+    pub(crate) fn reads_host_memory(&self, site: usize) -> bool {
+        let device = self.site(site).0;
+        device.about().host_refs && device.space().host_visible
+    }
+
+    /// Whether a device's launches may be in one section with those of other devices.
+    fn shares_sections(&self, site: usize) -> bool {
+        let device = self.site(site).0;
+        let (about, space) = (device.about(), device.space());
+        let is_plain = !space.no_suballoc && !space.write_once && !space.typed;
+        !device.plugin().is_serialised() && !about.may_block && is_plain
+    }
+
+    /// The device whose memory, the host's, the inputs and results of a section of several devices live in.
+    pub(crate) fn home_site(&self) -> Option<usize> {
+        let is_home = |site: &usize| self.reads_host_memory(*site) && self.shares_sections(*site);
+        let inline = (0..self.n_sites()).find(|&site| self.works_in_host_memory(site));
+        inline.or_else(|| (0..self.n_sites()).find(is_home))
+    }
+
     /// What costs are estimated with: what the options say, else what was measured, else the defaults.
     pub fn rates(&self) -> cost::Rates {
         self.options.rates.or(self.device.rates()).unwrap_or_default()
@@ -314,14 +337,15 @@ enum Group {
 /// Devices whose launches may be in one section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Family {
-    /// Those that work in the host's memory.
-    Host,
-    /// One of another kind.
+    /// Those that take part in one order of work, with copies in between.
+    Shared,
+    /// One that does not.
     Site(usize),
 }
 
 fn divide(work: &[NodeWork], env: &Env) -> Vec<Group> {
     let mut groups = Vec::new();
+    let has_home = env.home_site().is_some();
     for (i, work) in work.iter().enumerate() {
         let family = match work {
             NodeWork::Later => {
@@ -330,8 +354,8 @@ fn divide(work: &[NodeWork], env: &Env) -> Vec<Group> {
             }
             NodeWork::View => None,
             NodeWork::Kernel(site, _) | NodeWork::Nested(site, _) => {
-                Some(match env.works_in_host_memory(*site) {
-                    true => Family::Host,
+                Some(match has_home && env.shares_sections(*site) {
+                    true => Family::Shared,
                     false => Family::Site(*site),
                 })
             }

@@ -8,9 +8,10 @@ use super::constants::{ConstantPool, Placed};
 use super::launches::{Made, Root, Storage};
 use super::nested::{Inlined, InlinedRegion, Kind};
 use super::place::Chosen;
-use super::section::{Patch, Source, Step};
+use super::section::{ArenaRef, Patch, Source, Step, StepKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::nested::{Block, IfState, LoopState, State, of_loop};
+use crate::exec::timeline::Internal;
 use crate::tensor::Tensor;
 use devbay_plugin_api::abi::BufferRef;
 use std::collections::HashMap;
@@ -22,8 +23,7 @@ pub(super) struct Parts {
     pub(super) steps: Vec<Step>,
     pub(super) costs_ns: Vec<f32>,
     pub(super) refs: Vec<BufferRef>,
-    pub(super) arena_refs: Vec<u32>,
-    pub(super) foreign_refs: Vec<u32>,
+    pub(super) arena_refs: Vec<ArenaRef>,
     pub(super) context_refs: Vec<u32>,
     pub(super) input_patches: Vec<Patch>,
     pub(super) output_patches: Vec<Patch>,
@@ -31,8 +31,25 @@ pub(super) struct Parts {
     pub(super) kernels: Vec<String>,
     pub(super) constants: Vec<Arc<Placed>>,
     /// By device and content.
-    pub(super) placed: HashMap<(u32, (usize, usize)), usize>,
+    pub(super) placed: HashMap<(usize, (usize, usize)), usize>,
     pub(super) nested: Vec<State>,
+    pub(super) kinds: Vec<StepKind>,
+    pub(super) internals: Vec<Internal>,
+}
+
+impl Parts {
+    /// A wait or a signal on a lane: a step whose one reference is the run's context.
+    pub(super) fn internal(&mut self, internal: Internal, lane: u32, label: String) {
+        let (launch, state) = internal.launch();
+        self.steps.push(Step { launch, state, first_ref: self.refs.len() as u32, lane });
+        self.context_refs.push(self.refs.len() as u32);
+        self.refs.push(BufferRef::ABSENT);
+        self.labels.push(label);
+        self.kernels.push(String::new());
+        self.kinds.push(StepKind::Order);
+        self.costs_ns.push(0.0);
+        self.internals.push(internal);
+    }
 }
 
 /// Where an operand lies.
@@ -48,8 +65,9 @@ pub(super) enum Home<'a> {
 pub(super) struct Emitter<'a> {
     pub(super) parts: &'a mut Parts,
     pub(super) pool: &'a ConstantPool,
-    /// The device that will read them.
-    pub(super) lane: u32,
+    /// The device that will read them, and the one that allocates the first memory, by position.
+    pub(super) site: usize,
+    pub(super) home: usize,
     pub(super) made: &'a [Made],
     pub(super) storages: &'a [Storage],
     pub(super) offsets: &'a [usize],
@@ -70,16 +88,17 @@ impl Emitter<'_> {
         let blank = BufferRef { length: size as u64, ..BufferRef::ABSENT };
         let reference = match home {
             Home::Input(operand) => {
-                self.parts.input_patches.push(Patch { ref_idx, operand, foreign: self.lane != 0 });
+                let foreign = self.site != self.home;
+                self.parts.input_patches.push(Patch { ref_idx, operand, foreign });
                 blank
             }
             Home::Constant(tensor) => {
                 let constants = &mut self.parts.constants;
-                let at = match self.parts.placed.get(&(self.lane, tensor.identity())) {
+                let at = match self.parts.placed.get(&(self.site, tensor.identity())) {
                     Some(&at) => at,
                     None => {
                         constants.push(self.pool.place(tensor)?);
-                        self.parts.placed.insert((self.lane, tensor.identity()), constants.len() - 1);
+                        self.parts.placed.insert((self.site, tensor.identity()), constants.len() - 1);
                         constants.len() - 1
                     }
                 };
@@ -87,15 +106,16 @@ impl Emitter<'_> {
             }
             Home::Storage(storage, offset) => match self.storages[storage].written {
                 Some(operand) => {
-                    self.parts.output_patches.push(Patch { ref_idx, operand, foreign: self.lane != 0 });
+                    let foreign = self.site != self.home;
+                    self.parts.output_patches.push(Patch { ref_idx, operand, foreign });
                     blank
                 }
                 None => {
-                    // What another device allocated is named by its address alone.
-                    match self.lane {
-                        0 => self.parts.arena_refs.push(ref_idx),
-                        _ => self.parts.foreign_refs.push(ref_idx),
-                    }
+                    // What another device allocated is named by its address alone: all but the first memory are
+                    // touched by the device that allocates them.
+                    let memory = self.storages[storage].memory;
+                    let foreign = memory == 0 && self.site != self.home;
+                    self.parts.arena_refs.push(ArenaRef { ref_idx, memory, foreign });
                     BufferRef { offset: (self.offsets[storage] + offset) as u64, ..blank }
                 }
             },
@@ -126,6 +146,12 @@ impl Emitter<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// References of a copy: source, destination.
+    pub(super) fn copy(&mut self, inputs: &[Option<(Root, usize)>], outputs: &[Option<usize>]) -> Result<()> {
+        self.add_operand(inputs.first())?;
+        self.add_result(outputs.first().copied().flatten())
     }
 
     /// References of a kernel, in the order of B21.
@@ -248,7 +274,7 @@ impl Emitter<'_> {
             let result = section.result_of_written[patch.operand as usize] as usize;
             homes.insert(patch.ref_idx, results.get(result).copied().flatten().ok_or_else(missing)?);
         }
-        for &at in section.arena_refs.iter().chain(&section.foreign_refs) {
+        for at in section.arena_refs.iter().map(|reference| reference.ref_idx) {
             homes.insert(at, Home::Storage(arena, section.refs[at as usize].offset as usize));
         }
         for (i, reference) in section.refs.iter().enumerate() {

@@ -4,7 +4,7 @@
 //! its `Display`. Estimates are those that the plan was divided by, never measurements of a run.
 
 use super::cost::Rates;
-use super::section::{MemoryReport, Section};
+use super::section::{MemoryReport, Section, StepKind};
 use super::tasks::{NO_TASK, OneTask};
 use super::{ControlStage, Env, Plan, Stage};
 use crate::exec::nested::State;
@@ -91,8 +91,10 @@ pub struct TaskReport {
     pub level: u32,
     /// Whether it is on the path that takes longest.
     pub on_path: bool,
-    /// Tasks that wait for it.
+    /// Tasks that wait for it; of a task that signals, its arrival too.
     pub succs: Vec<u32>,
+    /// Whether it has no launches, and is ready when a device has reached the point behind the task before it.
+    pub is_arrival: bool,
 }
 
 /// One launch.
@@ -100,8 +102,12 @@ pub struct TaskReport {
 pub struct StepReport {
     /// The node, with its op.
     pub node: String,
-    /// The kernel: op and version.
+    /// The kernel: op and version; `copy` for a copy, empty for waits and signals of streams.
     pub kernel: String,
+    /// What it is.
+    pub kind: StepKind,
+    /// The device, where a section has several.
+    pub device: Option<String>,
     /// Nanoseconds that it should take.
     pub cost_ns: f64,
     /// The regions that it runs, if it is control flow within a section.
@@ -216,7 +222,7 @@ impl SectionReport {
             if end >= path_ns {
                 (path_ns, last) = (end, Some(at));
             }
-            for &succ in section.graph.succs_of(at) {
+            for &succ in &tasks[at].succs.clone() {
                 let succ = succ as usize;
                 tasks[succ].level = tasks[succ].level.max(level + 1);
                 if before[succ] == NO_TASK || end > begins[succ] {
@@ -228,8 +234,15 @@ impl SectionReport {
             tasks[at].on_path = true;
             last = (before[at] != NO_TASK).then_some(before[at] as usize);
         }
+        // A device with several streams has several lanes.
+        let mut devices: Vec<&str> = Vec::new();
+        for device in &section.lanes {
+            if !devices.contains(&device.name()) {
+                devices.push(device.name());
+            }
+        }
         Self {
-            device: section.lanes.iter().map(|device| device.name()).collect::<Vec<_>>().join(" and "),
+            device: devices.join(" and "),
             one_task: section.one_task,
             work_ns: tasks.iter().map(|task| task.cost_ns).sum(),
             path_ns,
@@ -239,9 +252,10 @@ impl SectionReport {
         }
     }
 
-    /// Launches.
+    /// Launches; waits and signals of streams do not count.
     pub fn n_launches(&self) -> usize {
-        self.tasks.iter().map(|task| task.steps.len()).sum()
+        let steps = self.tasks.iter().flat_map(|task| &task.steps);
+        steps.filter(|step| step.kind != StepKind::Order).count()
     }
 
     /// The part of the section's work that `cost_ns` is.
@@ -258,7 +272,10 @@ impl TaskReport {
             steps,
             level: 0,
             on_path: false,
-            succs: section.graph.succs_of(at).to_vec(),
+            succs: section.graph.following(at).collect(),
+            is_arrival: at
+                .checked_sub(1)
+                .is_some_and(|before| section.graph.arrival_of(before as u32).is_some()),
         }
     }
 }
@@ -272,6 +289,9 @@ impl StepReport {
             Self {
                 node: section.labels[at].clone(),
                 kernel: section.kernels[at].clone(),
+                kind: section.kinds[at],
+                device: (section.lanes.len() > 1)
+                    .then(|| section.lanes[step.lane as usize].name().to_owned()),
                 cost_ns: f64::from(section.costs_ns[at]),
                 regions: nested.map(InlinedReport::of).unwrap_or_default(),
             }

@@ -8,6 +8,7 @@ use super::constants::Placed;
 use super::tasks::{OneTask, TaskGraph};
 use crate::device::{Device, PreparedKernel};
 use crate::exec::nested::State;
+use crate::exec::timeline::Internal;
 use crate::program::ValueId;
 use crate::tensor::{DType, Tensor, bytes_of, n_elements};
 use devbay_plugin_api::abi::{BufferRef, LaunchFn};
@@ -41,6 +42,38 @@ pub struct Patch {
     pub operand: u32,
     /// Whether another device than the first reads it, which knows memory by its address alone.
     pub foreign: bool,
+}
+
+/// A reference into an arena, which is made when the arena is there: until then its offset is its place in it.
+#[derive(Clone, Copy, Debug)]
+pub struct ArenaRef {
+    /// Position of the reference.
+    pub ref_idx: u32,
+    /// Which of the section's memories the arena is in.
+    pub memory: u32,
+    /// Whether another device than that memory's reads it.
+    pub foreign: bool,
+}
+
+/// A memory of a section.
+pub struct Memory {
+    /// The device that allocates it.
+    pub device: Arc<Device>,
+    /// Bytes of its arena.
+    pub arena: usize,
+}
+
+/// What a step is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StepKind {
+    /// A kernel.
+    Kernel,
+    /// Control flow.
+    Nested,
+    /// A copy between the host's memory and a device's.
+    Copy,
+    /// A wait of one stream for another, or a signal.
+    Order,
 }
 
 /// Where a result of a section comes from.
@@ -88,14 +121,22 @@ pub struct MemoryReport {
 
 /// A planned stretch of a program.
 pub struct Section {
-    /// The device whose memory values live in: the first of the lanes.
+    /// The device whose memory inputs and results live in: that of the first lane.
     pub device: Arc<Device>,
-    /// The devices that take part. If they are several, all of them work inline in the host's memory.
+    /// The device of each lane. If several devices take part, the first lane's works in the host's memory.
     pub lanes: Box<[Arc<Device>]>,
+    /// Whether asynchronous devices take part beside others: then tasks signal and arrive (`plan/streams.rs`).
+    pub is_placed: bool,
+    /// For each lane how often a run signals on it.
+    pub n_signals: Box<[u32]>,
+    /// Memories that values live in, the first of which is where inputs and results do.
+    pub memories: Box<[Memory]>,
     /// Launches, task by task; in this order they could run one after the other.
     pub steps: Box<[Step]>,
     /// Which steps go together, and what waits for what.
     pub graph: TaskGraph,
+    /// What each step is.
+    pub kinds: Box<[StepKind]>,
     /// Nanoseconds that each step should take.
     pub costs_ns: Box<[f32]>,
     /// Why it is one task, if it is.
@@ -106,10 +147,8 @@ pub struct Section {
     pub n_worth: u32,
     /// References, a run of them for each step.
     pub refs: Box<[BufferRef]>,
-    /// Which references are offsets into the arena.
-    pub arena_refs: Box<[u32]>,
-    /// Which are such offsets for other devices than the first.
-    pub foreign_refs: Box<[u32]>,
+    /// Which references are offsets into an arena.
+    pub arena_refs: Box<[ArenaRef]>,
     /// Which references are of the frame's context.
     pub context_refs: Box<[u32]>,
     /// Which references are inputs.
@@ -134,6 +173,9 @@ pub struct Section {
     pub kernels: Box<[String]>,
     /// Keeps the states of control-flow steps alive.
     pub(crate) nested: Box<[State]>,
+    /// Keeps the states of copies, waits and signals alive.
+    #[expect(dead_code, reason = "the steps point into it")]
+    pub(crate) internal: Box<[Internal]>,
     /// Keeps the steps' states alive.
     pub(super) prepared: Box<[Arc<PreparedKernel>]>,
     /// Keeps the constants' memory alive.
@@ -147,6 +189,11 @@ impl Section {
         self.graph.len() <= 1
     }
 
+    /// Launches; waits and signals of streams do not count.
+    pub fn n_launches(&self) -> usize {
+        self.kinds.iter().filter(|&&kind| kind != StepKind::Order).count()
+    }
+
     /// Keeps what launches use for good: nobody can say when the device stops touching it (ABI-NOTES 1).
     pub(crate) fn leak(&self) {
         std::mem::forget((self.prepared.clone(), self.constants.clone()));
@@ -154,7 +201,8 @@ impl Section {
 
     /// The node with the largest operand in the arena, for the error when there is no memory for it.
     pub(crate) fn largest_in_arena(&self) -> Option<&str> {
-        let largest = *self.arena_refs.iter().max_by_key(|&&i| self.refs[i as usize].length)?;
+        let in_arena = self.arena_refs.iter().map(|reference| reference.ref_idx);
+        let largest = in_arena.max_by_key(|&i| self.refs[i as usize].length)?;
         let step = self.steps.iter().rposition(|step| step.first_ref <= largest)?;
         Some(&self.labels[step])
     }

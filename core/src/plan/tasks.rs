@@ -118,6 +118,19 @@ pub struct TaskGraph {
     pub succs: Box<[u32]>,
     /// How many tasks wait for nobody.
     pub n_sources: u32,
+    /// Tasks that wait for a device, by the task that they belong to.
+    pub arrivals: Box<[Arrival]>,
+}
+
+/// A task without steps, which is ready when a device has reached the point behind the task before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// The task that signals the point; the arrival is the next.
+    pub task: u32,
+    /// Where the arrival is among the successors.
+    pub place: u32,
+    /// The lane of the task.
+    pub lane: u32,
 }
 
 /// Which launches depend on which, by number in an order in which they could run.
@@ -343,44 +356,64 @@ impl Neighbours {
     }
 }
 
+/// Launches task by task, each task's in their own order, and where each task's begin and the last one's end.
+pub(crate) fn by_task(task_of: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let n_tasks = task_of.iter().max().map_or(0, |&last| last as usize + 1);
+    let mut starts = vec![0u32; n_tasks + 1];
+    for &task in task_of {
+        starts[task as usize + 1] += 1;
+    }
+    for i in 0..n_tasks {
+        starts[i + 1] += starts[i];
+    }
+    let mut order = vec![0u32; task_of.len()];
+    let mut at = starts.clone();
+    for (launch, &task) in task_of.iter().enumerate() {
+        order[at[task as usize] as usize] = launch as u32;
+        at[task as usize] += 1;
+    }
+    (order, starts)
+}
+
 impl TaskGraph {
     /// The tasks of a division, and for each position in the new order the launch that is there.
     pub(crate) fn build(edges: &Edges, task_of: &[u32]) -> (Self, Vec<u32>) {
-        let n_tasks = task_of.iter().max().map_or(0, |&last| last as usize + 1);
-        // Launches by task, each task's in their own order.
-        let mut ends = vec![0u32; n_tasks + 1];
-        for &task in task_of {
-            ends[task as usize + 1] += 1;
-        }
-        for i in 0..n_tasks {
-            ends[i + 1] += ends[i];
-        }
-        let mut tasks: Vec<Task> = ends
-            .iter()
-            .map(|&first_step| Task { first_step, first_succ: 0, end_sole: 0, then: MANY | NOBODY })
-            .collect();
-        let mut order = vec![0u32; task_of.len()];
-        let mut at = ends;
-        for (launch, &task) in task_of.iter().enumerate() {
-            order[at[task as usize] as usize] = launch as u32;
-            at[task as usize] += 1;
-        }
-
+        let (order, starts) = by_task(task_of);
+        let n_tasks = starts.len() - 1;
         // Each pair of tasks once: `seen` has the last task that counted another.
         let mut seen = vec![u32::MAX; n_tasks];
         let mut pairs: Vec<(u32, u32)> = Vec::new();
-        let mut n_preds = vec![0u32; n_tasks];
         for i in 0..n_tasks {
-            for &launch in &order[tasks[i].first_step as usize..tasks[i + 1].first_step as usize] {
+            for &launch in &order[starts[i] as usize..starts[i + 1] as usize] {
                 for &pred in edges.preds(launch as usize) {
                     let before = task_of[pred as usize];
                     if before as usize != i && seen[before as usize] != i as u32 {
                         seen[before as usize] = i as u32;
-                        n_preds[i] += 1;
                         pairs.push((before, i as u32));
                     }
                 }
             }
+        }
+        (Self::join(&starts, pairs, Vec::new()), order)
+    }
+
+    /// Tasks whose steps begin at `first_steps`, the last of which is where all end, and the edges between them; a
+    /// pair may come twice. Arrivals follow the tasks that they belong to.
+    pub(crate) fn join(first_steps: &[u32], mut pairs: Vec<(u32, u32)>, mut arrivals: Vec<Arrival>) -> Self {
+        let n_tasks = first_steps.len() - 1;
+        let mut tasks: Vec<Task> = first_steps
+            .iter()
+            .map(|&first_step| Task { first_step, first_succ: 0, end_sole: 0, then: MANY | NOBODY })
+            .collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        let mut n_preds = vec![0u32; n_tasks];
+        for &(_, after) in &pairs {
+            n_preds[after as usize] += 1;
+        }
+        for arrival in &arrivals {
+            // Its one predecessor is the device.
+            n_preds[arrival.task as usize + 1] = 1;
         }
         // By task; who waits for it alone first.
         pairs.sort_unstable_by_key(|&(before, after)| (before, n_preds[after as usize] > 1, after));
@@ -405,8 +438,35 @@ impl TaskGraph {
                 _ => MANY | NOBODY,
             };
         }
-        let graph = Self { ends: tasks.into(), n_preds: n_preds.into(), succs: succs.into(), n_sources };
-        (graph, order)
+        for arrival in &mut arrivals {
+            arrival.place = succs.len() as u32;
+            succs.push(arrival.task + 1);
+        }
+        Self {
+            ends: tasks.into(),
+            n_preds: n_preds.into(),
+            succs: succs.into(),
+            n_sources,
+            arrivals: arrivals.into(),
+        }
+    }
+
+    /// Moves where tasks' steps begin, once it is known what else they do.
+    pub(crate) fn set_first_steps(&mut self, first_steps: &[u32]) {
+        for (task, &first_step) in self.ends.iter_mut().zip(first_steps) {
+            task.first_step = first_step;
+        }
+    }
+
+    /// The arrival behind a task, by its position among the arrivals.
+    pub fn arrival_of(&self, task: u32) -> Option<usize> {
+        self.arrivals.binary_search_by_key(&task, |arrival| arrival.task).ok()
+    }
+
+    /// What follows a task: its successors, and its arrival.
+    pub fn following(&self, task: usize) -> impl Iterator<Item = u32> {
+        let arrival = self.arrival_of(task as u32).map(|_| task as u32 + 1);
+        self.succs_of(task).iter().copied().chain(arrival)
     }
 
     /// How many tasks there are.
@@ -462,7 +522,7 @@ impl Reach {
         let mut before = vec![0u64; n * words];
         // Tasks are in an order in which they could run: what leads to one is complete when its turn comes.
         for task in 0..n {
-            for &succ in graph.succs_of(task) {
+            for succ in graph.following(task) {
                 let (front, back) = before.split_at_mut(succ as usize * words);
                 for (to, from) in back[..words].iter_mut().zip(&front[task * words..]) {
                     *to |= from;

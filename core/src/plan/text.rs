@@ -2,6 +2,7 @@
 //! terminal is escaped.
 
 use super::report::{ControlReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport};
+use super::section::StepKind;
 use super::tasks::OneTask;
 use crate::units::{bytes, duration, percent};
 use std::borrow::Cow;
@@ -116,13 +117,13 @@ fn section(section: &SectionReport, indent: &str, f: &mut fmt::Formatter<'_>) ->
         widths.filter(|&width| width <= LABEL_WIDTH_MAX).max().unwrap_or(0)
     };
     let (node_width, kernel_width) = (width(|step| &step.node), width(|step| &step.kernel));
+    let device_width = width(|step| step.device.as_deref().unwrap_or_default());
     for (i, task) in section.tasks.iter().enumerate() {
-        write!(
-            f,
-            "{indent}  task {i}: {}, {}",
-            duration(task.cost_ns),
-            percent(section.share(task.cost_ns))
-        )?;
+        write!(f, "{indent}  task {i}: ")?;
+        match task.is_arrival {
+            true => write!(f, "when the device has done task {}", i - 1)?,
+            false => write!(f, "{}, {}", duration(task.cost_ns), percent(section.share(task.cost_ns)))?,
+        }
         if task.on_path && section.tasks.len() > 1 {
             write!(f, ", on the longest path")?;
         }
@@ -134,7 +135,14 @@ fn section(section: &SectionReport, indent: &str, f: &mut fmt::Formatter<'_>) ->
         for step in &task.steps {
             let cost = format!("{:>9}  {:>7}", fine(step.cost_ns), percent(section.share(step.cost_ns)));
             let (node, kernel) = (plain(&step.node), plain(&step.kernel));
-            writeln!(f, "{indent}    {node:node_width$}  {kernel:kernel_width$}  {cost}")?;
+            write!(f, "{indent}    ")?;
+            if let Some(device) = &step.device {
+                write!(f, "{device:device_width$}  ")?;
+            }
+            match step.kind {
+                StepKind::Order => writeln!(f, "{node}")?,
+                _ => writeln!(f, "{node:node_width$}  {kernel:kernel_width$}  {cost}")?,
+            }
             regions(step, &format!("{indent}      "), f)?;
         }
     }

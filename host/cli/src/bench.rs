@@ -6,6 +6,7 @@ use crate::{interrupt, say, table};
 use anyhow::Result;
 use devbay_host::core::Tensor;
 use devbay_host::core::exec::host_io::InputView;
+use devbay_host::core::plan::section::Section;
 use devbay_host::model::Model;
 use devbay_host::session::{RunOptions, Session};
 use serde_json::json;
@@ -83,7 +84,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         let memory = line.memory;
         (arena + memory.arena, bound + memory.lower_bound, constants + memory.constants)
     });
-    let n_steps: usize = plan.sections().map(|line| line.steps.len()).sum();
+    let n_steps: usize = plan.sections().map(Section::n_launches).sum();
     if arguments.json {
         let value = json!({
             "model": arguments.model, "device": device.name(), "threads": runtime.n_threads(), "runs": times.len(),

@@ -4,6 +4,7 @@ use devbay_host::core::plan::cost::Rates;
 use devbay_host::core::plan::report::{
     ControlReport, InlinedReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport, TaskReport,
 };
+use devbay_host::core::plan::section::StepKind;
 use devbay_host::core::plan::tasks::OneTask;
 use serde_json::{Value, json};
 
@@ -71,7 +72,7 @@ fn task(section: &SectionReport, task: &TaskReport) -> Value {
     let steps: Vec<Value> = task.steps.iter().map(share).collect();
     json!({
         "cost_ns": task.cost_ns, "share": section.share(task.cost_ns), "level": task.level,
-        "on_longest_path": task.on_path, "successors": task.succs, "steps": steps,
+        "on_longest_path": task.on_path, "arrival": task.is_arrival, "successors": task.succs, "steps": steps,
     })
 }
 
@@ -81,7 +82,19 @@ fn step(step: &StepReport) -> Value {
         json!({ "name": region.name, "steps": steps })
     };
     let regions: Vec<Value> = step.regions.iter().map(region).collect();
-    json!({ "node": step.node, "kernel": step.kernel, "cost_ns": step.cost_ns, "regions": regions })
+    let kind = match step.kind {
+        StepKind::Kernel => "kernel",
+        StepKind::Nested => "control",
+        StepKind::Copy => "copy",
+        StepKind::Order => "order",
+    };
+    let mut value = json!({
+        "node": step.node, "kernel": step.kernel, "kind": kind, "cost_ns": step.cost_ns, "regions": regions,
+    });
+    if let Some(device) = &step.device {
+        value["device"] = json!(device);
+    }
+    value
 }
 
 fn kind(why: &OneTask) -> &'static str {

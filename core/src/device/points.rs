@@ -1,0 +1,267 @@
+//! Points of timelines as calls: a plugin calls back when one is reached, or is polled where it cannot.
+//!
+//! One thread of the process polls for all plugins that have no `stream_on_reached`: it spins a little while points are
+//! outstanding, then sleeps between looks, and sleeps for good while there are none (ABI-NOTES 9).
+
+use super::{Device, Stream};
+use crate::async_value::{AsyncValueRef, AsyncValueSetter, Chain};
+use crate::error::{Error, ErrorKind, Result};
+use devbay_plugin_api::abi::{
+    self, CopyDesc, DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_OK, DEVBAY_STATUS_UNSUPPORTED, DoneFn, Status,
+};
+use std::ffi::c_void;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Rounds in which nothing came, after which the thread sleeps between rounds.
+const ROUNDS_AWAKE: u32 = 2000;
+
+/// How long it sleeps between rounds.
+const NAP: Duration = Duration::from_micros(50);
+
+impl Device {
+    /// Whether streams of the device can wait for each other.
+    pub fn can_wait(&self) -> bool {
+        self.plugin.about.table.stream_wait.is_some()
+    }
+
+    /// Enqueues a copy.
+    ///
+    /// # Safety
+    /// As the ABI's `copy`: the stream is the device's, and nobody else's now.
+    pub(crate) unsafe fn copy_on(&self, stream: *mut abi::Stream, desc: &CopyDesc) -> Status {
+        let Some(copy) = self.plugin.about.table.copy else {
+            return DEVBAY_STATUS_UNSUPPORTED;
+        };
+        let _serial = self.plugin.serialise();
+        // SAFETY: the caller's promise.
+        unsafe { copy(stream, desc) }
+    }
+
+    /// Enqueues a wait for a value of another stream.
+    ///
+    /// # Safety
+    /// As the ABI's `stream_wait`: both streams are the device's, the first one nobody else's now, and `value` was
+    /// signalled on the other.
+    pub(crate) unsafe fn wait_on(
+        &self,
+        stream: *mut abi::Stream,
+        other: *mut abi::Stream,
+        value: u64,
+    ) -> Status {
+        let Some(wait) = self.plugin.about.table.stream_wait else {
+            return DEVBAY_STATUS_UNSUPPORTED;
+        };
+        let _serial = self.plugin.serialise();
+        // SAFETY: the caller's promise.
+        unsafe { wait(stream, other, value) }
+    }
+
+    /// Signals a value.
+    ///
+    /// # Safety
+    /// As the ABI's `stream_signal`: the stream is the device's, and nobody else's now; values rise.
+    pub(crate) unsafe fn signal_on(&self, stream: *mut abi::Stream, value: u64) -> Status {
+        let Some(signal) = self.plugin.about.table.stream_signal else {
+            return DEVBAY_STATUS_UNSUPPORTED;
+        };
+        let _serial = self.plugin.serialise();
+        // SAFETY: the caller's promise.
+        unsafe { signal(stream, value) }
+    }
+
+    /// Has `done(arg, status)` called once when a value is reached or can be no more; if this fails, never.
+    ///
+    /// # Safety
+    /// As the ABI's `stream_on_reached`: the stream is the device's and lives until the call, `value` was signalled,
+    /// and what `arg` points to lives until then and may be used from any thread.
+    pub(crate) unsafe fn call_when_reached(
+        self: &Arc<Self>,
+        stream: *mut abi::Stream,
+        value: u64,
+        done: DoneFn,
+        arg: *mut c_void,
+    ) -> Status {
+        let Some(on_reached) = self.plugin.about.table.stream_on_reached else {
+            poller().add(Point { device: Arc::clone(self), stream, value, done, arg });
+            return DEVBAY_STATUS_OK;
+        };
+        let _serial = self.plugin.serialise();
+        // SAFETY: the caller's promise.
+        unsafe { on_reached(stream, value, Some(done), arg) }
+    }
+}
+
+impl Stream {
+    /// The point of a value that was signalled, as an async value: available when the device has reached it, an error
+    /// when it can do so no more. Waiters run on the thread that the plugin calls back on.
+    pub fn point(&self, value: u64) -> Chain {
+        let (mut setter, point) = AsyncValueRef::<()>::unconstructed();
+        if let Err(error) = self.device.check_usable() {
+            let _ = setter.set_error(error);
+            return point;
+        }
+        let waiting = Box::into_raw(Box::new(Waiting { device: Arc::clone(&self.device), value, setter }));
+        // SAFETY: the stream is this one, whose drop makes the call if nothing did before (B16, `forget`); the argument
+        // is a box that the call takes over.
+        let status =
+            unsafe { self.device.call_when_reached(self.handle.as_ptr(), value, reached, waiting.cast()) };
+        if status != DEVBAY_STATUS_OK {
+            // SAFETY: made above, and no call comes for it.
+            let mut waiting = unsafe { Box::from_raw(waiting) };
+            let error = self.check(status, "stream_on_reached").err();
+            let _ = waiting.setter.set_error(error.unwrap_or_else(|| waiting.failure(status)));
+        }
+        point
+    }
+}
+
+/// Who waits for a point.
+struct Waiting {
+    device: Arc<Device>,
+    value: u64,
+    setter: AsyncValueSetter<()>,
+}
+
+impl Waiting {
+    fn failure(&self, status: Status) -> Error {
+        let what = format!("point {} of a stream", self.value);
+        self.device.failed(Error::from_status(status, &what, "").in_plugin(self.device.plugin.name()))
+    }
+}
+
+unsafe extern "C" fn reached(arg: *mut c_void, status: Status) {
+    // SAFETY: the box that `Stream::point` made, given once.
+    let mut waiting = unsafe { Box::from_raw(arg.cast::<Waiting>()) };
+    if status == DEVBAY_STATUS_OK {
+        let _ = waiting.setter.emplace(());
+    } else {
+        let error = waiting.failure(status);
+        let _ = waiting.setter.set_error(error);
+    }
+}
+
+/// A point that is polled for.
+struct Point {
+    device: Arc<Device>,
+    stream: *mut abi::Stream,
+    value: u64,
+    done: DoneFn,
+    arg: *mut c_void,
+}
+
+// SAFETY: `stream_reached` is for any thread, and the argument of a call may be used from any.
+unsafe impl Send for Point {}
+
+impl Point {
+    /// How it went, if that is known.
+    fn outcome(&self) -> Option<Status> {
+        if self.device.check_usable().is_err() {
+            return Some(DEVBAY_STATUS_ABORTED);
+        }
+        let stream_reached = self.device.plugin.about.table.stream_reached?;
+        let mut reached = 0;
+        let status = {
+            let _serial = self.device.plugin.serialise();
+            // SAFETY: the stream is alive, because `forget` takes its points out before it goes; `reached` is ours.
+            unsafe { stream_reached(self.stream, &mut reached) }
+        };
+        match status {
+            _ if reached >= self.value => Some(DEVBAY_STATUS_OK),
+            DEVBAY_STATUS_OK => None,
+            status => Some(status),
+        }
+    }
+
+    fn call(self, status: Status) {
+        // SAFETY: the promise of `call_when_reached`; the point is gone after this.
+        unsafe { (self.done)(self.arg, status) };
+    }
+}
+
+#[derive(Default)]
+struct Poller {
+    points: Mutex<Vec<Point>>,
+    added: Condvar,
+}
+
+static POLLER: OnceLock<Result<&'static Poller>> = OnceLock::new();
+
+/// The process's poller; its thread is started with the first point. Without a thread, points are aborted at once.
+fn poller() -> &'static Poller {
+    static WITHOUT_THREAD: OnceLock<Poller> = OnceLock::new();
+    let started = POLLER.get_or_init(|| {
+        let poller: &'static Poller = Box::leak(Box::default());
+        std::thread::Builder::new()
+            .name("devbay-points".to_owned())
+            .spawn(move || poller.work())
+            .map_err(|e| Error::new(ErrorKind::Unavailable, "cannot start the polling thread").because(e))?;
+        Ok(poller)
+    });
+    match started {
+        Ok(poller) => poller,
+        Err(_) => WITHOUT_THREAD.get_or_init(Poller::default),
+    }
+}
+
+impl Poller {
+    fn lock(&self) -> MutexGuard<'_, Vec<Point>> {
+        self.points.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, point: Point) {
+        if POLLER.get().is_some_and(Result::is_err) {
+            // Nobody would look at it.
+            point.call(DEVBAY_STATUS_ABORTED);
+            return;
+        }
+        self.lock().push(point);
+        self.added.notify_one();
+    }
+
+    fn work(&self) {
+        let mut idle = 0;
+        loop {
+            let mut points = self.lock();
+            while points.is_empty() {
+                idle = 0;
+                points = self.added.wait(points).unwrap_or_else(PoisonError::into_inner);
+            }
+            let mut known = Vec::new();
+            let mut i = 0;
+            while i < points.len() {
+                match points[i].outcome() {
+                    Some(status) => known.push((points.swap_remove(i), status)),
+                    None => i += 1,
+                }
+            }
+            drop(points);
+            idle = if known.is_empty() { idle + 1 } else { 0 };
+            for (point, status) in known {
+                point.call(status);
+            }
+            match idle {
+                0..ROUNDS_AWAKE => std::thread::yield_now(),
+                _ => std::thread::sleep(NAP),
+            }
+        }
+    }
+
+    /// Ends the points of a stream that goes: they can be reached no more.
+    fn forget(&self, stream: *mut abi::Stream) {
+        let gone: Vec<Point> = self.lock().extract_if(.., |point| point.stream == stream).collect();
+        for point in gone {
+            point.call(DEVBAY_STATUS_ABORTED);
+        }
+    }
+}
+
+/// Ends the points of a stream that goes, if it is one that is polled.
+pub(super) fn forget(device: &Device, stream: *mut abi::Stream) {
+    if device.info.inline || device.plugin.about.table.stream_on_reached.is_some() {
+        return;
+    }
+    if let Some(Ok(poller)) = POLLER.get() {
+        poller.forget(stream);
+    }
+}

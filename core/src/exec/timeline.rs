@@ -1,0 +1,280 @@
+//! Devices' timelines in a run: the steps that copy, wait and signal, and the arrivals that come back.
+//!
+//! To the launch loop these are steps like any other, a function, a state and references, so that it needs no question
+//! for them. A signal's state says which of its lane's signals in a run it is; the value is that of the stream when the
+//! run began and so many more. Behind a task that others wait for on the host the signal asks the device to call back,
+//! with the address of an [`ArrivalCall`] of the frame's: the callback puts the arrival into the run's [`Inbox`] and
+//! wakes whoever waits for one.
+//!
+//! # Protocol of the inbox
+//!
+//! | what | who | order |
+//! | --- | --- | --- |
+//! | `calls` | the signal adds one before it asks for a call back; the call subtracts it as the last thing it does | Release, Acquire |
+//! | `ready` | the call pushes, any thread of the run pops | the queue's |
+//! | `sleeper` | the run's caller says that it sleeps, then looks once more; a call pushes, then looks who sleeps | SeqCst fences |
+//!
+//! A frame is used again only when `calls` is 0: until then a call may still be on its way out.
+
+use super::nested::Context;
+use super::queue::WorkQueue;
+use super::sleeper::Sleeper;
+use crate::device::Device;
+use crate::error::caught;
+use crate::plan::streams::{SignalAt, WaitFor};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crossbeam_queue::ArrayQueue;
+use devbay_plugin_api::abi::{
+    BufferRef, CopyDesc, DEVBAY_COPY_BUFFER_TO_HOST, DEVBAY_COPY_HOST_TO_BUFFER, DEVBAY_STATUS_INVALID,
+    DEVBAY_STATUS_OK, Growable, LaunchFn, Status, Stream,
+};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum CopyKind {
+    /// From the host's memory to the device's.
+    ToDevice,
+    /// From the device's to the host's.
+    FromDevice,
+}
+
+/// State of a step of ours.
+pub(crate) enum Internal {
+    Copy(Box<(Arc<Device>, CopyKind)>),
+    Wait(Box<(Arc<Device>, WaitFor)>),
+    Signal(Box<SignalState>),
+}
+
+pub(crate) struct SignalState {
+    device: Arc<Device>,
+    lane: u32,
+    at: SignalAt,
+}
+
+impl Internal {
+    /// A copy: source, then destination.
+    pub fn copy(device: &Arc<Device>, kind: CopyKind) -> Self {
+        Self::Copy(Box::new((Arc::clone(device), kind)))
+    }
+
+    /// A wait for another lane of the device's: the run's context.
+    pub fn wait(device: &Arc<Device>, wait: WaitFor) -> Self {
+        Self::Wait(Box::new((Arc::clone(device), wait)))
+    }
+
+    /// A signal on a lane: the run's context.
+    pub fn signal(device: &Arc<Device>, lane: u32, at: SignalAt) -> Self {
+        Self::Signal(Box::new(SignalState { device: Arc::clone(device), lane, at }))
+    }
+
+    /// What the launch loop calls, and its first argument.
+    pub fn launch(&self) -> (LaunchFn, *const c_void) {
+        match self {
+            Self::Copy(state) => (launch_copy as LaunchFn, std::ptr::from_ref(&**state).cast()),
+            Self::Wait(state) => (launch_wait as LaunchFn, std::ptr::from_ref(&**state).cast()),
+            Self::Signal(state) => (launch_signal as LaunchFn, std::ptr::from_ref(&**state).cast()),
+        }
+    }
+}
+
+/// Arrivals that a run has to take.
+pub(crate) struct Inbox {
+    /// Positions of arrivals among the graph's, and how the device says that it went.
+    ready: ArrayQueue<(u32, Status)>,
+    /// Calls back that were asked for and have not returned.
+    calls: AtomicU32,
+    sleeper: Arc<Sleeper>,
+    queue: Arc<WorkQueue>,
+}
+
+impl Inbox {
+    /// The next arrival.
+    pub fn take(&self) -> Option<(u32, Status)> {
+        self.ready.pop()
+    }
+
+    /// Whether one has come.
+    pub fn has_mail(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Waits until no call back is on its way; all that were asked for have come or are about to.
+    fn settle(&self) {
+        while self.calls.load(Ordering::Acquire) != 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A lane in a run.
+struct Clock {
+    stream: *mut Stream,
+    /// What the stream had signalled when the run began.
+    base: AtomicU64,
+}
+
+/// What a device is given to call back with.
+struct ArrivalCall {
+    inbox: *const Inbox,
+    arrival: u32,
+}
+
+/// The timelines of a run; part of the frame, behind its context.
+pub(crate) struct Timelines {
+    clocks: Box<[Clock]>,
+    calls: Box<[ArrivalCall]>,
+    /// Boxed: the calls name its address.
+    inbox: Box<Inbox>,
+}
+
+// SAFETY: the streams are the frame's, the calls point into `inbox` beside them; both are used as the protocol says.
+unsafe impl Send for Timelines {}
+// SAFETY: as for Send.
+unsafe impl Sync for Timelines {}
+
+impl Timelines {
+    /// Timelines of streams, NULL for inline lanes, and of so many arrivals.
+    pub fn new(
+        streams: &[*mut Stream],
+        n_arrivals: usize,
+        sleeper: &Arc<Sleeper>,
+        queue: &Arc<WorkQueue>,
+    ) -> Self {
+        let inbox = Box::new(Inbox {
+            ready: ArrayQueue::new(n_arrivals.max(1)),
+            calls: AtomicU32::new(0),
+            sleeper: Arc::clone(sleeper),
+            queue: Arc::clone(queue),
+        });
+        let address = std::ptr::from_ref(&*inbox);
+        Self {
+            clocks: streams.iter().map(|&stream| Clock { stream, base: AtomicU64::new(0) }).collect(),
+            calls: (0..n_arrivals as u32).map(|arrival| ArrivalCall { inbox: address, arrival }).collect(),
+            inbox,
+        }
+    }
+
+    /// Begins a run: `signalled` has what each lane's stream has signalled so far.
+    pub fn begin(&self, signalled: impl Iterator<Item = u64>) {
+        debug_assert!(!self.inbox.has_mail());
+        for (clock, signalled) in self.clocks.iter().zip(signalled) {
+            clock.base.store(signalled, Ordering::Relaxed);
+        }
+    }
+
+    pub fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// Ends a run whose points were all reached, or can be no more: throws away what came and was not taken.
+    pub fn end(&self) {
+        self.inbox.settle();
+        while self.inbox.take().is_some() {}
+    }
+}
+
+/// The timelines of the run that a step belongs to.
+///
+/// # Safety
+/// `refs` are those of a step whose first reference is the context of a frame with timelines, which runs now.
+unsafe fn timelines<'a>(refs: *const BufferRef) -> Option<&'a Timelines> {
+    // SAFETY: the caller's promise.
+    let context: &'a Context = unsafe { &*((*refs).addr as *const Context) };
+    // Frames of sections with such steps have them: `Frame::new`.
+    context.timelines()
+}
+
+unsafe extern "C" fn launch_copy(
+    state: *const c_void,
+    stream: *mut Stream,
+    refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    // SAFETY: the launch loop passes the state of this step.
+    let (device, kind) = unsafe { &*state.cast::<(Arc<Device>, CopyKind)>() };
+    // SAFETY: the two references of a copy.
+    let (src, dst) = unsafe { (*refs, *refs.add(1)) };
+    let desc = match kind {
+        CopyKind::ToDevice => CopyDesc {
+            kind: DEVBAY_COPY_HOST_TO_BUFFER,
+            dst,
+            host_src: src.addr as *const c_void,
+            size_bytes: dst.length,
+            ..CopyDesc::empty()
+        },
+        CopyKind::FromDevice => CopyDesc {
+            kind: DEVBAY_COPY_BUFFER_TO_HOST,
+            src,
+            host_dst: dst.addr as *mut c_void,
+            size_bytes: src.length,
+            ..CopyDesc::empty()
+        },
+    };
+    // SAFETY: the stream is the device's and this thread's; both ranges are lent until the run's devices are at rest.
+    unsafe { device.copy_on(stream, &desc) }
+}
+
+unsafe extern "C" fn launch_wait(
+    state: *const c_void,
+    stream: *mut Stream,
+    refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    // SAFETY: the launch loop passes the state of this step.
+    let (device, wait) = unsafe { &*state.cast::<(Arc<Device>, WaitFor)>() };
+    // SAFETY: the reference of a wait.
+    let Some(timelines) = (unsafe { timelines(refs) }) else {
+        return DEVBAY_STATUS_INVALID;
+    };
+    let clock = &timelines.clocks[wait.lane as usize];
+    let value = clock.base.load(Ordering::Relaxed) + u64::from(wait.nth);
+    // SAFETY: both streams are of this device and of this run; the task that signals the value comes before this one.
+    unsafe { device.wait_on(stream, clock.stream, value) }
+}
+
+unsafe extern "C" fn launch_signal(
+    state: *const c_void,
+    stream: *mut Stream,
+    refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    // SAFETY: the launch loop passes the state of this step.
+    let SignalState { device, lane, at } = unsafe { &*state.cast::<SignalState>() };
+    // SAFETY: the reference of a signal.
+    let Some(timelines) = (unsafe { timelines(refs) }) else {
+        return DEVBAY_STATUS_INVALID;
+    };
+    let value = timelines.clocks[*lane as usize].base.load(Ordering::Relaxed) + u64::from(at.nth);
+    // SAFETY: the stream is the device's and this thread's; values rise with the lane's signals.
+    let status = unsafe { device.signal_on(stream, value) };
+    let Some(arrival) = at.arrival.filter(|_| status == DEVBAY_STATUS_OK) else {
+        return status;
+    };
+    timelines.inbox.calls.fetch_add(1, Ordering::Relaxed);
+    let arg = std::ptr::from_ref(&timelines.calls[arrival as usize]).cast_mut().cast();
+    // SAFETY: the value was signalled; the frame keeps what `arg` points to until every call has come (`calls`).
+    let status = unsafe { device.call_when_reached(stream, value, arrived, arg) };
+    if status != DEVBAY_STATUS_OK {
+        // It will not be called.
+        timelines.inbox.calls.fetch_sub(1, Ordering::Release);
+    }
+    status
+}
+
+/// Called by a device, or by the thread that polls it, when the point behind a task is reached or can be no more.
+unsafe extern "C" fn arrived(arg: *mut c_void, status: Status) {
+    // SAFETY: the argument is that of `launch_signal`, lent until `calls` is counted down below.
+    let call = unsafe { &*arg.cast::<ArrivalCall>() };
+    // SAFETY: as above.
+    let inbox = unsafe { &*call.inbox };
+    // There is room for every arrival once.
+    let _ = inbox.ready.push((call.arrival, status));
+    if !inbox.sleeper.wake() {
+        // The application's threads may be asked, which is its code: what it throws ends here.
+        let _ = caught("waking a thread", || inbox.queue.offered());
+    }
+    // The last thing that touches the frame. Release: what was done before is seen by who finds 0.
+    inbox.calls.fetch_sub(1, Ordering::Release);
+}

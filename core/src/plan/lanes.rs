@@ -1,0 +1,142 @@
+//! The lanes and memories of a section: which of its devices do what, and where.
+//!
+//! Inputs and results live in the first memory. If several devices take part and one of them is asynchronous, the
+//! section is *placed*: its first memory is the host's, devices that work there share it, and each other device has a
+//! memory of its own with copies in between (`streams.rs` has the order of all that).
+
+use super::Env;
+use super::streams::Order;
+use crate::exec::timeline::CopyKind;
+
+/// Streams that a device with a memory of its own is given: for kernels, for copies to it, for copies from it.
+const STREAMS: u32 = 3;
+
+/// What a lane is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Kernels,
+    Copies(CopyKind),
+}
+
+/// A lane of a section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lane {
+    /// The device, by its position in the environment.
+    pub site: usize,
+    /// The memory that its launches read and write.
+    pub memory: u32,
+    role: Role,
+}
+
+/// All lanes of a section.
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    /// The device that allocates each memory.
+    memories: Vec<usize>,
+    /// For each memory whether its copies have streams of their own.
+    copy_streams: Vec<bool>,
+    placed: bool,
+}
+
+impl Lanes {
+    /// The lanes for launches on these devices.
+    pub fn new(env: &Env, mut sites: Vec<usize>) -> Self {
+        sites.sort_unstable();
+        sites.dedup();
+        if sites.is_empty() {
+            sites.push(0);
+        }
+        let is_inline = |&site: &usize| env.site(site).0.about().inline;
+        let placed = sites.len() > 1 && !sites.iter().all(is_inline);
+        let mut lanes = Self { lanes: Vec::new(), memories: Vec::new(), copy_streams: Vec::new(), placed };
+        if let Some(home) = env.home_site().filter(|_| placed) {
+            sites.retain(|&site| site != home);
+            sites.insert(0, home);
+        }
+        for site in sites {
+            let memory = match lanes.memories.is_empty() || (placed && !env.reads_host_memory(site)) {
+                true => {
+                    let (device, _) = env.site(site);
+                    let has_room = device.about().streams_max == 0 || device.about().streams_max >= STREAMS;
+                    lanes.memories.push(site);
+                    lanes.copy_streams.push(has_room && device.can_wait());
+                    lanes.memories.len() as u32 - 1
+                }
+                false => 0,
+            };
+            lanes.lanes.push(Lane { site, memory, role: Role::Kernels });
+        }
+        lanes
+    }
+
+    /// Whether launches are ordered by lanes, with copies in between.
+    pub fn are_placed(&self) -> bool {
+        self.placed
+    }
+
+    /// The device of the first memory.
+    pub fn home(&self) -> usize {
+        self.memories[0]
+    }
+
+    pub fn len(&self) -> usize {
+        self.lanes.len()
+    }
+
+    pub fn get(&self, lane: u32) -> Lane {
+        self.lanes[lane as usize]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter()
+    }
+
+    /// The devices that allocate the memories, in their order.
+    pub fn memories(&self) -> impl Iterator<Item = usize> {
+        self.memories.iter().copied()
+    }
+
+    /// The lane of a device's kernels.
+    pub fn for_kernels(&self, site: usize) -> u32 {
+        let lane = self.lanes.iter().position(|lane| lane.site == site && lane.role == Role::Kernels);
+        lane.unwrap_or(0) as u32
+    }
+
+    /// The lane of the copies between the first memory and another.
+    pub fn for_copies(&mut self, kind: CopyKind, memory: u32) -> u32 {
+        let site = self.memories[memory as usize];
+        if !self.copy_streams[memory as usize] {
+            return self.for_kernels(site);
+        }
+        let wanted = Lane { site, memory, role: Role::Copies(kind) };
+        let known = self.lanes.iter().position(|&lane| lane == wanted);
+        known.unwrap_or_else(|| {
+            self.lanes.push(wanted);
+            self.lanes.len() - 1
+        }) as u32
+    }
+
+    /// What each lane is as far as order goes.
+    pub fn orders(&self, env: &Env) -> Vec<Order> {
+        let order = |(i, lane): (usize, &Lane)| {
+            let (device, _) = env.site(lane.site);
+            match (device.about().inline, device.can_wait()) {
+                (true, _) => Order::Inline,
+                (false, true) => Order::Stream { group: lane.site as u32 },
+                // Alone: behind the groups of devices.
+                (false, false) => Order::Stream { group: (env.n_sites() + i) as u32 },
+            }
+        };
+        self.lanes.iter().enumerate().map(order).collect()
+    }
+
+    /// A lane's name.
+    pub fn name(&self, env: &Env, lane: &Lane) -> String {
+        let device = env.site(lane.site).0.name();
+        match lane.role {
+            Role::Kernels => device.to_owned(),
+            Role::Copies(CopyKind::ToDevice) => format!("copies to {device}"),
+            Role::Copies(CopyKind::FromDevice) => format!("copies from {device}"),
+        }
+    }
+}
