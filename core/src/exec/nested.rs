@@ -25,7 +25,7 @@ use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, LaunchFn, Status, Stre
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a step says when the caller wants no more; no plugin's status is negative.
 pub(crate) const CANCELLED: Status = -1;
@@ -76,12 +76,12 @@ pub(crate) struct Block {
 
 /// State of an If: branches `else` and `then`.
 pub(crate) struct IfState {
-    pub branches: [(Section, Block); 2],
+    pub branches: [(Arc<Section>, Block); 2],
 }
 
 /// State of a Loop.
 pub(crate) struct LoopState {
-    pub body: Section,
+    pub body: Arc<Section>,
     pub blocks: [Block; 3],
     pub n_carried: usize,
 }

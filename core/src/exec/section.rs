@@ -10,6 +10,7 @@ use super::nested::{self, Context};
 use super::tasks;
 use crate::device::Stream;
 use crate::error::{Error, Result};
+use crate::plan::references::part_of;
 use crate::plan::section::{Patch, Section, Step};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
 use std::ptr::{null, null_mut};
@@ -149,9 +150,10 @@ impl Patch {
     /// The reference to memory as the patched launch's device knows it.
     #[inline]
     fn reference(&self, memory: BufferRef) -> BufferRef {
+        let own = part_of(memory, self.offset, self.length);
         match self.foreign {
-            false => memory,
-            true => BufferRef { buffer: null_mut(), offset: 0, ..memory },
+            false => own,
+            true => BufferRef { buffer: null_mut(), offset: 0, ..own },
         }
     }
 }

@@ -25,8 +25,8 @@ use crate::plan::streams::{SignalAt, WaitFor};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crossbeam_queue::ArrayQueue;
 use devbay_plugin_api::abi::{
-    BufferRef, CopyDesc, DEVBAY_COPY_BUFFER_TO_HOST, DEVBAY_COPY_HOST_TO_BUFFER, DEVBAY_STATUS_INVALID,
-    DEVBAY_STATUS_OK, Growable, LaunchFn, Status, Stream,
+    BufferRef, CopyDesc, DEVBAY_COPY_BUFFER_TO_BUFFER, DEVBAY_COPY_BUFFER_TO_HOST,
+    DEVBAY_COPY_HOST_TO_BUFFER, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OK, Growable, LaunchFn, Status, Stream,
 };
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub(crate) enum CopyKind {
     ToDevice,
     /// From the device's to the host's.
     FromDevice,
+    /// Within one memory.
+    Within,
 }
 
 /// State of a step of ours.
@@ -196,7 +198,22 @@ unsafe extern "C" fn launch_copy(
     let (device, kind) = unsafe { &*state.cast::<(Arc<Device>, CopyKind)>() };
     // SAFETY: the two references of a copy.
     let (src, dst) = unsafe { (*refs, *refs.add(1)) };
+    if device.about().inline {
+        // SAFETY: an inline device of a section works in the host's memory; both ranges are lent for the run, and the
+        // second is only this step's. An arena's value is not copied onto itself.
+        unsafe {
+            std::ptr::copy_nonoverlapping(src.addr as *const u8, dst.addr as *mut u8, dst.length as usize);
+        }
+        return DEVBAY_STATUS_OK;
+    }
     let desc = match kind {
+        CopyKind::Within => CopyDesc {
+            kind: DEVBAY_COPY_BUFFER_TO_BUFFER,
+            src,
+            dst,
+            size_bytes: dst.length,
+            ..CopyDesc::empty()
+        },
         CopyKind::ToDevice => CopyDesc {
             kind: DEVBAY_COPY_HOST_TO_BUFFER,
             dst,

@@ -5,6 +5,7 @@
 
 use super::nested::{Inlined, inline};
 use super::place::{self, Chosen};
+use super::unroll::{Unrolled, unroll};
 use super::{Env, is_static};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
@@ -15,7 +16,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// What runs a node.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub enum NodeWork {
     /// Nobody knows before its operands are there.
     #[default]
@@ -25,7 +26,20 @@ pub enum NodeWork {
     /// A kernel of the device at a position.
     Kernel(usize, Arc<Chosen>),
     /// A step for its regions, on the device at a position.
-    Nested(usize, Box<Inlined>),
+    Nested(usize, Inlined),
+    /// The launches of all iterations of a loop.
+    Unrolled(Arc<Unrolled>),
+}
+
+impl NodeWork {
+    /// The devices that it takes.
+    pub fn sites(&self) -> Vec<usize> {
+        match self {
+            Self::Kernel(site, _) | Self::Nested(site, _) => vec![*site],
+            Self::Unrolled(unrolled) => unrolled.sites(),
+            Self::View | Self::Later => Vec::new(),
+        }
+    }
 }
 
 /// Chooses for the nodes of a program, one after the other.
@@ -55,10 +69,11 @@ impl<'a> Chooser<'a> {
     /// [`ErrorKind::UnsupportedOp`] for a node without a kernel, with what each kernel of each device said.
     pub fn work(&mut self, node: &'a Node) -> Result<NodeWork> {
         if !node.regions.is_empty() {
+            if let Some(unrolled) = unroll(self.program, node, self.env)? {
+                return Ok(NodeWork::Unrolled(Arc::new(unrolled)));
+            }
             let nested = inline(self.program, node, self.env)?;
-            return Ok(
-                nested.map_or(NodeWork::Later, |(site, nested)| NodeWork::Nested(site, Box::new(nested)))
-            );
+            return Ok(nested.map_or(NodeWork::Later, |(site, nested)| NodeWork::Nested(site, nested)));
         }
         if !is_static(self.program, node, self.env) {
             return Ok(NodeWork::Later);

@@ -91,6 +91,11 @@ impl Lanes {
         self.lanes.iter()
     }
 
+    /// The device that allocates a memory.
+    pub fn site_of(&self, memory: u32) -> usize {
+        self.memories[memory as usize]
+    }
+
     /// The devices that allocate the memories, in their order.
     pub fn memories(&self) -> impl Iterator<Item = usize> {
         self.memories.iter().copied()
@@ -116,6 +121,11 @@ impl Lanes {
         }) as u32
     }
 
+    /// The lane of copies within a memory.
+    pub fn for_moves(&self, memory: u32) -> u32 {
+        self.for_kernels(self.memories[memory as usize])
+    }
+
     /// What each lane is as far as order goes.
     pub fn orders(&self, env: &Env) -> Vec<Order> {
         let order = |(i, lane): (usize, &Lane)| {
@@ -136,7 +146,7 @@ impl Lanes {
         match lane.role {
             Role::Kernels => device.to_owned(),
             Role::Copies(CopyKind::ToDevice) => format!("copies to {device}"),
-            Role::Copies(CopyKind::FromDevice) => format!("copies from {device}"),
+            Role::Copies(_) => format!("copies from {device}"),
         }
     }
 }

@@ -5,14 +5,14 @@
 
 use super::choose::NodeWork;
 use super::cost::Rates;
-use super::lanes::{Lane, Lanes};
-use super::memory::{self, ArenaPlan, Interval};
+use super::lanes::Lanes;
 use super::nested::{Inlined, Kind};
 use super::place::Chosen;
 use super::references::{Emitter, Parts};
-use super::section::{Memory, MemoryReport, Section, Shaped, Source, Step, StepKind};
+use super::section::{MemoryReport, Section, Shaped, Step, StepKind};
+use super::storage::{ALIGN_MAX, Schedule};
 use super::streams::Division;
-use super::tasks::{self, Edges, OneTask, Policy, Reach, TaskGraph};
+use super::tasks::{self, Edges, OneTask, Policy, Reach};
 use super::{Env, PlanOptions};
 use crate::device::{Device, PreparedKernel};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,19 +22,15 @@ use crate::tensor::Tensor;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Alignment of values in an arena: of the largest element, and of a cache line.
-const ALIGN_MIN: usize = 16;
-const ALIGN_MAX: usize = 64;
-
 /// What a value is, views seen through.
 #[derive(Clone, Debug)]
 pub(super) enum Root {
-    /// The value of an input, possibly with another shape.
-    Input(u32),
+    /// An input from an offset on, possibly with another shape.
+    Input(u32, usize),
     /// A constant.
     Constant(Tensor),
-    /// What a launch makes: a position among the made values.
-    Made(usize),
+    /// What a launch makes, from an offset on: a position among the made values.
+    Made(usize, usize),
 }
 
 /// A value that a launch makes.
@@ -46,15 +42,38 @@ pub(super) struct Made {
     pub(super) wanted: bool,
     /// Which of the section's memories it lives in.
     pub(super) memory: u32,
-    /// Where it lives; set when all launches are known.
+    /// The value that it is a part of, and from which offset on.
+    pub(super) part_of: Option<(usize, usize)>,
+    /// The launches that make its parts, if it has parts; then `maker` is none.
+    pub(super) part_makers: Vec<u32>,
+    /// Where it lives, and from which offset on; set when all launches are known.
     pub(super) storage: usize,
+    pub(super) offset: usize,
+}
+
+impl Made {
+    pub(super) fn new(size: usize, maker: u32, memory: u32) -> Self {
+        Self {
+            size,
+            maker,
+            users: Vec::new(),
+            wanted: false,
+            memory,
+            part_of: None,
+            part_makers: Vec::new(),
+            storage: usize::MAX,
+            offset: 0,
+        }
+    }
 }
 
 /// Memory that one or more values share in place, or a workspace.
 pub(super) struct Storage {
     pub(super) size: usize,
-    /// Launches that touch it, in order.
+    /// Launches that touch it.
     pub(super) touches: Vec<u32>,
+    /// Those that touch it first: several for a value that is made in parts.
+    pub(super) makers: Vec<u32>,
     /// Position among the written results, if the caller gives the memory.
     pub(super) written: Option<u32>,
     pub(super) wanted: bool,
@@ -62,27 +81,57 @@ pub(super) struct Storage {
     pub(super) memory: u32,
 }
 
+impl Storage {
+    pub(super) fn of(made: &Made) -> Self {
+        Self {
+            size: made.size,
+            touches: Vec::new(),
+            makers: Vec::new(),
+            written: None,
+            wanted: made.wanted,
+            memory: made.memory,
+        }
+    }
+}
+
 /// What a launch runs.
-enum Work {
-    /// A copy between the host's memory and a device's.
+pub(super) enum Work {
+    /// A copy between the host's memory and a device's, or within one.
     Copy(CopyKind),
     /// A kernel.
     Kernel(Arc<Chosen>),
-    /// A region, as often as its node says.
-    Nested(Inlined),
+    /// A region, as often as its node says: so many operands come before what it captures.
+    Nested(Inlined, usize),
 }
 
 /// One launch: what it runs, its inputs and results.
-struct Launch {
-    /// The node; for a copy the one that needed it first.
-    node: usize,
-    lane: u32,
-    work: Work,
+pub(super) struct Launch {
+    /// The node, or what a copy is for.
+    label: String,
+    pub(super) lane: u32,
+    pub(super) work: Work,
     /// Operands of the node, then what its regions capture.
-    inputs: Vec<Option<(Root, usize)>>,
+    pub(super) inputs: Vec<Option<(Root, usize)>>,
     /// Positions among the made values.
-    outputs: Vec<Option<usize>>,
+    pub(super) outputs: Vec<Option<usize>>,
+    /// Launches that come before this one whatever the data says.
+    pub(super) after: Vec<u32>,
     cost_ns: f64,
+}
+
+/// The values of a program, or of a region whose launches are repeated.
+pub(super) struct Scope<'a> {
+    pub(super) program: &'a Program,
+    pub(super) roots: HashMap<ValueId, Root>,
+    /// Whether values that nobody makes are the section's inputs.
+    takes_inputs: bool,
+}
+
+impl<'a> Scope<'a> {
+    /// The values of a region.
+    pub(super) fn of_region(program: &'a Program) -> Self {
+        Self { program, roots: HashMap::new(), takes_inputs: false }
+    }
 }
 
 /// What a copy is of.
@@ -105,63 +154,52 @@ pub fn plan(
     env: &Env,
     options: &PlanOptions,
 ) -> Result<Section> {
-    let sites = work.iter().filter_map(|work| match work {
-        NodeWork::Kernel(site, _) | NodeWork::Nested(site, _) => Some(*site),
-        NodeWork::View | NodeWork::Later => None,
-    });
-    let lanes = Lanes::new(env, sites.collect());
+    let lanes = Lanes::new(env, work.iter().flat_map(NodeWork::sites).collect());
+    let mut scope = Scope { program, roots: HashMap::new(), takes_inputs: true };
     let mut planner = Planner {
         program,
-        nodes,
         env,
         device: env.site(lanes.home()).0,
         lanes,
         options,
         rates: env.rates(),
-        roots: HashMap::new(),
         copies: HashMap::new(),
         inputs: Vec::new(),
         made: Vec::new(),
         launches: Vec::new(),
     };
-    for ((at, node), work) in nodes.iter().enumerate().zip(work) {
-        planner.node(node, at, work).map_err(|e| e.at_node(node.label()))?;
+    for (node, work) in nodes.iter().zip(work) {
+        planner.node(&mut scope, node, work).map_err(|e| e.at_node(node.label()))?;
     }
-    for &id in wanted {
-        let size = planner.shaped(id)?.size;
-        let root = planner.root(id);
-        if let Root::Made(_) = root {
-            // Whoever takes it finds it in the section's first memory.
-            let root = planner.in_memory(root, size, 0, nodes.len());
-            if let Root::Made(made) = root {
-                planner.made[made].wanted = true;
-            }
-            planner.roots.insert(id, root);
-        }
-    }
-    planner.finish(wanted)
+    let results = wanted
+        .iter()
+        .map(|&id| {
+            let size = planner.shaped(program, id)?.size;
+            let root = planner.root(&mut scope, id)?;
+            Ok((id, planner.as_result(root, size)?))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    planner.finish(&results)
 }
 
-struct Planner<'a> {
-    program: &'a Program,
-    nodes: &'a [Node],
-    env: &'a Env,
-    lanes: Lanes,
+pub(super) struct Planner<'a> {
+    pub(super) program: &'a Program,
+    pub(super) env: &'a Env,
+    pub(super) lanes: Lanes,
     /// The device of the first lane, whose memory inputs and results live in.
     device: &'a Arc<Device>,
     options: &'a PlanOptions,
     rates: Rates,
-    roots: HashMap<ValueId, Root>,
     /// Values that were copied, by what they are and the memory that they were copied to.
-    copies: HashMap<(Copied, u32), Root>,
+    copies: HashMap<(Copied, u32), usize>,
     inputs: Vec<ValueId>,
-    made: Vec<Made>,
-    launches: Vec<Launch>,
+    pub(super) made: Vec<Made>,
+    pub(super) launches: Vec<Launch>,
 }
 
 impl Planner<'_> {
-    fn shaped(&self, id: ValueId) -> Result<Shaped> {
-        let value = self.program.value(id);
+    pub(super) fn shaped(&self, program: &Program, id: ValueId) -> Result<Shaped> {
+        let value = program.value(id);
         let ty = value.ty.as_ref().and_then(|ty| Some((ty.dtype, ty.known_shape()?)));
         let (dtype, shape) = ty.ok_or_else(|| {
             Error::new(ErrorKind::Internal, format!("value %{} of unknown type in a section", id.0))
@@ -178,49 +216,59 @@ impl Planner<'_> {
         })
     }
 
-    fn root(&mut self, id: ValueId) -> Root {
-        if let Some(root) = self.roots.get(&id) {
-            return root.clone();
+    pub(super) fn root(&mut self, scope: &mut Scope<'_>, id: ValueId) -> Result<Root> {
+        if let Some(root) = scope.roots.get(&id) {
+            return Ok(root.clone());
         }
-        let root = match self.program.constant(id) {
+        let root = match scope.program.constant(id) {
             Some(tensor) => Root::Constant(tensor.clone()),
-            None => {
+            None if scope.takes_inputs => {
                 self.inputs.push(id);
-                Root::Input(self.inputs.len() as u32 - 1)
+                Root::Input(self.inputs.len() as u32 - 1, 0)
+            }
+            None => {
+                let text = format!("value %{} of a region is neither made nor taken", id.0);
+                return Err(Error::new(ErrorKind::Internal, text));
             }
         };
-        self.roots.insert(id, root.clone());
-        root
+        scope.roots.insert(id, root.clone());
+        Ok(root)
     }
 
-    fn node(&mut self, node: &Node, at: usize, work: NodeWork) -> Result<()> {
+    /// Adds the launches of a node.
+    pub(super) fn node(&mut self, scope: &mut Scope<'_>, node: &Node, work: NodeWork) -> Result<()> {
         if let NodeWork::View = work {
             let (Some(input), Some(output)) = (node.input(0), node.output(0)) else {
                 return Err(Error::new(ErrorKind::InvalidModel, "a view without input or output"));
             };
-            let root = match self.root(input) {
-                Root::Constant(tensor) => Root::Constant(tensor.reshaped(&self.shaped(output)?.shape)?),
+            let root = match self.root(scope, input)? {
+                Root::Constant(tensor) => {
+                    Root::Constant(tensor.reshaped(&self.shaped(scope.program, output)?.shape)?)
+                }
                 root => root,
             };
-            self.roots.insert(output, root);
+            scope.roots.insert(output, root);
             return Ok(());
+        }
+        if let NodeWork::Unrolled(unrolled) = work {
+            return self.unrolled(scope, node, &unrolled);
         }
         let sizes: Vec<Option<usize>> = node
             .outputs
             .iter()
-            .map(|id| id.map(|id| Ok(self.shaped(id)?.size)).transpose())
+            .map(|id| id.map(|id| Ok(self.shaped(scope.program, id)?.size)).transpose())
             .collect::<Result<_>>()?;
         let (site, work) = match work {
             NodeWork::Kernel(site, chosen) => (site, Work::Kernel(chosen)),
-            NodeWork::Nested(site, nested) => (site, Work::Nested(*nested)),
-            NodeWork::View | NodeWork::Later => {
+            NodeWork::Nested(site, nested) => (site, Work::Nested(nested, node.inputs.len())),
+            NodeWork::View | NodeWork::Unrolled(_) | NodeWork::Later => {
                 return Err(Error::new(ErrorKind::Internal, "a node in a section that nobody runs"));
             }
         };
         let lane = self.lanes.for_kernels(site);
         let memory = self.lanes.get(lane).memory;
         let captures = match &work {
-            Work::Nested(nested) => {
+            Work::Nested(nested, _) => {
                 nested.regions.iter().flat_map(|region| region.captures.clone()).collect()
             }
             _ => Vec::new(),
@@ -229,8 +277,9 @@ impl Planner<'_> {
         for input in node.inputs.iter().copied().chain(captures.into_iter().map(Some)) {
             inputs.push(match input {
                 Some(id) => {
-                    let (root, size) = (self.root(id), self.shaped(id)?.size);
-                    Some((self.in_memory(root, size, memory, at), size))
+                    let (root, size) = (self.root(scope, id)?, self.shaped(scope.program, id)?.size);
+                    let root = self.in_memory(root, memory, &|| node.label())?;
+                    Some((self.aligned(root, size, memory, node), size))
                 }
                 None => None,
             });
@@ -245,73 +294,143 @@ impl Planner<'_> {
                 outputs.push(None);
                 continue;
             };
-            let users = Vec::new();
-            self.made.push(Made { size, maker: launch, users, wanted: false, memory, storage: 0 });
+            self.made.push(Made::new(size, launch, memory));
             if let Some(id) = *id {
-                self.roots.insert(id, Root::Made(self.made.len() - 1));
+                scope.roots.insert(id, Root::Made(self.made.len() - 1, 0));
             }
             outputs.push(Some(self.made.len() - 1));
         }
         if empty {
             return Ok(());
         }
-        for (root, _) in inputs.iter().flatten() {
-            if let Root::Made(made) = root {
-                self.made[*made].users.push(launch);
-            }
-        }
         let operand_bytes = inputs.iter().flatten().map(|(_, size)| size).chain(sizes.iter().flatten()).sum();
         let cost_ns = match &work {
             Work::Copy(_) => self.rates.launch(None, operand_bytes),
             Work::Kernel(chosen) => self.rates.launch(chosen.cost.as_ref(), operand_bytes),
-            Work::Nested(nested) => nested.cost_ns(self.program, node),
+            Work::Nested(nested, _) => nested.cost_ns(scope.program, node),
         };
-        self.launches.push(Launch { node: at, lane, work, inputs, outputs, cost_ns });
+        self.launch(Launch { label: node.label(), lane, work, inputs, outputs, after: Vec::new(), cost_ns });
         Ok(())
     }
 
-    /// A value in one of the section's memories: itself, or a copy that every launch there shares.
-    fn in_memory(&mut self, root: Root, size: usize, memory: u32, node: usize) -> Root {
-        let (copied, from) = match root {
-            Root::Constant(_) => return root,
-            Root::Input(input) => (Copied::Input(input), 0),
-            Root::Made(made) => (Copied::Made(made), self.made[made].memory),
+    fn launch(&mut self, launch: Launch) {
+        for (root, _) in launch.inputs.iter().flatten() {
+            if let Root::Made(made, _) = root {
+                self.made[*made].users.push(self.launches.len() as u32);
+            }
+        }
+        self.launches.push(launch);
+    }
+
+    /// A value in one of the section's memories: itself, or a copy of the whole that every launch there shares.
+    fn in_memory(&mut self, root: Root, memory: u32, for_whom: &dyn Fn() -> String) -> Result<Root> {
+        let (copied, from, offset) = match root {
+            Root::Constant(_) => return Ok(root),
+            Root::Input(input, offset) => (Copied::Input(input), 0, offset),
+            Root::Made(made, offset) => (Copied::Made(made), self.made[made].memory, offset),
         };
         if from == memory {
-            return root;
+            return Ok(root);
         }
-        if let Some(copy) = self.copies.get(&(copied, memory)) {
-            return copy.clone();
+        if let Some(&copy) = self.copies.get(&(copied, memory)) {
+            return Ok(Root::Made(copy, offset));
         }
+        let (whole, size) = match copied {
+            Copied::Input(input) => {
+                (Root::Input(input, 0), self.shaped(self.program, self.inputs[input as usize])?.size)
+            }
+            Copied::Made(made) => (Root::Made(made, 0), self.made[made].size),
+        };
         let copy = if from != 0 && memory != 0 {
             // Handles never leave their plugin (ABI-NOTES 4): through the host.
-            let on_host = self.in_memory(root, size, 0, node);
-            self.in_memory(on_host, size, memory, node)
+            let on_host = self.in_memory(whole, 0, for_whom)?;
+            match self.in_memory(on_host, memory, for_whom)? {
+                Root::Made(copy, _) => copy,
+                _ => return Err(Error::new(ErrorKind::Internal, "a copy that nobody makes")),
+            }
         } else {
             let kind = if memory == 0 { CopyKind::FromDevice } else { CopyKind::ToDevice };
             let lane = self.lanes.for_copies(kind, memory.max(from));
-            let launch = self.launches.len() as u32;
-            let users = Vec::new();
-            self.made.push(Made { size, maker: launch, users, wanted: false, memory, storage: 0 });
-            let copy = self.made.len() - 1;
-            // What has no elements is there already.
-            if size > 0 {
-                if let Root::Made(made) = root {
-                    self.made[made].users.push(launch);
-                }
-                self.launches.push(Launch {
-                    node,
-                    lane,
-                    work: Work::Copy(kind),
-                    inputs: vec![Some((root, size))],
-                    outputs: vec![Some(copy)],
-                    cost_ns: self.rates.launch(None, size),
-                });
-            }
-            Root::Made(copy)
+            self.copy(whole, size, (kind, lane, memory), &for_whom())
         };
-        self.copies.insert((copied, memory), copy.clone());
+        self.copies.insert((copied, memory), copy);
+        Ok(Root::Made(copy, offset))
+    }
+
+    /// Adds a copy and gives what it makes. What has no elements is there already.
+    fn copy(
+        &mut self,
+        of: Root,
+        size: usize,
+        (kind, lane, memory): (CopyKind, u32, u32),
+        label: &str,
+    ) -> usize {
+        self.made.push(Made::new(size, self.launches.len() as u32, memory));
+        let copy = self.made.len() - 1;
+        if size > 0 {
+            let device = self.env.site(self.lanes.get(lane).site).0.name();
+            let label = match kind {
+                CopyKind::ToDevice => format!("copy to {device} for {label}"),
+                CopyKind::FromDevice => format!("copy from {device} for {label}"),
+                CopyKind::Within => format!("copy on {device} for {label}"),
+            };
+            self.launch(Launch {
+                label,
+                lane,
+                work: Work::Copy(kind),
+                inputs: vec![Some((of, size))],
+                outputs: vec![Some(copy)],
+                after: Vec::new(),
+                cost_ns: self.rates.launch(None, size),
+            });
+        }
         copy
+    }
+
+    /// A copy of a value, or of a part of one, in the memory that it is in.
+    pub(super) fn moved(&mut self, root: Root, size: usize, label: &str) -> usize {
+        let memory = match root {
+            Root::Made(made, _) => self.made[made].memory,
+            _ => 0,
+        };
+        let lane = self.lanes.for_moves(memory);
+        self.copy(root, size, (CopyKind::Within, lane, memory), label)
+    }
+
+    /// Whether an operand of kernels may begin at an offset of a memory. In the host's its address alone may name it.
+    pub(super) fn may_begin_at(&self, offset: usize, memory: u32) -> bool {
+        let site = self.lanes.site_of(memory);
+        let align = self.env.site(site).0.space().bind_align.max(1) as usize;
+        offset.is_multiple_of(align) || self.env.reads_host_memory(site)
+    }
+
+    /// A value as an operand: a copy of it, if it is a part that begins where operands may not.
+    fn aligned(&mut self, root: Root, size: usize, memory: u32, node: &Node) -> Root {
+        match root {
+            Root::Made(_, offset) | Root::Input(_, offset) if !self.may_begin_at(offset, memory) => {
+                Root::Made(self.moved(root, size, &node.label()), 0)
+            }
+            root => root,
+        }
+    }
+
+    /// A value as a result: in the section's first memory, and a whole one.
+    fn as_result(&mut self, root: Root, size: usize) -> Result<Root> {
+        let root = self.in_memory(root, 0, &|| "a result".to_owned())?;
+        let is_whole = match root {
+            Root::Constant(_) => return Ok(root),
+            Root::Input(input, offset) => {
+                offset == 0 && self.shaped(self.program, self.inputs[input as usize])?.size == size
+            }
+            Root::Made(made, offset) => {
+                offset == 0 && self.made[made].part_of.is_none() && self.made[made].size == size
+            }
+        };
+        let root = if is_whole { root } else { Root::Made(self.moved(root, size, "a result"), 0) };
+        if let Root::Made(made, _) = root {
+            self.made[made].wanted = true;
+        }
+        Ok(root)
     }
 
     /// Which launches go together, and why they are all one task if they are.
@@ -337,7 +456,7 @@ impl Planner<'_> {
         (Division::inline(edges, task_of, self.lanes.len()), one_task)
     }
 
-    fn finish(mut self, wanted: &[ValueId]) -> Result<Section> {
+    fn finish(mut self, wanted: &[(ValueId, Root)]) -> Result<Section> {
         let edges = self.edges();
         let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost_ns).collect();
         let (division, one_task) = self.divide(&edges, &costs);
@@ -388,7 +507,7 @@ impl Planner<'_> {
             is_placed: self.lanes.are_placed(),
             n_signals: n_signals.into(),
             memories: arena.memories.into(),
-            inputs: inputs.iter().map(|&id| self.shaped(id)).collect::<Result<_>>()?,
+            inputs: inputs.iter().map(|&id| self.shaped(self.program, id)).collect::<Result<_>>()?,
             input_ids: inputs.into(),
             graph,
             n_worth,
@@ -425,252 +544,71 @@ impl Planner<'_> {
         prepared: &mut Vec<Arc<PreparedKernel>>,
     ) -> Result<()> {
         let lane = self.lanes.get(launch.lane);
+        let host_align = self.env.reads_host_memory(self.lanes.home());
         let mut emitter = Emitter {
             parts,
             pool: self.env.site(lane.site).1,
             site: lane.site,
             home: self.lanes.home(),
+            host_align: host_align.then(|| self.device.space().bind_align.max(1) as usize),
             made: &self.made,
             storages,
             offsets,
         };
         let first_ref = emitter.parts.refs.len() as u32;
-        let (launch_fn, state, label, kernel, kind) = match launch.work {
+        let (launch_fn, state, kernel, kind) = match launch.work {
             Work::Copy(kind) => {
                 emitter.copy(&launch.inputs, &launch.outputs)?;
                 let device = self.env.site(lane.site).0;
                 let internal = Internal::copy(device, kind);
                 let (launch_fn, state) = internal.launch();
                 parts.internals.push(internal);
-                let label = self.copy_label(&lane, kind, launch.node);
-                (launch_fn, state, label, "copy".to_owned(), StepKind::Copy)
+                (launch_fn, state, "copy".to_owned(), StepKind::Copy)
             }
             Work::Kernel(chosen) => {
                 emitter.operands(&chosen, &launch.inputs, &launch.outputs, workspace)?;
                 let kernel = &chosen.kernel;
-                let label = self.nodes[launch.node].label();
-                let step = (kernel.launch_fn(), kernel.state(), label, chosen.name.clone(), StepKind::Kernel);
+                let step = (kernel.launch_fn(), kernel.state(), chosen.name.clone(), StepKind::Kernel);
                 prepared.push(Arc::clone(kernel));
                 step
             }
-            Work::Nested(nested) => {
-                let node = &self.nodes[launch.node];
-                let n_operands = node.inputs.len();
+            Work::Nested(nested, n_operands) => {
+                let name = nested.op.clone();
                 let state = emitter.nested(nested, &launch.inputs, n_operands, &launch.outputs, workspace)?;
                 let (launch_fn, pointer) = state.launch();
                 parts.nested.push(state);
-                (launch_fn, pointer, node.label(), node.op.to_string(), StepKind::Nested)
+                (launch_fn, pointer, name, StepKind::Nested)
             }
         };
         parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });
-        parts.labels.push(label);
+        parts.labels.push(launch.label);
         parts.kernels.push(kernel);
         parts.kinds.push(kind);
         parts.costs_ns.push(launch.cost_ns as f32);
         Ok(())
     }
 
-    fn copy_label(&self, lane: &Lane, kind: CopyKind, node: usize) -> String {
-        let device = self.env.site(lane.site).0.name();
-        let direction = match kind {
-            CopyKind::ToDevice => "to",
-            CopyKind::FromDevice => "from",
-        };
-        match self.nodes.get(node) {
-            Some(node) => format!("copy {direction} {device} for {}", node.label()),
-            None => format!("copy {direction} {device} for a result"),
-        }
-    }
-
     fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for launch in &self.launches {
-            edges.push(launch.inputs.iter().flatten().filter_map(|(root, _)| match root {
-                // What has no elements is made by nobody.
-                Root::Made(made) if self.made[*made].size > 0 => Some(self.made[*made].maker),
-                _ => None,
-            }));
+            let makers = launch.inputs.iter().flatten().flat_map(|(root, _)| match root {
+                Root::Made(made, _) => self.makers(*made),
+                _ => &[],
+            });
+            edges.push(makers.chain(&launch.after).copied());
         }
         edges
     }
 
-    /// Memory for every value and workspace: one of its own, or in place that of an input.
-    fn storages(&mut self, schedule: &Schedule<'_>) -> (Vec<Storage>, Vec<Vec<usize>>) {
-        let mut storages: Vec<Storage> = Vec::with_capacity(self.made.len());
-        let mut workspaces: Vec<Vec<usize>> = Vec::with_capacity(self.launches.len());
-        for made in &mut self.made {
-            made.storage = usize::MAX;
+    /// The launches that make a value; what has no elements is made by nobody.
+    pub(super) fn makers(&self, made: usize) -> &[u32] {
+        let made = &self.made[made];
+        match (made.size, made.part_makers.is_empty()) {
+            (0, _) => &[],
+            (_, true) => std::slice::from_ref(&made.maker),
+            (_, false) => &made.part_makers,
         }
-        for (at, launch) in self.launches.iter().enumerate() {
-            let at = at as u32;
-            for (i, made) in launch.outputs.iter().enumerate() {
-                let Some(made) = *made else {
-                    continue;
-                };
-                // A result has memory of its own, the caller's: in place it would drag what came before it there,
-                // and every run would have to patch all of that.
-                let hint = launch.work.in_place(i).filter(|_| !self.made[made].wanted);
-                let shared = hint.and_then(|input| {
-                    let storage = self.storage_of_input(launch, input)?;
-                    let free = storages[storage].size == self.made[made].size
-                        && storages[storage].memory == self.made[made].memory
-                        && !storages[storage].wanted
-                        && storages[storage]
-                            .touches
-                            .iter()
-                            .all(|&touch| touch == at || schedule.precedes(touch, at));
-                    free.then_some(storage)
-                });
-                let storage = shared.unwrap_or_else(|| {
-                    storages.push(Storage {
-                        size: self.made[made].size,
-                        touches: Vec::new(),
-                        written: None,
-                        wanted: self.made[made].wanted,
-                        memory: self.made[made].memory,
-                    });
-                    storages.len() - 1
-                });
-                // All who will read it count from now on: whoever would take it over must come after them.
-                storages[storage].touches.push(at);
-                storages[storage].touches.extend(&self.made[made].users);
-                self.made[made].storage = storage;
-            }
-            let sizes = launch.work.workspaces();
-            workspaces.push((storages.len()..storages.len() + sizes.len()).collect());
-            let memory = self.lanes.get(launch.lane).memory;
-            storages.extend(sizes.into_iter().map(|size| Storage {
-                size,
-                touches: vec![at],
-                written: None,
-                wanted: false,
-                memory,
-            }));
-        }
-        // What no launch makes has no elements; it still has a place.
-        for made in self.made.iter_mut().filter(|made| made.storage == usize::MAX) {
-            let Made { wanted, memory, .. } = *made;
-            storages.push(Storage { size: 0, touches: Vec::new(), written: None, wanted, memory });
-            made.storage = storages.len() - 1;
-        }
-        (storages, workspaces)
     }
-
-    /// The memory of an input, if the launch reads it through that input alone.
-    fn storage_of_input(&self, launch: &Launch, input: usize) -> Option<usize> {
-        let storage = |operand: &Option<(Root, usize)>| match operand {
-            Some((Root::Made(made), _)) => Some(self.made[*made].storage),
-            _ => None,
-        };
-        let wanted = storage(launch.inputs.get(input)?)?;
-        let readers = launch.inputs.iter().filter(|operand| storage(operand) == Some(wanted));
-        (readers.count() == 1 && wanted != usize::MAX).then_some(wanted)
-    }
-
-    fn results(&mut self, wanted: &[ValueId], storages: &mut [Storage]) -> Result<Results> {
-        let mut results = Results::default();
-        let mut result_of_storage: HashMap<usize, u32> = HashMap::new();
-        for (i, &id) in wanted.iter().enumerate() {
-            let shaped = self.shaped(id)?;
-            let source = match self.root(id) {
-                Root::Input(input) => Source::Input(input),
-                Root::Constant(tensor) => Source::Constant(tensor),
-                Root::Made(made) => {
-                    let storage = self.made[made].storage;
-                    match result_of_storage.get(&storage) {
-                        Some(&earlier) => Source::Same(earlier),
-                        None => {
-                            result_of_storage.insert(storage, i as u32);
-                            let written = results.written.len() as u32;
-                            storages[storage].written = Some(written);
-                            results.written.push(shaped.clone());
-                            results.result_of_written.push(i as u32);
-                            Source::Written(written)
-                        }
-                    }
-                }
-            };
-            results.sources.push((shaped, source));
-        }
-        Ok(results)
-    }
-
-    /// An offset for every storage in its memory's arena; 0 for those that have no memory here.
-    fn arena(&self, storages: &[Storage], graph: &TaskGraph, schedule: &Schedule<'_>) -> Result<Arenas> {
-        let mut arenas = Arenas { offsets: vec![0; storages.len()], ..Arenas::default() };
-        for (memory, site) in self.lanes.memories().enumerate() {
-            let device = self.env.site(site).0;
-            let plan = self.arena_of(memory as u32, device, storages, graph, schedule)?;
-            arenas.size += plan.size;
-            arenas.lower_bound += plan.lower_bound;
-            arenas.memories.push(Memory { device: Arc::clone(device), arena: plan.size });
-            for (storage, offset) in plan.placed.iter().zip(&plan.offsets) {
-                arenas.offsets[*storage] = *offset;
-            }
-        }
-        Ok(arenas)
-    }
-
-    fn arena_of(
-        &self,
-        memory: u32,
-        device: &Device,
-        storages: &[Storage],
-        graph: &TaskGraph,
-        schedule: &Schedule<'_>,
-    ) -> Result<Placed> {
-        let bind_align = device.space().bind_align.max(1) as usize;
-        let (placed, intervals): (Vec<usize>, Vec<Interval>) = storages
-            .iter()
-            .enumerate()
-            .filter(|(_, storage)| storage.memory == memory && storage.written.is_none() && storage.size > 0)
-            .map(|(i, storage)| {
-                let first = storage.touches.iter().min().copied().unwrap_or(0);
-                let last = storage.touches.iter().max().copied().unwrap_or(0);
-                // Small values are not spread over more cache lines than they fill.
-                let align = storage.size.next_power_of_two().clamp(ALIGN_MIN, ALIGN_MAX).max(bind_align);
-                (i, Interval { size: storage.size, align, first, last })
-            })
-            .unzip();
-        let plan = match &schedule.reach {
-            _ if graph.len() <= 1 => memory::assign(&intervals),
-            Some(_) if memory::is_greedy(intervals.len()) => {
-                let ends_before = |a: usize, b: usize| {
-                    storages[placed[a]]
-                        .touches
-                        .iter()
-                        .all(|&touch| schedule.precedes(touch, intervals[b].first))
-                };
-                memory::assign_where(&intervals, |a, b| ends_before(a, b) || ends_before(b, a))
-            }
-            _ => memory::assign_apart(&intervals),
-        };
-        let ArenaPlan { offsets, size, lower_bound } = plan.ok_or_else(|| {
-            Error::new(ErrorKind::OutOfMemory, "the values of the program are larger than memory")
-                .on_device(device.name())
-        })?;
-        Ok(Placed { placed, offsets, size, lower_bound })
-    }
-}
-
-/// The arenas of a section's memories.
-#[derive(Default)]
-struct Arenas {
-    /// Of each storage.
-    offsets: Vec<usize>,
-    memories: Vec<Memory>,
-    size: usize,
-    lower_bound: usize,
-}
-
-/// One arena.
-struct Placed {
-    /// The storages in it.
-    placed: Vec<usize>,
-    /// The offset of each of them.
-    offsets: Vec<usize>,
-    size: usize,
-    lower_bound: usize,
 }
 
 /// How many tasks of the mean cost are worth a hand-over; `u32::MAX` if all together are not.
@@ -684,16 +622,16 @@ fn tasks_worth(hand_over_ns: f64, costs_ns: &[f64], n_tasks: usize) -> u32 {
 
 impl Work {
     /// The input whose memory output `i` may take over.
-    fn in_place(&self, i: usize) -> Option<usize> {
+    pub(super) fn in_place(&self, i: usize) -> Option<usize> {
         match self {
             Self::Kernel(chosen) => chosen.in_place.get(i).copied().flatten(),
-            Self::Nested(_) | Self::Copy(_) => None,
+            Self::Nested(..) | Self::Copy(_) => None,
         }
     }
 
     /// Bytes of result `i` of control flow.
     fn result_size(&self, i: usize) -> Option<usize> {
-        let Self::Nested(nested) = self else {
+        let Self::Nested(nested, _) = self else {
             return None;
         };
         // The first result of a loop's body is the condition.
@@ -702,7 +640,7 @@ impl Work {
     }
 
     /// Bytes of each memory that it needs beside its operands, and does not keep.
-    fn workspaces(&self) -> Vec<usize> {
+    pub(super) fn workspaces(&self) -> Vec<usize> {
         match self {
             Self::Copy(_) => Vec::new(),
             Self::Kernel(chosen) => {
@@ -711,7 +649,7 @@ impl Work {
             }
             // The arena of the regions, of which one runs at a time; for a loop then the iteration number, two
             // truth values, and the odd places of carried values.
-            Self::Nested(nested) => {
+            Self::Nested(nested, _) => {
                 let arena = nested.regions.iter().map(|region| region.section.memory.arena).max();
                 let mut sizes = vec![arena.unwrap_or(0).next_multiple_of(ALIGN_MAX)];
                 if nested.kind == Kind::Loop {
@@ -723,28 +661,4 @@ impl Work {
             }
         }
     }
-}
-
-/// Which launch ends before which begins.
-struct Schedule<'a> {
-    /// None if there are too many tasks to know all paths.
-    reach: Option<Reach>,
-    task_of: &'a [u32],
-}
-
-impl Schedule<'_> {
-    fn precedes(&self, a: u32, b: u32) -> bool {
-        let (task_a, task_b) = (self.task_of[a as usize], self.task_of[b as usize]);
-        if task_a == task_b {
-            return a < b;
-        }
-        self.reach.as_ref().is_some_and(|reach| reach.precedes(task_a, task_b))
-    }
-}
-
-#[derive(Default)]
-struct Results {
-    sources: Vec<(Shaped, Source)>,
-    written: Vec<Shaped>,
-    result_of_written: Vec<u32>,
 }

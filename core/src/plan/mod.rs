@@ -15,13 +15,15 @@ pub mod launches;
 pub mod memory;
 pub mod nested;
 pub mod place;
-mod references;
+pub(crate) mod references;
 pub mod report;
 pub mod section;
 pub mod specialise;
+mod storage;
 pub(crate) mod streams;
 pub mod tasks;
 mod text;
+mod unroll;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -194,6 +196,12 @@ impl Env {
         !device.plugin().is_serialised() && !about.may_block && is_plain
     }
 
+    /// Whether operands of a device's kernels may be parts of values, and these be moved: in the host's memory by the
+    /// host, else by the device.
+    pub(crate) fn divides_operands(&self, site: usize) -> bool {
+        self.shares_sections(site) && (self.works_in_host_memory(site) || !self.reads_host_memory(site))
+    }
+
     /// The device whose memory, the host's, the inputs and results of a section of several devices live in.
     pub(crate) fn home_site(&self) -> Option<usize> {
         let is_home = |site: &usize| self.reads_host_memory(*site) && self.shares_sections(*site);
@@ -346,20 +354,17 @@ enum Family {
 fn divide(work: &[NodeWork], env: &Env) -> Vec<Group> {
     let mut groups = Vec::new();
     let has_home = env.home_site().is_some();
+    let family_of = |site: usize| match has_home && env.shares_sections(site) {
+        true => Family::Shared,
+        false => Family::Site(site),
+    };
     for (i, work) in work.iter().enumerate() {
-        let family = match work {
-            NodeWork::Later => {
-                groups.push(Group::Other(i));
-                continue;
-            }
-            NodeWork::View => None,
-            NodeWork::Kernel(site, _) | NodeWork::Nested(site, _) => {
-                Some(match has_home && env.shares_sections(*site) {
-                    true => Family::Shared,
-                    false => Family::Site(*site),
-                })
-            }
-        };
+        if let NodeWork::Later = work {
+            groups.push(Group::Other(i));
+            continue;
+        }
+        // Iterations on devices that do not go together are a stage: `unroll` sees to it.
+        let family = work.sites().first().map(|&site| family_of(site));
         match groups.last_mut() {
             Some(Group::Section(range, of)) if of.is_none() || family.is_none() || *of == family => {
                 range.end = i + 1;

@@ -16,6 +16,7 @@ use super::{Env, PlanOptions, extract};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::{Node, Program, Region, ValueId};
 use crate::tensor::{BOOL, DType, I64, TensorType};
+use std::sync::Arc;
 
 /// References that a section may have because of loops within loops, each of which needs three copies of its body's.
 const REFS_MAX: usize = 1 << 20;
@@ -24,7 +25,10 @@ const REFS_MAX: usize = 1 << 20;
 const ITERATIONS_GUESS: f64 = 16.0;
 
 /// A control-flow node that becomes a step.
+#[derive(Clone)]
 pub struct Inlined {
+    /// Its op, for reports.
+    pub op: String,
     /// What it is.
     pub kind: Kind,
     /// Its regions: `then` and `else`, or the body.
@@ -41,9 +45,10 @@ pub enum Kind {
 }
 
 /// A region as a section.
+#[derive(Clone)]
 pub struct InlinedRegion {
     /// Its plan: one straight line.
-    pub section: Section,
+    pub section: Arc<Section>,
     /// For each input of the section, which of the region's inputs and captures it is.
     pub operands: Vec<usize>,
     /// Values of the surrounding program that follow the region's own inputs.
@@ -116,10 +121,11 @@ pub fn inline(program: &Program, node: &Node, env: &Env) -> Result<Option<(usize
     // A loop's references come three times, once for each place that its carried values may be in.
     let copies = if kind == Kind::Loop { 3 } else { 1 };
     let n_refs: usize = planned.iter().map(|region| region.section.refs.len()).sum();
-    Ok((n_refs <= REFS_MAX / copies).then_some((site, Inlined { kind, regions: planned })))
+    Ok((n_refs <= REFS_MAX / copies)
+        .then_some((site, Inlined { op: node.op.to_string(), kind, regions: planned })))
 }
 
-fn known(program: &Program, id: ValueId) -> Option<&TensorType> {
+pub(super) fn known(program: &Program, id: ValueId) -> Option<&TensorType> {
     program.value(id).ty.as_ref().filter(|ty| ty.known_shape().is_some())
 }
 
@@ -133,7 +139,7 @@ fn same_types(program: &Program, inner: &[ValueId], outer: &[Option<ValueId>]) -
 }
 
 /// Whether a value is one element of a type: the step reads and writes it as that.
-fn is_scalar(program: &Program, id: ValueId, dtype: DType) -> bool {
+pub(super) fn is_scalar(program: &Program, id: ValueId, dtype: DType) -> bool {
     let ty = known(program, id).filter(|ty| ty.dtype == dtype);
     ty.and_then(TensorType::known_shape).is_some_and(|shape| shape.iter().all(|&extent| extent == 1))
 }
@@ -169,9 +175,11 @@ fn plan_region(
         let chosen = chooser.work(node).map_err(|e| e.at_node(node.label()))?;
         match &chosen {
             NodeWork::Later => return Ok(None),
-            NodeWork::View => {}
-            NodeWork::Kernel(site, _) | NodeWork::Nested(site, _) if *home.get_or_insert(*site) == *site => {}
-            _ => return Ok(None),
+            chosen => {
+                if chosen.sites().into_iter().any(|site| *home.get_or_insert(site) != site) {
+                    return Ok(None);
+                }
+            }
         }
         work.push(chosen);
     }
@@ -194,5 +202,5 @@ fn plan_region(
             })
         })
         .collect::<Result<_>>()?;
-    Ok(Some(InlinedRegion { section, operands, captures }))
+    Ok(Some(InlinedRegion { section: Arc::new(section), operands, captures }))
 }

@@ -55,10 +55,34 @@ impl Parts {
 /// Where an operand lies.
 #[derive(Clone, Copy)]
 pub(super) enum Home<'a> {
-    Input(u32),
-    Constant(&'a Tensor),
+    /// An input, from an offset on.
+    Input(u32, usize),
+    /// A constant, from an offset on.
+    Constant(&'a Tensor, usize),
     /// A storage, from an offset on.
     Storage(usize, usize),
+}
+
+impl Home<'_> {
+    /// What begins so many bytes further on.
+    fn from(self, bytes: usize) -> Self {
+        match self {
+            Self::Input(input, offset) => Self::Input(input, offset + bytes),
+            Self::Constant(tensor, offset) => Self::Constant(tensor, offset + bytes),
+            Self::Storage(storage, offset) => Self::Storage(storage, offset + bytes),
+        }
+    }
+}
+
+/// A part of the memory that a reference names.
+pub(crate) fn part_of(whole: BufferRef, offset: u64, length: u64) -> BufferRef {
+    BufferRef {
+        // 0 stays unknown.
+        addr: if whole.addr == 0 { 0 } else { whole.addr + offset },
+        offset: whole.offset + offset,
+        length,
+        ..whole
+    }
 }
 
 /// Writes references of launches whose memory is assigned.
@@ -68,6 +92,8 @@ pub(super) struct Emitter<'a> {
     /// The device that will read them, and the one that allocates the first memory, by position.
     pub(super) site: usize,
     pub(super) home: usize,
+    /// How operands in buffers of the first memory are aligned, if that is the host's.
+    pub(super) host_align: Option<usize>,
     pub(super) made: &'a [Made],
     pub(super) storages: &'a [Storage],
     pub(super) offsets: &'a [usize],
@@ -76,10 +102,19 @@ pub(super) struct Emitter<'a> {
 impl Emitter<'_> {
     fn home<'r>(&self, root: &'r Root) -> Home<'r> {
         match root {
-            Root::Input(input) => Home::Input(*input),
-            Root::Constant(tensor) => Home::Constant(tensor),
-            Root::Made(made) => Home::Storage(self.made[*made].storage, 0),
+            Root::Input(input, offset) => Home::Input(*input, *offset),
+            Root::Constant(tensor) => Home::Constant(tensor, 0),
+            Root::Made(made, offset) => {
+                let made = &self.made[*made];
+                Home::Storage(made.storage, made.offset + offset)
+            }
         }
+    }
+
+    /// Whether a part of a value in the host's memory begins where a buffer's operand may not: then its address alone
+    /// names it (B10).
+    fn is_between(&self, offset: usize) -> bool {
+        self.host_align.is_some_and(|align| !offset.is_multiple_of(align))
     }
 
     /// Adds the reference to an operand.
@@ -87,12 +122,13 @@ impl Emitter<'_> {
         let ref_idx = self.parts.refs.len() as u32;
         let blank = BufferRef { length: size as u64, ..BufferRef::ABSENT };
         let reference = match home {
-            Home::Input(operand) => {
-                let foreign = self.site != self.home;
-                self.parts.input_patches.push(Patch { ref_idx, operand, foreign });
+            Home::Input(operand, offset) => {
+                let foreign = self.site != self.home || self.is_between(offset);
+                let (offset, length) = (offset as u64, size as u64);
+                self.parts.input_patches.push(Patch { ref_idx, operand, foreign, offset, length });
                 blank
             }
-            Home::Constant(tensor) => {
+            Home::Constant(tensor, offset) => {
                 let constants = &mut self.parts.constants;
                 let at = match self.parts.placed.get(&(self.site, tensor.identity())) {
                     Some(&at) => at,
@@ -102,19 +138,20 @@ impl Emitter<'_> {
                         constants.len() - 1
                     }
                 };
-                BufferRef { length: size as u64, ..constants[at].reference() }
+                part_of(constants[at].reference(), offset as u64, size as u64)
             }
             Home::Storage(storage, offset) => match self.storages[storage].written {
                 Some(operand) => {
-                    let foreign = self.site != self.home;
-                    self.parts.output_patches.push(Patch { ref_idx, operand, foreign });
+                    let foreign = self.site != self.home || self.is_between(offset);
+                    let (offset, length) = (offset as u64, size as u64);
+                    self.parts.output_patches.push(Patch { ref_idx, operand, foreign, offset, length });
                     blank
                 }
                 None => {
                     // What another device allocated is named by its address alone: all but the first memory are
                     // touched by the device that allocates them.
                     let memory = self.storages[storage].memory;
-                    let foreign = memory == 0 && self.site != self.home;
+                    let foreign = memory == 0 && (self.site != self.home || self.is_between(offset));
                     self.parts.arena_refs.push(ArenaRef { ref_idx, memory, foreign });
                     BufferRef { offset: (self.offsets[storage] + offset) as u64, ..blank }
                 }
@@ -134,7 +171,10 @@ impl Emitter<'_> {
                 self.parts.refs.push(BufferRef::ABSENT);
                 Ok(())
             }
-            Some(made) => self.add(Home::Storage(self.made[made].storage, 0), self.made[made].size),
+            Some(made) => {
+                let made = &self.made[made];
+                self.add(Home::Storage(made.storage, made.offset), made.size)
+            }
         }
     }
 
@@ -250,7 +290,7 @@ impl Emitter<'_> {
     }
 
     fn result(&self, made: Option<usize>) -> Option<Home<'static>> {
-        made.map(|made| Home::Storage(self.made[made].storage, 0))
+        made.map(|made| Home::Storage(self.made[made].storage, self.made[made].offset))
     }
 
     /// A region's references, pointed at the surrounding values that it takes and gives.
@@ -268,11 +308,13 @@ impl Emitter<'_> {
         let missing = || Error::new(ErrorKind::Internal, "a region's operand is missing");
         for patch in &section.input_patches {
             let operand = region.operands[patch.operand as usize];
-            homes.insert(patch.ref_idx, *operands.get(operand).ok_or_else(missing)?);
+            let home = operands.get(operand).ok_or_else(missing)?;
+            homes.insert(patch.ref_idx, home.from(patch.offset as usize));
         }
         for patch in &section.output_patches {
             let result = section.result_of_written[patch.operand as usize] as usize;
-            homes.insert(patch.ref_idx, results.get(result).copied().flatten().ok_or_else(missing)?);
+            let home = results.get(result).copied().flatten().ok_or_else(missing)?;
+            homes.insert(patch.ref_idx, home.from(patch.offset as usize));
         }
         for at in section.arena_refs.iter().map(|reference| reference.ref_idx) {
             homes.insert(at, Home::Storage(arena, section.refs[at as usize].offset as usize));
@@ -295,7 +337,7 @@ impl Emitter<'_> {
                 Source::Input(input) => {
                     *operands.get(region.operands[*input as usize]).ok_or_else(missing)?
                 }
-                Source::Constant(tensor) => Home::Constant(tensor),
+                Source::Constant(tensor) => Home::Constant(tensor, 0),
                 Source::Same(earlier) => results[*earlier as usize].ok_or_else(missing)?,
             };
             self.add(from, ty.size)?;

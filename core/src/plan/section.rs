@@ -42,6 +42,10 @@ pub struct Patch {
     pub operand: u32,
     /// Whether another device than the first reads it, which knows memory by its address alone.
     pub foreign: bool,
+    /// Where in the operand it begins.
+    pub offset: u64,
+    /// Its bytes.
+    pub length: u64,
 }
 
 /// A reference into an arena, which is made when the arena is there: until then its offset is its place in it.

@@ -8,6 +8,7 @@
 //! Nodes whose operands are all constant are run once, here, by an [`Evaluator`]: on kernels, so that folding
 //! and running cannot differ.
 
+use super::unroll::constant_trips;
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::infer::{self, Operands};
@@ -398,11 +399,15 @@ impl Specialiser<'_> {
             };
             new.outputs.push(node.output(i).map(|id| self.new_value(id, ty)));
         }
+        let trips = constant_trips(&self.out, &inputs, &new_body);
         for i in n_carried..node.outputs.len() {
             let ty = new_body.outputs.get(i + 1).and_then(|&id| self.out.value(id).ty.clone());
             let ty = ty.map(|ty| TensorType {
                 dtype: ty.dtype,
-                shape: ty.shape.map(|shape| std::iter::once(Dim::unknown()).chain(shape).collect()),
+                shape: ty.shape.map(|shape| {
+                    let leading = trips.map_or_else(Dim::unknown, Dim::Known);
+                    std::iter::once(leading).chain(shape).collect()
+                }),
             });
             new.outputs.push(node.output(i).map(|id| self.new_value(id, ty)));
         }
@@ -539,7 +544,7 @@ fn missing_region(name: &str) -> Error {
 }
 
 /// The value that an output is, seen through the body's Identity nodes.
-fn through_identities(body: &Region, output: ValueId) -> ValueId {
+pub(super) fn through_identities(body: &Region, output: ValueId) -> ValueId {
     let mut id = output;
     for node in body.nodes.iter().rev() {
         if node.op.is("Identity")

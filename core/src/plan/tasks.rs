@@ -205,7 +205,7 @@ pub(crate) fn divide(
 }
 
 /// Hand-overs that running side by side must be worth before a program is divided at all.
-const GAIN_HAND_OVERS: f64 = 40.0;
+pub(crate) const GAIN_HAND_OVERS: f64 = 40.0;
 
 /// Parts of one level for each thread, so that one that has less to do than expected finds more.
 const PARTS_PER_THREAD: usize = 4;

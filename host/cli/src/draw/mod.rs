@@ -9,6 +9,7 @@ mod html;
 mod page;
 
 use devbay_host::core::plan::report::{PlanReport, SectionReport, StageReport, TaskReport};
+use devbay_host::core::plan::section::StepKind;
 use devbay_host::core::units::{duration, percent};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -140,10 +141,10 @@ impl<'a> Drawn<'a> {
 }
 
 fn each_task(section: &SectionReport) -> (Vec<Boxed>, Vec<(usize, usize)>) {
-    let boxes =
-        section.tasks.iter().enumerate().map(|(i, task)| {
-            Boxed::of(section, format!("task {i}"), &[task], task.level as usize, task.on_path)
-        });
+    let boxes = section.tasks.iter().enumerate().map(|(i, task)| {
+        let name = if task.is_arrival { "arrival" } else { "task" };
+        Boxed::of(section, format!("{name} {i}"), &[task], task.level as usize, task.on_path)
+    });
     let edges = section.tasks.iter().enumerate();
     let edges = edges.flat_map(|(i, task)| task.succs.iter().map(move |&succ| (i, succ as usize)));
     (boxes.collect(), edges.collect())
@@ -173,7 +174,7 @@ fn by_row(section: &SectionReport) -> (Vec<Boxed>, Vec<(usize, usize)>) {
 impl Boxed {
     fn of(section: &SectionReport, name: String, tasks: &[&TaskReport], row: usize, on_path: bool) -> Self {
         let cost_ns: f64 = tasks.iter().map(|task| task.cost_ns).sum();
-        let steps = || tasks.iter().flat_map(|task| &task.steps);
+        let steps = || tasks.iter().flat_map(|task| &task.steps).filter(|step| step.kind != StepKind::Order);
         let mut ops: BTreeMap<&str, usize> = BTreeMap::new();
         for step in steps() {
             *ops.entry(step.kernel.split('@').next().unwrap_or_default()).or_default() += 1;
@@ -187,7 +188,10 @@ impl Boxed {
         let n_steps = steps().count();
         let mut listed: Vec<String> = steps()
             .take(LISTED_MAX)
-            .map(|step| format!("{} {}, {}", step.node, step.kernel, duration(step.cost_ns)))
+            .map(|step| {
+                let device = step.device.as_ref().map(|device| format!("{device}: ")).unwrap_or_default();
+                format!("{device}{} {}, {}", step.node, step.kernel, duration(step.cost_ns))
+            })
             .collect();
         if n_steps > LISTED_MAX {
             listed.push(format!("and {} more", n_steps - LISTED_MAX));
@@ -216,12 +220,15 @@ mod tests {
             steps: vec![StepReport {
                 node: format!("n{i}"),
                 kernel: "Add@14".to_owned(),
+                kind: StepKind::Kernel,
+                device: None,
                 cost_ns: 10.0,
                 regions: Vec::new(),
             }],
             cost_ns: 10.0,
             level: (i / n_per_level) as u32,
             on_path: i.is_multiple_of(n_per_level),
+            is_arrival: false,
             succs: if i + n_per_level < n { vec![(i + n_per_level) as u32] } else { Vec::new() },
         };
         let section = SectionReport {
