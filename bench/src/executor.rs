@@ -5,12 +5,12 @@
 //! compared before anything is timed. With 1 us of work a node, devbay on one thread is what devbay on two is compared
 //! with. Conditionals and loops are in [`crate::control`].
 
-use crate::control;
 use crate::graphs::{Graph, SHAPES, Work};
 use crate::measure::{Figures, Subject, passes};
 use crate::peers::{Peer, Peers, Process, Workload};
 use crate::rows::{OURS, Rows};
 use crate::setup::{self, Form};
+use crate::{control, devices};
 use anyhow::{Context, Result, ensure};
 use devbay_core::exec::host_io::InputView;
 use devbay_core::tensor::{AlignedBytes, Bytes, Tensor};
@@ -50,6 +50,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
         }
     }
     control::run(rows, peers, &mut runtimes, n_passes)?;
+    devices::run(rows, n_passes)?;
     busy(rows, n_passes)?;
     for n in SIZES {
         for shape in SHAPES {

@@ -11,6 +11,7 @@ mod beside;
 mod cold_start;
 mod control;
 mod dense;
+mod devices;
 mod executor;
 mod graphs;
 mod launch;

@@ -61,13 +61,19 @@ pub enum Form {
     Coarse,
 }
 
+impl Form {
+    /// How plans of this form are divided.
+    pub fn policy(self) -> Division {
+        match self {
+            Self::Tasks => Division::Each,
+            Self::Coarse => Division::Auto,
+        }
+    }
+}
+
 /// A session in a form.
 pub fn session_with(model: &Model, device: &Arc<Device>, form: Form) -> Result<Session> {
-    let tasks = match form {
-        Form::Tasks => Division::Each,
-        Form::Coarse => Division::Auto,
-    };
-    Ok(Session::with_options(model, device, PlanOptions { tasks, ..PlanOptions::default() })?)
+    Ok(Session::with_options(model, device, PlanOptions { tasks: form.policy(), ..PlanOptions::default() })?)
 }
 
 /// A session for a program.

@@ -211,11 +211,12 @@ impl Session {
             drop((inputs, armed, admission, unit));
             setter.set(outcome);
         };
-        let (about, queue) = (self.device.about(), self.device.plugin().services().queue());
-        if about.inline && !about.may_block {
-            queue.spawn(options.priority, job);
-        } else {
+        let queue = self.device.plugin().services().queue();
+        let waits = |device: &&Arc<Device>| !device.about().inline || device.about().may_block;
+        if self.unit.env().placement.devices().iter().any(waits) {
             queue.spawn_blocking(options.priority, job);
+        } else {
+            queue.spawn(options.priority, job);
         }
         Ok(run)
     }

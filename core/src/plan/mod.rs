@@ -35,7 +35,7 @@ use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
 use choose::{Chooser, NodeWork};
 use constants::ConstantPool;
-use section::{Section, Shaped};
+use section::{Section, Shaped, StepKind};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -298,8 +298,10 @@ impl Plan {
     /// Nodes of sections that another device than `device` runs, with it.
     pub fn elsewhere<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = (&'a str, &'a Device)> {
         self.sections().flat_map(move |section| {
-            let steps = section.steps.iter().zip(&section.labels);
-            let placed = steps.map(|(step, label)| (label.as_str(), &*section.lanes[step.lane as usize]));
+            let steps = section.steps.iter().zip(&section.labels).zip(&section.kinds);
+            let nodes = steps.filter(|(_, kind)| matches!(kind, StepKind::Kernel | StepKind::Nested));
+            let placed =
+                nodes.map(|((step, label), _)| (label.as_str(), &*section.lanes[step.lane as usize]));
             placed.filter(move |(_, other)| !std::ptr::eq(*other, device))
         })
     }

@@ -9,16 +9,20 @@ use devbay_host::session::Session;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A runtime with the plugin that is named, or the CPU plugin where cargo puts it; its device; a small model.
-pub fn runtime_and_model() -> Result<(Runtime, Arc<Device>, Model)> {
-    let plugin = std::env::args_os().nth(1).map_or_else(
+/// The plugin that is named, or the CPU plugin where cargo puts it.
+pub fn plugin() -> PathBuf {
+    std::env::args_os().nth(1).map_or_else(
         || {
             let example = std::env::current_exe().unwrap_or_default();
             example.with_file_name("..").join("libdevbay_plugin_cpu.so")
         },
         PathBuf::from,
-    );
-    let runtime = Runtime::new(RuntimeOptions { plugins: vec![plugin], ..RuntimeOptions::default() })?;
+    )
+}
+
+/// A runtime with the plugin, its device, and a small model.
+pub fn runtime_and_model() -> Result<(Runtime, Arc<Device>, Model)> {
+    let runtime = Runtime::new(RuntimeOptions { plugins: vec![plugin()], ..RuntimeOptions::default() })?;
     let model =
         Model::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx")))?;
     let requirements = Requirements { program: Some(model.program()), ..Requirements::default() };

@@ -12,6 +12,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("04_plan", &["a section of ", "arena "]),
     ("05_run", &["f32[1,10]", "bytes at most"]),
     ("06_run_async", &["21 runs; the largest score of the first is Some("]),
+    ("08_two_devices", &["copy to cpu:1 for node_Conv_3", "runs on cpu:1", "on one device and on two: true"]),
     ("07_cancel", &["with a deadline: ", "the deadline passed", "cancelled: ", "the run was cancelled"]),
 ];
 

@@ -1,0 +1,55 @@
+//! A model on two devices at once: nodes that are pinned, the copies in the plan, and what each device did.
+//!
+//! `cargo run -p devbay-host --example 08_two_devices [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`. The CPU plugin
+//! stands for two devices: one that works in the host's memory, and one with memory, streams and copies of its own, as
+//! an accelerator has them.
+
+#![expect(clippy::print_stdout, reason = "an example shows what it finds")]
+
+#[expect(dead_code, reason = "this example has a runtime of its own")]
+mod setup;
+
+use devbay_host::core::Result;
+use devbay_host::core::plan::section::StepKind;
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session, SessionOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+fn main() -> Result<()> {
+    let runtime = Runtime::new(RuntimeOptions {
+        plugins: vec![setup::plugin()],
+        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), "inline,async".to_owned())],
+        ..RuntimeOptions::default()
+    })?;
+    let [first, second] = runtime.devices() else {
+        println!("the plugin has {} devices, two are wanted", runtime.devices().len());
+        return Ok(());
+    };
+    let model =
+        Model::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx")))?;
+    let alone = Session::new(&model, first)?;
+    let image = setup::image(&alone)?;
+
+    let pins = vec![("node_Conv_3".to_owned(), Arc::clone(second))];
+    let placed = Session::with_options(&model, first, SessionOptions { pins, ..SessionOptions::default() })?;
+    let inputs = [("input", &image)];
+    let plan = placed.plan_for(&inputs)?;
+    for section in plan.sections() {
+        let copies = section.kinds.iter().zip(&section.labels).filter(|(kind, _)| **kind == StepKind::Copy);
+        for (_, label) in copies {
+            println!("{label}");
+        }
+    }
+    for (node, device) in plan.elsewhere(first) {
+        println!("{node} runs on {}", device.name());
+    }
+    let one = alone.run(&inputs, &RunOptions::default())?;
+    let two = placed.run(&inputs, &RunOptions::default())?;
+    println!("the same result on one device and on two: {}", one[0].bytes() == two[0].bytes());
+    for usage in runtime.memory() {
+        println!("{}: {} bytes at most", usage.device, usage.bytes_peak);
+    }
+    Ok(())
+}
