@@ -14,6 +14,7 @@ mod parking;
 pub mod pool;
 mod processor;
 pub mod queue;
+mod ready;
 pub mod section;
 mod tasks;
 pub mod unit;

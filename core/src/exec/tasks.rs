@@ -26,13 +26,14 @@ use super::frame::Streams;
 use super::nested::Context;
 use super::offers::{Offers, Range};
 use super::queue::WorkQueue;
+use super::ready::Ready;
 use super::section::{Ended, launch_steps};
 use crate::error::{Error, Result};
-use crate::plan::section::Section;
-use crate::plan::tasks::{NO_TASK, Task, TaskGraph, Then};
+use crate::plan::section::{Section, Step};
+use crate::plan::tasks::{Links, NO_TASK, TaskGraph, Then};
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering, fence};
 use crossbeam_utils::CachePadded;
-use devbay_plugin_api::abi::BufferRef;
+use devbay_plugin_api::abi::{BufferRef, Stream};
 use std::cell::UnsafeCell;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
@@ -69,17 +70,7 @@ unsafe impl Sync for Participant {}
 
 /// What a participant keeps to itself.
 struct Local {
-    /// Ready tasks; the latest last.
-    stack: Vec<Range>,
-    /// Ready tasks by their places, first come first served: a ring with room for all tasks.
-    ring: Box<[u32]>,
-    /// Where the ring's first is, and one past its last; both only grow.
-    first: u32,
-    last: u32,
-    /// Tasks on the stack and in the ring.
-    n_stacked: u32,
-    /// A successor, and how many counts down it is owed.
-    pending: (u32, u32),
+    ready: Ready,
     /// Tasks that were run and not yet subtracted from `remaining`.
     n_ended: u32,
 }
@@ -206,7 +197,7 @@ impl Shared for TaskRun<'_> {
             if self.steal(slot, local) {
                 helped = true;
                 looks = 0;
-                self.work_shared(slot, local);
+                self.work_shared(slot, local, self.section.n_worth, NO_TASK);
                 if self.subtract(local) {
                     self.wake_caller();
                 }
@@ -227,29 +218,19 @@ impl Shared for TaskRun<'_> {
 }
 
 impl TaskRun<'_> {
-    /// A task and the one after it, where what belongs to it ends.
-    #[inline(always)]
-    fn task(&self, task: u32) -> (&Task, &Task) {
-        // SAFETY: the invariant: a task's number comes from `succs`.
-        unsafe { self.graph.task(task) }
-    }
-
-    #[inline(always)]
-    fn successor(&self, place: u32) -> u32 {
-        debug_assert!((place as usize) < self.graph.succs.len());
-        // SAFETY: the invariant: a place comes from a task, or is one of the sources'.
-        unsafe { *self.graph.succs.get_unchecked(place as usize) }
-    }
-
     /// The caller's part: from the first task to the end of the run.
     fn lead<const SHARED: bool>(&self) {
         // SAFETY: slot 0 is the caller's, and no other thread's.
         let local = unsafe { &mut *self.state.participants[0].local.get() };
-        local.push(Range { begin: 0, end: self.graph.n_sources });
-        match (SHARED, self.cancel) {
-            (true, _) => self.work_shared(0, local),
-            (false, None) => self.work::<false, false>(0, local),
-            (false, Some(_)) => self.work::<false, true>(0, local),
+        let n_sources = self.graph.n_sources;
+        local.ready.push(Range { begin: 0, end: n_sources });
+        let n_worth = if SHARED { self.section.n_worth } else { NO_TASK };
+        let left = match n_sources < n_worth && SINGLES_WORTH < n_worth {
+            true => self.work_alone(local, n_worth),
+            false => Some(NO_TASK),
+        };
+        if let Some(task) = left {
+            self.work_shared(0, local, n_worth, task);
         }
         if !SHARED {
             local.n_ended = 0;
@@ -259,7 +240,7 @@ impl TaskRun<'_> {
         let mut looks = 0u32;
         while self.remaining.load(Ordering::Acquire) != 0 && !self.abandoned.load(Ordering::Acquire) {
             if self.steal(0, local) {
-                self.work_shared(0, local);
+                self.work_shared(0, local, n_worth, NO_TASK);
                 self.subtract(local);
                 looks = 0;
             } else if self.queue.help_loops(0) {
@@ -304,7 +285,7 @@ impl TaskRun<'_> {
         for step in 1..n {
             let other = &self.state.participants[(slot as usize + step) % n];
             if let Some(range) = other.offers.steal() {
-                local.push(range);
+                local.ready.push(range);
                 return true;
             }
         }
@@ -317,211 +298,157 @@ impl TaskRun<'_> {
         n > 0 && self.remaining.fetch_sub(n, Ordering::AcqRel) == n
     }
 
-    fn work_shared(&self, slot: u32, local: &mut Local) {
+    /// Runs tasks while nobody else does, until there are none, or other threads are to join, or one failed: then
+    /// gives what to go on with.
+    fn work_alone(&self, local: &mut Local, n_worth: u32) -> Option<u32> {
         match self.cancel {
-            None => self.work::<true, false>(slot, local),
-            Some(_) => self.work::<true, true>(slot, local),
+            None => self.work::<false, false>(0, local, n_worth, NO_TASK),
+            Some(_) => self.work::<false, true>(0, local, n_worth, NO_TASK),
         }
     }
 
-    /// Runs the participant's tasks, and what becomes ready with them, until it has none.
-    fn work<const SHARED: bool, const CHECKED: bool>(&self, slot: u32, local: &mut Local) {
-        let participant = &self.state.participants[slot as usize];
-        let mut next = NO_TASK;
-        loop {
-            if next == NO_TASK {
-                next = self.next::<SHARED>(participant, local);
-                if next == NO_TASK {
-                    return;
-                }
-            }
-            let task = next;
-            if !self.launch::<CHECKED>(task, participant) {
-                self.poison(task);
-            }
-            next = self.end::<SHARED>(task, local);
-            if SHARED && local.n_stacked >= self.section.n_worth {
-                self.offer(participant, local);
-            }
-        }
-    }
-
-    /// The task to run when none became ready with the last one.
-    #[inline]
-    fn next<const SHARED: bool>(&self, participant: &Participant, local: &mut Local) -> u32 {
-        loop {
-            let place = match local.stack.last() {
-                Some(top) => top.begin,
-                None if local.first != local.last => local.ring_at(local.first),
-                None => NO_TASK,
-            };
-            if place == NO_TASK {
-                if local.pending.1 > 0 {
-                    let ready = self.pay::<SHARED>(local);
-                    if ready != NO_TASK {
-                        return ready;
-                    }
-                } else if !SHARED {
-                    return NO_TASK;
-                } else if let Some(range) = participant.offers.take_back() {
-                    local.push(range);
-                } else {
-                    return NO_TASK;
-                }
-                continue;
-            }
-            let task = self.successor(place);
-            // What is owed is paid before a task that does not lead to the same successor.
-            if local.pending.1 > 0 && !self.task(task).0.joins(local.pending.0) {
-                let ready = self.pay::<SHARED>(local);
-                if ready != NO_TASK {
-                    return ready;
-                }
-                continue;
-            }
-            match local.stack.last_mut() {
-                Some(top) => {
-                    top.begin += 1;
-                    if top.begin == top.end {
-                        local.stack.pop();
-                    }
-                }
-                None => {
-                    local.first = local.first.wrapping_add(1);
-                    self.fetch_ahead(local);
-                }
-            }
-            local.n_stacked -= 1;
-            return task;
-        }
-    }
-
-    /// Fetches what the ring's next tasks need: of the nearer one references, of the farther one its step.
-    #[inline]
-    fn fetch_ahead(&self, local: &Local) {
-        let n = local.last.wrapping_sub(local.first);
-        if n > 2 {
-            let (task, _) = self.task(self.successor(local.ring_at(local.first.wrapping_add(2))));
-            prefetch(self.section.steps.as_ptr().wrapping_add(task.first_step as usize));
-        }
-        if n > 1 {
-            let (task, _) = self.task(self.successor(local.ring_at(local.first.wrapping_add(1))));
-            if let Some(step) = self.section.steps.get(task.first_step as usize) {
-                let refs = self.refs.wrapping_add(step.first_ref as usize);
-                (0..REFS_AHEAD).step_by(2).for_each(|i| prefetch(refs.wrapping_add(i)));
-            }
-        }
-    }
-
-    /// Counts a task's predecessors down; tells whether it is ready.
-    #[inline]
-    fn count_down<const SHARED: bool>(&self, task: u32, n: u32) -> bool {
-        debug_assert!((task as usize) < self.state.ready.len());
-        // SAFETY: the invariant: there is a place for each task.
-        count_down::<SHARED>(unsafe { self.state.ready.get_unchecked(task as usize) }, n)
-    }
-
-    /// Pays the pending counts down; gives the successor if that makes it ready.
-    #[inline]
-    fn pay<const SHARED: bool>(&self, local: &mut Local) -> u32 {
-        let (task, n) = std::mem::replace(&mut local.pending, (NO_TASK, 0));
-        if self.count_down::<SHARED>(task, n) { task } else { NO_TASK }
-    }
-
-    /// Counts down what waits for a task that ended; gives one that is ready to run now, the others are stacked.
-    #[inline]
-    fn end<const SHARED: bool>(&self, task: u32, local: &mut Local) -> u32 {
-        local.n_ended += 1;
-        let (task, after) = self.task(task);
-        let mut next = match task.then() {
-            Then::Join(join) => {
-                debug_assert!(local.pending.1 == 0 || local.pending.0 == join);
-                local.pending = (join, local.pending.1 + 1);
-                return NO_TASK;
-            }
-            Then::Next(next) => return next,
-            Then::Many(next) => next.unwrap_or(NO_TASK),
+    fn work_shared(&self, slot: u32, local: &mut Local, n_worth: u32, task: u32) {
+        match self.cancel {
+            None => self.work::<true, false>(slot, local, n_worth, task),
+            Some(_) => self.work::<true, true>(slot, local, n_worth, task),
         };
-        if task.end_sole > task.first_succ + 1 {
-            local.push(Range { begin: task.first_succ + 1, end: task.end_sole });
-        }
-        for place in task.end_sole..after.first_succ {
-            let successor = self.successor(place);
-            if self.count_down::<SHARED>(successor, 1) {
-                if next == NO_TASK && local.n_stacked == 0 {
-                    next = successor;
-                } else {
-                    prefetch(self.task(successor).0);
-                    local.enqueue(place);
+    }
+
+    /// Runs a task, if one is given, and the participant's tasks, and what becomes ready with them, until it has none.
+    ///
+    /// What the loop needs of the run is in local variables: launches are calls that could change everything else.
+    #[inline(never)]
+    fn work<const SHARED: bool, const CHECKED: bool>(
+        &self,
+        slot: u32,
+        local: &mut Local,
+        n_worth: u32,
+        mut task: u32,
+    ) -> Option<u32> {
+        let participant = &self.state.participants[slot as usize];
+        let lap = Lap {
+            run: self,
+            // SAFETY: places come from the sources and from tasks, tasks from `links`.
+            links: unsafe { self.graph.links() },
+            steps: &self.section.steps,
+            ready: &self.state.ready,
+            refs: self.refs,
+            participant,
+            streams: participant.streams.handles(),
+        };
+        let fetch_ahead = |ready: &Ready| lap.fetch_ahead(ready);
+        loop {
+            if task == NO_TASK {
+                task = local.ready.take_if(lap.links, |_| true, fetch_ahead);
+                if task == NO_TASK {
+                    if self.refill::<SHARED>(participant, local) {
+                        continue;
+                    }
+                    return None;
+                }
+            }
+            let (mut begin, mut after);
+            loop {
+                if SHARED {
+                    self.offer(participant, local, n_worth);
+                }
+                if !lap.launch::<SHARED, CHECKED>(task) {
+                    return Some(task);
+                }
+                local.n_ended += 1;
+                (begin, after) = lap.links.task(task);
+                match begin.then() {
+                    Then::Next(next) => task = next,
+                    _ => break,
+                }
+            }
+            if let Then::Join(join) = begin.then() {
+                // Others that lead to the same successor are counted down with this one.
+                let mut n = 1;
+                loop {
+                    if SHARED {
+                        self.offer(participant, local, n_worth);
+                    }
+                    task = local.ready.take_if(
+                        lap.links,
+                        |task| lap.links.task(task).0.joins(join),
+                        fetch_ahead,
+                    );
+                    if task == NO_TASK {
+                        break;
+                    }
+                    if !lap.launch::<SHARED, CHECKED>(task) {
+                        lap.count_down::<SHARED>(join, n);
+                        return Some(task);
+                    }
+                    local.n_ended += 1;
+                    n += 1;
+                }
+                if lap.count_down::<SHARED>(join, n) {
+                    task = join;
+                }
+                continue;
+            }
+            task = match begin.then() {
+                Then::Many(Some(next)) => next,
+                _ => NO_TASK,
+            };
+            for place in begin.end_sole..after.first_succ {
+                let ready = lap.count_down::<SHARED>(lap.links.successor(place), 1);
+                local.ready.enqueue_if(ready, place);
+            }
+            if begin.end_sole > begin.first_succ + 1 {
+                local.ready.push(Range { begin: begin.first_succ + 1, end: begin.end_sole });
+                if !SHARED && local.ready.n_ranged() >= n_worth {
+                    return Some(task);
                 }
             }
         }
-        next
+    }
+
+    /// Gets more tasks when a participant has none left; false if there are none.
+    #[cold]
+    fn refill<const SHARED: bool>(&self, participant: &Participant, local: &mut Local) -> bool {
+        match participant.offers.take_back() {
+            Some(range) if SHARED => {
+                local.ready.push(range);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Shows the oldest of the waiting tasks to others, if they are worth it.
+    #[inline(always)]
+    fn offer(&self, participant: &Participant, local: &mut Local, n_worth: u32) {
+        let n_single = if n_worth > SINGLES_WORTH { 0 } else { local.ready.n_single() };
+        if local.ready.n_ranged() + n_single >= n_worth {
+            self.show(participant, local);
+        }
     }
 
     /// Shows the oldest of the waiting tasks to others, if there is room.
     #[inline(never)]
-    fn offer(&self, participant: &Participant, local: &mut Local) {
+    fn show(&self, participant: &Participant, local: &mut Local) {
         if !participant.offers.has_room() {
             return;
         }
-        let range = if local.stack.is_empty() {
-            if self.section.n_worth > SINGLES_WORTH {
-                return;
-            }
-            let place = local.ring_at(local.first);
-            local.first = local.first.wrapping_add(1);
-            Range { begin: place, end: place + 1 }
-        } else if let [only] = &mut *local.stack {
-            // The thread goes on with the front half itself.
-            let middle = only.begin + only.len() / 2;
-            let back = Range { begin: middle, end: only.end };
-            only.end = middle;
-            if only.len() == 0 {
-                local.stack.pop();
-            }
-            back
-        } else {
-            local.stack.remove(0)
-        };
-        local.n_stacked -= range.len();
-        // There is room, and nobody else fills it.
-        participant.offers.show(range);
-        self.queue.offered();
-        if self.asleep.load(Ordering::Relaxed) {
-            self.wake_caller();
-        }
-    }
-
-    /// Launches a task's steps; false if it failed, or must not run because one before it did.
-    #[inline]
-    fn launch<const CHECKED: bool>(&self, task: u32, participant: &Participant) -> bool {
-        if self.failed.load(Ordering::Relaxed) && self.state.poisoned[task as usize].load(Ordering::Relaxed) {
-            return false;
-        }
-        let (begin, end) = self.task(task);
-        let range = begin.first_step as usize..end.first_step as usize;
-        debug_assert!(range.start <= range.end && range.end <= self.section.steps.len());
-        // SAFETY: the invariant: a task's steps are the section's.
-        let steps = unsafe { self.section.steps.get_unchecked(range) };
-        let streams = participant.streams.handles();
-        // SAFETY: the promise of `run`; the stream is this participant's.
-        let ended = unsafe { launch_steps::<CHECKED>(steps, self.refs, streams, self.cancel) };
-        match ended {
-            Ok(()) => true,
-            Err(ended) => {
-                self.fail(begin, ended, participant);
-                false
+        // The thread goes on with the front half of the only range itself.
+        if let Some(range) = local.ready.split_ranges().or_else(|| local.ready.split_singles()) {
+            // There is room, and nobody else fills it.
+            participant.offers.show(range);
+            self.queue.offered();
+            if self.asleep.load(Ordering::Relaxed) {
+                self.wake_caller();
             }
         }
     }
 
     #[cold]
-    fn fail(&self, task: &Task, ended: Ended, participant: &Participant) {
+    fn fail(&self, ended: Ended<'_>, participant: &Participant) {
         let error = match ended {
             Ended::Cancelled => self.cancel.map_or_else(Cancel::unknown, Cancel::error),
             Ended::Failed(step, status) => {
-                let step = task.first_step as usize + step;
                 self.section.launch_failed(&participant.streams, self.context, self.cancel, step, status)
             }
         };
@@ -529,11 +456,89 @@ impl TaskRun<'_> {
         self.failed.store(true, Ordering::Relaxed);
     }
 
+    fn is_poisoned(&self, task: u32) -> bool {
+        self.state.poisoned[task as usize].load(Ordering::Relaxed)
+    }
+
+    /// Keeps a task from running.
+    fn poison(&self, task: u32) {
+        self.state.poisoned[task as usize].store(true, Ordering::Relaxed);
+    }
+
     /// Keeps what depends on a task from running.
     #[cold]
-    fn poison(&self, task: u32) {
-        for &successor in self.graph.succs_of(task as usize) {
-            self.state.poisoned[successor as usize].store(true, Ordering::Relaxed);
+    fn poison_successors(&self, task: u32) {
+        self.graph.succs_of(task as usize).iter().for_each(|&successor| self.poison(successor));
+    }
+}
+
+/// What a participant's loop needs of a run.
+#[derive(Clone, Copy)]
+struct Lap<'a> {
+    run: &'a TaskRun<'a>,
+    links: Links<'a>,
+    steps: &'a [Step],
+    ready: &'a [AtomicU32],
+    refs: *const BufferRef,
+    participant: &'a Participant,
+    streams: *const *mut Stream,
+}
+
+impl Lap<'_> {
+    /// Launches a task's steps, and keeps what depends on it from running if it fails, or must not run because one
+    /// before it did.
+    ///
+    /// Who is alone does not ask for failures before it has one itself: then this gives false, and the task, which is
+    /// marked as one that must not run, is for [`TaskRun::work_shared`], which asks.
+    #[inline(always)]
+    fn launch<const SHARED: bool, const CHECKED: bool>(self, task: u32) -> bool {
+        let run = self.run;
+        if SHARED && run.failed.load(Ordering::Relaxed) && run.is_poisoned(task) {
+            run.poison_successors(task);
+            return true;
+        }
+        let (begin, end) = self.links.task(task);
+        let range = begin.first_step as usize..end.first_step as usize;
+        debug_assert!(range.start <= range.end && range.end <= self.steps.len());
+        // SAFETY: the invariant: a task's steps are the section's.
+        let steps = unsafe { self.steps.get_unchecked(range) };
+        // SAFETY: the promise of `run`; the stream is this participant's.
+        match unsafe { launch_steps::<CHECKED>(steps, self.refs, self.streams, run.cancel) } {
+            Ok(()) => true,
+            Err(ended) => {
+                run.fail(ended, self.participant);
+                if SHARED {
+                    run.poison_successors(task);
+                } else {
+                    run.poison(task);
+                }
+                SHARED
+            }
+        }
+    }
+
+    /// Counts a task's predecessors down; tells whether it is ready.
+    #[inline(always)]
+    fn count_down<const SHARED: bool>(self, task: u32, n: u32) -> bool {
+        debug_assert!((task as usize) < self.ready.len());
+        // SAFETY: the invariant: there is a place for each task.
+        count_down::<SHARED>(unsafe { self.ready.get_unchecked(task as usize) }, n)
+    }
+
+    /// Fetches what the next tasks of the ring need: of the nearer one references, of the farther one its step.
+    #[inline(always)]
+    fn fetch_ahead(self, ready: &Ready) {
+        let n = ready.n_single();
+        if n > 2 {
+            let (task, _) = self.links.task(self.links.successor(ready.single(2)));
+            prefetch(self.steps.as_ptr().wrapping_add(task.first_step as usize));
+        }
+        if n > 1 {
+            let (task, _) = self.links.task(self.links.successor(ready.single(1)));
+            if let Some(step) = self.steps.get(task.first_step as usize) {
+                let refs = self.refs.wrapping_add(step.first_ref as usize);
+                (0..REFS_AHEAD).step_by(2).for_each(|i| prefetch(refs.wrapping_add(i)));
+            }
         }
     }
 }
@@ -551,36 +556,7 @@ fn count_down<const SHARED: bool>(ready: &AtomicU32, n: u32) -> bool {
 
 impl Local {
     fn new(n_tasks: usize) -> Self {
-        Self {
-            stack: Vec::with_capacity(n_tasks),
-            ring: vec![0; n_tasks.next_power_of_two()].into(),
-            first: 0,
-            last: 0,
-            n_stacked: 0,
-            pending: (NO_TASK, 0),
-            n_ended: 0,
-        }
-    }
-
-    #[inline]
-    fn ring_at(&self, position: u32) -> u32 {
-        // The length is a power of two, at least 1.
-        self.ring[position as usize & (self.ring.len() - 1)]
-    }
-
-    /// Puts a task at the end of the ring, which has room: it is as long as there are tasks.
-    #[inline]
-    fn enqueue(&mut self, place: u32) {
-        let at = self.last as usize & (self.ring.len() - 1);
-        self.ring[at] = place;
-        self.last = self.last.wrapping_add(1);
-        self.n_stacked += 1;
-    }
-
-    #[inline]
-    fn push(&mut self, range: Range) {
-        self.n_stacked += range.len();
-        self.stack.push(range);
+        Self { ready: Ready::new(n_tasks), n_ended: 0 }
     }
 }
 
