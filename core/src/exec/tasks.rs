@@ -1,24 +1,28 @@
 //! Running tasks: ready counts, and who runs what.
 //!
 //! A task is ready when the last task before it ends. A successor that waits for that task alone runs next on the
-//! same thread, its siblings go to a stack of ranges; one that was counted down to ready goes to a queue, so that tasks
-//! run about in the order of the plan, which is how they lie in memory, and what the next ones need can be fetched
-//! while others run. Ranges are shown to other threads ([`super::offers`]) as far as they are worth a hand-over.
-//! Nothing here allocates, locks or counts references while all goes well; on one thread the same code runs without an
-//! atomic operation.
+//! same thread; what else became ready is kept by the participant ([`super::ready`]) and shown to other threads
+//! ([`super::offers`]) as far as it is worth a hand-over. Nothing here allocates, locks or counts references while all
+//! goes well.
+//!
+//! The caller begins *alone*: without an atomic operation, and without asking for failures, as there is none. When it
+//! has something that is worth showing, or when a task fails, it goes on as one of several participants; a run that
+//! never has enough to show stays with it to the end.
 //!
 //! # Protocol
 //!
 //! | what | who | order |
 //! | --- | --- | --- |
-//! | `ready[task]` | each task before it counts down once; who makes it 0 owns the task | AcqRel |
+//! | `ready[task]` | each task before it counts down once; who makes it 0 owns the task | AcqRel; load and store while the caller is alone |
 //! | `remaining` | each participant subtracts what it ran when it runs out of tasks; at 0 the run has ended | AcqRel |
 //! | `failed`, `poisoned[task]` | set before the count down of the same task, read by who owns it | Relaxed |
 //! | `Participant::local` and its streams | the thread that takes part with that slot, in this run | - |
 //!
-//! A count down may be put off (`Local::pending`) as long as the thread goes on with another task before the same
-//! successor, which could not be ready earlier in any case: so a join of thousands of tasks is a few atomic
-//! operations, not thousands on one word.
+//! What the caller counted down alone is seen by whoever takes what it shows (Release and Acquire of the offers).
+//!
+//! Tasks that lead to the same successor and follow each other on one thread are counted down together, when the last
+//! of them has ended; the successor could not be ready earlier in any case. So a join of thousands of tasks is a few
+//! atomic operations, not thousands on one word.
 
 use super::board::Shared;
 use super::cancel::Cancel;
@@ -525,20 +529,18 @@ impl Lap<'_> {
         count_down::<SHARED>(unsafe { self.ready.get_unchecked(task as usize) }, n)
     }
 
-    /// Fetches what the next tasks of the ring need: of the nearer one references, of the farther one its step.
+    /// Fetches what the next tasks of the ring need: of the nearest its references, of farther ones what leads to them.
+    ///
+    /// Where the ring has no task any more, or not yet, there is an older one's place: what is fetched in vain costs
+    /// less than asking.
     #[inline(always)]
     fn fetch_ahead(self, ready: &Ready) {
-        let n = ready.n_single();
-        if n > 2 {
-            let (task, _) = self.links.task(self.links.successor(ready.single(2)));
-            prefetch(self.steps.as_ptr().wrapping_add(task.first_step as usize));
-        }
-        if n > 1 {
-            let (task, _) = self.links.task(self.links.successor(ready.single(1)));
-            if let Some(step) = self.steps.get(task.first_step as usize) {
-                let refs = self.refs.wrapping_add(step.first_ref as usize);
-                (0..REFS_AHEAD).step_by(2).for_each(|i| prefetch(refs.wrapping_add(i)));
-            }
+        let task = |number| self.links.task(self.links.successor(ready.single(number))).0;
+        prefetch(task(5));
+        prefetch(self.steps.as_ptr().wrapping_add(task(3).first_step as usize));
+        if let Some(step) = self.steps.get(task(1).first_step as usize) {
+            let refs = self.refs.wrapping_add(step.first_ref as usize);
+            (0..REFS_AHEAD).step_by(2).for_each(|i| prefetch(refs.wrapping_add(i)));
         }
     }
 }
@@ -576,6 +578,32 @@ fn prefetch<T>(at: *const T) {
 mod loom_tests {
     use super::*;
     use loom::sync::Arc;
+
+    /// A caller counts down alone, and then shows a task: who takes it owns the join, and sees what was written before.
+    #[test]
+    fn what_was_counted_alone_is_seen_by_who_takes_an_offer() {
+        loom::model(|| {
+            let shared = Arc::new((AtomicU32::new(2), AtomicU32::new(0), Offers::default()));
+            let other = {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || {
+                    let (ready, written, offers) = &*shared;
+                    if offers.steal().is_some() {
+                        assert!(count_down::<true>(ready, 1));
+                        assert_eq!(written.load(Ordering::Relaxed), 7);
+                    }
+                })
+            };
+            let (ready, written, offers) = &*shared;
+            written.store(7, Ordering::Relaxed);
+            assert!(!count_down::<false>(ready, 1));
+            offers.show(Range { begin: 0, end: 1 });
+            if offers.take_back().is_some() {
+                assert!(count_down::<true>(ready, 1));
+            }
+            other.join().unwrap();
+        });
+    }
 
     /// Two threads end the three tasks before a join, one of them two at once: one of the threads owns the join, and
     /// sees what both wrote.
