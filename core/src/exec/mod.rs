@@ -16,6 +16,7 @@ mod processor;
 pub mod queue;
 mod ready;
 pub mod section;
+mod task_loop;
 mod tasks;
 pub mod unit;
 pub mod value;

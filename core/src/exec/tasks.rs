@@ -31,25 +31,21 @@ use super::nested::Context;
 use super::offers::{Offers, Range};
 use super::queue::WorkQueue;
 use super::ready::Ready;
-use super::section::{Ended, launch_steps};
+use super::section::Ended;
+use super::task_loop::{SINGLES_WORTH, TaskLoop};
 use crate::error::{Error, Result};
-use crate::plan::section::{Section, Step};
-use crate::plan::tasks::{Links, NO_TASK, TaskGraph, Then};
+use crate::plan::section::Section;
+use crate::plan::tasks::{NO_TASK, TaskGraph};
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering, fence};
 use crossbeam_utils::CachePadded;
-use devbay_plugin_api::abi::{BufferRef, Stream};
+use devbay_plugin_api::abi::BufferRef;
 use std::cell::UnsafeCell;
+use std::ops::ControlFlow;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 
 /// How often a participant without tasks looks for some before it leaves, or lets others run: some microseconds.
 const LOOKS: u32 = 256;
-
-/// Tasks of which so many are worth a hand-over are shown one by one; cheaper ones only in ranges.
-const SINGLES_WORTH: u32 = 4;
-
-/// References of a task's first step that are fetched ahead.
-const REFS_AHEAD: usize = 6;
 
 /// What a run of several tasks changes beside a frame's references; part of the frame.
 pub(crate) struct TaskState {
@@ -61,7 +57,7 @@ pub(crate) struct TaskState {
 }
 
 /// A thread's part in a run, by slot.
-struct Participant {
+pub(super) struct Participant {
     offers: Offers,
     local: UnsafeCell<Local>,
     /// Launches of one stream come one at a time (B17): each participant has its own, one for each lane.
@@ -73,10 +69,10 @@ struct Participant {
 unsafe impl Sync for Participant {}
 
 /// What a participant keeps to itself.
-struct Local {
-    ready: Ready,
+pub(super) struct Local {
+    pub ready: Ready,
     /// Tasks that were run and not yet subtracted from `remaining`.
-    n_ended: u32,
+    pub n_ended: u32,
 }
 
 impl TaskState {
@@ -107,18 +103,18 @@ impl TaskState {
 /// # Invariants
 /// `ready` and `poisoned` have a place for each task. What [`TaskGraph`] promises of its numbers (`tasks` and `succs`
 /// are only followed through each other) and [`Section`] of its steps makes every index below one that is there.
-struct TaskRun<'a> {
+pub(super) struct TaskRun<'a> {
     section: &'a Section,
     graph: &'a TaskGraph,
     state: &'a TaskState,
     context: &'a Context,
     refs: *const BufferRef,
     queue: &'a WorkQueue,
-    cancel: Option<&'a Cancel>,
+    pub cancel: Option<&'a Cancel>,
     /// Tasks that have not ended.
     remaining: CachePadded<AtomicU32>,
     /// Whether a task failed.
-    failed: AtomicBool,
+    pub failed: AtomicBool,
     /// Whether tasks were lost, so that what remains will not end.
     abandoned: AtomicBool,
     /// The first failure.
@@ -231,9 +227,9 @@ impl TaskRun<'_> {
         let n_worth = if SHARED { self.section.n_worth } else { NO_TASK };
         let left = match n_sources < n_worth && SINGLES_WORTH < n_worth {
             true => self.work_alone(local, n_worth),
-            false => Some(NO_TASK),
+            false => ControlFlow::Break(NO_TASK),
         };
-        if let Some(task) = left {
+        if let ControlFlow::Break(task) = left {
             self.work_shared(0, local, n_worth, task);
         }
         if !SHARED {
@@ -302,117 +298,55 @@ impl TaskRun<'_> {
         n > 0 && self.remaining.fetch_sub(n, Ordering::AcqRel) == n
     }
 
-    /// Runs tasks while nobody else does, until there are none, or other threads are to join, or one failed: then
-    /// gives what to go on with.
-    fn work_alone(&self, local: &mut Local, n_worth: u32) -> Option<u32> {
+    /// The loop of a participant. Never a call of its own: then what it gives stays in registers.
+    #[inline(always)]
+    fn task_loop(&self, slot: u32, n_worth: u32) -> TaskLoop<'_> {
+        let participant = &self.state.participants[slot as usize];
+        TaskLoop {
+            run: self,
+            // SAFETY: places come from the sources and from tasks, tasks from `links`.
+            links: unsafe { self.graph.links() },
+            steps: &self.section.steps,
+            counts: &self.state.ready,
+            refs: self.refs,
+            participant,
+            streams: participant.streams.handles(),
+            n_worth,
+        }
+    }
+
+    /// Runs tasks while nobody else does, until there are none, or there is something to show, or one failed: then
+    /// breaks with what to go on with.
+    fn work_alone(&self, local: &mut Local, n_worth: u32) -> ControlFlow<u32> {
         match self.cancel {
             None => self.work::<false, false>(0, local, n_worth, NO_TASK),
             Some(_) => self.work::<false, true>(0, local, n_worth, NO_TASK),
         }
     }
 
+    /// Runs a task, if one is given, and all that the participant has or gets, as one of several.
     fn work_shared(&self, slot: u32, local: &mut Local, n_worth: u32, task: u32) {
-        match self.cancel {
+        // As one of several it does not break.
+        let _ = match self.cancel {
             None => self.work::<true, false>(slot, local, n_worth, task),
             Some(_) => self.work::<true, true>(slot, local, n_worth, task),
         };
     }
 
-    /// Runs a task, if one is given, and the participant's tasks, and what becomes ready with them, until it has none.
-    ///
-    /// What the loop needs of the run is in local variables: launches are calls that could change everything else.
     #[inline(never)]
     fn work<const SHARED: bool, const CHECKED: bool>(
         &self,
         slot: u32,
         local: &mut Local,
         n_worth: u32,
-        mut task: u32,
-    ) -> Option<u32> {
-        let participant = &self.state.participants[slot as usize];
-        let lap = Lap {
-            run: self,
-            // SAFETY: places come from the sources and from tasks, tasks from `links`.
-            links: unsafe { self.graph.links() },
-            steps: &self.section.steps,
-            ready: &self.state.ready,
-            refs: self.refs,
-            participant,
-            streams: participant.streams.handles(),
-        };
-        let fetch_ahead = |ready: &Ready| lap.fetch_ahead(ready);
-        loop {
-            if task == NO_TASK {
-                task = local.ready.take_if(lap.links, |_| true, fetch_ahead);
-                if task == NO_TASK {
-                    if self.refill::<SHARED>(participant, local) {
-                        continue;
-                    }
-                    return None;
-                }
-            }
-            let (mut begin, mut after);
-            loop {
-                if SHARED {
-                    self.offer(participant, local, n_worth);
-                }
-                if !lap.launch::<SHARED, CHECKED>(task) {
-                    return Some(task);
-                }
-                local.n_ended += 1;
-                (begin, after) = lap.links.task(task);
-                match begin.then() {
-                    Then::Next(next) => task = next,
-                    _ => break,
-                }
-            }
-            if let Then::Join(join) = begin.then() {
-                // Others that lead to the same successor are counted down with this one.
-                let mut n = 1;
-                loop {
-                    if SHARED {
-                        self.offer(participant, local, n_worth);
-                    }
-                    task = local.ready.take_if(
-                        lap.links,
-                        |task| lap.links.task(task).0.joins(join),
-                        fetch_ahead,
-                    );
-                    if task == NO_TASK {
-                        break;
-                    }
-                    if !lap.launch::<SHARED, CHECKED>(task) {
-                        lap.count_down::<SHARED>(join, n);
-                        return Some(task);
-                    }
-                    local.n_ended += 1;
-                    n += 1;
-                }
-                if lap.count_down::<SHARED>(join, n) {
-                    task = join;
-                }
-                continue;
-            }
-            task = match begin.then() {
-                Then::Many(Some(next)) => next,
-                _ => NO_TASK,
-            };
-            for place in begin.end_sole..after.first_succ {
-                let ready = lap.count_down::<SHARED>(lap.links.successor(place), 1);
-                local.ready.enqueue_if(ready, place);
-            }
-            if begin.end_sole > begin.first_succ + 1 {
-                local.ready.push(Range { begin: begin.first_succ + 1, end: begin.end_sole });
-                if !SHARED && local.ready.n_ranged() >= n_worth {
-                    return Some(task);
-                }
-            }
-        }
+        task: u32,
+    ) -> ControlFlow<u32> {
+        self.task_loop(slot, n_worth).work::<SHARED, CHECKED>(local, task)
     }
 
     /// Gets more tasks when a participant has none left; false if there are none.
     #[cold]
-    fn refill<const SHARED: bool>(&self, participant: &Participant, local: &mut Local) -> bool {
+    pub(super) fn refill<const SHARED: bool>(&self, participant: &Participant, local: &mut Local) -> bool {
         match participant.offers.take_back() {
             Some(range) if SHARED => {
                 local.ready.push(range);
@@ -422,18 +356,9 @@ impl TaskRun<'_> {
         }
     }
 
-    /// Shows the oldest of the waiting tasks to others, if they are worth it.
-    #[inline(always)]
-    fn offer(&self, participant: &Participant, local: &mut Local, n_worth: u32) {
-        let n_single = if n_worth > SINGLES_WORTH { 0 } else { local.ready.n_single() };
-        if local.ready.n_ranged() + n_single >= n_worth {
-            self.show(participant, local);
-        }
-    }
-
     /// Shows the oldest of the waiting tasks to others, if there is room.
     #[inline(never)]
-    fn show(&self, participant: &Participant, local: &mut Local) {
+    pub(super) fn show(&self, participant: &Participant, local: &mut Local) {
         if !participant.offers.has_room() {
             return;
         }
@@ -449,7 +374,7 @@ impl TaskRun<'_> {
     }
 
     #[cold]
-    fn fail(&self, ended: Ended<'_>, participant: &Participant) {
+    pub(super) fn fail(&self, ended: Ended<'_>, participant: &Participant) {
         let error = match ended {
             Ended::Cancelled => self.cancel.map_or_else(Cancel::unknown, Cancel::error),
             Ended::Failed(step, status) => {
@@ -460,100 +385,20 @@ impl TaskRun<'_> {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    fn is_poisoned(&self, task: u32) -> bool {
+    pub(super) fn is_poisoned(&self, task: u32) -> bool {
         self.state.poisoned[task as usize].load(Ordering::Relaxed)
     }
 
     /// Keeps a task from running.
-    fn poison(&self, task: u32) {
+    pub(super) fn poison(&self, task: u32) {
         self.state.poisoned[task as usize].store(true, Ordering::Relaxed);
     }
 
     /// Keeps what depends on a task from running.
     #[cold]
-    fn poison_successors(&self, task: u32) {
+    pub(super) fn poison_successors(&self, task: u32) {
         self.graph.succs_of(task as usize).iter().for_each(|&successor| self.poison(successor));
     }
-}
-
-/// What a participant's loop needs of a run.
-#[derive(Clone, Copy)]
-struct Lap<'a> {
-    run: &'a TaskRun<'a>,
-    links: Links<'a>,
-    steps: &'a [Step],
-    ready: &'a [AtomicU32],
-    refs: *const BufferRef,
-    participant: &'a Participant,
-    streams: *const *mut Stream,
-}
-
-impl Lap<'_> {
-    /// Launches a task's steps, and keeps what depends on it from running if it fails, or must not run because one
-    /// before it did.
-    ///
-    /// Who is alone does not ask for failures before it has one itself: then this gives false, and the task, which is
-    /// marked as one that must not run, is for [`TaskRun::work_shared`], which asks.
-    #[inline(always)]
-    fn launch<const SHARED: bool, const CHECKED: bool>(self, task: u32) -> bool {
-        let run = self.run;
-        if SHARED && run.failed.load(Ordering::Relaxed) && run.is_poisoned(task) {
-            run.poison_successors(task);
-            return true;
-        }
-        let (begin, end) = self.links.task(task);
-        let range = begin.first_step as usize..end.first_step as usize;
-        debug_assert!(range.start <= range.end && range.end <= self.steps.len());
-        // SAFETY: the invariant: a task's steps are the section's.
-        let steps = unsafe { self.steps.get_unchecked(range) };
-        // SAFETY: the promise of `run`; the stream is this participant's.
-        match unsafe { launch_steps::<CHECKED>(steps, self.refs, self.streams, run.cancel) } {
-            Ok(()) => true,
-            Err(ended) => {
-                run.fail(ended, self.participant);
-                if SHARED {
-                    run.poison_successors(task);
-                } else {
-                    run.poison(task);
-                }
-                SHARED
-            }
-        }
-    }
-
-    /// Counts a task's predecessors down; tells whether it is ready.
-    #[inline(always)]
-    fn count_down<const SHARED: bool>(self, task: u32, n: u32) -> bool {
-        debug_assert!((task as usize) < self.ready.len());
-        // SAFETY: the invariant: there is a place for each task.
-        count_down::<SHARED>(unsafe { self.ready.get_unchecked(task as usize) }, n)
-    }
-
-    /// Fetches what the next tasks of the ring need: of the nearest its references, of farther ones what leads to them.
-    ///
-    /// Where the ring has no task any more, or not yet, there is an older one's place: what is fetched in vain costs
-    /// less than asking.
-    #[inline(always)]
-    fn fetch_ahead(self, ready: &Ready) {
-        let task = |number| self.links.task(self.links.successor(ready.single(number))).0;
-        prefetch(task(5));
-        prefetch(self.steps.as_ptr().wrapping_add(task(3).first_step as usize));
-        if let Some(step) = self.steps.get(task(1).first_step as usize) {
-            let refs = self.refs.wrapping_add(step.first_ref as usize);
-            (0..REFS_AHEAD).step_by(2).for_each(|i| prefetch(refs.wrapping_add(i)));
-        }
-    }
-}
-
-/// Counts down, and tells whether that was the last of it: then all that others did before theirs is seen.
-#[inline(always)]
-fn count_down<const SHARED: bool>(ready: &AtomicU32, n: u32) -> bool {
-    if SHARED {
-        return ready.fetch_sub(n, Ordering::AcqRel) == n;
-    }
-    let left = ready.load(Ordering::Relaxed) - n;
-    ready.store(left, Ordering::Relaxed);
-    left == 0
 }
 
 impl Local {
@@ -562,21 +407,10 @@ impl Local {
     }
 }
 
-/// Asks the processor to fetch what is at an address; any address will do.
-#[inline(always)]
-fn prefetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: fetching ahead has no effect that a program could see, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::exec::task_loop::count_down;
     use loom::sync::Arc;
 
     /// A caller counts down alone, and then shows a task: who takes it owns the join, and sees what was written before.
