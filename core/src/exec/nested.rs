@@ -176,16 +176,16 @@ unsafe fn run(region: &Section, block: &Block, refs: Refs, stream: *mut Stream, 
 }
 
 #[cold]
-fn failed(region: &Section, ended: &Ended, context: &Context) -> Status {
+fn failed(region: &Section, ended: &Ended<'_>, context: &Context) -> Status {
     match *ended {
         Ended::Cancelled => CANCELLED,
         Ended::Failed(step, status) => {
             if status != CANCELLED {
-                let label = &region.labels[step];
+                let label = region.label(step);
                 let mut blame = context.blame.lock().unwrap_or_else(PoisonError::into_inner);
                 // The innermost comes first; those around it say where it is.
                 *blame =
-                    Some(blame.take().map_or_else(|| label.clone(), |inner| format!("{label} / {inner}")));
+                    Some(blame.take().map_or_else(|| label.to_owned(), |inner| format!("{label} / {inner}")));
             }
             status
         }

@@ -32,7 +32,11 @@ pub struct Range {
 }
 
 impl Range {
+    /// No tasks.
+    pub const EMPTY: Self = Self { begin: 0, end: 0 };
+
     /// Tasks in it.
+    #[inline(always)]
     pub fn len(self) -> u32 {
         self.end - self.begin
     }

@@ -20,9 +20,9 @@ use std::time::Duration;
 pub(crate) const REST_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Why the launch loop ended early.
-pub(crate) enum Ended {
-    /// A launch gave a status.
-    Failed(usize, Status),
+pub(crate) enum Ended<'a> {
+    /// The launch of this step gave a status.
+    Failed(&'a Step, Status),
     /// The caller wants no more.
     Cancelled,
 }
@@ -83,29 +83,34 @@ impl Frame {
         match ended {
             Ok(()) => Ok(()),
             Err(Ended::Cancelled) => Err(cancel.map_or_else(Cancel::unknown, Cancel::error)),
-            Err(Ended::Failed(i, status)) => {
-                let stream = self.streams.of_lane(section.steps[i].lane);
-                Err(section.launch_failed(stream, &self.context, cancel, i, status))
+            Err(Ended::Failed(step, status)) => {
+                let stream = self.streams.of_lane(step.lane);
+                Err(section.launch_failed(stream, &self.context, cancel, step, status))
             }
         }
     }
 }
 
 impl Section {
-    /// What a launch's status says, in the words of the stream that it was for.
+    /// The name of the node of one of the section's steps.
+    pub(crate) fn label(&self, step: &Step) -> &str {
+        self.steps.element_offset(step).map_or("", |step| &self.labels[step])
+    }
+
+    /// What the status of a launch of one of the section's steps says, in the words of the stream that it was for.
     #[cold]
     pub(crate) fn launch_failed(
         &self,
         stream: &Stream,
         context: &Context,
         cancel: Option<&Cancel>,
-        step: usize,
+        step: &Step,
         status: Status,
     ) -> Error {
         if status == nested::CANCELLED {
             return cancel.map_or_else(Cancel::unknown, Cancel::error);
         }
-        let mut label = self.labels[step].clone();
+        let mut label = self.label(step).to_owned();
         if let Some(inner) = context.take_blame() {
             label = format!("{label} / {inner}");
         }
@@ -122,13 +127,13 @@ impl Section {
 /// `refs` has the references of these steps, bound to memory that their kernels may use, and `streams` has for each
 /// of their lanes a stream of its device that nobody else uses now.
 #[inline(always)]
-pub(crate) unsafe fn launch_steps<const CHECKED: bool>(
-    steps: &[Step],
+pub(crate) unsafe fn launch_steps<'a, const CHECKED: bool>(
+    steps: &'a [Step],
     refs: *const BufferRef,
     streams: *const *mut devbay_plugin_api::abi::Stream,
     cancel: Option<&Cancel>,
-) -> std::result::Result<(), Ended> {
-    for (i, step) in steps.iter().enumerate() {
+) -> std::result::Result<(), Ended<'a>> {
+    for step in steps {
         if CHECKED && cancel.is_some_and(Cancel::is_cancelled) {
             return Err(Ended::Cancelled);
         }
@@ -140,7 +145,7 @@ pub(crate) unsafe fn launch_steps<const CHECKED: bool>(
         // promise.
         let status = unsafe { (step.launch)(step.state, stream, refs, null()) };
         if status != DEVBAY_STATUS_OK {
-            return Err(Ended::Failed(i, status));
+            return Err(Ended::Failed(step, status));
         }
     }
     Ok(())

@@ -1,24 +1,28 @@
 //! Running tasks: ready counts, and who runs what.
 //!
 //! A task is ready when the last task before it ends. A successor that waits for that task alone runs next on the
-//! same thread, its siblings go to a stack of ranges; one that was counted down to ready goes to a queue, so that tasks
-//! run about in the order of the plan, which is how they lie in memory, and what the next ones need can be fetched
-//! while others run. Ranges are shown to other threads ([`super::offers`]) as far as they are worth a hand-over.
-//! Nothing here allocates, locks or counts references while all goes well; on one thread the same code runs without an
-//! atomic operation.
+//! same thread; what else became ready is kept by the participant ([`super::ready`]) and shown to other threads
+//! ([`super::offers`]) as far as it is worth a hand-over. Nothing here allocates, locks or counts references while all
+//! goes well.
+//!
+//! The caller begins *alone*: without an atomic operation, and without asking for failures, as there is none. When it
+//! has something that is worth showing, or when a task fails, it goes on as one of several participants; a run that
+//! never has enough to show stays with it to the end.
 //!
 //! # Protocol
 //!
 //! | what | who | order |
 //! | --- | --- | --- |
-//! | `ready[task]` | each task before it counts down once; who makes it 0 owns the task | AcqRel |
+//! | `ready[task]` | each task before it counts down once; who makes it 0 owns the task | AcqRel; load and store while the caller is alone |
 //! | `remaining` | each participant subtracts what it ran when it runs out of tasks; at 0 the run has ended | AcqRel |
 //! | `failed`, `poisoned[task]` | set before the count down of the same task, read by who owns it | Relaxed |
 //! | `Participant::local` and its streams | the thread that takes part with that slot, in this run | - |
 //!
-//! A count down may be put off (`Local::pending`) as long as the thread goes on with another task before the same
-//! successor, which could not be ready earlier in any case: so a join of thousands of tasks is a few atomic
-//! operations, not thousands on one word.
+//! What the caller counted down alone is seen by whoever takes what it shows (Release and Acquire of the offers).
+//!
+//! Tasks that lead to the same successor and follow each other on one thread are counted down together, when the last
+//! of them has ended; the successor could not be ready earlier in any case. So a join of thousands of tasks is a few
+//! atomic operations, not thousands on one word.
 
 use super::board::Shared;
 use super::cancel::Cancel;
@@ -26,16 +30,19 @@ use super::frame::{Streams, ThreadStreams};
 use super::nested::Context;
 use super::offers::{Offers, Range};
 use super::queue::WorkQueue;
-use super::section::{Ended, REST_LIMIT, launch_steps};
+use super::ready::Ready;
+use super::section::{Ended, REST_LIMIT};
 use super::sleeper::Sleeper;
+use super::task_loop::{SINGLES_WORTH, TaskLoop};
 use super::timeline::{Inbox, Timelines};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::section::Section;
-use crate::plan::tasks::{Arrival, NO_TASK, Task, TaskGraph, Then};
+use crate::plan::tasks::{Arrival, NO_TASK, TaskGraph};
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
 use std::cell::UnsafeCell;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -45,14 +52,8 @@ const LOOKS: u32 = 256;
 /// How often the caller of a run looks before it sleeps, where only other threads can have something for it.
 const LOOKS_MAX: u32 = 8192;
 
-/// The same where a device can.
+/// The same where a device can, which may take long.
 const DEVICE_LOOKS_MAX: u32 = 1024;
-
-/// Tasks of which so many are worth a hand-over are shown one by one; cheaper ones only in ranges.
-const SINGLES_WORTH: u32 = 4;
-
-/// References of a task's first step that are fetched ahead.
-const REFS_AHEAD: usize = 6;
 
 /// What a run of several tasks changes beside a frame's references; part of the frame.
 pub(crate) struct TaskState {
@@ -66,7 +67,7 @@ pub(crate) struct TaskState {
 }
 
 /// A thread's part in a run, by slot.
-struct Participant {
+pub(super) struct Participant {
     offers: Offers,
     local: UnsafeCell<Local>,
     /// Launches of one stream come one at a time (B17): each participant has its own, one for each lane.
@@ -78,20 +79,10 @@ struct Participant {
 unsafe impl Sync for Participant {}
 
 /// What a participant keeps to itself.
-struct Local {
-    /// Ready tasks; the latest last.
-    stack: Vec<Range>,
-    /// Ready tasks by their places, first come first served: a ring with room for all tasks.
-    ring: Box<[u32]>,
-    /// Where the ring's first is, and one past its last; both only grow.
-    first: u32,
-    last: u32,
-    /// Tasks on the stack and in the ring.
-    n_stacked: u32,
-    /// A successor, and how many counts down it is owed.
-    pending: (u32, u32),
+pub(super) struct Local {
+    pub ready: Ready,
     /// Tasks that were run and not yet subtracted from `remaining`.
-    n_ended: u32,
+    pub n_ended: u32,
 }
 
 impl TaskState {
@@ -128,7 +119,7 @@ impl TaskState {
 /// # Invariants
 /// `ready` and `poisoned` have a place for each task. What [`TaskGraph`] promises of its numbers (`tasks` and `succs`
 /// are only followed through each other) and [`Section`] of its steps makes every index below one that is there.
-struct TaskRun<'a> {
+pub(super) struct TaskRun<'a> {
     section: &'a Section,
     graph: &'a TaskGraph,
     state: &'a TaskState,
@@ -139,11 +130,11 @@ struct TaskRun<'a> {
     inbox: Option<&'a Inbox>,
     refs: *const BufferRef,
     queue: &'a WorkQueue,
-    cancel: Option<&'a Cancel>,
+    pub cancel: Option<&'a Cancel>,
     /// Tasks that have not ended.
     remaining: CachePadded<AtomicU32>,
     /// Whether a task failed.
-    failed: AtomicBool,
+    pub failed: AtomicBool,
     /// Whether tasks were lost, so that what remains will not end.
     abandoned: AtomicBool,
     /// The first failure.
@@ -191,10 +182,7 @@ pub(crate) unsafe fn run(
         true => queue.share(&run, || run.lead::<true>()),
         false => None,
     };
-    if shared.is_none() && section.is_placed {
-        // What arrives is counted by whoever takes it.
-        run.lead::<true>();
-    } else if shared.is_none() {
+    if shared.is_none() {
         run.lead::<false>();
     }
     if !run.failed.load(Ordering::Relaxed) {
@@ -227,7 +215,7 @@ impl Shared for TaskRun<'_> {
             if self.steal(slot, local) {
                 helped = true;
                 looks = 0;
-                self.work_shared(slot, local);
+                self.work_shared(slot, local, self.section.n_worth, NO_TASK);
                 if self.subtract(local) {
                     self.state.sleeper.wake();
                 }
@@ -248,31 +236,17 @@ impl Shared for TaskRun<'_> {
 }
 
 impl TaskRun<'_> {
-    /// A task and the one after it, where what belongs to it ends.
-    #[inline(always)]
-    fn task(&self, task: u32) -> (&Task, &Task) {
-        // SAFETY: the invariant: a task's number comes from `succs`.
-        unsafe { self.graph.task(task) }
-    }
-
-    #[inline(always)]
-    fn successor(&self, place: u32) -> u32 {
-        debug_assert!((place as usize) < self.graph.succs.len());
-        // SAFETY: the invariant: a place comes from a task, or is one of the sources'.
-        unsafe { *self.graph.succs.get_unchecked(place as usize) }
-    }
-
     /// The caller's part: from the first task to the end of the run.
     fn lead<const SHARED: bool>(&self) {
         // SAFETY: slot 0 is the caller's, and no other thread's.
         let local = unsafe { &mut *self.state.participants[0].local.get() };
-        local.push(Range { begin: 0, end: self.graph.n_sources });
-        match (SHARED, self.cancel) {
-            (true, _) => self.work_shared(0, local),
-            (false, None) => self.work::<false, false>(0, local),
-            (false, Some(_)) => self.work::<false, true>(0, local),
-        }
-        if !SHARED {
+        let n_sources = self.graph.n_sources;
+        local.ready.push(Range { begin: 0, end: n_sources });
+        let n_worth = if SHARED { self.section.n_worth } else { NO_TASK };
+        // What arrives from a device may be taken by anybody, who then counts down beside the caller.
+        let is_alone = !(SHARED && self.inbox.is_some());
+        self.go_on(local, n_worth, is_alone && n_sources < n_worth && SINGLES_WORTH < n_worth);
+        if !SHARED && self.inbox.is_none() {
             local.n_ended = 0;
             return;
         }
@@ -281,7 +255,7 @@ impl TaskRun<'_> {
         let mut asleep_since = None;
         while self.remaining.load(Ordering::Acquire) != 0 && !self.abandoned.load(Ordering::Acquire) {
             if self.steal(0, local) {
-                self.work_shared(0, local);
+                self.go_on(local, n_worth, !SHARED);
                 self.subtract(local);
                 looks = 0;
             } else if self.queue.help_loops(0) {
@@ -293,28 +267,37 @@ impl TaskRun<'_> {
                         asleep_since = None;
                         sync::spin();
                     }
-                    // Where devices work meanwhile, that may take long.
                     _ if looks < if self.inbox.is_none() { LOOKS_MAX } else { DEVICE_LOOKS_MAX } => {
                         std::thread::yield_now();
                     }
-                    _ => {
-                        let since = *asleep_since.get_or_insert_with(Instant::now);
-                        if self.inbox.is_some() && since.elapsed() > REST_LIMIT {
-                            let text = format!("work on a stream did not end within {REST_LIMIT:?}");
-                            self.abandon(Error::new(ErrorKind::PluginBroken, text));
-                        }
-                        self.state.sleeper.sleep(|| self.has_work());
-                    }
+                    _ => self.sleep(*asleep_since.get_or_insert_with(Instant::now)),
                 }
             }
         }
     }
 
-    /// Whether the caller has something to do.
-    fn has_work(&self) -> bool {
-        self.state.participants.iter().any(|other| other.offers.is_showing())
-            || self.inbox.is_some_and(Inbox::has_mail)
-            || self.remaining.load(Ordering::Acquire) == 0
+    /// Runs what the caller has, alone as long as it may and nothing has failed.
+    fn go_on(&self, local: &mut Local, n_worth: u32, alone: bool) {
+        let left = match alone && !self.failed.load(Ordering::Relaxed) {
+            true => self.work_alone(local, n_worth),
+            false => ControlFlow::Break(NO_TASK),
+        };
+        if let ControlFlow::Break(task) = left {
+            self.work_shared(0, local, n_worth, task);
+        }
+    }
+
+    /// Sleeps for a moment, unless there is something to do; gives a device up that has done nothing for too long.
+    fn sleep(&self, since: Instant) {
+        if self.inbox.is_some() && since.elapsed() > REST_LIMIT {
+            let text = format!("work on a stream did not end within {REST_LIMIT:?}");
+            self.abandon(Error::new(ErrorKind::PluginBroken, text));
+        }
+        self.state.sleeper.sleep(|| {
+            self.state.participants.iter().any(|other| other.offers.is_showing())
+                || self.inbox.is_some_and(Inbox::has_mail)
+                || self.remaining.load(Ordering::Acquire) == 0
+        });
     }
 
     /// Takes what arrived from a device, or tasks that another participant shows.
@@ -327,7 +310,7 @@ impl TaskRun<'_> {
         for step in 1..n {
             let other = &self.state.participants[(slot as usize + step) % n];
             if let Some(range) = other.offers.steal() {
-                local.push(range);
+                local.ready.push(range);
                 return true;
             }
         }
@@ -340,9 +323,9 @@ impl TaskRun<'_> {
         if status != DEVBAY_STATUS_OK {
             let outcome = self.streams.of_lane(lane).check(status, "work on a stream");
             self.set_failure(outcome.err().unwrap_or_else(Cancel::unknown));
-            self.state.poisoned[task as usize + 1].store(true, Ordering::Relaxed);
+            self.poison(task + 1);
         }
-        local.push(Range { begin: place, end: place + 1 });
+        local.ready.push(Range { begin: place, end: place + 1 });
     }
 
     /// Subtracts what was run from what remains; tells whether that was the last.
@@ -351,213 +334,88 @@ impl TaskRun<'_> {
         n > 0 && self.remaining.fetch_sub(n, Ordering::AcqRel) == n
     }
 
-    fn work_shared(&self, slot: u32, local: &mut Local) {
-        match self.cancel {
-            None => self.work::<true, false>(slot, local),
-            Some(_) => self.work::<true, true>(slot, local),
-        }
-    }
-
-    /// Runs the participant's tasks, and what becomes ready with them, until it has none.
-    fn work<const SHARED: bool, const CHECKED: bool>(&self, slot: u32, local: &mut Local) {
+    /// The loop of a participant. Never a call of its own: then what it gives stays in registers.
+    #[inline(always)]
+    fn task_loop(&self, slot: u32, n_worth: u32) -> TaskLoop<'_> {
         let participant = &self.state.participants[slot as usize];
-        let mut next = NO_TASK;
-        loop {
-            if next == NO_TASK {
-                next = self.next::<SHARED>(participant, local);
-                if next == NO_TASK {
-                    return;
-                }
-            }
-            let task = next;
-            if !self.launch::<CHECKED>(task, participant) {
-                self.poison(task, local);
-            }
-            next = self.end::<SHARED>(task, local);
-            if SHARED && local.n_stacked >= self.section.n_worth {
-                self.offer(participant, local);
-            }
+        TaskLoop {
+            run: self,
+            // SAFETY: places come from the sources and from tasks, tasks from `links`.
+            links: unsafe { self.graph.links() },
+            steps: &self.section.steps,
+            counts: &self.state.ready,
+            refs: self.refs,
+            participant,
+            streams: participant.streams.handles(),
+            n_worth,
         }
     }
 
-    /// The task to run when none became ready with the last one.
-    #[inline]
-    fn next<const SHARED: bool>(&self, participant: &Participant, local: &mut Local) -> u32 {
-        loop {
-            let place = match local.stack.last() {
-                Some(top) => top.begin,
-                None if local.first != local.last => local.ring_at(local.first),
-                None => NO_TASK,
-            };
-            if place == NO_TASK {
-                if local.pending.1 > 0 {
-                    let ready = self.pay::<SHARED>(local);
-                    if ready != NO_TASK {
-                        return ready;
-                    }
-                } else if !SHARED {
-                    return NO_TASK;
-                } else if let Some(range) = participant.offers.take_back() {
-                    local.push(range);
-                } else {
-                    return NO_TASK;
-                }
-                continue;
-            }
-            let task = self.successor(place);
-            // What is owed is paid before a task that does not lead to the same successor.
-            if local.pending.1 > 0 && !self.task(task).0.joins(local.pending.0) {
-                let ready = self.pay::<SHARED>(local);
-                if ready != NO_TASK {
-                    return ready;
-                }
-                continue;
-            }
-            match local.stack.last_mut() {
-                Some(top) => {
-                    top.begin += 1;
-                    if top.begin == top.end {
-                        local.stack.pop();
-                    }
-                }
-                None => {
-                    local.first = local.first.wrapping_add(1);
-                    self.fetch_ahead(local);
-                }
-            }
-            local.n_stacked -= 1;
-            return task;
+    /// Runs tasks while nobody else does, until there are none, or there is something to show, or one failed: then
+    /// breaks with what to go on with.
+    fn work_alone(&self, local: &mut Local, n_worth: u32) -> ControlFlow<u32> {
+        match self.cancel {
+            None => self.work::<false, false>(0, local, n_worth, NO_TASK),
+            Some(_) => self.work::<false, true>(0, local, n_worth, NO_TASK),
         }
     }
 
-    /// Fetches what the ring's next tasks need: of the nearer one references, of the farther one its step.
-    #[inline]
-    fn fetch_ahead(&self, local: &Local) {
-        let n = local.last.wrapping_sub(local.first);
-        if n > 2 {
-            let (task, _) = self.task(self.successor(local.ring_at(local.first.wrapping_add(2))));
-            prefetch(self.section.steps.as_ptr().wrapping_add(task.first_step as usize));
-        }
-        if n > 1 {
-            let (task, _) = self.task(self.successor(local.ring_at(local.first.wrapping_add(1))));
-            if let Some(step) = self.section.steps.get(task.first_step as usize) {
-                let refs = self.refs.wrapping_add(step.first_ref as usize);
-                (0..REFS_AHEAD).step_by(2).for_each(|i| prefetch(refs.wrapping_add(i)));
-            }
-        }
-    }
-
-    /// Counts a task's predecessors down; tells whether it is ready.
-    #[inline]
-    fn count_down<const SHARED: bool>(&self, task: u32, n: u32) -> bool {
-        debug_assert!((task as usize) < self.state.ready.len());
-        // SAFETY: the invariant: there is a place for each task.
-        count_down::<SHARED>(unsafe { self.state.ready.get_unchecked(task as usize) }, n)
-    }
-
-    /// Pays the pending counts down; gives the successor if that makes it ready.
-    #[inline]
-    fn pay<const SHARED: bool>(&self, local: &mut Local) -> u32 {
-        let (task, n) = std::mem::replace(&mut local.pending, (NO_TASK, 0));
-        if self.count_down::<SHARED>(task, n) { task } else { NO_TASK }
-    }
-
-    /// Counts down what waits for a task that ended; gives one that is ready to run now, the others are stacked.
-    #[inline]
-    fn end<const SHARED: bool>(&self, task: u32, local: &mut Local) -> u32 {
-        local.n_ended += 1;
-        let (task, after) = self.task(task);
-        let mut next = match task.then() {
-            Then::Join(join) => {
-                debug_assert!(local.pending.1 == 0 || local.pending.0 == join);
-                local.pending = (join, local.pending.1 + 1);
-                return NO_TASK;
-            }
-            Then::Next(next) => return next,
-            Then::Many(next) => next.unwrap_or(NO_TASK),
+    /// Runs a task, if one is given, and all that the participant has or gets, as one of several.
+    fn work_shared(&self, slot: u32, local: &mut Local, n_worth: u32, task: u32) {
+        // As one of several it does not break.
+        let _ = match self.cancel {
+            None => self.work::<true, false>(slot, local, n_worth, task),
+            Some(_) => self.work::<true, true>(slot, local, n_worth, task),
         };
-        if task.end_sole > task.first_succ + 1 {
-            local.push(Range { begin: task.first_succ + 1, end: task.end_sole });
-        }
-        for place in task.end_sole..after.first_succ {
-            let successor = self.successor(place);
-            if self.count_down::<SHARED>(successor, 1) {
-                if next == NO_TASK && local.n_stacked == 0 {
-                    next = successor;
-                } else {
-                    prefetch(self.task(successor).0);
-                    local.enqueue(place);
-                }
+    }
+
+    #[inline(never)]
+    fn work<const SHARED: bool, const CHECKED: bool>(
+        &self,
+        slot: u32,
+        local: &mut Local,
+        n_worth: u32,
+        task: u32,
+    ) -> ControlFlow<u32> {
+        self.task_loop(slot, n_worth).work::<SHARED, CHECKED>(local, task)
+    }
+
+    /// Gets more tasks when a participant has none left; false if there are none.
+    #[cold]
+    pub(super) fn refill<const SHARED: bool>(&self, participant: &Participant, local: &mut Local) -> bool {
+        match participant.offers.take_back() {
+            Some(range) if SHARED => {
+                local.ready.push(range);
+                true
             }
+            _ => false,
         }
-        next
     }
 
     /// Shows the oldest of the waiting tasks to others, if there is room.
     #[inline(never)]
-    fn offer(&self, participant: &Participant, local: &mut Local) {
+    pub(super) fn show(&self, participant: &Participant, local: &mut Local) {
         if !participant.offers.has_room() {
             return;
         }
-        let range = if local.stack.is_empty() {
-            if self.section.n_worth > SINGLES_WORTH {
-                return;
-            }
-            let place = local.ring_at(local.first);
-            local.first = local.first.wrapping_add(1);
-            Range { begin: place, end: place + 1 }
-        } else if let [only] = &mut *local.stack {
-            // The thread goes on with the front half itself.
-            let middle = only.begin + only.len() / 2;
-            let back = Range { begin: middle, end: only.end };
-            only.end = middle;
-            if only.len() == 0 {
-                local.stack.pop();
-            }
-            back
-        } else {
-            local.stack.remove(0)
-        };
-        local.n_stacked -= range.len();
-        // There is room, and nobody else fills it.
-        participant.offers.show(range);
-        self.queue.offered();
-        if self.state.sleeper.is_asleep() {
-            self.state.sleeper.wake();
-        }
-    }
-
-    /// Launches a task's steps; false if it failed, or must not run because one before it did.
-    #[inline]
-    fn launch<const CHECKED: bool>(&self, task: u32, participant: &Participant) -> bool {
-        if self.failed.load(Ordering::Relaxed) && self.state.poisoned[task as usize].load(Ordering::Relaxed) {
-            return false;
-        }
-        let (begin, end) = self.task(task);
-        let range = begin.first_step as usize..end.first_step as usize;
-        debug_assert!(range.start <= range.end && range.end <= self.section.steps.len());
-        // SAFETY: the invariant: a task's steps are the section's.
-        let steps = unsafe { self.section.steps.get_unchecked(range) };
-        let streams = participant.streams.handles();
-        // SAFETY: the promise of `run`; the stream is this participant's.
-        let ended = unsafe { launch_steps::<CHECKED>(steps, self.refs, streams, self.cancel) };
-        match ended {
-            Ok(()) => true,
-            Err(ended) => {
-                self.fail(begin, ended, participant);
-                false
+        // The thread goes on with the front half of the only range itself.
+        if let Some(range) = local.ready.split_ranges().or_else(|| local.ready.split_singles()) {
+            // There is room, and nobody else fills it.
+            participant.offers.show(range);
+            self.queue.offered();
+            if self.state.sleeper.is_asleep() {
+                self.state.sleeper.wake();
             }
         }
     }
 
     #[cold]
-    fn fail(&self, task: &Task, ended: Ended, participant: &Participant) {
+    pub(super) fn fail(&self, ended: Ended<'_>, participant: &Participant) {
         let error = match ended {
             Ended::Cancelled => self.cancel.map_or_else(Cancel::unknown, Cancel::error),
             Ended::Failed(step, status) => {
-                let step = task.first_step as usize + step;
-                let lane = self.section.steps[step].lane;
-                let stream = participant.streams.of_lane(lane).unwrap_or_else(|| self.streams.of_lane(lane));
+                let own = participant.streams.of_lane(step.lane);
+                let stream = own.unwrap_or_else(|| self.streams.of_lane(step.lane));
                 self.section.launch_failed(stream, self.context, self.cancel, step, status)
             }
         };
@@ -569,83 +427,65 @@ impl TaskRun<'_> {
         self.failed.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn is_poisoned(&self, task: u32) -> bool {
+        self.state.poisoned[task as usize].load(Ordering::Relaxed)
+    }
+
+    /// Keeps a task from running.
+    pub(super) fn poison(&self, task: u32) {
+        self.state.poisoned[task as usize].store(true, Ordering::Relaxed);
+    }
+
     /// Keeps what depends on a task from running.
     #[cold]
-    fn poison(&self, task: u32, local: &mut Local) {
+    pub(super) fn poison_successors(&self, task: u32, local: &mut Local) {
         if let Some(arrival) = self.graph.arrival_of(task) {
             // Its signal was not given: no device will call back for it.
-            self.state.poisoned[task as usize + 1].store(true, Ordering::Relaxed);
+            self.poison(task + 1);
             let place = self.graph.arrivals[arrival].place;
-            local.push(Range { begin: place, end: place + 1 });
+            local.ready.push(Range { begin: place, end: place + 1 });
         }
-        for &successor in self.graph.succs_of(task as usize) {
-            self.state.poisoned[successor as usize].store(true, Ordering::Relaxed);
-        }
+        self.graph.succs_of(task as usize).iter().for_each(|&successor| self.poison(successor));
     }
-}
-
-/// Counts down, and tells whether that was the last of it: then all that others did before theirs is seen.
-#[inline(always)]
-fn count_down<const SHARED: bool>(ready: &AtomicU32, n: u32) -> bool {
-    if SHARED {
-        return ready.fetch_sub(n, Ordering::AcqRel) == n;
-    }
-    let left = ready.load(Ordering::Relaxed) - n;
-    ready.store(left, Ordering::Relaxed);
-    left == 0
 }
 
 impl Local {
     fn new(n_tasks: usize) -> Self {
-        Self {
-            stack: Vec::with_capacity(n_tasks),
-            ring: vec![0; n_tasks.next_power_of_two()].into(),
-            first: 0,
-            last: 0,
-            n_stacked: 0,
-            pending: (NO_TASK, 0),
-            n_ended: 0,
-        }
+        Self { ready: Ready::new(n_tasks), n_ended: 0 }
     }
-
-    #[inline]
-    fn ring_at(&self, position: u32) -> u32 {
-        // The length is a power of two, at least 1.
-        self.ring[position as usize & (self.ring.len() - 1)]
-    }
-
-    /// Puts a task at the end of the ring, which has room: it is as long as there are tasks.
-    #[inline]
-    fn enqueue(&mut self, place: u32) {
-        let at = self.last as usize & (self.ring.len() - 1);
-        self.ring[at] = place;
-        self.last = self.last.wrapping_add(1);
-        self.n_stacked += 1;
-    }
-
-    #[inline]
-    fn push(&mut self, range: Range) {
-        self.n_stacked += range.len();
-        self.stack.push(range);
-    }
-}
-
-/// Asks the processor to fetch what is at an address; any address will do.
-#[inline(always)]
-fn prefetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: fetching ahead has no effect that a program could see, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::exec::task_loop::count_down;
     use loom::sync::Arc;
+
+    /// A caller counts down alone, and then shows a task: who takes it owns the join, and sees what was written before.
+    #[test]
+    fn what_was_counted_alone_is_seen_by_who_takes_an_offer() {
+        loom::model(|| {
+            let shared = Arc::new((AtomicU32::new(2), AtomicU32::new(0), Offers::default()));
+            let other = {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || {
+                    let (ready, written, offers) = &*shared;
+                    if offers.steal().is_some() {
+                        assert!(count_down::<true>(ready, 1));
+                        assert_eq!(written.load(Ordering::Relaxed), 7);
+                    }
+                })
+            };
+            let (ready, written, offers) = &*shared;
+            written.store(7, Ordering::Relaxed);
+            assert!(!count_down::<false>(ready, 1));
+            offers.show(Range { begin: 0, end: 1 });
+            if offers.take_back().is_some() {
+                assert!(count_down::<true>(ready, 1));
+            }
+            other.join().unwrap();
+        });
+    }
 
     /// Two threads end the three tasks before a join, one of them two at once: one of the threads owns the join, and
     /// sees what both wrote.

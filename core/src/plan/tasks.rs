@@ -479,15 +479,13 @@ impl TaskGraph {
         self.len() == 0
     }
 
-    /// A task and the one after it, where what belongs to it ends.
+    /// Tasks and successors without checks.
     ///
     /// # Safety
-    /// `task` is less than [`TaskGraph::len`].
-    #[inline(always)]
-    pub(crate) unsafe fn task(&self, task: u32) -> (&Task, &Task) {
-        debug_assert!((task as usize) < self.len());
-        // SAFETY: the caller's promise; there is one more than there are tasks.
-        unsafe { (self.ends.get_unchecked(task as usize), self.ends.get_unchecked(task as usize + 1)) }
+    /// The numbers that [`Links`] is asked for are in range: tasks come from it alone, places from its tasks and this
+    /// graph's sources.
+    pub(crate) unsafe fn links(&self) -> Links<'_> {
+        Links { ends: &self.ends, succs: &self.succs }
     }
 
     /// Steps of a task.
@@ -498,6 +496,36 @@ impl TaskGraph {
     /// Successors of a task.
     pub fn succs_of(&self, task: usize) -> &[u32] {
         &self.succs[self.ends[task].first_succ as usize..self.ends[task + 1].first_succ as usize]
+    }
+}
+
+/// Tasks and their successors for a loop that holds them in registers.
+///
+/// # Invariants
+/// It is asked for numbers in range alone, as who made it promised.
+#[derive(Clone, Copy)]
+pub(crate) struct Links<'a> {
+    ends: &'a [Task],
+    succs: &'a [u32],
+}
+
+impl<'a> Links<'a> {
+    /// A task and the one after it, where what belongs to it ends.
+    #[inline(always)]
+    pub fn task(self, task: u32) -> (&'a Task, &'a Task) {
+        debug_assert!((task as usize) + 1 < self.ends.len());
+        // SAFETY: the invariant.
+        let begin = unsafe { self.ends.get_unchecked(task as usize) };
+        // SAFETY: the invariant; there is one more than there are tasks.
+        (begin, unsafe { self.ends.get_unchecked(task as usize + 1) })
+    }
+
+    /// The task at a place.
+    #[inline(always)]
+    pub fn successor(self, place: u32) -> u32 {
+        debug_assert!((place as usize) < self.succs.len());
+        // SAFETY: the invariant.
+        unsafe { *self.succs.get_unchecked(place as usize) }
     }
 }
 
