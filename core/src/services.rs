@@ -11,7 +11,7 @@ use devbay_plugin_api::abi::{
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How important a plugin's message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,12 +27,16 @@ pub enum LogLevel {
 }
 
 /// One mark on a plugin's timeline.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
     /// What ran.
     pub name: String,
     /// Where it ran.
     pub track: String,
+    /// The device whose stream the track is named after; empty if it is none of them.
+    pub device: String,
+    /// That stream's handle; 0 if it is none.
+    pub stream: u64,
     /// Begin, in nanoseconds of the monotonic clock.
     pub begin_ns: u64,
     /// End on the same clock.
@@ -51,7 +55,16 @@ pub struct Services {
     log: LogSink,
     trace: Option<TraceSink>,
     config: BTreeMap<String, String>,
+    streams: Mutex<Streams>,
     api: HostApi,
+}
+
+/// Streams that are alive, while marks are taken.
+#[derive(Default)]
+struct Streams {
+    n_made: u32,
+    /// By label: the device's name and the handle.
+    alive: BTreeMap<String, (String, u64)>,
 }
 
 impl Services {
@@ -72,7 +85,15 @@ impl Services {
             get_extension: Some(get_extension),
             ..HostApi::empty()
         };
-        let mut services = Box::new(Self { plugin: plugin.to_owned(), queue, log, trace, config, api });
+        let mut services = Box::new(Self {
+            plugin: plugin.to_owned(),
+            queue,
+            log,
+            trace,
+            config,
+            streams: Mutex::default(),
+            api,
+        });
         services.api.ctx = (&raw mut *services).cast();
         services
     }
@@ -85,6 +106,28 @@ impl Services {
     /// The work queue.
     pub fn queue(&self) -> &Arc<WorkQueue> {
         &self.queue
+    }
+
+    /// A label of a stream's own, so that its marks can be told from others'; None if nobody takes marks.
+    pub(crate) fn stream_label(&self, label: &str) -> Option<String> {
+        self.trace.as_ref()?;
+        let mut streams = self.streams();
+        streams.n_made += 1;
+        Some(format!("{label} {}", streams.n_made))
+    }
+
+    /// A stream with a label of its own begins.
+    pub(crate) fn stream_begins(&self, label: &str, device: &str, handle: u64) {
+        self.streams().alive.insert(label.to_owned(), (device.to_owned(), handle));
+    }
+
+    /// It has ended.
+    pub(crate) fn stream_ended(&self, label: &str) {
+        self.streams().alive.remove(label);
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -183,9 +226,12 @@ unsafe extern "C" fn add_mark(ctx: *mut c_void, event: *const TraceEvent) {
     // SAFETY: the plugin's texts, borrowed for the call.
     let texts = unsafe { (event.name.get(), event.track.get()) };
     if let (Some(trace), (Ok(name), Ok(track))) = (&services.trace, texts) {
+        let (device, stream) = services.streams().alive.get(track).cloned().unwrap_or_default();
         let mark = Mark {
             name: name.to_owned(),
             track: track.to_owned(),
+            device,
+            stream,
             begin_ns: event.begin_ns,
             end_ns: event.end_ns,
         };

@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::plan::section::Section;
 use crate::plan::tasks::{NO_TASK, Task, TaskGraph, Then};
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering, fence};
+use crate::trace::{self, What};
 use crossbeam_utils::CachePadded;
 use devbay_plugin_api::abi::BufferRef;
 use std::cell::UnsafeCell;
@@ -256,6 +257,7 @@ impl TaskRun<'_> {
             return;
         }
         self.subtract(local);
+        let _traced = trace::begin(What::WaitForTasks);
         let mut looks = 0u32;
         while self.remaining.load(Ordering::Acquire) != 0 && !self.abandoned.load(Ordering::Acquire) {
             if self.steal(0, local) {

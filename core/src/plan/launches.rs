@@ -16,6 +16,7 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::{Node, Program, ValueId};
 use crate::tensor::Tensor;
+use crate::trace;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -269,6 +270,10 @@ impl Planner<'_> {
         let arena = self.arena(&storages, &graph, &schedule)?;
 
         let mut parts = Parts::default();
+        let names: Vec<String> = match &self.options.trace {
+            Some(_) => self.launches.iter().map(|launch| self.nodes[launch.node].name.to_string()).collect(),
+            None => Vec::new(),
+        };
         let launches = std::mem::take(&mut self.launches);
         let mut launches: Vec<Option<Launch>> = launches.into_iter().map(Some).collect();
         let mut prepared = Vec::new();
@@ -284,6 +289,9 @@ impl Planner<'_> {
                 storages: &storages,
                 offsets: &arena.offsets,
             };
+            if self.options.trace.is_some() {
+                emitter.add_context();
+            }
             let first_ref = emitter.parts.refs.len() as u32;
             let workspace = &workspaces[at as usize];
             let node = &self.nodes[launch.node];
@@ -314,7 +322,7 @@ impl Planner<'_> {
         let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
         prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
         prepared.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        Ok(Section {
+        let mut section = Section {
             device: Arc::clone(self.device),
             lanes: self.sites.iter().map(|&site| Arc::clone(self.env.site(site).0)).collect(),
             inputs: inputs.iter().map(|&id| self.shaped(id)).collect::<Result<_>>()?,
@@ -335,12 +343,17 @@ impl Planner<'_> {
             result_of_written: results.result_of_written.into(),
             memory: MemoryReport { arena: arena.size, lower_bound: arena.lower_bound, constants },
             context_refs: parts.context_refs.into(),
+            traced: None,
             nested: parts.nested.into(),
             labels: parts.labels.into(),
             kernels: parts.kernels.into(),
             prepared: prepared.into(),
             constants: parts.constants.into(),
-        })
+        };
+        if let Some(recorder) = &self.options.trace {
+            trace::trace(&mut section, recorder, &names, &edges, &order);
+        }
+        Ok(section)
     }
 
     fn edges(&self) -> Edges {

@@ -128,6 +128,12 @@ impl Emitter<'_> {
         }
     }
 
+    /// Adds the reference to the run's context, which the frame fills in.
+    pub(super) fn add_context(&mut self) {
+        self.parts.context_refs.push(self.parts.refs.len() as u32);
+        self.parts.refs.push(BufferRef::ABSENT);
+    }
+
     /// References of a kernel, in the order of B21.
     pub(super) fn operands(
         &mut self,
@@ -167,9 +173,7 @@ impl Emitter<'_> {
         workspaces: &[usize],
     ) -> Result<State> {
         let first = self.parts.refs.len();
-        // The frame fills in its context.
-        self.parts.context_refs.push(first as u32);
-        self.parts.refs.push(BufferRef::ABSENT);
+        self.add_context();
         let captured: Vec<Home<'_>> =
             inputs[n_operands..].iter().flatten().map(|(root, _)| self.home(root)).collect();
         let mut regions = nested.regions.into_iter();

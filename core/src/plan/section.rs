@@ -10,6 +10,7 @@ use crate::device::{Device, PreparedKernel};
 use crate::exec::nested::State;
 use crate::program::ValueId;
 use crate::tensor::{DType, Tensor, bytes_of, n_elements};
+use crate::trace::Traced;
 use devbay_plugin_api::abi::{BufferRef, LaunchFn};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -132,6 +133,8 @@ pub struct Section {
     pub labels: Box<[String]>,
     /// What each step runs, for reports: op and kernel.
     pub kernels: Box<[String]>,
+    /// Keeps the states of steps alive that are traced; None if none is.
+    pub(crate) traced: Option<Traced>,
     /// Keeps the states of control-flow steps alive.
     pub(crate) nested: Box<[State]>,
     /// Keeps the steps' states alive.
