@@ -128,7 +128,7 @@ impl Unit {
                 Stage::Section(stage) => run_section(stage, &mut values, cancel)?,
                 Stage::Control(stage) => {
                     let node = &stage.node;
-                    let _traced = trace::begin_lone(self.env.device.name(), 0, || StepInfo::of_control(node));
+                    let _traced = trace::begin_lone(self.env.device.name(), 0, || StepInfo::of_stage(node));
                     control::run(stage, &mut values, cancel).map_err(|e| e.at_node(stage.node.label()))?;
                 }
                 Stage::Eager(stage) => {

@@ -72,8 +72,10 @@ pub enum StepKind {
     Kernel,
     /// A kernel is put on the stream of an asynchronous device; the device's marks say when it ran.
     Enqueue,
-    /// Control flow: what it runs are steps of other sections, inside this one in time.
+    /// Control flow as a step: what it runs are steps of its regions' sections, inside this one in time.
     Control,
+    /// Control flow that is a stage of its own: what it runs are whole sections, inside this one in time.
+    Stage,
 }
 
 /// A step of a section that was traced.
@@ -101,16 +103,16 @@ impl StepInfo {
     /// A node that is planned while it runs.
     pub(crate) fn of_lone(node: &Node, chosen: &Chosen, device: &Device) -> Self {
         let kind = if device.about().inline { StepKind::Kernel } else { StepKind::Enqueue };
-        Self { kernel: chosen.name.clone(), kind, ..Self::of_control(node) }
+        Self { kernel: chosen.name.clone(), kind, ..Self::of_stage(node) }
     }
 
     /// Control flow that is a stage of its own.
-    pub(crate) fn of_control(node: &Node) -> Self {
+    pub(crate) fn of_stage(node: &Node) -> Self {
         Self {
             label: node.label(),
             name: node.name.to_string(),
             kernel: node.op.to_string(),
-            kind: StepKind::Control,
+            kind: StepKind::Stage,
             cost_ns: 0.0,
             task: 0,
             lane: 0,

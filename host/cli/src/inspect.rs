@@ -67,7 +67,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 /// Shows how the model would run.
 fn planned(arguments: &Arguments) -> Result<()> {
     let model = Model::load(&arguments.file)?;
-    let (_runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
+    let (_runtime, device) = arguments.device.choose(&arguments.plugins, model.program(), None)?;
     let types = arguments.given.types(model.program())?;
     let types: Vec<_> = types.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())).collect();
     let session = Session::new(&model, &device)?;
