@@ -150,6 +150,11 @@ impl Section {
         self.graph.len() <= 1
     }
 
+    /// Whether its launches are taken down ([`PlanOptions::trace`](super::PlanOptions)).
+    pub fn is_traced(&self) -> bool {
+        self.traced.is_some()
+    }
+
     /// Keeps what launches use for good: nobody can say when the device stops touching it (ABI-NOTES 1).
     pub(crate) fn leak(&self) {
         std::mem::forget((self.prepared.clone(), self.constants.clone()));

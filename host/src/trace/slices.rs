@@ -190,3 +190,144 @@ impl Slices<'_> {
         self.open.pop();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use devbay_core::trace::{SectionInfo, StepInfo};
+    use std::sync::Arc;
+
+    /// A section of two tasks of two kernels, one of a region, and one whose only step is control flow.
+    fn recording() -> Recording {
+        let step = |kind, task| StepInfo {
+            label: String::new(),
+            name: String::new(),
+            kernel: String::new(),
+            kind,
+            cost_ns: 0.0,
+            task,
+            lane: 0,
+            preds: Box::default(),
+        };
+        let section = |steps| Arc::new(SectionInfo { devices: Vec::new(), steps });
+        let kernel = |task| step(StepKind::Kernel, task);
+        let sections = vec![
+            section(vec![kernel(0), kernel(0), kernel(1), kernel(1)]),
+            section(vec![kernel(0)]),
+            section(vec![step(StepKind::Control, 0)]),
+        ];
+        Recording { sections, ..Recording::default() }
+    }
+
+    /// The slices of events, which are given as what, run, begin and end in the order in which they ended.
+    fn slices(events: &[(What, u32, u64, u64)]) -> Vec<String> {
+        let events = events.iter();
+        let events = events.map(|&(what, run, begin_ns, end_ns)| Event { what, run, begin_ns, end_ns });
+        let thread = ThreadEvents { name: String::new(), events: events.collect(), n_dropped: 0 };
+        let name = |slice: &Slice| {
+            let name = match slice.kind {
+                SliceKind::Run => "run".to_owned(),
+                SliceKind::Part => "part".to_owned(),
+                SliceKind::Task { section, task } => format!("task {section}.{task}"),
+                SliceKind::Launch(at, _) => format!("step {}.{}", at.section, at.step),
+                SliceKind::Other(what) => format!("{what:?}"),
+                SliceKind::Mark(..) => "mark".to_owned(),
+            };
+            format!("{name} of {}: {}-{}", slice.run, slice.begin_ns, slice.end_ns)
+        };
+        of_thread(&thread, &recording()).iter().map(name).collect()
+    }
+
+    fn launch(section: u32, step: u32) -> What {
+        What::Launch { section, step, stream: 0 }
+    }
+
+    #[test]
+    fn launches_of_a_task_that_follow_each_other_are_one() {
+        let found = slices(&[
+            (launch(0, 0), 1, 1, 2),
+            (launch(0, 1), 1, 3, 4),
+            (launch(0, 2), 1, 5, 6),
+            (launch(0, 0), 1, 7, 8),
+            (launch(0, 0), 1, 8, 9),
+            (What::Run, 1, 0, 9),
+        ]);
+        let expected = [
+            "run of 1: 0-9",
+            "task 0.0 of 1: 1-4",
+            "step 0.0 of 1: 1-2",
+            "step 0.1 of 1: 3-4",
+            "task 0.1 of 1: 5-6",
+            "step 0.2 of 1: 5-6",
+            "task 0.0 of 1: 7-8",
+            "step 0.0 of 1: 7-8",
+            "task 0.0 of 1: 8-9",
+            "step 0.0 of 1: 8-9",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_a_worker_does_for_a_run_at_one_go_is_a_part_of_it() {
+        let found = slices(&[
+            (launch(0, 0), 1, 1, 2),
+            (launch(0, 2), 1, 3, 4),
+            (launch(0, 2), 2, 5, 6),
+            (launch(0, 3), 1, 7, 8),
+        ]);
+        let parts: Vec<&String> = found.iter().filter(|name| name.starts_with("part")).collect();
+        assert_eq!(parts, ["part of 1: 1-4", "part of 2: 5-6", "part of 1: 7-8"]);
+    }
+
+    #[test]
+    fn a_region_is_of_the_task_of_its_step() {
+        let found = slices(&[
+            (launch(1, 0), 1, 1, 2),
+            (launch(1, 0), 1, 2, 3),
+            (launch(2, 0), 1, 1, 3),
+            (What::Run, 1, 1, 3),
+        ]);
+        let expected = [
+            "run of 1: 1-3",
+            "task 2.0 of 1: 1-3",
+            "step 2.0 of 1: 1-3",
+            "step 1.0 of 1: 1-2",
+            "step 1.0 of 1: 2-3",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_wait_is_cut_at_the_tasks_that_were_found_after_all() {
+        let found = slices(&[
+            (launch(0, 0), 1, 4, 5),
+            (launch(0, 1), 1, 6, 7),
+            (launch(0, 2), 1, 7, 8),
+            (What::WaitForTasks, 1, 2, 9),
+            (What::Run, 1, 0, 9),
+        ]);
+        let waits: Vec<&String> = found.iter().filter(|name| name.starts_with("Wait")).collect();
+        assert_eq!(waits, ["WaitForTasks of 1: 2-4", "WaitForTasks of 1: 8-9"]);
+    }
+
+    #[test]
+    fn a_run_may_begin_in_another_that_waits() {
+        let found = slices(&[
+            (launch(0, 0), 2, 2, 3),
+            (What::Run, 2, 2, 4),
+            (What::WaitForStream, 1, 1, 5),
+            (launch(0, 0), 1, 5, 6),
+            (What::Run, 1, 0, 6),
+        ]);
+        let expected = [
+            "run of 1: 0-6",
+            "WaitForStream of 1: 1-5",
+            "run of 2: 2-4",
+            "task 0.0 of 2: 2-3",
+            "step 0.0 of 2: 2-3",
+            "task 0.0 of 1: 5-6",
+            "step 0.0 of 1: 5-6",
+        ];
+        assert_eq!(found, expected);
+    }
+}

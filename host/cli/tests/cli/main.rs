@@ -10,6 +10,7 @@ mod hostile_models;
 mod models;
 mod pins;
 mod plans;
+mod profile;
 mod runs;
 mod sessions;
 mod support;
