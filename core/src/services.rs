@@ -59,13 +59,8 @@ pub struct Services {
     api: HostApi,
 }
 
-/// Streams that are alive, while marks are taken.
-#[derive(Default)]
-struct Streams {
-    n_made: u32,
-    /// By label: the device's name and the handle.
-    alive: BTreeMap<String, (String, u64)>,
-}
+/// Streams that are alive, while marks are taken: by label, the device's name and the handle.
+type Streams = BTreeMap<String, (String, u64)>;
 
 impl Services {
     /// Services for the plugin called `plugin`. Boxed, because plugins hold its address.
@@ -108,22 +103,26 @@ impl Services {
         &self.queue
     }
 
-    /// A label of a stream's own, so that its marks can be told from others'; None if nobody takes marks.
+    /// A label that no other stream has as long as this one, so that their marks can be told apart; None if nobody takes
+    /// marks. Given back with [`Services::stream_ended`].
     pub(crate) fn stream_label(&self, label: &str) -> Option<String> {
         self.trace.as_ref()?;
         let mut streams = self.streams();
-        streams.n_made += 1;
-        Some(format!("{label} {}", streams.n_made))
+        // Streams of a moment share a label, and a track, one after the other.
+        let mut labels = (1..).map(|n| format!("{label} {n}"));
+        let label = labels.find(|label| !streams.contains_key(label))?;
+        streams.insert(label.clone(), <_>::default());
+        Some(label)
     }
 
-    /// A stream with a label of its own begins.
+    /// A stream begins, whose label is its own.
     pub(crate) fn stream_begins(&self, label: &str, device: &str, handle: u64) {
-        self.streams().alive.insert(label.to_owned(), (device.to_owned(), handle));
+        self.streams().insert(label.to_owned(), (device.to_owned(), handle));
     }
 
     /// It has ended.
     pub(crate) fn stream_ended(&self, label: &str) {
-        self.streams().alive.remove(label);
+        self.streams().remove(label);
     }
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
@@ -226,7 +225,7 @@ unsafe extern "C" fn add_mark(ctx: *mut c_void, event: *const TraceEvent) {
     // SAFETY: the plugin's texts, borrowed for the call.
     let texts = unsafe { (event.name.get(), event.track.get()) };
     if let (Some(trace), (Ok(name), Ok(track))) = (&services.trace, texts) {
-        let (device, stream) = services.streams().alive.get(track).cloned().unwrap_or_default();
+        let (device, stream) = services.streams().get(track).cloned().unwrap_or_default();
         let mark = Mark {
             name: name.to_owned(),
             track: track.to_owned(),

@@ -218,14 +218,19 @@ impl Device {
         let desc =
             StreamDesc { label: Str::new(own_label.as_deref().unwrap_or(label)), ..StreamDesc::empty() };
         let mut out = null_mut();
-        self.call("stream_create", |table, error| {
+        let created = self.call("stream_create", |table, error| {
             let create = table.stream_create?;
             // SAFETY: the plugin's function with its own device; the structs are ours for the call.
             Some(unsafe { create(self.handle.as_ptr(), &desc, &mut out, error) })
+        });
+        let handle = created.and_then(|()| {
+            NonNull::new(out).ok_or_else(|| self.broken("stream_create succeeded without a stream (B9)"))
+        });
+        let handle = handle.inspect_err(|_| {
+            if let Some(label) = &own_label {
+                services.stream_ended(label);
+            }
         })?;
-        let Some(handle) = NonNull::new(out) else {
-            return Err(self.broken("stream_create succeeded without a stream (B9)"));
-        };
         if let Some(label) = &own_label {
             services.stream_begins(label, self.name(), handle.addr().get() as u64);
         }
