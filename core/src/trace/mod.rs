@@ -4,7 +4,7 @@
 //! step calls a function of ours, which notes the time before and after it calls the kernel's (`launch.rs`). A plan
 //! that is not traced has the kernels' own functions, and the launch loop is the same for both, so that tracing costs
 //! nothing where nobody asked for it. What blocks or copies anyway asks whether its thread is in a traced run
-//! ([`begin`]). A [`Recorder`] keeps the events; a [`Recording`] is them as plain data.
+//! (`running.rs`). A [`Recorder`] keeps the events; a [`Recording`] is them as plain data.
 //!
 //! Absent on purpose: what is derived, such as tasks, arrows along data, and sums. That is the reader's.
 

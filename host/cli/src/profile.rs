@@ -60,14 +60,14 @@ impl Profile {
         if let Some(share) = summary.not_in_kernels() {
             let runs = if summary.n_runs == 1 { "the run" } else { "the runs" };
             let places = if summary.n_places > 1 {
-                format!(", times up to {} threads and streams", summary.n_places)
+                format!(", times up to {} threads and devices", summary.n_places)
             } else {
                 String::new()
             };
             say!(
                 "\n{} of the time of {runs} was not spent in kernels ({} of {}{places})",
                 percent(share),
-                table::duration(summary.available_ns as f64 - summary.kernel_ns as f64),
+                table::duration(summary.available_ns as f64 - summary.busy_ns as f64),
                 table::duration(summary.wall_ns as f64)
             );
         }
@@ -96,7 +96,7 @@ impl Profile {
             .collect();
         json!({
             "file": self.path, "runs": summary.n_runs, "wall_ns": summary.wall_ns, "kernel_ns": summary.kernel_ns,
-            "available_ns": summary.available_ns, "not_in_kernels": summary.not_in_kernels(),
+            "busy_ns": summary.busy_ns, "available_ns": summary.available_ns, "not_in_kernels": summary.not_in_kernels(),
             "unmarked_launches": summary.n_unmarked, "lost_events": summary.n_dropped, "ops": ops,
         })
     }

@@ -403,7 +403,8 @@ fn tasks_control_flow_and_nodes_that_are_planned_late() {
         assert!((1..=3).all(|run| tasks(run) == 8), "{:?}", [tasks(1), tasks(2), tasks(3)]);
         let neg = summary.ops.iter().find(|op| op.op == "Neg").unwrap();
         assert_eq!((summary.n_runs, neg.n_nodes, neg.n_launches), (3, 2, 12));
-        assert!(summary.kernel_ns <= summary.available_ns && summary.n_places <= threads, "{summary:?}");
+        assert!(summary.busy_ns == summary.kernel_ns, "threads run one kernel at a time: {summary:?}");
+        assert!(summary.busy_ns <= summary.available_ns && summary.n_places <= threads, "{summary:?}");
         assert!(summary.ops.iter().all(|op| op.op != "Loop" && op.op != "If"), "control flow is no kernel");
     }
 }
