@@ -15,6 +15,7 @@ pub mod program;
 pub mod services;
 pub mod sync;
 pub mod tensor;
+pub mod trace;
 pub mod units;
 
 pub use error::{Error, ErrorKind, Place, Result};

@@ -11,7 +11,7 @@ use devbay_plugin_api::abi::{
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How important a plugin's message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,12 +27,16 @@ pub enum LogLevel {
 }
 
 /// One mark on a plugin's timeline.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
     /// What ran.
     pub name: String,
     /// Where it ran.
     pub track: String,
+    /// The device whose stream the track is named after; empty if it is none of them.
+    pub device: String,
+    /// That stream's handle; 0 if it is none.
+    pub stream: u64,
     /// Begin, in nanoseconds of the monotonic clock.
     pub begin_ns: u64,
     /// End on the same clock.
@@ -51,8 +55,12 @@ pub struct Services {
     log: LogSink,
     trace: Option<TraceSink>,
     config: BTreeMap<String, String>,
+    streams: Mutex<Streams>,
     api: HostApi,
 }
+
+/// Streams that are alive, while marks are taken: by label, the device's name and the handle.
+type Streams = BTreeMap<String, (String, u64)>;
 
 impl Services {
     /// Services for the plugin called `plugin`. Boxed, because plugins hold its address.
@@ -72,7 +80,15 @@ impl Services {
             get_extension: Some(get_extension),
             ..HostApi::empty()
         };
-        let mut services = Box::new(Self { plugin: plugin.to_owned(), queue, log, trace, config, api });
+        let mut services = Box::new(Self {
+            plugin: plugin.to_owned(),
+            queue,
+            log,
+            trace,
+            config,
+            streams: Mutex::default(),
+            api,
+        });
         services.api.ctx = (&raw mut *services).cast();
         services
     }
@@ -85,6 +101,32 @@ impl Services {
     /// The work queue.
     pub fn queue(&self) -> &Arc<WorkQueue> {
         &self.queue
+    }
+
+    /// A label that no other stream has as long as this one, so that their marks can be told apart; None if nobody takes
+    /// marks. Given back with [`Services::stream_ended`].
+    pub(crate) fn stream_label(&self, label: &str) -> Option<String> {
+        self.trace.as_ref()?;
+        let mut streams = self.streams();
+        // Streams of a moment share a label, and a track, one after the other.
+        let mut labels = (1..).map(|n| format!("{label} {n}"));
+        let label = labels.find(|label| !streams.contains_key(label))?;
+        streams.insert(label.clone(), <_>::default());
+        Some(label)
+    }
+
+    /// A stream begins, whose label is its own.
+    pub(crate) fn stream_begins(&self, label: &str, device: &str, handle: u64) {
+        self.streams().insert(label.to_owned(), (device.to_owned(), handle));
+    }
+
+    /// It has ended.
+    pub(crate) fn stream_ended(&self, label: &str) {
+        self.streams().remove(label);
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -183,9 +225,12 @@ unsafe extern "C" fn add_mark(ctx: *mut c_void, event: *const TraceEvent) {
     // SAFETY: the plugin's texts, borrowed for the call.
     let texts = unsafe { (event.name.get(), event.track.get()) };
     if let (Some(trace), (Ok(name), Ok(track))) = (&services.trace, texts) {
+        let (device, stream) = services.streams().get(track).cloned().unwrap_or_default();
         let mark = Mark {
             name: name.to_owned(),
             track: track.to_owned(),
+            device,
+            stream,
             begin_ns: event.begin_ns,
             end_ns: event.end_ns,
         };

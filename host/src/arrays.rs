@@ -2,6 +2,7 @@
 //!
 //! Errors are [`ErrorKind::Io`], whatever is wrong with a file, or [`ErrorKind::OutOfMemory`]; their causes say what.
 
+use crate::file::write_whole;
 use crate::import;
 use devbay_core::tensor::{
     BOOL, DType, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, bytes_of, dtype_name, n_elements,
@@ -191,7 +192,7 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
         archive.zip_writer().finish()?;
         Ok(())
     };
-    whole(path, write).doing(|| format!("cannot write {}", path.display()))
+    write_whole(path, write).doing(|| format!("cannot write {}", path.display()))
 }
 
 /// Writes one array to a file.
@@ -200,24 +201,7 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
 /// For a file that cannot be written.
 pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<()> {
     let write = |path: &Path| npy_bytes(tensor).and_then(|bytes| std::fs::write(path, bytes));
-    whole(path, write).doing(|| format!("cannot write {}", path.display()))
-}
-
-/// Writes a file beside its place and moves it there when it is whole: who ends the process finds all of it or nothing.
-fn whole(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
-    // What is no plain file, such as a pipe or a link, is written where it is.
-    if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        return write(path);
-    }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let written = write(&part).and_then(|()| std::fs::rename(&part, path));
-    if written.is_err() {
-        // Perhaps it was never made.
-        let _ = std::fs::remove_file(&part);
-    }
-    written
+    write_whole(path, write).doing(|| format!("cannot write {}", path.display()))
 }
 
 fn npy_bytes(tensor: &Tensor) -> std::io::Result<Vec<u8>> {

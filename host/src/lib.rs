@@ -29,6 +29,7 @@ mod deadline;
 pub mod devices;
 pub mod discover;
 pub mod eager;
+mod file;
 pub mod import;
 pub mod load;
 pub mod manifest;
@@ -40,6 +41,7 @@ pub mod report;
 pub mod run;
 pub mod runtime;
 pub mod session;
+pub mod trace;
 
 /// The engine, for who needs more than a session.
 pub use devbay_core as core;

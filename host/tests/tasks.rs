@@ -346,7 +346,8 @@ fn sessions_on_many_threads_share_one_plan() {
     let sessions: Vec<(Session, Vec<Vec<i64>>)> = graphs
         .iter()
         .map(|graph| {
-            let session = Session::with_options(&graph.model(), &runtime.devices()[0], options).unwrap();
+            let session =
+                Session::with_options(&graph.model(), &runtime.devices()[0], options.clone()).unwrap();
             let values = graph.interpret();
             (session, graph.outputs.iter().map(|&i| values[i].clone().unwrap()).collect())
         })

@@ -214,17 +214,28 @@ impl Device {
     /// # Errors
     /// What the plugin says.
     pub fn create_stream(self: &Arc<Self>, label: &str) -> Result<Stream> {
-        let desc = StreamDesc { label: Str::new(label), ..StreamDesc::empty() };
+        let services = self.plugin.services();
+        let own_label = services.stream_label(label);
+        let desc =
+            StreamDesc { label: Str::new(own_label.as_deref().unwrap_or(label)), ..StreamDesc::empty() };
         let mut out = null_mut();
-        self.call("stream_create", |table, error| {
+        let created = self.call("stream_create", |table, error| {
             let create = table.stream_create?;
             // SAFETY: the plugin's function with its own device; the structs are ours for the call.
             Some(unsafe { create(self.handle.as_ptr(), &desc, &mut out, error) })
+        });
+        let handle = created.and_then(|()| {
+            NonNull::new(out).ok_or_else(|| self.broken("stream_create succeeded without a stream (B9)"))
+        });
+        let handle = handle.inspect_err(|_| {
+            if let Some(label) = &own_label {
+                services.stream_ended(label);
+            }
         })?;
-        let Some(handle) = NonNull::new(out) else {
-            return Err(self.broken("stream_create succeeded without a stream (B9)"));
-        };
-        Ok(Stream { device: Arc::clone(self), handle, signalled: 0 })
+        if let Some(label) = &own_label {
+            services.stream_begins(label, self.name(), handle.addr().get() as u64);
+        }
+        Ok(Stream { device: Arc::clone(self), handle, signalled: 0, own_label })
     }
 
     /// Prepares a kernel for a node's attributes, types and constants (B21).

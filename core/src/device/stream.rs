@@ -4,6 +4,7 @@ use super::Device;
 use super::plugin::Detail;
 use super::points;
 use crate::error::{Error, ErrorKind, Result};
+use crate::trace::{self, What};
 use devbay_plugin_api::abi::{self, *};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub struct Stream {
     pub(super) handle: NonNull<abi::Stream>,
     /// Last value that was signalled with success.
     pub(super) signalled: u64,
+    /// Its name on a timeline, where marks are taken.
+    pub(super) own_label: Option<String>,
 }
 
 // SAFETY: functions of a stream that need one caller at a time take `&mut self`.
@@ -144,6 +147,7 @@ impl Stream {
         if self.device.info.inline {
             return Ok(());
         }
+        let _traced = trace::begin(What::WaitForStream);
         let value = self.signal()?;
         self.wait_reached(value, limit)
     }
@@ -237,5 +241,8 @@ impl Drop for Stream {
                 unsafe { destroy(self.handle.as_ptr()) };
             }
         });
+        if let Some(label) = &self.own_label {
+            self.device.plugin.services().stream_ended(label);
+        }
     }
 }

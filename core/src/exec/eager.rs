@@ -18,6 +18,7 @@ use crate::program::Node;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::infer::{self, Operands};
 use crate::tensor::{I64, Tensor, TensorType};
+use crate::trace::{self, StepInfo};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
 use std::ptr::null;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -128,7 +129,7 @@ pub fn run(
         // A view, or results without elements.
         return views(node, &inputs, &entry, device);
     };
-    launch(&mut inputs, &entry, chosen, device)
+    launch(node, &mut inputs, &entry, chosen, device)
 }
 
 /// The inputs that every kernel of this op must know beforehand, a bit each.
@@ -267,6 +268,7 @@ fn views(
 }
 
 fn launch(
+    node: &Node,
     inputs: &mut [Option<RunTensor>],
     entry: &Kept,
     chosen: &Chosen,
@@ -311,6 +313,9 @@ fn launch(
     device.check_usable()?;
     let status = {
         let _serial = device.plugin().serialise();
+        let _traced = trace::begin_lone(device.name(), stream.handle().addr() as u64, || {
+            StepInfo::of_lone(node, chosen, device)
+        });
         // SAFETY: the references are of memory that lives until `finish` below has waited, of the sizes that
         // the kernel was prepared for, in the order of B21.
         unsafe { (chosen.kernel.launch_fn())(chosen.kernel.state(), stream.handle(), refs.as_ptr(), null()) }

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::section::{Section, Source};
 use crate::plan::{Plan, SectionStage};
 use crate::tensor::{AlignedBytes, Bytes, DType, Tensor, TensorType};
+use crate::trace::{self, Traced, What};
 use devbay_plugin_api::abi::BufferRef;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
@@ -46,6 +47,7 @@ impl Unit {
     /// What planning says, or the first failure of the run.
     pub fn run_host(&self, inputs: &[InputView<'_>], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
         let plan = self.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        let _traced = self.env().begin_run();
         let Some(stage) = plan.single() else {
             let results = self.run_plan(&plan, owned(inputs)?, cancel)?;
             return results.iter().map(RunTensor::to_tensor).collect();
@@ -78,17 +80,18 @@ impl Unit {
         outputs: &mut [OutputView<'_>],
         cancel: Option<&Cancel>,
     ) -> Result<()> {
-        self.with_plan(inputs.iter().map(|input| (input.dtype, input.shape)), |plan| match plan.single() {
-            Some(stage) => run_stage(stage, inputs, outputs, cancel),
-            None => {
-                let results = self.run_plan(plan, owned(inputs)?, cancel)?;
-                check_count(results.len(), outputs.len())?;
-                for (i, (result, output)) in results.iter().zip(outputs.iter_mut()).enumerate() {
-                    check_size(i, result.ty.size, output.len())?;
-                    result.read_into(output)?;
-                }
-                Ok(())
+        self.with_plan(inputs.iter().map(|input| (input.dtype, input.shape)), |plan| {
+            let _traced = self.env().begin_run();
+            if let Some(stage) = plan.single() {
+                return run_stage(stage, inputs, outputs, cancel);
             }
+            let results = self.run_plan(plan, owned(inputs)?, cancel)?;
+            check_count(results.len(), outputs.len())?;
+            for (i, (result, output)) in results.iter().zip(outputs.iter_mut()).enumerate() {
+                check_size(i, result.ty.size, output.len())?;
+                result.read_into(output)?;
+            }
+            Ok(())
         })
     }
 
@@ -140,6 +143,7 @@ impl Bound<'_> {
         let (Some(stage), Some(frame)) = (self.plan.single(), &mut self.frame) else {
             return Err(Error::new(ErrorKind::Internal, "a bound run without its frame"));
         };
+        let _traced = stage.section.traced.as_ref().map(Traced::begin_run);
         // SAFETY: the invariant: the references are of memory that is lent, of the section's sizes, and the
         // device is inline, so that nothing is in flight when this returns.
         unsafe { frame.launch(&stage.section, cancel) }
@@ -300,6 +304,7 @@ fn run_staged(
         && let Some(staging) = &frame.staging
     {
         for (written, &result) in section.result_of_written.iter().enumerate() {
+            let _traced = trace::begin(What::CopyOut { bytes: outputs[result as usize].len() as u64 });
             outputs[result as usize].copy_from_slice(staging.outputs[written].host.bytes());
         }
     }
@@ -323,6 +328,7 @@ fn enqueue_staged(
     let mut enqueue = || -> Result<()> {
         frame.bind(section, |i| staging.inputs[i].reference(), |i| staging.outputs[i].reference());
         for (side, &input) in staging.inputs.iter_mut().zip(&stage.plan_inputs) {
+            let _traced = trace::begin(What::CopyIn { bytes: side.size as u64 });
             side.host.as_mut_slice().copy_from_slice(inputs[input as usize].bytes);
             let Some(buffer) = &side.buffer else {
                 continue;

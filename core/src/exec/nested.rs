@@ -21,20 +21,23 @@ use super::cancel::Cancel;
 use super::section::{Ended, launch_steps};
 use super::timeline::Timelines;
 use crate::plan::section::Section;
+use crate::trace;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, LaunchFn, Status, Stream};
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a step says when the caller wants no more; no plugin's status is negative.
 pub(crate) const CANCELLED: Status = -1;
 
-/// What nested steps know of their run; part of the frame.
+/// What nested and traced steps know of their run; part of the frame.
 #[derive(Default)]
 pub(crate) struct Context {
     /// The run's flag, or NULL. Set before the run's threads begin.
     cancel: AtomicPtr<Cancel>,
+    /// The run's number on its recorder, if it is traced. Set with `cancel`.
+    run: AtomicU32,
     /// The node within a region whose launch failed first.
     blame: Mutex<Option<String>>,
     /// Those of a placed section.
@@ -46,6 +49,12 @@ impl Context {
     pub fn begin(&self, cancel: Option<&Cancel>) {
         let cancel = cancel.map_or(null_mut(), |cancel| std::ptr::from_ref(cancel).cast_mut());
         self.cancel.store(cancel, Ordering::Relaxed);
+        self.run.store(trace::run_number(), Ordering::Relaxed);
+    }
+
+    /// The number of the run that goes on, for traces; 0 if it is not traced.
+    pub fn run(&self) -> u32 {
+        self.run.load(Ordering::Relaxed)
     }
 
     /// The run's timelines, where asynchronous devices take part beside others.

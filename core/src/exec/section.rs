@@ -55,7 +55,7 @@ impl Frame {
         for device in &section.lanes {
             device.check_usable()?;
         }
-        if !section.nested.is_empty() {
+        if !section.context_refs.is_empty() {
             self.context.begin(cancel);
         }
         if let Some(tasks) = &mut self.tasks {

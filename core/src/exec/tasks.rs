@@ -39,6 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::section::Section;
 use crate::plan::tasks::{Arrival, NO_TASK, TaskGraph};
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering};
+use crate::trace::{self, What};
 use crossbeam_utils::CachePadded;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
 use std::cell::UnsafeCell;
@@ -251,6 +252,7 @@ impl TaskRun<'_> {
             return;
         }
         self.subtract(local);
+        let _traced = trace::begin(What::WaitForTasks);
         let mut looks = 0u32;
         let mut asleep_since = None;
         while self.remaining.load(Ordering::Acquire) != 0 && !self.abandoned.load(Ordering::Acquire) {

@@ -15,6 +15,7 @@ use crate::plan::specialise::specialise;
 use crate::plan::{Env, Plan, SectionStage, Stage};
 use crate::program::{Program, ValueId};
 use crate::tensor::{DType, Tensor, TensorType};
+use crate::trace::{self, StepInfo};
 use arc_swap::ArcSwap;
 use devbay_plugin_api::abi::BufferRef;
 use std::sync::atomic::Ordering;
@@ -125,6 +126,8 @@ impl Unit {
             match stage {
                 Stage::Section(stage) => run_section(stage, &mut values, cancel)?,
                 Stage::Control(stage) => {
+                    let node = &stage.node;
+                    let _traced = trace::begin_lone(self.env.device.name(), 0, || StepInfo::of_stage(node));
                     control::run(stage, &mut values, cancel).map_err(|e| e.at_node(stage.node.label()))?;
                 }
                 Stage::Eager(stage) => {

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::plan::constants::{ConstantPool, host_reference};
 use crate::plan::section::Shaped;
 use crate::tensor::{AlignedBytes, Bytes, Tensor};
+use crate::trace::{self, What};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -90,6 +91,7 @@ impl RunTensor {
             if device.about().host_refs {
                 return Ok(host_reference(tensor.bytes()));
             }
+            let _traced = trace::begin(What::CopyIn { bytes: self.ty.size as u64 });
             let buffer = device.alloc(self.ty.size, DEVBAY_USAGE_TRANSIENT)?;
             let mut stream = device.create_stream("upload")?;
             let dst = buffer.reference(0, self.ty.size);
@@ -135,6 +137,7 @@ impl RunTensor {
                 Ok(())
             }
             Place::Device(buffer) if visible(buffer) => {
+                let _traced = trace::begin(What::CopyOut { bytes: dst.len() as u64 });
                 read_visible(buffer, dst);
                 Ok(())
             }
@@ -154,6 +157,7 @@ impl RunTensor {
         let Place::Device(buffer) = &stacked.place else {
             return Ok(stacked);
         };
+        let _traced = trace::begin(What::CopyWithin { bytes: stacked.ty.size as u64 });
         let mut stream = device.create_stream("stack")?;
         let mut enqueue = |parts: &mut [Self]| {
             let mut offset = 0;
@@ -205,6 +209,7 @@ fn read(buffer: &Buffer, size: usize) -> Result<AlignedBytes> {
     if size == 0 {
         return Ok(bytes);
     }
+    let _traced = trace::begin(What::CopyOut { bytes: size as u64 });
     if visible(buffer) {
         read_visible(buffer, bytes.as_mut_slice());
         return Ok(bytes);

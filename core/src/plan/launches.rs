@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::timeline::{CopyKind, Internal};
 use crate::program::{Node, Program, ValueId};
 use crate::tensor::Tensor;
+use crate::trace;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -108,6 +109,8 @@ pub(super) enum Work {
 pub(super) struct Launch {
     /// The node, or what a copy is for.
     label: String,
+    /// The node's name, as plugins are told it.
+    name: Arc<str>,
     pub(super) lane: u32,
     pub(super) work: Work,
     /// Operands of the node, then what its regions capture.
@@ -309,7 +312,8 @@ impl Planner<'_> {
             Work::Kernel(chosen) => self.rates.launch(chosen.cost.as_ref(), operand_bytes),
             Work::Nested(nested, _) => nested.cost_ns(scope.program, node),
         };
-        self.launch(Launch { label: node.label(), lane, work, inputs, outputs, after: Vec::new(), cost_ns });
+        let (label, name) = (node.label(), Arc::clone(&node.name));
+        self.launch(Launch { label, name, lane, work, inputs, outputs, after: Vec::new(), cost_ns });
         Ok(())
     }
 
@@ -376,6 +380,7 @@ impl Planner<'_> {
             };
             self.launch(Launch {
                 label,
+                name: Arc::from(""),
                 lane,
                 work: Work::Copy(kind),
                 inputs: vec![Some((of, size))],
@@ -468,7 +473,7 @@ impl Planner<'_> {
         let results = self.results(wanted, &mut storages)?;
         let arena = self.arena(&storages, &graph, &schedule)?;
 
-        let mut parts = Parts::default();
+        let mut parts = Parts { traced: self.options.trace.is_some(), ..Parts::default() };
         let launches = std::mem::take(&mut self.launches);
         let mut launches: Vec<Option<Launch>> = launches.into_iter().map(Some).collect();
         let mut prepared = Vec::new();
@@ -487,6 +492,7 @@ impl Planner<'_> {
                     parts.internal(Internal::wait(self.env.site(other.site).0, wait), lane, text);
                 }
                 let workspace = &workspaces[at as usize];
+                parts.launch_of.push(Some(at));
                 self.emit(launch, workspace, (&storages, &arena.offsets), &mut parts, &mut prepared)?;
             }
             if let Some(signal) = signals.get(task).copied().flatten() {
@@ -501,7 +507,7 @@ impl Planner<'_> {
         let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
         prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
         prepared.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        Ok(Section {
+        let mut section = Section {
             device: Arc::clone(self.device),
             lanes: self.lanes.iter().map(|lane| Arc::clone(self.env.site(lane.site).0)).collect(),
             is_placed: self.lanes.are_placed(),
@@ -525,13 +531,18 @@ impl Planner<'_> {
             result_of_written: results.result_of_written.into(),
             memory: MemoryReport { arena: arena.size, lower_bound: arena.lower_bound, constants },
             context_refs: parts.context_refs.into(),
+            traced: None,
             nested: parts.nested.into(),
             internal: parts.internals.into(),
             labels: parts.labels.into(),
             kernels: parts.kernels.into(),
             prepared: prepared.into(),
             constants: parts.constants.into(),
-        })
+        };
+        if let Some(recorder) = &self.options.trace {
+            trace::trace(&mut section, recorder, &parts.names, &edges, &parts.launch_of);
+        }
+        Ok(section)
     }
 
     /// Writes one launch: its references, its step, and what keeps them alive.
@@ -555,6 +566,9 @@ impl Planner<'_> {
             storages,
             offsets,
         };
+        if emitter.parts.traced {
+            emitter.add_context();
+        }
         let first_ref = emitter.parts.refs.len() as u32;
         let (launch_fn, state, kernel, kind) = match launch.work {
             Work::Copy(kind) => {
@@ -581,6 +595,9 @@ impl Planner<'_> {
             }
         };
         parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });
+        if parts.traced {
+            parts.names.push(launch.name.to_string());
+        }
         parts.labels.push(launch.label);
         parts.kernels.push(kernel);
         parts.kinds.push(kind);

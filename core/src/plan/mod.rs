@@ -33,6 +33,7 @@ use crate::exec::unit::Unit;
 use crate::kernel::KernelDef;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
+use crate::trace::Recorder;
 use choose::{Chooser, NodeWork};
 use constants::ConstantPool;
 use section::{Section, Shaped, StepKind};
@@ -98,7 +99,7 @@ impl PartialEq for Placement {
 }
 
 /// How plans are made.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct PlanOptions {
     /// Plans that a unit keeps, by input types; the least recently used goes first.
     pub plans_max: usize,
@@ -106,11 +107,13 @@ pub struct PlanOptions {
     pub tasks: tasks::Policy,
     /// How fast the device works; None for its own rates.
     pub rates: Option<cost::Rates>,
+    /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
+    pub trace: Option<Recorder>,
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { plans_max: 16, tasks: tasks::Policy::Auto, rates: None }
+        Self { plans_max: 16, tasks: tasks::Policy::Auto, rates: None, trace: None }
     }
 }
 

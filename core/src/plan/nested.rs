@@ -187,7 +187,7 @@ fn plan_region(
     if inputs.iter().any(|&id| known(&extracted, id).is_none()) {
         return Ok(None);
     }
-    let options = PlanOptions { tasks: Policy::One, ..env.options };
+    let options = PlanOptions { tasks: Policy::One, ..env.options.clone() };
     let section =
         launches::plan(&extracted, &extracted.main.nodes, work, &extracted.main.outputs, env, &options)?;
     let operands = section

@@ -35,15 +35,33 @@ pub(super) struct Parts {
     pub(super) nested: Vec<State>,
     pub(super) kinds: Vec<StepKind>,
     pub(super) internals: Vec<Internal>,
+    /// The name of each step's node, if they are traced.
+    pub(super) names: Vec<String>,
+    /// The launch of each step, if it is one.
+    pub(super) launch_of: Vec<Option<u32>>,
+    /// Whether each step has the run's context in front of its references.
+    pub(super) traced: bool,
 }
 
 impl Parts {
+    /// Adds a reference to the run's context, which the frame fills in.
+    fn add_context(&mut self) {
+        self.context_refs.push(self.refs.len() as u32);
+        self.refs.push(BufferRef::ABSENT);
+    }
+
     /// A wait or a signal on a lane: a step whose one reference is the run's context.
     pub(super) fn internal(&mut self, internal: Internal, lane: u32, label: String) {
         let (launch, state) = internal.launch();
+        if self.traced {
+            self.add_context();
+        }
         self.steps.push(Step { launch, state, first_ref: self.refs.len() as u32, lane });
-        self.context_refs.push(self.refs.len() as u32);
-        self.refs.push(BufferRef::ABSENT);
+        self.add_context();
+        self.launch_of.push(None);
+        if self.traced {
+            self.names.push(String::new());
+        }
         self.labels.push(label);
         self.kernels.push(String::new());
         self.kinds.push(StepKind::Order);
@@ -188,6 +206,11 @@ impl Emitter<'_> {
         }
     }
 
+    /// Adds the reference to the run's context, which the frame fills in.
+    pub(super) fn add_context(&mut self) {
+        self.parts.add_context();
+    }
+
     /// References of a copy: source, destination.
     pub(super) fn copy(&mut self, inputs: &[Option<(Root, usize)>], outputs: &[Option<usize>]) -> Result<()> {
         self.add_operand(inputs.first())?;
@@ -233,9 +256,7 @@ impl Emitter<'_> {
         workspaces: &[usize],
     ) -> Result<State> {
         let first = self.parts.refs.len();
-        // The frame fills in its context.
-        self.parts.context_refs.push(first as u32);
-        self.parts.refs.push(BufferRef::ABSENT);
+        self.add_context();
         let captured: Vec<Home<'_>> =
             inputs[n_operands..].iter().flatten().map(|(root, _)| self.home(root)).collect();
         let mut regions = nested.regions.into_iter();

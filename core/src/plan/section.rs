@@ -11,6 +11,7 @@ use crate::exec::nested::State;
 use crate::exec::timeline::Internal;
 use crate::program::ValueId;
 use crate::tensor::{DType, Tensor, bytes_of, n_elements};
+use crate::trace::Traced;
 use devbay_plugin_api::abi::{BufferRef, LaunchFn};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -175,6 +176,8 @@ pub struct Section {
     pub labels: Box<[String]>,
     /// What each step runs, for reports: op and kernel.
     pub kernels: Box<[String]>,
+    /// Keeps the states of steps alive that are traced; None if none is.
+    pub(crate) traced: Option<Traced>,
     /// Keeps the states of control-flow steps alive.
     pub(crate) nested: Box<[State]>,
     /// Keeps the states of copies, waits and signals alive.
@@ -196,6 +199,11 @@ impl Section {
     /// Launches; waits and signals of streams do not count.
     pub fn n_launches(&self) -> usize {
         self.kinds.iter().filter(|&&kind| kind != StepKind::Order).count()
+    }
+
+    /// Whether its launches are taken down ([`PlanOptions::trace`](super::PlanOptions)).
+    pub fn is_traced(&self) -> bool {
+        self.traced.is_some()
     }
 
     /// Keeps what launches use for good: nobody can say when the device stops touching it (ABI-NOTES 1).

@@ -2,6 +2,7 @@
 
 use crate::inputs::InputArguments;
 use crate::options::{DeviceArguments, PluginArguments};
+use crate::profile::{Profile, ProfileArguments};
 use crate::{interrupt, say, table};
 use anyhow::Result;
 use devbay_host::core::Tensor;
@@ -30,6 +31,8 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 3)]
     warmup: usize,
     #[command(flatten)]
+    profile: ProfileArguments,
+    #[command(flatten)]
     device: DeviceArguments,
     #[command(flatten)]
     plugins: PluginArguments,
@@ -45,10 +48,13 @@ pub struct Arguments {
 pub fn main(arguments: &Arguments) -> Result<()> {
     let begin = Instant::now();
     let model = Model::load(&arguments.model)?;
-    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
+    let profile = arguments.profile.start();
+    let recorder = profile.as_ref().map(Profile::recorder);
+    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
     let random = arguments.inputs.random.or(Some(0));
     let inputs = InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &device)?;
-    let session = Session::with_options(&model, &device, arguments.device.session(&runtime, &device)?)?;
+    let options = arguments.device.session(&runtime, &device, recorder)?;
+    let session = Session::with_options(&model, &device, options)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let plan = session.plan_for(&given)?;
     let load = begin.elapsed();
@@ -78,6 +84,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             break;
         }
     }
+    let summary = profile.as_ref().map(Profile::finish).transpose()?;
+    let summary = profile.as_ref().zip(summary.as_ref());
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
     let memory = plan.sections().fold((0, 0, 0), |(arena, bound, constants), line| {
@@ -91,6 +99,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             "unit": "ns", "median": at(0.5), "min": times[0], "max": times[times.len() - 1], "p90": at(0.9),
             "load": load.as_nanos() as u64, "first_run": first_run.as_nanos() as u64, "launches": n_steps,
             "arena_bytes": memory.0, "arena_lower_bound_bytes": memory.1, "constant_bytes": memory.2,
+            "profile": summary.map(|(profile, summary)| profile.json(summary)),
         });
         say!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(());
@@ -119,6 +128,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         table::bytes(memory.1 as u64),
         table::bytes(memory.2 as u64)
     );
+    if let Some((profile, summary)) = summary {
+        profile.print(summary);
+    }
     Ok(())
 }
 

@@ -67,10 +67,10 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 /// Shows how the model would run.
 fn planned(arguments: &Arguments) -> Result<()> {
     let model = Model::load(&arguments.file)?;
-    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
+    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program(), None)?;
     let types = arguments.given.types(model.program())?;
     let types: Vec<_> = types.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())).collect();
-    let session = Session::with_options(&model, &device, arguments.device.session(&runtime, &device)?)?;
+    let session = Session::with_options(&model, &device, arguments.device.session(&runtime, &device, None)?)?;
     let report = session.plan_report(&*session.plan_for_types(&types)?);
     for (path, draw) in [(&arguments.dot, draw::dot as fn(&_) -> String), (&arguments.html, draw::html)] {
         if let Some(path) = path {

@@ -15,6 +15,7 @@ mod interrupt;
 mod options;
 mod plan;
 mod probe;
+mod profile;
 mod run;
 mod say;
 mod table;

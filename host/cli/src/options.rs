@@ -12,6 +12,7 @@ use devbay_host::rates_file;
 use devbay_host::report::Outcome;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::SessionOptions;
+use devbay_host::trace::Recorder;
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::path::PathBuf;
@@ -79,11 +80,16 @@ impl PluginArguments {
     /// # Errors
     /// For options that cannot be read.
     pub fn runtime(&self, policy: Option<&Policy>) -> Result<Runtime> {
-        self.runtime_with(policy, &[])
+        self.runtime_with(policy, &[], None)
     }
 
-    /// As [`PluginArguments::runtime`], with the plugins that further policies name.
-    fn runtime_with(&self, policy: Option<&Policy>, others: &[Policy]) -> Result<Runtime> {
+    /// As [`PluginArguments::runtime`], with the plugins that further policies name, and who takes their marks.
+    fn runtime_with(
+        &self,
+        policy: Option<&Policy>,
+        others: &[Policy],
+        trace: Option<&Recorder>,
+    ) -> Result<Runtime> {
         let mut plugin_options = Vec::new();
         for text in &self.plugin_option {
             let parsed = text.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
@@ -109,6 +115,7 @@ impl PluginArguments {
             }),
             plugin_options,
             probe,
+            trace: trace.map(Recorder::sink),
             rates_file: rates_file::path_from_environment(),
             ..RuntimeOptions::default()
         })?)
@@ -134,12 +141,18 @@ impl DeviceArguments {
         self.pin.iter().map(parse).collect()
     }
 
-    /// How a session on the chosen device is made: pins, and devices for what it cannot run.
+    /// How a session on the chosen device is made: pins, devices for what it cannot run, and who traces it.
     ///
     /// # Errors
     /// For a pin to a device that is not there.
-    pub fn session(&self, runtime: &Runtime, device: &Arc<Device>) -> Result<SessionOptions> {
+    pub fn session(
+        &self,
+        runtime: &Runtime,
+        device: &Arc<Device>,
+        trace: Option<&Recorder>,
+    ) -> Result<SessionOptions> {
         let mut options = SessionOptions::default();
+        options.plans.trace = trace.cloned();
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;
             options.pins.push((node, choice.device));
@@ -152,17 +165,22 @@ impl DeviceArguments {
         Ok(options)
     }
 
-    /// Starts a runtime and chooses the device for a program.
+    /// Starts a runtime, whose plugins' marks `trace` takes, and chooses the device for a program.
     ///
     /// # Errors
     /// As [`Runtime::choose`]; for a plugin that was named and refused, its refusal.
-    pub fn choose(&self, plugins: &PluginArguments, program: &Program) -> Result<(Runtime, Arc<Device>)> {
+    pub fn choose(
+        &self,
+        plugins: &PluginArguments,
+        program: &Program,
+        trace: Option<&Recorder>,
+    ) -> Result<(Runtime, Arc<Device>)> {
         let policy = self.policy();
         let mut others: Vec<Policy> = self.pins()?.into_iter().map(|(_, policy)| policy).collect();
         if !self.no_fallback {
             others.push(Policy::Explicit(FALLBACK.to_owned()));
         }
-        let runtime = plugins.runtime_with(policy.as_ref(), &others)?;
+        let runtime = plugins.runtime_with(policy.as_ref(), &others, trace)?;
         let choice = if let Some(policy) = &policy {
             let requirements = match policy {
                 // Who names a device learns from planning what it lacks, with each kernel's words.

@@ -4,6 +4,7 @@ use crate::exit::usage;
 use crate::image;
 use crate::inputs::InputArguments;
 use crate::options::{DeviceArguments, PluginArguments};
+use crate::profile::{Profile, ProfileArguments};
 use crate::{interrupt, say, table};
 use anyhow::{Context, Result};
 use devbay_host::arrays;
@@ -49,6 +50,8 @@ pub struct Arguments {
     #[arg(long, value_name = "MS")]
     deadline_ms: Option<u64>,
     #[command(flatten)]
+    profile: ProfileArguments,
+    #[command(flatten)]
     device: DeviceArguments,
     #[command(flatten)]
     plugins: PluginArguments,
@@ -70,7 +73,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let model = Model::load(&arguments.model)?;
     let import = begin.elapsed();
     let begin = Instant::now();
-    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program())?;
+    let profile = arguments.profile.start();
+    let recorder = profile.as_ref().map(Profile::recorder);
+    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
     progress.set_message(format!("planning for {}", device.name()));
     let preprocessing =
         arguments.image.as_ref().map(|_| image::Preprocessing::beside(&arguments.model)).transpose()?;
@@ -78,7 +83,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         (Some(photo), Some(preprocessing)) => vec![preprocessing.apply(photo)?],
         _ => arguments.inputs.read(model.program(), &device)?,
     };
-    let session = Session::with_options(&model, &device, arguments.device.session(&runtime, &device)?)?;
+    let options = arguments.device.session(&runtime, &device, recorder)?;
+    let session = Session::with_options(&model, &device, options)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let plan = session.plan_for(&given)?;
     if arguments.device.explain {
@@ -109,6 +115,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     if let Some(path) = &arguments.output {
         write_outputs(path, &named)?;
     }
+    let summary = profile.as_ref().map(Profile::finish).transpose()?;
+    let summary = profile.as_ref().zip(summary.as_ref());
     let verdicts = match &arguments.compare {
         Some(path) => Some(compare_all(path, &named, arguments)?),
         None => None,
@@ -127,6 +135,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         let value = json!({
             "model": arguments.model, "device": device.name(), "times_ns": times, "outputs": outputs,
             "compare": verdicts, "classes": classes, "memory": memory,
+            "profile": summary.map(|(profile, summary)| profile.json(summary)),
         });
         say!("{}", serde_json::to_string_pretty(&value)?);
     } else {
@@ -146,6 +155,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             table::duration(import.as_nanos() as f64),
             table::duration(prepare.as_nanos() as f64)
         );
+        if let Some((profile, summary)) = summary {
+            profile.print(summary);
+        }
     }
     match verdicts.iter().flatten().find(|verdict| !verdict.matches) {
         None => Ok(()),

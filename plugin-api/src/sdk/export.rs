@@ -648,7 +648,7 @@ unsafe extern "C" fn prepare<P: Plugin>(
             prepared.set_extents();
         }
         if request.device.defers() {
-            prepared.defer::<P::Device>();
+            prepared.defer::<P::Device>(request.label);
         }
         let result = prepared.into_abi();
         // SAFETY: the host's struct.

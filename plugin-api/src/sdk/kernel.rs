@@ -507,6 +507,8 @@ pub struct StateHeader {
     pub extents: bool,
     /// Whether a workspace comes last.
     pub workspace: bool,
+    /// The node's name, for traces; empty unless launches are put off.
+    label: Box<str>,
 }
 
 impl StateHeader {
@@ -564,6 +566,7 @@ impl Prepared {
                 n_outputs: 0,
                 extents: false,
                 workspace: false,
+                label: Box::default(),
             },
             kernel,
         });
@@ -630,8 +633,10 @@ impl Prepared {
     }
 
     /// Has launches put off, to be run by the device's streams ([`super::Stream::defer`]).
-    pub(crate) fn defer<D: Device>(&mut self) {
+    pub(crate) fn defer<D: Device>(&mut self, label: &str) {
         self.launch = launch_deferred::<D>;
+        // SAFETY: `state` is this value's own box, which the host has not seen yet.
+        unsafe { (*self.state).label = label.into() };
     }
 
     /// Hands the state to the host.
@@ -727,6 +732,13 @@ impl DeferredLaunch {
         // SAFETY: the stream is alive: its work is done before it is destroyed.
         let stream = unsafe { &*self.stream.cast::<StreamBox<S>>() };
         Err(stream.kept().unwrap_or_else(|| Error::new(status, "the launch failed")))
+    }
+
+    /// The name of the node that the kernel was prepared for, for traces; equal nodes share a kernel, and then it is that
+    /// of the first of them. Empty where the node has no name.
+    pub fn label(&self) -> &str {
+        // SAFETY: the host keeps the state until a later point is reported (B9).
+        unsafe { &(*self.state).label }
     }
 
     /// References of the launch, for tests and traces.

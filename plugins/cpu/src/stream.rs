@@ -173,13 +173,14 @@ impl Shared {
                 continue;
             }
             let begin = now_ns(self.host.traces());
-            let name = command.name();
+            // The command is used up when it has run.
+            let name = self.host.traces().then(|| command.name().to_owned());
             if let Err(error) = self.execute(command) {
                 lock(&self.timeline).failure.get_or_insert(error);
                 self.moved.notify_all();
                 self.answer();
             }
-            if self.host.traces() {
+            if let Some(name) = &name {
                 self.host.trace(name, &self.label, begin..now_ns(true));
             }
         }
@@ -264,9 +265,11 @@ impl Shared {
 }
 
 impl Command {
-    fn name(&self) -> &'static str {
+    /// What marks call it: a launch by its node, where that has a name.
+    fn name(&self) -> &str {
         match self {
-            Self::Launch(_) => "launch",
+            Self::Launch(launch) if launch.label().is_empty() => "launch",
+            Self::Launch(launch) => launch.label(),
             Self::Copy(_) => "copy",
             Self::Signal(_) => "signal",
             Self::Wait(..) => "wait",

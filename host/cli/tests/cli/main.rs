@@ -11,6 +11,7 @@ mod loops;
 mod models;
 mod pins;
 mod plans;
+mod profile;
 mod runs;
 mod sessions;
 mod support;

@@ -1,0 +1,170 @@
+//! A recording as plain data: what happened on each thread, what the plans were, what plugins marked.
+
+use crate::device::Device;
+use crate::plan::place::Chosen;
+use crate::program::Node;
+use crate::services::Mark;
+use std::sync::Arc;
+
+/// What a thread did for some time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// A run of a session, on the thread that it was started for.
+    Run,
+    /// A step of a section.
+    Launch {
+        /// Position in [`Recording::sections`].
+        section: u32,
+        /// Position of the step in the section.
+        step: u32,
+        /// The stream's handle, as in [`Mark::stream`].
+        stream: u64,
+    },
+    /// Bytes went from the host to a device, staging included.
+    CopyIn {
+        /// How many.
+        bytes: u64,
+    },
+    /// Bytes came from a device to the host, staging included.
+    CopyOut {
+        /// How many.
+        bytes: u64,
+    },
+    /// Values were joined on a device.
+    CopyWithin {
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// The thread waited for a stream to come to rest.
+    WaitForStream,
+    /// The run's thread had no task: it looked for one, slept, or ran those that it found, which are inside.
+    WaitForTasks,
+}
+
+/// One thing on a thread's timeline. Events of a thread are apart or one is inside the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// What it was.
+    pub what: What,
+    /// The run that it was for, counted from 1 by recorder.
+    pub run: u32,
+    /// Begin, in nanoseconds of the monotonic clock.
+    pub begin_ns: u64,
+    /// End on the same clock.
+    pub end_ns: u64,
+}
+
+/// The events of one thread, in the order in which they ended.
+#[derive(Clone, Debug)]
+pub struct ThreadEvents {
+    /// The thread's name; a number where it has none.
+    pub name: String,
+    /// Its events.
+    pub events: Vec<Event>,
+    /// Events that found no room and were lost, the latest ones.
+    pub n_dropped: u64,
+}
+
+/// What a step is to its thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StepKind {
+    /// A kernel runs, and has ended when the step has.
+    Kernel,
+    /// A kernel is put on the stream of an asynchronous device; the device's marks say when it ran.
+    Enqueue,
+    /// A copy is put on the stream of an asynchronous device.
+    Copy,
+    /// A wait of one stream for another, or a signal.
+    Order,
+    /// Control flow as a step: what it runs are steps of its regions' sections, inside this one in time.
+    Control,
+    /// Control flow that is a stage of its own: what it runs are whole sections, inside this one in time.
+    Stage,
+}
+
+/// A step of a section that was traced.
+#[derive(Clone, Debug)]
+pub struct StepInfo {
+    /// The node's name in the model, and its op.
+    pub label: String,
+    /// The node's name as the plugin was told it; empty where the node has none.
+    pub name: String,
+    /// Op and version of the kernel, or of the control flow.
+    pub kernel: String,
+    /// What it is.
+    pub kind: StepKind,
+    /// Nanoseconds that it should take; 0 if nobody estimated it.
+    pub cost_ns: f32,
+    /// The section's task that it is of.
+    pub task: u32,
+    /// Position of its device among the section's.
+    pub lane: u32,
+    /// Steps of the same section whose results it reads.
+    pub preds: Box<[u32]>,
+}
+
+impl StepInfo {
+    /// A node that is planned while it runs.
+    pub(crate) fn of_lone(node: &Node, chosen: &Chosen, device: &Device) -> Self {
+        let kind = if device.about().inline { StepKind::Kernel } else { StepKind::Enqueue };
+        Self { kernel: chosen.name.clone(), kind, ..Self::of_stage(node) }
+    }
+
+    /// Control flow that is a stage of its own.
+    pub(crate) fn of_stage(node: &Node) -> Self {
+        Self {
+            label: node.label(),
+            name: node.name.to_string(),
+            kernel: node.op.to_string(),
+            kind: StepKind::Stage,
+            cost_ns: 0.0,
+            task: 0,
+            lane: 0,
+            preds: Box::default(),
+        }
+    }
+
+    /// The op, without the kernel's version.
+    pub fn op(&self) -> &str {
+        self.kernel.split('@').next().unwrap_or_default()
+    }
+}
+
+/// A section that was traced: of a plan, of a region in it, or a single node that is planned while it runs.
+#[derive(Clone, Debug)]
+pub struct SectionInfo {
+    /// Names of its devices.
+    pub devices: Vec<String>,
+    /// Its steps, in the order of their tasks.
+    pub steps: Vec<StepInfo>,
+}
+
+/// What a recorder took down.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// By thread, in the order in which they first did something.
+    pub threads: Vec<ThreadEvents>,
+    /// Sections, by number.
+    pub sections: Vec<Arc<SectionInfo>>,
+    /// Plugins' marks, with the plugin's name, in the order in which they came.
+    pub marks: Vec<(String, Mark)>,
+    /// Marks that found no room and were lost.
+    pub n_marks_dropped: u64,
+}
+
+impl Recording {
+    /// Events and marks that were lost.
+    pub fn n_dropped(&self) -> u64 {
+        self.n_marks_dropped + self.threads.iter().map(|thread| thread.n_dropped).sum::<u64>()
+    }
+
+    /// The step that an event is of, if it is a launch.
+    pub fn step(&self, what: What) -> Option<&StepInfo> {
+        match what {
+            What::Launch { section, step, .. } => {
+                self.sections.get(section as usize)?.steps.get(step as usize)
+            }
+            _ => None,
+        }
+    }
+}

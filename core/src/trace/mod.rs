@@ -1,0 +1,21 @@
+//! What runs did and when: events of the host's threads, and the marks of plugins, on one clock.
+//!
+//! Whether a plan is traced is decided when it is made ([`PlanOptions::trace`](crate::plan::PlanOptions)): then each
+//! step calls a function of ours, which notes the time before and after it calls the kernel's (`launch.rs`). A plan
+//! that is not traced has the kernels' own functions, and the launch loop is the same for both, so that tracing costs
+//! nothing where nobody asked for it. What blocks or copies anyway asks whether its thread is in a traced run
+//! (`running.rs`). A [`Recorder`] keeps the events; a [`Recording`] is them as plain data.
+//!
+//! Absent on purpose: what is derived, such as tasks, arrows along data, and sums. That is the reader's.
+
+mod clock;
+mod events;
+mod launch;
+mod recorder;
+mod running;
+
+pub use events::{Event, Recording, SectionInfo, StepInfo, StepKind, ThreadEvents, What};
+pub use recorder::{EVENTS_MAX, Recorder};
+
+pub(crate) use launch::{Traced, trace};
+pub(crate) use running::{begin, begin_lone, run_number};

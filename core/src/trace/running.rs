@@ -1,0 +1,104 @@
+//! The traced run that the calling thread is in, if it is in one.
+//!
+//! A run is on one thread from beginning to end, that of who called, or of a job. What is done there for the run and is
+//! no step (copies, waits, nodes that are planned while it runs) finds the run's recorder here. Steps do not look: other
+//! threads run them too, and they know their recorder.
+
+use super::clock::now_ns;
+use super::events::{Event, SectionInfo, StepInfo, What};
+use super::recorder::Recorder;
+use crate::plan::Env;
+use std::cell::{Cell, RefCell};
+
+thread_local! {
+    /// Number of the run; 0 outside of any. Apart from its recorder, so that asking is one load.
+    static RUN: Cell<u32> = const { Cell::new(0) };
+    static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
+}
+
+/// The traced run that this thread is in; 0 if it is in none.
+#[inline]
+pub(crate) fn run_number() -> u32 {
+    RUN.get()
+}
+
+/// A time that goes on until it is dropped.
+#[must_use]
+pub(crate) struct Span {
+    recorder: Recorder,
+    what: What,
+    run: u32,
+    begin_ns: u64,
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        let (what, run, begin_ns) = (self.what, self.run, self.begin_ns);
+        self.recorder.add(Event { what, run, begin_ns, end_ns: now_ns() });
+    }
+}
+
+/// Begins something that the thread does for its run; None, at the price of one load, if no traced run is on it.
+#[inline]
+pub(crate) fn begin(what: What) -> Option<Span> {
+    if run_number() == 0 {
+        return None;
+    }
+    begin_with(|_| what)
+}
+
+#[cold]
+fn begin_with(what: impl FnOnce(&Recorder) -> What) -> Option<Span> {
+    let recorder = RECORDER.try_with(|recorder| recorder.borrow().clone()).ok().flatten()?;
+    let what = what(&recorder);
+    Some(Span { recorder, what, run: run_number(), begin_ns: now_ns() })
+}
+
+/// As [`begin`], for a node that runs by itself; `step` is asked only in a traced run.
+#[inline]
+pub(crate) fn begin_lone(device: &str, stream: u64, step: impl FnOnce() -> StepInfo) -> Option<Span> {
+    if run_number() == 0 {
+        return None;
+    }
+    begin_with(|recorder| {
+        let section = SectionInfo { devices: vec![device.to_owned()], steps: vec![step()] };
+        What::Launch { section: recorder.lone_section(section), step: 0, stream }
+    })
+}
+
+/// A run that is on the thread until this is dropped.
+#[must_use]
+pub(crate) struct Running {
+    /// What the thread was in before: a job may begin inside a run that waits.
+    before: (u32, Option<Recorder>),
+    span: Option<Span>,
+}
+
+impl Recorder {
+    /// Begins a run on the calling thread.
+    #[cold]
+    pub(crate) fn begin_run(&self) -> Running {
+        let run = self.count_run();
+        let recorder = RECORDER.try_with(|recorder| recorder.replace(Some(self.clone()))).ok().flatten();
+        let before = (RUN.replace(run), recorder);
+        Running { before, span: begin(What::Run) }
+    }
+}
+
+impl Env {
+    /// Begins a run on the calling thread if plans are traced.
+    #[inline]
+    pub(crate) fn begin_run(&self) -> Option<Running> {
+        self.options.trace.as_ref().map(Recorder::begin_run)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.span.take());
+        RUN.set(self.before.0);
+        let before = self.before.1.take();
+        // What was there is dropped outside of the cell.
+        let _ = RECORDER.try_with(|recorder| recorder.replace(before));
+    }
+}

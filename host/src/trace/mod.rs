@@ -1,0 +1,207 @@
+//! Timelines: what runs did and when, for people who look for where the time goes.
+//!
+//! A [`Recorder`] is given to a session, whose plans are traced then, and to the runtime, for the marks of plugins whose
+//! devices work asynchronously. What it took down becomes a [`Timeline`], in `slices.rs` and `marks.rs`: tasks, launches,
+//! copies and waits by thread, marks by stream, arrows along data. [`write_chrome`] writes that for Perfetto and
+//! chrome://tracing, and [`Summary`] adds it up. `docs/profiling.md` says what the tracks mean.
+//!
+//! ```no_run
+//! use devbay_host::core::plan::PlanOptions;
+//! use devbay_host::core::{Result, Tensor};
+//! use devbay_host::model::Model;
+//! use devbay_host::runtime::{Runtime, RuntimeOptions};
+//! use devbay_host::session::{RunOptions, Session};
+//! use devbay_host::trace::{self, Recorder, Summary, Timeline};
+//!
+//! # fn main() -> Result<()> {
+//! let recorder = Recorder::default();
+//! let runtime = Runtime::new(RuntimeOptions {
+//!     plugins: vec!["libdevbay_plugin_cpu.so".into()],
+//!     trace: Some(recorder.sink()),
+//!     ..Default::default()
+//! })?;
+//! let model = Model::load("model.onnx".as_ref())?;
+//! let plans = PlanOptions { trace: Some(recorder.clone()), ..Default::default() };
+//! let session = Session::with_options(&model, &runtime.devices()[0], plans)?;
+//! let image = Tensor::from_elements(&[1, 3, 2, 2], &[0.0f32; 12])?;
+//! session.run(&[("image", &image)], &RunOptions::default())?;
+//!
+//! let recording = recorder.take();
+//! let timeline = Timeline::of(&recording);
+//! trace::write_file("trace.json".as_ref(), &timeline)?;
+//! for op in Summary::of(&timeline).ops.iter().take(10) {
+//!     println!("{} {} ns", op.op, op.total_ns);
+//! }
+//! # Ok(()) }
+//! ```
+
+mod chrome;
+mod marks;
+mod slices;
+mod summary;
+
+pub use chrome::{write_chrome, write_file};
+pub use devbay_core::trace::{Recorder, Recording};
+pub use summary::{OpTime, Summary};
+
+use devbay_core::trace::{StepInfo, StepKind, What};
+use std::collections::HashMap;
+
+/// A recording as tracks of slices.
+pub struct Timeline<'a> {
+    /// What it was made of.
+    pub recording: &'a Recording,
+    /// Threads of the host, then streams and engines of devices.
+    pub tracks: Vec<Track>,
+    /// Arrows from slice to slice.
+    pub flows: Vec<Flow>,
+}
+
+/// A line of the timeline: slices that are apart, or one inside the other.
+pub struct Track {
+    /// The device, or else the plugin, whose track it is; None for a thread of the host.
+    pub device: Option<String>,
+    /// The thread's or the stream's name.
+    pub name: String,
+    /// In the order of their begin, outer ones first.
+    pub slices: Vec<Slice>,
+}
+
+/// Something that took some time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slice {
+    /// What it was.
+    pub kind: SliceKind,
+    /// The run that it was for; 0 if nobody knows.
+    pub run: u32,
+    /// Begin, in nanoseconds of the monotonic clock.
+    pub begin_ns: u64,
+    /// End on the same clock.
+    pub end_ns: u64,
+}
+
+/// What a slice is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SliceKind {
+    /// A run, on the thread that it was started for.
+    Run,
+    /// What another thread did for a run at one go.
+    Part,
+    /// A task of a section, or the part of one that was run at one go.
+    Task {
+        /// The section.
+        section: u32,
+        /// Its task.
+        task: u32,
+    },
+    /// A step: a kernel that ran, a launch that was put on a stream, or control flow; the stream's handle.
+    Launch(StepAt, u64),
+    /// A copy, or a wait.
+    Other(What),
+    /// A plugin's mark, by position in the recording; the step whose launch it is, if it is one.
+    Mark(usize, Option<StepAt>),
+}
+
+/// A step of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct StepAt {
+    /// Position of the section.
+    pub section: u32,
+    /// Position of the step in it.
+    pub step: u32,
+}
+
+/// An arrow: something made what something else needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// From the one that made it.
+    pub from: SliceAt,
+    /// To the one that needs it.
+    pub to: SliceAt,
+    /// What it is.
+    pub kind: FlowKind,
+}
+
+/// Why there is an arrow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowKind {
+    /// One reads what the other wrote.
+    Data,
+    /// One is the launch that the other put on a stream.
+    Enqueue,
+}
+
+/// A slice of a timeline, by position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SliceAt {
+    /// Position of the track.
+    pub track: usize,
+    /// Position of the slice in it.
+    pub slice: usize,
+}
+
+impl<'a> Timeline<'a> {
+    /// The timeline of a recording.
+    pub fn of(recording: &'a Recording) -> Self {
+        let mut tracks: Vec<Track> = recording
+            .threads
+            .iter()
+            .map(|thread| Track {
+                device: None,
+                name: thread.name.clone(),
+                slices: slices::of_thread(thread, recording),
+            })
+            .collect();
+        let flows = marks::add(&mut tracks, recording);
+        let mut timeline = Self { recording, tracks, flows };
+        timeline.add_data_flows();
+        timeline
+    }
+
+    /// A slice.
+    pub fn slice(&self, at: SliceAt) -> Slice {
+        self.tracks[at.track].slices[at.slice]
+    }
+
+    /// A step.
+    pub fn step(&self, at: StepAt) -> Option<&'a StepInfo> {
+        self.recording.sections.get(at.section as usize)?.steps.get(at.step as usize)
+    }
+
+    /// The step that ran in a slice: not one that was only put on a stream.
+    pub fn executed(&self, slice: &Slice) -> Option<(StepAt, &'a StepInfo)> {
+        match slice.kind {
+            SliceKind::Launch(at, _) => {
+                let later = |kind| matches!(kind, StepKind::Enqueue | StepKind::Copy | StepKind::Order);
+                self.step(at).map(|step| (at, step)).filter(|(_, step)| !later(step.kind))
+            }
+            SliceKind::Mark(_, Some(at)) => self.step(at).map(|step| (at, step)),
+            _ => None,
+        }
+    }
+
+    /// Arrows from each step to those that read its results, in each run.
+    fn add_data_flows(&mut self) {
+        let mut ran: Vec<(SliceAt, StepAt, &StepInfo)> = Vec::new();
+        for (track, of) in self.tracks.iter().enumerate() {
+            for (slice, of) in of.slices.iter().enumerate() {
+                ran.extend(self.executed(of).map(|(at, step)| (SliceAt { track, slice }, at, step)));
+            }
+        }
+        ran.sort_by_key(|(at, ..)| self.slice(*at).begin_ns);
+        // In a loop a step runs again and again; what it reads was made by the latest before it.
+        let mut latest: HashMap<(u32, StepAt), SliceAt> = HashMap::new();
+        for (to, at, step) in ran {
+            let run = self.slice(to).run;
+            for &pred in &*step.preds {
+                let Some(&from) = latest.get(&(run, StepAt { step: pred, ..at })) else {
+                    continue;
+                };
+                if self.slice(from).end_ns <= self.slice(to).begin_ns {
+                    self.flows.push(Flow { from, to, kind: FlowKind::Data });
+                }
+            }
+            latest.insert((run, at), to);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Where the time went: sums over a timeline.
+//!
+//! A run's time is what passed from its begin to its end, as often as there were threads and devices that ran kernels
+//! for it. What of that was not in kernels is launching, waiting, copying, or nothing at all. A device is in kernels while
+//! one of its streams is. Control flow is no kernel; what it runs is. Time of threads that only helped with loops of
+//! another's kernel is in that kernel's time, once.
+
+use super::{SliceKind, StepAt, Timeline};
+use devbay_core::trace::{StepInfo, StepKind};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// All kernels of one op.
+#[derive(Clone, PartialEq, Debug)]
+pub struct OpTime {
+    /// The op.
+    pub op: String,
+    /// Nodes of that op that ran.
+    pub n_nodes: usize,
+    /// Times that they ran.
+    pub n_launches: usize,
+    /// Nanoseconds in their kernels, all threads and streams together.
+    pub total_ns: u64,
+    /// That, of the nanoseconds in all kernels.
+    pub share: f64,
+}
+
+/// Sums over the runs of a timeline.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Summary {
+    /// By op, the most expensive first.
+    pub ops: Vec<OpTime>,
+    /// Runs that ended.
+    pub n_runs: usize,
+    /// Nanoseconds that they took, all together.
+    pub wall_ns: u64,
+    /// Nanoseconds in kernels, all threads and streams together.
+    pub kernel_ns: u64,
+    /// Nanoseconds in which a thread or device was in a kernel: less than `kernel_ns` where streams of a device worked at
+    /// the same time.
+    pub busy_ns: u64,
+    /// Nanoseconds that were to be had: of each run, times the threads and devices that ran kernels for it.
+    pub available_ns: u64,
+    /// Threads and devices that ran kernels: most of any run.
+    pub n_places: usize,
+    /// Launches that were put on a stream and that no mark says anything of: their time is not known.
+    pub n_unmarked: usize,
+    /// Events and marks that were lost.
+    pub n_dropped: u64,
+}
+
+/// Where kernels run: a thread, by its track, or a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place<'a> {
+    Thread(usize),
+    Device(&'a str),
+}
+
+#[derive(Default)]
+struct Run<'a> {
+    wall_ns: u64,
+    /// When kernels ran: begin and end.
+    kernels: BTreeMap<Place<'a>, Vec<(u64, u64)>>,
+}
+
+impl Summary {
+    /// The sums of a timeline. What belongs to no run that ended is left out.
+    pub fn of(timeline: &Timeline<'_>) -> Self {
+        let mut summary = Self { n_dropped: timeline.recording.n_dropped(), ..Self::default() };
+        let mut runs: BTreeMap<u32, Run<'_>> = BTreeMap::new();
+        for slice in timeline.tracks.iter().flat_map(|track| &track.slices) {
+            if slice.kind == SliceKind::Run {
+                runs.entry(slice.run).or_default().wall_ns += slice.end_ns - slice.begin_ns;
+            }
+        }
+        let mut ops: HashMap<&str, (BTreeSet<&str>, usize, u64)> = HashMap::new();
+        let (mut n_enqueued, mut n_marked) = (0, 0);
+        for (track, of) in timeline.tracks.iter().enumerate() {
+            for slice in &of.slices {
+                let Some(run) = runs.get_mut(&slice.run) else {
+                    continue;
+                };
+                if let SliceKind::Launch(at, _) = slice.kind
+                    && timeline.step(at).is_some_and(|step| step.kind == StepKind::Enqueue)
+                {
+                    n_enqueued += 1;
+                }
+                let Some(step) = kernel(timeline.executed(slice)) else {
+                    continue;
+                };
+                n_marked += usize::from(matches!(slice.kind, SliceKind::Mark(..)));
+                let time_ns = slice.end_ns - slice.begin_ns;
+                summary.kernel_ns += time_ns;
+                let place = of.device.as_deref().map_or(Place::Thread(track), Place::Device);
+                run.kernels.entry(place).or_default().push((slice.begin_ns, slice.end_ns));
+                let (nodes, n_launches, total_ns) = ops.entry(step.op()).or_default();
+                nodes.insert(&step.label);
+                *n_launches += 1;
+                *total_ns += time_ns;
+            }
+        }
+        summary.n_unmarked = n_enqueued - n_marked;
+        for run in runs.into_values() {
+            summary.n_runs += 1;
+            summary.wall_ns += run.wall_ns;
+            summary.available_ns += run.wall_ns * run.kernels.len().max(1) as u64;
+            summary.n_places = summary.n_places.max(run.kernels.len());
+            summary.busy_ns += run.kernels.into_values().map(covered_ns).sum::<u64>();
+        }
+        let share = |total_ns: u64| total_ns as f64 / (summary.kernel_ns as f64).max(1.0);
+        summary.ops = ops
+            .into_iter()
+            .map(|(op, (nodes, n_launches, total_ns))| OpTime {
+                op: op.to_owned(),
+                n_nodes: nodes.len(),
+                n_launches,
+                total_ns,
+                share: share(total_ns),
+            })
+            .collect();
+        summary.ops.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.op.cmp(&b.op)));
+        summary
+    }
+
+    /// The share of the runs' time that was not spent in kernels: 1 - `busy_ns` / `available_ns`. None without runs.
+    pub fn not_in_kernels(&self) -> Option<f64> {
+        (self.available_ns > 0).then(|| 1.0 - self.busy_ns as f64 / self.available_ns as f64)
+    }
+}
+
+/// Nanoseconds that intervals cover, what several of them cover counted once.
+fn covered_ns(mut intervals: Vec<(u64, u64)>) -> u64 {
+    intervals.sort_unstable();
+    let (mut covered, mut until) = (0, 0);
+    for (begin, end) in intervals {
+        covered += end.saturating_sub(begin.max(until));
+        until = until.max(end);
+    }
+    covered
+}
+
+/// The kernel that ran; control flow is none.
+fn kernel(executed: Option<(StepAt, &StepInfo)>) -> Option<&StepInfo> {
+    executed.map(|(_, step)| step).filter(|step| matches!(step.kind, StepKind::Kernel | StepKind::Enqueue))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_covered_twice_counts_once() {
+        assert_eq!(covered_ns(vec![]), 0);
+        assert_eq!(covered_ns(vec![(5, 9), (1, 3), (2, 4), (6, 7), (9, 10)]), 3 + 5);
+    }
+}
