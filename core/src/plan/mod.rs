@@ -23,7 +23,7 @@ mod storage;
 pub(crate) mod streams;
 pub mod tasks;
 mod text;
-mod unroll;
+pub mod unroll;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
