@@ -14,7 +14,8 @@
 //! | `ready` | the call pushes, any thread of the run pops | the queue's |
 //! | `sleeper` | the run's caller says that it sleeps, then looks once more; a call pushes, then looks who sleeps | SeqCst fences |
 //!
-//! A frame is used again only when `calls` is 0: until then a call may still be on its way out.
+//! A frame is used again, or goes, only when `calls` is 0: until then a call may still be on its way out. After a failure
+//! some may come no earlier than when their streams end (B16), so that nobody waits for them before.
 
 use super::nested::Context;
 use super::queue::WorkQueue;
@@ -172,6 +173,13 @@ impl Timelines {
     pub fn end(&self) {
         self.inbox.settle();
         while self.inbox.take().is_some() {}
+    }
+}
+
+impl Drop for Timelines {
+    /// Waits for calls that streams' ends have made; a frame's streams end first.
+    fn drop(&mut self) {
+        self.inbox.settle();
     }
 }
 
