@@ -172,7 +172,8 @@ fn run_with_fault(
         expected.check(&outcome, &at);
         return false;
     }
-    let told = |error: &Error| error.text().contains("told to fail");
+    // If a kernel of the same stream fails meanwhile, its words may stand for the command's, which then has none.
+    let told = |error: &Error| expected.results.is_none() || error.text().contains("told to fail");
     assert!(outcome.as_ref().err().is_some_and(told), "{at}: {:?} gives {outcome:?}", bench.world.met());
     true
 }
