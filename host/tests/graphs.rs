@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Programs of an ordinary test run, over all tests here.
-const GRAPHS: u64 = 600;
+const GRAPHS: u64 = 300;
 
 /// Threads that execute commands.
 const STEPPERS: usize = 2;

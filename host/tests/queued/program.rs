@@ -118,10 +118,16 @@ impl Graph {
 
     /// The model.
     pub fn model(&self) -> Model {
+        let source = self.source();
+        Model::from_program(text::parse(&source).unwrap_or_else(|error| panic!("{error}\n{source}")))
+    }
+
+    /// The model's text.
+    pub fn source(&self) -> String {
         let mut source = String::from("devbay-program 1\n\nprogram \"p\"(%v0: i64[3]) {\n");
         self.write(&self.main, &mut source);
         source.push_str("}\n");
-        Model::from_program(text::parse(&source).unwrap_or_else(|error| panic!("{error}\n{source}")))
+        source
     }
 
     fn write(&self, block: &Block, source: &mut String) {
@@ -353,7 +359,8 @@ impl Maker<'_> {
 
     fn control(&mut self, graph: &mut Graph, block: &mut Block, scope: &mut Vec<usize>, depth: usize) {
         let n_results = 1 + self.random.below(2);
-        let extents: Vec<usize> = (0..n_results).map(|_| self.size()).collect();
+        // What gives only empty values need not run, so that it would be open whether a node in it fails.
+        let extents: Vec<usize> = (0..n_results).map(|_| self.size().max(1)).collect();
         if self.random.chance(2) {
             let condition = self.ask(graph, block, scope, Op::Odd);
             let branches = [(); 2].map(|()| {
