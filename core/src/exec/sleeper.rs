@@ -54,29 +54,33 @@ mod loom_tests {
     use crate::sync::AtomicU32;
     use loom::sync::Arc;
 
-    /// A caller that takes so much mail, and sleeps where there is none. The model's naps do not end by themselves.
+    /// A caller that takes so much mail, and sleeps where there is none. The model's naps do not end by themselves. The
+    /// caller joins nobody: loom takes a wake for the end of a thread that is joined.
     fn model(n_posts: u32) {
         let sleeper = Arc::new(Sleeper::default());
         let mail = Arc::new(AtomicU32::new(0));
-        let posts: Vec<_> = (0..n_posts)
-            .map(|_| {
-                let (sleeper, mail) = (Arc::clone(&sleeper), Arc::clone(&mail));
-                loom::thread::spawn(move || {
-                    mail.fetch_add(1, Ordering::Relaxed);
-                    sleeper.wake();
-                })
-            })
-            .collect();
-        let mut n_taken = 0;
-        while n_taken < n_posts {
-            let n = mail.swap(0, Ordering::Relaxed);
-            n_taken += n;
-            if n == 0 {
-                sleeper.sleep(|| mail.load(Ordering::Relaxed) != 0);
+        let post = {
+            let (sleeper, mail) = (Arc::clone(&sleeper), Arc::clone(&mail));
+            move || {
+                mail.fetch_add(1, Ordering::Relaxed);
+                sleeper.wake();
             }
-        }
-        for post in posts {
-            post.join().unwrap();
+        };
+        let caller = loom::thread::spawn(move || {
+            let mut n_taken = 0;
+            while n_taken < n_posts {
+                let n = mail.swap(0, Ordering::Relaxed);
+                n_taken += n;
+                if n == 0 {
+                    sleeper.sleep(|| mail.load(Ordering::Relaxed) != 0);
+                }
+            }
+        });
+        let others: Vec<_> = (1..n_posts).map(|_| loom::thread::spawn(post.clone())).collect();
+        post();
+        caller.join().unwrap();
+        for other in others {
+            other.join().unwrap();
         }
     }
 
