@@ -274,7 +274,7 @@ impl<'a> Joined<'a> {
         let mut n_signals = vec![0u32; self.orders.len()];
         let mut signals = Vec::new();
         let mut nth_of = vec![0u32; n_tasks];
-        for task in 0..n_tasks {
+        for (task, nth) in nth_of.iter_mut().enumerate() {
             let lane = self.lanes[task];
             let own = first_steps.len() as u32;
             number.push(own);
@@ -282,9 +282,9 @@ impl<'a> Joined<'a> {
             let mut signal = None;
             if self.signals[task] {
                 n_signals[lane as usize] += 1;
-                nth_of[task] = n_signals[lane as usize];
+                *nth = n_signals[lane as usize];
                 let arrival = self.arrivals[task].then_some(arrivals.len() as u32);
-                signal = Some(SignalAt { nth: nth_of[task], arrival });
+                signal = Some(SignalAt { nth: *nth, arrival });
             }
             signals.push(signal);
             if self.arrivals[task] {
