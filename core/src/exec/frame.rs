@@ -126,8 +126,9 @@ impl ThreadStreams {
 /// The first failure, but for a lost device: of that the launch may have heard only what followed from it, on a stream
 /// that waited for another.
 pub(crate) fn first_cause(launched: Result<()>, rested: Error) -> Error {
+    let is_lost = |error: &Error| error.kind() == ErrorKind::DeviceLost;
     match launched {
-        Err(error) if rested.kind() != ErrorKind::DeviceLost => error,
+        Err(error) if is_lost(&error) || !is_lost(&rested) => error,
         _ => rested,
     }
 }
