@@ -6,11 +6,13 @@
 #[cfg(loom)]
 pub use loom::{
     cell::UnsafeCell,
+    sync::Mutex,
     sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     thread,
 };
 #[cfg(not(loom))]
 pub use std::{
+    sync::Mutex,
     sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     thread,
 };
@@ -60,6 +62,17 @@ pub fn spin() {
     std::hint::spin_loop();
     #[cfg(loom)]
     loom::thread::yield_now();
+}
+
+/// Sleeps for so long unless woken; under loom until woken, so that a model in which nobody does ends badly.
+pub fn park_timeout(limit: std::time::Duration) {
+    #[cfg(not(loom))]
+    std::thread::park_timeout(limit);
+    #[cfg(loom)]
+    {
+        let _ = limit;
+        loom::thread::park();
+    }
 }
 
 /// Sets counters that no other thread sees.

@@ -94,11 +94,18 @@ impl Device {
 
 impl Stream {
     /// The point of a value that was signalled, as an async value: available when the device has reached it, an error
-    /// when it can do so no more. Waiters run on the thread that the plugin calls back on.
+    /// when it can do so no more, or it was not signalled. Waiters run on the thread that the plugin calls back on.
     pub fn point(&self, value: u64) -> Chain {
         let (mut setter, point) = AsyncValueRef::<()>::unconstructed();
         if let Err(error) = self.device.check_usable() {
             let _ = setter.set_error(error);
+            return point;
+        }
+        if value > self.signalled {
+            // Nobody could say when to stop polling for it.
+            let text = format!("point {value} of a stream that has signalled {}", self.signalled);
+            let _ =
+                setter.set_error(Error::new(ErrorKind::InvalidArgument, text).on_device(self.device.name()));
             return point;
         }
         let waiting = Box::into_raw(Box::new(Waiting { device: Arc::clone(&self.device), value, setter }));

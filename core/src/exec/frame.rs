@@ -5,7 +5,7 @@ use super::section::REST_LIMIT;
 use super::tasks::TaskState;
 use super::timeline::Timelines;
 use crate::device::{Buffer, Device, Stream, must_leak};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::constants::host_reference;
 use crate::plan::section::{Memory, Section, Shaped};
 use crate::tensor::{AlignedBytes, Bytes};
@@ -121,6 +121,18 @@ impl ThreadStreams {
     }
 }
 
+/// Why a run failed that failed twice: when it was launched, and when its devices were to come to rest.
+///
+/// The first failure, but for a lost device: of that the launch may have heard only what followed from it, on a stream
+/// that waited for another.
+pub(crate) fn first_cause(launched: Result<()>, rested: Error) -> Error {
+    let is_lost = |error: &Error| error.kind() == ErrorKind::DeviceLost;
+    match launched {
+        Err(error) if is_lost(&error) || !is_lost(&rested) => error,
+        _ => rested,
+    }
+}
+
 /// Memory that inputs pass through on their way in, and results on their way out.
 pub(crate) struct Staging {
     pub inputs: Vec<Staged>,
@@ -211,12 +223,8 @@ impl Frame {
                     rested = finished;
                 }
             }
-            if let Err(error) = rested {
-                if !must_leak(&error) {
-                    timelines.end();
-                }
-                return Err(error);
-            }
+            // Calls that are still to come may come with the streams' end, so that only the frame's end waits for them.
+            rested?;
         }
         timelines.end();
         Ok(())

@@ -5,7 +5,7 @@
 //! the frame could be leaked, the caller's borrowed memory could not.
 
 use super::cancel::Cancel;
-use super::frame::Frame;
+use super::frame::{Frame, first_cause};
 use super::unit::{Unit, take_frame};
 use super::value::RunTensor;
 use crate::device::must_leak;
@@ -295,7 +295,7 @@ fn run_staged(
             return Err(enqueued.err().unwrap_or(error));
         }
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).
-        Err(error) => return Err(enqueued.err().unwrap_or(error)),
+        Err(error) => return Err(first_cause(enqueued, error)),
     }
     // The device could not be stopped; what it made is not wanted.
     let enqueued =

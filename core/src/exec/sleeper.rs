@@ -1,8 +1,7 @@
 //! The caller of a run, asleep until somebody has something for it.
 
-use crate::sync::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
-use std::thread::Thread;
+use crate::sync::{self, AtomicBool, Mutex, Ordering, fence, thread};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// How long a caller sleeps before it looks by itself: at parallel loops that opened meanwhile.
@@ -15,17 +14,17 @@ const NAP: Duration = Duration::from_millis(1);
 #[derive(Default)]
 pub(crate) struct Sleeper {
     asleep: AtomicBool,
-    caller: Mutex<Option<Thread>>,
+    caller: Mutex<Option<thread::Thread>>,
 }
 
 impl Sleeper {
     /// Sleeps for a moment, unless `has_work` says that there is something to do after all.
     pub fn sleep(&self, has_work: impl FnOnce() -> bool) {
-        *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
+        *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !has_work() {
-            std::thread::park_timeout(NAP);
+            sync::park_timeout(NAP);
         }
         self.asleep.store(false, Ordering::Relaxed);
     }
@@ -46,5 +45,56 @@ impl Sleeper {
             caller.unpark();
         }
         true
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::AtomicU32;
+    use loom::sync::Arc;
+
+    /// A caller that takes so much mail, and sleeps where there is none. The model's naps do not end by themselves. The
+    /// caller joins nobody: loom takes a wake for the end of a thread that is joined.
+    fn model(n_posts: u32) {
+        let sleeper = Arc::new(Sleeper::default());
+        let mail = Arc::new(AtomicU32::new(0));
+        let post = {
+            let (sleeper, mail) = (Arc::clone(&sleeper), Arc::clone(&mail));
+            move || {
+                mail.fetch_add(1, Ordering::Relaxed);
+                sleeper.wake();
+            }
+        };
+        let caller = loom::thread::spawn(move || {
+            let mut n_taken = 0;
+            while n_taken < n_posts {
+                let n = mail.swap(0, Ordering::Relaxed);
+                n_taken += n;
+                if n == 0 {
+                    sleeper.sleep(|| mail.load(Ordering::Relaxed) != 0);
+                }
+            }
+        });
+        let others: Vec<_> = (1..n_posts).map(|_| loom::thread::spawn(post.clone())).collect();
+        post();
+        caller.join().unwrap();
+        for other in others {
+            other.join().unwrap();
+        }
+    }
+
+    /// The model ends only if the caller was woken, or saw the mail before it slept.
+    #[test]
+    fn mail_comes_while_the_caller_falls_asleep() {
+        loom::model(|| model(1));
+    }
+
+    /// The same with a second post, which may come before, while or after the first one wakes the caller.
+    #[test]
+    fn two_devices_post_while_the_caller_falls_asleep() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| model(2));
     }
 }

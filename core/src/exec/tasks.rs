@@ -45,7 +45,7 @@ use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
 use std::cell::UnsafeCell;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How often a participant without tasks looks for some before it leaves, or lets others run: some microseconds.
 const LOOKS: u32 = 256;
@@ -55,6 +55,10 @@ const LOOKS_MAX: u32 = 8192;
 
 /// The same where a device can, which may take long.
 const DEVICE_LOOKS_MAX: u32 = 1024;
+
+/// How long a device that is lost, or whose plugin panicked, has to call back. What has not come by then may come with
+/// the end of its streams, or never.
+const LOST_LIMIT: Duration = Duration::from_millis(100);
 
 /// What a run of several tasks changes beside a frame's references; part of the frame.
 pub(crate) struct TaskState {
@@ -294,6 +298,9 @@ impl TaskRun<'_> {
         if self.inbox.is_some() && since.elapsed() > REST_LIMIT {
             let text = format!("work on a stream did not end within {REST_LIMIT:?}");
             self.abandon(Error::new(ErrorKind::PluginBroken, text));
+        } else if self.inbox.is_some() && since.elapsed() > LOST_LIMIT {
+            let mut unusable = self.section.lanes.iter().map(|device| device.check_usable());
+            unusable.find_map(Result::err).into_iter().for_each(|error| self.abandon(error));
         }
         self.state.sleeper.sleep(|| {
             self.state.participants.iter().any(|other| other.offers.is_showing())

@@ -14,7 +14,8 @@
 //! | `ready` | the call pushes, any thread of the run pops | the queue's |
 //! | `sleeper` | the run's caller says that it sleeps, then looks once more; a call pushes, then looks who sleeps | SeqCst fences |
 //!
-//! A frame is used again only when `calls` is 0: until then a call may still be on its way out.
+//! A frame is used again, or goes, only when `calls` is 0: until then a call may still be on its way out. After a failure
+//! some may come no earlier than when their streams end (B16), so that nobody waits for them before.
 
 use super::nested::Context;
 use super::queue::WorkQueue;
@@ -22,7 +23,7 @@ use super::sleeper::Sleeper;
 use crate::device::Device;
 use crate::error::caught;
 use crate::plan::streams::{SignalAt, WaitFor};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, thread};
 use crossbeam_queue::ArrayQueue;
 use devbay_plugin_api::abi::{
     BufferRef, CopyDesc, DEVBAY_COPY_BUFFER_TO_BUFFER, DEVBAY_COPY_BUFFER_TO_HOST,
@@ -85,8 +86,7 @@ impl Internal {
 pub(crate) struct Inbox {
     /// Positions of arrivals among the graph's, and how the device says that it went.
     ready: ArrayQueue<(u32, Status)>,
-    /// Calls back that were asked for and have not returned.
-    calls: AtomicU32,
+    calls: Calls,
     sleeper: Arc<Sleeper>,
     queue: Arc<WorkQueue>,
 }
@@ -101,11 +101,28 @@ impl Inbox {
     pub fn has_mail(&self) -> bool {
         !self.ready.is_empty()
     }
+}
 
-    /// Waits until no call back is on its way; all that were asked for have come or are about to.
+/// Calls back that were asked for and have not returned.
+#[derive(Default)]
+struct Calls(AtomicU32);
+
+impl Calls {
+    /// Before one is asked for.
+    fn ask(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The last thing that a call does, or instead of one that will not come. Release: what was done before is seen by
+    /// who finds 0.
+    fn end(&self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Waits until none is on its way; all that were asked for have come or are about to.
     fn settle(&self) {
-        while self.calls.load(Ordering::Acquire) != 0 {
-            std::thread::yield_now();
+        while self.0.load(Ordering::Acquire) != 0 {
+            thread::yield_now();
         }
     }
 }
@@ -146,7 +163,7 @@ impl Timelines {
     ) -> Self {
         let inbox = Box::new(Inbox {
             ready: ArrayQueue::new(n_arrivals.max(1)),
-            calls: AtomicU32::new(0),
+            calls: Calls::default(),
             sleeper: Arc::clone(sleeper),
             queue: Arc::clone(queue),
         });
@@ -172,8 +189,15 @@ impl Timelines {
 
     /// Ends a run whose points were all reached, or can be no more: throws away what came and was not taken.
     pub fn end(&self) {
-        self.inbox.settle();
+        self.inbox.calls.settle();
         while self.inbox.take().is_some() {}
+    }
+}
+
+impl Drop for Timelines {
+    /// Waits for calls that streams' ends have made; a frame's streams end first.
+    fn drop(&mut self) {
+        self.inbox.calls.settle();
     }
 }
 
@@ -269,13 +293,13 @@ unsafe extern "C" fn launch_signal(
     let Some(arrival) = at.arrival.filter(|_| status == DEVBAY_STATUS_OK) else {
         return status;
     };
-    timelines.inbox.calls.fetch_add(1, Ordering::Relaxed);
+    timelines.inbox.calls.ask();
     let arg = std::ptr::from_ref(&timelines.calls[arrival as usize]).cast_mut().cast();
     // SAFETY: the value was signalled; the frame keeps what `arg` points to until every call has come (`calls`).
     let status = unsafe { device.call_when_reached(stream, value, arrived, arg) };
     if status != DEVBAY_STATUS_OK {
         // It will not be called.
-        timelines.inbox.calls.fetch_sub(1, Ordering::Release);
+        timelines.inbox.calls.end();
     }
     status
 }
@@ -292,6 +316,42 @@ unsafe extern "C" fn arrived(arg: *mut c_void, status: Status) {
         // The application's threads may be asked, which is its code: what it throws ends here.
         let _ = caught("waking a thread", || inbox.queue.offered());
     }
-    // The last thing that touches the frame. Release: what was done before is seen by who finds 0.
-    inbox.calls.fetch_sub(1, Ordering::Release);
+    // Nothing may touch the frame behind this.
+    inbox.calls.end();
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::UnsafeCell;
+    use loom::sync::Arc as LoomArc;
+
+    /// A frame is changed for its next run only when the call of the one before has left it.
+    #[test]
+    fn a_frame_is_used_again_while_a_call_is_on_its_way_out() {
+        struct Frame {
+            calls: Calls,
+            memory: UnsafeCell<u32>,
+        }
+        // SAFETY: the model checks that nobody reads `memory` while it is written.
+        unsafe impl Sync for Frame {}
+        // SAFETY: as above.
+        unsafe impl Send for Frame {}
+        loom::model(|| {
+            let frame = LoomArc::new(Frame { calls: Calls::default(), memory: UnsafeCell::new(1) });
+            frame.calls.ask();
+            let device = {
+                let frame = LoomArc::clone(&frame);
+                loom::thread::spawn(move || {
+                    // SAFETY: nobody writes before `end`.
+                    assert_eq!(frame.memory.with(|memory| unsafe { *memory }), 1);
+                    frame.calls.end();
+                })
+            };
+            frame.calls.settle();
+            // SAFETY: the one call has ended.
+            frame.memory.with_mut(|memory| unsafe { *memory = 2 });
+            device.join().unwrap();
+        });
+    }
 }

@@ -6,7 +6,7 @@
 use super::cancel::Cancel;
 use super::control;
 use super::eager::{self, Evaluate};
-use super::frame::Frame;
+use super::frame::{Frame, first_cause};
 use super::value::{RunTensor, constant};
 use crate::device::must_leak;
 use crate::error::{Error, ErrorKind, Result};
@@ -242,7 +242,7 @@ fn run_section(stage: &SectionStage, values: &mut Values<'_>, cancel: Option<&Ca
             return Err(launched.err().unwrap_or(error));
         }
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).
-        Err(error) => return Err(launched.err().unwrap_or(error)),
+        Err(error) => return Err(first_cause(launched, error)),
     }
     launched?;
     if !device.about().inline {

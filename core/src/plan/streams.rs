@@ -19,7 +19,9 @@
 //! has left its devices at rest.
 //!
 //! Every edge is one of the order of work, too: what is done by a task is over when a task that follows it begins to
-//! work, on whatever device. So memory is reused along the same edges as within one device.
+//! work, on whatever device. So memory is reused along the same edges as within one device. Waits of streams stand in
+//! front of single launches, and not of their tasks: what a task launches before a wait reuses nothing of what that is
+//! for, because a lane writes one memory, and whoever else of the lane has used that memory has waited before.
 
 use super::tasks::{self, Arrival, Edges, Policy, TaskGraph};
 
@@ -274,7 +276,7 @@ impl<'a> Joined<'a> {
         let mut n_signals = vec![0u32; self.orders.len()];
         let mut signals = Vec::new();
         let mut nth_of = vec![0u32; n_tasks];
-        for task in 0..n_tasks {
+        for (task, nth) in nth_of.iter_mut().enumerate() {
             let lane = self.lanes[task];
             let own = first_steps.len() as u32;
             number.push(own);
@@ -282,9 +284,9 @@ impl<'a> Joined<'a> {
             let mut signal = None;
             if self.signals[task] {
                 n_signals[lane as usize] += 1;
-                nth_of[task] = n_signals[lane as usize];
+                *nth = n_signals[lane as usize];
                 let arrival = self.arrivals[task].then_some(arrivals.len() as u32);
-                signal = Some(SignalAt { nth: nth_of[task], arrival });
+                signal = Some(SignalAt { nth: *nth, arrival });
             }
             signals.push(signal);
             if self.arrivals[task] {
