@@ -2,14 +2,18 @@
 //!
 //! The loop has one chunk for each of two threads, and the caller's waits in its own until the other's has begun. Case
 //! `spinning` starts it right after another loop, when the worker still looks for work; case `idle` after 20 ms, when
-//! it sleeps. Beside it is a bare thread that is unparked, or that spins on a flag. A figure is the median of some
-//! twenty starts.
+//! it sleeps. Beside it is a bare thread that is unparked, or that spins on a flag. A thread that wakes another is often
+//! given that one's place on its own processor, where it then waits for its waker to stop; so in case `idle` there is
+//! also one that may not run there (`bare thread elsewhere`), as a worker that is to help its waker must not. A figure is
+//! the median of some twenty starts.
 
 use crate::measure::Figures;
 use crate::rows::{OURS, Rows, median};
 use crate::{peers::Peers, setup};
 use anyhow::{Result, ensure};
 use devbay_core::exec::queue::WorkQueue;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,21 +35,30 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
         return Ok(());
     }
     let queue = WorkQueue::new(2)?;
-    let bare = Bare::new();
+    let bare = Bare::new(None);
+    // Two of those that this process may use.
+    let processors = processors()?;
+    let elsewhere = Bare::new(Some(processors[1]));
     for (case, pause) in [("idle", Some(PAUSE)), ("spinning", None)] {
         if !rows.want(case) {
             continue;
         }
-        let mut figures: Figures =
-            vec![("bare thread".to_owned(), Vec::new()), (OURS.to_owned(), Vec::new())];
+        let mut names = vec!["bare thread", OURS];
+        names.extend(pause.is_some().then_some("bare thread elsewhere"));
+        let mut figures: Figures = names.into_iter().map(|name| (name.to_owned(), Vec::new())).collect();
         for pass in 0..n_passes {
-            for turn in 0..2 {
-                let at = (turn + pass) % 2;
+            for turn in 0..figures.len() {
+                let at = (turn + pass) % figures.len();
                 let start = |begin| match at {
                     0 => bare.start(begin, pause.is_some()),
-                    _ => loop_of(&queue, begin),
+                    1 => loop_of(&queue, begin),
+                    _ => elsewhere.start(begin, true),
                 };
-                figures[at].1.push(median_of_starts(start, pause)?);
+                let median = match at {
+                    2 => staying_on(processors[0], || median_of_starts(start, pause))?,
+                    _ => median_of_starts(start, pause)?,
+                };
+                figures[at].1.push(median);
                 // Neither is to find the other's thread at work.
                 bare.rest();
                 std::thread::sleep(PAUSE);
@@ -54,7 +67,33 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
         rows.case("wake", case, 2, "ns", &figures);
     }
     bare.end();
+    elsewhere.end();
     Ok(())
+}
+
+/// The first two processors that this thread may use.
+fn processors() -> Result<[usize; 2]> {
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    let mut allowed = (0..CpuSet::count()).filter(|&processor| set.is_set(processor).unwrap_or(false));
+    match (allowed.next(), allowed.next()) {
+        (Some(first), Some(second)) => Ok([first, second]),
+        _ => anyhow::bail!("this thread may use one processor only"),
+    }
+}
+
+/// Has the calling thread run on one processor for the time of `body`.
+fn staying_on<R>(processor: usize, body: impl FnOnce() -> Result<R>) -> Result<R> {
+    let before = sched_getaffinity(Pid::from_raw(0))?;
+    stay_on(processor)?;
+    let result = body();
+    sched_setaffinity(Pid::from_raw(0), &before)?;
+    result
+}
+
+fn stay_on(processor: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(processor)?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
 /// The median of the nanoseconds that starts take.
@@ -109,7 +148,8 @@ struct Shared {
 }
 
 impl Bare {
-    fn new() -> Self {
+    /// A thread, on a processor of its own if one is given.
+    fn new(processor: Option<usize>) -> Self {
         let shared = Arc::new(Shared {
             origin: Instant::now(),
             wanted: AtomicBool::new(false),
@@ -118,7 +158,14 @@ impl Bare {
             ends: AtomicBool::new(false),
         });
         let its = Arc::clone(&shared);
-        Self { shared, thread: std::thread::spawn(move || its.wait_for_starts()) }
+        Self {
+            shared,
+            thread: std::thread::spawn(move || {
+                // Where it may run was asked before; if it may not after all, its figures are those of any thread.
+                let _ = processor.map(stay_on);
+                its.wait_for_starts();
+            }),
+        }
     }
 
     /// Nanoseconds until the thread has begun.

@@ -175,8 +175,11 @@ impl<W: Write> Events<'_, '_, W> {
             SliceKind::Launch(at, _) => step(timeline, at, args),
             SliceKind::Other(what) => other(what, args),
             SliceKind::Mark(_, Some(at)) => {
-                let (name, _, args) = step(timeline, at, args);
-                (name, "kernel", args)
+                // It was put on a stream by the one, and is the work itself here.
+                match step(timeline, at, args) {
+                    (name, "copy", args) => (name, "copy", args),
+                    (name, _, args) => (name, "kernel", args),
+                }
             }
             SliceKind::Mark(i, None) => (timeline.recording.marks[i].1.name.as_str(), "mark", args),
         };

@@ -34,6 +34,26 @@ fn pinned_nodes_run_on_their_device_with_the_same_result() {
 }
 
 #[test]
+fn a_plan_on_two_devices_shows_the_copies_and_who_waits_for_whom() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn/model.onnx");
+    let model = model.display().to_string();
+    let option = "cpu.streams=inline,async";
+    let pinned = ["--plugin-option", option, "--device", "cpu:0", "--pin", "node_MaxPool_2=cpu:1"];
+    devbay([&["inspect", &model, "--plan"][..], &pinned].concat()).expect(0).prints(&[
+        "section on cpu:0 and cpu:1",
+        "copy to cpu:1 for node_MaxPool_2",
+        "wait for copies to cpu:1",
+        "copy from cpu:1 for node_Conv_3",
+        "when the device has done task",
+    ]);
+    devbay([&["inspect", &model, "--plan", "--json"][..], &pinned].concat()).expect(0).prints(&[
+        "\"kind\": \"copy\"",
+        "\"device\": \"cpu:1\"",
+        "\"arrival\": true",
+    ]);
+}
+
+#[test]
 fn a_pin_that_would_do_nothing_is_refused() {
     run("inline,inline", &["--pin", "node_Conv_99=cpu:1"])
         .expect(2)
