@@ -62,7 +62,7 @@ impl Unrolled {
 /// A control-flow node as its iterations; None if their number is not known, or nothing is gained.
 ///
 /// # Errors
-/// As [`Chooser::work`], for a body whose nodes no kernel takes.
+/// [`ErrorKind::UnsupportedOp`] for a body with a node that no kernel takes.
 pub fn unroll(program: &Program, node: &Node, env: &Env) -> Result<Option<Unrolled>> {
     let Some((_, body)) = node.regions.first() else {
         return Ok(None);
