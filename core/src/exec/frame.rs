@@ -196,6 +196,7 @@ impl Frame {
         if let Some(tasks) = tasks.as_ref().filter(|_| section.is_placed) {
             let clocks: Vec<*mut abi::Stream> = streams.handles.to_vec();
             let n_arrivals = section.graph.arrivals.len();
+            let queue = section.is_shared().then_some(queue);
             context.set_timelines(Timelines::new(&clocks, n_arrivals, tasks.sleeper(), queue));
         }
         for &i in &section.context_refs {

@@ -183,7 +183,7 @@ pub(crate) unsafe fn run(
         abandoned: AtomicBool::new(false),
         failure: Mutex::new(None),
     };
-    let shared = match section.n_worth < NO_TASK {
+    let shared = match section.is_shared() {
         true => queue.share(&run, || run.lead::<true>()),
         false => None,
     };

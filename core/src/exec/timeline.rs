@@ -88,7 +88,8 @@ pub(crate) struct Inbox {
     ready: ArrayQueue<(u32, Status)>,
     calls: Calls,
     sleeper: Arc<Sleeper>,
-    queue: Arc<WorkQueue>,
+    /// The queue whose workers take part in the run, if they do.
+    queue: Option<Arc<WorkQueue>>,
 }
 
 impl Inbox {
@@ -159,13 +160,13 @@ impl Timelines {
         streams: &[*mut Stream],
         n_arrivals: usize,
         sleeper: &Arc<Sleeper>,
-        queue: &Arc<WorkQueue>,
+        queue: Option<&Arc<WorkQueue>>,
     ) -> Self {
         let inbox = Box::new(Inbox {
             ready: ArrayQueue::new(n_arrivals.max(1)),
             calls: Calls::default(),
             sleeper: Arc::clone(sleeper),
-            queue: Arc::clone(queue),
+            queue: queue.cloned(),
         });
         let address = std::ptr::from_ref(&*inbox);
         Self {
@@ -312,9 +313,11 @@ unsafe extern "C" fn arrived(arg: *mut c_void, status: Status) {
     let inbox = unsafe { &*call.inbox };
     // There is room for every arrival once.
     let _ = inbox.ready.push((call.arrival, status));
-    if !inbox.sleeper.wake() {
+    if !inbox.sleeper.wake()
+        && let Some(queue) = &inbox.queue
+    {
         // The application's threads may be asked, which is its code: what it throws ends here.
-        let _ = caught("waking a thread", || inbox.queue.offered());
+        let _ = caught("waking a thread", || queue.offered());
     }
     // Nothing may touch the frame behind this.
     inbox.calls.end();

@@ -12,7 +12,7 @@ use super::references::{Emitter, Parts};
 use super::section::{MemoryReport, Section, Shaped, Step, StepKind};
 use super::storage::{ALIGN_MAX, Schedule};
 use super::streams::Division;
-use super::tasks::{self, Edges, OneTask, Policy, Reach};
+use super::tasks::{self, Edges, NO_TASK, OneTask, Policy, Reach};
 use super::{Env, PlanOptions};
 use crate::device::{Device, PreparedKernel};
 use crate::error::{Error, ErrorKind, Result};
@@ -473,6 +473,7 @@ impl Planner<'_> {
         let results = self.results(wanted, &mut storages)?;
         let arena = self.arena(&storages, &graph, &schedule)?;
 
+        let n_worth = self.tasks_worth(&edges, &costs, graph.len());
         let mut parts = Parts { traced: self.options.trace.is_some(), ..Parts::default() };
         let launches = std::mem::take(&mut self.launches);
         let mut launches: Vec<Option<Launch>> = launches.into_iter().map(Some).collect();
@@ -502,7 +503,6 @@ impl Planner<'_> {
         }
         first_steps.push(parts.steps.len() as u32);
         graph.set_first_steps(&first_steps);
-        let n_worth = tasks_worth(self.rates.hand_over_ns, &costs, graph.len());
         let inputs = self.inputs.clone();
         let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
         prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
@@ -603,6 +603,23 @@ impl Planner<'_> {
         parts.kinds.push(kind);
         parts.costs_ns.push(launch.cost_ns as f32);
         Ok(())
+    }
+
+    /// How many tasks are worth a hand-over to another thread; `NO_TASK` if all together are not.
+    fn tasks_worth(&self, edges: &Edges, costs: &[f64], n_tasks: usize) -> u32 {
+        if !self.lanes.are_placed() {
+            return tasks_worth(self.rates.hand_over_ns, costs, n_tasks);
+        }
+        // Threads are for what is done inline, while devices work: enqueuing is no work.
+        let inline = |launch: &Launch| self.env.site(self.lanes.get(launch.lane).site).0.about().inline;
+        let launches = self.launches.iter().zip(costs);
+        let costs: Vec<f64> =
+            launches.map(|(launch, &cost)| if inline(launch) { cost } else { 0.0 }).collect();
+        let gain_ns = costs.iter().sum::<f64>() - tasks::longest_path_ns(edges, &costs);
+        match gain_ns < tasks::GAIN_HAND_OVERS * self.rates.hand_over_ns {
+            true => NO_TASK,
+            false => tasks_worth(self.rates.hand_over_ns, &costs, n_tasks),
+        }
     }
 
     fn edges(&self) -> Edges {

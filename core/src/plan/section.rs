@@ -5,7 +5,7 @@
 //! the arena need the arena's address once per frame, and those to inputs and results are patched per run.
 
 use super::constants::Placed;
-use super::tasks::{OneTask, TaskGraph};
+use super::tasks::{NO_TASK, OneTask, TaskGraph};
 use crate::device::{Device, PreparedKernel};
 use crate::exec::nested::State;
 use crate::exec::timeline::Internal;
@@ -194,6 +194,11 @@ impl Section {
     #[inline]
     pub fn is_line(&self) -> bool {
         self.graph.len() <= 1
+    }
+
+    /// Whether workers take part in its runs, if there are any.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.n_worth < NO_TASK
     }
 
     /// Launches; waits and signals of streams do not count.
