@@ -31,10 +31,8 @@ impl Plugin for Adder {
         .shape(|request, _| Ok((I64, vec![request.attrs.int("n", 1)?])))];
 
     fn create(_host: Host, _options: &Options<'_>) -> Result<Self> {
-        let space = SpaceDesc {
-            flags: DEVBAY_SPACE_HOST_VISIBLE | DEVBAY_SPACE_ADDRESSABLE,
-            ..SpaceDesc::default()
-        };
+        let space =
+            SpaceDesc { flags: DEVBAY_SPACE_HOST_VISIBLE | DEVBAY_SPACE_ADDRESSABLE, ..SpaceDesc::default() };
         let device = |i: usize| {
             AdderDevice(DeviceDesc {
                 kind: DEVBAY_DEVICE_KIND_CPU,
@@ -109,9 +107,8 @@ impl Launch<AdderDevice> for Add {
         }
         // In place the output is the first input: all is read before anything is written.
         let inputs: Vec<&[i64]> = (0..self.n_inputs).map(|k| operands.input::<i64>(k)).collect();
-        let at = |i: usize| {
-            inputs.iter().fold(self.plus, |sum, input| sum.wrapping_add(input[i % input.len()]))
-        };
+        let at =
+            |i: usize| inputs.iter().fold(self.plus, |sum, input| sum.wrapping_add(input[i % input.len()]));
         let sums: Vec<i64> = (0..self.n).map(at).collect();
         let output = operands.output_ref(0).addr as *mut i64;
         // SAFETY: the host lends as many numbers as the output has, and the inputs are read no more.

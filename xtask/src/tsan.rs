@@ -1,0 +1,5 @@
+//! placeholder
+use anyhow::Result;
+pub fn run() -> Result<()> {
+    Ok(())
+}
