@@ -78,7 +78,8 @@ void WRAP(ONCE_CALL)(void *once, bool ignore_poisoning, void *closure, void *con
     __tsan_acquire(once);
 }
 
-/* std::thread::scoped::ScopeData::decrement_num_running_threads(&self, bool): the count is one of the three words. */
+/* std::thread::scoped::ScopeData::decrement_num_running_threads(&self, bool): the count is one of the three words.
+ * A call from within std stays there: the linker leads only those of other objects here. */
 void REAL(SCOPE_DECREMENT)(uint64_t *scope, bool panicked);
 void WRAP(SCOPE_DECREMENT)(uint64_t *scope, bool panicked);
 void WRAP(SCOPE_DECREMENT)(uint64_t *scope, bool panicked) {
