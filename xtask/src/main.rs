@@ -7,7 +7,9 @@ mod abi;
 mod bench;
 mod models;
 mod python;
+mod soak;
 mod test;
+mod tsan;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -30,6 +32,10 @@ enum Command {
     },
     /// Run everything that the gate holds: formatting, lints, tests, documentation, model checking
     Test,
+    /// Run small plans ten million times, and fail if memory grows
+    Soak(soak::Arguments),
+    /// Run the executor's tests under ThreadSanitizer
+    Tsan,
     /// Measure devbay beside its peers, all built in release
     Bench(bench::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
@@ -40,6 +46,8 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Header { check } => abi::run(check),
         Command::Test => test::run(),
+        Command::Soak(arguments) => soak::run(&arguments),
+        Command::Tsan => tsan::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
     }

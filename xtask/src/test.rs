@@ -70,13 +70,18 @@ fn cargo(arguments: &[&str]) -> Result<()> {
     succeed(cargo_command(arguments))
 }
 
-fn cargo_command(arguments: &[&str]) -> Command {
+/// cargo, to be run in the repository.
+pub fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(crate::abi::repository_root());
     command
 }
 
-fn succeed(mut command: Command) -> Result<()> {
+/// Runs a command.
+///
+/// # Errors
+/// If it cannot be started, or fails.
+pub fn succeed(mut command: Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
     if !status.success() {
         bail!("{command:?} failed: {status}");

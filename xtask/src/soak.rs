@@ -1,0 +1,17 @@
+//! `cargo xtask soak`: very many runs of small plans, after which nothing may have been kept (`host/tests/soak.rs`).
+
+use crate::test::{cargo_command, succeed};
+use anyhow::Result;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// How many runs
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    runs: u64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut command = cargo_command(&["test", "--release", "--package", "devbay-host", "--test", "soak"]);
+    command.args(["--", "--nocapture"]).env("DEVBAY_SOAK", arguments.runs.to_string());
+    succeed(command)
+}
