@@ -10,6 +10,7 @@ mod queued;
 use devbay_host::core::error::{Error, ErrorKind};
 use devbay_host::core::exec::cancel::Cancel;
 use devbay_host::core::plan::PlanOptions;
+use devbay_host::core::plan::cost::Rates;
 use devbay_host::core::plan::tasks::Policy;
 use devbay_host::core::{Result, Tensor};
 use devbay_host::runtime::{Runtime, RuntimeOptions};
@@ -65,7 +66,12 @@ impl Bench {
         let devices = self.runtime.devices();
         let pins = graph.pins().into_iter().map(|(node, device)| (node, Arc::clone(&devices[device])));
         let options = SessionOptions {
-            plans: PlanOptions { tasks, ..PlanOptions::default() },
+            // Handing over costs next to nothing where each launch is a task, so that workers take part.
+            plans: PlanOptions {
+                tasks,
+                rates: (tasks == Policy::Each).then(|| Rates { hand_over_ns: 1.0, ..Rates::default() }),
+                ..PlanOptions::default()
+            },
             pins: pins.collect(),
             ..SessionOptions::default()
         };
