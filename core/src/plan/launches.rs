@@ -71,7 +71,7 @@ impl Made {
 /// Memory that one or more values share in place, or a workspace.
 pub(super) struct Storage {
     pub(super) size: usize,
-    /// Launches that touch it.
+    /// Launches that touch it, but for those that come before another of them in any case.
     pub(super) touches: Vec<u32>,
     /// Those that touch it first: several for a value that is made in parts.
     pub(super) makers: Vec<u32>,

@@ -50,6 +50,10 @@ impl Planner<'_> {
                             .all(|&touch| touch == at || schedule.precedes(touch, at));
                     free.then_some(storage)
                 });
+                if let Some(storage) = shared {
+                    // All of them come before this launch, and so before whatever comes after it.
+                    storages[storage].touches.clear();
+                }
                 let storage = shared.unwrap_or_else(|| {
                     storages.push(Storage::of(&self.made[made]));
                     storages.len() - 1
@@ -174,7 +178,7 @@ impl Planner<'_> {
             .enumerate()
             .filter(|(_, storage)| storage.memory == memory && storage.written.is_none() && storage.size > 0)
             .map(|(i, storage)| {
-                let first = storage.touches.iter().min().copied().unwrap_or(0);
+                let first = storage.makers.iter().min().copied().unwrap_or(0);
                 let last = storage.touches.iter().max().copied().unwrap_or(0);
                 // Small values are not spread over more cache lines than they fill.
                 let align = storage.size.next_power_of_two().clamp(ALIGN_MIN, ALIGN_MAX).max(bind_align);
