@@ -207,16 +207,8 @@ impl Planner<'_> {
         let (dtype, shape) = ty.ok_or_else(|| {
             Error::new(ErrorKind::Internal, format!("value %{} of unknown type in a section", id.0))
         })?;
-        let shaped = Shaped::new(dtype, &shape);
-        let limit = self.device.space().bind_max;
-        shaped.filter(|shaped| limit == 0 || shaped.size as u64 <= limit).ok_or_else(|| {
-            let ty = value.ty.as_ref().map(ToString::to_string).unwrap_or_default();
-            Error::new(
-                ErrorKind::OutOfMemory,
-                format!("value `{}`, {ty}, is larger than the device takes", value.name),
-            )
-            .on_device(self.device.name())
-        })
+        let shaped = Shaped::new(dtype, &shape).filter(|shaped| takes(self.device, shaped.size));
+        shaped.ok_or_else(|| too_large(program, id, self.device))
     }
 
     pub(super) fn root(&mut self, scope: &mut Scope<'_>, id: ValueId) -> Result<Root> {
@@ -270,6 +262,14 @@ impl Planner<'_> {
         };
         let lane = self.lanes.for_kernels(site);
         let memory = self.lanes.get(lane).memory;
+        let device = self.env.site(site).0;
+        for (id, size) in node.outputs.iter().zip(&sizes) {
+            if let (Some(id), Some(size)) = (*id, *size)
+                && !takes(device, size)
+            {
+                return Err(too_large(scope.program, id, device));
+            }
+        }
         let captures = match &work {
             Work::Nested(nested, _) => {
                 nested.regions.iter().flat_map(|region| region.captures.clone()).collect()
@@ -281,6 +281,9 @@ impl Planner<'_> {
             inputs.push(match input {
                 Some(id) => {
                     let (root, size) = (self.root(scope, id)?, self.shaped(scope.program, id)?.size);
+                    if !takes(device, size) {
+                        return Err(too_large(scope.program, id, device));
+                    }
                     let root = self.in_memory(root, memory, &|| node.label())?;
                     Some((self.aligned(root, size, memory, node), size))
                 }
@@ -643,6 +646,19 @@ impl Planner<'_> {
             (_, false) => &made.part_makers,
         }
     }
+}
+
+/// Whether an operand of a size is not too large for a device.
+fn takes(device: &Device, size: usize) -> bool {
+    let limit = device.space().bind_max;
+    limit == 0 || size as u64 <= limit
+}
+
+fn too_large(program: &Program, id: ValueId, device: &Device) -> Error {
+    let value = program.value(id);
+    let ty = value.ty.as_ref().map(ToString::to_string).unwrap_or_default();
+    let text = format!("value `{}`, {ty}, is larger than the device takes", value.name);
+    Error::new(ErrorKind::OutOfMemory, text).on_device(device.name())
 }
 
 /// How many tasks of the mean cost are worth a hand-over; `u32::MAX` if all together are not.
