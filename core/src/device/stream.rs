@@ -34,9 +34,9 @@ impl Stream {
         self.signalled
     }
 
-    /// Counts values that were signalled by the handle.
-    pub(crate) fn have_signalled(&mut self, n: u32) {
-        self.signalled += u64::from(n);
+    /// Notes the last value that was signalled by the handle.
+    pub(crate) fn have_signalled(&mut self, value: u64) {
+        self.signalled = value;
     }
 
     /// The device.

@@ -72,9 +72,9 @@ impl Streams {
     }
 
     /// Notes what the steps of a run signalled on each lane, or were to: values that they gave are not given again.
-    pub fn have_signalled(&mut self, n_signals: &[u32]) {
-        for (stream, &n) in self.iter_mut().zip(n_signals) {
-            stream.have_signalled(n);
+    pub fn have_signalled(&mut self, signalled: impl Iterator<Item = u64>) {
+        for (stream, value) in self.iter_mut().zip(signalled) {
+            stream.have_signalled(value);
         }
     }
 
@@ -189,6 +189,7 @@ impl Frame {
         }
         let queue = section.device.plugin().services().queue();
         let mut context = Box::<Context>::default();
+        context.set_controls(section.controls.len());
         let tasks = match section.is_line() {
             true => None,
             false => Some(TaskState::new(section, &streams, queue.n_threads())?),

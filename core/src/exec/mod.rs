@@ -15,6 +15,7 @@ pub mod pool;
 mod processor;
 pub mod queue;
 mod ready;
+pub(crate) mod regions;
 pub mod section;
 mod sleeper;
 mod task_loop;

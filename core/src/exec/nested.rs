@@ -18,6 +18,7 @@
 //! the odd to the even one, from the even to the odd one. The even place is the node's result.
 
 use super::cancel::Cancel;
+use super::regions::Progress;
 use super::section::{Ended, launch_steps};
 use super::timeline::Timelines;
 use crate::plan::section::Section;
@@ -42,6 +43,8 @@ pub(crate) struct Context {
     blame: Mutex<Option<String>>,
     /// Those of a placed section.
     timelines: Option<Timelines>,
+    /// What control flow whose regions are tasks has come to.
+    progress: Box<[Progress]>,
 }
 
 impl Context {
@@ -60,6 +63,16 @@ impl Context {
     /// The run's timelines, where asynchronous devices take part beside others.
     pub fn timelines(&self) -> Option<&Timelines> {
         self.timelines.as_ref()
+    }
+
+    /// What control flow has come to, by number.
+    pub fn progress(&self) -> &[Progress] {
+        &self.progress
+    }
+
+    /// Makes room for so many.
+    pub fn set_controls(&mut self, n_controls: usize) {
+        self.progress = (0..n_controls).map(|_| Progress::new()).collect();
     }
 
     pub fn set_timelines(&mut self, timelines: Timelines) {

@@ -14,8 +14,8 @@
 //! | owner | (b, e) to 0 | takes it back, by exchange |
 //! | thief | (b, e) to (b, m), or 0 for a single task | takes the back half, by compare-exchange (Acquire) |
 //!
-//! A task is ready once in a run, so that a range never comes back to a word within a run, and thieves have left
-//! before the next one begins: a word that compares equal is the word that was read.
+//! A range may come back to a word while a thief looks at it, with the next iteration of a loop or the next run: a word
+//! that compares equal stands for what is ready now, whatever was there in between.
 
 use crate::sync::{AtomicU64, Ordering};
 

@@ -60,13 +60,16 @@ impl Frame {
         }
         if let Some(tasks) = &mut self.tasks {
             if let Some(timelines) = self.context.timelines() {
-                timelines.begin(self.streams.iter().map(Stream::signalled));
+                timelines.begin(self.streams.iter().map(Stream::signalled).zip(&section.n_signals));
             }
-            let (context, streams, refs) = (&self.context, &self.streams, self.refs.as_ptr());
+            // Entries and exits of control flow write references.
+            let (context, streams, refs) = (&self.context, &self.streams, self.refs.as_mut_ptr());
             // SAFETY: the caller's promise; asynchronous lanes are those of a placed section, whose run has left them
             // at rest when it ends well.
             let ran = unsafe { tasks::run(section, tasks, context, streams, refs, cancel) };
-            self.streams.have_signalled(&section.n_signals);
+            if let Some(timelines) = self.context.timelines() {
+                self.streams.have_signalled(timelines.signalled());
+            }
             self.is_spent = section.is_placed && ran.is_err();
             return ran;
         }
@@ -154,7 +157,7 @@ pub(crate) unsafe fn launch_steps<'a, const CHECKED: bool>(
 impl Patch {
     /// The reference to memory as the patched launch's device knows it.
     #[inline]
-    fn reference(&self, memory: BufferRef) -> BufferRef {
+    pub(crate) fn reference(&self, memory: BufferRef) -> BufferRef {
         let own = part_of(memory, self.offset, self.length);
         match self.foreign {
             false => own,

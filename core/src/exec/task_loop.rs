@@ -62,6 +62,10 @@ impl<'a> TaskLoop<'a> {
             let (last, after) = self.run_line::<SHARED, CHECKED>(local, task)?;
             task = match last.then() {
                 Then::Join(join) => self.run_joining::<SHARED, CHECKED>(local, join)?,
+                Then::Chosen { control, is_exit } => match self.run.choose(control, is_exit, local) {
+                    Some(next) => next,
+                    None => self.count_successors::<SHARED>(local, last, after)?,
+                },
                 _ => self.count_successors::<SHARED>(local, last, after)?,
             };
         }
@@ -119,6 +123,7 @@ impl<'a> TaskLoop<'a> {
     ) -> ControlFlow<u32, u32> {
         let next = match task.then() {
             Then::Many(Some(next)) => next,
+            Then::Chosen { .. } if task.end_sole > task.first_succ => self.links.successor(task.first_succ),
             _ => NO_TASK,
         };
         for place in task.end_sole..after.first_succ {

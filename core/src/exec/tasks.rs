@@ -23,6 +23,10 @@
 //! Tasks that lead to the same successor and follow each other on one thread are counted down together, when the last
 //! of them has ended; the successor could not be ready earlier in any case. So a join of thousands of tasks is a few
 //! atomic operations, not thousands on one word.
+//!
+//! Control flow whose regions are tasks has an entry and an exit. Whoever runs one of them sets the counts of the region
+//! that it chose, adds its tasks to `remaining`, and has the first of them ready. All tasks of a region lead to the exit,
+//! so that no two iterations, and no two participants, use those counts at once.
 
 use super::board::Shared;
 use super::cancel::Cancel;
@@ -37,7 +41,7 @@ use super::task_loop::{SINGLES_WORTH, TaskLoop};
 use super::timeline::{Inbox, Timelines};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::section::Section;
-use crate::plan::tasks::{Arrival, NO_TASK, TaskGraph};
+use crate::plan::tasks::{Arrival, Control, NO_TASK, TaskGraph};
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering};
 use crate::trace::{self, What};
 use crossbeam_utils::CachePadded;
@@ -178,7 +182,7 @@ pub(crate) unsafe fn run(
         refs,
         queue,
         cancel,
-        remaining: CachePadded::new(AtomicU32::new(graph.len() as u32)),
+        remaining: CachePadded::new(AtomicU32::new(graph.n_own)),
         failed: AtomicBool::new(false),
         abandoned: AtomicBool::new(false),
         failure: Mutex::new(None),
@@ -445,9 +449,42 @@ impl TaskRun<'_> {
         self.state.poisoned[task as usize].store(true, Ordering::Relaxed);
     }
 
+    /// What follows the entry or the exit of control flow that this participant has run: a task, or `NO_TASK` if a
+    /// region's first are with those that are ready; None if it has come to its end.
+    #[inline(never)]
+    pub(super) fn choose(&self, control: u32, is_exit: bool, local: &mut Local) -> Option<u32> {
+        let Control { entry, exit, ref regions } = self.graph.controls[control as usize];
+        let own = if is_exit { exit } else { entry };
+        let failed = self.failed.load(Ordering::Relaxed) && self.is_poisoned(own);
+        let chosen = self.context.progress()[control as usize].chosen();
+        let Some(region) = chosen.filter(|_| !failed).map(|region| &regions[region]) else {
+            return (!is_exit).then_some(exit);
+        };
+        // Nobody else touches these counts: the tasks have ended, or not begun.
+        for task in region.first..region.end {
+            let n_preds = self.graph.n_preds[task as usize];
+            self.state.ready[task as usize].store(n_preds, Ordering::Relaxed);
+        }
+        self.state.ready[exit as usize].store(region.n_last, Ordering::Relaxed);
+        // Before any of them can be subtracted. What this participant has run is, too, so that counts stay small however
+        // long a loop runs; it does not become 0, because the exit is to come.
+        let n = (region.n_own + u32::from(is_exit)).wrapping_sub(std::mem::take(&mut local.n_ended));
+        self.remaining.fetch_add(n, Ordering::AcqRel);
+        if region.n_last == 0 {
+            return Some(exit);
+        }
+        local.ready.push(Range { begin: region.first_source, end: region.end_source });
+        Some(NO_TASK)
+    }
+
     /// Keeps what depends on a task from running.
     #[cold]
     pub(super) fn poison_successors(&self, task: u32, local: &mut Local) {
+        if let Some(control) = self.graph.control_of(task) {
+            // It did not choose: the exit is next, and must not run either.
+            self.poison(task);
+            self.poison(control.exit);
+        }
         if let Some(arrival) = self.graph.arrival_of(task) {
             // Its signal was not given: no device will call back for it.
             self.poison(task + 1);

@@ -30,6 +30,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_COPY_HOST_TO_BUFFER, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OK, Growable, LaunchFn, Status, Stream,
 };
 use std::ffi::c_void;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// Which way a copy goes.
@@ -131,8 +132,16 @@ impl Calls {
 /// A lane in a run.
 struct Clock {
     stream: *mut Stream,
-    /// What the stream had signalled when the run began.
+    /// What the stream had signalled when the run began, or the region of control flow that uses it now.
     base: AtomicU64,
+    /// What it will have signalled when that has ended.
+    end: AtomicU64,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self { stream: null_mut(), base: AtomicU64::new(0), end: AtomicU64::new(0) }
+    }
 }
 
 /// What a device is given to call back with.
@@ -170,18 +179,33 @@ impl Timelines {
         });
         let address = std::ptr::from_ref(&*inbox);
         Self {
-            clocks: streams.iter().map(|&stream| Clock { stream, base: AtomicU64::new(0) }).collect(),
+            clocks: streams.iter().map(|&stream| Clock { stream, ..Clock::default() }).collect(),
             calls: (0..n_arrivals as u32).map(|arrival| ArrivalCall { inbox: address, arrival }).collect(),
             inbox,
         }
     }
 
-    /// Begins a run: `signalled` has what each lane's stream has signalled so far.
-    pub fn begin(&self, signalled: impl Iterator<Item = u64>) {
+    /// Begins a run: `signals` has for each lane what its stream has signalled so far, and how often tasks that are in
+    /// no region signal.
+    pub fn begin<'n>(&self, signals: impl Iterator<Item = (u64, &'n u32)>) {
         debug_assert!(!self.inbox.has_mail());
-        for (clock, signalled) in self.clocks.iter().zip(signalled) {
+        for (clock, (signalled, &n)) in self.clocks.iter().zip(signals) {
             clock.base.store(signalled, Ordering::Relaxed);
+            clock.end.store(signalled + u64::from(n), Ordering::Relaxed);
         }
+    }
+
+    /// Begins a region, or another iteration of it, whose tasks signal on a lane so often.
+    pub fn begin_region(&self, lane: u32, n: u32) {
+        let clock = &self.clocks[lane as usize];
+        let end = clock.end.load(Ordering::Relaxed);
+        clock.base.store(end, Ordering::Relaxed);
+        clock.end.store(end + u64::from(n), Ordering::Relaxed);
+    }
+
+    /// The last value that each lane's stream has signalled in a run that has ended, or was to.
+    pub fn signalled(&self) -> impl Iterator<Item = u64> {
+        self.clocks.iter().map(|clock| clock.end.load(Ordering::Relaxed))
     }
 
     pub fn inbox(&self) -> &Inbox {

@@ -5,6 +5,7 @@
 
 use super::nested::{Inlined, inline};
 use super::place::{self, Chosen};
+use super::regions::{Flow, flow};
 use super::unroll::{Unrolled, unroll};
 use super::{Env, is_static};
 use crate::error::{Error, ErrorKind, Result};
@@ -29,6 +30,8 @@ pub enum NodeWork {
     Nested(usize, Inlined),
     /// The launches of all iterations of a loop.
     Unrolled(Arc<Unrolled>),
+    /// The launches of its regions, which entry and exit choose among.
+    Flow(Arc<Flow>),
 }
 
 impl NodeWork {
@@ -37,6 +40,7 @@ impl NodeWork {
         match self {
             Self::Kernel(site, _) | Self::Nested(site, _) => vec![*site],
             Self::Unrolled(unrolled) => unrolled.sites(),
+            Self::Flow(flow) => flow.sites(),
             Self::View | Self::Later => Vec::new(),
         }
     }
@@ -57,6 +61,22 @@ struct Prepared<'a> {
     chosen: Arc<Chosen>,
 }
 
+/// What runs each node of a region; None if nobody knows of one before its operands are there.
+///
+/// # Errors
+/// As [`Chooser::work`].
+pub fn works_of_region(region: &Program, env: &Env) -> Result<Option<Vec<NodeWork>>> {
+    let mut chooser = Chooser::new(region, env);
+    let mut works = Vec::with_capacity(region.main.nodes.len());
+    for node in &region.main.nodes {
+        match chooser.work(node).map_err(|e| e.at_node(node.label()))? {
+            NodeWork::Later => return Ok(None),
+            work => works.push(work),
+        }
+    }
+    Ok(Some(works))
+}
+
 impl<'a> Chooser<'a> {
     /// Nothing chosen yet.
     pub fn new(program: &'a Program, env: &'a Env) -> Self {
@@ -72,8 +92,11 @@ impl<'a> Chooser<'a> {
             if let Some(unrolled) = unroll(self.program, node, self.env)? {
                 return Ok(NodeWork::Unrolled(Arc::new(unrolled)));
             }
-            let nested = inline(self.program, node, self.env)?;
-            return Ok(nested.map_or(NodeWork::Later, |(site, nested)| NodeWork::Nested(site, nested)));
+            if let Some((site, nested)) = inline(self.program, node, self.env)? {
+                return Ok(NodeWork::Nested(site, nested));
+            }
+            let flow = flow(self.program, node, self.env)?;
+            return Ok(flow.map_or(NodeWork::Later, |flow| NodeWork::Flow(Arc::new(flow))));
         }
         if !is_static(self.program, node, self.env) {
             return Ok(NodeWork::Later);

@@ -2,14 +2,15 @@
 //!
 //! Inputs and results live in the first memory. If several devices take part and one of them is asynchronous, the
 //! section is *placed*: its first memory is the host's, devices that work there share it, and each other device has a
-//! memory of its own with copies in between (`streams.rs` has the order of all that).
+//! memory of its own with copies in between (`streams.rs` has the order of all that). Regions of control flow have streams
+//! of their own, a set for each depth of nesting, because they run in turn (`regions.rs`).
 
 use super::Env;
 use super::streams::Order;
 use crate::exec::timeline::CopyKind;
 
 /// Streams that a device with a memory of its own is given: for kernels, for copies to it, for copies from it.
-const STREAMS: u32 = 3;
+pub(super) const STREAMS: u32 = 3;
 
 /// What a lane is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +27,8 @@ pub(super) struct Lane {
     /// The memory that its launches read and write.
     pub memory: u32,
     role: Role,
+    /// How deep in control flow its launches are; 0 for inline calls, which need no order.
+    depth: u32,
 }
 
 /// All lanes of a section.
@@ -36,6 +39,10 @@ pub(super) struct Lanes {
     /// For each memory whether its copies have streams of their own.
     copy_streams: Vec<bool>,
     placed: bool,
+    /// Devices whose launches are inline calls, by position.
+    inline: Vec<bool>,
+    /// How deep in control flow the next launches are.
+    pub depth: u32,
 }
 
 impl Lanes {
@@ -46,9 +53,16 @@ impl Lanes {
         if sites.is_empty() {
             sites.push(0);
         }
-        let is_inline = |&site: &usize| env.site(site).0.about().inline;
-        let placed = sites.len() > 1 && !sites.iter().all(is_inline);
-        let mut lanes = Self { lanes: Vec::new(), memories: Vec::new(), copy_streams: Vec::new(), placed };
+        let inline: Vec<bool> = (0..env.n_sites()).map(|site| env.site(site).0.about().inline).collect();
+        let mut lanes = Self {
+            lanes: Vec::new(),
+            memories: Vec::new(),
+            copy_streams: Vec::new(),
+            placed: sites.len() > 1 && !sites.iter().all(|&site| inline[site]),
+            inline,
+            depth: 0,
+        };
+        let placed = lanes.placed;
         if let Some(home) = env.home_site().filter(|_| placed) {
             sites.retain(|&site| site != home);
             sites.insert(0, home);
@@ -64,7 +78,7 @@ impl Lanes {
                 }
                 false => 0,
             };
-            lanes.lanes.push(Lane { site, memory, role: Role::Kernels });
+            lanes.lanes.push(Lane { site, memory, role: Role::Kernels, depth: 0 });
         }
         lanes
     }
@@ -101,10 +115,24 @@ impl Lanes {
         self.memories.iter().copied()
     }
 
+    /// The memory that a device's kernels work in.
+    pub fn memory_of(&self, site: usize) -> u32 {
+        self.lanes.iter().find(|lane| lane.site == site).map_or(0, |lane| lane.memory)
+    }
+
     /// The lane of a device's kernels.
-    pub fn for_kernels(&self, site: usize) -> u32 {
-        let lane = self.lanes.iter().position(|lane| lane.site == site && lane.role == Role::Kernels);
-        lane.unwrap_or(0) as u32
+    pub fn for_kernels(&mut self, site: usize) -> u32 {
+        let depth = if self.inline[site] { 0 } else { self.depth };
+        self.lane(Lane { site, memory: self.memory_of(site), role: Role::Kernels, depth })
+    }
+
+    /// The number of a lane, which is added if it is new.
+    fn lane(&mut self, wanted: Lane) -> u32 {
+        let known = self.lanes.iter().position(|&lane| lane == wanted);
+        known.unwrap_or_else(|| {
+            self.lanes.push(wanted);
+            self.lanes.len() - 1
+        }) as u32
     }
 
     /// The lane of the copies between the first memory and another.
@@ -113,16 +141,12 @@ impl Lanes {
         if !self.copy_streams[memory as usize] {
             return self.for_kernels(site);
         }
-        let wanted = Lane { site, memory, role: Role::Copies(kind) };
-        let known = self.lanes.iter().position(|&lane| lane == wanted);
-        known.unwrap_or_else(|| {
-            self.lanes.push(wanted);
-            self.lanes.len() - 1
-        }) as u32
+        let depth = if self.inline[site] { 0 } else { self.depth };
+        self.lane(Lane { site, memory, role: Role::Copies(kind), depth })
     }
 
     /// The lane of copies within a memory.
-    pub fn for_moves(&self, memory: u32) -> u32 {
+    pub fn for_moves(&mut self, memory: u32) -> u32 {
         self.for_kernels(self.memories[memory as usize])
     }
 

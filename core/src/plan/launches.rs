@@ -9,18 +9,22 @@ use super::lanes::Lanes;
 use super::nested::{Inlined, Kind};
 use super::place::Chosen;
 use super::references::{Emitter, Parts};
+use super::regions::{Phi, Phis, Regions};
 use super::section::{MemoryReport, Section, Shaped, Step, StepKind};
 use super::storage::{ALIGN_MAX, Schedule};
-use super::streams::Division;
-use super::tasks::{self, Edges, NO_TASK, OneTask, Policy, Reach};
+use super::streams::{Division, Lined};
+use super::tasks::{self, Edges, NO_TASK, OneTask, Policy, Reach, Terms};
 use super::{Env, PlanOptions};
 use crate::device::{Device, PreparedKernel};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exec::regions;
 use crate::exec::timeline::{CopyKind, Internal};
 use crate::program::{Node, Program, ValueId};
 use crate::tensor::Tensor;
 use crate::trace;
+use devbay_plugin_api::abi::LaunchFn;
 use std::collections::HashMap;
+use std::ptr::null;
 use std::sync::Arc;
 
 /// What a value is, views seen through.
@@ -47,6 +51,8 @@ pub(super) struct Made {
     pub(super) part_of: Option<(usize, usize)>,
     /// The launches that make its parts, if it has parts; then `maker` is none.
     pub(super) part_makers: Vec<u32>,
+    /// Which phi it is, if it is one: then `maker` says what it is.
+    pub(super) phi: Option<u32>,
     /// Where it lives, and from which offset on; set when all launches are known.
     pub(super) storage: usize,
     pub(super) offset: usize,
@@ -62,9 +68,15 @@ impl Made {
             memory,
             part_of: None,
             part_makers: Vec::new(),
+            phi: None,
             storage: usize::MAX,
             offset: 0,
         }
+    }
+
+    /// Whether it has memory of its own, made by one launch: it may become a part of another.
+    pub(super) fn is_whole(&self) -> bool {
+        self.part_of.is_none() && self.part_makers.is_empty() && self.phi.is_none()
     }
 }
 
@@ -80,6 +92,8 @@ pub(super) struct Storage {
     pub(super) wanted: bool,
     /// Which of the section's memories it is in.
     pub(super) memory: u32,
+    /// Which phi it is, if it is no memory but one of several.
+    pub(super) phi: Option<u32>,
 }
 
 impl Storage {
@@ -91,6 +105,7 @@ impl Storage {
             written: None,
             wanted: made.wanted,
             memory: made.memory,
+            phi: made.phi,
         }
     }
 }
@@ -103,15 +118,21 @@ pub(super) enum Work {
     Kernel(Arc<Chosen>),
     /// A region, as often as its node says: so many operands come before what it captures.
     Nested(Inlined, usize),
+    /// What comes before the regions of control flow, by its number, and its op.
+    Entry(usize, String),
+    /// What comes behind them.
+    Exit(usize, String),
 }
 
 /// One launch: what it runs, its inputs and results.
 pub(super) struct Launch {
     /// The node, or what a copy is for.
-    label: String,
+    pub(super) label: String,
     /// The node's name, as plugins are told it.
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     pub(super) lane: u32,
+    /// The region of control flow that it is in, set when it is added; 0 for none.
+    pub(super) region: u32,
     pub(super) work: Work,
     /// Operands of the node, then what its regions capture.
     pub(super) inputs: Vec<Option<(Root, usize)>>,
@@ -119,7 +140,7 @@ pub(super) struct Launch {
     pub(super) outputs: Vec<Option<usize>>,
     /// Launches that come before this one whatever the data says.
     pub(super) after: Vec<u32>,
-    cost_ns: f64,
+    pub(super) cost_ns: f64,
 }
 
 /// The values of a program, or of a region whose launches are repeated.
@@ -139,7 +160,7 @@ impl<'a> Scope<'a> {
 
 /// What a copy is of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Copied {
+pub(super) enum Copied {
     Input(u32),
     Made(usize),
 }
@@ -170,6 +191,11 @@ pub fn plan(
         inputs: Vec::new(),
         made: Vec::new(),
         launches: Vec::new(),
+        region: 0,
+        regions: Regions::default(),
+        last_exit: HashMap::new(),
+        flows: Vec::new(),
+        phis: Vec::new(),
     };
     for (node, work) in nodes.iter().zip(work) {
         planner.node(&mut scope, node, work).map_err(|e| e.at_node(node.label()))?;
@@ -194,10 +220,18 @@ pub(super) struct Planner<'a> {
     options: &'a PlanOptions,
     rates: Rates,
     /// Values that were copied, by what they are and the memory that they were copied to.
-    copies: HashMap<(Copied, u32), usize>,
+    pub(super) copies: HashMap<(Copied, u32), usize>,
     inputs: Vec<ValueId>,
     pub(super) made: Vec<Made>,
     pub(super) launches: Vec<Launch>,
+    /// The region that launches are in from now on.
+    pub(super) region: u32,
+    pub(super) regions: Regions,
+    /// The last exit in each region.
+    pub(super) last_exit: HashMap<u32, u32>,
+    /// What each control flow points where.
+    pub(super) flows: Vec<Phis>,
+    pub(super) phis: Vec<Phi>,
 }
 
 impl Planner<'_> {
@@ -248,6 +282,9 @@ impl Planner<'_> {
         if let NodeWork::Unrolled(unrolled) = work {
             return self.unrolled(scope, node, &unrolled);
         }
+        if let NodeWork::Flow(flow) = work {
+            return self.flow(scope, node, &flow);
+        }
         let sizes: Vec<Option<usize>> = node
             .outputs
             .iter()
@@ -256,7 +293,7 @@ impl Planner<'_> {
         let (site, work) = match work {
             NodeWork::Kernel(site, chosen) => (site, Work::Kernel(chosen)),
             NodeWork::Nested(site, nested) => (site, Work::Nested(nested, node.inputs.len())),
-            NodeWork::View | NodeWork::Unrolled(_) | NodeWork::Later => {
+            NodeWork::View | NodeWork::Unrolled(_) | NodeWork::Flow(_) | NodeWork::Later => {
                 return Err(Error::new(ErrorKind::Internal, "a node in a section that nobody runs"));
             }
         };
@@ -311,26 +348,33 @@ impl Planner<'_> {
         }
         let operand_bytes = inputs.iter().flatten().map(|(_, size)| size).chain(sizes.iter().flatten()).sum();
         let cost_ns = match &work {
-            Work::Copy(_) => self.rates.launch(None, operand_bytes),
             Work::Kernel(chosen) => self.rates.launch(chosen.cost.as_ref(), operand_bytes),
             Work::Nested(nested, _) => nested.cost_ns(scope.program, node),
+            _ => 0.0,
         };
         let (label, name) = (node.label(), Arc::clone(&node.name));
-        self.launch(Launch { label, name, lane, work, inputs, outputs, after: Vec::new(), cost_ns });
+        let after = Vec::new();
+        self.launch(Launch { label, name, lane, region: 0, work, inputs, outputs, after, cost_ns });
         Ok(())
     }
 
-    fn launch(&mut self, launch: Launch) {
+    /// Adds a launch to the region that is open.
+    pub(super) fn launch(&mut self, launch: Launch) {
         for (root, _) in launch.inputs.iter().flatten() {
             if let Root::Made(made, _) = root {
                 self.made[*made].users.push(self.launches.len() as u32);
             }
         }
-        self.launches.push(launch);
+        self.launches.push(Launch { region: self.region, ..launch });
     }
 
     /// A value in one of the section's memories: itself, or a copy of the whole that every launch there shares.
-    fn in_memory(&mut self, root: Root, memory: u32, for_whom: &dyn Fn() -> String) -> Result<Root> {
+    pub(super) fn in_memory(
+        &mut self,
+        root: Root,
+        memory: u32,
+        for_whom: &dyn Fn() -> String,
+    ) -> Result<Root> {
         let (copied, from, offset) = match root {
             Root::Constant(_) => return Ok(root),
             Root::Input(input, offset) => (Copied::Input(input), 0, offset),
@@ -385,6 +429,7 @@ impl Planner<'_> {
                 label,
                 name: Arc::from(""),
                 lane,
+                region: 0,
                 work: Work::Copy(kind),
                 inputs: vec![Some((of, size))],
                 outputs: vec![Some(copy)],
@@ -401,6 +446,11 @@ impl Planner<'_> {
             Root::Made(made, _) => self.made[made].memory,
             _ => 0,
         };
+        self.moved_to(memory, root, size, label)
+    }
+
+    /// As [`Planner::moved`], in a memory that the value is in; constants are in every one.
+    pub(super) fn moved_to(&mut self, memory: u32, root: Root, size: usize, label: &str) -> usize {
         let lane = self.lanes.for_moves(memory);
         self.copy(root, size, (CopyKind::Within, lane, memory), label)
     }
@@ -413,7 +463,7 @@ impl Planner<'_> {
     }
 
     /// A value as an operand: a copy of it, if it is a part that begins where operands may not.
-    fn aligned(&mut self, root: Root, size: usize, memory: u32, node: &Node) -> Root {
+    pub(super) fn aligned(&mut self, root: Root, size: usize, memory: u32, node: &Node) -> Root {
         match root {
             Root::Made(_, offset) | Root::Input(_, offset) if !self.may_begin_at(offset, memory) => {
                 Root::Made(self.moved(root, size, &node.label()), 0)
@@ -431,7 +481,8 @@ impl Planner<'_> {
                 offset == 0 && self.shaped(self.program, self.inputs[input as usize])?.size == size
             }
             Root::Made(made, offset) => {
-                offset == 0 && self.made[made].part_of.is_none() && self.made[made].size == size
+                let made = &self.made[made];
+                offset == 0 && made.part_of.is_none() && made.phi.is_none() && made.size == size
             }
         };
         let root = if is_whole { root } else { Root::Made(self.moved(root, size, "a result"), 0) };
@@ -442,30 +493,33 @@ impl Planner<'_> {
     }
 
     /// Which launches go together, and why they are all one task if they are.
-    fn divide(&self, edges: &Edges, costs: &[f64]) -> (Division, Option<OneTask>) {
+    fn divide(&self, edges: &Edges, costs_ns: &[f64]) -> (Division, Option<OneTask>) {
         let plugin = self.device.plugin();
         let n_threads = plugin.services().queue().n_threads();
-        let (policy, hand_over_ns) = (self.options.tasks, self.rates.hand_over_ns);
-        if self.lanes.are_placed() {
+        let terms =
+            Terms { policy: self.options.tasks, n_threads, hand_over_ns: self.rates.hand_over_ns };
+        if self.lanes.are_placed() || self.regions.len() > 1 {
             let lane_of: Vec<u32> = self.launches.iter().map(|launch| launch.lane).collect();
             let orders = self.lanes.orders(self.env);
-            let division =
-                Division::over_lanes(edges, &lane_of, &orders, costs, policy, n_threads, hand_over_ns);
-            return (division, None);
+            let lined =
+                Lined { edges, lane_of: &lane_of, orders: &orders, costs_ns, regions: &self.regions };
+            return (lined.divide(terms), None);
         }
         // Tasks run side by side on inline devices, whose launches are calls; on others the stream orders them.
         let (task_of, one_task) = if !self.device.about().inline {
             (vec![0; edges.len()], Some(OneTask::Asynchronous))
-        } else if policy == Policy::Auto && plugin.is_serialised() {
+        } else if terms.policy == Policy::Auto && plugin.is_serialised() {
             (vec![0; edges.len()], Some(OneTask::Serialised))
         } else {
-            tasks::divide(edges, costs, policy, n_threads, hand_over_ns)
+            tasks::divide(edges, costs_ns, terms)
         };
         (Division::inline(edges, task_of, self.lanes.len()), one_task)
     }
 
     fn finish(mut self, wanted: &[(ValueId, Root)]) -> Result<Section> {
+        self.regions.region_of = self.launches.iter().map(|launch| launch.region).collect();
         let edges = self.edges();
+        self.extend_uses();
         let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost_ns).collect();
         let (division, one_task) = self.divide(&edges, &costs);
         let Division { mut graph, order, task_of, waits, signals, n_signals } = division;
@@ -506,6 +560,7 @@ impl Planner<'_> {
         }
         first_steps.push(parts.steps.len() as u32);
         graph.set_first_steps(&first_steps);
+        let controls = parts.controls(&self.flows, &graph);
         let inputs = self.inputs.clone();
         let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
         prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
@@ -536,6 +591,7 @@ impl Planner<'_> {
             context_refs: parts.context_refs.into(),
             traced: None,
             nested: parts.nested.into(),
+            controls,
             internal: parts.internals.into(),
             labels: parts.labels.into(),
             kernels: parts.kernels.into(),
@@ -573,6 +629,7 @@ impl Planner<'_> {
             emitter.add_context();
         }
         let first_ref = emitter.parts.refs.len() as u32;
+        let step = emitter.parts.steps.len();
         let (launch_fn, state, kernel, kind) = match launch.work {
             Work::Copy(kind) => {
                 emitter.copy(&launch.inputs, &launch.outputs)?;
@@ -596,6 +653,22 @@ impl Planner<'_> {
                 parts.nested.push(state);
                 (launch_fn, pointer, name, StepKind::Nested)
             }
+            Work::Entry(control, op) => {
+                emitter.add_context();
+                self.control_operands(&mut emitter, launch.inputs.iter().zip(self.memories_at_entry(control)))?;
+                let made = |made: &Option<usize>| made.map(|made| (Root::Made(made, 0), self.made[made].size));
+                let places: Vec<_> = launch.outputs.iter().map(made).collect();
+                let memories = launch.outputs.iter().flatten().map(|&made| self.made[made].memory);
+                self.control_operands(&mut emitter, places.iter().zip(memories))?;
+                parts.entries.push((control, step));
+                (regions::launch_entry as LaunchFn, null(), op, StepKind::Control)
+            }
+            Work::Exit(control, op) => {
+                emitter.add_context();
+                self.control_operands(&mut emitter, launch.inputs.iter().zip(self.memories_at_exit(control)))?;
+                parts.exits.push((control, step));
+                (regions::launch_exit as LaunchFn, null(), op, StepKind::Control)
+            }
         };
         parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });
         if parts.traced {
@@ -605,6 +678,22 @@ impl Planner<'_> {
         parts.kernels.push(kernel);
         parts.kinds.push(kind);
         parts.costs_ns.push(launch.cost_ns as f32);
+        Ok(())
+    }
+
+    /// Adds references to operands of control flow, each as the device that allocates its memory knows it.
+    fn control_operands<'e, 'o>(
+        &'e self,
+        emitter: &mut Emitter<'e>,
+        operands: impl Iterator<Item = (&'o Option<(Root, usize)>, u32)>,
+    ) -> Result<()> {
+        let own = (emitter.site, emitter.pool);
+        for (operand, memory) in operands {
+            emitter.site = self.lanes.site_of(memory);
+            emitter.pool = self.env.site(emitter.site).1;
+            emitter.add_operand(Some(operand))?;
+        }
+        (emitter.site, emitter.pool) = own;
         Ok(())
     }
 
@@ -626,14 +715,18 @@ impl Planner<'_> {
     }
 
     fn edges(&self) -> Edges {
-        let mut edges = Edges::new();
-        for launch in &self.launches {
+        let preds = |launch: &Launch| {
             let makers = launch.inputs.iter().flatten().flat_map(|(root, _)| match root {
                 Root::Made(made, _) => self.makers(*made),
                 _ => &[],
             });
-            edges.push(makers.chain(&launch.after).copied());
+            makers.chain(&launch.after).copied().collect::<Vec<u32>>()
+        };
+        if self.regions.len() > 1 {
+            return self.regions.edges(|launch| preds(&self.launches[launch]));
         }
+        let mut edges = Edges::new();
+        self.launches.iter().for_each(|launch| edges.push(preds(launch)));
         edges
     }
 
@@ -675,7 +768,7 @@ impl Work {
     pub(super) fn in_place(&self, i: usize) -> Option<usize> {
         match self {
             Self::Kernel(chosen) => chosen.in_place.get(i).copied().flatten(),
-            Self::Nested(..) | Self::Copy(_) => None,
+            _ => None,
         }
     }
 
@@ -692,7 +785,7 @@ impl Work {
     /// Bytes of each memory that it needs beside its operands, and does not keep.
     pub(super) fn workspaces(&self) -> Vec<usize> {
         match self {
-            Self::Copy(_) => Vec::new(),
+            Self::Copy(_) | Self::Entry(..) | Self::Exit(..) => Vec::new(),
             Self::Kernel(chosen) => {
                 let (bytes, align) = chosen.kernel.workspace();
                 if bytes > 0 { vec![bytes.next_multiple_of(align)] } else { Vec::new() }

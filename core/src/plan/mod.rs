@@ -16,6 +16,7 @@ pub mod memory;
 pub mod nested;
 pub mod place;
 pub(crate) mod references;
+pub mod regions;
 pub mod report;
 pub mod section;
 pub mod specialise;

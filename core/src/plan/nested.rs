@@ -5,8 +5,9 @@
 //! where the surrounding values lie, and its arena is a workspace. Nothing is looked up, allocated or copied when it
 //! runs; the values that a Loop carries change places between iterations (`exec/nested.rs`).
 //!
-//! What does not fit here (types that change from iteration to iteration, collected results, asynchronous devices)
-//! is a stage of the plan instead.
+//! Where several devices take part, or an asynchronous one, the regions are tasks of the section (`regions.rs`). What
+//! does not fit there either (types that change from iteration to iteration, results that are collected a number of times
+//! that nobody knows) is a stage of the plan.
 
 use super::choose::{Chooser, NodeWork};
 use super::launches;
@@ -83,28 +84,9 @@ pub fn inline(program: &Program, node: &Node, env: &Env) -> Result<Option<(usize
     if !env.sites_of(node).any(|site| env.works_in_host_memory(site)) {
         return Ok(None);
     }
-    let (kind, names): (_, &[&str]) = match &*node.op.name {
-        "If" => (Kind::If, &["then_branch", "else_branch"]),
-        "Loop" => (Kind::Loop, &["body"]),
-        _ => return Ok(None),
-    };
-    let mut regions = Vec::new();
-    for name in names {
-        let Some((_, region)) = node.regions.iter().find(|(known, _)| &**known == *name) else {
-            return Ok(None);
-        };
-        regions.push(region);
-    }
-    let fits = match kind {
-        Kind::If => {
-            node.input(0).is_some_and(|condition| is_scalar(program, condition, BOOL))
-                && regions.iter().all(|region| same_types(program, &region.outputs, &node.outputs))
-        }
-        Kind::Loop => loop_fits(program, node, regions[0]),
-    };
-    if !fits {
+    let Some((kind, regions)) = of_fixed_types(program, node) else {
         return Ok(None);
-    }
+    };
     let mut planned = Vec::new();
     // A step has one stream: all of its launches are on one device.
     let mut home = None;
@@ -123,6 +105,25 @@ pub fn inline(program: &Program, node: &Node, env: &Env) -> Result<Option<(usize
     let n_refs: usize = planned.iter().map(|region| region.section.refs.len()).sum();
     Ok((n_refs <= REFS_MAX / copies)
         .then_some((site, Inlined { op: node.op.to_string(), kind, regions: planned })))
+}
+
+/// An If or a Loop of known types that stay the same, and collects nothing: its kind, and its regions, `then` first.
+pub(super) fn of_fixed_types<'a>(program: &Program, node: &'a Node) -> Option<(Kind, Vec<&'a Region>)> {
+    let (kind, names): (_, &[&str]) = match &*node.op.name {
+        "If" => (Kind::If, &["then_branch", "else_branch"]),
+        "Loop" => (Kind::Loop, &["body"]),
+        _ => return None,
+    };
+    let region = |name| node.regions.iter().find(|(known, _)| &**known == name).map(|(_, region)| region);
+    let regions: Vec<&Region> = names.iter().map(|&name| region(name)).collect::<Option<_>>()?;
+    let fits = match kind {
+        Kind::If => {
+            node.input(0).is_some_and(|condition| is_scalar(program, condition, BOOL))
+                && regions.iter().all(|region| same_types(program, &region.outputs, &node.outputs))
+        }
+        Kind::Loop => loop_fits(program, node, regions[0]),
+    };
+    fits.then_some((kind, regions))
 }
 
 pub(super) fn known(program: &Program, id: ValueId) -> Option<&TensorType> {

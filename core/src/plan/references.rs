@@ -41,6 +41,12 @@ pub(super) struct Parts {
     pub(super) launch_of: Vec<Option<u32>>,
     /// Whether each step has the run's context in front of its references.
     pub(super) traced: bool,
+    /// References to phis, which entries and exits point somewhere.
+    pub(super) phi_uses: Vec<(u32, Patch)>,
+    /// Control flow, and the step that its entry is.
+    pub(super) entries: Vec<(usize, usize)>,
+    /// The same of exits.
+    pub(super) exits: Vec<(usize, usize)>,
 }
 
 impl Parts {
@@ -165,6 +171,14 @@ impl Emitter<'_> {
                     self.parts.output_patches.push(Patch { ref_idx, operand, foreign, offset, length });
                     blank
                 }
+                None if self.storages[storage].phi.is_some() => {
+                    let phi = self.storages[storage].phi.unwrap_or_default();
+                    let memory = self.storages[storage].memory;
+                    let foreign = memory == 0 && (self.site != self.home || self.is_between(offset));
+                    let (offset, length) = (offset as u64, size as u64);
+                    self.parts.phi_uses.push((phi, Patch { ref_idx, operand: 0, foreign, offset, length }));
+                    blank
+                }
                 None => {
                     // What another device allocated is named by its address alone: all but the first memory are
                     // touched by the device that allocates them.
@@ -196,7 +210,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn add_operand(&mut self, operand: Option<&Option<(Root, usize)>>) -> Result<()> {
+    pub(super) fn add_operand(&mut self, operand: Option<&Option<(Root, usize)>>) -> Result<()> {
         match operand {
             Some(Some((root, size))) => self.add(self.home(root), *size),
             _ => {

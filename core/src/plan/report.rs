@@ -252,10 +252,10 @@ impl SectionReport {
         }
     }
 
-    /// Launches; waits and signals of streams do not count.
+    /// Launches; waits and signals of streams do not count, nor do entries and exits.
     pub fn n_launches(&self) -> usize {
         let steps = self.tasks.iter().flat_map(|task| &task.steps);
-        steps.filter(|step| step.kind != StepKind::Order).count()
+        steps.filter(|step| step.kind.is_launch()).count()
     }
 
     /// The part of the section's work that `cost_ns` is.

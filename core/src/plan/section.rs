@@ -8,6 +8,7 @@ use super::constants::Placed;
 use super::tasks::{NO_TASK, OneTask, TaskGraph};
 use crate::device::{Device, PreparedKernel};
 use crate::exec::nested::State;
+use crate::exec::regions::Control;
 use crate::exec::timeline::Internal;
 use crate::program::ValueId;
 use crate::tensor::{DType, Tensor, bytes_of, n_elements};
@@ -73,12 +74,21 @@ pub struct Memory {
 pub enum StepKind {
     /// A kernel.
     Kernel,
-    /// Control flow.
+    /// Control flow with all that it runs.
     Nested,
+    /// The entry or exit of control flow whose regions are tasks.
+    Control,
     /// A copy between the host's memory and a device's.
     Copy,
     /// A wait of one stream for another, or a signal.
     Order,
+}
+
+impl StepKind {
+    /// Whether it does what a node is for, or copies for it.
+    pub fn is_launch(self) -> bool {
+        !matches!(self, Self::Order | Self::Control)
+    }
 }
 
 /// Where a result of a section comes from.
@@ -180,6 +190,8 @@ pub struct Section {
     pub(crate) traced: Option<Traced>,
     /// Keeps the states of control-flow steps alive.
     pub(crate) nested: Box<[State]>,
+    /// The same of entries and exits.
+    pub(crate) controls: Box<[Box<Control>]>,
     /// Keeps the states of copies, waits and signals alive.
     #[expect(dead_code, reason = "the steps point into it")]
     pub(crate) internal: Box<[Internal]>,
@@ -201,9 +213,9 @@ impl Section {
         self.n_worth < NO_TASK
     }
 
-    /// Launches; waits and signals of streams do not count.
+    /// Launches; waits and signals of streams do not count, nor do entries and exits.
     pub fn n_launches(&self) -> usize {
-        self.kinds.iter().filter(|&&kind| kind != StepKind::Order).count()
+        self.kinds.iter().filter(|kind| kind.is_launch()).count()
     }
 
     /// Whether its launches are taken down ([`PlanOptions::trace`](super::PlanOptions)).

@@ -25,11 +25,15 @@ impl Planner<'_> {
         for made in &mut self.made {
             made.storage = usize::MAX;
         }
+        for phi in &self.phis {
+            storages.push(Storage::of(&self.made[phi.made]));
+            self.made[phi.made].storage = storages.len() - 1;
+        }
         let launches = std::mem::take(&mut self.launches);
         for (at, launch) in launches.iter().enumerate() {
             let at = at as u32;
             for (i, made) in launch.outputs.iter().enumerate() {
-                let Some(made) = *made else {
+                let Some(made) = made.filter(|&made| self.made[made].phi.is_none()) else {
                     continue;
                 };
                 // A result has memory of its own, the caller's: in place it would drag what came before it there,
@@ -44,6 +48,7 @@ impl Planner<'_> {
                     let free = storages[storage].size == self.made[made].size
                         && storages[storage].memory == self.made[made].memory
                         && !storages[storage].wanted
+                        && storages[storage].phi.is_none()
                         && storages[storage]
                             .touches
                             .iter()
@@ -76,6 +81,7 @@ impl Planner<'_> {
                 written: None,
                 wanted: false,
                 memory,
+                phi: None,
             }));
         }
         self.launches = launches;
@@ -176,7 +182,8 @@ impl Planner<'_> {
         let (placed, intervals): (Vec<usize>, Vec<Interval>) = storages
             .iter()
             .enumerate()
-            .filter(|(_, storage)| storage.memory == memory && storage.written.is_none() && storage.size > 0)
+            .filter(|(_, storage)| storage.memory == memory && storage.written.is_none())
+            .filter(|(_, storage)| storage.phi.is_none() && storage.size > 0)
             .map(|(i, storage)| {
                 let first = storage.makers.iter().min().copied().unwrap_or(0);
                 let last = storage.touches.iter().max().copied().unwrap_or(0);

@@ -22,8 +22,13 @@
 //! work, on whatever device. So memory is reused along the same edges as within one device. Waits of streams stand in
 //! front of single launches, and not of their tasks: what a task launches before a wait reuses nothing of what that is
 //! for, because a lane writes one memory, and whoever else of the lane has used that memory has waited before.
+//!
+//! Regions of control flow are divided one by one (`regions.rs`). Their tasks are numbered behind the entry's, and in
+//! each of them the last task of each stream has an arrival, for which the exit waits.
 
-use super::tasks::{self, Arrival, Edges, Policy, TaskGraph};
+use super::regions::Regions;
+use super::tasks::{self, Arrival, Control, Edges, Policy, RegionTasks, TaskGraph, Terms};
+use std::collections::BTreeMap;
 
 /// What a lane is, as far as the order of its work goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +72,19 @@ pub(crate) struct Division {
     pub waits: Vec<Vec<WaitFor>>,
     /// For each task the signal behind it; empty if there are no streams.
     pub signals: Vec<Option<SignalAt>>,
-    /// For each lane how often it signals in a run.
+    /// For each lane how often it signals in a run, regions left out.
     pub n_signals: Vec<u32>,
+}
+
+/// Launches on lanes.
+pub(crate) struct Lined<'a> {
+    pub edges: &'a Edges,
+    /// The lane of each launch.
+    pub lane_of: &'a [u32],
+    /// What each lane is.
+    pub orders: &'a [Order],
+    pub costs_ns: &'a [f64],
+    pub regions: &'a Regions,
 }
 
 impl Division {
@@ -77,86 +93,119 @@ impl Division {
         let (graph, order) = TaskGraph::build(edges, &task_of);
         Self { graph, order, task_of, waits: Vec::new(), signals: Vec::new(), n_signals: vec![0; n_lanes] }
     }
+}
 
-    /// A division over lanes; `lane_of` has the lane of each launch.
-    pub fn over_lanes(
-        edges: &Edges,
-        lane_of: &[u32],
-        orders: &[Order],
-        costs_ns: &[f64],
-        policy: Policy,
-        n_threads: usize,
-        hand_over_ns: f64,
-    ) -> Self {
-        let task_of = tasks_of_lanes(edges, lane_of, orders, costs_ns, policy, n_threads, hand_over_ns);
-        Joined::new(edges, lane_of, orders, &task_of).division(task_of)
+impl Lined<'_> {
+    /// Their tasks.
+    pub fn divide(&self, terms: Terms) -> Division {
+        let mut numbered = Numbered {
+            members: vec![Vec::new(); self.regions.len()],
+            task_of: vec![0; self.edges.len()],
+            ranges: vec![(0, 0); self.regions.len()],
+            n_tasks: 0,
+        };
+        for launch in 0..self.edges.len() as u32 {
+            numbered.members[self.regions.of(launch) as usize].push(launch);
+        }
+        self.number(0, terms, &mut numbered);
+        Joined::new(self, &numbered.task_of).division(numbered.task_of, &numbered.ranges)
+    }
+
+    /// Numbers the tasks of a region in an order in which they could run, those of regions within it behind their
+    /// entries.
+    fn number(&self, region: u32, terms: Terms, numbered: &mut Numbered) {
+        let first = numbered.n_tasks;
+        let members = std::mem::take(&mut numbered.members[region as usize]);
+        let (order, starts) = tasks::by_task(&self.tasks_of(&members, terms));
+        for task in starts.windows(2) {
+            let launches = &order[task[0] as usize..task[1] as usize];
+            for &at in launches {
+                numbered.task_of[members[at as usize] as usize] = numbered.n_tasks;
+            }
+            numbered.n_tasks += 1;
+            let entered = self.regions.entered_at(members[launches[0] as usize]);
+            for &inner in entered.into_iter().flat_map(|control| &control.regions) {
+                self.number(inner, terms, numbered);
+            }
+        }
+        numbered.ranges[region as usize] = (first, numbered.n_tasks);
+    }
+
+    /// Tasks of a region's launches: one lane's or inline ones, numbered in an order in which they could run. Entries and
+    /// exits are tasks of their own.
+    ///
+    /// Launches are taken by how often the longest path to them changes lanes. That number rises along every edge between
+    /// lanes and never falls, so that launches of one lane and one number may be merged without making a cycle.
+    fn tasks_of(&self, members: &[u32], terms: Terms) -> Vec<u32> {
+        let n = members.len();
+        if terms.policy == Policy::Each {
+            return (0..n as u32).collect();
+        }
+        let n_lanes = self.orders.len() as u32;
+        let lane = |at: u32| self.lane_of[members[at as usize] as usize];
+        // Inline launches of any device are one kind.
+        let kind_of = |at: u32| match self.orders[lane(at) as usize] {
+            _ if self.regions.is_control(members[at as usize]) => 1 + n_lanes + at,
+            Order::Inline => 0,
+            Order::Stream { .. } => 1 + lane(at),
+        };
+        // Edges are within regions, but for those of entries and exits.
+        let own_preds = |at: u32| {
+            let preds = self.edges.preds(members[at as usize] as usize).iter();
+            preds.filter_map(|pred| Some(members.binary_search(pred).ok()? as u32))
+        };
+        let mut changes = vec![0u32; n];
+        for at in 0..n as u32 {
+            for pred in own_preds(at) {
+                let crosses = u32::from(kind_of(pred) != kind_of(at));
+                changes[at as usize] = changes[at as usize].max(changes[pred as usize] + crosses);
+            }
+        }
+        let key = |at: u32| (changes[at as usize], kind_of(at));
+        let mut by_group: Vec<u32> = (0..n as u32).collect();
+        by_group.sort_by_key(|&at| (key(at), at));
+        let mut task_of = vec![0u32; n];
+        let mut place_of = vec![u32::MAX; n];
+        let mut n_tasks = 0;
+        for group in by_group.chunk_by(|&a, &b| key(a) == key(b)) {
+            for (place, &at) in group.iter().enumerate() {
+                place_of[at as usize] = place as u32;
+            }
+            let mut within = Edges::new();
+            for &at in group {
+                let own = own_preds(at).filter(|&pred| key(pred) == key(at));
+                within.push(own.map(|pred| place_of[pred as usize]));
+            }
+            let tasks = match self.orders[lane(group[0]) as usize] {
+                Order::Stream { .. } => vec![0; group.len()],
+                Order::Inline => {
+                    let cost = |&at: &u32| self.costs_ns[members[at as usize] as usize];
+                    let costs: Vec<f64> = group.iter().map(cost).collect();
+                    tasks::divide(&within, &costs, terms).0
+                }
+            };
+            for (&at, &task) in group.iter().zip(&tasks) {
+                task_of[at as usize] = n_tasks + task;
+            }
+            n_tasks += tasks.iter().max().map_or(0, |&last| last + 1);
+        }
+        task_of
     }
 }
 
-/// Tasks of launches: one lane's or inline ones, numbered in an order in which they could run.
-///
-/// Launches are taken by how often the longest path to them changes lanes. That number rises along every edge between
-/// lanes and never falls, so that launches of one lane and one number may be merged without making a cycle.
-fn tasks_of_lanes(
-    edges: &Edges,
-    lane_of: &[u32],
-    orders: &[Order],
-    costs_ns: &[f64],
-    policy: Policy,
-    n_threads: usize,
-    hand_over_ns: f64,
-) -> Vec<u32> {
-    let n = edges.len();
-    if policy == Policy::Each {
-        return (0..n as u32).collect();
-    }
-    // Inline launches of any device are one kind.
-    let kind_of = |launch: usize| match orders[lane_of[launch] as usize] {
-        Order::Inline => 0,
-        Order::Stream { .. } => 1 + lane_of[launch],
-    };
-    let mut changes = vec![0u32; n];
-    for launch in 0..n {
-        for &pred in edges.preds(launch) {
-            let crosses = u32::from(kind_of(pred as usize) != kind_of(launch));
-            changes[launch] = changes[launch].max(changes[pred as usize] + crosses);
-        }
-    }
-    let mut by_group: Vec<u32> = (0..n as u32).collect();
-    by_group.sort_by_key(|&launch| (changes[launch as usize], kind_of(launch as usize), launch));
-    let mut task_of = vec![0u32; n];
-    let mut place_of = vec![u32::MAX; n];
-    let mut n_tasks = 0;
-    let key = |launch: u32| (changes[launch as usize], kind_of(launch as usize));
-    for group in by_group.chunk_by(|&a, &b| key(a) == key(b)) {
-        for (place, &launch) in group.iter().enumerate() {
-            place_of[launch as usize] = place as u32;
-        }
-        let mut within = Edges::new();
-        for &launch in group {
-            let own = edges.preds(launch as usize).iter().filter(|&&pred| key(pred) == key(launch));
-            within.push(own.map(|&pred| place_of[pred as usize]));
-        }
-        let tasks = match orders[lane_of[group[0] as usize] as usize] {
-            Order::Stream { .. } => vec![0; group.len()],
-            Order::Inline => {
-                let costs: Vec<f64> = group.iter().map(|&launch| costs_ns[launch as usize]).collect();
-                tasks::divide(&within, &costs, policy, n_threads, hand_over_ns).0
-            }
-        };
-        for (&launch, &task) in group.iter().zip(&tasks) {
-            task_of[launch as usize] = n_tasks + task;
-        }
-        n_tasks += tasks.iter().max().map_or(0, |&last| last + 1);
-    }
-    task_of
+/// Tasks as they are numbered.
+struct Numbered {
+    /// The launches of each region, until it is numbered.
+    members: Vec<Vec<u32>>,
+    task_of: Vec<u32>,
+    /// The tasks of each region, those of regions within it included.
+    ranges: Vec<(u32, u32)>,
+    n_tasks: u32,
 }
 
 /// Tasks as they are joined over lanes.
 struct Joined<'a> {
-    edges: &'a Edges,
-    lane_of: &'a [u32],
-    orders: &'a [Order],
+    of: &'a Lined<'a>,
     /// Launches, task by task, and where each task's begin.
     order: Vec<u32>,
     starts: Vec<u32>,
@@ -173,15 +222,13 @@ struct Joined<'a> {
 }
 
 impl<'a> Joined<'a> {
-    fn new(edges: &'a Edges, lane_of: &'a [u32], orders: &'a [Order], task_of: &[u32]) -> Self {
+    fn new(of: &'a Lined<'a>, task_of: &[u32]) -> Self {
         let (order, starts) = tasks::by_task(task_of);
         let n_tasks = starts.len() - 1;
         let lanes: Vec<u32> =
-            (0..n_tasks).map(|task| lane_of[order[starts[task] as usize] as usize]).collect();
+            (0..n_tasks).map(|task| of.lane_of[order[starts[task] as usize] as usize]).collect();
         let mut joined = Self {
-            edges,
-            lane_of,
-            orders,
+            of,
             order,
             starts,
             lanes,
@@ -192,12 +239,17 @@ impl<'a> Joined<'a> {
             waits: vec![Vec::new(); task_of.len()],
         };
         joined.join(task_of);
-        joined.follow_streams();
+        joined.follow_streams(task_of);
         joined
     }
 
+    /// The region of a task.
+    fn region(&self, task: u32) -> u32 {
+        self.of.regions.of(self.order[self.starts[task as usize] as usize])
+    }
+
     fn stream(&self, lane: u32) -> Option<u32> {
-        match self.orders[lane as usize] {
+        match self.of.orders[lane as usize] {
             Order::Inline => None,
             Order::Stream { group } => Some(group),
         }
@@ -205,7 +257,7 @@ impl<'a> Joined<'a> {
 
     /// Edges along data.
     fn join(&mut self, task_of: &[u32]) {
-        let n_lanes = self.orders.len();
+        let (n_lanes, regions) = (self.of.orders.len(), self.of.regions);
         // For each lane the latest task of each other lane that it has waited for.
         let mut waited = vec![None::<u32>; n_lanes * n_lanes];
         for task in 0..self.lanes.len() {
@@ -213,12 +265,14 @@ impl<'a> Joined<'a> {
             let mut latest: Vec<Option<u32>> = vec![None; n_lanes];
             for at in self.starts[task]..self.starts[task + 1] {
                 let launch = self.order[at as usize] as usize;
-                let to = self.lane_of[launch];
+                let to = self.of.lane_of[launch];
                 let mut preds: Vec<u32> = Vec::new();
-                for &pred in self.edges.preds(launch) {
+                for &pred in self.of.edges.preds(launch) {
                     let before = task_of[pred as usize];
-                    let from = self.lane_of[pred as usize];
-                    if before as usize == task || (from == to && self.stream(from).is_some()) {
+                    let from = self.of.lane_of[pred as usize];
+                    // What an entry chose is made ready, not counted down.
+                    let is_chosen = regions.entered_at(pred).is_some();
+                    if before as usize == task || is_chosen || (from == to && self.stream(from).is_some()) {
                         continue;
                     }
                     match (self.stream(from), self.stream(to)) {
@@ -250,30 +304,33 @@ impl<'a> Joined<'a> {
         }
     }
 
-    /// The order of each stream, and the arrival behind its last task.
-    fn follow_streams(&mut self) {
-        let mut last = vec![None::<u32>; self.orders.len()];
-        for task in 0..self.lanes.len() {
-            let lane = self.lanes[task];
+    /// The order of each stream in each region, and the arrival behind its last task.
+    fn follow_streams(&mut self, task_of: &[u32]) {
+        let mut last: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+        for task in 0..self.lanes.len() as u32 {
+            let lane = self.lanes[task as usize];
             if self.stream(lane).is_some()
-                && let Some(before) = last[lane as usize].replace(task as u32)
+                && let Some(before) = last.insert((self.region(task), lane), task)
             {
-                self.pairs.push((before, task as u32));
+                self.pairs.push((before, task));
             }
         }
-        for task in last.into_iter().flatten() {
+        for ((region, _), task) in last {
             self.signals[task as usize] = true;
             self.arrivals[task as usize] = true;
+            if let Some(control) = self.of.regions.control(region) {
+                self.late.push((task, task_of[control.exit as usize]));
+            }
         }
     }
 
-    /// The tasks with their arrivals, each right behind its own.
-    fn division(mut self, mut task_of: Vec<u32>) -> Division {
+    /// The tasks with their arrivals, each right behind its own; `ranges` has the tasks of each region.
+    fn division(mut self, mut task_of: Vec<u32>, ranges: &[(u32, u32)]) -> Division {
         let n_tasks = self.lanes.len();
         let mut number = Vec::with_capacity(n_tasks);
         let mut first_steps = Vec::new();
         let mut arrivals: Vec<Arrival> = Vec::new();
-        let mut n_signals = vec![0u32; self.orders.len()];
+        let mut n_signals = vec![vec![0u32; self.of.orders.len()]; ranges.len()];
         let mut signals = Vec::new();
         let mut nth_of = vec![0u32; n_tasks];
         for (task, nth) in nth_of.iter_mut().enumerate() {
@@ -283,8 +340,9 @@ impl<'a> Joined<'a> {
             first_steps.push(self.starts[task]);
             let mut signal = None;
             if self.signals[task] {
-                n_signals[lane as usize] += 1;
-                *nth = n_signals[lane as usize];
+                let n = &mut n_signals[self.region(task as u32) as usize][lane as usize];
+                *n += 1;
+                *nth = *n;
                 let arrival = self.arrivals[task].then_some(arrivals.len() as u32);
                 signal = Some(SignalAt { nth: *nth, arrival });
             }
@@ -295,6 +353,7 @@ impl<'a> Joined<'a> {
                 arrivals.push(Arrival { task: own, place: 0, lane });
             }
         }
+        number.push(first_steps.len() as u32);
         first_steps.push(self.order.len() as u32);
         let renumbered = |task: u32| number[task as usize];
         for pair in &mut self.pairs {
@@ -309,13 +368,28 @@ impl<'a> Joined<'a> {
             let wait = |&task: &u32| WaitFor { lane: self.lanes[task as usize], nth: nth_of[task as usize] };
             tasks.iter().map(wait).collect()
         });
+        let region_tasks = |&region: &u32| {
+            let (first, end) = ranges[region as usize];
+            let n_signals = n_signals[region as usize].iter().zip(0..).filter(|&(&n, _)| n > 0);
+            RegionTasks {
+                first: renumbered(first),
+                end: renumbered(end),
+                n_signals: n_signals.map(|(&n, lane)| (lane, n)).collect(),
+                ..RegionTasks::default()
+            }
+        };
+        let controls = self.of.regions.controls.iter().map(|control| Control {
+            entry: task_of[control.entry as usize],
+            exit: task_of[control.exit as usize],
+            regions: control.regions.iter().map(region_tasks).collect(),
+        });
         Division {
             waits: waits.collect(),
-            graph: TaskGraph::join(&first_steps, self.pairs, arrivals),
+            graph: TaskGraph::join(&first_steps, self.pairs, arrivals, controls.collect()),
             order: self.order,
             task_of,
             signals,
-            n_signals,
+            n_signals: n_signals.swap_remove(0),
         }
     }
 }

@@ -80,11 +80,20 @@ pub enum Then {
     Join(u32),
     /// Several or none. The first that waits for this task alone, if there is one, runs next.
     Many(Option<u32>),
+    /// What the task has chosen: it is the entry or the exit of control flow.
+    Chosen {
+        /// Position among the graph's control flow.
+        control: u32,
+        /// Whether it is the exit. What follows that, if it does not choose a region again, are its successors.
+        is_exit: bool,
+    },
 }
 
-/// The two highest bits of [`Task::then`] tell the variants of [`Then`] apart, the others are a task or `NOBODY`.
+/// The two highest bits of [`Task::then`] tell the variants of [`Then`] apart, the others are a task or `NOBODY`, or
+/// twice a position among control flow, and one more for its exit.
 const JOIN: u32 = 1 << 30;
 const MANY: u32 = 2 << 30;
+const CHOSEN: u32 = 3 << 30;
 const NOBODY: u32 = JOIN - 1;
 
 impl Task {
@@ -95,7 +104,8 @@ impl Task {
         match self.then & !NOBODY {
             0 => Then::Next(task),
             JOIN => Then::Join(task),
-            _ => Then::Many((task != NOBODY).then_some(task)),
+            MANY => Then::Many((task != NOBODY).then_some(task)),
+            _ => Then::Chosen { control: task / 2, is_exit: task & 1 == 1 },
         }
     }
 
@@ -114,12 +124,50 @@ pub struct TaskGraph {
     /// For each task how many others it waits for.
     pub n_preds: Box<[u32]>,
     /// First the tasks that wait for nobody, then the successors of each task: those that wait for it alone, then the
-    /// others.
+    /// others. Behind them arrivals, and for each region the tasks that wait for nobody in it.
     pub succs: Box<[u32]>,
-    /// How many tasks wait for nobody.
+    /// How many tasks wait for nobody, those of regions left out.
     pub n_sources: u32,
+    /// How many tasks there are without those of regions.
+    pub n_own: u32,
     /// Tasks that wait for a device, by the task that they belong to.
     pub arrivals: Box<[Arrival]>,
+    /// Control flow whose regions are tasks.
+    pub controls: Box<[Control]>,
+}
+
+/// Control flow in a graph: a task that chooses the region to begin with, regions, and a task behind them that chooses
+/// whether one runs again.
+///
+/// Tasks of a region wait for each other alone. Those that wait for nobody are ready when the region is chosen, and the
+/// exit is when the last of them have ended: its count is set when a region is chosen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Control {
+    /// The task that chooses first.
+    pub entry: u32,
+    /// The task behind the regions.
+    pub exit: u32,
+    /// The regions.
+    pub regions: Box<[RegionTasks]>,
+}
+
+/// The tasks of a region.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RegionTasks {
+    /// All of them, those of regions within it included.
+    pub first: u32,
+    /// One past the last.
+    pub end: u32,
+    /// How many of them run when it is chosen: those of regions within it left out.
+    pub n_own: u32,
+    /// Where those that wait for nobody are among the successors.
+    pub first_source: u32,
+    /// One past the last of them.
+    pub end_source: u32,
+    /// How many the exit waits for.
+    pub n_last: u32,
+    /// How often its tasks signal, by lane; lanes on which they do not are left out.
+    pub n_signals: Box<[(u32, u32)]>,
 }
 
 /// A task without steps, which is ready when a device has reached the point behind the task before it.
@@ -173,19 +221,23 @@ impl Edges {
     }
 }
 
+/// What launches are divided for.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub policy: Policy,
+    pub n_threads: usize,
+    /// What handing a task to another thread costs, in nanoseconds.
+    pub hand_over_ns: f64,
+}
+
 /// For each launch its task, and why all are one if they are; tasks are numbered in an order in which they could run,
 /// and the launches of a task follow each other in their own order.
-pub(crate) fn divide(
-    edges: &Edges,
-    costs_ns: &[f64],
-    policy: Policy,
-    n_threads: usize,
-    hand_over_ns: f64,
-) -> (Vec<u32>, Option<OneTask>) {
+pub(crate) fn divide(edges: &Edges, costs_ns: &[f64], terms: Terms) -> (Vec<u32>, Option<OneTask>) {
     let one = |why: OneTask| (vec![0; edges.len()], Some(why));
     if edges.len() < 2 {
         return one(OneTask::OneLaunch);
     }
+    let Terms { policy, n_threads, hand_over_ns } = terms;
     match policy {
         Policy::Each => ((0..edges.len() as u32).collect(), None),
         Policy::One => one(OneTask::Asked),
@@ -394,12 +446,18 @@ impl TaskGraph {
                 }
             }
         }
-        (Self::join(&starts, pairs, Vec::new()), order)
+        (Self::join(&starts, pairs, Vec::new(), Vec::new()), order)
     }
 
     /// Tasks whose steps begin at `first_steps`, the last of which is where all end, and the edges between them; a
-    /// pair may come twice. Arrivals follow the tasks that they belong to.
-    pub(crate) fn join(first_steps: &[u32], mut pairs: Vec<(u32, u32)>, mut arrivals: Vec<Arrival>) -> Self {
+    /// pair may come twice. Arrivals follow the tasks that they belong to. Of control flow entry, exit, the regions'
+    /// tasks and signals are given.
+    pub(crate) fn join(
+        first_steps: &[u32],
+        mut pairs: Vec<(u32, u32)>,
+        mut arrivals: Vec<Arrival>,
+        mut controls: Vec<Control>,
+    ) -> Self {
         let n_tasks = first_steps.len() - 1;
         let mut tasks: Vec<Task> = first_steps
             .iter()
@@ -417,8 +475,31 @@ impl TaskGraph {
         }
         // By task; who waits for it alone first.
         pairs.sort_unstable_by_key(|&(before, after)| (before, n_preds[after as usize] > 1, after));
-        let mut succs: Vec<u32> = (0..n_tasks as u32).filter(|&task| n_preds[task as usize] == 0).collect();
+        // The innermost region of each task: those within others come after them.
+        let mut region_of = vec![None; if controls.is_empty() { 0 } else { n_tasks }];
+        for (c, control) in controls.iter().enumerate() {
+            for (r, region) in control.regions.iter().enumerate() {
+                region_of[region.first as usize..region.end as usize].fill(Some((c, r)));
+            }
+        }
+        for &(c, r) in region_of.iter().flatten() {
+            controls[c].regions[r].n_own += 1;
+        }
+        let region_of = |task: u32| region_of.get(task as usize).copied().flatten();
+        for &(before, after) in &pairs {
+            if let Some((c, r)) = region_of(before)
+                && controls[c].exit == after
+            {
+                controls[c].regions[r].n_last += 1;
+            }
+        }
+        // An exit waits for regions even if none of them has a task.
+        controls.iter().for_each(|control| n_preds[control.exit as usize] = n_preds[control.exit as usize].max(1));
+        let is_source = |task: &u32| n_preds[*task as usize] == 0;
+        let mut succs: Vec<u32> =
+            (0..n_tasks as u32).filter(|task| is_source(task) && region_of(*task).is_none()).collect();
         let n_sources = succs.len() as u32;
+        let n_own = (0..n_tasks as u32).filter(|&task| region_of(task).is_none()).count() as u32;
         let mut pairs = pairs.into_iter().peekable();
         for (i, task) in tasks.iter_mut().enumerate() {
             task.first_succ = succs.len() as u32;
@@ -442,12 +523,24 @@ impl TaskGraph {
             arrival.place = succs.len() as u32;
             succs.push(arrival.task + 1);
         }
+        for (c, control) in controls.iter_mut().enumerate() {
+            tasks[control.entry as usize].then = CHOSEN | (2 * c as u32);
+            tasks[control.exit as usize].then = CHOSEN | (2 * c as u32 + 1);
+            for (r, region) in control.regions.iter_mut().enumerate() {
+                region.first_source = succs.len() as u32;
+                let own = |task: &u32| is_source(task) && region_of(*task) == Some((c, r));
+                succs.extend((region.first..region.end).filter(own));
+                region.end_source = succs.len() as u32;
+            }
+        }
         Self {
             ends: tasks.into(),
-            n_preds: n_preds.into(),
             succs: succs.into(),
             n_sources,
+            n_own,
             arrivals: arrivals.into(),
+            controls: controls.into(),
+            n_preds: n_preds.into(),
         }
     }
 
@@ -463,10 +556,24 @@ impl TaskGraph {
         self.arrivals.binary_search_by_key(&task, |arrival| arrival.task).ok()
     }
 
-    /// What follows a task: its successors, and its arrival.
+    /// The control flow that a task is the entry or the exit of.
+    pub fn control_of(&self, task: u32) -> Option<&Control> {
+        match self.ends[task as usize].then() {
+            Then::Chosen { control, .. } => Some(&self.controls[control as usize]),
+            _ => None,
+        }
+    }
+
+    /// What follows a task: its successors, its arrival, and behind an entry what begins its regions, and the exit.
     pub fn following(&self, task: usize) -> impl Iterator<Item = u32> {
         let arrival = self.arrival_of(task as u32).map(|_| task as u32 + 1);
-        self.succs_of(task).iter().copied().chain(arrival)
+        let entered = self.control_of(task as u32).filter(|control| control.entry == task as u32);
+        let begin = |region: &RegionTasks| &self.succs[region.first_source as usize..region.end_source as usize];
+        let sources = entered.into_iter().flat_map(move |control| {
+            let sources = control.regions.iter().flat_map(begin).copied();
+            sources.chain([control.exit])
+        });
+        self.succs_of(task).iter().copied().chain(arrival).chain(sources)
     }
 
     /// How many tasks there are.
@@ -580,10 +687,14 @@ mod tests {
         edges
     }
 
+    fn terms(policy: Policy, n_threads: usize) -> Terms {
+        Terms { policy, n_threads, hand_over_ns: 1000.0 }
+    }
+
     #[test]
     fn a_cheap_program_is_one_task() {
         let wide = edges(&[&[], &[0], &[0], &[0], &[1, 2, 3]]);
-        let (tasks, why) = divide(&wide, &[2.0; 5], Policy::Auto, 2, 1000.0);
+        let (tasks, why) = divide(&wide, &[2.0; 5], terms(Policy::Auto, 2));
         assert_eq!(tasks, [0; 5]);
         assert_eq!(why, Some(OneTask::Cheap { gain_ns: 4.0, worth_ns: 40000.0 }));
     }
@@ -591,13 +702,13 @@ mod tests {
     #[test]
     fn a_chain_is_one_task_whatever_it_costs() {
         let chain = edges(&[&[], &[0], &[1], &[2]]);
-        assert_eq!(divide(&chain, &[1e6; 4], Policy::Auto, 8, 1000.0).0, [0; 4]);
+        assert_eq!(divide(&chain, &[1e6; 4], terms(Policy::Auto, 8)).0, [0; 4]);
     }
 
     #[test]
     fn branches_that_are_worth_it_are_tasks() {
         let fork = edges(&[&[], &[0], &[1], &[0], &[3], &[2, 4]]);
-        let divided = |cost, policy, n_threads| divide(&fork, &[cost; 6], policy, n_threads, 1000.0);
+        let divided = |cost, policy, n_threads| divide(&fork, &[cost; 6], terms(policy, n_threads));
         assert_eq!(divided(1e5, Policy::Auto, 2), (vec![0, 1, 1, 2, 2, 3], None));
         assert_eq!(divided(1e5, Policy::Auto, 1), (vec![0; 6], Some(OneTask::OneThread)));
         assert_eq!(divided(1e5, Policy::One, 2), (vec![0; 6], Some(OneTask::Asked)));
@@ -610,7 +721,7 @@ mod tests {
         wide.push([]);
         (0..1000).for_each(|_| wide.push([0]));
         wide.push(1..=1000);
-        let (tasks, _) = divide(&wide, &[100.0; 1002], Policy::Auto, 2, 1000.0);
+        let (tasks, _) = divide(&wide, &[100.0; 1002], terms(Policy::Auto, 2));
         let (graph, _) = TaskGraph::build(&wide, &tasks);
         assert_eq!(graph.len(), 2 + 8, "eight parts between the first and the last");
     }

@@ -9,7 +9,7 @@
 //! as a part of the whole, and what is collected is made where its part of the result is; but for parts that do not
 //! begin where a device's operands may.
 
-use super::choose::{Chooser, NodeWork};
+use super::choose::{NodeWork, works_of_region};
 use super::launches::{Made, Planner, Root, Scope};
 use super::nested::{is_scalar, known};
 use super::section::Shaped;
@@ -81,15 +81,9 @@ pub fn unroll(program: &Program, node: &Node, env: &Env) -> Result<Option<Unroll
         return Ok(None);
     }
     let (extracted, captures) = extract(program, body);
-    let mut chooser = Chooser::new(&extracted, env);
-    let mut work = Vec::new();
-    for node in &extracted.main.nodes {
-        let chosen = chooser.work(node).map_err(|e| e.at_node(node.label()))?;
-        if matches!(chosen, NodeWork::Later) {
-            return Ok(None);
-        }
-        work.push(chosen);
-    }
+    let Some(work) = works_of_region(&extracted, env)? else {
+        return Ok(None);
+    };
     let unrolled = Unrolled { body: extracted, work, captures, n_iterations, layout };
     let sites = unrolled.sites();
     let one_section = env.home_site().is_some() || sites.iter().all(|&site| site == sites[0]);
@@ -101,10 +95,16 @@ pub fn unroll(program: &Program, node: &Node, env: &Env) -> Result<Option<Unroll
 }
 
 impl Unrolled {
+    /// Its body, what runs that, and what it captures.
+    pub(super) fn body(&self) -> (&Program, &[NodeWork], &[ValueId]) {
+        (&self.body, &self.work, &self.captures)
+    }
+
     /// Launches of all iterations.
-    fn n_launches(&self) -> usize {
+    pub(super) fn n_launches(&self) -> usize {
         let each = self.work.iter().map(|work| match work {
             NodeWork::Unrolled(inner) => inner.n_launches(),
+            NodeWork::Flow(flow) => flow.n_launches(),
             _ => 1,
         });
         each.fold(0usize, usize::saturating_add).saturating_mul(self.n_iterations)
@@ -351,8 +351,7 @@ impl Planner<'_> {
         }
         let own = match root {
             Root::Made(made, 0)
-                if self.made[made].part_of.is_none()
-                    && self.made[made].part_makers.is_empty()
+                if self.made[made].is_whole()
                     && self.made[made].size == size
                     && memory == self.made[whole].memory
                     && self.may_begin_at(at * size, memory)

@@ -71,7 +71,7 @@ pub(crate) fn trace(
             name: names[i].clone(),
             kernel: section.kernels[i].clone(),
             kind: match (section.kinds[i], inline) {
-                (Planned::Nested, _) => StepKind::Control,
+                (Planned::Nested | Planned::Control, _) => StepKind::Control,
                 (Planned::Order, _) => StepKind::Order,
                 (_, true) => StepKind::Kernel,
                 (Planned::Copy, false) => StepKind::Copy,

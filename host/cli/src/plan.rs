@@ -84,7 +84,7 @@ fn step(step: &StepReport) -> Value {
     let regions: Vec<Value> = step.regions.iter().map(region).collect();
     let kind = match step.kind {
         StepKind::Kernel => "kernel",
-        StepKind::Nested => "control",
+        StepKind::Nested | StepKind::Control => "control",
         StepKind::Copy => "copy",
         StepKind::Order => "order",
     };
