@@ -18,7 +18,7 @@ use devbay_host::core::plan::tasks::Policy;
 use devbay_host::core::{Result, Tensor};
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
-use queued::program::{Graph, INPUT, Random};
+use queued::program::{Graph, INPUT, Op, Random};
 use queued::{FORMS, Fault, INLINE, Mode, N_DEVICES, OWN, SHARED, When, World};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -349,6 +349,62 @@ fn memory_across_copies() -> Graph {
     graph.returns(&[joined])
 }
 
+/// A branch on two devices, while another goes on: a device says which is taken, and both use what is outside.
+fn branch(taken: bool) -> Graph {
+    let mut graph = Graph::new();
+    let a = graph.node(&[0], if taken { 2 } else { 4 }, OWN[0]);
+    let beside = graph.node(&[0], 4, OWN[1]);
+    let condition = graph.ask(Op::Odd, a, OWN[0]);
+    let c = graph.conditional(condition, 4, |graph, then| match then {
+        true => graph.node(&[a, 0], 4, OWN[1]),
+        false => {
+            let x = graph.node(&[a], 4, SHARED[0]);
+            graph.node(&[x, beside], 4, OWN[0])
+        }
+    });
+    let d = graph.node(&[c], 4, OWN[0]);
+    let e = graph.node(&[d, beside], 4, INLINE[0]);
+    graph.returns(&[e])
+}
+
+/// A loop on two devices, whose values decide how often it runs.
+fn looped() -> Graph {
+    let mut graph = Graph::new();
+    let a = graph.node(&[0], 4, OWN[0]);
+    let trips = graph.ask(Op::Trips, a, INLINE[0]);
+    let carried = graph.looped(trips, None, &[(a, 4), (0, 3)], |graph, params| {
+        let &[go_on, x, y] = params else {
+            panic!("a condition and two values");
+        };
+        let p = graph.node(&[x, a], 4, OWN[0]);
+        // The places of both change hands.
+        let q = graph.node(&[p, y], 3, OWN[1]);
+        vec![go_on, p, q]
+    });
+    let joined = graph.node(&carried, 4, INLINE[0]);
+    graph.returns(&[joined])
+}
+
+/// A branch in a loop: what it carries comes through unchanged, or from a device.
+fn branch_in_a_loop() -> Graph {
+    let mut graph = Graph::new();
+    let a = graph.node(&[0], 4, INLINE[0]);
+    let trips = graph.ask(Op::Trips, a, INLINE[0]);
+    let carried = graph.looped(trips, None, &[(a, 4)], |graph, params| {
+        let &[go_on, x] = params else {
+            panic!("a condition and a value");
+        };
+        let odd = graph.ask(Op::Odd, x, OWN[0]);
+        let next = graph.conditional(odd, 4, |graph, then| match then {
+            true => graph.node(&[x], 4, OWN[0]),
+            false => x,
+        });
+        let next = graph.node(&[next], 4, OWN[0]);
+        vec![go_on, next]
+    });
+    graph.returns(&carried)
+}
+
 #[test]
 fn fork_and_join_in_every_order() {
     explore_all("fork and join", &fork_and_join(), &[Policy::Auto], false);
@@ -392,8 +448,37 @@ fn memory_that_is_used_again_in_every_order() {
     explore_all("memory across copies", &memory_across_copies(), BOTH, false);
 }
 
+/// Whether the regions of a program's control flow are tasks.
+fn check_flow(graph: &Graph) {
+    let bench = Bench::new(0);
+    let session = bench.session(graph, Policy::Auto);
+    let x = Tensor::from_elements(&[3], &INPUT).unwrap();
+    let plan = session.plan_for(&[("v0", &x)]).unwrap();
+    let section = &plan.single().expect("one section").section;
+    assert!(!section.graph.controls.is_empty(), "control flow is not in the graph");
+}
+
+#[test]
+fn branches_in_every_order() {
+    for taken in [true, false] {
+        check_flow(&branch(taken));
+        explore_all(&format!("a branch, {taken}"), &branch(taken), BOTH, true);
+    }
+}
+
+#[test]
+fn loops_in_every_order() {
+    check_flow(&looped());
+    explore_all("a loop", &looped(), BOTH, true);
+    check_flow(&branch_in_a_loop());
+    explore_all("a branch in a loop", &branch_in_a_loop(), BOTH, true);
+}
+
 fn programs() -> Vec<(&'static str, Graph)> {
     vec![
+        ("a branch", branch(true)),
+        ("a loop", looped()),
+        ("a branch in a loop", branch_in_a_loop()),
         ("fork and join", fork_and_join()),
         ("ping-pong", ping_pong()),
         ("upload beside compute", upload_beside_compute()),

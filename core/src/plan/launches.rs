@@ -532,23 +532,24 @@ impl Planner<'_> {
 
         let n_worth = self.tasks_worth(&edges, &costs, graph.len());
         let mut parts = Parts { traced: self.options.trace.is_some(), ..Parts::default() };
+        let lane_of: Vec<u32> = self.launches.iter().map(|launch| launch.lane).collect();
         let launches = std::mem::take(&mut self.launches);
         let mut launches: Vec<Option<Launch>> = launches.into_iter().map(Some).collect();
         let mut prepared = Vec::new();
         let mut first_steps = Vec::with_capacity(graph.len() + 1);
         for task in 0..graph.len() {
             first_steps.push(parts.steps.len() as u32);
-            let mut lane = 0;
-            for &at in &order[graph.steps_of(task)] {
+            let own = &order[graph.steps_of(task)];
+            let lane = own.first().map_or(0, |&at| lane_of[at as usize]);
+            for &wait in waits.get(task).into_iter().flatten() {
+                let other = &self.lanes.get(wait.lane);
+                let text = format!("wait for {}", self.lanes.name(self.env, other));
+                parts.internal(Internal::wait(self.env.site(other.site).0, wait), lane, text);
+            }
+            for &at in own {
                 let Some(launch) = launches[at as usize].take() else {
                     return Err(Error::new(ErrorKind::Internal, "a launch in two tasks"));
                 };
-                lane = launch.lane;
-                for &wait in waits.get(at as usize).into_iter().flatten() {
-                    let other = &self.lanes.get(wait.lane);
-                    let text = format!("wait for {}", self.lanes.name(self.env, other));
-                    parts.internal(Internal::wait(self.env.site(other.site).0, wait), lane, text);
-                }
                 let workspace = &workspaces[at as usize];
                 parts.launch_of.push(Some(at));
                 self.emit(launch, workspace, (&storages, &arena.offsets), &mut parts, &mut prepared)?;

@@ -11,7 +11,7 @@
 //! | --- | --- | --- |
 //! | inline | anything | when the task has ended |
 //! | a stream | the same stream | none but the order of the stream |
-//! | a stream | another stream that can wait for it | when the task is enqueued; a wait in front of the launch does the rest |
+//! | a stream | another stream that can wait for it | when the task is enqueued; a wait in front of it does the rest |
 //! | a stream | anything else | when the device has reached the point behind the task: an *arrival* |
 //!
 //! An arrival is a task without launches. Nothing counts it down: it is ready when the device calls back, so nobody
@@ -19,9 +19,8 @@
 //! has left its devices at rest.
 //!
 //! Every edge is one of the order of work, too: what is done by a task is over when a task that follows it begins to
-//! work, on whatever device. So memory is reused along the same edges as within one device. Waits of streams stand in
-//! front of single launches, and not of their tasks: what a task launches before a wait reuses nothing of what that is
-//! for, because a lane writes one memory, and whoever else of the lane has used that memory has waited before.
+//! work, on whatever device. So memory is reused along the same edges as within one device, and waits of streams stand in
+//! front of tasks, not of the launches in them that need what is waited for.
 //!
 //! Regions of control flow are divided one by one (`regions.rs`). Their tasks are numbered behind the entry's, and in
 //! each of them the last task of each stream has an arrival, for which the exit waits.
@@ -42,7 +41,7 @@ pub(crate) enum Order {
     },
 }
 
-/// What has to be waited for in front of a launch: the `nth` signal of another lane.
+/// What has to be waited for in front of a task: the `nth` signal of another lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WaitFor {
     /// The lane that signals.
@@ -68,7 +67,7 @@ pub(crate) struct Division {
     pub order: Vec<u32>,
     /// The task of each launch.
     pub task_of: Vec<u32>,
-    /// For each launch what is waited for in front of it; empty if there are no streams.
+    /// For each task what is waited for in front of it; empty if there are no streams.
     pub waits: Vec<Vec<WaitFor>>,
     /// For each task the signal behind it; empty if there are no streams.
     pub signals: Vec<Option<SignalAt>>,
@@ -217,7 +216,7 @@ struct Joined<'a> {
     late: Vec<(u32, u32)>,
     signals: Vec<bool>,
     arrivals: Vec<bool>,
-    /// For each launch the tasks that are waited for in front of it.
+    /// For each task those that are waited for in front of it.
     waits: Vec<Vec<u32>>,
 }
 
@@ -236,7 +235,7 @@ impl<'a> Joined<'a> {
             late: Vec::new(),
             signals: vec![false; n_tasks],
             arrivals: vec![false; n_tasks],
-            waits: vec![Vec::new(); task_of.len()],
+            waits: vec![Vec::new(); n_tasks],
         };
         joined.join(task_of);
         joined.follow_streams(task_of);
@@ -292,7 +291,7 @@ impl<'a> Joined<'a> {
                         *known = Some(before);
                         self.pairs.push((before, task as u32));
                         self.signals[before as usize] = true;
-                        self.waits[launch].push(before);
+                        self.waits[task].push(before);
                     }
                 }
             }
@@ -332,6 +331,8 @@ impl<'a> Joined<'a> {
         let mut arrivals: Vec<Arrival> = Vec::new();
         let mut n_signals = vec![vec![0u32; self.of.orders.len()]; ranges.len()];
         let mut signals = Vec::new();
+        // Each task before arrivals were numbered; none for those.
+        let mut own_of = Vec::new();
         let mut nth_of = vec![0u32; n_tasks];
         for (task, nth) in nth_of.iter_mut().enumerate() {
             let lane = self.lanes[task];
@@ -347,9 +348,11 @@ impl<'a> Joined<'a> {
                 signal = Some(SignalAt { nth: *nth, arrival });
             }
             signals.push(signal);
+            own_of.push(Some(task));
             if self.arrivals[task] {
                 first_steps.push(self.starts[task + 1]);
                 signals.push(None);
+                own_of.push(None);
                 arrivals.push(Arrival { task: own, place: 0, lane });
             }
         }
@@ -364,9 +367,10 @@ impl<'a> Joined<'a> {
         for task in &mut task_of {
             *task = renumbered(*task);
         }
-        let waits = self.waits.iter().map(|tasks| {
-            let wait = |&task: &u32| WaitFor { lane: self.lanes[task as usize], nth: nth_of[task as usize] };
-            tasks.iter().map(wait).collect()
+        let wait = |&task: &u32| WaitFor { lane: self.lanes[task as usize], nth: nth_of[task as usize] };
+        let waits = own_of.iter().map(|own| {
+            let tasks = own.iter().flat_map(|&task| &self.waits[task]);
+            tasks.map(wait).collect()
         });
         let region_tasks = |&region: &u32| {
             let (first, end) = ranges[region as usize];

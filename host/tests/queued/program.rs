@@ -89,6 +89,50 @@ impl Graph {
         result
     }
 
+    /// Adds a node that asks a value.
+    pub fn ask(&mut self, op: Op, input: usize, device: usize) -> usize {
+        let result = self.value(None);
+        self.main.items.push(Item::Node { result, op, inputs: vec![input], device: Some(device) });
+        result
+    }
+
+    /// Adds an If of one result of so many numbers; `fill` adds the nodes of a branch, and gives what it gives.
+    pub fn conditional(
+        &mut self,
+        condition: usize,
+        n: usize,
+        mut fill: impl FnMut(&mut Self, bool) -> usize,
+    ) -> usize {
+        let branches = [true, false].map(|then| self.block(Vec::new(), |graph| vec![fill(graph, then)]));
+        let result = self.value(Some(n));
+        self.main.items.push(Item::If { results: vec![result], condition, branches });
+        result
+    }
+
+    /// Adds a Loop that carries values of so many numbers; `fill` is given the condition and the carried values, and
+    /// gives them for the next iteration.
+    pub fn looped(
+        &mut self,
+        trips: usize,
+        condition: Option<usize>,
+        inputs: &[(usize, usize)],
+        fill: impl FnOnce(&mut Self, &[usize]) -> Vec<usize>,
+    ) -> Vec<usize> {
+        let extents = inputs.iter().map(|&(_, n)| Some(n));
+        let params: Vec<usize> = [None, None].into_iter().chain(extents.clone()).map(|n| self.value(n)).collect();
+        let body = self.block(params.clone(), |graph| fill(graph, &params[1..]));
+        let results: Vec<usize> = extents.map(|n| self.value(n)).collect();
+        let inputs = inputs.iter().map(|&(value, _)| value).collect();
+        self.main.items.push(Item::Loop { results: results.clone(), trips, condition, inputs, body });
+        results
+    }
+
+    fn block(&mut self, params: Vec<usize>, fill: impl FnOnce(&mut Self) -> Vec<usize>) -> Block {
+        let around = std::mem::replace(&mut self.main, Block { params, ..Block::default() });
+        self.main.outputs = fill(self);
+        std::mem::replace(&mut self.main, around)
+    }
+
     /// Gives these values.
     pub fn returns(mut self, outputs: &[usize]) -> Self {
         self.main.outputs = outputs.to_vec();
