@@ -102,11 +102,13 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
-/// Whether a section of a session's plan has several devices, asynchronous ones among them.
-fn is_placed(session: &Session) -> bool {
+/// Whether a section of a session's plan has several devices, asynchronous ones among them, and whether one has control
+/// flow whose regions are tasks.
+fn kinds(session: &Session) -> (bool, bool) {
     let x = Tensor::from_elements(&[3], &INPUT).unwrap();
     let plan = session.plan_for(&[("v0", &x)]).unwrap();
-    plan.sections().any(|section| section.is_placed)
+    let is_placed = plan.sections().any(|section| section.is_placed);
+    (is_placed, plan.sections().any(|section| !section.graph.controls.is_empty()))
 }
 
 /// What a program must do when nobody disturbs it.
@@ -189,7 +191,7 @@ fn check(threads: usize, share: u64) {
     let begin = Instant::now();
     let n_graphs = (number("DEVBAY_GRAPHS", GRAPHS) * share).div_ceil(4);
     let first = number("DEVBAY_SEED", 0) + threads as u64 * 1_000_000_000;
-    let [mut n_runs, mut n_placed, mut n_cancelled, mut n_faults, mut n_failing] = [0u64; 5];
+    let [mut n_runs, mut n_placed, mut n_flows, mut n_cancelled, mut n_faults, mut n_failing] = [0u64; 6];
     let mut bench = Bench::new(threads);
     for seed in first..first + n_graphs {
         if seed % 512 == 511 {
@@ -206,7 +208,9 @@ fn check(threads: usize, share: u64) {
                 let at = format!("seed {seed}, {tasks:?}, {threads} threads, devices {devices:?}");
                 let session =
                     bench.session(&graph, devices[0], tasks).unwrap_or_else(|error| panic!("{at}: {error}"));
-                n_placed += u64::from(is_placed(&session));
+                let (is_placed, has_flow) = kinds(&session);
+                n_placed += u64::from(is_placed);
+                n_flows += u64::from(has_flow);
                 for _ in 0..2 {
                     expected.check(&bench.run(&session, None, None, &at), &at);
                 }
@@ -219,11 +223,12 @@ fn check(threads: usize, share: u64) {
     }
     eprintln!(
         "{n_graphs} programs on {threads} threads, {n_failing} of which fail; {n_placed} of {} plans have asynchronous \
-         devices beside others; {n_runs} runs, {n_cancelled} cancelled, {n_faults} with a command that failed, {:.1} s",
+         devices beside others, {n_flows} regions that are tasks; {n_runs} runs, {n_cancelled} cancelled, {n_faults} with a command that failed, {:.1} s",
         3 * n_graphs,
         begin.elapsed().as_secs_f64()
     );
     assert!(n_graphs < 50 || n_placed > n_graphs, "few plans are what this test is about");
+    assert!(n_graphs < 50 || 2 * n_flows > n_graphs, "few plans have regions that are tasks");
 }
 
 #[test]

@@ -377,8 +377,7 @@ fn looped() -> Graph {
             panic!("a condition and two values");
         };
         let p = graph.node(&[x, a], 4, OWN[0]);
-        // The places of both change hands.
-        let q = graph.node(&[p, y], 3, OWN[1]);
+        let q = graph.node(&[y], 3, OWN[1]);
         vec![go_on, p, q]
     });
     let joined = graph.node(&carried, 4, INLINE[0]);

@@ -496,13 +496,11 @@ impl Planner<'_> {
     fn divide(&self, edges: &Edges, costs_ns: &[f64]) -> (Division, Option<OneTask>) {
         let plugin = self.device.plugin();
         let n_threads = plugin.services().queue().n_threads();
-        let terms =
-            Terms { policy: self.options.tasks, n_threads, hand_over_ns: self.rates.hand_over_ns };
+        let terms = Terms { policy: self.options.tasks, n_threads, hand_over_ns: self.rates.hand_over_ns };
         if self.lanes.are_placed() || self.regions.len() > 1 {
             let lane_of: Vec<u32> = self.launches.iter().map(|launch| launch.lane).collect();
             let orders = self.lanes.orders(self.env);
-            let lined =
-                Lined { edges, lane_of: &lane_of, orders: &orders, costs_ns, regions: &self.regions };
+            let lined = Lined { edges, lane_of: &lane_of, orders: &orders, costs_ns, regions: &self.regions };
             return (lined.divide(terms), None);
         }
         // Tasks run side by side on inline devices, whose launches are calls; on others the stream orders them.
@@ -656,19 +654,26 @@ impl Planner<'_> {
             }
             Work::Entry(control, op) => {
                 emitter.add_context();
-                self.control_operands(&mut emitter, launch.inputs.iter().zip(self.memories_at_entry(control)))?;
-                let made = |made: &Option<usize>| made.map(|made| (Root::Made(made, 0), self.made[made].size));
+                self.control_operands(
+                    &mut emitter,
+                    launch.inputs.iter().zip(self.memories_at_entry(control)),
+                )?;
+                let made =
+                    |made: &Option<usize>| made.map(|made| (Root::Made(made, 0), self.made[made].size));
                 let places: Vec<_> = launch.outputs.iter().map(made).collect();
                 let memories = launch.outputs.iter().flatten().map(|&made| self.made[made].memory);
                 self.control_operands(&mut emitter, places.iter().zip(memories))?;
                 parts.entries.push((control, step));
-                (regions::launch_entry as LaunchFn, null(), op, StepKind::Control)
+                (regions::launch_entry as LaunchFn, null(), format!("{op} entry"), StepKind::Control)
             }
             Work::Exit(control, op) => {
                 emitter.add_context();
-                self.control_operands(&mut emitter, launch.inputs.iter().zip(self.memories_at_exit(control)))?;
+                self.control_operands(
+                    &mut emitter,
+                    launch.inputs.iter().zip(self.memories_at_exit(control)),
+                )?;
                 parts.exits.push((control, step));
-                (regions::launch_exit as LaunchFn, null(), op, StepKind::Control)
+                (regions::launch_exit as LaunchFn, null(), format!("{op} exit"), StepKind::Control)
             }
         };
         parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });
@@ -716,19 +721,21 @@ impl Planner<'_> {
     }
 
     fn edges(&self) -> Edges {
-        let preds = |launch: &Launch| {
-            let makers = launch.inputs.iter().flatten().flat_map(|(root, _)| match root {
-                Root::Made(made, _) => self.makers(*made),
-                _ => &[],
-            });
-            makers.chain(&launch.after).copied().collect::<Vec<u32>>()
-        };
         if self.regions.len() > 1 {
-            return self.regions.edges(|launch| preds(&self.launches[launch]));
+            return self.regions.edges(|launch| self.preds(&self.launches[launch]).collect());
         }
         let mut edges = Edges::new();
-        self.launches.iter().for_each(|launch| edges.push(preds(launch)));
+        self.launches.iter().for_each(|launch| edges.push(self.preds(launch)));
         edges
+    }
+
+    /// What a launch needs, by data or otherwise.
+    fn preds<'p>(&'p self, launch: &'p Launch) -> impl Iterator<Item = u32> + 'p {
+        let makers = launch.inputs.iter().flatten().flat_map(|(root, _)| match root {
+            Root::Made(made, _) => self.makers(*made),
+            _ => &[],
+        });
+        makers.chain(&launch.after).copied()
     }
 
     /// The launches that make a value; what has no elements is made by nobody.

@@ -1,7 +1,8 @@
 //! Plans: a program for given input types, divided into stages.
 //!
-//! Nodes of known types form sections ([`mod@section`]), planned into tasks of launches. Control flow is a stage of its
-//! own, whose regions are nested [`Unit`]s, planned when they are first taken. A node whose types depend on
+//! Nodes of known types form sections ([`mod@section`]), planned into tasks of launches; so does control flow of known
+//! types ([`nested`], [`unroll`], [`regions`]). Other control flow is a stage of its own, whose regions are nested
+//! [`Unit`]s, planned when they are first taken. A node whose types depend on
 //! data is an eager stage: it is planned when its operands are there, on the same kernels.
 //!
 //! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
@@ -236,7 +237,7 @@ pub struct Plan {
 pub enum Stage {
     /// Launches without a question in between.
     Section(SectionStage),
-    /// If, Loop or Scan.
+    /// If, Loop or Scan whose types are not known.
     Control(ControlStage),
     /// One node whose types are known when it is its turn.
     Eager(EagerStage),

@@ -602,7 +602,8 @@ impl Planner<'_> {
         }
         for at in 0..self.launches.len() {
             let mut region = self.launches[at].region;
-            while let (Some(control), Some(around)) = (self.regions.control(region), self.regions.at(region)) {
+            while let (Some(control), Some(around)) = (self.regions.control(region), self.regions.at(region))
+            {
                 region = around.parent;
                 let (entry, exit) = (control.entry, control.exit);
                 if !control.is_loop {
@@ -700,7 +701,13 @@ impl Parts {
             };
             let regions = graph.controls[number].regions.iter();
             let n_signals = regions.map(|region| region.n_signals.clone()).collect();
-            controls.push(Box::new(exec::Control { number: number as u32, entry_ref, exit_ref, flow, n_signals }));
+            controls.push(Box::new(exec::Control {
+                number: number as u32,
+                entry_ref,
+                exit_ref,
+                flow,
+                n_signals,
+            }));
             for step in [entry, exit] {
                 self.steps[step].state = std::ptr::from_ref(&*controls[number]).cast();
             }

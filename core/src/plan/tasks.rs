@@ -494,7 +494,9 @@ impl TaskGraph {
             }
         }
         // An exit waits for regions even if none of them has a task.
-        controls.iter().for_each(|control| n_preds[control.exit as usize] = n_preds[control.exit as usize].max(1));
+        controls
+            .iter()
+            .for_each(|control| n_preds[control.exit as usize] = n_preds[control.exit as usize].max(1));
         let is_source = |task: &u32| n_preds[*task as usize] == 0;
         let mut succs: Vec<u32> =
             (0..n_tasks as u32).filter(|task| is_source(task) && region_of(*task).is_none()).collect();
@@ -568,7 +570,8 @@ impl TaskGraph {
     pub fn following(&self, task: usize) -> impl Iterator<Item = u32> {
         let arrival = self.arrival_of(task as u32).map(|_| task as u32 + 1);
         let entered = self.control_of(task as u32).filter(|control| control.entry == task as u32);
-        let begin = |region: &RegionTasks| &self.succs[region.first_source as usize..region.end_source as usize];
+        let begin =
+            |region: &RegionTasks| &self.succs[region.first_source as usize..region.end_source as usize];
         let sources = entered.into_iter().flat_map(move |control| {
             let sources = control.regions.iter().flat_map(begin).copied();
             sources.chain([control.exit])

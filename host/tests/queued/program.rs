@@ -119,7 +119,8 @@ impl Graph {
         fill: impl FnOnce(&mut Self, &[usize]) -> Vec<usize>,
     ) -> Vec<usize> {
         let extents = inputs.iter().map(|&(_, n)| Some(n));
-        let params: Vec<usize> = [None, None].into_iter().chain(extents.clone()).map(|n| self.value(n)).collect();
+        let params: Vec<usize> =
+            [None, None].into_iter().chain(extents.clone()).map(|n| self.value(n)).collect();
         let body = self.block(params.clone(), |graph| fill(graph, &params[1..]));
         let results: Vec<usize> = extents.map(|n| self.value(n)).collect();
         let inputs = inputs.iter().map(|&(value, _)| value).collect();
