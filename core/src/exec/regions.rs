@@ -31,8 +31,11 @@ pub(crate) struct Control {
     pub exit_ref: u32,
     pub flow: Flow,
     /// For each region how often its tasks signal, by lane.
-    pub n_signals: Box<[Box<[(u32, u32)]>]>,
+    pub n_signals: Box<[SignalsOfRegion]>,
 }
+
+/// Lanes, and how often a region's tasks signal on each.
+pub(crate) type SignalsOfRegion = Box<[(u32, u32)]>;
 
 /// What is pointed where; references are named by position among the section's.
 pub(crate) enum Flow {

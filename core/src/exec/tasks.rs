@@ -505,6 +505,7 @@ impl Local {
 mod loom_tests {
     use super::*;
     use crate::exec::task_loop::count_down;
+    use crate::sync::UnsafeCell;
     use loom::sync::Arc;
 
     /// A caller counts down alone, and then shows a task: who takes it owns the join, and sees what was written before.
@@ -530,6 +531,58 @@ mod loom_tests {
                 assert!(count_down::<true>(ready, 1));
             }
             other.join().unwrap();
+        });
+    }
+
+    /// Whoever ends the last of a region's two tasks owns the exit, and sets its count for the next iteration: nobody else
+    /// is there meanwhile, and nobody counts an iteration twice.
+    #[test]
+    fn two_threads_run_the_iterations_of_a_region() {
+        struct Region {
+            exit: AtomicU32,
+            offers: [Offers; 2],
+            iteration: UnsafeCell<u32>,
+        }
+        // SAFETY: the model checks that one thread at a time uses `iteration`.
+        unsafe impl Sync for Region {}
+        // SAFETY: as above.
+        unsafe impl Send for Region {}
+        fn end_task(region: &Region, me: usize) {
+            if !count_down::<true>(&region.exit, 1) {
+                return;
+            }
+            // SAFETY: this thread owns the exit.
+            let iteration = region.iteration.with_mut(|at| unsafe {
+                *at += 1;
+                *at
+            });
+            if iteration < 2 {
+                region.exit.store(2, Ordering::Relaxed);
+                region.offers[me].show(Range { begin: 0, end: 2 });
+            }
+        }
+        fn run(region: &Region, me: usize) {
+            let take = || region.offers[me].take_back().or_else(|| region.offers[1 - me].steal());
+            while let Some(range) = take() {
+                (range.begin..range.end).for_each(|_| end_task(region, me));
+            }
+        }
+        loom::model(|| {
+            let region = Arc::new(Region {
+                exit: AtomicU32::new(2),
+                offers: Default::default(),
+                iteration: UnsafeCell::new(0),
+            });
+            region.offers[0].show(Range { begin: 0, end: 2 });
+            let other = {
+                let region = Arc::clone(&region);
+                loom::thread::spawn(move || run(&region, 1))
+            };
+            run(&region, 0);
+            other.join().unwrap();
+            run(&region, 0);
+            // SAFETY: the other thread has ended.
+            assert_eq!(region.iteration.with(|at| unsafe { *at }), 2);
         });
     }
 

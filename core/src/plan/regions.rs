@@ -317,35 +317,32 @@ impl Planner<'_> {
         let n_carried = node.inputs.len().saturating_sub(2);
         let captures = own.inputs[2 + n_carried..].iter().copied().zip(captured[0].iter().cloned());
         self.hoist(&body.program, &body.work, captures.clone().collect(), &label)?;
-        // The carried values live where the body makes them.
-        let memories: Vec<u32> = own.outputs[1..].iter().map(|&id| self.memory_of_maker(body, id)).collect();
-        let mut sizes = Vec::with_capacity(n_carried);
-        for c in 0..n_carried {
+        let mut carried = Vec::with_capacity(n_carried);
+        for (c, &given) in own.outputs[1..].iter().enumerate() {
             let missing = || Error::new(ErrorKind::InvalidModel, "a loop with an absent carried value");
             let id = node.input(2 + c).ok_or_else(missing)?;
+            // It lives where the body makes it.
+            let memory = self.memory_of_maker(body, given);
             let (root, size) = (self.root(scope, id)?, self.shaped(scope.program, id)?.size);
-            let root = self.in_memory(root, memories[c], &label)?;
-            operands.push(Some((self.aligned(root, size, memories[c], node), size)));
-            sizes.push(size);
+            let root = self.in_memory(root, memory, &label)?;
+            operands.push(Some((self.aligned(root, size, memory, node), size)));
+            carried.push((size, memory));
         }
         let entry = self.launches.len() as u32;
         self.made.push(Made::new(size_of::<i64>(), entry, 0));
         let number = self.made.len() - 1;
         let mut places = vec![Some(number)];
-        let mut carried = Vec::with_capacity(n_carried);
-        for c in 0..n_carried {
-            let initial = operands[2 + c].iter().map(|(root, _)| root.clone());
-            let two: Vec<Root> = (0..2)
-                .map(|_| {
-                    self.made.push(Made::new(sizes[c], entry, memories[c]));
-                    Root::Made(self.made.len() - 1, 0)
-                })
-                .collect();
-            places.extend((self.made.len() - 2..self.made.len()).map(Some));
-            let all: Vec<Root> = initial.chain(two.iter().cloned()).collect();
-            let taken = self.phi(sizes[c], entry, memories[c], &all);
-            let given = self.phi(sizes[c], entry, memories[c], &two);
-            carried.push((all, taken, given));
+        let mut values = Vec::with_capacity(n_carried);
+        for (&(size, memory), initial) in carried.iter().zip(&operands[2..]) {
+            let mut all: Vec<Root> = initial.iter().map(|(root, _)| root.clone()).collect();
+            for _ in 0..2 {
+                self.made.push(Made::new(size, entry, memory));
+                places.push(Some(self.made.len() - 1));
+                all.push(Root::Made(self.made.len() - 1, 0));
+            }
+            let taken = self.phi(size, entry, memory, &all);
+            let given = self.phi(size, entry, memory, &all[1..]);
+            values.push((all, taken, given));
         }
         let control = self.enter(node, flow, operands, places);
         let parent = self.open(control);
@@ -354,12 +351,12 @@ impl Planner<'_> {
         let go_on = go_on.reshaped(&self.shaped(&body.program, own.inputs[1])?.shape)?;
         inner.roots.insert(own.inputs[0], Root::Made(number, 0));
         inner.roots.insert(own.inputs[1], Root::Constant(go_on));
-        for (&id, (_, taken, _)) in own.inputs[2..].iter().zip(&carried) {
+        for (&id, (_, taken, _)) in own.inputs[2..].iter().zip(&values) {
             inner.roots.insert(id, Root::Made(self.phis[*taken as usize].made, 0));
         }
         inner.roots.extend(captures);
         self.region(&mut inner, body)?;
-        for (&id, (_, _, given)) in own.outputs[1..].iter().zip(&carried) {
+        for (&id, (_, _, given)) in own.outputs[1..].iter().zip(&values) {
             let root = self.root(&mut inner, id)?;
             self.carry(root, *given, entry, &label)?;
         }
@@ -368,7 +365,7 @@ impl Planner<'_> {
         self.close(control, parent);
         let exit = self.launches.len() as u32;
         // The places hold until the loop ends, however often its body has used them before.
-        for (_, taken, given) in &carried {
+        for (_, taken, given) in &values {
             for phi in [taken, given] {
                 let made = self.phis[*phi as usize].made;
                 self.made[made].users.push(exit);
@@ -376,9 +373,9 @@ impl Planner<'_> {
         }
         self.made[number].users.push(exit);
         let (mut outputs, mut phis) = (Vec::new(), Vec::new());
-        for (c, (all, taken, given)) in carried.into_iter().enumerate() {
+        for (c, ((size, memory), (all, taken, given))) in carried.into_iter().zip(values).enumerate() {
             let id = node.outputs.get(c).copied().flatten();
-            let result = id.map(|_| self.phi(sizes[c], exit, memories[c], &all));
+            let result = id.map(|_| self.phi(size, exit, memory, &all));
             let made = result.map(|phi| self.phis[phi as usize].made);
             if let (Some(id), Some(made)) = (id, made) {
                 scope.roots.insert(id, Root::Made(made, 0));
