@@ -61,7 +61,10 @@ impl<const WAIT: bool, const CALLS: bool> Plugin for Queued<WAIT, CALLS> {
         name: name_of(WAIT, CALLS),
         vendor: "tests",
         version: "1",
-        options: &[PluginOption { key: "world", default: "0", doc: "the number of the world" }],
+        options: &[
+            PluginOption { key: "world", default: "0", doc: "the number of the world" },
+            PluginOption { key: "bind_max", default: "0", doc: "bytes of an operand, by device; 0 for any" },
+        ],
         ..About::DEFAULT
     };
     const KERNELS: &'static [Kernel<Self::Device>] = &[
@@ -90,6 +93,11 @@ impl<const WAIT: bool, const CALLS: bool> Plugin for Queued<WAIT, CALLS> {
 
     fn create(_host: Host, options: &Options<'_>) -> Result<Self> {
         let world = World::of(options.get("world"))?;
+        let bind_max: Vec<u64> = options
+            .get("bind_max")
+            .split(',')
+            .map(|bytes| bytes.parse().map_err(|_| Error::invalid("bind_max is numbers between commas")))
+            .collect::<Result<_>>()?;
         let device = |i: usize| {
             let (inline, has_own_memory) = (INLINE.contains(&i), OWN.contains(&i));
             let kind = if inline {
@@ -108,6 +116,7 @@ impl<const WAIT: bool, const CALLS: bool> Plugin for Queued<WAIT, CALLS> {
                 },
                 flags: visible | DEVBAY_SPACE_ADDRESSABLE,
                 bind_align: 16,
+                bind_max: bind_max.get(i).copied().unwrap_or(0),
                 ..SpaceDesc::default()
             };
             let id = format!("{kind}-{i}");
