@@ -59,31 +59,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let plan = session.plan_for(&given)?;
     let load = begin.elapsed();
 
-    let begin = Instant::now();
-    let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
-    let first = session.run(&given, &options)?;
-    let first_run = begin.elapsed();
-    let views = session.in_order(&given)?;
-    let mut memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
-    let mut times = Vec::new();
-    let deadline = Instant::now() + Duration::from_secs_f64(arguments.seconds.clamp(0.0, 3600.0));
-    let mut n = 0;
-    loop {
-        let begin = Instant::now();
-        once(&session, &views, &mut memory, &options)?;
-        let time = begin.elapsed();
-        n += 1;
-        if n > arguments.warmup {
-            times.push(time.as_nanos() as f64);
-        }
-        let enough = match arguments.runs {
-            0 => !times.is_empty() && Instant::now() >= deadline,
-            runs => times.len() >= runs,
-        };
-        if enough {
-            break;
-        }
-    }
+    let measured = measure(&session, &given, arguments);
+    let (first_run, mut times) = measured.inspect_err(|_| profile.iter().for_each(Profile::finish_failed))?;
     let summary = profile.as_ref().map(Profile::finish).transpose()?;
     let summary = profile.as_ref().zip(summary.as_ref());
     times.sort_by(f64::total_cmp);
@@ -132,6 +109,39 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         profile.print(summary);
     }
     Ok(())
+}
+
+/// How long the first run took, and each of those that are counted, in nanoseconds.
+fn measure(
+    session: &Session,
+    given: &[(&str, &Tensor)],
+    arguments: &Arguments,
+) -> Result<(Duration, Vec<f64>)> {
+    let begin = Instant::now();
+    let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
+    let first = session.run(given, &options)?;
+    let first_run = begin.elapsed();
+    let views = session.in_order(given)?;
+    let mut memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
+    let mut times = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs_f64(arguments.seconds.clamp(0.0, 3600.0));
+    let mut n = 0;
+    loop {
+        let begin = Instant::now();
+        once(session, &views, &mut memory, &options)?;
+        let time = begin.elapsed();
+        n += 1;
+        if n > arguments.warmup {
+            times.push(time.as_nanos() as f64);
+        }
+        let enough = match arguments.runs {
+            0 => !times.is_empty() && Instant::now() >= deadline,
+            runs => times.len() >= runs,
+        };
+        if enough {
+            return Ok((first_run, times));
+        }
+    }
 }
 
 fn once(

@@ -1,6 +1,6 @@
 //! `--profile FILE`: a timeline of the runs, and what of it is worth saying at once.
 
-use crate::{say, table};
+use crate::{exit, say, table};
 use anyhow::Result;
 use devbay_host::core::units::percent;
 use devbay_host::trace::{self, OpTime, Recorder, Summary, Timeline};
@@ -46,6 +46,15 @@ impl Profile {
         let timeline = Timeline::of(&recording);
         trace::write_file(&self.path, &timeline)?;
         Ok(Summary::of(&timeline))
+    }
+
+    /// Writes the file after a failure, for whoever looks for how far it came. Says on standard error what came of it, and
+    /// leaves it to the caller to tell the failure, which decides the exit code.
+    pub fn finish_failed(&self) {
+        match self.finish() {
+            Ok(_) => eprintln!("timeline until the failure written to {}", self.path.display()),
+            Err(error) => eprintln!("error: {}", exit::describe(&error)),
+        }
     }
 
     /// Prints a summary.

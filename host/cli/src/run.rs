@@ -101,7 +101,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         deadline: arguments.deadline_ms.map(Duration::from_millis),
         ..RunOptions::default()
     };
-    let outputs = session.run(&given, &options)?;
+    let failed = || profile.iter().for_each(Profile::finish_failed);
+    let outputs = session.run(&given, &options).inspect_err(|_| failed())?;
     let run = begin.elapsed();
     let memory: Vec<DeviceMemory> =
         runtime.memory().into_iter().filter(|memory| memory.bytes_peak > 0).collect();
@@ -113,7 +114,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let names: Vec<&str> = session.outputs().iter().map(|port| &*port.name).collect();
     let named: Vec<(&str, &Tensor)> = names.iter().copied().zip(&outputs).collect();
     if let Some(path) = &arguments.output {
-        write_outputs(path, &named)?;
+        write_outputs(path, &named).inspect_err(|_| failed())?;
     }
     let summary = profile.as_ref().map(Profile::finish).transpose()?;
     let summary = profile.as_ref().zip(summary.as_ref());

@@ -60,20 +60,21 @@ mod error;
 pub mod export;
 mod host;
 mod kernel;
+mod launch;
 pub mod layout;
 mod memory;
+mod prepared;
 mod view;
 
 pub use crate::abi::DType;
 pub use error::{Error, Result, guard};
 pub use host::{Host, LogLevel};
-pub use kernel::{
-    Cost, DeferredLaunch, Element, Kernel, Launch, Operands, Prepared, SendPtr, State, StateHeader, TypeVar,
-    dtypes::*,
-};
+pub use kernel::{Cost, Kernel, TypeVar, dtypes::*};
+pub use launch::{DeferredLaunch, Element, Launch, Operands, SendPtr};
 pub use memory::{
     AllocRequest, Allocated, CopyKind, CopyRequest, HostBuffer, MemoryUse, Region, SpaceDesc, StreamRequest,
 };
+pub use prepared::{Prepared, State, StateHeader};
 pub use view::{AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView};
 
 use std::time::Duration;

@@ -339,6 +339,65 @@ fn files_that_cannot_be_written_and_those_that_are_there() {
     assert_eq!(left, ["trace.json"], "nothing else is left");
 }
 
+/// The first of three nodes runs, the second has an index that is out of range.
+#[test]
+fn a_failure_leaves_the_timeline_of_what_was_done() {
+    let folder = Folder::new();
+    let model = folder.write(
+        "take.devbay",
+        "devbay-program 1\n\nprogram \"p\"(%x: f32[2,3], %i: i64[1]) {\n  %a: f32[2,3] = Neg@13(%x) as \"before\"\n  \
+         %b = Gather@13(%a, %i) as \"take\"\n  %y = Neg@13(%b) as \"after\"\n  return %y\n}\n",
+    );
+    let inputs = folder.path("in.npz");
+    let (x, i) = (Tensor::from_elements(&[2, 3], &[0f32; 6]), Tensor::from_elements(&[1], &[100i64]));
+    arrays::write_npz(&inputs, &[("x", &x.unwrap()), ("i", &i.unwrap())]).unwrap();
+    let fail = |name: &str, streams: &str, path: &str| {
+        let mut command = command();
+        command.arg(name).arg(&model).arg("--input").arg(&inputs).args([
+            "--json",
+            "--plugin-option",
+            streams,
+        ]);
+        finish(command.arg("--profile").arg(folder.path(path))).expect(5)
+    };
+    for (name, streams) in [
+        ("run", "cpu.streams=inline"),
+        ("run", "cpu.streams=async"),
+        ("bench", "cpu.streams=inline"),
+        ("bench", "cpu.streams=async"),
+    ] {
+        let at = format!("{name}, {streams}");
+        let finished = fail(name, streams, "trace.json");
+        assert!(finished.out.is_empty(), "{at}: {}", finished.out);
+        let (said, error) = finished.err.trim_end().rsplit_once('\n').expect("two lines");
+        assert!(said.contains("timeline until the failure written to "), "{at}: {said}");
+        assert!(error.starts_with("error: ") && error.contains("100"), "{at}: {error}");
+        let path = folder.path("trace.json");
+        let trace = Trace::read(&fs::read(&path).unwrap());
+        trace.check();
+        assert_eq!(trace.of_category("run").count(), 1, "{at}");
+        let ran = trace.labels("kernel");
+        assert!(ran.contains("before (Neg@13)") && !ran.contains("after (Neg@13)"), "{at}: {ran:?}");
+        fs::remove_file(path).unwrap();
+        // Both are told, and the run's decides the code.
+        let finished =
+            fail(name, streams, "none/trace.json").says(&["error: cannot write ", "none/trace.json"]);
+        assert!(finished.err.trim_end().ends_with(error), "{at}: {}", finished.err);
+    }
+}
+
+#[test]
+fn outputs_that_cannot_be_written_leave_the_timeline() {
+    let (folder, case) = (Folder::new(), mnist());
+    let mut command = command();
+    command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs);
+    command.arg("--output").arg(folder.path("none/out.npz")).arg("--profile").arg(folder.path("trace.json"));
+    finish(&mut command).expect(1).says(&["cannot write ", "none/out.npz", "timeline until the failure"]);
+    let trace = Trace::read(&fs::read(folder.path("trace.json")).unwrap());
+    trace.check();
+    assert_eq!(trace.of_category("kernel").count(), planned_labels().len());
+}
+
 #[test]
 fn a_bench_counts_its_runs() {
     let folder = Folder::new();

@@ -1,0 +1,322 @@
+//! What a launch is handed: its operands and workspace, now or, where launches are put off, later.
+//!
+//! The host passes references by position: inputs, outputs, then what `prepare` asked for (B21). Their memory is lent
+//! until the launch is done (B9); it becomes slices only for kernels that ask for them, where the processor reaches it.
+
+use super::Device;
+use super::error::{Error, Result, guard};
+use super::export::StreamBox;
+use super::kernel::dtypes::*;
+use super::prepared::{State, StateHeader};
+use crate::abi::*;
+use core::ffi::c_void;
+
+/// A prepared kernel of a device: immutable, launched by many threads at once (B21).
+pub trait Launch<D: Device>: Send + Sync + 'static {
+    /// Enqueues the kernel on `stream`, or runs it there on an inline device.
+    ///
+    /// # Errors
+    /// What is known now, and concerns this launch alone.
+    fn launch(&self, stream: &D::Stream, operands: &mut Operands<'_>) -> Result<()>;
+}
+
+/// The operands of one launch on a device whose memory the processor reaches.
+pub struct Operands<'a> {
+    refs: *const BufferRef,
+    header: &'a StateHeader,
+    /// Bit i: output i has been handed out.
+    taken: u64,
+}
+
+// SAFETY: the references are read-only for the call, in which all chunks of a parallel loop run; what
+// hands out memory to write takes `&mut self`.
+unsafe impl Sync for Operands<'_> {}
+
+impl<'a> Operands<'a> {
+    fn reference(&self, i: usize) -> &'a BufferRef {
+        // SAFETY: the host passes as many references as `prepare` fixed (B21); `i` is below that.
+        unsafe { &*self.refs.add(i) }
+    }
+
+    fn references(&self, first: usize, n: usize) -> &'a [BufferRef] {
+        if n == 0 {
+            return &[];
+        }
+        // SAFETY: as above; the references are one array.
+        unsafe { core::slice::from_raw_parts(self.refs.wrapping_add(first), n) }
+    }
+
+    /// The reference of input `i`.
+    ///
+    /// # Panics
+    /// If the kernel was not prepared with that many inputs.
+    pub fn input_ref(&self, i: usize) -> &'a BufferRef {
+        assert!(i < self.header.n_inputs as usize, "input {i} of {}", self.header.n_inputs);
+        self.reference(i)
+    }
+
+    /// The reference of output `i`.
+    ///
+    /// # Panics
+    /// If the kernel was not prepared with that many outputs.
+    pub fn output_ref(&self, i: usize) -> &'a BufferRef {
+        assert!(i < self.header.n_outputs as usize, "output {i} of {}", self.header.n_outputs);
+        self.reference(self.header.n_inputs as usize + i)
+    }
+
+    /// The references of all inputs, for kernels that take any number of them.
+    pub fn input_refs(&self) -> &'a [BufferRef] {
+        self.references(0, self.header.n_inputs as usize)
+    }
+
+    /// The references of all outputs, for kernels that make any number of them.
+    pub fn output_refs(&self) -> &'a [BufferRef] {
+        let n_inputs = self.header.n_inputs as usize;
+        self.references(n_inputs, self.header.n_outputs as usize)
+    }
+
+    /// Where a DATA_SHAPE kernel writes the true extents of its outputs, one output after the other.
+    ///
+    /// # Panics
+    /// If the kernel is not DATA_SHAPE.
+    pub fn extents_ptr(&self) -> *mut i64 {
+        assert!(self.header.extents, "extents of a kernel that is not DATA_SHAPE");
+        self.reference((self.header.n_inputs + self.header.n_outputs) as usize).addr as *mut i64
+    }
+
+    /// Address of the workspace that `prepare` asked for.
+    ///
+    /// # Panics
+    /// If it asked for none.
+    pub fn workspace_ref(&self) -> &'a BufferRef {
+        assert!(self.header.workspace, "a workspace that was not asked for");
+        let operands = self.header.n_inputs + self.header.n_outputs;
+        self.reference(operands as usize + usize::from(self.header.extents))
+    }
+
+    /// Inputs of the launch, absent ones included.
+    #[inline]
+    pub fn n_inputs(&self) -> usize {
+        self.header.n_inputs as usize
+    }
+
+    /// Outputs of the launch, absent ones included.
+    #[inline]
+    pub fn n_outputs(&self) -> usize {
+        self.header.n_outputs as usize
+    }
+
+    /// Address of input `i`; NULL if it is absent. For kernels that read and write in place, or in parallel.
+    ///
+    /// # Panics
+    /// As [`Operands::input_ref`].
+    #[inline]
+    pub fn input_ptr<T>(&self, i: usize) -> *const T {
+        self.input_ref(i).addr as *const T
+    }
+
+    /// Address of output `i`.
+    ///
+    /// # Panics
+    /// As [`Operands::output_ref`].
+    #[inline]
+    pub fn output_ptr<T>(&self, i: usize) -> *mut T {
+        self.output_ref(i).addr as *mut T
+    }
+
+    /// Address of the workspace.
+    ///
+    /// # Panics
+    /// As [`Operands::workspace_ref`].
+    #[inline]
+    pub fn workspace_ptr<T>(&self) -> *mut T {
+        self.workspace_ref().addr as *mut T
+    }
+
+    /// The elements of input `i`; none if it is absent.
+    ///
+    /// # Panics
+    /// If the kernel was not prepared with that many inputs, or the address is not aligned.
+    pub fn input<T: Element>(&self, i: usize) -> &'a [T] {
+        let (start, len) = elements_of::<T>(self.input_ref(i));
+        // SAFETY: the host lends the range until the launch is done (B9), nobody writes it meanwhile but
+        // this launch, and `output` refuses to alias it.
+        unsafe { core::slice::from_raw_parts(start, len) }
+    }
+
+    /// The elements of output `i`, content undefined.
+    ///
+    /// # Panics
+    /// If it was taken before, shares memory with an input (a kernel that works in place uses the
+    /// references), or for what [`Operands::input`] panics for.
+    pub fn output<T: Element>(&mut self, i: usize) -> &'a mut [T] {
+        let reference = self.output_ref(i);
+        assert!(i < 64 && self.taken & 1 << i == 0, "output {i} was taken before");
+        self.taken |= 1 << i;
+        for k in 0..self.header.n_inputs as usize {
+            let input = self.reference(k);
+            let apart = input.addr + input.length <= reference.addr
+                || reference.addr + reference.length <= input.addr;
+            assert!(
+                apart || input.length == 0 || reference.length == 0,
+                "output {i} shares memory with input {k}; a kernel that works in place uses the references"
+            );
+        }
+        let (start, len) = elements_of::<T>(reference);
+        // SAFETY: the host lends the range to this launch alone (B9, B21), it was handed out once
+        // (`taken`), and it overlaps no input (checked) and no other output (B21).
+        unsafe { core::slice::from_raw_parts_mut(start, len) }
+    }
+}
+
+fn elements_of<T: Element>(reference: &BufferRef) -> (*mut T, usize) {
+    let start = reference.addr as *mut T;
+    if start.is_null() {
+        return (core::ptr::NonNull::dangling().as_ptr(), 0);
+    }
+    assert!(start.is_aligned(), "an operand at {start:?} is not aligned to its element");
+    (start, reference.length as usize / size_of::<T>())
+}
+
+/// Values that memory of any content may be read as.
+///
+/// # Safety
+/// Every bit pattern is a valid value.
+pub unsafe trait Element: std::marker::Copy + 'static {
+    /// Its dtype.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($type:ty => $dtype:expr)*) => {$(
+        // SAFETY: integers and floating-point numbers have no invalid bits.
+        unsafe impl Element for $type {
+            const DTYPE: DType = $dtype;
+        }
+    )*};
+}
+
+elements! { f32 => F32  f64 => F64  i8 => I8  i16 => I16  i32 => I32  i64 => I64  u8 => U8  u16 => U16  u32 => U32  u64 => U64 }
+
+/// An address that the chunks of a parallel loop share.
+///
+/// Making one promises nothing; whoever reads or writes through it says why no other chunk does.
+pub struct SendPtr<T>(pub *mut T);
+
+impl<T> Clone for SendPtr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> std::marker::Copy for SendPtr<T> {}
+
+// SAFETY: an address is plain data; every use of it is in an unsafe block of its own.
+unsafe impl<T> Send for SendPtr<T> {}
+// SAFETY: as for Send.
+unsafe impl<T> Sync for SendPtr<T> {}
+
+impl<T> SendPtr<T> {
+    /// The address `i` elements further on; wraps like `wrapping_add`.
+    #[inline(always)]
+    pub fn at(&self, i: usize) -> *mut T {
+        self.0.wrapping_add(i)
+    }
+}
+
+/// References that a deferred launch holds without allocating.
+const REFS_INLINE: usize = 12;
+
+/// A launch that was put off: what it needs to be run later, on the stream's own thread.
+pub struct DeferredLaunch {
+    state: *const StateHeader,
+    stream: *mut crate::abi::Stream,
+    n_refs: usize,
+    inline: [BufferRef; REFS_INLINE],
+    /// All of them, if they are more than fit above.
+    spilled: Vec<BufferRef>,
+}
+
+// SAFETY: the state is launched by many threads at once (B21) and lent until a point signalled after the launch
+// is reported (B9); references are addresses.
+unsafe impl Send for DeferredLaunch {}
+
+impl DeferredLaunch {
+    /// Runs it now. Once, in the order of the stream, before a later point is reported.
+    ///
+    /// # Errors
+    /// What the kernel says; a panic in it becomes an error.
+    pub fn run<S: super::Stream>(self) -> Result<()> {
+        let refs = if self.spilled.is_empty() { self.inline.as_ptr() } else { self.spilled.as_ptr() };
+        // SAFETY: the host keeps the state until a later point is reported (B9).
+        let launch = unsafe { (*self.state).launch };
+        // SAFETY: state, stream and references are those of the host's launch, copied.
+        let status = unsafe { launch(self.state.cast(), self.stream, refs, core::ptr::null()) };
+        if status == DEVBAY_STATUS_OK {
+            return Ok(());
+        }
+        // SAFETY: the stream is alive: its work is done before it is destroyed.
+        let stream = unsafe { &*self.stream.cast::<StreamBox<S>>() };
+        Err(stream.kept().unwrap_or_else(|| Error::new(status, "the launch failed")))
+    }
+
+    /// The name of the node that the kernel was prepared for, for traces; equal nodes share a kernel, and then it is that
+    /// of the first of them. Empty where the node has no name.
+    pub fn label(&self) -> &str {
+        // SAFETY: the host keeps the state until a later point is reported (B9).
+        unsafe { &(*self.state).label }
+    }
+
+    /// References of the launch, for tests and traces.
+    pub fn n_refs(&self) -> usize {
+        self.n_refs
+    }
+}
+
+/// Puts a launch off: hands what it needs later to the stream.
+pub(super) unsafe extern "C" fn launch_deferred<D: Device>(
+    state: *const c_void,
+    stream: *mut crate::abi::Stream,
+    refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    // SAFETY: the host passes the state that `prepare` returned (B21).
+    let header = unsafe { &*state.cast::<StateHeader>() };
+    // SAFETY: the host passes as many references as `prepare` fixed.
+    let refs = unsafe { core::slice::from_raw_parts(refs, header.n_refs()) };
+    let mut deferred = DeferredLaunch {
+        state: header,
+        stream,
+        n_refs: refs.len(),
+        inline: [BufferRef::ABSENT; REFS_INLINE],
+        spilled: Vec::new(),
+    };
+    match deferred.inline.get_mut(..refs.len()) {
+        Some(inline) => inline.copy_from_slice(refs),
+        None => deferred.spilled = refs.to_vec(),
+    }
+    // SAFETY: the host passes a stream of this device, which it has not destroyed.
+    let stream = unsafe { &*stream.cast::<StreamBox<D::Stream>>() };
+    match guard(|| super::Stream::defer(stream.inner(), deferred)) {
+        Ok(()) => DEVBAY_STATUS_OK,
+        Err(error) => stream.keep(error),
+    }
+}
+
+/// Launches a kernel through [`Launch`]; panics become a status.
+pub(super) unsafe extern "C" fn launch<D: Device, K: Launch<D>>(
+    state: *const c_void,
+    stream: *mut crate::abi::Stream,
+    refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    // SAFETY: the host passes the state that `prepare` returned (B21).
+    let state = unsafe { &*state.cast::<State<K>>() };
+    // SAFETY: the host passes a stream of this device, which it has not destroyed.
+    let stream = unsafe { &*stream.cast::<StreamBox<D::Stream>>() };
+    let mut operands = Operands { refs, header: &state.header, taken: 0 };
+    match guard(|| state.kernel.launch(stream.inner(), &mut operands)) {
+        Ok(()) => DEVBAY_STATUS_OK,
+        Err(error) => stream.keep(error),
+    }
+}

@@ -1,0 +1,221 @@
+//! What preparing a kernel gives: a state that the host keeps, launches by many threads at once, and frees (B21).
+//!
+//! A state begins with a [`StateHeader`], whatever kernel it is of, so that what the SDK needs of it is found without its
+//! type. Nobody writes to it once the host has it.
+
+use super::Device;
+use super::error::{Error, Result};
+use super::launch::{Launch, launch, launch_deferred};
+use crate::abi::*;
+use core::ffi::c_void;
+
+/// How a constant is packed: from its bytes to zeroed memory of the size that was asked for.
+type PackFn = Box<dyn Fn(&[u8], &mut [u8]) -> Result<()> + Send + Sync>;
+
+/// What every state begins with: how to free it, and how many references a launch has.
+#[repr(C)]
+pub struct StateHeader {
+    drop: unsafe fn(*mut StateHeader),
+    /// The kernel's own launch function, also where launches are put off.
+    pub(super) launch: LaunchFn,
+    /// Constants that come packed, and how they are packed: one list for the host, one for `pack`.
+    packs: Vec<ConstantPack>,
+    pack_fns: Vec<PackFn>,
+    /// Inputs of a launch, absent ones included.
+    pub n_inputs: u32,
+    /// Outputs of a launch, absent ones included.
+    pub n_outputs: u32,
+    /// Whether a reference for the true extents follows the outputs (DATA_SHAPE).
+    pub extents: bool,
+    /// Whether a workspace comes last.
+    pub workspace: bool,
+    /// The node's name, for traces; empty unless launches are put off.
+    pub(super) label: Box<str>,
+}
+
+impl StateHeader {
+    /// References that a launch is given.
+    pub fn n_refs(&self) -> usize {
+        self.n_inputs as usize
+            + self.n_outputs as usize
+            + usize::from(self.extents)
+            + usize::from(self.workspace)
+    }
+}
+
+/// A state as `prepare` hands it out: the header, then what the kernel keeps.
+#[repr(C)]
+pub struct State<K> {
+    pub(super) header: StateHeader,
+    /// What the kernel keeps.
+    pub kernel: K,
+}
+
+/// What a prepare function returns.
+pub struct Prepared {
+    launch: LaunchFn,
+    state: *mut StateHeader,
+    workspace_bytes: usize,
+    workspace_align: usize,
+}
+
+// SAFETY: the state behind the pointer is Send and Sync (`Launch`, and the promise of `raw`).
+unsafe impl Send for Prepared {}
+// SAFETY: as for Send.
+unsafe impl Sync for Prepared {}
+
+impl Prepared {
+    /// A kernel that is launched through [`Launch`]; panics become a status.
+    pub fn new<D: Device, K: Launch<D>>(kernel: K) -> Self {
+        // SAFETY: `launch::<D, K>` takes the state that `raw` makes, catches panics, and keeps to the
+        // number of references in its header.
+        unsafe { Self::raw(launch::<D, K>, kernel) }
+    }
+
+    /// A kernel with a launch function of its own, for those who count nanoseconds.
+    ///
+    /// # Safety
+    /// 1. `launch` takes a [`State<K>`] as its state, and does not unwind.
+    /// 2. It keeps to rule B21: no more references than the kernel's operands and workspace.
+    pub unsafe fn raw<K: Send + Sync + 'static>(launch: LaunchFn, kernel: K) -> Self {
+        let state = Box::new(State {
+            header: StateHeader {
+                drop: drop_state::<K>,
+                launch,
+                packs: Vec::new(),
+                pack_fns: Vec::new(),
+                n_inputs: 0,
+                n_outputs: 0,
+                extents: false,
+                workspace: false,
+                label: Box::default(),
+            },
+            kernel,
+        });
+        Self { launch, state: Box::into_raw(state).cast(), workspace_bytes: 0, workspace_align: 0 }
+    }
+
+    /// Asks for scratch memory in each launch; `align` is a power of two.
+    #[must_use]
+    pub fn with_workspace(mut self, bytes: usize, align: usize) -> Self {
+        self.workspace_bytes = bytes;
+        self.workspace_align = align;
+        self
+    }
+
+    /// Asks for a constant input in a layout of its own: the host packs it once, with `pack`, and passes the
+    /// result in place of the constant. `layout_id` names the layout in full. Only if the agreed minor is at
+    /// least 2 ([`super::PrepareRequest::abi_minor`]).
+    #[must_use]
+    pub fn with_packed(
+        self,
+        input_idx: usize,
+        layout_id: u64,
+        size_bytes: usize,
+        align: usize,
+        pack: impl Fn(&[u8], &mut [u8]) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        // SAFETY: `state` is this value's own box, and nobody launches it yet.
+        let header = unsafe { &mut *self.state };
+        header.packs.push(ConstantPack {
+            input_idx: input_idx as u32,
+            layout_id,
+            size_bytes: size_bytes as u64,
+            align: align as u64,
+            ..ConstantPack::empty()
+        });
+        header.pack_fns.push(Box::new(pack));
+        self
+    }
+
+    /// The workspace asked for, in bytes, and its alignment.
+    pub fn workspace(&self) -> (usize, usize) {
+        (self.workspace_bytes, self.workspace_align)
+    }
+
+    /// Tells the state how many references each launch will have; `prepare` does, once.
+    pub fn set_operands(&mut self, n_inputs: usize, n_outputs: usize) {
+        // SAFETY: `state` is this value's own box, and nobody launches it yet.
+        let header = unsafe { &mut *self.state };
+        header.n_inputs = n_inputs as u32;
+        header.n_outputs = n_outputs as u32;
+        header.workspace = self.workspace_bytes > 0;
+    }
+
+    /// Tells the state that its kernel is DATA_SHAPE; `prepare` does, once.
+    pub fn set_extents(&mut self) {
+        // SAFETY: `state` is this value's own box, and nobody launches it yet.
+        unsafe { &mut *self.state }.extents = true;
+    }
+
+    /// The header of the state.
+    pub fn header(&self) -> &StateHeader {
+        // SAFETY: `state` is this value's own box.
+        unsafe { &*self.state }
+    }
+
+    /// Has launches put off, to be run by the device's streams ([`super::Stream::defer`]).
+    pub(crate) fn defer<D: Device>(&mut self, label: &str) {
+        self.launch = launch_deferred::<D>;
+        // SAFETY: `state` is this value's own box, which the host has not seen yet.
+        unsafe { (*self.state).label = label.into() };
+    }
+
+    /// Hands the state to the host.
+    pub(crate) fn into_abi(self) -> crate::abi::Prepared {
+        let this = std::mem::ManuallyDrop::new(self);
+        crate::abi::Prepared {
+            launch: Some(this.launch),
+            state: this.state.cast(),
+            workspace_bytes: this.workspace_bytes as u64,
+            workspace_align: this.workspace_align as u64,
+            packs: List::new(&this.header().packs),
+            ..crate::abi::Prepared::empty()
+        }
+    }
+
+    /// Packs a constant for a state that the host has.
+    ///
+    /// # Safety
+    /// `state` came from [`Prepared::into_abi`] and was not freed; `dst` is as `PluginTable::pack` says.
+    ///
+    /// # Errors
+    /// Invalid for an input that was not asked for; what the kernel says.
+    pub(crate) unsafe fn pack(state: *const c_void, input_idx: u32, src: &[u8], dst: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise: the header is alive.
+        let header = unsafe { &*state.cast::<StateHeader>() };
+        let Some(at) = header.packs.iter().position(|pack| pack.input_idx == input_idx) else {
+            return Err(Error::invalid(format!("input {input_idx} does not come packed")));
+        };
+        if dst.is_null() {
+            return Err(Error::invalid("the memory for a packed constant is NULL"));
+        }
+        // SAFETY: the host lends zeroed memory of the size that was asked for.
+        let dst = unsafe { core::slice::from_raw_parts_mut(dst, header.packs[at].size_bytes as usize) };
+        (header.pack_fns[at])(src, dst)
+    }
+
+    /// Takes a state back from the host.
+    ///
+    /// # Safety
+    /// `state` came from [`Prepared::into_abi`], and is given back once.
+    pub(crate) unsafe fn free(state: *mut c_void) {
+        let header: *mut StateHeader = state.cast();
+        // SAFETY: the caller's promise: the header is alive.
+        let drop = unsafe { (*header).drop };
+        // SAFETY: `drop` was made for this state's type.
+        unsafe { drop(header) };
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        // SAFETY: this value owns its state and is dropped once; `into_abi` forgets it.
+        unsafe { Self::free(self.state.cast()) };
+    }
+}
+
+unsafe fn drop_state<K>(header: *mut StateHeader) {
+    // SAFETY: `raw` made it from a box of this type, and it is freed once.
+    drop(unsafe { Box::from_raw(header.cast::<State<K>>()) });
+}
