@@ -1,6 +1,6 @@
 //! Sessions: a model on a device, run from many threads at once, or in the background.
 
-use crate::deadline;
+use crate::deadline::{self, Armed};
 use crate::model::Model;
 use crate::run::{Admission, InFlight, OnFull, Run};
 use devbay_core::device::Device;
@@ -12,7 +12,7 @@ use devbay_core::exec::unit::Unit;
 use devbay_core::plan::report::PlanReport;
 use devbay_core::plan::{Placement, Plan, PlanOptions};
 use devbay_core::program::{Program, ValueId};
-use devbay_core::tensor::{DType, Dim, Tensor, TensorType, bytes_of, n_elements};
+use devbay_core::tensor::{DType, Tensor, TensorType, bytes_of, n_elements};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +67,16 @@ pub struct RunOptions {
     pub priority: Priority,
     /// What becomes of the run if [`SessionOptions::runs_max`] are in flight.
     pub on_full: OnFull,
+}
+
+/// What a run holds until it ends, and by what it may be ended.
+struct Limits {
+    // Dropped in this order.
+    #[expect(dead_code, reason = "its drop makes room for the next run")]
+    admission: Option<Admission>,
+    #[expect(dead_code, reason = "its drop disarms the deadline")]
+    armed: Option<Armed>,
+    cancel: Option<Cancel>,
 }
 
 impl Session {
@@ -232,6 +242,20 @@ impl Session {
         outputs: &mut [OutputView<'_>],
         options: &RunOptions,
     ) -> Result<()> {
+        let Some(planned) = self.unit.planned(inputs) else {
+            return self.plan_and_run_into(inputs, outputs, options);
+        };
+        // What there is a plan for is what the model takes.
+        self.limited(options, |cancel| planned.run_into(outputs, cancel))
+    }
+
+    #[inline(never)]
+    fn plan_and_run_into(
+        &self,
+        inputs: &[InputView<'_>],
+        outputs: &mut [OutputView<'_>],
+        options: &RunOptions,
+    ) -> Result<()> {
         self.check(inputs)?;
         self.limited(options, |cancel| self.unit.run_into(inputs, outputs, cancel))
     }
@@ -250,20 +274,26 @@ impl Session {
         self.unit.bind(inputs, outputs)
     }
 
+    #[inline]
     fn limited<R>(&self, options: &RunOptions, run: impl FnOnce(Option<&Cancel>) -> Result<R>) -> Result<R> {
-        let result = match options.deadline {
-            None => {
-                let cancel = options.cancel.as_ref();
-                self.admit(options, cancel).and_then(|_admission| run(cancel))
-            }
-            Some(limit) => {
-                let cancel = options.cancel.clone().unwrap_or_default();
-                let _armed = deadline::arm(&cancel, limit);
-                let _admission = self.admit(options, Some(&cancel))?;
-                Cancel::check(Some(&cancel)).and_then(|()| run(Some(&cancel)))
-            }
+        let limits = match (options.deadline, &self.in_flight) {
+            (None, None) => None,
+            _ => Some(self.limit(options)?),
         };
-        result.map_err(|error| error.on_device(self.device.name()))
+        let cancel = limits.as_ref().map_or(options.cancel.as_ref(), |limits| limits.cancel.as_ref());
+        run(cancel).map_err(|error| error.on_device(self.device.name()))
+    }
+
+    /// Begins a run that has a deadline or needs a place.
+    #[inline(never)]
+    fn limit(&self, options: &RunOptions) -> Result<Limits> {
+        let mut cancel = options.cancel.clone();
+        let armed = options.deadline.map(|limit| deadline::arm(cancel.get_or_insert_default(), limit));
+        let admission = self.admit(options, cancel.as_ref())?;
+        if armed.is_some() {
+            Cancel::check(cancel.as_ref()).map_err(|error| error.on_device(self.device.name()))?;
+        }
+        Ok(Limits { admission, armed, cancel })
     }
 
     /// A place among the runs in flight, where there is a bound.
@@ -368,16 +398,5 @@ fn fits(port: &Port, input: &InputView<'_>) -> bool {
 
 /// Whether a port takes a type.
 fn takes(port: &Port, dtype: DType, extents: &[usize]) -> bool {
-    let Some(ty) = &port.ty else {
-        return true;
-    };
-    let Some(shape) = &ty.shape else {
-        return ty.dtype == dtype;
-    };
-    ty.dtype == dtype
-        && shape.len() == extents.len()
-        && shape.iter().zip(extents).all(|(dim, &extent)| match dim {
-            Dim::Known(known) => *known == extent,
-            Dim::Unknown(_) => true,
-        })
+    port.ty.as_ref().is_none_or(|ty| ty.takes(dtype, extents))
 }
