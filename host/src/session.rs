@@ -32,6 +32,8 @@ pub struct Session {
     device: Arc<Device>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
+    /// The plan of a model whose inputs have known extents: it can have no other.
+    only_plan: Option<Arc<Plan>>,
     in_flight: Option<Arc<InFlight>>,
 }
 
@@ -101,11 +103,12 @@ impl Session {
         let placement = Placement { device: Arc::clone(device), others: options.others, pins: options.pins };
         let unit = model.placed(&placement, options.plans)?;
         let program = unit.program();
-        let session = Self {
+        let mut session = Self {
             inputs: ports(program, &program.main.inputs),
             outputs: ports(program, &program.main.outputs),
             device: Arc::clone(device),
             unit,
+            only_plan: None,
             in_flight: options.runs_max.map(|runs_max| InFlight::new(runs_max.get())),
         };
         let known: Option<Vec<(DType, Vec<usize>)>> = session
@@ -114,7 +117,9 @@ impl Session {
             .map(|port| port.ty.as_ref().and_then(|ty| Some((ty.dtype, ty.known_shape()?))))
             .collect();
         if let Some(known) = known {
-            session.unit.plan_for(known.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())))?;
+            let plan =
+                session.unit.plan_for(known.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())))?;
+            session.only_plan = Some(plan);
         }
         Ok(session)
     }
@@ -242,7 +247,11 @@ impl Session {
         outputs: &mut [OutputView<'_>],
         options: &RunOptions,
     ) -> Result<()> {
-        let Some(planned) = self.unit.planned(inputs) else {
+        let planned = match &self.only_plan {
+            Some(plan) => self.unit.planned_as(plan, inputs),
+            None => self.unit.planned(inputs),
+        };
+        let Some(planned) = planned else {
             return self.plan_and_run_into(inputs, outputs, options);
         };
         // What there is a plan for is what the model takes.
@@ -276,12 +285,13 @@ impl Session {
 
     #[inline]
     fn limited<R>(&self, options: &RunOptions, run: impl FnOnce(Option<&Cancel>) -> Result<R>) -> Result<R> {
-        let limits = match (options.deadline, &self.in_flight) {
-            (None, None) => None,
-            _ => Some(self.limit(options)?),
+        let result = if options.deadline.is_none() && self.in_flight.is_none() {
+            run(options.cancel.as_ref())
+        } else {
+            let limits = self.limit(options)?;
+            run(limits.cancel.as_ref())
         };
-        let cancel = limits.as_ref().map_or(options.cancel.as_ref(), |limits| limits.cancel.as_ref());
-        run(cancel).map_err(|error| error.on_device(self.device.name()))
+        result.map_err(|error| error.on_device(self.device.name()))
     }
 
     /// Begins a run that has a deadline or needs a place.

@@ -44,8 +44,16 @@ pub type OutputView<'a> = &'a mut [u8];
 /// The inputs are as many as the plan's, of their types and sizes.
 pub struct Planned<'a> {
     unit: &'a Unit,
-    plan: Found,
+    plan: Held<'a>,
     inputs: &'a [InputView<'a>],
+}
+
+/// What keeps a plan.
+enum Held<'a> {
+    /// The caller.
+    Lent(&'a Plan),
+    /// The unit's plans as they were when it was found.
+    Found(Found),
 }
 
 impl Planned<'_> {
@@ -53,16 +61,15 @@ impl Planned<'_> {
     ///
     /// # Errors
     /// As [`Unit::run_into`], without planning's.
-    #[inline]
     pub fn run_into(&self, outputs: &mut [OutputView<'_>], cancel: Option<&Cancel>) -> Result<()> {
-        self.unit.env().traced(|| self.run(outputs, cancel))
-    }
-
-    fn run(&self, outputs: &mut [OutputView<'_>], cancel: Option<&Cancel>) -> Result<()> {
-        match self.plan.plan().single() {
+        let plan = match &self.plan {
+            Held::Lent(plan) => plan,
+            Held::Found(found) => found.plan(),
+        };
+        self.unit.env().traced(|| match plan.single() {
             Some(stage) => run_stage(stage, self.inputs, outputs, cancel),
-            None => self.unit.run_stages_into(self.plan.plan(), self.inputs, outputs, cancel),
-        }
+            None => self.unit.run_stages_into(plan, self.inputs, outputs, cancel),
+        })
     }
 }
 
@@ -71,14 +78,21 @@ impl Unit {
     /// fewer bytes than its type.
     #[inline]
     pub fn planned<'a>(&'a self, inputs: &'a [InputView<'a>]) -> Option<Planned<'a>> {
-        let is = |(ty, input): (&Shaped, &InputView<'_>)| {
-            ty.is(input.dtype, input.shape) && ty.size == input.bytes.len()
-        };
-        let fits = |plan: &Plan| {
-            plan.is_declared && plan.inputs.len() == inputs.len() && plan.inputs.iter().zip(inputs).all(is)
-        };
-        // INVARIANT: this is what `fits` compares.
-        Some(Planned { unit: self, plan: self.find(fits)?, inputs })
+        // INVARIANT: this is what `fit` compares.
+        let found = self.find(|plan| fit(inputs, plan))?;
+        Some(Planned { unit: self, plan: Held::Found(found), inputs })
+    }
+
+    /// As [`Unit::planned`], where there is one plan of this unit's that it can be: nothing is looked up, or kept from
+    /// being thrown out.
+    #[inline]
+    pub fn planned_as<'a>(&'a self, plan: &'a Plan, inputs: &'a [InputView<'a>]) -> Option<Planned<'a>> {
+        if !fit(inputs, plan) {
+            return None;
+        }
+        plan.mark_used();
+        // INVARIANT: as above.
+        Some(Planned { unit: self, plan: Held::Lent(plan), inputs })
     }
 
     /// Runs on the caller's memory and gives new tensors.
@@ -223,6 +237,15 @@ impl Drop for Bound<'_> {
             stage.frames.give(frame);
         }
     }
+}
+
+/// Whether inputs are what the program takes, and the plan is for such.
+#[inline]
+fn fit(inputs: &[InputView<'_>], plan: &Plan) -> bool {
+    let is = |(ty, input): (&Shaped, &InputView<'_>)| {
+        ty.is(input.dtype, input.shape) && ty.size == input.bytes.len()
+    };
+    plan.is_declared && plan.inputs.len() == inputs.len() && plan.inputs.iter().zip(inputs).all(is)
 }
 
 fn owned(inputs: &[InputView<'_>]) -> Result<Vec<RunTensor>> {

@@ -51,7 +51,7 @@ impl Frame {
     /// # Errors
     /// The first status that was not 0, with node and plugin's words; cancelled or past the deadline. On an
     /// asynchronous device what was enqueued before still runs.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn launch(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
         for device in &section.lanes {
             device.check_usable()?;

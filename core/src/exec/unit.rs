@@ -56,10 +56,7 @@ impl Unit {
     pub(crate) fn find(&self, fits: impl Fn(&Plan) -> bool) -> Option<Found> {
         let plans = self.plans.load();
         let at = plans.iter().position(|plan| fits(plan))?;
-        let used = &plans[at].used;
-        if !used.load(Ordering::Relaxed) {
-            used.store(true, Ordering::Relaxed);
-        }
+        plans[at].mark_used();
         Some(Found { plans, at })
     }
 
@@ -166,6 +163,16 @@ impl Found {
 
     fn to_plan(&self) -> Arc<Plan> {
         Arc::clone(&self.plans[self.at])
+    }
+}
+
+impl Plan {
+    /// Gives it a second chance. Threads that run it all the time only read.
+    #[inline]
+    pub(super) fn mark_used(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
     }
 }
 
