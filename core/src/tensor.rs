@@ -128,6 +128,13 @@ impl TensorType {
         self.shape.as_ref()?.iter().map(Dim::known).collect()
     }
 
+    /// Whether a tensor of these elements and extents is of the type, as far as that is known.
+    pub fn takes(&self, dtype: DType, extents: &[usize]) -> bool {
+        let takes = |(dim, &extent): (&Dim, &usize)| dim.known().is_none_or(|known| known == extent);
+        let fits = |shape: &Vec<Dim>| shape.len() == extents.len() && shape.iter().zip(extents).all(takes);
+        self.dtype == dtype && self.shape.as_ref().is_none_or(fits)
+    }
+
     /// The number of dimensions, if it is known.
     pub fn rank(&self) -> Option<usize> {
         self.shape.as_ref().map(Vec::len)

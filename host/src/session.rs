@@ -1,6 +1,6 @@
 //! Sessions: a model on a device, run from many threads at once, or in the background.
 
-use crate::deadline;
+use crate::deadline::{self, Armed};
 use crate::model::Model;
 use crate::run::{Admission, InFlight, OnFull, Run};
 use devbay_core::device::Device;
@@ -12,7 +12,7 @@ use devbay_core::exec::unit::Unit;
 use devbay_core::plan::report::PlanReport;
 use devbay_core::plan::{Placement, Plan, PlanOptions};
 use devbay_core::program::{Program, ValueId};
-use devbay_core::tensor::{DType, Dim, Tensor, TensorType, bytes_of, n_elements};
+use devbay_core::tensor::{DType, Tensor, TensorType, bytes_of, n_elements};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub struct Session {
     device: Arc<Device>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
+    /// The plan of a model whose inputs have known extents: it can have no other.
+    only_plan: Option<Arc<Plan>>,
     in_flight: Option<Arc<InFlight>>,
 }
 
@@ -69,6 +71,16 @@ pub struct RunOptions {
     pub on_full: OnFull,
 }
 
+/// What a run holds until it ends, and by what it may be ended.
+struct Limits {
+    // Dropped in this order.
+    #[expect(dead_code, reason = "its drop makes room for the next run")]
+    admission: Option<Admission>,
+    #[expect(dead_code, reason = "its drop disarms the deadline")]
+    armed: Option<Armed>,
+    cancel: Option<Cancel>,
+}
+
 impl Session {
     /// A session. A model whose inputs have known extents is planned now, others when they are first run.
     ///
@@ -91,11 +103,12 @@ impl Session {
         let placement = Placement { device: Arc::clone(device), others: options.others, pins: options.pins };
         let unit = model.placed(&placement, options.plans)?;
         let program = unit.program();
-        let session = Self {
+        let mut session = Self {
             inputs: ports(program, &program.main.inputs),
             outputs: ports(program, &program.main.outputs),
             device: Arc::clone(device),
             unit,
+            only_plan: None,
             in_flight: options.runs_max.map(|runs_max| InFlight::new(runs_max.get())),
         };
         let known: Option<Vec<(DType, Vec<usize>)>> = session
@@ -104,7 +117,9 @@ impl Session {
             .map(|port| port.ty.as_ref().and_then(|ty| Some((ty.dtype, ty.known_shape()?))))
             .collect();
         if let Some(known) = known {
-            session.unit.plan_for(known.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())))?;
+            let plan =
+                session.unit.plan_for(known.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())))?;
+            session.only_plan = Some(plan);
         }
         Ok(session)
     }
@@ -232,6 +247,24 @@ impl Session {
         outputs: &mut [OutputView<'_>],
         options: &RunOptions,
     ) -> Result<()> {
+        let planned = match &self.only_plan {
+            Some(plan) => self.unit.planned_as(plan, inputs),
+            None => self.unit.planned(inputs),
+        };
+        let Some(planned) = planned else {
+            return self.plan_and_run_into(inputs, outputs, options);
+        };
+        // What there is a plan for is what the model takes.
+        self.limited(options, |cancel| planned.run_into(outputs, cancel))
+    }
+
+    #[inline(never)]
+    fn plan_and_run_into(
+        &self,
+        inputs: &[InputView<'_>],
+        outputs: &mut [OutputView<'_>],
+        options: &RunOptions,
+    ) -> Result<()> {
         self.check(inputs)?;
         self.limited(options, |cancel| self.unit.run_into(inputs, outputs, cancel))
     }
@@ -250,20 +283,27 @@ impl Session {
         self.unit.bind(inputs, outputs)
     }
 
+    #[inline]
     fn limited<R>(&self, options: &RunOptions, run: impl FnOnce(Option<&Cancel>) -> Result<R>) -> Result<R> {
-        let result = match options.deadline {
-            None => {
-                let cancel = options.cancel.as_ref();
-                self.admit(options, cancel).and_then(|_admission| run(cancel))
-            }
-            Some(limit) => {
-                let cancel = options.cancel.clone().unwrap_or_default();
-                let _armed = deadline::arm(&cancel, limit);
-                let _admission = self.admit(options, Some(&cancel))?;
-                Cancel::check(Some(&cancel)).and_then(|()| run(Some(&cancel)))
-            }
+        let result = if options.deadline.is_none() && self.in_flight.is_none() {
+            run(options.cancel.as_ref())
+        } else {
+            let limits = self.limit(options)?;
+            run(limits.cancel.as_ref())
         };
         result.map_err(|error| error.on_device(self.device.name()))
+    }
+
+    /// Begins a run that has a deadline or needs a place.
+    #[inline(never)]
+    fn limit(&self, options: &RunOptions) -> Result<Limits> {
+        let mut cancel = options.cancel.clone();
+        let armed = options.deadline.map(|limit| deadline::arm(cancel.get_or_insert_default(), limit));
+        let admission = self.admit(options, cancel.as_ref())?;
+        if armed.is_some() {
+            Cancel::check(cancel.as_ref()).map_err(|error| error.on_device(self.device.name()))?;
+        }
+        Ok(Limits { admission, armed, cancel })
     }
 
     /// A place among the runs in flight, where there is a bound.
@@ -368,16 +408,5 @@ fn fits(port: &Port, input: &InputView<'_>) -> bool {
 
 /// Whether a port takes a type.
 fn takes(port: &Port, dtype: DType, extents: &[usize]) -> bool {
-    let Some(ty) = &port.ty else {
-        return true;
-    };
-    let Some(shape) = &ty.shape else {
-        return ty.dtype == dtype;
-    };
-    ty.dtype == dtype
-        && shape.len() == extents.len()
-        && shape.iter().zip(extents).all(|(dim, &extent)| match dim {
-            Dim::Known(known) => *known == extent,
-            Dim::Unknown(_) => true,
-        })
+    port.ty.as_ref().is_none_or(|ty| ty.takes(dtype, extents))
 }

@@ -21,13 +21,14 @@ const PROGRAM: &str = "devbay-program 1\n\nprogram \"limits\"(%x: i64[3]) {\n  \
     %z = test.Node@1(%y) as \"go on\" {n = 2}\n  \
     return %z\n}\n";
 
-/// The device that a session is made for, without a limit, and one that has it. Inputs and results live in the memory of
-/// the first, whose limit holds for all values of a section.
-const PAIRS: [(usize, usize); 5] = [
+/// The device that a session is made for, without a limit, and one that has it.
+const PAIRS: [(usize, usize); 6] = [
     (INLINE[0], INLINE[1]),
     (INLINE[0], SHARED[0]),
     (INLINE[0], OWN[0]),
     (SHARED[0], SHARED[1]),
+    // The second one's memory is that of the section.
+    (SHARED[0], INLINE[1]),
     (SHARED[0], OWN[0]),
 ];
 

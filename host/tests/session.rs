@@ -6,6 +6,7 @@
 use devbay_host::core::exec::cancel::Cancel;
 use devbay_host::core::exec::host_io::InputView;
 use devbay_host::core::program::{AttrValue, text};
+use devbay_host::core::tensor::{AlignedBytes, F32};
 use devbay_host::core::{Error, ErrorKind, Result, Tensor};
 use devbay_host::devices::{Policy, Requirements};
 use devbay_host::eager;
@@ -481,6 +482,44 @@ fn ops_run_one_at_a_time() {
     );
     let none = eager::run(device, "Relu", &[], &[], 1);
     assert!(none.is_err(), "expected an error without operands");
+}
+
+#[test]
+fn what_the_model_does_not_take_is_refused_though_it_was_planned() {
+    let runtime = runtime();
+    let device = &runtime.devices()[0];
+    let model = model("f32[2]", &["%y = Relu@14(%x)", "return %y"]);
+    let session = Session::new(&model, device).unwrap();
+    // Past the session, which would refuse these.
+    let unit = model.on_device(device).unwrap();
+    unit.plan_for([(F32, &[3][..])].into_iter()).unwrap();
+    assert_eq!(unit.plans().len(), 2);
+    let x = f32s(&[-1.0, 2.0, 3.0]);
+    let given = session.run_into(&[InputView::of(&x)], &mut [&mut [0u8; 12][..]], &RunOptions::default());
+    expect_error(given, ErrorKind::InvalidInput, &["input `x` f32[2] is given as f32[3] with 12 bytes"]);
+}
+
+#[test]
+fn memory_of_the_callers_need_not_be_aligned() {
+    let runtime = runtime();
+    let model = model("f32[2]", &["%y = Relu@14(%x)", "return %y, %x, %y"]);
+    let session = Session::new(&model, &runtime.devices()[0]).unwrap();
+    let x = f32s(&[-1.0, 2.0]);
+    let y = f32s(&[0.0, 2.0]);
+    // Aligned in between, and again: frames are pointed elsewhere and back.
+    for (of_input, of_output) in [(0, 0), (1, 0), (0, 0), (0, 1), (0, 0), (3, 2), (0, 0)] {
+        let mut memory = AlignedBytes::zeroed(4 * 16).unwrap();
+        let memory = memory.as_mut_slice();
+        let (input, outputs) = memory.split_at_mut(16);
+        let input = &mut input[of_input..of_input + 8];
+        input.copy_from_slice(x.bytes());
+        let [a, b, c] = outputs.as_chunks_mut::<16>().0 else { panic!("three results") };
+        let end = of_output + 8;
+        let mut results = [&mut a[of_output..end], &mut b[of_output..end], &mut c[of_output..end]];
+        let input = InputView { bytes: input, ..InputView::of(&x) };
+        session.run_into(&[input], &mut results, &RunOptions::default()).unwrap();
+        assert_eq!(results, [y.bytes(), x.bytes(), y.bytes()], "{of_input}, {of_output}");
+    }
 }
 
 #[test]

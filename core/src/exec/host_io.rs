@@ -6,17 +6,15 @@
 
 use super::cancel::Cancel;
 use super::frame::{Frame, first_cause};
-use super::unit::{Unit, take_frame};
+use super::unit::{Found, Unit, take_frame};
 use super::value::RunTensor;
 use crate::device::must_leak;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::section::{Section, Source};
+use crate::plan::section::{Section, Shaped, Source};
 use crate::plan::{Plan, SectionStage};
 use crate::tensor::{AlignedBytes, Bytes, DType, Tensor, TensorType};
 use crate::trace::{self, Traced, What};
-use devbay_plugin_api::abi::BufferRef;
 use std::marker::PhantomData;
-use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// An input in the caller's memory: dense, row-major.
@@ -40,16 +38,81 @@ impl<'a> InputView<'a> {
 /// Memory of the caller's for a result.
 pub type OutputView<'a> = &'a mut [u8];
 
+/// Inputs with the plan that was made for such.
+///
+/// # Invariants
+/// The inputs are as many as the plan's, of their types and sizes.
+pub struct Planned<'a> {
+    unit: &'a Unit,
+    plan: Held<'a>,
+    inputs: &'a [InputView<'a>],
+}
+
+/// What keeps a plan.
+enum Held<'a> {
+    /// The caller.
+    Lent(&'a Plan),
+    /// The unit's plans as they were when it was found.
+    Found(Found),
+}
+
+impl Planned<'_> {
+    /// Runs on the caller's memory, results included.
+    ///
+    /// # Errors
+    /// As [`Unit::run_into`], without planning's.
+    pub fn run_into(&self, outputs: &mut [OutputView<'_>], cancel: Option<&Cancel>) -> Result<()> {
+        let plan = match &self.plan {
+            Held::Lent(plan) => plan,
+            Held::Found(found) => found.plan(),
+        };
+        self.unit.env().traced(|| match plan.single() {
+            Some(stage) => run_stage(stage, self.inputs, outputs, cancel),
+            None => self.unit.run_stages_into(plan, self.inputs, outputs, cancel),
+        })
+    }
+}
+
 impl Unit {
+    /// Finds the plan for inputs that the program takes. None if there is none yet, or one of the inputs has more or
+    /// fewer bytes than its type.
+    #[inline]
+    pub fn planned<'a>(&'a self, inputs: &'a [InputView<'a>]) -> Option<Planned<'a>> {
+        // INVARIANT: this is what `fit` compares.
+        let found = self.find(|plan| fit(inputs, plan))?;
+        Some(Planned { unit: self, plan: Held::Found(found), inputs })
+    }
+
+    /// As [`Unit::planned`], where there is one plan of this unit's that it can be: nothing is looked up, or kept from
+    /// being thrown out.
+    #[inline]
+    pub fn planned_as<'a>(&'a self, plan: &'a Plan, inputs: &'a [InputView<'a>]) -> Option<Planned<'a>> {
+        if !fit(inputs, plan) {
+            return None;
+        }
+        plan.mark_used();
+        // INVARIANT: as above.
+        Some(Planned { unit: self, plan: Held::Lent(plan), inputs })
+    }
+
     /// Runs on the caller's memory and gives new tensors.
     ///
     /// # Errors
     /// What planning says, or the first failure of the run.
     pub fn run_host(&self, inputs: &[InputView<'_>], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
         let plan = self.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))?;
-        let _traced = self.env().begin_run();
+        self.env().traced(|| self.run_plan_host(&plan, inputs, cancel))
+    }
+
+    /// Runs a plan of this unit's on the caller's memory and gives new tensors.
+    fn run_plan_host(
+        &self,
+        plan: &Plan,
+        inputs: &[InputView<'_>],
+        cancel: Option<&Cancel>,
+    ) -> Result<Vec<Tensor>> {
         let Some(stage) = plan.single() else {
-            let results = self.run_plan(&plan, owned(inputs)?, cancel)?;
+            let results = self.run_plan(plan, owned(inputs)?, cancel)?;
             return results.iter().map(RunTensor::to_tensor).collect();
         };
         let results = stage.section.results.iter().zip(&plan.program.main.outputs);
@@ -62,6 +125,7 @@ impl Unit {
             })
             .collect::<Result<_>>()?;
         let mut outputs: Vec<OutputView<'_>> = storage.iter_mut().map(AlignedBytes::as_mut_slice).collect();
+        check_inputs(stage, inputs)?;
         run_stage(stage, inputs, &mut outputs, cancel)?;
         let results = stage.section.results.iter().zip(storage);
         results
@@ -80,19 +144,34 @@ impl Unit {
         outputs: &mut [OutputView<'_>],
         cancel: Option<&Cancel>,
     ) -> Result<()> {
-        self.with_plan(inputs.iter().map(|input| (input.dtype, input.shape)), |plan| {
-            let _traced = self.env().begin_run();
-            if let Some(stage) = plan.single() {
-                return run_stage(stage, inputs, outputs, cancel);
+        if let Some(planned) = self.planned(inputs) {
+            return planned.run_into(outputs, cancel);
+        }
+        let plan = self.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        self.env().traced(|| match plan.single() {
+            Some(stage) => {
+                check_inputs(stage, inputs)?;
+                run_stage(stage, inputs, outputs, cancel)
             }
-            let results = self.run_plan(plan, owned(inputs)?, cancel)?;
-            check_count(results.len(), outputs.len())?;
-            for (i, (result, output)) in results.iter().zip(outputs.iter_mut()).enumerate() {
-                check_size(i, result.ty.size, output.len())?;
-                result.read_into(output)?;
-            }
-            Ok(())
+            None => self.run_stages_into(&plan, inputs, outputs, cancel),
         })
+    }
+
+    /// Runs a plan of this unit's that is not one line.
+    fn run_stages_into(
+        &self,
+        plan: &Plan,
+        inputs: &[InputView<'_>],
+        outputs: &mut [OutputView<'_>],
+        cancel: Option<&Cancel>,
+    ) -> Result<()> {
+        let results = self.run_plan(plan, owned(inputs)?, cancel)?;
+        check_count(results.len(), outputs.len())?;
+        for (i, (result, output)) in results.iter().zip(outputs.iter_mut()).enumerate() {
+            check_size(i, result.ty.size, output.len())?;
+            result.read_into(output)?;
+        }
+        Ok(())
     }
 
     /// Points a frame at the caller's memory once, for many runs: nothing is looked up or patched between
@@ -110,14 +189,16 @@ impl Unit {
         let Some(stage) = plan.single() else {
             return Ok(None);
         };
+        check_inputs(stage, inputs)?;
         check_outputs(&stage.section, outputs)?;
-        let written_only =
-            stage.section.results.iter().all(|(_, source)| matches!(source, Source::Written(_)));
-        if !direct(&stage.section) || !written_only || !aligned(&stage.section, stage, inputs, outputs) {
+        let Some(lent) = stage.lent.as_ref().filter(|_| stage.section.writes_all()) else {
+            return Ok(None);
+        };
+        let mut frame = take_frame(stage)?;
+        if !lent.point(&mut frame, inputs, outputs) {
+            stage.frames.give(frame);
             return Ok(None);
         }
-        let mut frame = take_frame(stage)?;
-        patch(&mut frame, stage, inputs, outputs);
         Ok(Some(Bound { plan: Arc::clone(&plan), frame: Some(frame), lent: PhantomData }))
     }
 }
@@ -158,6 +239,15 @@ impl Drop for Bound<'_> {
     }
 }
 
+/// Whether inputs are what the program takes, and the plan is for such.
+#[inline]
+fn fit(inputs: &[InputView<'_>], plan: &Plan) -> bool {
+    let is = |(ty, input): (&Shaped, &InputView<'_>)| {
+        ty.is(input.dtype, input.shape) && ty.size == input.bytes.len()
+    };
+    plan.is_declared && plan.inputs.len() == inputs.len() && plan.inputs.iter().zip(inputs).all(is)
+}
+
 fn owned(inputs: &[InputView<'_>]) -> Result<Vec<RunTensor>> {
     inputs
         .iter()
@@ -168,24 +258,24 @@ fn owned(inputs: &[InputView<'_>]) -> Result<Vec<RunTensor>> {
         .collect()
 }
 
+#[inline]
 fn check_count(expected: usize, found: usize) -> Result<()> {
-    if expected != found {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("memory for {found} results, expected {expected}"),
-        ));
+    #[cold]
+    fn wrong(expected: usize, found: usize) -> Error {
+        let text = format!("memory for {found} results, expected {expected}");
+        Error::new(ErrorKind::InvalidArgument, text)
     }
-    Ok(())
+    if expected == found { Ok(()) } else { Err(wrong(expected, found)) }
 }
 
+#[inline]
 fn check_size(i: usize, expected: usize, found: usize) -> Result<()> {
-    if expected != found {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("memory of {found} bytes for result {i}, expected {expected}"),
-        ));
+    #[cold]
+    fn wrong(i: usize, expected: usize, found: usize) -> Error {
+        let text = format!("memory of {found} bytes for result {i}, expected {expected}");
+        Error::new(ErrorKind::InvalidArgument, text)
     }
-    Ok(())
+    if expected == found { Ok(()) } else { Err(wrong(i, expected, found)) }
 }
 
 fn check_outputs(section: &Section, outputs: &[OutputView<'_>]) -> Result<()> {
@@ -196,56 +286,9 @@ fn check_outputs(section: &Section, outputs: &[OutputView<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Whether kernels work in the caller's memory.
-fn direct(section: &Section) -> bool {
-    let about = section.device.about();
-    about.inline && about.host_refs && !section.is_placed
-}
-
-/// Whether the caller's memory is aligned to elements, as references to host memory must be (B10).
-fn aligned(
-    section: &Section,
-    stage: &SectionStage,
-    inputs: &[InputView<'_>],
-    outputs: &[OutputView<'_>],
-) -> bool {
-    let fits = |dtype: DType, address: *const u8| {
-        let align = (dtype.bits as usize).div_ceil(8).next_power_of_two();
-        (address as usize).is_multiple_of(align)
-    };
-    stage.plan_inputs.iter().all(|&i| fits(inputs[i as usize].dtype, inputs[i as usize].bytes.as_ptr()))
-        && section.results.iter().zip(outputs).all(|((ty, _), output)| fits(ty.dtype, output.as_ptr()))
-}
-
-/// A reference to the caller's memory.
-fn span(start: *const u8, len: usize) -> BufferRef {
-    BufferRef { buffer: null_mut(), addr: start as u64, offset: 0, length: len as u64 }
-}
-
-/// Points a frame at the caller's memory.
-fn patch(frame: &mut Frame, stage: &SectionStage, inputs: &[InputView<'_>], outputs: &mut [OutputView<'_>]) {
-    frame.bind(
-        &stage.section,
-        |operand| {
-            let bytes = inputs[stage.plan_inputs[operand] as usize].bytes;
-            span(bytes.as_ptr(), bytes.len())
-        },
-        |written| {
-            let bytes = &mut outputs[stage.section.result_of_written[written] as usize];
-            span(bytes.as_mut_ptr(), bytes.len())
-        },
-    );
-}
-
-fn run_stage(
-    stage: &SectionStage,
-    inputs: &[InputView<'_>],
-    outputs: &mut [OutputView<'_>],
-    cancel: Option<&Cancel>,
-) -> Result<()> {
-    let section = &stage.section;
-    check_outputs(section, outputs)?;
-    for (i, (input, ty)) in stage.plan_inputs.iter().zip(&section.inputs).enumerate() {
+/// Whether the inputs of a stage have as many bytes as their types need.
+fn check_inputs(stage: &SectionStage, inputs: &[InputView<'_>]) -> Result<()> {
+    for (i, (input, ty)) in stage.plan_inputs.iter().zip(&stage.section.inputs).enumerate() {
         let found = inputs[*input as usize].bytes.len();
         if found != ty.size {
             return Err(Error::new(
@@ -258,30 +301,46 @@ fn run_stage(
             ));
         }
     }
-    if direct(section) && aligned(section, stage, inputs, outputs) {
-        let mut frame = take_frame(stage)?;
-        patch(&mut frame, stage, inputs, outputs);
-        // SAFETY: the references are of memory that is borrowed here, of the section's sizes (checked above),
-        // and the device is inline: nothing is in flight when this returns.
-        let launched = unsafe { frame.launch(section, cancel) };
-        stage.frames.give(frame);
-        launched?;
-    } else {
-        run_staged(stage, inputs, outputs, cancel)?;
-    }
-    pass_on(stage, inputs, outputs);
     Ok(())
 }
 
-/// Runs through the frame's own memory: in, launch, out.
-fn run_staged(
+/// Runs a stage on inputs of its types and sizes.
+#[inline]
+fn run_stage(
     stage: &SectionStage,
     inputs: &[InputView<'_>],
     outputs: &mut [OutputView<'_>],
     cancel: Option<&Cancel>,
 ) -> Result<()> {
     let section = &stage.section;
+    check_outputs(section, outputs)?;
     let mut frame = take_frame(stage)?;
+    let is_lent = stage.lent.as_ref().is_some_and(|lent| lent.point(&mut frame, inputs, outputs));
+    if is_lent {
+        // SAFETY: the references are of memory that is borrowed here, of the section's sizes (checked above, and
+        // by the caller), and the device is inline: nothing is in flight when this returns.
+        let launched = unsafe { frame.launch(section, cancel) };
+        stage.frames.give(frame);
+        launched?;
+    } else {
+        run_staged(stage, frame, inputs, outputs, cancel)?;
+    }
+    if !section.writes_all() {
+        pass_on(stage, inputs, outputs);
+    }
+    Ok(())
+}
+
+/// Runs through the frame's own memory: in, launch, out.
+#[inline(never)]
+fn run_staged(
+    stage: &SectionStage,
+    mut frame: Box<Frame>,
+    inputs: &[InputView<'_>],
+    outputs: &mut [OutputView<'_>],
+    cancel: Option<&Cancel>,
+) -> Result<()> {
+    let section = &stage.section;
     if frame.staging.is_none() {
         frame.stage(section)?;
     }
@@ -356,6 +415,7 @@ fn enqueue_staged(
 }
 
 /// Fills in results that no kernel writes: inputs, constants and repeated results.
+#[inline(never)]
 fn pass_on(stage: &SectionStage, inputs: &[InputView<'_>], outputs: &mut [OutputView<'_>]) {
     for (i, (_, source)) in stage.section.results.iter().enumerate() {
         match source {

@@ -8,6 +8,7 @@ pub mod eager;
 pub mod frame;
 pub mod host_io;
 pub mod jobs;
+pub(crate) mod lent;
 pub(crate) mod nested;
 mod offers;
 mod parking;

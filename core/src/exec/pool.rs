@@ -31,7 +31,7 @@ impl FramePool {
     pub fn take(&self) -> Option<Box<Frame>> {
         let first = self.first.swap(null_mut(), Ordering::Acquire);
         if first.is_null() {
-            return self.rest.pop();
+            return self.take_from_rest();
         }
         // SAFETY: the pointer came from `Box::into_raw`, and the swap made it this caller's.
         Some(unsafe { Box::from_raw(first) })
@@ -43,9 +43,20 @@ impl FramePool {
         let frame = Box::into_raw(frame);
         // Release: what the run wrote into the frame is there for who takes it.
         if self.first.compare_exchange(null_mut(), frame, Ordering::Release, Ordering::Relaxed).is_err() {
-            // SAFETY: made above, and nobody else has seen it. A full queue drops the frame.
-            let _ = self.rest.push(unsafe { Box::from_raw(frame) });
+            // SAFETY: made above, and nobody else has seen it.
+            self.give_to_rest(unsafe { Box::from_raw(frame) });
         }
+    }
+
+    #[cold]
+    fn give_to_rest(&self, frame: Box<Frame>) {
+        // A full queue drops the frame.
+        let _ = self.rest.push(frame);
+    }
+
+    #[cold]
+    fn take_from_rest(&self) -> Option<Box<Frame>> {
+        self.rest.pop()
     }
 }
 

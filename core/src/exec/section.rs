@@ -9,7 +9,7 @@ use super::frame::Frame;
 use super::nested::{self, Context};
 use super::tasks;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::references::part_of;
 use crate::plan::section::{Patch, Section, Step};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
@@ -51,6 +51,7 @@ impl Frame {
     /// # Errors
     /// The first status that was not 0, with node and plugin's words; cancelled or past the deadline. On an
     /// asynchronous device what was enqueued before still runs.
+    #[inline(always)]
     pub(crate) unsafe fn launch(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
         for device in &section.lanes {
             device.check_usable()?;
@@ -58,20 +59,9 @@ impl Frame {
         if !section.context_refs.is_empty() {
             self.context.begin(cancel);
         }
-        if let Some(tasks) = &mut self.tasks {
-            if let Some(timelines) = self.context.timelines() {
-                timelines.begin(self.streams.iter().map(Stream::signalled).zip(&section.n_signals));
-            }
-            // Entries and exits of control flow write references.
-            let (context, streams, refs) = (&self.context, &self.streams, self.refs.as_mut_ptr());
-            // SAFETY: the caller's promise; asynchronous lanes are those of a placed section, whose run has left them
-            // at rest when it ends well.
-            let ran = unsafe { tasks::run(section, tasks, context, streams, refs, cancel) };
-            if let Some(timelines) = self.context.timelines() {
-                self.streams.have_signalled(timelines.signalled());
-            }
-            self.is_spent = section.is_placed && ran.is_err();
-            return ran;
+        if self.tasks.is_some() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.launch_tasks(section, cancel) };
         }
         let serial = section.device.plugin().serialise();
         let streams = self.streams.handles();
@@ -83,12 +73,43 @@ impl Frame {
             cancel => unsafe { launch_steps::<true>(&section.steps, refs, streams, cancel) },
         };
         drop(serial);
+        ended.map_err(|ended| self.why(section, cancel, ended))
+    }
+
+    /// [`Frame::launch`] for a section that is no straight line.
+    ///
+    /// # Safety
+    /// As [`Frame::launch`].
+    ///
+    /// # Errors
+    /// As [`Frame::launch`].
+    #[inline(never)]
+    unsafe fn launch_tasks(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
+        let Some(tasks) = &mut self.tasks else {
+            return Err(Error::new(ErrorKind::Internal, "a frame without the state of its tasks"));
+        };
+        if let Some(timelines) = self.context.timelines() {
+            timelines.begin(self.streams.iter().map(Stream::signalled).zip(&section.n_signals));
+        }
+        // Entries and exits of control flow write references.
+        let (context, streams, refs) = (&self.context, &self.streams, self.refs.as_mut_ptr());
+        // SAFETY: the caller's promise; asynchronous lanes are those of a placed section, whose run has left them
+        // at rest when it ends well.
+        let ran = unsafe { tasks::run(section, tasks, context, streams, refs, cancel) };
+        if let Some(timelines) = self.context.timelines() {
+            self.streams.have_signalled(timelines.signalled());
+        }
+        self.is_spent = section.is_placed && ran.is_err();
+        ran
+    }
+
+    #[cold]
+    fn why(&self, section: &Section, cancel: Option<&Cancel>, ended: Ended<'_>) -> Error {
         match ended {
-            Ok(()) => Ok(()),
-            Err(Ended::Cancelled) => Err(cancel.map_or_else(Cancel::unknown, Cancel::error)),
-            Err(Ended::Failed(step, status)) => {
+            Ended::Cancelled => cancel.map_or_else(Cancel::unknown, Cancel::error),
+            Ended::Failed(step, status) => {
                 let stream = self.streams.of_lane(step.lane);
-                Err(section.launch_failed(stream, &self.context, cancel, step, status))
+                section.launch_failed(stream, &self.context, cancel, step, status)
             }
         }
     }

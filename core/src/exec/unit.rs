@@ -16,7 +16,7 @@ use crate::plan::{Env, Plan, SectionStage, Stage};
 use crate::program::{Program, ValueId};
 use crate::tensor::{DType, Tensor, TensorType};
 use crate::trace::{self, StepInfo};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use devbay_plugin_api::abi::BufferRef;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,21 +51,13 @@ impl Unit {
         self.plans.load_full()
     }
 
-    /// Calls `body` with the plan for input types: borrowed if it is there, which takes no reference count.
-    ///
-    /// # Errors
-    /// As [`Unit::plan_for`], and what `body` says.
+    /// The first of the plans that are like that, marked as used. It takes no reference count.
     #[inline]
-    pub(crate) fn with_plan<'a, I, R>(&self, inputs: I, body: impl FnOnce(&Plan) -> Result<R>) -> Result<R>
-    where
-        I: Iterator<Item = (DType, &'a [usize])> + Clone,
-    {
+    pub(crate) fn find(&self, fits: impl Fn(&Plan) -> bool) -> Option<Found> {
         let plans = self.plans.load();
-        if let Some(plan) = find(&plans, inputs.clone()) {
-            return body(plan);
-        }
-        drop(plans);
-        body(&*self.plan_for(inputs)?)
+        let at = plans.iter().position(|plan| fits(plan))?;
+        plans[at].mark_used();
+        Some(Found { plans, at })
     }
 
     /// The plan for input types, made now if there is none.
@@ -76,13 +68,17 @@ impl Unit {
     where
         I: Iterator<Item = (DType, &'a [usize])> + Clone,
     {
-        if let Some(plan) = find(&self.plans.load(), inputs.clone()) {
-            return Ok(Arc::clone(plan));
+        let fits = |plan: &Plan| {
+            let mut types = plan.inputs.iter().zip(inputs.clone());
+            types.all(|(ty, (dtype, shape))| ty.is(dtype, shape))
+        };
+        if let Some(found) = self.find(fits) {
+            return Ok(found.to_plan());
         }
         let _planning = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have made it meanwhile.
-        if let Some(plan) = find(&self.plans.load(), inputs.clone()) {
-            return Ok(Arc::clone(plan));
+        if let Some(found) = self.find(fits) {
+            return Ok(found.to_plan());
         }
         let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
         let mut specialised = specialise(&self.program, &types, &mut Evaluate::new(&self.env))?;
@@ -90,12 +86,23 @@ impl Unit {
         crate::passes::fuse::run(&mut specialised, &env.device.plugin().about().kernels, &|node| {
             env.is_pinned(node)
         });
-        let plan = Arc::new(Plan::build(specialised, &self.env)?);
+        let mut plan = Plan::build(specialised, &self.env)?;
+        plan.is_declared = self.takes(&plan.inputs);
+        let plan = Arc::new(plan);
         let mut plans = self.plans.load().to_vec();
         make_room(&mut plans, self.env.options.plans_max);
         plans.push(Arc::clone(&plan));
         self.plans.store(Arc::new(plans));
         Ok(plan)
+    }
+
+    /// Whether the program's inputs are declared to be of such types, as far as they are declared.
+    fn takes(&self, types: &[Shaped]) -> bool {
+        let declared = &self.program.main.inputs;
+        let takes = |(&id, ty): (&ValueId, &Shaped)| {
+            self.program.value(id).ty.as_ref().is_none_or(|declared| declared.takes(ty.dtype, &ty.shape))
+        };
+        declared.len() == types.len() && declared.iter().zip(types).all(takes)
     }
 
     /// Runs on tensors of a run.
@@ -141,20 +148,32 @@ impl Unit {
     }
 }
 
-/// The plan for input types, marked as used.
-#[inline]
-fn find<'p, 'a>(
-    plans: &'p [Arc<Plan>],
-    inputs: impl Iterator<Item = (DType, &'a [usize])> + Clone,
-) -> Option<&'p Arc<Plan>> {
-    let plan = plans.iter().find(|plan| {
-        let mut types = plan.inputs.iter().zip(inputs.clone());
-        types.all(|(ty, (dtype, shape))| ty.dtype == dtype && *ty.shape == *shape)
-    })?;
-    if !plan.used.load(Ordering::Relaxed) {
-        plan.used.store(true, Ordering::Relaxed);
+/// A plan of a unit's, which is there until this goes, though the unit may have thrown it out.
+pub(crate) struct Found {
+    plans: Guard<Arc<Vec<Arc<Plan>>>>,
+    at: usize,
+}
+
+impl Found {
+    /// The plan.
+    #[inline]
+    pub fn plan(&self) -> &Plan {
+        &self.plans[self.at]
     }
-    Some(plan)
+
+    fn to_plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.plans[self.at])
+    }
+}
+
+impl Plan {
+    /// Gives it a second chance. Threads that run it all the time only read.
+    #[inline]
+    pub(super) fn mark_used(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Throws out plans that were not used lately: each that was gets a second chance.
@@ -209,11 +228,17 @@ impl Values<'_> {
 ///
 /// # Errors
 /// As [`Frame::new`].
+#[inline]
 pub fn take_frame(stage: &SectionStage) -> Result<Box<Frame>> {
     match stage.frames.take() {
         Some(frame) => Ok(frame),
-        None => Frame::new(&stage.section).map(Box::new),
+        None => new_frame(stage),
     }
+}
+
+#[cold]
+fn new_frame(stage: &SectionStage) -> Result<Box<Frame>> {
+    Frame::new(&stage.section).map(Box::new)
 }
 
 fn run_section(stage: &SectionStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {

@@ -241,8 +241,7 @@ impl Planner<'_> {
         let (dtype, shape) = ty.ok_or_else(|| {
             Error::new(ErrorKind::Internal, format!("value %{} of unknown type in a section", id.0))
         })?;
-        let shaped = Shaped::new(dtype, &shape).filter(|shaped| takes(self.device, shaped.size));
-        shaped.ok_or_else(|| too_large(program, id, self.device))
+        Shaped::new(dtype, &shape).ok_or_else(|| too_large(program, id, self.device))
     }
 
     pub(super) fn root(&mut self, scope: &mut Scope<'_>, id: ValueId) -> Result<Root> {

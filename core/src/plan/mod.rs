@@ -30,6 +30,7 @@ pub mod unroll;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::eager::EagerCache;
+use crate::exec::lent::Lent;
 use crate::exec::pool::FramePool;
 use crate::exec::unit::Unit;
 use crate::kernel::KernelDef;
@@ -226,6 +227,8 @@ pub struct Plan {
     pub program: Program,
     /// Types of the inputs.
     pub inputs: Box<[Shaped]>,
+    /// Whether these are types that the program takes, not only such as it can be planned for.
+    pub(crate) is_declared: bool,
     /// What is done, in order.
     pub stages: Box<[Stage]>,
     /// Set by runs, cleared when plans are thrown out: second chance.
@@ -253,6 +256,8 @@ pub struct SectionStage {
     pub results: Box<[ValueId]>,
     /// For a plan of one line: which of the plan's inputs each of the line's is.
     pub plan_inputs: Box<[u32]>,
+    /// For a plan of one line: its references to the caller's memory, if kernels work there.
+    pub(crate) lent: Option<Lent>,
 }
 
 /// A control-flow node, its regions as units.
@@ -297,7 +302,8 @@ impl Plan {
         } else {
             staged(&program, &groups, work, env)?
         };
-        Ok(Self { program, inputs, stages: stages.into(), used: AtomicBool::new(true) })
+        let (stages, used) = (stages.into(), AtomicBool::new(true));
+        Ok(Self { program, inputs, is_declared: false, stages, used })
     }
 
     /// Nodes of sections that another device than `device` runs, with it.
@@ -421,10 +427,11 @@ fn single_section(program: &Program, work: Vec<NodeWork>, env: &Arc<Env>) -> Res
                 Error::new(ErrorKind::Internal, format!("value %{} is neither made nor an input", id.0))
             })
         })
-        .collect::<Result<_>>()?;
+        .collect::<Result<Box<[u32]>>>()?;
     Ok(Stage::Section(SectionStage {
         frames: FramePool::new(),
         results: outputs.clone().into(),
+        lent: Lent::of(&section, &plan_inputs),
         plan_inputs,
         section,
     }))
@@ -455,6 +462,7 @@ fn staged(
                     frames: FramePool::new(),
                     results: results.into(),
                     plan_inputs: Box::default(),
+                    lent: None,
                     section,
                 })
             }

@@ -121,6 +121,20 @@ impl Shaped {
         let size = n_elements(shape).and_then(|n| bytes_of(dtype, n))?;
         Some(Self { dtype, shape: shape.into(), size })
     }
+
+    /// How its elements are aligned, in bytes: a power of two.
+    pub(crate) fn align(&self) -> usize {
+        (self.dtype.bits as usize).div_ceil(8).next_power_of_two()
+    }
+
+    /// Whether it is the type of these elements and extents.
+    #[inline]
+    pub(crate) fn is(&self, dtype: DType, shape: &[usize]) -> bool {
+        // Shapes are short: a call of `memcmp` takes longer than this loop.
+        self.dtype == dtype
+            && self.shape.len() == shape.len()
+            && self.shape.iter().zip(shape).all(|(own, other)| own == other)
+    }
 }
 
 /// Memory of a section, for reports.
@@ -206,6 +220,12 @@ impl Section {
     #[inline]
     pub fn is_line(&self) -> bool {
         self.graph.len() <= 1
+    }
+
+    /// Whether kernels write all of its results.
+    #[inline]
+    pub(crate) fn writes_all(&self) -> bool {
+        self.written.len() == self.results.len()
     }
 
     /// Whether workers take part in its runs, if there are any.

@@ -86,10 +86,15 @@ impl Recorder {
 }
 
 impl Env {
-    /// Begins a run on the calling thread if plans are traced.
+    /// Does a run on the calling thread, as a traced one if plans are traced.
     #[inline]
-    pub(crate) fn begin_run(&self) -> Option<Running> {
-        self.options.trace.as_ref().map(Recorder::begin_run)
+    pub(crate) fn traced<R>(&self, run: impl FnOnce() -> R) -> R {
+        // Apart from each other: what a run that is not traced does not keep, it need not clear away.
+        let Some(recorder) = &self.options.trace else {
+            return run();
+        };
+        let _running = recorder.begin_run();
+        run()
     }
 }
 
