@@ -15,7 +15,7 @@ use devbay_host::core::plan::tasks::Policy;
 use devbay_host::core::{Result, Tensor};
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
-use queued::program::{Graph, INPUT, Random};
+use queued::program::{Graph, INPUT, Op, Random};
 use queued::{FORMS, Fault, INLINE, Mode, N_DEVICES, OWN, SHARED, When, World};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -244,6 +244,58 @@ fn random_programs_over_devices_on_two_threads() {
 #[test]
 fn random_programs_over_devices_on_five_threads() {
     check(5, 1);
+}
+
+/// An If or a Loop on devices of a form, so deep, that begins with a value of four numbers.
+fn nest(graph: &mut Graph, depth: usize, x: usize, form: usize) -> usize {
+    let device = |position: usize| form * N_DEVICES + position;
+    match depth {
+        0 => graph.node(&[x], 4, device(OWN[0])),
+        1 | 3 => {
+            let trips = graph.ask(Op::Trips, x, device(OWN[1]));
+            let carried = graph.looped(trips, None, &[(x, 4)], |graph, params| {
+                let y = nest(graph, depth - 1, params[1], form);
+                vec![params[0], graph.node(&[y, params[1]], 4, device(SHARED[0]))]
+            });
+            carried[0]
+        }
+        _ => {
+            let odd = graph.ask(Op::Odd, x, device(OWN[0]));
+            graph.conditional(odd, 4, |graph, then| match then {
+                true => nest(graph, depth - 1, x, form),
+                false => graph.node(&[x], 4, device(INLINE[0])),
+            })
+        }
+    }
+}
+
+#[test]
+fn control_flow_is_nested_four_deep_over_devices() {
+    let bench = Bench::new(2);
+    bench.world.free_running(STEPPERS, 4, || {
+        for form in 0..FORMS.len() {
+            // Which branches are taken, and how often loops run, depends on the number of the first node.
+            for n in 1..=12 {
+                let mut graph = Graph::new();
+                let mut x = graph.node(&[0], n, form * N_DEVICES + INLINE[0]);
+                x = graph.node(&[x], 4, form * N_DEVICES + OWN[0]);
+                let y = nest(&mut graph, 4, x, form);
+                let graph = graph.returns(&[y]);
+                let expected = Expected { results: graph.interpret(), failing: Vec::new() };
+                for tasks in [Policy::One, Policy::Each, Policy::Auto] {
+                    let at = format!("form {form}, {n}, {tasks:?}");
+                    let session = bench.session(&graph, form * N_DEVICES + INLINE[0], tasks).unwrap();
+                    let x = Tensor::from_elements(&[3], &INPUT).unwrap();
+                    let plan = session.plan_for(&[("v0", &x)]).unwrap();
+                    let section = &plan.single().expect("one section").section;
+                    assert_eq!(section.graph.controls.len(), 4, "{at}");
+                    for _ in 0..3 {
+                        expected.check(&bench.run(&session, None, None, &at), &at);
+                    }
+                }
+            }
+        }
+    });
 }
 
 #[test]

@@ -263,6 +263,48 @@ fn what_cannot_be_measured_keeps_its_default_with_the_reason() {
 }
 
 /// Loops in loops, `depth` deep, each of `%n` iterations, around one node that adds 1; and a condition in each.
+/// A loop as often as its input says, with two launches in its body that need nothing of each other.
+const TWO_IN_A_BODY: &str = r#"devbay-program 1
+
+program "p"(%n: i64[], %x: i64[4]) {
+  %y: i64[4] = Loop@25(%n, _, %x) body(%i: i64[], %go_on: bool[], %v: i64[4]) {
+    %a = test.Node@1(%v) {fails = 0, flops = 4000000, n = 4, plus = 1, spins = 1000}
+    %b = test.Node@1(%v) {fails = 0, flops = 4000000, n = 4, plus = 2, spins = 1000}
+    %c = test.Node@1(%a, %b) {fails = 0, flops = 1, n = 4, plus = 3, spins = 0}
+    return %go_on, %c
+  }
+  return %y
+}
+"#;
+
+#[test]
+fn launches_of_a_body_are_tasks_where_that_is_worth_it() {
+    let model = Model::from_program(text::parse(TWO_IN_A_BODY).unwrap());
+    for threads in [1, 2] {
+        let runtime = runtime(threads);
+        let session = Session::new(&model, &runtime.devices()[0]).unwrap();
+        for n in [0i64, 1, 2, 7, 50] {
+            let x = Tensor::from_elements(&[4], &[5i64, 6, 7, 8]).unwrap();
+            let trips = Tensor::from_elements(&[], &[n]).unwrap();
+            let inputs = [("n", &trips), ("x", &x)];
+            let plan = session.plan_for(&inputs).unwrap();
+            let controls = &plan.single().expect("one section").section.graph.controls;
+            assert_eq!(controls.len(), threads - 1, "on {threads} threads");
+            let mut expected = [5i64, 6, 7, 8];
+            for value in &mut expected {
+                for _ in 0..n {
+                    // One more and two more, and three for their sum.
+                    *value = value.wrapping_mul(2).wrapping_add(6);
+                }
+            }
+            for _ in 0..20 {
+                let results = session.run(&inputs, &RunOptions::default()).unwrap();
+                assert_eq!(results[0].elements::<i64>(), Some(&expected[..]), "{n} on {threads} threads");
+            }
+        }
+    }
+}
+
 fn nested_loops(depth: usize) -> Model {
     let mut source =
         String::from("devbay-program 1\n\nprogram \"p\"(%n: i64[], %odd: bool[], %x0: i64[1]) {\n");

@@ -40,7 +40,7 @@ pub(crate) type SignalsOfRegion = Box<[(u32, u32)]>;
 /// What is pointed where; references are named by position among the section's.
 pub(crate) enum Flow {
     /// Regions are `then` and `else`.
-    If { results: Box<[Result]> },
+    If { results: Box<[Merge]> },
     /// The one region is the body.
     Loop {
         /// The iteration's number.
@@ -50,7 +50,7 @@ pub(crate) enum Flow {
 }
 
 /// A result of an If.
-pub(crate) struct Result {
+pub(crate) struct Merge {
     /// What `else` gives; what `then` gives is next.
     pub first_candidate: u32,
     /// References of those who use it.
@@ -71,7 +71,7 @@ pub(crate) struct Carried {
 pub(crate) struct Progress {
     /// The region that comes next.
     chosen: AtomicU32,
-    /// Of an If the branch, 1 for `then`; of a Loop the iteration that runs, -1 before the first.
+    /// Of an If the branch, 1 for `then`; of a Loop the iteration that runs.
     at: AtomicI64,
     /// Of a Loop how often it runs at most.
     trips: AtomicI64,

@@ -6,6 +6,7 @@
 use super::nested::{Inlined, inline};
 use super::place::{self, Chosen};
 use super::regions::{Flow, flow};
+use super::tasks::{GAIN_HAND_OVERS, Policy};
 use super::unroll::{Unrolled, unroll};
 use super::{Env, is_static};
 use crate::error::{Error, ErrorKind, Result};
@@ -92,11 +93,14 @@ impl<'a> Chooser<'a> {
             if let Some(unrolled) = unroll(self.program, node, self.env)? {
                 return Ok(NodeWork::Unrolled(Arc::new(unrolled)));
             }
-            if let Some((site, nested)) = inline(self.program, node, self.env)? {
-                return Ok(NodeWork::Nested(site, nested));
+            let nested = inline(self.program, node, self.env)?;
+            if let Some((site, nested)) = nested.as_ref().filter(|(_, nested)| !self.is_worth_tasks(nested)) {
+                return Ok(NodeWork::Nested(*site, nested.clone()));
             }
-            let flow = flow(self.program, node, self.env)?;
-            return Ok(flow.map_or(NodeWork::Later, |flow| NodeWork::Flow(Arc::new(flow))));
+            if let Some(flow) = flow(self.program, node, self.env)? {
+                return Ok(NodeWork::Flow(Arc::new(flow)));
+            }
+            return Ok(nested.map_or(NodeWork::Later, |(site, nested)| NodeWork::Nested(site, nested)));
         }
         if !is_static(self.program, node, self.env) {
             return Ok(NodeWork::Later);
@@ -115,6 +119,14 @@ impl<'a> Chooser<'a> {
         let prepared = Prepared { node, site, chosen: Arc::clone(&chosen) };
         self.prepared.entry(likeness).or_default().push(prepared);
         Ok(NodeWork::Kernel(site, chosen))
+    }
+
+    /// Whether launches of a region are better side by side than in a line.
+    fn is_worth_tasks(&self, nested: &Inlined) -> bool {
+        let n_threads = self.env.device.plugin().services().queue().n_threads();
+        self.env.options.tasks == Policy::Auto
+            && n_threads > 1
+            && nested.gain_ns() >= GAIN_HAND_OVERS * self.env.rates().hand_over_ns
     }
 
     fn choose(&self, node: &Node) -> Result<(usize, Arc<Chosen>)> {

@@ -5,8 +5,8 @@
 //! where the surrounding values lie, and its arena is a workspace. Nothing is looked up, allocated or copied when it
 //! runs; the values that a Loop carries change places between iterations (`exec/nested.rs`).
 //!
-//! Where several devices take part, or an asynchronous one, the regions are tasks of the section (`regions.rs`). What
-//! does not fit there either (types that change from iteration to iteration, results that are collected a number of times
+//! Where several devices take part, or an asynchronous one, or running side by side is worth it, the regions are tasks of
+//! the section (`regions.rs`). What does not fit there either (types that change from iteration to iteration, results that are collected a number of times
 //! that nobody knows) is a stage of the plan.
 
 use super::choose::{Chooser, NodeWork};
@@ -63,6 +63,12 @@ impl InlinedRegion {
 }
 
 impl Inlined {
+    /// Nanoseconds that the launches of a region would gain at best if they ran side by side.
+    pub fn gain_ns(&self) -> f64 {
+        let gain = |region: &InlinedRegion| region.cost_ns() - region.section.longest_path_ns;
+        self.regions.iter().map(gain).fold(0.0, f64::max)
+    }
+
     /// Nanoseconds that the step should take.
     pub fn cost_ns(&self, program: &Program, node: &Node) -> f64 {
         let regions = self.regions.iter().map(InlinedRegion::cost_ns);

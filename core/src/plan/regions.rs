@@ -676,7 +676,7 @@ impl Parts {
             let (entry_ref, exit_ref) = (self.steps[entry].first_ref, self.steps[exit].first_ref);
             let flow = match flow {
                 Phis::If { results } => {
-                    let result = |(k, phi): (u32, &u32)| exec::Result {
+                    let result = |(k, phi): (u32, &u32)| exec::Merge {
                         first_candidate: exit_ref + 1 + 2 * k,
                         uses: uses(*phi),
                     };
