@@ -1,6 +1,8 @@
 //! Several devices in one run: nodes that are pinned, and nodes that a device has no kernel for.
 
-use crate::support::{Finished, devbay};
+use crate::support::{Finished, Folder, devbay};
+use devbay_host::arrays;
+use devbay_host::core::Tensor;
 use std::path::Path;
 
 /// The forms that two devices of the CPU plugin may have.
@@ -51,6 +53,50 @@ fn a_plan_on_two_devices_shows_the_copies_and_who_waits_for_whom() {
         "\"device\": \"cpu:1\"",
         "\"arrival\": true",
     ]);
+}
+
+/// Doubles a matrix until its sum is 1,000 at least, or so often.
+const UNTIL: &str = r#"devbay-program 1
+
+program "until"(%x: f32[4,4], %n: i64[]) {
+  %half: f32[4,4] = const f32[4,4] [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
+  %limit: f32[] = const f32[] [1000.0]
+  %y: f32[4,4] = Loop@25(%n, _, %x) body(%i: i64[], %go_on: bool[], %v: f32[4,4]) {
+    %a = MatMul@13(%v, %half) as "mul"
+    %b = Relu@14(%a) as "relu"
+    %s = ReduceSum@13(%b) as "sum" {keepdims = 0}
+    %more = Less@13(%s, %limit) as "less"
+    return %more, %b
+  }
+  return %y
+}
+"#;
+
+#[test]
+fn a_loop_that_data_ends_runs_over_two_devices() {
+    let folder = Folder::new();
+    let (model, inputs) = (folder.path("until.devbay"), folder.path("in.npz"));
+    std::fs::write(&model, UNTIL).unwrap();
+    let (model, inputs) = (model.to_str().unwrap(), inputs.to_str().unwrap());
+    for form in FORMS {
+        let option = format!("cpu.streams={form}");
+        let on_two = ["--plugin-option", &option, "--device", "cpu:0", "--pin", "mul=cpu:1"];
+        // Conditions are read where a device works inline.
+        let places: &[&str] = match form {
+            "async,async" => &["control flow"],
+            _ => &["Loop@25 entry", "Loop@25 exit"],
+        };
+        devbay([&["inspect", model, "--plan"][..], &on_two].concat()).expect(0).prints(places);
+        for (n, expected) in [(0i64, "1.00000,"), (1, "2.00000,"), (3, "8.00000,"), (100, "64.00000,")] {
+            let x = Tensor::from_elements(&[4, 4], &[1f32; 16]).unwrap();
+            let n = Tensor::from_elements(&[], &[n]).unwrap();
+            arrays::write_npz(Path::new(inputs), &[("x", &x), ("n", &n)]).unwrap();
+            for threads in ["1", "2"] {
+                let more = ["--threads", threads, "--input", inputs];
+                devbay([&["run", model][..], &on_two, &more].concat()).expect(0).prints(&[expected]);
+            }
+        }
+    }
 }
 
 #[test]
