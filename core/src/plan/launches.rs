@@ -652,25 +652,12 @@ impl Planner<'_> {
                 (launch_fn, pointer, name, StepKind::Nested)
             }
             Work::Entry(control, op) => {
-                emitter.add_context();
-                self.control_operands(
-                    &mut emitter,
-                    launch.inputs.iter().zip(self.memories_at_entry(control)),
-                )?;
-                let made =
-                    |made: &Option<usize>| made.map(|made| (Root::Made(made, 0), self.made[made].size));
-                let places: Vec<_> = launch.outputs.iter().map(made).collect();
-                let memories = launch.outputs.iter().flatten().map(|&made| self.made[made].memory);
-                self.control_operands(&mut emitter, places.iter().zip(memories))?;
+                self.entry(&mut emitter, control, &launch.inputs, &launch.outputs)?;
                 parts.entries.push((control, step));
                 (regions::launch_entry as LaunchFn, null(), format!("{op} entry"), StepKind::Control)
             }
             Work::Exit(control, op) => {
-                emitter.add_context();
-                self.control_operands(
-                    &mut emitter,
-                    launch.inputs.iter().zip(self.memories_at_exit(control)),
-                )?;
+                self.exit(&mut emitter, control, &launch.inputs)?;
                 parts.exits.push((control, step));
                 (regions::launch_exit as LaunchFn, null(), format!("{op} exit"), StepKind::Control)
             }
@@ -683,22 +670,6 @@ impl Planner<'_> {
         parts.kernels.push(kernel);
         parts.kinds.push(kind);
         parts.costs_ns.push(launch.cost_ns as f32);
-        Ok(())
-    }
-
-    /// Adds references to operands of control flow, each as the device that allocates its memory knows it.
-    fn control_operands<'e, 'o>(
-        &'e self,
-        emitter: &mut Emitter<'e>,
-        operands: impl Iterator<Item = (&'o Option<(Root, usize)>, u32)>,
-    ) -> Result<()> {
-        let own = (emitter.site, emitter.pool);
-        for (operand, memory) in operands {
-            emitter.site = self.lanes.site_of(memory);
-            emitter.pool = self.env.site(emitter.site).1;
-            emitter.add_operand(Some(operand))?;
-        }
-        (emitter.site, emitter.pool) = own;
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use super::choose::{NodeWork, works_of_region};
 use super::lanes::STREAMS;
 use super::launches::{Launch, Made, Planner, Root, Scope, Work};
 use super::nested::{Kind, of_fixed_types};
-use super::references::Parts;
+use super::references::{Emitter, Parts};
 use super::section::Patch;
 use super::tasks::{Edges, TaskGraph};
 use super::{Env, extract};
@@ -227,6 +227,9 @@ impl Regions {
     }
 }
 
+/// An operand, if there is one, and its bytes.
+type Operand = Option<(Root, usize)>;
+
 /// A value that is one of several.
 pub(super) struct Phi {
     /// The value, among the made ones.
@@ -393,7 +396,7 @@ impl Planner<'_> {
         scope: &mut Scope<'_>,
         id: Option<ValueId>,
         label: &dyn Fn() -> String,
-    ) -> Result<Option<(Root, usize)>> {
+    ) -> Result<Operand> {
         let Some(id) = id else {
             return Ok(None);
         };
@@ -424,7 +427,7 @@ impl Planner<'_> {
         &mut self,
         node: &Node,
         flow: &Flow,
-        inputs: Vec<Option<(Root, usize)>>,
+        inputs: Vec<Operand>,
         outputs: Vec<Option<usize>>,
     ) -> usize {
         let control = self.regions.controls.len();
@@ -447,7 +450,7 @@ impl Planner<'_> {
         node: &Node,
         flow: &Flow,
         control: usize,
-        inputs: Vec<Option<(Root, usize)>>,
+        inputs: Vec<Operand>,
         outputs: Vec<Option<usize>>,
         phis: Phis,
     ) {
@@ -463,7 +466,7 @@ impl Planner<'_> {
         &mut self,
         node: &Node,
         work: Work,
-        inputs: Vec<Option<(Root, usize)>>,
+        inputs: Vec<Operand>,
         outputs: Vec<Option<usize>>,
         after: Vec<u32>,
     ) {
@@ -637,26 +640,63 @@ fn captured_within(
 }
 
 impl Planner<'_> {
-    /// The memories of an entry's operands.
-    pub(super) fn memories_at_entry(&self, control: usize) -> Vec<u32> {
-        match &self.flows[control] {
-            Phis::If { .. } => vec![0],
-            Phis::Loop { carried } => {
-                let memory = |carried: &Carried| self.made[self.phis[carried.taken as usize].made].memory;
-                [0, 0].into_iter().chain(carried.iter().map(memory)).collect()
-            }
-        }
+    /// References of an entry: their order is in [`crate::exec::regions`].
+    pub(super) fn entry<'e>(
+        &'e self,
+        emitter: &mut Emitter<'e>,
+        control: usize,
+        inputs: &[Operand],
+        outputs: &[Option<usize>],
+    ) -> Result<()> {
+        emitter.add_context();
+        let memory = |carried: &Carried| self.made[self.phis[carried.taken as usize].made].memory;
+        let carried = match &self.flows[control] {
+            Phis::If { .. } => &[][..],
+            Phis::Loop { carried } => carried,
+        };
+        // Conditions are read by the host.
+        let n_conditions = inputs.len() - carried.len();
+        let memories = std::iter::repeat_n(0, n_conditions).chain(carried.iter().map(memory));
+        self.each_from_its_memory(emitter, inputs.iter().cloned().zip(memories))?;
+        let places = outputs.iter().flatten().map(|&made| {
+            let Made { size, memory, .. } = self.made[made];
+            (Some((Root::Made(made, 0), size)), memory)
+        });
+        self.each_from_its_memory(emitter, places)
     }
 
-    /// The memories of an exit's operands.
-    pub(super) fn memories_at_exit(&self, control: usize) -> Vec<u32> {
-        match &self.flows[control] {
+    /// References of an exit.
+    pub(super) fn exit<'e>(
+        &'e self,
+        emitter: &mut Emitter<'e>,
+        control: usize,
+        inputs: &[Operand],
+    ) -> Result<()> {
+        emitter.add_context();
+        let memories = match &self.flows[control] {
             Phis::If { results } => {
                 let memory = |phi: &u32| self.made[self.phis[*phi as usize].made].memory;
-                results.iter().flatten().map(memory).flat_map(|memory| [memory, memory]).collect()
+                results.iter().flatten().flat_map(|phi| [memory(phi); 2]).collect()
             }
             Phis::Loop { .. } => vec![0],
+        };
+        self.each_from_its_memory(emitter, inputs.iter().cloned().zip(memories))
+    }
+
+    /// Adds references to operands, each as the device that allocates its memory knows it.
+    fn each_from_its_memory<'e>(
+        &'e self,
+        emitter: &mut Emitter<'e>,
+        operands: impl Iterator<Item = (Operand, u32)>,
+    ) -> Result<()> {
+        let own = (emitter.site, emitter.pool);
+        for (operand, memory) in operands {
+            emitter.site = self.lanes.site_of(memory);
+            emitter.pool = self.env.site(emitter.site).1;
+            emitter.add_operand(Some(&operand))?;
         }
+        (emitter.site, emitter.pool) = own;
+        Ok(())
     }
 }
 
