@@ -8,6 +8,8 @@
 //! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
 //! rest.
 
+mod assemble;
+pub(crate) mod borders;
 mod choose;
 pub mod constants;
 pub mod cost;

@@ -10,7 +10,7 @@
 //! before. What a Loop carries is made in two places in turn.
 //!
 //! Launches of a region wait for each other alone: what they need from outside the entry has waited for, and who needs
-//! what they make waits for the exit ([`Regions::edges`]). So the streams of regions are their own, a set for each depth
+//! what they make waits for the exit ([`super::borders`]). So the streams of regions are their own, a set for each depth
 //! of nesting.
 //!
 //! What a loop's body uses from outside is in use until the exit, since the next iteration needs it: so its memory is
@@ -22,7 +22,7 @@ use super::launches::{Launch, Made, Planner, Root, Scope, Work};
 use super::nested::{Kind, of_fixed_types};
 use super::references::{Emitter, Parts};
 use super::section::Patch;
-use super::tasks::{Edges, TaskGraph};
+use super::tasks::TaskGraph;
 use super::{Env, extract};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::regions as exec;
@@ -108,123 +108,6 @@ fn depth_of<'a>(work: impl Iterator<Item = &'a NodeWork>) -> u32 {
         _ => 0,
     });
     depth.max().unwrap_or(0)
-}
-
-/// The regions of a section, and the launches that lead in and out of them.
-#[derive(Default)]
-pub(crate) struct Regions {
-    /// The region of each launch, set when all are known; 0 for the section itself.
-    pub region_of: Vec<u32>,
-    pub controls: Vec<Control>,
-    /// The control flow that each entry is of, and each exit.
-    entries: HashMap<u32, usize>,
-    exits: HashMap<u32, usize>,
-    /// Regions from 1 on.
-    regions: Vec<Region>,
-}
-
-/// The launches of a control-flow node, which are all that is between entry and exit.
-pub(crate) struct Control {
-    pub entry: u32,
-    pub exit: u32,
-    pub is_loop: bool,
-    pub regions: Vec<u32>,
-}
-
-struct Region {
-    control: u32,
-    parent: u32,
-    depth: u32,
-}
-
-impl Regions {
-    /// Regions, the section's own counted.
-    pub fn len(&self) -> usize {
-        self.regions.len() + 1
-    }
-
-    /// The region of a launch.
-    pub fn of(&self, launch: u32) -> u32 {
-        self.region_of.get(launch as usize).copied().unwrap_or(0)
-    }
-
-    /// The control flow that a region is of.
-    pub fn control(&self, region: u32) -> Option<&Control> {
-        Some(&self.controls[self.at(region)?.control as usize])
-    }
-
-    /// The control flow that a launch is the entry of.
-    pub fn entered_at(&self, launch: u32) -> Option<&Control> {
-        self.entries.get(&launch).map(|&control| &self.controls[control])
-    }
-
-    /// Whether a launch is an entry or an exit.
-    pub fn is_control(&self, launch: u32) -> bool {
-        self.entries.contains_key(&launch) || self.exits.contains_key(&launch)
-    }
-
-    fn at(&self, region: u32) -> Option<&Region> {
-        self.regions.get((region as usize).checked_sub(1)?)
-    }
-
-    fn depth(&self, region: u32) -> u32 {
-        self.at(region).map_or(0, |region| region.depth)
-    }
-
-    /// What an edge between launches is between launches of one region; None if it is implied. From a region out it
-    /// begins at the exit, into a region it ends at the entry, and what an exit needs from outside its entry needs.
-    fn lift(&self, pred: u32, launch: u32) -> Option<(u32, u32)> {
-        let (mut pred, mut launch) = (pred, launch);
-        if let Some(control) = self.exits.get(&launch).map(|&control| &self.controls[control]) {
-            if pred >= control.entry {
-                return None;
-            }
-            launch = control.entry;
-        }
-        let (mut from, mut to) = (self.of(pred), self.of(launch));
-        while from != to {
-            if self.depth(from) >= self.depth(to) {
-                let (region, control) = (self.at(from)?, self.control(from)?);
-                (pred, from) = (control.exit, region.parent);
-            } else {
-                let (region, control) = (self.at(to)?, self.control(to)?);
-                (launch, to) = (control.entry, region.parent);
-            }
-        }
-        (pred != launch).then_some((pred, launch))
-    }
-
-    /// The edges of launches: within regions, from entries to what begins them, and from what ends them to exits.
-    pub fn edges(&self, preds_of: impl Fn(usize) -> Vec<u32>) -> Edges {
-        let n = self.region_of.len();
-        let mut edges: Vec<Vec<u32>> = vec![Vec::new(); n];
-        for launch in 0..n {
-            for pred in preds_of(launch) {
-                if let Some((pred, launch)) = self.lift(pred, launch as u32) {
-                    edges[launch as usize].push(pred);
-                }
-            }
-        }
-        for control in &self.controls {
-            edges[control.exit as usize].push(control.entry);
-        }
-        let mut is_last = vec![true; n];
-        edges.iter().flatten().for_each(|&pred| is_last[pred as usize] = false);
-        for launch in 0..n as u32 {
-            let Some(control) = self.control(self.of(launch)) else {
-                continue;
-            };
-            if edges[launch as usize].is_empty() {
-                edges[launch as usize].push(control.entry);
-            }
-            if is_last[launch as usize] {
-                edges[control.exit as usize].push(launch);
-            }
-        }
-        let mut all = Edges::new();
-        edges.into_iter().for_each(|preds| all.push(preds));
-        all
-    }
 }
 
 /// An operand, if there is one, and its bytes.
@@ -430,11 +313,7 @@ impl Planner<'_> {
         inputs: Vec<Operand>,
         outputs: Vec<Option<usize>>,
     ) -> usize {
-        let control = self.regions.controls.len();
-        let entry = self.launches.len() as u32;
-        let is_loop = flow.kind == Kind::Loop;
-        self.regions.controls.push(Control { entry, exit: entry, is_loop, regions: Vec::new() });
-        self.regions.entries.insert(entry, control);
+        let control = self.regions.enter(self.launches.len() as u32, flow.kind == Kind::Loop);
         // Streams of one depth are one control flow's at a time.
         let before = self.last_exit.get(&self.region).copied();
         let after = before.filter(|_| self.lanes.are_placed()).into_iter().collect();
@@ -455,8 +334,7 @@ impl Planner<'_> {
         phis: Phis,
     ) {
         let exit = self.launches.len() as u32;
-        self.regions.controls[control].exit = exit;
-        self.regions.exits.insert(exit, control);
+        self.regions.leave(control, exit);
         self.last_exit.insert(self.region, exit);
         self.flows[control] = phis;
         self.control_launch(node, Work::Exit(control, flow.op.clone()), inputs, outputs, Vec::new());
@@ -477,11 +355,8 @@ impl Planner<'_> {
     /// Begins a region: what is launched from now on is in it. Gives the region around it.
     fn open(&mut self, control: usize) -> u32 {
         let parent = self.region;
-        let depth = self.regions.depth(parent) + 1;
-        self.regions.regions.push(Region { control: control as u32, parent, depth });
-        self.region = self.regions.regions.len() as u32;
-        self.regions.controls[control].regions.push(self.region);
-        self.lanes.depth = depth;
+        self.region = self.regions.open(control, parent);
+        self.lanes.depth = self.regions.depth(self.region);
         parent
     }
 

@@ -25,7 +25,7 @@
 //! Regions of control flow are divided one by one (`regions.rs`). Their tasks are numbered behind the entry's, and in
 //! each of them the last task of each stream has an arrival, for which the exit waits.
 
-use super::regions::Regions;
+use super::borders::Regions;
 use super::tasks::{self, Arrival, Control, Edges, Policy, RegionTasks, TaskGraph, Terms};
 use std::collections::BTreeMap;
 

@@ -1,0 +1,252 @@
+//! From launches to a section: tasks, memory, references.
+//!
+//! In that order, because each needs the one before: tasks come from the launches' costs, and memory may be reused, in
+//! place or one value after another, only where the tasks' edges say that it is free.
+
+use super::launches::{Launch, Planner, Root, Storage, Work};
+use super::references::{Emitter, Parts};
+use super::section::{MemoryReport, Section, Step, StepKind};
+use super::storage::Schedule;
+use super::streams::{Division, Lined};
+use super::tasks::{self, Edges, NO_TASK, OneTask, Policy, Reach, Terms};
+use crate::device::PreparedKernel;
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::regions;
+use crate::exec::timeline::Internal;
+use crate::program::ValueId;
+use crate::trace;
+use devbay_plugin_api::abi::LaunchFn;
+use std::ptr::null;
+use std::sync::Arc;
+
+impl Planner<'_> {
+    /// Which launches go together, and why they are all one task if they are.
+    fn divide(&self, edges: &Edges, costs_ns: &[f64]) -> (Division, Option<OneTask>) {
+        let plugin = self.device.plugin();
+        let n_threads = plugin.services().queue().n_threads();
+        let terms = Terms { policy: self.options.tasks, n_threads, hand_over_ns: self.rates.hand_over_ns };
+        if self.lanes.are_placed() || self.regions.len() > 1 {
+            let lane_of: Vec<u32> = self.launches.iter().map(|launch| launch.lane).collect();
+            let orders = self.lanes.orders(self.env);
+            let lined = Lined { edges, lane_of: &lane_of, orders: &orders, costs_ns, regions: &self.regions };
+            return (lined.divide(terms), None);
+        }
+        // Tasks run side by side on inline devices, whose launches are calls; on others the stream orders them.
+        let (task_of, one_task) = if !self.device.about().inline {
+            (vec![0; edges.len()], Some(OneTask::Asynchronous))
+        } else if terms.policy == Policy::Auto && plugin.is_serialised() {
+            (vec![0; edges.len()], Some(OneTask::Serialised))
+        } else {
+            tasks::divide(edges, costs_ns, terms)
+        };
+        (Division::inline(edges, task_of, self.lanes.len()), one_task)
+    }
+
+    /// The section, and what is given for each wanted value.
+    ///
+    /// # Errors
+    /// As [`super::launches::plan`].
+    pub(super) fn finish(mut self, wanted: &[(ValueId, Root)]) -> Result<Section> {
+        self.regions.region_of = self.launches.iter().map(|launch| launch.region).collect();
+        let edges = self.edges();
+        self.extend_uses();
+        let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost_ns).collect();
+        let (division, one_task) = self.divide(&edges, &costs);
+        let Division { mut graph, order, task_of, waits, signals, n_signals } = division;
+        let schedule = Schedule { reach: Reach::of(&graph), task_of: &task_of };
+
+        let (mut storages, workspaces) = self.storages(&schedule);
+        // Results first: a storage that is a result lives in the caller's memory, not in the arena.
+        let results = self.results(wanted, &mut storages)?;
+        let arena = self.arena(&storages, &graph, &schedule)?;
+
+        let n_worth = self.tasks_worth(&edges, &costs, graph.len());
+        let mut parts = Parts { traced: self.options.trace.is_some(), ..Parts::default() };
+        let lane_of: Vec<u32> = self.launches.iter().map(|launch| launch.lane).collect();
+        let launches = std::mem::take(&mut self.launches);
+        let mut launches: Vec<Option<Launch>> = launches.into_iter().map(Some).collect();
+        let mut prepared = Vec::new();
+        let mut first_steps = Vec::with_capacity(graph.len() + 1);
+        for task in 0..graph.len() {
+            first_steps.push(parts.steps.len() as u32);
+            let own = &order[graph.steps_of(task)];
+            let lane = own.first().map_or(0, |&at| lane_of[at as usize]);
+            for &wait in waits.get(task).into_iter().flatten() {
+                let other = &self.lanes.get(wait.lane);
+                let text = format!("wait for {}", self.lanes.name(self.env, other));
+                parts.internal(Internal::wait(self.env.site(other.site).0, wait), lane, text);
+            }
+            for &at in own {
+                let Some(launch) = launches[at as usize].take() else {
+                    return Err(Error::new(ErrorKind::Internal, "a launch in two tasks"));
+                };
+                let workspace = &workspaces[at as usize];
+                parts.launch_of.push(Some(at));
+                self.emit(launch, workspace, (&storages, &arena.offsets), &mut parts, &mut prepared)?;
+            }
+            if let Some(signal) = signals.get(task).copied().flatten() {
+                let device = self.env.site(self.lanes.get(lane).site).0;
+                parts.internal(Internal::signal(device, lane, signal), lane, "signal".to_owned());
+            }
+        }
+        first_steps.push(parts.steps.len() as u32);
+        graph.set_first_steps(&first_steps);
+        let controls = parts.controls(&self.flows, &graph);
+        let inputs = self.inputs.clone();
+        let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
+        prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
+        prepared.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let mut section = Section {
+            device: Arc::clone(self.device),
+            lanes: self.lanes.iter().map(|lane| Arc::clone(self.env.site(lane.site).0)).collect(),
+            is_placed: self.lanes.are_placed(),
+            n_signals: n_signals.into(),
+            memories: arena.memories.into(),
+            inputs: inputs.iter().map(|&id| self.shaped(self.program, id)).collect::<Result<_>>()?,
+            input_ids: inputs.into(),
+            graph,
+            n_worth,
+            one_task,
+            longest_path_ns: tasks::longest_path_ns(&edges, &costs),
+            costs_ns: parts.costs_ns.into(),
+            steps: parts.steps.into(),
+            kinds: parts.kinds.into(),
+            refs: parts.refs.into(),
+            arena_refs: parts.arena_refs.into(),
+            input_patches: parts.input_patches.into(),
+            output_patches: parts.output_patches.into(),
+            results: results.sources.into(),
+            written: results.written.into(),
+            result_of_written: results.result_of_written.into(),
+            memory: MemoryReport { arena: arena.size, lower_bound: arena.lower_bound, constants },
+            context_refs: parts.context_refs.into(),
+            traced: None,
+            nested: parts.nested.into(),
+            controls,
+            internal: parts.internals.into(),
+            labels: parts.labels.into(),
+            kernels: parts.kernels.into(),
+            prepared: prepared.into(),
+            constants: parts.constants.into(),
+        };
+        if let Some(recorder) = &self.options.trace {
+            trace::trace(&mut section, recorder, &parts.names, &edges, &parts.launch_of);
+        }
+        Ok(section)
+    }
+
+    /// Writes one launch: its references, its step, and what keeps them alive.
+    fn emit(
+        &self,
+        launch: Launch,
+        workspace: &[usize],
+        (storages, offsets): (&[Storage], &[usize]),
+        parts: &mut Parts,
+        prepared: &mut Vec<Arc<PreparedKernel>>,
+    ) -> Result<()> {
+        let lane = self.lanes.get(launch.lane);
+        let host_align = self.env.reads_host_memory(self.lanes.home());
+        let mut emitter = Emitter {
+            parts,
+            pool: self.env.site(lane.site).1,
+            site: lane.site,
+            home: self.lanes.home(),
+            host_align: host_align.then(|| self.device.space().bind_align.max(1) as usize),
+            made: &self.made,
+            storages,
+            offsets,
+        };
+        if emitter.parts.traced {
+            emitter.add_context();
+        }
+        let first_ref = emitter.parts.refs.len() as u32;
+        let step = emitter.parts.steps.len();
+        let (launch_fn, state, kernel, kind) = match launch.work {
+            Work::Copy(kind) => {
+                emitter.copy(&launch.inputs, &launch.outputs)?;
+                let device = self.env.site(lane.site).0;
+                let internal = Internal::copy(device, kind);
+                let (launch_fn, state) = internal.launch();
+                parts.internals.push(internal);
+                (launch_fn, state, "copy".to_owned(), StepKind::Copy)
+            }
+            Work::Kernel(chosen) => {
+                emitter.operands(&chosen, &launch.inputs, &launch.outputs, workspace)?;
+                let kernel = &chosen.kernel;
+                let step = (kernel.launch_fn(), kernel.state(), chosen.name.clone(), StepKind::Kernel);
+                prepared.push(Arc::clone(kernel));
+                step
+            }
+            Work::Nested(nested, n_operands) => {
+                let name = nested.op.clone();
+                let state = emitter.nested(nested, &launch.inputs, n_operands, &launch.outputs, workspace)?;
+                let (launch_fn, pointer) = state.launch();
+                parts.nested.push(state);
+                (launch_fn, pointer, name, StepKind::Nested)
+            }
+            Work::Entry(control, op) => {
+                self.entry(&mut emitter, control, &launch.inputs, &launch.outputs)?;
+                parts.entries.push((control, step));
+                (regions::launch_entry as LaunchFn, null(), format!("{op} entry"), StepKind::Control)
+            }
+            Work::Exit(control, op) => {
+                self.exit(&mut emitter, control, &launch.inputs)?;
+                parts.exits.push((control, step));
+                (regions::launch_exit as LaunchFn, null(), format!("{op} exit"), StepKind::Control)
+            }
+        };
+        parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });
+        if parts.traced {
+            parts.names.push(launch.name.to_string());
+        }
+        parts.labels.push(launch.label);
+        parts.kernels.push(kernel);
+        parts.kinds.push(kind);
+        parts.costs_ns.push(launch.cost_ns as f32);
+        Ok(())
+    }
+
+    /// How many tasks are worth a hand-over to another thread; `NO_TASK` if all together are not.
+    fn tasks_worth(&self, edges: &Edges, costs: &[f64], n_tasks: usize) -> u32 {
+        if !self.lanes.are_placed() {
+            return tasks_worth(self.rates.hand_over_ns, costs, n_tasks);
+        }
+        // Threads are for what is done inline, while devices work: enqueuing is no work.
+        let inline = |launch: &Launch| self.env.site(self.lanes.get(launch.lane).site).0.about().inline;
+        let launches = self.launches.iter().zip(costs);
+        let costs: Vec<f64> =
+            launches.map(|(launch, &cost)| if inline(launch) { cost } else { 0.0 }).collect();
+        let gain_ns = costs.iter().sum::<f64>() - tasks::longest_path_ns(edges, &costs);
+        match gain_ns < tasks::GAIN_HAND_OVERS * self.rates.hand_over_ns {
+            true => NO_TASK,
+            false => tasks_worth(self.rates.hand_over_ns, &costs, n_tasks),
+        }
+    }
+
+    fn edges(&self) -> Edges {
+        if self.regions.len() > 1 {
+            return self.regions.edges(|launch| self.preds(&self.launches[launch]).collect());
+        }
+        let mut edges = Edges::new();
+        self.launches.iter().for_each(|launch| edges.push(self.preds(launch)));
+        edges
+    }
+
+    /// What a launch needs, by data or otherwise.
+    fn preds<'p>(&'p self, launch: &'p Launch) -> impl Iterator<Item = u32> + 'p {
+        let makers = launch.inputs.iter().flatten().flat_map(|(root, _)| match root {
+            Root::Made(made, _) => self.makers(*made),
+            _ => &[],
+        });
+        makers.chain(&launch.after).copied()
+    }
+}
+
+/// How many tasks of the mean cost are worth a hand-over; `u32::MAX` if all together are not.
+fn tasks_worth(hand_over_ns: f64, costs_ns: &[f64], n_tasks: usize) -> u32 {
+    let total: f64 = costs_ns.iter().sum();
+    if total < 2.0 * hand_over_ns {
+        return u32::MAX;
+    }
+    ((hand_over_ns * n_tasks as f64 / total).ceil() as u32).max(1)
+}
