@@ -5,14 +5,17 @@
 //! with `LD_PRELOAD`). That process checks that the counter counts, brings each model to its steady state,
 //! and expects that the counter stands still from then on.
 
-use crate::support::{Case, DONE, Folder, cases, plugin_library, run_again};
+use crate::support::{Case, DONE, Folder, UNTIL, cases, plugin_library, run_again};
 use devbay_host::arrays;
 use devbay_host::core::Tensor;
 use devbay_host::core::device::Device;
 use devbay_host::core::exec::host_io::InputView;
+use devbay_host::core::plan::PlanOptions;
+use devbay_host::core::plan::tasks::Policy;
+use devbay_host::core::program::text;
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::session::{RunOptions, Session, SessionOptions};
 use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
@@ -65,7 +68,8 @@ fn run_counting(test: &str) {
 /// What runs in the process with the counter.
 fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
     check_counter(counter);
-    let mut options = RuntimeOptions { threads, ..RuntimeOptions::default() };
+    let streams = ("cpu".to_owned(), "streams".to_owned(), "inline,inline".to_owned());
+    let mut options = RuntimeOptions { threads, plugin_options: vec![streams], ..RuntimeOptions::default() };
     if loaded {
         options.plugins.push(plugin_library());
     } else {
@@ -77,6 +81,7 @@ fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
     drop(device.alloc(1 << 12, 0).unwrap());
     assert!(counter.load(Ordering::Relaxed) > before, "the plugin's allocations are not counted");
 
+    assert_eq!(steady_regions(counter, &runtime), 0, "allocations of control flow over two devices");
     let cases = cases();
     let (mut n_models, mut failures) = (0, Vec::new());
     let is_static = |case: &Case| !NOT_STATIC.iter().any(|name| case.name.starts_with(name));
@@ -121,8 +126,33 @@ fn steady(counter: &AtomicU64, case: &Case, device: &Arc<Device>) -> Option<u64>
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let session = Session::new(&model, device).unwrap_or_else(|error| panic!("{error:?}"));
     session.plan_for(&given).unwrap().single()?;
-    let expected = session.run(&given, &RunOptions::default()).unwrap();
-    let views: Vec<InputView<'_>> = session.in_order(&given).unwrap();
+    Some(steady_runs(counter, &session, &given, &case.name))
+}
+
+/// Allocations of runs whose control flow is tasks, each launch one, over two devices.
+fn steady_regions(counter: &AtomicU64, runtime: &Runtime) -> u64 {
+    let [first, second, ..] = runtime.devices() else {
+        panic!("expected two devices: {:?}", runtime.report());
+    };
+    let model = Model::from_program(text::parse(UNTIL).unwrap());
+    let options = SessionOptions {
+        plans: PlanOptions { tasks: Policy::Each, ..PlanOptions::default() },
+        pins: vec![("mul".to_owned(), Arc::clone(second))],
+        ..SessionOptions::default()
+    };
+    let session = Session::with_options(&model, first, options).unwrap();
+    let x = Tensor::from_elements(&[4, 4], &[1f32; 16]).unwrap();
+    let n = Tensor::from_elements(&[], &[100i64]).unwrap();
+    let given = [("x", &x), ("n", &n)];
+    let plan = session.plan_for(&given).unwrap();
+    assert_eq!(plan.single().map(|stage| stage.section.graph.controls.len()), Some(1));
+    steady_runs(counter, &session, &given, "until")
+}
+
+/// Allocations of a session's runs in its steady state.
+fn steady_runs(counter: &AtomicU64, session: &Session, given: &[(&str, &Tensor)], name: &str) -> u64 {
+    let expected = session.run(given, &RunOptions::default()).unwrap();
+    let views: Vec<InputView<'_>> = session.in_order(given).unwrap();
     let mut memory: Vec<Vec<u8>> = expected.iter().map(|tensor| vec![0; tensor.bytes().len()]).collect();
     let mut outputs: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
     let options = RunOptions::default();
@@ -138,9 +168,9 @@ fn steady(counter: &AtomicU64, case: &Case, device: &Arc<Device>) -> Option<u64>
     }
     let n = counter.load(Ordering::Relaxed) - before;
     for (found, expected) in memory.iter().zip(&expected) {
-        assert!(found == expected.bytes(), "{}: the counted runs gave other results", case.name);
+        assert!(found == expected.bytes(), "{name}: the counted runs gave other results");
     }
-    Some(n)
+    n
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Several devices in one run: nodes that are pinned, and nodes that a device has no kernel for.
 
-use crate::support::{Finished, Folder, devbay};
+use crate::support::{Finished, Folder, UNTIL, devbay};
 use devbay_host::arrays;
 use devbay_host::core::Tensor;
 use std::path::Path;
@@ -54,23 +54,6 @@ fn a_plan_on_two_devices_shows_the_copies_and_who_waits_for_whom() {
         "\"arrival\": true",
     ]);
 }
-
-/// Doubles a matrix until its sum is 1,000 at least, or so often.
-const UNTIL: &str = r#"devbay-program 1
-
-program "until"(%x: f32[4,4], %n: i64[]) {
-  %half: f32[4,4] = const f32[4,4] [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
-  %limit: f32[] = const f32[] [1000.0]
-  %y: f32[4,4] = Loop@25(%n, _, %x) body(%i: i64[], %go_on: bool[], %v: f32[4,4]) {
-    %a = MatMul@13(%v, %half) as "mul"
-    %b = Relu@14(%a) as "relu"
-    %s = ReduceSum@13(%b) as "sum" {keepdims = 0}
-    %more = Less@13(%s, %limit) as "less"
-    return %more, %b
-  }
-  return %y
-}
-"#;
 
 #[test]
 fn a_loop_that_data_ends_runs_over_two_devices() {

@@ -12,6 +12,23 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
+/// Doubles a matrix until its sum is 1,000 at least, or so often.
+pub const UNTIL: &str = r#"devbay-program 1
+
+program "until"(%x: f32[4,4], %n: i64[]) {
+  %half: f32[4,4] = const f32[4,4] [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
+  %limit: f32[] = const f32[] [1000.0]
+  %y: f32[4,4] = Loop@25(%n, _, %x) body(%i: i64[], %go_on: bool[], %v: f32[4,4]) {
+    %a = MatMul@13(%v, %half) as "mul"
+    %b = Relu@14(%a) as "relu"
+    %s = ReduceSum@13(%b) as "sum" {keepdims = 0}
+    %more = Less@13(%s, %limit) as "less"
+    return %more, %b
+  }
+  return %y
+}
+"#;
+
 /// What the command said, and how it ended.
 pub struct Finished {
     /// Exit code.
