@@ -10,7 +10,7 @@
 //! before. What a Loop carries is made in two places in turn.
 //!
 //! Launches of a region wait for each other alone: what they need from outside the entry has waited for, and who needs
-//! what they make waits for the exit ([`super::borders`]). So the streams of regions are their own, a set for each depth
+//! what they make waits for the exit (`borders.rs`). So the streams of regions are their own, a set for each depth
 //! of nesting.
 //!
 //! What a loop's body uses from outside is in use until the exit, since the next iteration needs it: so its memory is
