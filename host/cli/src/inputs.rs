@@ -50,6 +50,19 @@ impl GivenArguments {
         Ok(inputs)
     }
 
+    /// Refuses extents of what is no input of a program's.
+    fn check_shapes(&self, program: &Program) -> Result<()> {
+        for text in &self.shape {
+            let (name, _) =
+                text.rsplit_once('=').ok_or_else(|| usage(format!("--shape is NAME=DIMS, found {text}")))?;
+            if !program.main.inputs.iter().any(|&id| *program.value(id).name == *name) {
+                let text = format!("--shape {text}: the model has no input `{name}`");
+                return Err(Error::new(ErrorKind::InvalidInput, text).into());
+            }
+        }
+        Ok(())
+    }
+
     /// The extents that `--shape` gives an input; None if it gives none.
     fn shape_of(&self, name: &str) -> Result<Option<Vec<usize>>> {
         let given =
@@ -69,6 +82,7 @@ impl GivenArguments {
     /// As [`InputArguments::read`]; for an input whose extents nobody gives.
     pub fn types(&self, program: &Program) -> Result<Vec<(DType, Vec<usize>)>> {
         let given = self.read()?;
+        self.check_shapes(program)?;
         let ports: Vec<_> = program.main.inputs.iter().map(|&id| program.value(id)).collect();
         if let Some((name, _)) = given.iter().find(|(name, _)| !ports.iter().any(|port| *port.name == **name))
         {
@@ -104,6 +118,7 @@ impl InputArguments {
     /// For files that cannot be read, names given twice, and inputs that are missing or too large.
     pub fn read(&self, program: &Program, device: &Device) -> Result<Vec<(String, Tensor)>> {
         let mut inputs = self.given.read()?;
+        self.given.check_shapes(program)?;
         let mut seed = self.random.unwrap_or(0);
         let mut available = device.bytes_available().unwrap_or(u64::MAX);
         for &id in &program.main.inputs {

@@ -436,6 +436,7 @@ fn a_wrong_command_line_ends_with_2() {
         ),
         (&["run", model, "--input", "x.txt"], "--input is FILE.npz or NAME=FILE, found x.txt"),
         (&["run", model, "--random", "--shape", "x=1,wide"], "--shape x=1,wide: wide is no extent"),
+        (&["run", model, "--random", "--shape", "1,3"], "--shape is NAME=DIMS, found 1,3"),
         (&["run", model, "--labels", "l.txt"], "--labels goes with --image"),
         (&["bench", model, "--seconds", "soon"], "invalid value 'soon'"),
     ];
