@@ -4,11 +4,12 @@
 //! place or one value after another, only where the tasks' edges say that it is free.
 
 use super::launches::{Launch, Planner, Root, Storage, Work};
+use super::merge::{self, Terms};
 use super::references::{Emitter, Parts};
 use super::section::{MemoryReport, Section, Step, StepKind};
 use super::storage::Schedule;
 use super::streams::{Division, Lined};
-use super::tasks::{self, Edges, NO_TASK, OneTask, Policy, Reach, Terms};
+use super::tasks::{Edges, NO_TASK, OneTask, Policy, Reach};
 use crate::device::PreparedKernel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::regions;
@@ -37,7 +38,7 @@ impl Planner<'_> {
         } else if terms.policy == Policy::Auto && plugin.is_serialised() {
             (vec![0; edges.len()], Some(OneTask::Serialised))
         } else {
-            tasks::divide(edges, costs_ns, terms)
+            merge::divide(edges, costs_ns, terms)
         };
         (Division::inline(edges, task_of, self.lanes.len()), one_task)
     }
@@ -107,7 +108,7 @@ impl Planner<'_> {
             graph,
             n_worth,
             one_task,
-            longest_path_ns: tasks::longest_path_ns(&edges, &costs),
+            longest_path_ns: merge::longest_path_ns(&edges, &costs),
             costs_ns: parts.costs_ns.into(),
             steps: parts.steps.into(),
             kinds: parts.kinds.into(),
@@ -216,8 +217,8 @@ impl Planner<'_> {
         let launches = self.launches.iter().zip(costs);
         let costs: Vec<f64> =
             launches.map(|(launch, &cost)| if inline(launch) { cost } else { 0.0 }).collect();
-        let gain_ns = costs.iter().sum::<f64>() - tasks::longest_path_ns(edges, &costs);
-        match gain_ns < tasks::GAIN_HAND_OVERS * self.rates.hand_over_ns {
+        let gain_ns = costs.iter().sum::<f64>() - merge::longest_path_ns(edges, &costs);
+        match gain_ns < merge::GAIN_HAND_OVERS * self.rates.hand_over_ns {
             true => NO_TASK,
             false => tasks_worth(self.rates.hand_over_ns, &costs, n_tasks),
         }

@@ -3,10 +3,11 @@
 //! A node runs on the device that it is pinned to, else on the first of the plan's devices that has a kernel which
 //! takes it. Equal nodes share a prepared kernel, so that its state is made, and cached, once.
 
+use super::merge::GAIN_HAND_OVERS;
 use super::nested::{Inlined, inline};
 use super::place::{self, Chosen};
 use super::regions::{Flow, flow};
-use super::tasks::{GAIN_HAND_OVERS, Policy};
+use super::tasks::Policy;
 use super::unroll::{Unrolled, unroll};
 use super::{Env, is_static};
 use crate::error::{Error, ErrorKind, Result};

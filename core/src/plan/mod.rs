@@ -16,6 +16,7 @@ pub mod cost;
 mod lanes;
 pub mod launches;
 pub mod memory;
+pub(crate) mod merge;
 pub mod nested;
 pub mod place;
 pub(crate) mod references;

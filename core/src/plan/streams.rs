@@ -26,7 +26,8 @@
 //! each of them the last task of each stream has an arrival, for which the exit waits.
 
 use super::borders::Regions;
-use super::tasks::{self, Arrival, Control, Edges, Policy, RegionTasks, TaskGraph, Terms};
+use super::merge::{self, Terms};
+use super::tasks::{self, Arrival, Control, Edges, Policy, RegionTasks, TaskGraph};
 use std::collections::BTreeMap;
 
 /// What a lane is, as far as the order of its work goes.
@@ -180,7 +181,7 @@ impl Lined<'_> {
                 Order::Inline => {
                     let cost = |&at: &u32| self.costs_ns[members[at as usize] as usize];
                     let costs: Vec<f64> = group.iter().map(cost).collect();
-                    tasks::divide(&within, &costs, terms).0
+                    merge::divide(&within, &costs, terms).0
                 }
             };
             for (&at, &task) in group.iter().zip(&tasks) {

@@ -11,10 +11,11 @@
 
 use super::choose::{NodeWork, works_of_region};
 use super::launches::{Made, Planner, Root, Scope};
+use super::merge::GAIN_HAND_OVERS;
 use super::nested::{is_scalar, known};
 use super::section::Shaped;
 use super::specialise::{ScanLayout, through_identities};
-use super::tasks::{GAIN_HAND_OVERS, Policy};
+use super::tasks::Policy;
 use super::{Env, extract};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::{Node, Program, Region, ValueId};
