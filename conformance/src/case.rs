@@ -17,6 +17,13 @@ pub struct Case {
     pub(crate) run: fn(&Rig<'_>) -> Outcome,
 }
 
+impl Case {
+    /// The first word of its id.
+    pub fn topic(&self) -> &'static str {
+        self.id.split('.').next().unwrap_or(self.id)
+    }
+}
+
 /// Every case, in the order in which they run: those that others need come first.
 pub fn all() -> impl Iterator<Item = &'static Case> {
     cases::LISTS.iter().flat_map(|list| list.iter())

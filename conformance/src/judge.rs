@@ -1,30 +1,35 @@
-//! Running cases: in processes of their own with a time limit, or in this one.
+//! Running tests: in processes of their own with a time limit, or in this one.
 //!
-//! A child is this program's own command, which calls [`answer`] and prints the line that it gives; whatever the
-//! plugin prints beside it is a finding, and is not mistaken for the verdict.
+//! What a child is and how it is talked to is in [`crate::child`]. Each case has a child of its own; node tests of
+//! ONNX's share one, which is started again behind the test that ended it.
 
-use crate::case::{self, Case};
+use crate::case::Case;
+use crate::child::{Answer, Child, Said, ask};
+use crate::onnx::{self, Loaded};
 use crate::report::{Identity, Report, Test};
 use crate::rig::Rig;
+use crate::suite::{self, Item, Profile};
 use crate::verdict::{Failure, Verdict, Why};
+use devbay_host::core::device::Device;
 use devbay_host::load::Library;
-use devbay_host::negotiate::Entry;
+use devbay_host::negotiate::{Entry, negotiate};
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::io::Read;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Begins the line with a child's verdict.
-pub const MARK: &str = "devbay-conformance-verdict ";
 
 /// The case about a plugin's own output, which only the parent of a child sees.
 pub(crate) const OUTPUT_CASE: &str = "shutdown.output";
+
+/// Node tests that a child is given at once.
+const BATCH: usize = 200;
+
+/// Node tests may end their process so many times; then the rest is not run.
+const DEATHS_MAX: usize = 20;
 
 /// The plugin that is judged.
 #[derive(Clone)]
@@ -45,98 +50,200 @@ impl Subject {
     }
 }
 
-/// How cases get a process of their own.
-#[derive(Clone, Debug)]
-pub struct Child {
-    /// The program; it prints the line that [`answer`] gives.
-    pub program: PathBuf,
-    /// What it is told first. The subject, the case and `--plugin-option KEY=VALUE` follow.
-    pub arguments: Vec<OsString>,
-    /// How long a case may take.
-    pub limit: Duration,
-}
-
 /// What is run, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Options of the plugin.
     pub options: Vec<(String, String)>,
-    /// Only cases that fit one of these patterns; all if there are none.
+    /// Only tests that fit one of these patterns; all if there are none.
     pub only: Vec<String>,
-    /// Where cases run; without it, in this process.
+    /// But not those that fit one of these.
+    pub except: Vec<String>,
+    /// Only tests of these profiles; of all if there are none.
+    pub profiles: Vec<Profile>,
+    /// How node tests are run.
+    pub path: onnx::Path,
+    /// Where tests run; without it, in this process.
     pub child: Option<Child>,
 }
 
-/// What a child says on its marked line.
-#[derive(Serialize, Deserialize)]
-struct Answer {
-    verdict: Verdict,
-    plugin: Option<Identity>,
+impl Settings {
+    /// Whether a test is asked for.
+    pub fn wants(&self, item: &Item) -> bool {
+        let id = item.id();
+        let fits = |patterns: &[String]| patterns.iter().any(|pattern| suite::matches(pattern, &id));
+        (self.only.is_empty() || fits(&self.only))
+            && !fits(&self.except)
+            && (self.profiles.is_empty() || self.profiles.contains(&item.profile()))
+    }
 }
 
-/// Runs the cases that are asked for, and calls `progress` after each.
+/// Runs the tests that are asked for, and calls `progress` after each.
 ///
-/// A case that others need runs only if it is asked for itself; what was not run is taken to have passed.
+/// A test that others need runs only if it is asked for itself; what was not run is taken to have passed.
 pub fn judge(subject: &Subject, settings: &Settings, progress: &mut dyn FnMut(&Test)) -> Report {
-    let wanted = |case: &&Case| {
-        settings.only.is_empty() || settings.only.iter().any(|pattern| case::matches(pattern, case.id))
+    let items: Vec<Item> = suite::all().filter(|item| settings.wants(item)).collect();
+    let mut session = Judging {
+        subject,
+        settings,
+        progress,
+        report: Report::new(subject.name()),
+        unmet: BTreeSet::new(),
+        stray: None,
     };
-    let mut report = Report { subject: subject.name(), plugin: None, tests: Vec::new() };
-    let mut unmet: BTreeSet<&str> = BTreeSet::new();
-    let mut stray: Option<String> = None;
-    for case in case::all().filter(wanted) {
+    let mut rest = items.as_slice();
+    while let Some(first) = rest.first() {
+        match first {
+            Item::Case(case) => {
+                session.case(case);
+                rest = &rest[1..];
+            }
+            Item::Node(_) => {
+                let n = rest.iter().take(BATCH).take_while(|item| matches!(item, Item::Node(_))).count();
+                session.nodes(&rest[..n]);
+                rest = &rest[n..];
+            }
+        }
+    }
+    session.report
+}
+
+struct Judging<'a> {
+    subject: &'a Subject,
+    settings: &'a Settings,
+    progress: &'a mut dyn FnMut(&Test),
+    report: Report,
+    /// Tests that others cannot build on.
+    unmet: BTreeSet<String>,
+    /// The first that the plugin printed itself.
+    stray: Option<String>,
+}
+
+impl Judging<'_> {
+    fn case(&mut self, case: &'static Case) {
+        let item = Item::Case(case);
         let begin = Instant::now();
-        let missing = case.needs.iter().find(|need| unmet.contains(**need));
-        let (answer, output) = match (missing, &settings.child) {
-            (Some(need), _) => {
-                let verdict =
-                    Verdict::NotApplicable { why: Why::Needs, reason: format!("{need} did not pass") };
-                (Answer { verdict, plugin: None }, None)
+        if let Some(verdict) = self.not_asked(&item) {
+            return self.record(&item, verdict, begin.elapsed());
+        }
+        let answer = match &self.settings.child {
+            Some(_) if case.id == OUTPUT_CASE => {
+                Answer { verdict: output_verdict(self.stray.as_deref()), plugin: None }
             }
-            (None, Some(_)) if case.id == OUTPUT_CASE => {
-                (Answer { verdict: output_verdict(stray.as_deref()), plugin: None }, None)
+            Some(child) => {
+                let said = ask(child, self.subject, &[item.id()], self.settings);
+                self.heard(case.id, &said);
+                said.answers.into_iter().next().unwrap_or_else(|| Answer::from(said.end))
             }
-            (None, Some(child)) => ask_child(child, subject, case, &settings.options),
-            (None, None) => (run_here(subject, case, &settings.options, false), None),
+            None => run_here(self.subject, case, &self.settings.options, false),
         };
-        stray = stray.or_else(|| output.map(|text| format!("during {}: {text}", case.id)));
-        report.plugin = report.plugin.or(answer.plugin);
-        if matches!(answer.verdict, Verdict::Failed { .. } | Verdict::NotApplicable { why: Why::Needs, .. }) {
-            unmet.insert(case.id);
+        self.met(answer.plugin);
+        self.record(&item, answer.verdict, begin.elapsed());
+    }
+
+    /// Node tests, as many as a child is given.
+    fn nodes(&mut self, items: &[Item]) {
+        let mut rest = Vec::new();
+        for item in items {
+            match self.not_asked(item) {
+                Some(verdict) => self.record(item, verdict, Duration::ZERO),
+                None => rest.push(*item),
+            }
+        }
+        let Some(child) = self.settings.child.clone() else {
+            let judge = NodeJudge::new(self.subject, &rest, self.settings);
+            for item in &rest {
+                let begin = Instant::now();
+                let verdict = judge.verdict(item);
+                self.record(item, verdict, begin.elapsed());
+            }
+            return;
+        };
+        let mut rest = rest.as_slice();
+        while !rest.is_empty() {
+            let begin = Instant::now();
+            let ids: Vec<String> = rest.iter().map(Item::id).collect();
+            let said = ask(&child, self.subject, &ids, self.settings);
+            self.heard(&ids[0], &said);
+            let n = said.answers.len();
+            for (i, answer) in said.answers.into_iter().enumerate() {
+                self.record(&rest[i], answer.verdict, said.times[i]);
+            }
+            rest = &rest[n..];
+            // Without an answer to all, the next one ended the process.
+            if let Some((first, others)) = rest.split_first() {
+                self.record(first, Answer::from(said.end).verdict, begin.elapsed());
+                rest = others;
+            }
+            if self.report.deaths() > DEATHS_MAX {
+                for item in rest {
+                    let reason = format!("more than {DEATHS_MAX} tests ended the process");
+                    self.record(item, Verdict::Skipped { why: Why::Needs, reason }, Duration::ZERO);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Why a test is not run at all.
+    fn not_asked(&self, item: &Item) -> Option<Verdict> {
+        if let Some(plugin) = self.report.plugin.as_ref().filter(|plugin| !plugin.claims(item.profile())) {
+            let name = item.profile().name();
+            let reason = format!("{} does not claim the profile {name}, and lists no kernels", plugin.name);
+            return Some(Verdict::NotClaimed { why: Why::Profile, reason });
+        }
+        let missing = item.needs().iter().find(|need| self.unmet.contains(**need))?;
+        Some(Verdict::Skipped { why: Why::Needs, reason: format!("needs {missing}, which did not pass") })
+    }
+
+    fn heard(&mut self, id: &str, said: &Said) {
+        if let (None, Some(text)) = (&self.stray, &said.stray) {
+            self.stray = Some(format!("during {id}: {text}"));
+        }
+    }
+
+    fn met(&mut self, plugin: Option<Identity>) {
+        if self.report.plugin.is_none() {
+            self.report.plugin = plugin;
+        }
+    }
+
+    fn record(&mut self, item: &Item, verdict: Verdict, time: Duration) {
+        if matches!(verdict, Verdict::Failed { .. } | Verdict::Skipped { why: Why::Needs, .. }) {
+            self.unmet.insert(item.id());
         }
         let test = Test {
-            id: case.id,
-            rules: case.rules,
-            requires: case.requires,
-            verdict: answer.verdict,
-            duration_ms: begin.elapsed().as_millis() as u64,
-            reproduce: reproduce(subject, case, settings),
+            id: item.id(),
+            profile: item.profile(),
+            rules: item.rules(),
+            requires: item.requires(),
+            verdict,
+            duration_ms: time.as_micros() as f64 / 1000.0,
+            reproduce: reproduce(self.subject, item, self.settings),
         };
-        progress(&test);
-        report.tests.push(test);
+        (self.progress)(&test);
+        self.report.tests.push(test);
     }
-    report
 }
 
-/// The child's part: runs one case in this process and gives the line to print.
-pub fn answer(subject: &Subject, case_id: &str, options: &[(String, String)]) -> Option<String> {
-    let answer = run_here(subject, case::find(case_id)?, options, true);
-    // Texts and numbers alone: there is always a JSON for them.
-    Some(format!("{MARK}{}", serde_json::to_string(&answer).ok()?))
-}
-
-fn reproduce(subject: &Subject, case: &Case, settings: &Settings) -> Option<String> {
+fn reproduce(subject: &Subject, item: &Item, settings: &Settings) -> Option<String> {
+    settings.child.as_ref()?;
     let options: String =
         settings.options.iter().map(|(key, value)| format!(" --plugin-option {key}={value}")).collect();
-    settings.child.as_ref()?;
-    Some(format!("devbay conformance {} --only {}{options}", subject.name(), case.id))
+    let path = match (item, settings.path) {
+        (Item::Node(_), onnx::Path::Session) => " --session",
+        _ => "",
+    };
+    Some(format!("devbay conformance {} --only {}{path}{options}", subject.name(), item.id()))
 }
 
-fn wrong(failure: Failure, reason: impl Into<String>) -> Answer {
-    Answer { verdict: Verdict::Failed { failure, reason: reason.into() }, plugin: None }
-}
-
-fn run_here(subject: &Subject, case: &Case, options: &[(String, String)], own_process: bool) -> Answer {
+/// Runs one case in this process.
+pub(crate) fn run_here(
+    subject: &Subject,
+    case: &Case,
+    options: &[(String, String)],
+    own_process: bool,
+) -> Answer {
     let library;
     let entry = match subject {
         Subject::Linked(linked) => Entry::Linked(linked),
@@ -145,29 +252,18 @@ fn run_here(subject: &Subject, case: &Case, options: &[(String, String)], own_pr
                 library = opened;
                 Entry::Library(&library)
             }
-            Err(refusal) => return wrong(Failure::Wrong, refusal.reason),
+            Err(refusal) => return Answer::failed(Failure::Wrong, refusal.reason),
         },
     };
     let run = AssertUnwindSafe(|| {
         let rig = Rig::new(entry, options, own_process);
-        let plugin = rig.agreement().ok().map(|agreement| {
-            let about = &agreement.about;
-            Identity {
-                name: about.name.clone(),
-                version: about.version.clone(),
-                vendor: about.vendor.clone(),
-                profiles: about.profiles.clone(),
-                abi_minors: (about.minors.min, about.minors.max),
-                abi_minor: agreement.minor,
-                threading: about.threading.name().to_owned(),
-            }
-        });
+        let plugin = rig.agreement().ok().map(Identity::of);
         Answer { verdict: (case.run)(&rig).into(), plugin }
     });
     std::panic::catch_unwind(run).unwrap_or_else(|payload| {
         let words = payload.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        wrong(Failure::Suite, format!("the suite panicked, which is a bug in it: {words}"))
+        Answer::failed(Failure::Suite, format!("the suite panicked, which is a bug in it: {words}"))
     })
 }
 
@@ -182,94 +278,63 @@ fn output_verdict(stray: Option<&str>) -> Verdict {
     }
 }
 
-/// Runs a case in a child; also gives what was printed beside the verdict.
-fn ask_child(
-    child: &Child,
-    subject: &Subject,
-    case: &Case,
-    options: &[(String, String)],
-) -> (Answer, Option<String>) {
-    let mut command = Command::new(&child.program);
-    command.args(&child.arguments).arg(subject.name()).arg(case.id);
-    for (key, value) in options {
-        command.arg("--plugin-option").arg(format!("{key}={value}"));
+/// Judges node tests in this process, on the plugin's first device.
+pub(crate) struct NodeJudge {
+    tests: Loaded,
+    path: onnx::Path,
+    device: Result<(Runtime, Arc<Device>), Verdict>,
+}
+
+impl NodeJudge {
+    pub(crate) fn new(subject: &Subject, items: &[Item], settings: &Settings) -> Self {
+        let names: Vec<&str> = items
+            .iter()
+            .filter_map(|item| if let Item::Node(name) = item { Some(*name) } else { None })
+            .collect();
+        Self {
+            tests: Loaded::of(names.into_iter()),
+            path: settings.path,
+            device: open_device(subject, &settings.options),
+        }
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = match command.spawn() {
-        Ok(process) => process,
-        Err(error) => {
-            let text = format!("cannot start {}: {error}", child.program.display());
-            return (wrong(Failure::Suite, text), None);
-        }
-    };
-    let stdout = process.stdout.take().map(read_in_background);
-    let stderr = process.stderr.take().map(read_in_background);
-    let deadline = Instant::now() + child.limit;
-    let ended: Option<ExitStatus> = loop {
-        match process.try_wait() {
-            Ok(Some(status)) => break Some(status),
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
-            // The time is over, or the process is lost to us.
-            _ => {
-                let _ = process.kill();
-                let _ = process.wait();
-                break None;
-            }
-        }
-    };
-    let text = |pipe: Option<mpsc::Receiver<Vec<u8>>>| {
-        // A process that the plugin started may hold the pipe open: what came until now has to do.
-        let bytes = pipe.and_then(|pipe| pipe.recv_timeout(Duration::from_secs(1)).ok()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    let (stdout, stderr) = (text(stdout), text(stderr));
-    let printed: Vec<&str> =
-        stdout.lines().filter(|line| !line.trim().is_empty() && !line.starts_with(MARK)).collect();
-    let stray = printed.first().map(|line| format!("{line:?}"));
-    let Some(status) = ended else {
-        let text = format!("the case did not end within {:?}", child.limit);
-        return (wrong(Failure::TimedOut, text), stray);
-    };
-    let line = stdout.lines().find_map(|line| line.strip_prefix(MARK));
-    let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
-    match line.and_then(|line| serde_json::from_str::<Answer>(line).ok()) {
-        Some(answer) if status.success() => (answer, stray),
-        Some(Answer { verdict: Verdict::Passed, .. }) => {
-            let text = format!("the process ended with {} after the case: {last}", describe(status));
-            (wrong(Failure::Died, text), stray)
-        }
-        Some(answer) => (answer, stray),
-        None => {
-            let text =
-                format!("the process ended with {} in the middle of the case: {last}", describe(status));
-            (wrong(Failure::Died, text), stray)
+
+    pub(crate) fn verdict(&self, item: &Item) -> Verdict {
+        match &self.device {
+            Ok((_, device)) => self.tests.judge(&item.id(), device, self.path),
+            Err(verdict) => verdict.clone(),
         }
     }
 }
 
-/// Reads a pipe to its end in a thread of its own, so that a talkative child does not block.
-fn read_in_background(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
-    const KEPT_MAX: usize = 1 << 20;
-    let (end, ended) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut kept = Vec::new();
-        let mut chunk = [0u8; 4096];
-        while let Ok(n @ 1..) = pipe.read(&mut chunk) {
-            let room = KEPT_MAX - kept.len();
-            kept.extend_from_slice(&chunk[..n.min(room)]);
+/// The first device, as an application opens it.
+fn open_device(subject: &Subject, options: &[(String, String)]) -> Result<(Runtime, Arc<Device>), Verdict> {
+    let wrong = |reason: String| Verdict::Failed { failure: Failure::Wrong, reason };
+    let (mut linked, mut plugins) = (Vec::new(), Vec::new());
+    let name = match subject {
+        Subject::Linked(plugin) => {
+            linked.push(*plugin);
+            plugin.name().to_owned()
         }
-        let _ = end.send(kept);
-    });
-    ended
-}
-
-fn describe(status: ExitStatus) -> String {
-    #[cfg(unix)]
-    {
-        use std::os::unix::process::ExitStatusExt;
-        if let Some(signal) = status.signal() {
-            return format!("signal {signal}");
+        Subject::Library(path) => {
+            plugins.push(path.clone());
+            // Options are given by the plugin's name.
+            let library = Library::open(path).map_err(|refusal| wrong(refusal.reason))?;
+            let agreement = negotiate(Entry::Library(&library), MinorRange::CURRENT);
+            agreement.map_err(|refusal| wrong(refusal.reason))?.about.name
         }
+    };
+    let plugin_options =
+        options.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone())).collect();
+    let runtime = Runtime::new(RuntimeOptions { linked, plugins, plugin_options, ..Default::default() })
+        .map_err(|error| wrong(error.to_string()))?;
+    if let Some((_, refusal)) = runtime.report().refused().next() {
+        return Err(wrong(refusal.reason.clone()));
     }
-    status.to_string()
+    match runtime.devices().first().cloned() {
+        Some(device) => Ok((runtime, device)),
+        None => Err(Verdict::Skipped {
+            why: Why::NoDevice,
+            reason: "the plugin has no device on this machine".to_owned(),
+        }),
+    }
 }

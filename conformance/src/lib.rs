@@ -1,9 +1,9 @@
 //! The proof: what it means to be a devbay plugin.
 //!
-//! A plugin goes in, as a file or linked, and a [`report::Report`] comes out: for each [`case::Case`] whether the
-//! plugin does what the rule says, how it does not, or why the question does not arise. A case speaks to the
-//! plugin's own table, so that nothing of the host's covers up what is wrong; each runs in a process of its own
-//! ([`judge::Child`]), so that a plugin that aborts or hangs costs one case.
+//! A plugin goes in, as a file or linked, and a [`report::Report`] comes out: for each test of the [`suite`] whether
+//! the plugin does what the rule says, how it does not, or why it was not asked. A [`case::Case`] speaks to the
+//! plugin's own table, so that nothing of the host's covers up what is wrong; [`onnx`]'s node tests go to its own
+//! kernels. Each runs in a process of its own ([`child`]), so that a plugin that aborts or hangs costs one test.
 //!
 //! What is left out on purpose: speed is not judged here, and no plugin is told how to be fast.
 //!
@@ -17,11 +17,14 @@
 
 pub mod case;
 mod cases;
+pub mod child;
 mod desk;
 pub mod judge;
 mod node;
+pub mod onnx;
 mod ops;
 pub mod report;
 mod rig;
+pub mod suite;
 mod tensor;
 pub mod verdict;

@@ -3,7 +3,7 @@
 use crate::ops::{Attribute, OPS, Op, Sample};
 use crate::rig::{Buffer, Detail, Device, Rig, Stream, pattern, status_name};
 use crate::tensor::HostTensor;
-use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_host::core::about::About;
 use devbay_host::core::kernel::KernelDef;
 use devbay_plugin_api::abi::{self, *};
@@ -363,10 +363,10 @@ pub(crate) fn each_node_of(
     })?;
     if n_offered == 0 {
         let names: Vec<&str> = OPS.iter().filter(|op| wanted(op)).map(|op| op.name).collect();
-        return not_applicable(Why::NotOffered, format!("the plugin has no kernel for {}", names.join(", ")));
+        return not_run(Why::NotOffered, format!("the plugin has no kernel for {}", names.join(", ")));
     }
     if n_taken == 0 {
-        return not_applicable(Why::Refused, "prepare answered UNSUPPORTED for all that was asked");
+        return not_run(Why::Refused, "prepare answered UNSUPPORTED for all that was asked");
     }
     Ok(())
 }

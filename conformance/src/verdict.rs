@@ -1,27 +1,31 @@
-//! What a case found: passed, failed, or not applicable with a reason. A case never ends without one.
+//! What came of a test: passed, failed, or why it was not run. A test never ends without one.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a case was not run to its end. Data to match on; the sentence beside it is for a person.
+/// Why a test was not run to its end. Data to match on; the sentence beside it is for a person.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
     /// The plugin does not offer this function, kernel, dtype or property.
     NotOffered,
-    /// The plugin has no device on this machine.
-    NoDevice,
+    /// The plugin does not claim the profile that the test belongs to.
+    Profile,
     /// Every device is inline, so that there is no timeline to look at.
     Inline,
-    /// The threading class that the plugin declares forbids what the case does.
+    /// The threading class that the plugin declares forbids what the test does.
     Threading,
-    /// `prepare` answered UNSUPPORTED for all that the case asked for, as it may.
+    /// `prepare` answered UNSUPPORTED for all that the test asked for, as it may.
     Refused,
-    /// The case needs a process of its own, or a library in a file, and was given neither.
-    OwnProcess,
-    /// The memory is of a kind (TYPED, WRITE_ONCE) that this case cannot use.
+    /// The memory is of a kind (TYPED, WRITE_ONCE) that this test cannot use.
     Memory,
-    /// A case that this one builds on did not pass.
+    /// The plugin has no device on this machine.
+    NoDevice,
+    /// The test needs a process of its own, or a library in a file, and was given neither.
+    OwnProcess,
+    /// A test that this one builds on did not pass.
     Needs,
+    /// The host runs it without asking a plugin, or does not take such a model.
+    Host,
 }
 
 /// In what way a case failed.
@@ -38,11 +42,11 @@ pub enum Failure {
     Suite,
 }
 
-/// Result of one case.
+/// Result of one test.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub enum Verdict {
-    /// The plugin does what the case requires.
+    /// The plugin does what the test requires.
     Passed,
     /// It does not.
     Failed {
@@ -51,8 +55,20 @@ pub enum Verdict {
         /// What was expected and what was found.
         reason: String,
     },
-    /// The question does not arise.
-    NotApplicable {
+    /// The plugin claims the op or function, and refuses what the test asks for, as it may.
+    Unsupported {
+        /// What it said.
+        reason: String,
+    },
+    /// The plugin does not claim what the test is about.
+    NotClaimed {
+        /// Why, to match on.
+        why: Why,
+        /// Why, in words.
+        reason: String,
+    },
+    /// The question could not be asked.
+    Skipped {
         /// Why, to match on.
         why: Why,
         /// Why, in words.
@@ -61,9 +77,51 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the case failed.
+    /// Whether the test failed.
     pub fn is_failed(&self) -> bool {
         matches!(self, Self::Failed { .. })
+    }
+
+    /// The outcome's name, as in JSON.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed { .. } => "failed",
+            Self::Unsupported { .. } => "unsupported",
+            Self::NotClaimed { .. } => "not-claimed",
+            Self::Skipped { .. } => "skipped",
+        }
+    }
+
+    /// Why it did not pass, in words.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Passed => None,
+            Self::Failed { reason, .. }
+            | Self::Unsupported { reason }
+            | Self::NotClaimed { reason, .. }
+            | Self::Skipped { reason, .. } => Some(reason),
+        }
+    }
+
+    /// Why it was not run, if it was not.
+    pub fn why(&self) -> Option<Why> {
+        match self {
+            Self::Passed | Self::Failed { .. } => None,
+            Self::Unsupported { .. } => Some(Why::Refused),
+            Self::NotClaimed { why, .. } | Self::Skipped { why, .. } => Some(*why),
+        }
+    }
+
+    /// The outcome of a test that was not run for this reason.
+    pub(crate) fn not_run(why: Why, reason: String) -> Self {
+        match why {
+            Why::Refused => Self::Unsupported { reason },
+            Why::NotOffered | Why::Profile | Why::Inline | Why::Threading | Why::Memory => {
+                Self::NotClaimed { why, reason }
+            }
+            Why::NoDevice | Why::OwnProcess | Why::Needs | Why::Host => Self::Skipped { why, reason },
+        }
     }
 }
 
@@ -73,7 +131,7 @@ pub(crate) enum Stop {
     /// The plugin is wrong.
     Failed(String),
     /// The question does not arise.
-    NotApplicable(Why, String),
+    NotRun(Why, String),
 }
 
 /// What a case returns.
@@ -84,7 +142,7 @@ impl From<Outcome> for Verdict {
         match outcome {
             Ok(()) => Self::Passed,
             Err(Stop::Failed(reason)) => Self::Failed { failure: Failure::Wrong, reason },
-            Err(Stop::NotApplicable(why, reason)) => Self::NotApplicable { why, reason },
+            Err(Stop::NotRun(why, reason)) => Self::not_run(why, reason),
         }
     }
 }
@@ -95,8 +153,8 @@ pub(crate) fn failed<T>(reason: impl Into<String>) -> Outcome<T> {
 }
 
 /// Ends a case whose question does not arise.
-pub(crate) fn not_applicable<T>(why: Why, reason: impl Into<String>) -> Outcome<T> {
-    Err(Stop::NotApplicable(why, reason.into()))
+pub(crate) fn not_run<T>(why: Why, reason: impl Into<String>) -> Outcome<T> {
+    Err(Stop::NotRun(why, reason.into()))
 }
 
 /// Fails the case with a message unless a condition holds.

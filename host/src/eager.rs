@@ -40,6 +40,31 @@ pub fn run(
         inputs.iter().map(|&input| RunTensor::host(input.clone())).collect();
     // What the application hands over is known; a kernel that needs a value beforehand has it.
     let known = inputs.iter().map(|&input| Some(input.clone())).collect();
+    run_on(device, &node, operands, known)
+}
+
+/// Runs a node of a program on host tensors, in the order of its operands; gives the results that somebody wants.
+/// Nothing is folded, expanded or handed to another device: views and questions about shapes are answered by the
+/// host, everything else by the device's own kernels. A kernel is told the values that its op needs beforehand.
+///
+/// # Errors
+/// As [`run`]; [`ErrorKind::UnsupportedOp`] also for control flow.
+pub fn run_node(device: &Arc<Device>, node: &Node, inputs: &[Option<&Tensor>]) -> Result<Vec<Tensor>> {
+    if !node.regions.is_empty() {
+        let text = format!("{} has regions, which one call does not run", node.label());
+        return Err(Error::new(ErrorKind::UnsupportedOp, text));
+    }
+    let operands =
+        inputs.iter().map(|input| input.and_then(|input| RunTensor::host(input.clone()))).collect();
+    run_on(device, node, operands, vec![None; inputs.len()])
+}
+
+fn run_on(
+    device: &Arc<Device>,
+    node: &Node,
+    operands: Vec<Option<RunTensor>>,
+    known: Vec<Option<Tensor>>,
+) -> Result<Vec<Tensor>> {
     let env = Env::new(device, PlanOptions { plans_max: 1, ..PlanOptions::default() });
-    eager::run(&node, operands, known, &env, None)?.iter().map(RunTensor::to_tensor).collect()
+    eager::run(node, operands, known, &env, None)?.iter().map(RunTensor::to_tensor).collect()
 }

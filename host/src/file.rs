@@ -7,7 +7,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// What `write`, which is given the path to write to, and the system say.
-pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub fn write_whole(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     // What is no plain file, such as a pipe or a link, is written where it is.
     if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
         return write(path);

@@ -29,7 +29,7 @@ mod deadline;
 pub mod devices;
 pub mod discover;
 pub mod eager;
-mod file;
+pub mod file;
 pub mod import;
 pub mod load;
 pub mod manifest;

@@ -1,21 +1,17 @@
 //! The child that tests' judges start: `devbay conformance-case` without the command.
 #![expect(clippy::print_stdout, reason = "its answer is a line on standard output")]
 
-use devbay_conformance::judge::{Subject, answer};
+use devbay_conformance::child::{answer, read_arguments};
+use devbay_conformance::judge::Subject;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [path, case, rest @ ..] = arguments.as_slice() else {
-        panic!("usage: PATH CASE [--plugin-option KEY=VALUE]...");
+    let [library, rest @ ..] = arguments.as_slice() else {
+        panic!("usage: LIBRARY TEST... [--session] [--plugin-option KEY=VALUE]...");
     };
-    let options: Vec<(String, String)> = rest
-        .iter()
-        .filter(|argument| *argument != "--plugin-option")
-        .map(|pair| pair.split_once('=').expect("an option is KEY=VALUE"))
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect();
-    let line = answer(&Subject::Library(path.into()), case, &options).expect("the case exists");
-    println!("\n{line}");
+    let (ids, settings) = read_arguments(rest).expect("arguments as the judge passes them");
+    answer(&Subject::Library(library.into()), &ids, &settings, &mut |line| println!("\n{line}"))
+        .expect("the tests exist");
     // Runs what the plugin left to be run at exit, which must not crash.
     std::process::exit(0);
 }

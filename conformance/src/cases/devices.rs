@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::rig::{Detail, Opened, Rig, status_name};
-use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
 use std::collections::BTreeSet;
 
@@ -190,7 +190,7 @@ fn memory_info(rig: &Rig<'_>) -> Outcome {
         Ok(())
     })?;
     if n_answers == 0 {
-        return not_applicable(Why::NotOffered, "`memory_info` answers UNSUPPORTED for every space");
+        return not_run(Why::NotOffered, "`memory_info` answers UNSUPPORTED for every space");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 
 use crate::case::Case;
 use crate::rig::{Buffer, Device, Lent, PATIENCE, Rig, Stream, difference, pattern, status_name};
-use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -305,7 +305,7 @@ fn unsignalled(rig: &Rig<'_>) -> Outcome {
         other.finish()
     })?;
     if n_functions == 0 {
-        return not_applicable(Why::NotOffered, "the plugin has no function that waits");
+        return not_run(Why::NotOffered, "the plugin has no function that waits");
     }
     Ok(())
 }
@@ -366,7 +366,7 @@ unsafe extern "C" fn count(arg: *mut c_void, status: Status) {
 /// Asks for a callback.
 fn call_back(stream: &Stream<'_>, value: u64, done: DoneFn, arg: *mut c_void) -> Outcome {
     let Some(on_reached) = stream.device.opened.table.stream_on_reached else {
-        return not_applicable(Why::NotOffered, "the plugin has no stream_on_reached");
+        return not_run(Why::NotOffered, "the plugin has no stream_on_reached");
     };
     // SAFETY: the plugin's function with its own stream; what callbacks get is leaked.
     let status = unsafe { on_reached(stream.handle.as_ptr(), value, Some(done), arg) };

@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::node::{Request, each_node, each_node_of, prepare_raw};
 use crate::ops::Op;
 use crate::rig::{AnySize, Detail, Rig, status_name};
-use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
 use std::ptr::null_mut;
 
@@ -99,7 +99,7 @@ fn exists(dtype: DType) -> bool {
 fn table(rig: &Rig<'_>) -> Outcome {
     let kernels = &rig.about()?.kernels;
     if kernels.is_empty() {
-        return not_applicable(Why::NotOffered, "the plugin lists no kernels");
+        return not_run(Why::NotOffered, "the plugin lists no kernels");
     }
     for kernel in kernels.iter() {
         let name = format!("kernel {} ({})", kernel.idx, kernel.op);
@@ -367,7 +367,7 @@ fn cost(rig: &Rig<'_>) -> Outcome {
         Ok(())
     })?;
     if n_answers == 0 {
-        return not_applicable(Why::NotOffered, "`kernel_cost` answers UNSUPPORTED for the base set");
+        return not_run(Why::NotOffered, "`kernel_cost` answers UNSUPPORTED for the base set");
     }
     Ok(())
 }
@@ -429,7 +429,7 @@ fn shape_function(rig: &Rig<'_>) -> Outcome {
         },
     )?;
     if n_answers == 0 {
-        return not_applicable(Why::NotOffered, "no kernel of the base set has a shape function");
+        return not_run(Why::NotOffered, "no kernel of the base set has a shape function");
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::node::{Damage, How, Node, Request, each_node, each_node_of};
 use crate::ops::{Op, Sample};
 use crate::rig::{Device, Rig, difference};
-use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_host::core::kernel::KernelDef;
 use devbay_plugin_api::abi::*;
 
@@ -157,7 +157,7 @@ fn workspace(rig: &Rig<'_>) -> Outcome {
         })?;
     }
     if n_workspaces == 0 {
-        return not_applicable(Why::NotOffered, "no kernel of the base set asks for a workspace");
+        return not_run(Why::NotOffered, "no kernel of the base set asks for a workspace");
     }
     Ok(())
 }
@@ -202,7 +202,7 @@ fn slots(rig: &Rig<'_>) -> Outcome {
             }
         }
         if of_slots.is_empty() {
-            return not_applicable(Why::NotOffered, "no DETERMINISTIC kernel of the base set");
+            return not_run(Why::NotOffered, "no DETERMINISTIC kernel of the base set");
         }
         results.push(of_slots);
     }
@@ -237,7 +237,7 @@ fn in_place(rig: &Rig<'_>) -> Outcome {
         }
     })?;
     if n_in_place == 0 {
-        return not_applicable(Why::NotOffered, "no kernel of the base set works in place");
+        return not_run(Why::NotOffered, "no kernel of the base set works in place");
     }
     Ok(())
 }
@@ -353,7 +353,7 @@ fn host_refs(rig: &Rig<'_>) -> Outcome {
         }
     })?;
     if n_devices == 0 {
-        return not_applicable(Why::NotOffered, "no device has HOST_REFS");
+        return not_run(Why::NotOffered, "no device has HOST_REFS");
     }
     Ok(())
 }
@@ -435,7 +435,7 @@ fn packed(rig: &Rig<'_>) -> Outcome {
         },
     )?;
     if n_packed == 0 {
-        return not_applicable(Why::NotOffered, "no kernel of the base set packs its constants");
+        return not_run(Why::NotOffered, "no kernel of the base set packs its constants");
     }
     Ok(())
 }

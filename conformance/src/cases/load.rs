@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::rig::Rig;
-use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_host::core::about::RefusalKind;
 use devbay_host::negotiate::Entry;
 use devbay_plugin_api::abi::{Growable, PluginInfo, QUERY_SYMBOL};
@@ -100,10 +100,7 @@ fn same(rig: &Rig<'_>) -> Outcome {
 /// The file, read without loading it.
 fn with_file(rig: &Rig<'_>, body: impl FnOnce(&object::File<'_>) -> Outcome) -> Outcome {
     let Entry::Library(library) = rig.entry else {
-        return not_applicable(
-            Why::OwnProcess,
-            "the plugin is part of the program, there is no file to read",
-        );
+        return not_run(Why::OwnProcess, "the plugin is part of the program, there is no file to read");
     };
     let bytes = match std::fs::read(library.path()) {
         Ok(bytes) => bytes,

@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::rig::{AnySize, Buffer, Detail, Device, Rig, difference, pattern, status_name};
-use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
 
 pub(crate) const CASES: &[Case] = &[
@@ -109,7 +109,7 @@ fn alloc(rig: &Rig<'_>) -> Outcome {
         Ok(())
     })?;
     if n_plain == 0 {
-        return not_applicable(Why::Memory, "every space is TYPED");
+        return not_run(Why::Memory, "every space is TYPED");
     }
     Ok(())
 }
@@ -277,7 +277,7 @@ fn host_visible(rig: &Rig<'_>) -> Outcome {
         Ok(())
     })?;
     if n_visible == 0 {
-        return not_applicable(Why::NotOffered, "no space is HOST_VISIBLE");
+        return not_run(Why::NotOffered, "no space is HOST_VISIBLE");
     }
     Ok(())
 }

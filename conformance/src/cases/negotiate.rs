@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::desk::Desk;
 use crate::rig::{AnySize, Detail, Rig, SLOTS, status_name};
-use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::*;
 
@@ -91,7 +91,7 @@ fn older(rig: &Rig<'_>) -> Outcome {
     let plugin = rig.about()?.minors;
     let minors = plugin.min.max(MinorRange::CURRENT.min)..=plugin.max.min(MinorRange::CURRENT.max);
     if minors.start() == minors.end() {
-        return not_applicable(Why::NotOffered, format!("only {} is spoken by both sides", plugin));
+        return not_run(Why::NotOffered, format!("only {} is spoken by both sides", plugin));
     }
     for minor in minors {
         let mut detail = Detail::new();
@@ -182,7 +182,7 @@ fn unknown_option(rig: &Rig<'_>) -> Outcome {
 fn known_options(rig: &Rig<'_>) -> Outcome {
     let known = &rig.about()?.options;
     if known.is_empty() {
-        return not_applicable(Why::NotOffered, "the plugin lists no options");
+        return not_run(Why::NotOffered, "the plugin lists no options");
     }
     for option in known {
         ensure!(!option.key.is_empty(), "an option has no name");

@@ -6,7 +6,7 @@ use crate::node::{How, Request, candidates};
 use crate::ops::{Op, Sample, find};
 use crate::rig::Rig;
 use crate::tensor::from_bytes;
-use crate::verdict::{Outcome, Why, failed, not_applicable};
+use crate::verdict::{Outcome, Why, failed, not_run};
 use devbay_plugin_api::abi::*;
 
 macro_rules! numbers {
@@ -44,7 +44,7 @@ fn judge(rig: &Rig<'_>, name: &str) -> Outcome {
     };
     let about = rig.about()?;
     if candidates(about, op).is_empty() {
-        return not_applicable(Why::NotOffered, format!("the plugin has no kernel for {name}"));
+        return not_run(Why::NotOffered, format!("the plugin has no kernel for {name}"));
     }
     let mut n_taken = 0;
     rig.each_device(|device| {
@@ -66,7 +66,7 @@ fn judge(rig: &Rig<'_>, name: &str) -> Outcome {
         Ok(())
     })?;
     if n_taken == 0 {
-        return not_applicable(Why::Refused, "prepare answered UNSUPPORTED for every sample");
+        return not_run(Why::Refused, "prepare answered UNSUPPORTED for every sample");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::judge::OUTPUT_CASE;
 use crate::node::{How, Request, candidates};
 use crate::ops::OPS;
 use crate::rig::{Opened, Rig, SLOTS, difference, pattern};
-use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -49,7 +49,7 @@ pub(crate) const CASES: &[Case] = &[
         rules: &["B28"],
         requires: "the plugin writes nothing to standard output, in any case that ran",
         needs: &[],
-        run: |_| not_applicable(Why::OwnProcess, "output is collected from processes of the cases' own"),
+        run: |_| not_run(Why::OwnProcess, "output is collected from processes of the cases' own"),
     },
 ];
 
@@ -127,15 +127,12 @@ fn count(folder: &str) -> Option<usize> {
 fn rounds(rig: &Rig<'_>) -> Outcome {
     let counts = || Some((count("/proc/self/task")?, count("/proc/self/fd")?));
     if !rig.own_process {
-        return not_applicable(
-            Why::OwnProcess,
-            "threads and files are counted in a process of the case's own",
-        );
+        return not_run(Why::OwnProcess, "threads and files are counted in a process of the case's own");
     }
     // The first round starts what stays for good.
     exercise(rig, &rig.open()?, 8)?;
     let Some(before) = counts() else {
-        return not_applicable(Why::OwnProcess, "this system does not show a process's threads and files");
+        return not_run(Why::OwnProcess, "this system does not show a process's threads and files");
     };
     for round in 0..50 {
         exercise(rig, &rig.open()?, 9 + round)?;
@@ -172,7 +169,7 @@ fn resident() -> Option<u64> {
 
 fn memory(rig: &Rig<'_>) -> Outcome {
     if !rig.own_process {
-        return not_applicable(Why::OwnProcess, "memory is measured in a process of the case's own");
+        return not_run(Why::OwnProcess, "memory is measured in a process of the case's own");
     }
     rig.each_device(|device| {
         device.plain_memory()?;
@@ -187,7 +184,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
             once()?;
         }
         let Some(before) = resident() else {
-            return not_applicable(Why::OwnProcess, "this system does not show a process's memory");
+            return not_run(Why::OwnProcess, "this system does not show a process's memory");
         };
         const ROUNDS: u64 = 200;
         for _ in 0..ROUNDS {

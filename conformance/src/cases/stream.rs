@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::rig::{AnySize, Detail, Device, Rig, Stream, pattern, status_name};
-use crate::verdict::{Outcome, Why, ensure, failed, not_applicable};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -110,7 +110,7 @@ fn max(rig: &Rig<'_>) -> Outcome {
         Ok(())
     })?;
     if n_limited == 0 {
-        return not_applicable(Why::NotOffered, "no device has a limit");
+        return not_run(Why::NotOffered, "no device has a limit");
     }
     Ok(())
 }

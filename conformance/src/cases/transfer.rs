@@ -436,7 +436,7 @@ fn host_visible(rig: &Rig<'_>) -> Outcome {
     })?;
     if n_visible == 0 {
         let why = crate::verdict::Why::NotOffered;
-        return crate::verdict::not_applicable(why, "the operands' space is not HOST_VISIBLE");
+        return crate::verdict::not_run(why, "the operands' space is not HOST_VISIBLE");
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Devices and their buffers.
 
 use super::{Detail, Opened, Stream};
-use crate::verdict::{Outcome, Why, failed, not_applicable};
+use crate::verdict::{Outcome, Why, failed, not_run};
 use devbay_plugin_api::abi::{self, *};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,7 +50,7 @@ impl<'a> Device<'a> {
     /// Goes on only if buffers of the first space can be had without a type and written twice.
     pub(crate) fn plain_memory(&self) -> Outcome {
         if self.space().flags & (DEVBAY_SPACE_TYPED | DEVBAY_SPACE_WRITE_ONCE) != 0 {
-            return not_applicable(Why::Memory, "operands live in a TYPED or WRITE_ONCE space");
+            return not_run(Why::Memory, "operands live in a TYPED or WRITE_ONCE space");
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ pub(crate) use device::{Buffer, Device};
 pub(crate) use stream::{Lent, Stream, empty_copy};
 
 use crate::desk::Desk;
-use crate::verdict::{Outcome, Why, failed, not_applicable};
+use crate::verdict::{Outcome, Why, failed, not_run};
 use devbay_host::core::about::{About, Refusal, Threading};
 use devbay_host::negotiate::{Agreement, Entry, negotiate};
 use devbay_plugin_api::abi::version::MinorRange;
@@ -107,14 +107,14 @@ impl<'a> Rig<'a> {
     pub(crate) fn optional<F: Copy>(&self, slot: Option<F>, name: &str) -> Outcome<F> {
         match slot {
             Some(function) => Ok(function),
-            None => not_applicable(Why::NotOffered, format!("the plugin has no {name}")),
+            None => not_run(Why::NotOffered, format!("the plugin has no {name}")),
         }
     }
 
     /// Goes on only if functions may be called from several threads at once.
     pub(crate) fn allows_threads(&self) -> Outcome {
         if self.about()?.threading == Threading::Serialised {
-            return not_applicable(Why::Threading, "the plugin wants one call at a time");
+            return not_run(Why::Threading, "the plugin wants one call at a time");
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl<'a> Rig<'a> {
         let opened = self.open()?;
         let devices: Vec<_> = opened.devices()?.into_iter().filter(|device| !device.inline()).collect();
         if devices.is_empty() {
-            return not_applicable(Why::Inline, "every device is inline, so there is no timeline");
+            return not_run(Why::Inline, "every device is inline, so there is no timeline");
         }
         devices.iter().try_for_each(&mut body)
     }
@@ -261,7 +261,7 @@ impl<'a> Opened<'a> {
     pub(crate) fn devices(&self) -> Outcome<Vec<Device<'_>>> {
         let infos = self.device_infos()?;
         if infos.is_empty() {
-            return not_applicable(Why::NoDevice, "the plugin has no device on this machine");
+            return not_run(Why::NoDevice, "the plugin has no device on this machine");
         }
         infos.into_iter().enumerate().map(|(index, info)| Device::read(self, index, info)).collect()
     }

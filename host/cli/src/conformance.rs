@@ -1,42 +1,78 @@
-//! `devbay conformance`: judges a plugin by the ABI's rules, each case in a process of its own.
+//! `devbay conformance`: judges a plugin by the ABI's rules and ONNX's node tests, in processes of their own.
 
 use crate::exit::usage;
 use crate::{options, say, table};
-use anyhow::Result;
-use devbay_conformance::case;
-use devbay_conformance::judge::{Child, Settings, Subject, answer, judge};
-use devbay_conformance::report::{Report, Test};
+use anyhow::{Context, Result};
+use devbay_conformance::child::{Child, answer, read_arguments};
+use devbay_conformance::judge::{Settings, Subject, judge};
+use devbay_conformance::onnx::Path as NodePath;
+use devbay_conformance::report::{Report, Test, html, index, junit};
+use devbay_conformance::suite::{self, Item, Profile};
 use devbay_conformance::verdict::Verdict;
 use devbay_host::core::{Error, ErrorKind};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// A plugin library, or the name of a plugin that is part of this command
-    #[arg(required_unless_present = "list")]
+    #[arg(required_unless_present_any = ["list", "index"])]
     plugin: Option<String>,
-    /// List the cases, with the rules that they check
+    /// List the tests, with the rules that they check
     #[arg(long)]
     list: bool,
-    /// Run only cases that fit: an id, a topic (`transfer`), or a pattern with `*`; may be given several times
+    /// Make a page of several reports in JSON, one beside the other, instead of judging
+    #[arg(long, value_name = "REPORT.json", num_args = 1.., conflicts_with_all = ["plugin", "list", "json"])]
+    index: Vec<PathBuf>,
+    /// Run only tests that fit: an id, a topic (`transfer`, `onnx`), or a pattern with `*`; may be given several times
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
+    /// Leave out tests that fit
+    #[arg(long, value_name = "PATTERN")]
+    except: Vec<String>,
+    /// Run only tests of these profiles: base, kernels
+    #[arg(long, value_name = "PROFILE", value_delimiter = ',')]
+    profile: Vec<String>,
+    /// Run ONNX's node tests as `devbay run` does, not kernel by kernel
+    #[arg(long)]
+    session: bool,
     /// Set an option of the plugin
     #[arg(long, value_name = "KEY=VALUE")]
     plugin_option: Vec<String>,
-    /// Seconds that one case may take
+    /// Seconds that one test may take
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     limit: u64,
-    /// Run the cases in this process, for debuggers: a plugin that crashes or hangs ends the run
+    /// Run the tests in this process, for debuggers: a plugin that crashes or hangs ends the run
     #[arg(long)]
     in_process: bool,
-    /// Print JSON
-    #[arg(long)]
+    /// The report's form
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Write the report to a file, and the text besides to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The document that rules' numbers link to in HTML
+    #[arg(long, value_name = "URL", default_value = html::RULES_URL)]
+    rules_url: String,
+    /// Print JSON, as --format json
+    #[arg(long, conflicts_with = "format")]
     json: bool,
+}
+
+/// Forms of a report.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A table
+    Text,
+    /// One object, with a list of tests
+    Json,
+    /// JUnit XML, for CI systems
+    Junit,
+    /// One page that needs nothing else
+    Html,
 }
 
 /// Arguments of the child.
@@ -44,70 +80,133 @@ pub struct Arguments {
 pub struct CaseArguments {
     /// The plugin, as the parent was given it
     plugin: String,
-    /// The case
-    case: String,
-    /// An option of the plugin
-    #[arg(long, value_name = "KEY=VALUE")]
-    plugin_option: Vec<String>,
+    /// Tests and settings, as the parent passes them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
 }
 
 /// Judges the plugin.
 ///
 /// # Errors
-/// Not found for a plugin that does not exist, invalid for a pattern that fits no case, and a mismatch if a case
+/// Not found for a plugin that does not exist, invalid for a pattern that fits no test, and a mismatch if a test
 /// failed.
 pub fn main(arguments: &Arguments) -> Result<()> {
-    for pattern in &arguments.only {
-        if !case::all().any(|case| case::matches(pattern, case.id)) {
-            return Err(usage(format!("--only {pattern} fits no case; `--list` has them all")));
+    if !arguments.index.is_empty() {
+        return write_index(arguments);
+    }
+    for pattern in arguments.only.iter().chain(&arguments.except) {
+        if !suite::all().any(|item| suite::matches(pattern, &item.id())) {
+            return Err(usage(format!("{pattern} fits no test; `--list` has them all")));
         }
     }
+    let settings = settings(arguments)?;
     if arguments.list {
-        return list(arguments);
+        return list(arguments, &settings);
     }
     let name = arguments.plugin.as_deref().ok_or_else(|| usage("which plugin?"))?;
     let subject = subject(name)?;
-    let child = Child {
-        program: std::env::current_exe()?,
-        arguments: vec!["conformance-case".into()],
-        limit: Duration::from_secs(arguments.limit),
-    };
-    let settings = Settings {
-        options: pairs(&arguments.plugin_option)?,
-        only: arguments.only.clone(),
-        child: (!arguments.in_process).then_some(child),
-    };
-    let bar = progress();
+    let bar = progress(suite::all().filter(|item| settings.wants(item)).count());
     let report = judge(&subject, &settings, &mut |test| {
         bar.inc(1);
-        bar.set_message(test.id);
+        bar.set_message(test.id.clone());
     });
     bar.finish_and_clear();
-    if arguments.json {
-        say!("{}", serde_json::to_string_pretty(&report.to_json())?);
-    } else {
-        print(&report);
-    }
+    hand_over(arguments, &report)?;
     let summary = report.summary();
     if summary.failed > 0 {
-        let text = format!("{} of {} cases failed", summary.failed, summary.passed + summary.failed);
+        let text = format!("{} of {} tests failed", summary.failed, summary.passed + summary.failed);
         return Err(Error::new(ErrorKind::Mismatch, text).into());
     }
     Ok(())
 }
 
-/// Runs one case and prints its verdict. What it finds out is a result, also a failure; the exit code is 0.
+fn settings(arguments: &Arguments) -> Result<Settings> {
+    let child = Child {
+        program: std::env::current_exe()?,
+        arguments: vec!["conformance-case".into()],
+        environment: Vec::new(),
+        limit: Duration::from_secs(arguments.limit),
+    };
+    let profile = |name: &String| {
+        let known = Profile::ALL.map(Profile::name).join(", ");
+        Profile::find(name).ok_or_else(|| usage(format!("no tests of a profile {name}; known are {known}")))
+    };
+    Ok(Settings {
+        options: pairs(&arguments.plugin_option)?,
+        only: arguments.only.clone(),
+        except: arguments.except.clone(),
+        profiles: arguments.profile.iter().map(profile).collect::<Result<_>>()?,
+        path: if arguments.session { NodePath::Session } else { NodePath::Kernels },
+        child: (!arguments.in_process).then_some(child),
+    })
+}
+
+/// Prints the report, or writes it to the file.
+fn hand_over(arguments: &Arguments, report: &Report) -> Result<()> {
+    let format = if arguments.json { Format::Json } else { arguments.format };
+    let text = match format {
+        Format::Text => text(report),
+        Format::Json => serde_json::to_string_pretty(&report.to_json())?,
+        Format::Junit => junit::to_xml(report)?,
+        Format::Html => html::to_html(report, &arguments.rules_url),
+    };
+    match &arguments.output {
+        Some(path) => {
+            write(path, &text)?;
+            say!(
+                "{}",
+                if format == Format::Text { last_lines(report) } else { self::text(report) }.trim_end()
+            );
+        }
+        None => say!("{}", text.trim_end()),
+    }
+    Ok(())
+}
+
+/// Whole or not at all.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let write = |path: &Path| std::fs::write(path, text);
+    devbay_host::file::write_whole(path, write).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn write_index(arguments: &Arguments) -> Result<()> {
+    let mut entries = Vec::new();
+    for path in &arguments.index {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let entry =
+            index::Entry::from_json(&text).map_err(|words| usage(format!("{}: {words}", path.display())))?;
+        // A plugin's own page, where it stands beside its report.
+        let page = path.with_extension("html");
+        let link = page
+            .is_file()
+            .then(|| page.file_name().map(|name| name.to_string_lossy().into_owned()))
+            .flatten();
+        entries.push((entry, link));
+    }
+    let page = index::to_html(&entries);
+    match &arguments.output {
+        Some(path) => write(path, &page),
+        None => {
+            say!("{}", page.trim_end());
+            Ok(())
+        }
+    }
+}
+
+/// Runs tests and prints their verdicts. What is found out is a result, also a failure; the exit code is 0.
 ///
 /// # Errors
 /// For arguments that cannot be read.
 pub fn case(arguments: &CaseArguments) -> Result<()> {
-    let options = pairs(&arguments.plugin_option)?;
-    let line = answer(&subject(&arguments.plugin)?, &arguments.case, &options)
-        .ok_or_else(|| usage(format!("there is no case {}", arguments.case)))?;
-    // On a line of its own, whatever the plugin has printed before.
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "\n{line}")?;
-    stdout.flush()?;
+    let (ids, settings) = read_arguments(&arguments.rest).map_err(usage)?;
+    let print = &mut |line: &str| {
+        // On a line of its own, whatever the plugin has printed before. Nobody who reads is nobody to tell.
+        let mut stdout = std::io::stdout().lock();
+        let _ = writeln!(stdout, "\n{line}").and_then(|()| stdout.flush());
+    };
+    answer(&subject(&arguments.plugin)?, &ids, &settings, print)
+        .map_err(|id| usage(format!("there is no test {id}")))?;
     // Runs what the plugin left to be run at exit: a crash there is the parent's finding.
     std::process::exit(0);
 }
@@ -136,44 +235,49 @@ fn pairs(options: &[String]) -> Result<Vec<(String, String)>> {
     options.iter().map(pair).collect()
 }
 
-fn list(arguments: &Arguments) -> Result<()> {
-    let wanted = |case: &&case::Case| {
-        arguments.only.is_empty() || arguments.only.iter().any(|pattern| case::matches(pattern, case.id))
-    };
-    let cases: Vec<_> = case::all().filter(wanted).collect();
-    if arguments.json {
-        let list: Vec<_> = cases
+fn list(arguments: &Arguments, settings: &Settings) -> Result<()> {
+    let items: Vec<Item> = suite::all().filter(|item| settings.wants(item)).collect();
+    if arguments.json || arguments.format == Format::Json {
+        let list: Vec<_> = items
             .iter()
-            .map(|case| {
-                let (id, rules, requires, needs) = (case.id, case.rules, case.requires, case.needs);
-                serde_json::json!({ "id": id, "rules": rules, "requires": requires, "needs": needs })
+            .map(|item| {
+                serde_json::json!({
+                    "id": item.id(),
+                    "profile": item.profile(),
+                    "rules": item.rules(),
+                    "requires": item.requires(),
+                    "needs": item.needs(),
+                })
             })
             .collect();
         say!("{}", serde_json::to_string_pretty(&list)?);
         return Ok(());
     }
-    let row = |case: &&case::Case| vec![case.id.to_owned(), case.rules.join(" "), case.requires.to_owned()];
-    table::print(&["CASE", "RULES", "REQUIRES"], &cases.iter().map(row).collect::<Vec<_>>());
+    let row = |item: &Item| {
+        vec![item.id(), item.profile().name().to_owned(), item.rules().join(" "), item.requires()]
+    };
+    table::print(&["TEST", "PROFILE", "RULES", "REQUIRES"], &items.iter().map(row).collect::<Vec<_>>());
     Ok(())
 }
 
-/// Which case runs, for a person who waits.
-fn progress() -> ProgressBar {
+/// Which test runs, for a person who waits.
+fn progress(n_tests: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(case::all().count() as u64);
+    let bar = ProgressBar::new(n_tests as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
         bar.set_style(style);
     }
     bar
 }
 
-fn print(report: &Report) {
-    match &report.plugin {
-        None => say!("plugin {}", report.subject),
-        Some(plugin) => say!(
-            "plugin {} {} by {}: ABI 0.{} to 0.{}, agreed on 0.{}, {}",
+/// The report for a person: every case, of the node tests only what there is to say, what failed, and the counts.
+fn text(report: &Report) -> String {
+    let mut text = match &report.plugin {
+        None => format!("plugin {}\n\n", report.subject),
+        Some(plugin) => format!(
+            "plugin {} {} by {}: ABI 0.{} to 0.{}, agreed on 0.{}, {}\n\n",
             plugin.name,
             plugin.version,
             plugin.vendor,
@@ -182,23 +286,52 @@ fn print(report: &Report) {
             plugin.abi_minor,
             plugin.threading
         ),
-    }
-    say!();
-    let row = |test: &Test| {
-        let (outcome, reason) = match &test.verdict {
-            Verdict::Passed => ("passed", String::new()),
-            Verdict::Failed { reason, .. } => ("FAILED", reason.clone()),
-            Verdict::NotApplicable { reason, .. } => ("n/a", reason.clone()),
-        };
-        vec![test.id.to_owned(), test.rules.join(" "), outcome.to_owned(), reason]
     };
-    table::print(&["CASE", "RULES", "RESULT", ""], &report.tests.iter().map(row).collect::<Vec<_>>());
+    let row = |test: &Test| {
+        let outcome = if test.verdict.is_failed() { "FAILED" } else { test.verdict.outcome() };
+        let reason = test.verdict.reason().unwrap_or_default();
+        vec![test.id.clone(), test.rules.join(" "), outcome.to_owned(), reason.to_owned()]
+    };
+    // Hundreds of lines that say that a kernel is right help nobody.
+    let shown = |test: &&Test| test.topic() != "onnx" || !matches!(test.verdict, Verdict::Passed);
+    let rows: Vec<_> = report.tests.iter().filter(shown).map(row).collect();
+    if !rows.is_empty() {
+        text.push_str(&table::text(&["TEST", "RULES", "RESULT", ""], &rows));
+    }
     for test in report.failures() {
-        say!("\n{} requires: {}", test.id, test.requires);
+        text.push_str(&format!("\n{} requires: {}\n", test.id, test.requires));
         if let Some(command) = &test.reproduce {
-            say!("  again alone: {command}");
+            text.push_str(&format!("  again alone: {command}\n"));
         }
     }
+    text + "\n" + &last_lines(report)
+}
+
+fn last_lines(report: &Report) -> String {
+    let mut text = String::new();
+    if let Some(plugin) = &report.plugin {
+        let untested: Vec<&str> = plugin.claims_untested().collect();
+        if !untested.is_empty() {
+            text.push_str(&format!("claimed, and not judged by this suite: {}\n", untested.join(", ")));
+        }
+    }
+    if let Some(nodes) = report.node_summary() {
+        let n = nodes.plugin;
+        text.push_str(&format!(
+            "ONNX's node tests: {} passed, {} failed, {} unsupported, {} not claimed, {} skipped; {} run by the host\n",
+            n.passed, n.failed, n.unsupported, n.not_claimed, n.skipped, nodes.host
+        ));
+    }
     let summary = report.summary();
-    say!("\n{} passed, {} failed, {} not applicable", summary.passed, summary.failed, summary.not_applicable);
+    text.push_str(&format!(
+        "{} passed, {} failed, {} unsupported, {} not claimed, {} skipped\n",
+        summary.passed, summary.failed, summary.unsupported, summary.not_claimed, summary.skipped
+    ));
+    if let Some(level) = report.level() {
+        text.push_str(&format!("level {}\n", level.line()));
+        if !level.ops_claimed.is_empty() {
+            text.push_str(&format!("ops claimed: {}\n", level.ops_claimed.join(", ")));
+        }
+    }
+    text
 }

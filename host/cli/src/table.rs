@@ -11,6 +11,15 @@ pub fn colour(stream: &impl IsTerminal) -> bool {
 
 /// Prints rows under a head, columns aligned; columns whose head begins with `>` to the right.
 pub fn print(head: &[&str], rows: &[Vec<String>]) {
+    let text = text(head, rows);
+    let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+    let (bold, plain) = if colour(&std::io::stdout()) { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+    say!("{bold}{first}{plain}");
+    rest.lines().for_each(|line| say!("{line}"));
+}
+
+/// What [`print`] prints, without colour; each row ends with a new line.
+pub fn text(head: &[&str], rows: &[Vec<String>]) -> String {
     let right: Vec<bool> = head.iter().map(|title| title.starts_with('>')).collect();
     let head: Vec<String> = head.iter().map(|title| title.trim_start_matches('>').to_owned()).collect();
     let width = |i: usize| {
@@ -25,11 +34,7 @@ pub fn print(head: &[&str], rows: &[Vec<String>]) {
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let (bold, plain) = if colour(&std::io::stdout()) { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-    say!("{bold}{}{plain}", line(&head));
-    for row in rows {
-        say!("{}", line(row));
-    }
+    [&head].into_iter().chain(rows).map(|row| line(row) + "\n").collect()
 }
 
 /// A bar of a share between 0 and 1.

@@ -1,0 +1,291 @@
+//! A process of its own for tests, so that a plugin that aborts or hangs costs one of them.
+//!
+//! A child is this program's own command, which calls [`answer`] and prints the lines that it gives; whatever the
+//! plugin prints beside them is a finding, and is not mistaken for a verdict.
+
+use crate::case;
+use crate::judge::{NodeJudge, Settings, Subject, run_here};
+use crate::onnx;
+use crate::report::Identity;
+use crate::suite::Item;
+use crate::verdict::{Failure, Verdict};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Begins a line with a child's verdict.
+const MARK: &str = "devbay-conformance-verdict ";
+
+/// Stands before a child's option that node tests are run in sessions.
+const SESSION: &str = "--session";
+
+/// How tests get a process of their own.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// The program; it prints the lines that [`answer`] gives.
+    pub program: PathBuf,
+    /// What it is told first. The subject, the tests' ids, perhaps `--session`, and `--plugin-option KEY=VALUE`
+    /// follow.
+    pub arguments: Vec<OsString>,
+    /// Variables of its environment besides this process's.
+    pub environment: Vec<(OsString, OsString)>,
+    /// How long a test may take.
+    pub limit: Duration,
+}
+
+/// What a child says on a marked line.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub verdict: Verdict,
+    pub plugin: Option<Identity>,
+}
+
+impl Answer {
+    pub(crate) fn failed(failure: Failure, reason: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Failed { failure, reason: reason.into() }, plugin: None }
+    }
+}
+
+/// How a child ended before it had answered everything, or after.
+pub(crate) struct End {
+    failure: Failure,
+    reason: String,
+}
+
+impl From<End> for Answer {
+    fn from(end: End) -> Self {
+        Self::failed(end.failure, end.reason)
+    }
+}
+
+/// What a child said.
+pub(crate) struct Said {
+    /// Answers, in the order of the tests that were asked.
+    pub answers: Vec<Answer>,
+    /// How long each took.
+    pub times: Vec<Duration>,
+    /// What became of it after those.
+    pub end: End,
+    /// The first line that it printed besides.
+    pub stray: Option<String>,
+}
+
+/// The child's part: runs tests in this process and hands on each line to print.
+///
+/// # Errors
+/// The id that no test has.
+pub fn answer(
+    subject: &Subject,
+    ids: &[String],
+    settings: &Settings,
+    print: &mut dyn FnMut(&str),
+) -> Result<(), String> {
+    let find = |id: &String| match id.strip_prefix(onnx::PREFIX) {
+        Some(name) => onnx::index().get_key_value(name).map(|(name, _)| Item::Node(name)),
+        None => case::find(id).map(Item::Case),
+    };
+    let items: Vec<Item> =
+        ids.iter().map(|id| find(id).ok_or_else(|| id.clone())).collect::<Result<_, _>>()?;
+    let mut nodes = None;
+    for item in &items {
+        let answer = match item {
+            Item::Case(case) => run_here(subject, case, &settings.options, true),
+            Item::Node(_) => {
+                let judge = nodes.get_or_insert_with(|| NodeJudge::new(subject, &items, settings));
+                Answer { verdict: judge.verdict(item), plugin: None }
+            }
+        };
+        // Texts and numbers alone: there is always a JSON for them.
+        let text = serde_json::to_string(&answer).unwrap_or_default();
+        print(&format!("{MARK}{text}"));
+    }
+    Ok(())
+}
+
+/// Arguments of a child, as [`ask`] passes them behind the subject: ids of tests, and how to run them.
+///
+/// # Errors
+/// What cannot be read.
+pub fn read_arguments(arguments: &[String]) -> Result<(Vec<String>, Settings), String> {
+    let (mut ids, mut settings) = (Vec::new(), Settings::default());
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            SESSION => settings.path = onnx::Path::Session,
+            "--plugin-option" => {
+                let pair = rest.next().and_then(|pair| pair.split_once('='));
+                let (key, value) = pair.ok_or("--plugin-option is KEY=VALUE")?;
+                settings.options.push((key.to_owned(), value.to_owned()));
+            }
+            id => ids.push(id.to_owned()),
+        }
+    }
+    Ok((ids, settings))
+}
+
+/// Runs tests in a child, until all are answered, it ends, or one takes too long.
+pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &Settings) -> Said {
+    let mut command = Command::new(&child.program);
+    command.args(&child.arguments).arg(subject.name()).args(ids);
+    if settings.path == onnx::Path::Session {
+        command.arg(SESSION);
+    }
+    for (key, value) in &settings.options {
+        command.arg("--plugin-option").arg(format!("{key}={value}"));
+    }
+    command.envs(child.environment.iter().cloned());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut said = Said {
+        answers: Vec::new(),
+        times: Vec::new(),
+        end: End { failure: Failure::Suite, reason: String::new() },
+        stray: None,
+    };
+    let mut process = match command.spawn() {
+        Ok(process) => process,
+        Err(error) => {
+            said.end.reason = format!("cannot start {}: {error}", child.program.display());
+            return said;
+        }
+    };
+    let lines = process.stdout.take().map(lines_in_background);
+    let stderr = process.stderr.take().map(read_in_background);
+    let mut begin = Instant::now();
+    let mut status = None;
+    // When the process has ended, what it wrote may still be on its way; who else holds the pipe is not waited for.
+    let mut last_call = None;
+    while let Some(lines) = &lines {
+        match lines.recv_timeout(Duration::from_millis(2)) {
+            Ok(line) => said.hear(&line, ids.len(), &mut begin),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if last_call.is_some() => {}
+            Err(RecvTimeoutError::Timeout) => {
+                status = process.try_wait().ok().flatten();
+                last_call = status.map(|_| Instant::now() + Duration::from_millis(200));
+            }
+        }
+        if last_call.is_some_and(|end| Instant::now() > end) || begin.elapsed() > child.limit {
+            break;
+        }
+    }
+    let status = status.or_else(|| wait_until(&mut process, begin + child.limit));
+    if status.is_none() {
+        // Over time, or lost to us.
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+    let words = stderr.and_then(|pipe| pipe.recv_timeout(Duration::from_secs(1)).ok()).unwrap_or_default();
+    let words = String::from_utf8_lossy(&words).into_owned();
+    let last = words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+    said.end(status, ids.len(), last, child.limit);
+    said
+}
+
+impl Said {
+    /// Takes a line of the child's.
+    fn hear(&mut self, line: &str, n_tests: usize, begin: &mut Instant) {
+        match line.strip_prefix(MARK) {
+            Some(text) => {
+                // A line that a plugin made up does not parse, or comes too often.
+                if let Ok(answer) = serde_json::from_str(text)
+                    && self.answers.len() < n_tests
+                {
+                    self.answers.push(answer);
+                    self.times.push(begin.elapsed());
+                    *begin = Instant::now();
+                }
+            }
+            None if line.trim().is_empty() || self.stray.is_some() => {}
+            None => self.stray = Some(format!("{line:?}")),
+        }
+    }
+
+    /// Says how the process ended. An end that is none, after all were answered, is the last test's, unless that has
+    /// failed already.
+    fn end(&mut self, status: Option<ExitStatus>, n_tests: usize, last_words: &str, limit: Duration) {
+        let (failure, reason, after) = match status {
+            None => (
+                Failure::TimedOut,
+                format!("the test did not end within {limit:?}"),
+                Some(format!("the process did not end within {limit:?} after the test")),
+            ),
+            Some(status) => {
+                let how = describe(status);
+                let after = format!("the process ended with {how} after the test: {last_words}");
+                let reason = format!("the process ended with {how} in the middle of the test: {last_words}");
+                (Failure::Died, reason, (!status.success()).then_some(after))
+            }
+        };
+        if let (Some(reason), Some(answer)) = (after, self.answers.get_mut(n_tests.saturating_sub(1)))
+            && !answer.verdict.is_failed()
+        {
+            answer.verdict = Verdict::Failed { failure, reason };
+        }
+        self.end = End { failure, reason };
+    }
+}
+
+fn wait_until(process: &mut std::process::Child, deadline: Instant) -> Option<ExitStatus> {
+    loop {
+        match process.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+            _ => return None,
+        }
+    }
+}
+
+/// What of a line or text is kept.
+const KEPT_MAX: usize = 1 << 20;
+
+/// Reads lines in a thread of its own, so that a talkative child does not block.
+fn lines_in_background(pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(pipe);
+        loop {
+            // A line without end is cut, and what follows is the next.
+            let mut line = Vec::new();
+            match reader.by_ref().take(KEPT_MAX as u64).read_until(b'\n', &mut line) {
+                Ok(1..) => {
+                    let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                    if sender.send(text).is_err() {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    });
+    receiver
+}
+
+/// Reads a pipe to its end in a thread of its own.
+fn read_in_background(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+    let (end, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        let mut chunk = [0u8; 4096];
+        while let Ok(n @ 1..) = pipe.read(&mut chunk) {
+            let room = KEPT_MAX - kept.len();
+            kept.extend_from_slice(&chunk[..n.min(room)]);
+        }
+        let _ = end.send(kept);
+    });
+    ended
+}
+
+fn describe(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::ExitStatusExt;
+        if let Some(signal) = status.signal() {
+            return format!("signal {signal}");
+        }
+    }
+    status.to_string()
+}

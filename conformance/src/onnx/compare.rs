@@ -1,0 +1,85 @@
+//! Whether a result is what a node test expects: floating-point numbers within its tolerance, as NumPy's
+//! `allclose` has it, everything else to the bit.
+
+use devbay_host::core::Tensor;
+use devbay_host::core::tensor::{BF16, F16, F32, F64, TensorType};
+use half::{bf16, f16};
+
+/// How far a number may be off: `|found - expected| <= absolute + relative * |expected|`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tolerance {
+    pub relative: f64,
+    pub absolute: f64,
+}
+
+/// Says what differs, if something does.
+pub(crate) fn difference(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -> Option<String> {
+    let ty = |tensor: &Tensor| TensorType::new(tensor.dtype(), tensor.shape());
+    if found.dtype() != expected.dtype() || found.shape() != expected.shape() {
+        return Some(format!("expected {}, found {}", ty(expected), ty(found)));
+    }
+    let (Some(found_numbers), Some(numbers)) = (numbers(found), numbers(expected)) else {
+        let at = found.bytes().iter().zip(expected.bytes()).position(|(a, b)| a != b)?;
+        let (found, expected) = (found.bytes()[at], expected.bytes()[at]);
+        return Some(format!("byte {at} is 0x{found:02x}, expected 0x{expected:02x}"));
+    };
+    let within = |(&found, &expected): (&f64, &f64)| {
+        found == expected
+            || (found.is_nan() && expected.is_nan())
+            || (found - expected).abs() <= tolerance.absolute + tolerance.relative * expected.abs()
+                && expected.is_finite()
+    };
+    let wrong = found_numbers.iter().zip(&numbers).position(|pair| !within(pair))?;
+    let n = found_numbers.iter().zip(&numbers).filter(|pair| !within(*pair)).count();
+    Some(format!(
+        "{n} of {} elements differ, the first at {wrong}: expected {}, found {}",
+        numbers.len(),
+        numbers[wrong],
+        found_numbers[wrong]
+    ))
+}
+
+/// Elements as numbers; None for those that are compared to the bit.
+fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
+    let halves = || tensor.bytes().as_chunks::<2>().0.iter();
+    match tensor.dtype() {
+        F32 => tensor.elements::<f32>().map(|v| v.iter().map(|&x| f64::from(x)).collect()),
+        F64 => tensor.elements::<f64>().map(<[f64]>::to_vec),
+        F16 => Some(halves().map(|b| f16::from_le_bytes(*b).to_f64()).collect()),
+        BF16 => Some(halves().map(|b| bf16::from_le_bytes(*b).to_f64()).collect()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
+
+    fn check(found: &[f32], expected: &[f32], same: bool) {
+        let tensor = |values: &[f32]| Tensor::from_elements(&[values.len()], values).expect("it fits");
+        let difference = difference(&tensor(found), &tensor(expected), TOLERANCE);
+        assert_eq!(difference.is_none(), same, "{found:?} {expected:?} {difference:?}");
+    }
+
+    #[test]
+    fn numbers_are_within_the_tolerance_of_each_element() {
+        check(&[1000.9, 1.0], &[1000.0, 1.0], true);
+        check(&[1001.1, 1.0], &[1000.0, 1.0], false);
+        // The largest element does not excuse a small one.
+        check(&[1000.0, 1.1], &[1000.0, 1.0], false);
+        check(&[f32::NAN, f32::INFINITY], &[f32::NAN, f32::INFINITY], true);
+        check(&[1.0], &[f32::INFINITY], false);
+        check(&[f32::INFINITY], &[f32::MAX], false);
+        check(&[f32::NAN], &[1.0], false);
+        check(&[1.0], &[1.0, 1.0], false);
+    }
+
+    #[test]
+    fn other_elements_are_equal() {
+        let tensor = |values: &[i64]| Tensor::from_elements(&[values.len()], values).expect("it fits");
+        assert!(difference(&tensor(&[100_000]), &tensor(&[100_001]), TOLERANCE).is_some());
+        assert!(difference(&tensor(&[7, -1]), &tensor(&[7, -1]), TOLERANCE).is_none());
+    }
+}

@@ -1,0 +1,171 @@
+//! What a report comes to, in one word.
+//!
+//! Bronze: all of `base`. Silver: bronze, and all of `kernels` that the plugin claims. Gold: silver, and the tests of
+//! stress and faults. A level says nothing about how much is claimed, so that it is printed with it.
+
+use super::{Report, Summary, Test};
+use crate::suite::{self, Profile};
+use serde::Serialize;
+
+/// Topics that gold asks for beyond silver.
+const HARD: &[&str] = &["stress", "fault"];
+
+/// A level.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Grade {
+    /// Something of `base` failed.
+    None,
+    /// The profile `base`.
+    Bronze,
+    /// And every kernel claimed.
+    Silver,
+    /// And stress and faults.
+    Gold,
+}
+
+impl Grade {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Bronze => "bronze",
+            Self::Silver => "silver",
+            Self::Gold => "gold",
+        }
+    }
+}
+
+/// A level, and how much is claimed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Level {
+    /// The level.
+    pub grade: Grade,
+    /// What keeps the plugin from the next one; none at gold.
+    pub next: Option<String>,
+    /// Ops of ONNX's node tests that the plugin takes.
+    pub ops_claimed: Vec<String>,
+    /// Ops that these tests have in all.
+    pub ops_total: usize,
+}
+
+impl Report {
+    /// The level; none if tests were left out, as nothing is known about those.
+    pub fn level(&self) -> Option<Level> {
+        if self.tests.len() != suite::all().count() {
+            return None;
+        }
+        let ops = self.ops();
+        let claims_kernels = self.plugin.as_ref().is_some_and(|plugin| plugin.claims(Profile::Kernels));
+        let is_hard = |test: &&Test| HARD.contains(&test.topic());
+        let of = |profile: Profile| {
+            Summary::of(
+                self.tests.iter().filter(|test| test.profile == profile).filter(|test| !is_hard(test)),
+            )
+        };
+        let (base, kernels) = (of(Profile::Base), of(Profile::Kernels));
+        let hard = Summary::of(self.tests.iter().filter(is_hard));
+        let missing =
+            |what: &str, summary: &Summary| Some(format!("{} tests of {what} failed", summary.failed));
+        let (grade, next) = if base.failed > 0 {
+            (Grade::None, missing("base", &base))
+        } else if base.passed == 0 {
+            (Grade::None, Some("no test of base was run".to_owned()))
+        } else if kernels.failed > 0 {
+            (Grade::Bronze, missing("kernels", &kernels))
+        } else if !claims_kernels || kernels.passed == 0 {
+            (Grade::Bronze, Some("no kernels are claimed".to_owned()))
+        } else if hard.failed > 0 {
+            (Grade::Silver, missing("stress and faults", &hard))
+        } else {
+            (Grade::Gold, None)
+        };
+        let claimed = ops.iter().filter(|op| op.claimed()).map(|op| op.op.clone());
+        Some(Level { grade, next, ops_claimed: claimed.collect(), ops_total: ops.len() })
+    }
+}
+
+impl Level {
+    /// One line: the level and how much is claimed.
+    pub fn line(&self) -> String {
+        let claimed =
+            format!("{} of {} ops of ONNX's node tests claimed", self.ops_claimed.len(), self.ops_total);
+        match &self.next {
+            Some(next) => format!("{}: {claimed}; {next}", self.grade.name()),
+            None => format!("{}: {claimed}", self.grade.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Identity;
+    use crate::suite::Item;
+    use crate::verdict::{Failure, Verdict, Why};
+
+    /// A report in which these tests failed, and nothing but them and the skipped ones did not pass.
+    fn report(failed: &[&str], n_kernels: usize) -> Report {
+        let mut report = Report::new("a".to_owned());
+        report.plugin = Some(Identity {
+            name: "a".to_owned(),
+            version: "1".to_owned(),
+            vendor: "b".to_owned(),
+            profiles: vec!["base".to_owned()],
+            n_kernels,
+            abi_minors: (0, 2),
+            abi_minor: 2,
+            threading: "free".to_owned(),
+        });
+        for item in suite::all() {
+            let id = item.id();
+            let verdict = if failed.contains(&id.as_str()) {
+                Verdict::Failed { failure: Failure::Wrong, reason: "wrong".to_owned() }
+            } else if n_kernels == 0 && item.profile() == Profile::Kernels {
+                Verdict::NotClaimed { why: Why::Profile, reason: "no kernels".to_owned() }
+            } else {
+                Verdict::Passed
+            };
+            report.tests.push(test(&item, verdict));
+        }
+        report
+    }
+
+    fn test(item: &Item, verdict: Verdict) -> Test {
+        Test {
+            id: item.id(),
+            profile: item.profile(),
+            rules: item.rules(),
+            requires: item.requires(),
+            verdict,
+            duration_ms: 1.0,
+            reproduce: None,
+        }
+    }
+
+    fn grade(failed: &[&str], n_kernels: usize) -> Grade {
+        report(failed, n_kernels).level().expect("every test is there").grade
+    }
+
+    #[test]
+    fn levels_follow_from_what_failed() {
+        assert_eq!(grade(&[], 5), Grade::Gold);
+        assert_eq!(grade(&["onnx/test_add"], 5), Grade::Bronze);
+        assert_eq!(grade(&["launch.bounds"], 5), Grade::Bronze);
+        assert_eq!(grade(&["transfer.order"], 5), Grade::None);
+        assert_eq!(grade(&[], 0), Grade::Bronze);
+        for hard in suite::all().filter(|item| HARD.contains(&test(item, Verdict::Passed).topic())) {
+            assert_eq!(grade(&[&hard.id()], 5), Grade::Silver, "{}", hard.id());
+        }
+    }
+
+    #[test]
+    fn a_level_says_how_much_is_claimed() {
+        let level = report(&[], 5).level().expect("every test is there");
+        assert_eq!((level.ops_claimed.len(), level.ops_total), (197, 197));
+        assert!(report(&[], 0).level().expect("every test is there").ops_claimed.is_empty());
+        let mut part = report(&[], 5);
+        part.tests.pop();
+        assert_eq!(part.level(), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! What the suite found, as data: one entry a test, the counts, and the level that they come to.
+//!
+//! The forms in which it is handed on are beside this: [`junit`], [`html`], and JSON here; text is the command's.
+
+pub mod html;
+pub mod index;
+pub mod junit;
+mod level;
+mod ops;
+
+pub use level::{Grade, Level};
+pub use ops::OpCount;
+
+use crate::onnx;
+use crate::suite::Profile;
+use crate::verdict::{Failure, Verdict, Why};
+use devbay_host::negotiate::Agreement;
+use serde::{Deserialize, Serialize};
+
+/// The form's version in JSON: readers refuse what they do not know.
+pub const REPORT_VERSION: u32 = 1;
+
+/// Who the plugin said it is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its name.
+    pub name: String,
+    /// Its own version.
+    pub version: String,
+    /// Who made it.
+    pub vendor: String,
+    /// The profiles that it claims.
+    pub profiles: Vec<String>,
+    /// How many kernels it lists.
+    pub n_kernels: usize,
+    /// The ABI's minors that it speaks, oldest and newest.
+    pub abi_minors: (u32, u32),
+    /// The minor that was agreed on.
+    pub abi_minor: u32,
+    /// Its threading class.
+    pub threading: String,
+}
+
+impl Identity {
+    pub(crate) fn of(agreement: &Agreement) -> Self {
+        let about = &agreement.about;
+        Self {
+            name: about.name.clone(),
+            version: about.version.clone(),
+            vendor: about.vendor.clone(),
+            profiles: about.profiles.clone(),
+            n_kernels: about.kernels.len(),
+            abi_minors: (about.minors.min, about.minors.max),
+            abi_minor: agreement.minor,
+            threading: about.threading.name().to_owned(),
+        }
+    }
+
+    /// Whether a profile's tests are asked: who lists kernels claims them.
+    pub fn claims(&self, profile: Profile) -> bool {
+        match profile {
+            Profile::Base => true,
+            Profile::Kernels => self.n_kernels > 0 || self.profiles.iter().any(|name| name == profile.name()),
+        }
+    }
+
+    /// Profiles that it claims and that this suite has no tests for.
+    pub fn claims_untested(&self) -> impl Iterator<Item = &str> {
+        self.profiles.iter().map(String::as_str).filter(|name| Profile::find(name).is_none())
+    }
+}
+
+/// One test and what came of it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Test {
+    /// The test's stable name.
+    pub id: String,
+    /// The profile that it belongs to.
+    pub profile: Profile,
+    /// The rules that it checks.
+    pub rules: &'static [&'static str],
+    /// What it requires.
+    pub requires: String,
+    /// What came of it.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// How long it took, in milliseconds.
+    pub duration_ms: f64,
+    /// The command that runs it alone; none for a plugin that no command has.
+    pub reproduce: Option<String>,
+}
+
+impl Test {
+    /// The name of its topic: `transfer`, `onnx`.
+    pub fn topic(&self) -> &str {
+        self.id.split(['.', '/']).next().unwrap_or(&self.id)
+    }
+}
+
+/// How many tests came to what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Summary {
+    /// Tests that passed.
+    pub passed: usize,
+    /// Tests that failed.
+    pub failed: usize,
+    /// Tests of what the plugin claims and refused, as it may.
+    pub unsupported: usize,
+    /// Tests of what it does not claim.
+    pub not_claimed: usize,
+    /// Tests that could not be asked.
+    pub skipped: usize,
+}
+
+impl Summary {
+    /// The counts of some tests.
+    pub fn of<'a>(tests: impl IntoIterator<Item = &'a Test>) -> Self {
+        let mut summary = Self::default();
+        for test in tests {
+            match test.verdict {
+                Verdict::Passed => summary.passed += 1,
+                Verdict::Failed { .. } => summary.failed += 1,
+                Verdict::Unsupported { .. } => summary.unsupported += 1,
+                Verdict::NotClaimed { .. } => summary.not_claimed += 1,
+                Verdict::Skipped { .. } => summary.skipped += 1,
+            }
+        }
+        summary
+    }
+}
+
+/// The counts of ONNX's node tests. Those that only the host runs (views, questions about shapes, control flow,
+/// strings, sequences) are counted apart: no plugin is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct NodeSummary {
+    /// The counts without those of the host.
+    #[serde(flatten)]
+    pub plugin: Summary,
+    /// Tests that are the host's.
+    pub host: usize,
+}
+
+/// What the suite found.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The file, or the name of a plugin that is linked.
+    pub subject: String,
+    /// Who the plugin said it is; none if it could not be asked.
+    pub plugin: Option<Identity>,
+    /// The tests that were asked for, in the order in which they ran.
+    pub tests: Vec<Test>,
+}
+
+impl Report {
+    pub(crate) fn new(subject: String) -> Self {
+        Self { subject, plugin: None, tests: Vec::new() }
+    }
+
+    /// The counts.
+    pub fn summary(&self) -> Summary {
+        Summary::of(&self.tests)
+    }
+
+    /// The counts of ONNX's node tests; none if none was asked for.
+    pub fn node_summary(&self) -> Option<NodeSummary> {
+        let nodes = || self.tests.iter().filter(|test| test.id.starts_with(onnx::PREFIX));
+        let is_host = |test: &&Test| test.verdict.why() == Some(Why::Host);
+        nodes().next()?;
+        Some(NodeSummary {
+            plugin: Summary::of(nodes().filter(|test| !is_host(test))),
+            host: nodes().filter(is_host).count(),
+        })
+    }
+
+    /// The tests that failed.
+    pub fn failures(&self) -> impl Iterator<Item = &Test> {
+        self.tests.iter().filter(|test| test.verdict.is_failed())
+    }
+
+    /// Tests that ended their process, or did not end.
+    pub(crate) fn deaths(&self) -> usize {
+        let died = |test: &&Test| {
+            matches!(test.verdict, Verdict::Failed { failure: Failure::Died | Failure::TimedOut, .. })
+        };
+        self.tests.iter().filter(died).count()
+    }
+
+    /// The entry of a test, if it was asked for.
+    pub fn test(&self, id: &str) -> Option<&Test> {
+        self.tests.iter().find(|test| test.id == id)
+    }
+
+    /// Topics in the order in which they ran, each with its tests.
+    pub fn topics(&self) -> Vec<(&str, Vec<&Test>)> {
+        let mut topics: Vec<(&str, Vec<&Test>)> = Vec::new();
+        for test in &self.tests {
+            match topics.iter_mut().find(|(topic, _)| *topic == test.topic()) {
+                Some((_, tests)) => tests.push(test),
+                None => topics.push((test.topic(), vec![test])),
+            }
+        }
+        topics
+    }
+
+    /// The report as JSON: `report_version`, `subject`, `plugin`, `level`, `summary`, `onnx`, `ops`, and `tests`, one
+    /// object a test.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "report_version": REPORT_VERSION,
+            "suite": env!("CARGO_PKG_VERSION"),
+            "subject": self.subject,
+            "plugin": self.plugin,
+            "level": self.level(),
+            "summary": self.summary(),
+            "onnx": self.node_summary(),
+            "ops": self.ops(),
+            "tests": self.tests,
+        })
+    }
+}
