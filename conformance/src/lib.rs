@@ -20,6 +20,7 @@ mod cases;
 pub mod child;
 mod desk;
 pub mod judge;
+mod measure;
 mod node;
 pub mod onnx;
 mod ops;

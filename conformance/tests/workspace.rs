@@ -26,9 +26,15 @@ const PLUGIN_FOLDERS: &[&str] = &["plugins", "conformance/fixtures", "bench/plug
 /// What plugins may depend on.
 const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api"];
 
+/// A plugin that is another one with a defect.
+const LAYERED_PLUGINS: &[(&str, &[&str])] =
+    &[("devbay-plugin-defective", &["devbay-plugin-api", "devbay-plugin-cpu"])];
+
 /// Tests may use these besides: plugins to judge and to be let down by.
-const TEST_ARROWS: &[(&str, &[&str])] =
-    &[("devbay-host", &["devbay-plugin-faulty"]), ("devbay-conformance", &["devbay-plugin-cpu"])];
+const TEST_ARROWS: &[(&str, &[&str])] = &[
+    ("devbay-host", &["devbay-plugin-faulty"]),
+    ("devbay-conformance", &["devbay-plugin-cpu", "devbay-plugin-defective"]),
+];
 
 #[test]
 fn dependencies_point_one_way() {
@@ -40,7 +46,9 @@ fn dependencies_point_one_way() {
         let name = text(&package["name"]);
         let manifest = Path::new(text(&package["manifest_path"]));
         let is_plugin = PLUGIN_FOLDERS.iter().any(|folder| manifest.starts_with(root().join(folder)));
-        let allowed = if is_plugin {
+        let allowed = if let Some(layered) = lookup(LAYERED_PLUGINS, name) {
+            layered
+        } else if is_plugin {
             PLUGIN_ARROWS
         } else {
             lookup(ARROWS, name).unwrap_or_else(|| panic!("{name} is new: say here what it may depend on"))

@@ -4,6 +4,7 @@
 mod devices;
 mod error;
 mod event;
+mod fault;
 mod kernel;
 mod launch;
 mod load;
@@ -12,6 +13,7 @@ mod negotiate;
 mod numerics;
 mod shutdown;
 mod stream;
+mod stress;
 mod transfer;
 
 use crate::case::Case;
@@ -31,4 +33,7 @@ pub(crate) const LISTS: &[&[Case]] = &[
     launch::CASES,
     numerics::CASES,
     shutdown::CASES,
+    stress::CASES,
+    fault::CASES,
+    shutdown::LAST_CASES,
 ];

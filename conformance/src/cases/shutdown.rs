@@ -3,6 +3,7 @@
 use crate::case::Case;
 use crate::desk::Desk;
 use crate::judge::OUTPUT_CASE;
+use crate::measure::{count, resident};
 use crate::node::{How, Request, candidates};
 use crate::ops::OPS;
 use crate::rig::{Opened, Rig, SLOTS, difference, pattern};
@@ -44,14 +45,16 @@ pub(crate) const CASES: &[Case] = &[
         needs: &["transfer.round_trip"],
         run: memory,
     },
-    Case {
-        id: OUTPUT_CASE,
-        rules: &["B28"],
-        requires: "the plugin writes nothing to standard output, in any case that ran",
-        needs: &[],
-        run: |_| not_run(Why::OwnProcess, "output is collected from processes of the cases' own"),
-    },
 ];
+
+/// What looks back on all others.
+pub(crate) const LAST_CASES: &[Case] = &[Case {
+    id: OUTPUT_CASE,
+    rules: &["B28"],
+    requires: "the plugin writes nothing to standard output, in any case that ran",
+    needs: &[],
+    run: |_| not_run(Why::OwnProcess, "output is collected from processes of the cases' own"),
+}];
 
 /// Does a little of everything with an instance.
 fn exercise(rig: &Rig<'_>, opened: &Opened<'_>, seed: u64) -> Outcome {
@@ -119,13 +122,8 @@ fn host_services(rig: &Rig<'_>) -> Outcome {
     Ok(())
 }
 
-/// Entries of a folder of this process's, such as its threads.
-fn count(folder: &str) -> Option<usize> {
-    Some(std::fs::read_dir(folder).ok()?.count())
-}
-
 fn rounds(rig: &Rig<'_>) -> Outcome {
-    let counts = || Some((count("/proc/self/task")?, count("/proc/self/fd")?));
+    let counts = || Some((count("task")?, count("fd")?));
     if !rig.own_process {
         return not_run(Why::OwnProcess, "threads and files are counted in a process of the case's own");
     }
@@ -158,13 +156,6 @@ fn rounds(rig: &Rig<'_>) -> Outcome {
         before.1
     );
     Ok(())
-}
-
-/// Resident memory of this process in bytes.
-fn resident() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * 4096)
 }
 
 fn memory(rig: &Rig<'_>) -> Outcome {

@@ -57,7 +57,7 @@ impl Plugin for Cpu {
             PluginOption {
                 key: "dft",
                 default: "onnxruntime",
-                doc: "factors of DFT and STFT: onnxruntime (rounded as there) or exact (also faster)",
+                doc: "factors of STFT's transforms: onnxruntime (rounded as there) or exact (also faster)",
             },
         ],
         ..About::DEFAULT

@@ -1,0 +1,312 @@
+//! Many of everything: thousands of rounds that must leave nothing behind, and threads that meet (B9, B17, B21).
+//!
+//! What is left behind is bytes for each round, as the slope of what the C library's allocator has given out and of
+//! resident memory: it has to rise in every quarter of the rounds to count, so that a cache that fills is no leak.
+
+use crate::case::Case;
+use crate::desk::Desk;
+use crate::measure::{allocated, resident};
+use crate::node::{How, Request, candidates};
+use crate::ops::OPS;
+use crate::rig::{Device, Rig, SLOTS, difference, pattern, status_name};
+use crate::tensor::{Dice, from_bytes};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "stress.leak.objects",
+        rules: &["B9"],
+        requires: "10,000 buffers, streams and copies, each given back, leave no byte behind",
+        needs: &["transfer.round_trip", "shutdown.memory"],
+        run: objects,
+    },
+    Case {
+        id: "stress.leak.kernels",
+        rules: &["B9", "B21"],
+        requires: "10,000 kernels, prepared, launched and given back, leave no byte behind",
+        needs: &["launch.bounds", "shutdown.memory"],
+        run: kernels,
+    },
+    Case {
+        id: "stress.leak.refusals",
+        rules: &["B18"],
+        requires: "10,000 refused allocations, copies and kernels leave no byte behind",
+        needs: &["memory.too_large", "kernel.prepare.index", "shutdown.memory"],
+        run: refusals,
+    },
+    Case {
+        id: "stress.leak.instances",
+        rules: &["B9", "B26"],
+        requires: "instances, each made, used and ended, up to 10,000 of them, leave no byte behind",
+        needs: &["shutdown.instances", "shutdown.rounds"],
+        run: instances,
+    },
+    Case {
+        id: "stress.queue",
+        rules: &["B12"],
+        requires: "a stream takes 10,000 copies and points, and does them all in order",
+        needs: &["transfer.order"],
+        run: queue,
+    },
+    Case {
+        id: "stress.threads",
+        rules: &["B17"],
+        requires: "threads that meet at every call allocate, copy, prepare and launch without a wrong byte",
+        needs: &["memory.threads", "transfer.threads", "kernel.prepare.threads", "launch.threads"],
+        run: threads,
+    },
+];
+
+/// Rounds of a leak's case.
+const ROUNDS: u32 = 10_000;
+/// A device that takes longer is judged by the rounds that it did.
+const TIME_MAX: Duration = Duration::from_secs(20);
+/// Fewer say nothing.
+const ROUNDS_MIN: u32 = 64;
+/// Bytes a round that are a leak: less than the smallest block of an allocator.
+const ALLOCATED_MAX: f64 = 8.0;
+/// Pages come in fours of thousands: resident memory tells leaks of other allocators' alone.
+const RESIDENT_MAX: f64 = 64.0;
+
+/// Runs rounds, and refuses what they leave behind.
+fn leaks(rig: &Rig<'_>, what: &str, mut round: impl FnMut(u32) -> Outcome) -> Outcome {
+    if !rig.own_process {
+        return not_run(Why::OwnProcess, "memory is measured in a process of the test's own");
+    }
+    let begin = Instant::now();
+    // What is made once and stays, and how long a round takes.
+    let n_first = ROUNDS / 10;
+    let mut n = 0;
+    while n < n_first && begin.elapsed() < TIME_MAX / 10 {
+        round(n)?;
+        n += 1;
+    }
+    let per_round = begin.elapsed() / n.max(1);
+    let affordable = TIME_MAX.as_nanos() / per_round.as_nanos().max(1);
+    let quarter = (u128::from(ROUNDS).min(affordable) / 4) as u32;
+    ensure!(4 * quarter >= ROUNDS_MIN, "a round of {what} takes {per_round:?}, too long to look for leaks");
+    let (mut given, mut held) = (vec![allocated()], vec![resident()]);
+    for i in 0..4 * quarter {
+        round(n + i)?;
+        if (i + 1) % quarter == 0 {
+            given.push(allocated());
+            held.push(resident());
+        }
+    }
+    if held[0].is_none() {
+        return not_run(Why::OwnProcess, "this system does not show a process's memory");
+    }
+    let rounds = 4 * quarter;
+    for (name, marks, max) in [("allocated", given, ALLOCATED_MAX), ("resident", held, RESIDENT_MAX)] {
+        let left = left_in_each(&marks, quarter);
+        if left >= max {
+            return failed(format!(
+                "{rounds} rounds of {what} leave at least {left:.1} bytes {name} behind in each"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that every round leaves behind, in the quarter of the rounds that left least: a leak leaks in each.
+fn left_in_each(marks: &[Option<u64>], quarter: u32) -> f64 {
+    let marks: Vec<f64> = marks.iter().flatten().map(|&bytes| bytes as f64).collect();
+    let slopes = marks.windows(2).map(|pair| (pair[1] - pair[0]) / f64::from(quarter));
+    slopes.min_by(f64::total_cmp).unwrap_or(0.0)
+}
+
+fn objects(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        device.plain_memory()?;
+        let sent = pattern(device.pad(64), 1);
+        leaks(rig, "a buffer, a stream and a copy", |_| {
+            let buffer = device.alloc(sent.len())?;
+            let stream = device.stream()?;
+            stream.upload(&sent, &buffer, 0)
+        })
+    })
+}
+
+fn kernels(rig: &Rig<'_>) -> Outcome {
+    let about = rig.about()?;
+    let first = OPS.iter().find_map(|op| Some((op, *candidates(about, op).first()?)));
+    let Some((op, (kernel, dtype))) = first else {
+        return not_run(Why::NotOffered, "the plugin has no kernel of the base set");
+    };
+    rig.each_device(|device| {
+        device.plain_memory()?;
+        let sample = op.typical(dtype);
+        let stream = device.stream()?;
+        leaks(rig, "a kernel and a launch", |_| {
+            match Request::new(device, kernel.idx, &sample).prepare(device)? {
+                Ok(node) => node.run(kernel, &stream, &sample, How::default()).map(drop),
+                Err((_, words)) => not_run(Why::Refused, format!("prepare of {}: {words}", kernel.op)),
+            }
+        })
+    })
+}
+
+fn refusals(rig: &Rig<'_>) -> Outcome {
+    let about = rig.about()?;
+    rig.each_device(|device| {
+        device.plain_memory()?;
+        let stream = device.stream()?;
+        let buffer = device.alloc(64)?;
+        let first = OPS.iter().find_map(|op| Some((op, *candidates(about, op).first()?)));
+        leaks(rig, "refusals", |_| {
+            let mut detail = crate::rig::Detail::new();
+            let (status, _) = device.try_alloc(u32::MAX, 64, 0, &mut detail)?;
+            ensure!(status != 0, "memory of a space that is not there was given");
+            let mut copy = crate::rig::empty_copy();
+            copy.kind = 99;
+            copy.dst = buffer.whole();
+            // SAFETY: an unknown kind is refused, and names nothing that is not alive.
+            let status = unsafe { stream.copy(&copy) }?;
+            ensure!(status != 0, "a copy of an unknown kind was taken");
+            if let Some((op, (_, dtype))) = first {
+                let sample = op.typical(dtype);
+                let refused = Request::new(device, u32::MAX, &sample).prepare(device)?.is_err();
+                ensure!(refused, "a kernel that is not in the table was prepared");
+            }
+            Ok(())
+        })
+    })
+}
+
+fn instances(rig: &Rig<'_>) -> Outcome {
+    let pairs: Vec<(&str, &str)> = rig.options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    // One for all: desks are leaked.
+    let desk = Desk::open(SLOTS);
+    leaks(rig, "an instance", |i| {
+        let opened = match rig.create(desk, None, &pairs, None)? {
+            Ok(opened) => opened,
+            Err(status) => return failed(format!("create gave {}", status_name(status))),
+        };
+        for device in opened.devices()? {
+            device.plain_memory()?;
+            let sent = pattern(device.pad(64), u64::from(i));
+            let buffer = device.alloc(sent.len())?;
+            device.stream()?.upload(&sent, &buffer, 0)?;
+        }
+        Ok(())
+    })
+}
+
+fn queue(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        device.plain_memory()?;
+        const N: usize = 10_000;
+        let granule = device.pad(8);
+        let sources: Vec<Vec<u8>> = (0..N).map(|i| pattern(granule, i as u64)).collect();
+        let buffer = device.alloc(granule)?;
+        let stream = device.stream()?;
+        let limited = device.inline();
+        for source in &sources {
+            // SAFETY: sources and buffer were made before the stream.
+            unsafe { stream.enqueue_in(source, buffer.whole()) }?;
+            if !limited {
+                stream.signal()?;
+            }
+        }
+        let found = stream.download(&buffer, 0, granule)?;
+        match difference(&found, &sources[N - 1]) {
+            Some(found) => failed(format!("after {N} copies to one place, that of the last: {found}")),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Threads that run at once.
+const N_THREADS: u64 = 6;
+/// Meetings.
+const N_MEETINGS: u64 = 60;
+
+fn threads(rig: &Rig<'_>) -> Outcome {
+    rig.allows_threads()?;
+    rig.each_device(|device| {
+        device.plain_memory()?;
+        let n_streams = match device.info.streams_max {
+            0 => N_THREADS,
+            max => N_THREADS.min(u64::from(max)),
+        };
+        let barrier = Barrier::new(n_streams as usize);
+        std::thread::scope(|scope| {
+            let work = |seed| visit(rig, device, &barrier, seed);
+            let handles: Vec<_> = (0..n_streams).map(|seed| scope.spawn(move || work(seed))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Outcome>| {
+                thread.join().unwrap_or_else(|_| failed("a thread of the suite panicked"))
+            };
+            // All are joined, whoever failed.
+            let outcomes: Vec<Outcome> = handles.into_iter().map(join).collect();
+            outcomes.into_iter().collect()
+        })
+    })
+}
+
+/// One thread's part: at each meeting all begin at once, after a pause by chance, so that any two calls come to
+/// overlap in some of them.
+fn visit(rig: &Rig<'_>, device: &Device<'_>, barrier: &Barrier, seed: u64) -> Outcome {
+    let mut dice = Dice::new(seed + 1);
+    let mut outcome = Ok(());
+    for meeting in 0..N_MEETINGS {
+        barrier.wait();
+        // Who failed still comes to the meetings: others wait for him.
+        if outcome.is_err() {
+            continue;
+        }
+        for _ in 0..dice.below(400) {
+            std::hint::spin_loop();
+        }
+        outcome = call(rig, device, &mut dice, meeting * N_THREADS + seed);
+    }
+    outcome
+}
+
+fn call(rig: &Rig<'_>, device: &Device<'_>, dice: &mut Dice, seed: u64) -> Outcome {
+    let sent = pattern(device.pad(64 + dice.below(4000) as usize), seed);
+    let buffers = [device.alloc(sent.len())?, device.alloc(sent.len())?];
+    let stream = device.stream()?;
+    stream.upload(&sent, &buffers[0], 0)?;
+    // SAFETY: the buffers were made before the stream.
+    unsafe { stream.enqueue_within(buffers[0].whole(), buffers[1].whole(), sent.len()) }?;
+    let found = stream.download(&buffers[1], 0, sent.len())?;
+    if let Some(found) = difference(&found, &sent) {
+        return failed(format!("{} bytes copied while others copied: {found}", sent.len()));
+    }
+    let about = rig.about()?;
+    let ops: Vec<_> = OPS.iter().filter(|op| !candidates(about, op).is_empty()).collect();
+    if ops.is_empty() {
+        return Ok(());
+    }
+    let op = ops[dice.below(ops.len() as u64) as usize];
+    let (kernel, dtype) = candidates(about, op)[0];
+    let sample = op.typical(dtype);
+    let Ok(node) = Request::new(device, kernel.idx, &sample).prepare(device)? else { return Ok(()) };
+    let ran = node.run(kernel, &stream, &sample, How::default())?;
+    let found = from_bytes(sample.expected.dtype, &ran.output);
+    let pairs = found.iter().zip(&sample.expected.values).zip(&sample.bounds);
+    // A NaN is within no bound.
+    let n_right = pairs.filter(|((found, expected), bound)| (*found - *expected).abs() <= **bound).count();
+    let n_wrong = sample.bounds.len() - n_right;
+    ensure!(n_wrong == 0, "{} launched while others launched: {n_wrong} elements are wrong", op.name);
+    ensure!(ran.damage.is_empty(), "{} launched while others launched: {:?}", op.name, ran.damage);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::left_in_each;
+
+    #[test]
+    fn a_leak_rises_in_every_quarter() {
+        let left =
+            |marks: &[u64]| left_in_each(&marks.iter().map(|&mark| Some(mark)).collect::<Vec<_>>(), 100);
+        assert_eq!(left(&[0, 1600, 3200, 4800, 6400]), 16.0);
+        // A cache that fills, and one that is emptied.
+        assert_eq!(left(&[0, 1600, 3200, 3200, 3200]), 0.0);
+        assert!(left(&[0, 1600, 3200, 1600, 6400]) < 0.0);
+        assert_eq!(left_in_each(&[None], 100), 0.0);
+    }
+}

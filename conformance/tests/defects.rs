@@ -1,0 +1,141 @@
+//! The suite is tested: plugins that are right but for one thing are each caught by the case that is about it.
+//!
+//! They are one library, `conformance/fixtures/defective`, whose defect is chosen by a variable; each is judged as a
+//! vendor's library is, in processes of its own. `docs/conformance-defects.md` has what caught what.
+
+mod support;
+
+use devbay_conformance::case;
+use devbay_conformance::report::Report;
+use devbay_plugin_defective::{Defect, VARIABLE, all};
+use std::collections::BTreeSet;
+use support::{judged_with, library};
+
+/// Node tests judge numbers that `numerics` judges too, in four times the time.
+const EXCEPT: &[&str] = &["onnx"];
+
+fn judge_defect(name: &str) -> Report {
+    judged_with(library("devbay_plugin_defective"), &[], EXCEPT, &[(VARIABLE, name)])
+}
+
+/// Judges the defects whose case is in one of the topics, and says which were not caught, or not alone.
+fn check(topics: &[&str]) {
+    let mut wrong = Vec::new();
+    let of_topics = |defect: &Defect| topics.iter().any(|topic| case::matches(topic, defect.case));
+    for defect in all().into_iter().filter(of_topics) {
+        let report = judge_defect(&defect.name());
+        let caught: Vec<_> = report.failures().map(|test| (&*test.id, test.verdict.reason())).collect();
+        match caught.as_slice() {
+            [(id, _)] if *id == defect.case => {}
+            [] => wrong.push(format!("{} ({}) was not caught", defect.name(), defect.case)),
+            others => wrong.push(format!("{}: expected {}, found {others:?}", defect.name(), defect.case)),
+        }
+    }
+    assert!(wrong.is_empty(), "{} defects:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn without_a_defect_the_library_passes() {
+    for name in ["none", ""] {
+        let report = judge_defect(name);
+        let failures: Vec<_> = report.failures().map(|test| (&test.id, &test.verdict)).collect();
+        assert!(failures.is_empty() && report.summary().passed > 80, "{failures:?}");
+    }
+}
+
+#[test]
+fn names_are_unique() {
+    let mut names = BTreeSet::new();
+    for defect in all() {
+        assert!(names.insert(defect.name()), "two defects are called {}", defect.name());
+    }
+    assert!(names.len() > 100, "{}", names.len());
+}
+
+#[test]
+fn entries_and_negotiations() {
+    check(&["load", "negotiate", "error", "devices"]);
+}
+
+#[test]
+fn memory() {
+    check(&["memory"]);
+}
+
+#[test]
+fn copies() {
+    check(&["transfer"]);
+}
+
+#[test]
+fn streams() {
+    check(&["stream", "event"]);
+}
+
+#[test]
+fn kernels() {
+    check(&["kernel"]);
+}
+
+#[test]
+fn launches() {
+    check(&["launch", "shutdown"]);
+}
+
+#[test]
+fn numbers() {
+    check(&["numerics"]);
+}
+
+/// What no defect here trips, and why.
+const WITHOUT_A_DEFECT: &[(&str, &str)] = &[
+    ("load.exports", "about a file's symbols: see processes.rs"),
+    ("load.imports", "about a file's symbols: see processes.rs"),
+    ("error.absent", "a plugin that writes through NULL ends the process: see processes.rs"),
+    ("memory.host_visible", "a host that cannot write there ends the process: see processes.rs"),
+    ("shutdown.rounds", "counted in a process of the case's own: see processes.rs"),
+    ("shutdown.memory", "measured in a process of the case's own: see processes.rs"),
+    ("shutdown.output", "collected from processes of the cases' own: see processes.rs"),
+];
+
+#[test]
+fn every_case_has_a_defect_or_is_on_the_list_of_those_without() {
+    let tripped: BTreeSet<&str> = all().iter().map(|defect| defect.case).collect();
+    let excused: BTreeSet<&str> = WITHOUT_A_DEFECT.iter().map(|(id, _)| *id).collect();
+    let without: Vec<&str> =
+        case::all().map(|case| case.id).filter(|id| !tripped.contains(id) && !excused.contains(id)).collect();
+    assert!(without.is_empty(), "cases that nothing trips: {}", without.join(", "));
+    let stale: Vec<_> = tripped.intersection(&excused).collect();
+    assert!(stale.is_empty(), "these have a defect and an excuse: {stale:?}");
+}
+
+/// The document's list of cases is the suite's.
+#[test]
+fn the_document_lists_every_case() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance.md");
+    let text = std::fs::read_to_string(path).expect("the document is in docs");
+    let listed: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    for case in case::all() {
+        let row = format!("| `{}` | {} | {} |", case.id, case.rules.join(", "), case.requires);
+        assert!(text.contains(&row), "docs/conformance.md lacks this row:\n{row}");
+    }
+    let known: BTreeSet<&str> = case::all().map(|case| case.id).collect();
+    let stale: Vec<_> = listed.iter().filter(|id| id.contains('.') && !known.contains(*id)).collect();
+    assert!(stale.is_empty(), "docs/conformance.md has rows of cases that are no more: {stale:?}");
+}
+
+/// As is its list of defects.
+#[test]
+fn the_document_lists_every_defect() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance-defects.md");
+    let text = std::fs::read_to_string(path).expect("the document is in docs");
+    let row = |defect: &Defect| format!("| `{}` | {} | `{}` |", defect.name(), defect.what, defect.case);
+    let missing: Vec<String> = all().iter().map(row).filter(|row| !text.contains(row)).collect();
+    assert!(missing.is_empty(), "docs/conformance-defects.md lacks these rows:\n{}", missing.join("\n"));
+    let n_rows = text.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(n_rows, all().len() + FIXTURES_IN_C, "rows of defects that are no more");
+}
+
+/// Defects of `negative_process.c` and `throws.cpp`, which processes.rs judges.
+const FIXTURES_IN_C: usize = 0;

@@ -1,0 +1,52 @@
+//! What the suite's tests share: libraries of this build, and a judge whose children are `devbay-judge-fixture`.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use devbay_conformance::child::Child;
+use devbay_conformance::judge::{Settings, Subject, judge};
+use devbay_conformance::report::Report;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A library of this build by its crate's name.
+pub fn library(name: &str) -> PathBuf {
+    // target/PROFILE/deps/TEST
+    let exe = std::env::current_exe().expect("a test knows its own path");
+    let profile = exe.parent().and_then(Path::parent).expect("tests are in target/PROFILE/deps");
+    let file = format!("{}{name}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    // The one among the tests' own files, in deps, may be linked without the entry.
+    let path = profile.join(file);
+    let package = name.replace('_', "-");
+    assert!(path.exists(), "{} is missing; build it with `cargo build -p {package}`", path.display());
+    path
+}
+
+/// A child for cases.
+pub fn child(limit: Duration, environment: &[(&str, &str)]) -> Child {
+    Child {
+        program: env!("CARGO_BIN_EXE_devbay-judge-fixture").into(),
+        arguments: Vec::new(),
+        environment: environment.iter().map(|(key, value)| (key.into(), value.into())).collect(),
+        limit,
+    }
+}
+
+/// Options as settings have them.
+pub fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// Patterns as settings have them.
+pub fn patterns(list: &[&str]) -> Vec<String> {
+    list.iter().map(|pattern| (*pattern).to_owned()).collect()
+}
+
+/// Judges a library in children with these variables.
+pub fn judged_with(library: PathBuf, only: &[&str], except: &[&str], environment: &[(&str, &str)]) -> Report {
+    let settings = Settings {
+        only: patterns(only),
+        except: patterns(except),
+        child: Some(child(Duration::from_secs(60), environment)),
+        ..Settings::default()
+    };
+    judge(&Subject::Library(library), &settings, &mut |_| ())
+}
