@@ -9,8 +9,18 @@ use std::time::Duration;
 use support::{child, library, pairs, patterns};
 
 /// What cannot be asked of a plugin that is linked and judged in the test's own process.
-const IN_PROCESS: &[&str] =
-    &["load.exports", "load.imports", "shutdown.rounds", "shutdown.memory", "shutdown.output"];
+const IN_PROCESS: &[&str] = &[
+    "load.exports",
+    "load.imports",
+    "shutdown.rounds",
+    "shutdown.memory",
+    "shutdown.output",
+    "stress.leak.objects",
+    "stress.leak.kernels",
+    "stress.leak.refusals",
+    "stress.leak.instances",
+    "fault.memory",
+];
 
 /// What the CPU plugin does not offer: limits on streams, and ops whose shapes ONNX does not define.
 const INLINE: &[&str] = &[
@@ -28,6 +38,7 @@ const INLINE: &[&str] = &[
     "event.callback.unlocked",
     "event.destroy",
     "event.callback.destroy",
+    "fault.in_flight",
     "kernel.shape",
 ];
 
@@ -35,12 +46,16 @@ const INLINE: &[&str] = &[
 const ASYNC: &[&str] =
     &["memory.host_visible", "stream.max", "transfer.host_visible", "kernel.shape", "launch.host_refs"];
 
+fn expect_no_failures(report: &Report) {
+    let failures: Vec<String> =
+        report.failures().map(|test| format!("{}: {:?}", test.id, test.verdict)).collect();
+    assert!(failures.is_empty(), "{} tests failed:\n{}", failures.len(), failures.join("\n"));
+}
+
 /// Fails with every case that failed, and with those that say more than expected that they were not run. ONNX's node
 /// tests are looked at by themselves.
 fn expect_green(report: &Report, not_run: &[&str]) {
-    let failures: Vec<String> =
-        report.failures().map(|test| format!("{}: {:?}", test.id, test.verdict)).collect();
-    assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
+    expect_no_failures(report);
     let not_passed = report.tests.iter().filter(|test| test.verdict != Verdict::Passed);
     let mut found: Vec<&str> = not_passed.map(|test| &*test.id).collect();
     let mut not_run = not_run.to_vec();
@@ -97,3 +112,46 @@ fn a_case_in_need_of_its_own_process_says_so_in_this_one() {
     assert_eq!(report.tests.len(), 1);
     assert!(matches!(report.tests[0].verdict, Verdict::Skipped { why: Why::OwnProcess, .. }));
 }
+
+#[test]
+fn b28_the_cpu_plugin_has_one_export_and_prints_nothing() {
+    let settings = Settings {
+        only: patterns(&["load.exports", "load.imports", "memory.alloc", "shutdown.output"]),
+        child: Some(child(Duration::from_secs(120), &[])),
+        ..Settings::default()
+    };
+    let report = judge(&Subject::Library(library("devbay_plugin_cpu")), &settings, &mut |_| ());
+    assert_eq!((report.tests.len(), report.summary().passed), (4, 4));
+}
+
+/// ONNX's node tests on the library's kernels: none fails, and as many pass as did.
+#[test]
+fn node_tests_pass() {
+    let settings = Settings {
+        only: patterns(&["onnx"]),
+        child: Some(child(Duration::from_secs(120), &[])),
+        ..Settings::default()
+    };
+    let report = judge(&Subject::Library(library("devbay_plugin_cpu")), &settings, &mut |_| ());
+    expect_no_failures(&report);
+    let nodes = report.node_summary().expect("node tests ran");
+    assert!(nodes.plugin.passed >= NODE_TESTS_PASSED, "{nodes:?}");
+}
+
+/// As many again, as `devbay run` runs a model.
+#[test]
+fn node_tests_pass_in_sessions() {
+    let settings = Settings {
+        only: patterns(&["onnx"]),
+        path: devbay_conformance::onnx::Path::Session,
+        child: Some(child(Duration::from_secs(120), &[])),
+        ..Settings::default()
+    };
+    let report = judge(&Subject::Library(library("devbay_plugin_cpu")), &settings, &mut |_| ());
+    expect_no_failures(&report);
+    let nodes = report.node_summary().expect("node tests ran");
+    assert!(nodes.plugin.passed >= NODE_TESTS_PASSED, "{nodes:?}");
+}
+
+/// onnxruntime 1.31 passes 1,398 of the 1,884.
+const NODE_TESTS_PASSED: usize = 718;

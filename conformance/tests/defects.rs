@@ -11,11 +11,12 @@ use devbay_plugin_defective::{Defect, VARIABLE, all};
 use std::collections::BTreeSet;
 use support::{judged_with, library};
 
-/// Node tests judge numbers that `numerics` judges too, in four times the time.
-const EXCEPT: &[&str] = &["onnx"];
+/// Node tests judge numbers that `numerics` judges too, and stress finds once more, in ten times the time, what cases
+/// have found.
+const COSTLY: &[&str] = &["onnx", "stress", "fault"];
 
-fn judge_defect(name: &str) -> Report {
-    judged_with(library("devbay_plugin_defective"), &[], EXCEPT, &[(VARIABLE, name)])
+fn judge_defect(name: &str, except: &[&str]) -> Report {
+    judged_with(library("devbay_plugin_defective"), &[], except, &[(VARIABLE, name)])
 }
 
 /// Judges the defects whose case is in one of the topics, and says which were not caught, or not alone.
@@ -23,7 +24,8 @@ fn check(topics: &[&str]) {
     let mut wrong = Vec::new();
     let of_topics = |defect: &Defect| topics.iter().any(|topic| case::matches(topic, defect.case));
     for defect in all().into_iter().filter(of_topics) {
-        let report = judge_defect(&defect.name());
+        let is_costly = COSTLY.iter().any(|topic| case::matches(topic, defect.case));
+        let report = judge_defect(&defect.name(), if is_costly { &["onnx"] } else { COSTLY });
         let caught: Vec<_> = report.failures().map(|test| (&*test.id, test.verdict.reason())).collect();
         match caught.as_slice() {
             [(id, _)] if *id == defect.case => {}
@@ -37,7 +39,7 @@ fn check(topics: &[&str]) {
 #[test]
 fn without_a_defect_the_library_passes() {
     for name in ["none", ""] {
-        let report = judge_defect(name);
+        let report = judge_defect(name, if name.is_empty() { COSTLY } else { &["onnx"] });
         let failures: Vec<_> = report.failures().map(|test| (&test.id, &test.verdict)).collect();
         assert!(failures.is_empty() && report.summary().passed > 80, "{failures:?}");
     }
@@ -80,6 +82,11 @@ fn kernels() {
 #[test]
 fn launches() {
     check(&["launch", "shutdown"]);
+}
+
+#[test]
+fn stress_and_faults() {
+    check(&["stress", "fault"]);
 }
 
 #[test]
@@ -134,8 +141,5 @@ fn the_document_lists_every_defect() {
     let missing: Vec<String> = all().iter().map(row).filter(|row| !text.contains(row)).collect();
     assert!(missing.is_empty(), "docs/conformance-defects.md lacks these rows:\n{}", missing.join("\n"));
     let n_rows = text.lines().filter(|line| line.starts_with("| `")).count();
-    assert_eq!(n_rows, all().len() + FIXTURES_IN_C, "rows of defects that are no more");
+    assert_eq!(n_rows, all().len(), "rows of defects that are no more");
 }
-
-/// Defects of `negative_process.c` and `throws.cpp`, which processes.rs judges.
-const FIXTURES_IN_C: usize = 0;

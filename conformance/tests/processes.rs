@@ -99,10 +99,55 @@ fn a_plugin_that_hangs_costs_one_case() {
     let limit = Duration::from_secs(5);
     expect("HANG_IN_CREATE", &[], &[], limit, "negotiate.create", Failure::TimedOut);
     expect("HANG_ON_ALIGNMENT", &[], &["memory"], limit, "memory.align", Failure::TimedOut);
+    // Words are no sign of life.
+    expect("TALKS_WITHOUT_END", &[], &["negotiate"], limit, "negotiate.create", Failure::TimedOut);
 }
 
 #[test]
-fn output_symbols_and_leaks_are_found() {
+fn what_is_used_after_it_was_freed_is_found() {
+    expect("USES_FREED", &[], &[], LONG, "negotiate.create", Failure::Died);
+}
+
+#[test]
+fn an_exception_that_leaves_a_function_costs_one_case() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join("minimal_for_throws.o");
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libdevbay_plugin_throws.so");
+    let run = |command: &mut Command| {
+        let output = command.output().expect("the tests need compilers called cc and c++");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let include = root.join("../plugin-api/include");
+    run(Command::new("cc")
+        .args([
+            "-std=c11",
+            "-O2",
+            "-c",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-Ddevbay_plugin_query_v0=minimal_query",
+            "-I",
+        ])
+        .arg(&include)
+        .arg("-o")
+        .arg(&object)
+        .arg(root.join("fixtures/minimal.c")));
+    run(Command::new("c++")
+        .args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"])
+        .arg(&include)
+        .arg("-o")
+        .arg(&library)
+        .arg(root.join("fixtures/throws.cpp"))
+        .arg(&object));
+    let report = judged(library, &["load.entry", "negotiate", "memory"], LONG);
+    match failures(&report).as_slice() {
+        [("memory.refusals", Verdict::Failed { failure: Failure::Died, .. })] => {}
+        others => panic!("expected memory.refusals to die, found {others:?}"),
+    }
+}
+
+#[test]
+fn b28_output_symbols_and_leaks_are_found() {
     expect("PRINTS", &[], &[], LONG, "shutdown.output", Failure::Wrong);
     expect("EXPORTS", &["WITH_EXPORT"], &[], LONG, "load.exports", Failure::Wrong);
     expect("IMPORTS", &["WITH_IMPORT"], &[], LONG, "load.imports", Failure::Wrong);

@@ -48,12 +48,12 @@ pub struct Arguments {
     /// Run the tests in this process, for debuggers: a plugin that crashes or hangs ends the run
     #[arg(long)]
     in_process: bool,
-    /// The report's form
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-    /// Write the report to a file, and the text besides to standard output
+    /// The report's form; the default is what the file's name ends in, or text
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Write the report to a file, and the text besides to standard output; may be given several times
     #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    output: Vec<PathBuf>,
     /// The document that rules' numbers link to in HTML
     #[arg(long, value_name = "URL", default_value = html::RULES_URL)]
     rules_url: String,
@@ -73,6 +73,18 @@ enum Format {
     Junit,
     /// One page that needs nothing else
     Html,
+}
+
+impl Format {
+    /// What a file's name says.
+    fn of(path: &Path) -> Self {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("json") => Self::Json,
+            Some("xml") => Self::Junit,
+            Some("html" | "htm") => Self::Html,
+            _ => Self::Text,
+        }
+    }
 }
 
 /// Arguments of the child.
@@ -141,25 +153,22 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
     })
 }
 
-/// Prints the report, or writes it to the file.
+/// Prints the report, or writes it to the files.
 fn hand_over(arguments: &Arguments, report: &Report) -> Result<()> {
-    let format = if arguments.json { Format::Json } else { arguments.format };
-    let text = match format {
-        Format::Text => text(report),
-        Format::Json => serde_json::to_string_pretty(&report.to_json())?,
-        Format::Junit => junit::to_xml(report)?,
-        Format::Html => html::to_html(report, &arguments.rules_url),
+    let asked = if arguments.json { Some(Format::Json) } else { arguments.format };
+    let form = |format: Format| -> Result<String> {
+        Ok(match format {
+            Format::Text => text(report),
+            Format::Json => serde_json::to_string_pretty(&report.to_json())?,
+            Format::Junit => junit::to_xml(report)?,
+            Format::Html => html::to_html(report, &arguments.rules_url),
+        })
     };
-    match &arguments.output {
-        Some(path) => {
-            write(path, &text)?;
-            say!(
-                "{}",
-                if format == Format::Text { last_lines(report) } else { self::text(report) }.trim_end()
-            );
-        }
-        None => say!("{}", text.trim_end()),
+    for path in &arguments.output {
+        write(path, &form(asked.unwrap_or_else(|| Format::of(path)))?)?;
     }
+    let shown = if arguments.output.is_empty() { form(asked.unwrap_or(Format::Text))? } else { text(report) };
+    say!("{}", shown.trim_end());
     Ok(())
 }
 
@@ -185,13 +194,11 @@ fn write_index(arguments: &Arguments) -> Result<()> {
         entries.push((entry, link));
     }
     let page = index::to_html(&entries);
-    match &arguments.output {
-        Some(path) => write(path, &page),
-        None => {
-            say!("{}", page.trim_end());
-            Ok(())
-        }
+    match arguments.output.as_slice() {
+        [] => say!("{}", page.trim_end()),
+        paths => paths.iter().try_for_each(|path| write(path, &page))?,
     }
+    Ok(())
 }
 
 /// Runs tests and prints their verdicts. What is found out is a result, also a failure; the exit code is 0.
@@ -237,7 +244,7 @@ fn pairs(options: &[String]) -> Result<Vec<(String, String)>> {
 
 fn list(arguments: &Arguments, settings: &Settings) -> Result<()> {
     let items: Vec<Item> = suite::all().filter(|item| settings.wants(item)).collect();
-    if arguments.json || arguments.format == Format::Json {
+    if arguments.json || arguments.format == Some(Format::Json) {
         let list: Vec<_> = items
             .iter()
             .map(|item| {
