@@ -1,11 +1,13 @@
 //! The ops whose numbers the suite judges, each with a plain reference in f64 and a stated bound.
 //!
 //! The bound of an element is `relative * |expected| + absolute`. Sums of products have the textbook bound for
-//! any order of summation, `(k + 2) * u * sum(|a| * |b|)` with u the dtype's unit roundoff. Integers are exact.
+//! any order of summation, `(k + 2) * u * sum(|a| * |b|)` with u the dtype's unit roundoff; plugins sum 16-bit elements
+//! in f32 or in their own type, so theirs has that type's u. Integers are exact. Where the exact result is beyond the
+//! dtype's range it is an infinity, and a result that is no number is a NaN.
 
-use crate::tensor::{Dice, HostTensor, n_elements};
+use crate::tensor::{Dice, HostTensor, is_float, n_elements, smallest, unit_roundoff};
 use devbay_plugin_api::abi::DType;
-use devbay_plugin_api::sdk::{F32, F64, I32, I64};
+use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use std::ops::RangeInclusive;
 
 /// An attribute of a case.
@@ -35,7 +37,9 @@ pub(crate) struct Op {
 
 enum Make {
     Unary { function: fn(f64) -> f64, from: (f64, f64), rounding: Rounding },
-    Binary { function: fn(f64, f64) -> f64, rounding: Rounding },
+    Binary { function: fn(f64, f64) -> f64, from: (f64, f64), rounding: Rounding },
+    /// A question about two numbers, or two truths.
+    Relation { function: fn(f64, f64) -> bool },
     MatMul,
     Softmax,
     Transpose,
@@ -55,27 +59,25 @@ enum Rounding {
 impl Rounding {
     fn bound(self, dtype: DType, expected: f64) -> f64 {
         let unit = unit_roundoff(dtype);
+        if !expected.is_finite() {
+            return 0.0;
+        }
+        // Subnormal results may be flushed to 0.
         match (self, unit) {
             (_, 0.0) => 0.0,
-            (Self::Exact, unit) => 2.0 * unit * expected.abs(),
-            (Self::Division, unit) => 5.0 * unit * expected.abs(),
+            (Self::Exact, unit) => 2.0 * unit * expected.abs() + smallest(dtype),
+            (Self::Division, unit) => 5.0 * unit * expected.abs() + smallest(dtype),
             (Self::Function, unit) => 64.0 * unit * (expected.abs() + 1.0),
         }
     }
 }
 
-/// Half the distance from 1 to the next number; 0 for integers.
-fn unit_roundoff(dtype: DType) -> f64 {
-    match dtype {
-        F32 => f64::from(f32::EPSILON) / 2.0,
-        // The reference is in f64 itself.
-        F64 => f64::EPSILON,
-        _ => 0.0,
-    }
-}
-
-const NUMBERS: &[DType] = &[F32, F64, I32, I64];
-const FLOATS: &[DType] = &[F32, F64];
+const NUMBERS: &[DType] = &[F32, F64, I32, I64, F16, BF16, I8, I16, U8, U16, U32, U64];
+const SIGNED: &[DType] = &[F32, F64, I32, I64, F16, BF16, I8, I16];
+const FLOATS: &[DType] = &[F32, F64, F16, BF16];
+const ORDERED: &[DType] = NUMBERS;
+const TRUTHS: &[DType] = &[BOOL];
+const ANYTHING: &[DType] = &[F32, F64, I32, I64, F16, BF16, I8, I16, U8, U16, U32, U64, BOOL];
 const ANY: RangeInclusive<u32> = 1..=u32::MAX;
 /// Since 7 broadcasting is numpy's.
 const BROADCASTS: RangeInclusive<u32> = 7..=u32::MAX;
@@ -90,27 +92,59 @@ const fn unary(
     Op { name, versions: ANY, dtypes, make: Make::Unary { function, from, rounding } }
 }
 
-const fn binary(name: &'static str, rounding: Rounding, function: fn(f64, f64) -> f64) -> Op {
-    Op { name, versions: BROADCASTS, dtypes: NUMBERS, make: Make::Binary { function, rounding } }
+const fn binary(
+    name: &'static str,
+    dtypes: &'static [DType],
+    rounding: Rounding,
+    function: fn(f64, f64) -> f64,
+) -> Op {
+    Op { name, versions: BROADCASTS, dtypes, make: Make::Binary { function, from: (-9.0, 9.0), rounding } }
+}
+
+const fn relation(name: &'static str, dtypes: &'static [DType], function: fn(f64, f64) -> bool) -> Op {
+    Op { name, versions: BROADCASTS, dtypes, make: Make::Relation { function } }
+}
+
+/// The smaller, or what is no number: as numpy's `minimum`.
+fn minimum(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }
+}
+
+fn maximum(a: f64, b: f64) -> f64 {
+    -minimum(-a, -b)
 }
 
 /// The base set.
 pub(crate) static OPS: &[Op] = &[
-    binary("Add", Rounding::Exact, |a, b| a + b),
-    binary("Sub", Rounding::Exact, |a, b| a - b),
-    binary("Mul", Rounding::Exact, |a, b| a * b),
-    binary("Div", Rounding::Division, |a, b| a / b),
-    unary("Relu", NUMBERS, (-5.0, 5.0), Rounding::Exact, |x| if x < 0.0 { 0.0 } else { x }),
-    unary("Neg", NUMBERS, (-50.0, 50.0), Rounding::Exact, |x| -x),
+    binary("Add", NUMBERS, Rounding::Exact, |a, b| a + b),
+    binary("Sub", SIGNED, Rounding::Exact, |a, b| a - b),
+    binary("Mul", NUMBERS, Rounding::Exact, |a, b| a * b),
+    binary("Div", NUMBERS, Rounding::Division, |a, b| a / b),
+    binary("Min", NUMBERS, Rounding::Exact, minimum),
+    binary("Max", NUMBERS, Rounding::Exact, maximum),
+    relation("Equal", ANYTHING, |a, b| a == b),
+    relation("Less", ORDERED, |a, b| a < b),
+    relation("Greater", ORDERED, |a, b| a > b),
+    relation("And", TRUTHS, |a, b| a != 0.0 && b != 0.0),
+    relation("Or", TRUTHS, |a, b| a != 0.0 || b != 0.0),
+    relation("Xor", TRUTHS, |a, b| (a != 0.0) != (b != 0.0)),
+    unary("Relu", SIGNED, (-5.0, 5.0), Rounding::Exact, |x| if x < 0.0 { 0.0 } else { x }),
+    unary("Neg", SIGNED, (-50.0, 50.0), Rounding::Exact, |x| -x),
     unary("Abs", NUMBERS, (-50.0, 50.0), Rounding::Exact, f64::abs),
+    unary("Floor", FLOATS, (-50.0, 50.0), Rounding::Exact, f64::floor),
+    unary("Ceil", FLOATS, (-50.0, 50.0), Rounding::Exact, f64::ceil),
+    unary("Reciprocal", FLOATS, (0.1, 50.0), Rounding::Division, |x| 1.0 / x),
     unary("Exp", FLOATS, (-10.0, 5.0), Rounding::Function, f64::exp),
+    unary("Log", FLOATS, (0.01, 100.0), Rounding::Function, f64::ln),
     unary("Sqrt", FLOATS, (0.0, 100.0), Rounding::Division, f64::sqrt),
+    unary("Sin", FLOATS, (-9.0, 9.0), Rounding::Function, f64::sin),
+    unary("Cos", FLOATS, (-9.0, 9.0), Rounding::Function, f64::cos),
     unary("Tanh", FLOATS, (-6.0, 6.0), Rounding::Function, f64::tanh),
     unary("Sigmoid", FLOATS, (-10.0, 10.0), Rounding::Function, |x| 1.0 / (1.0 + (-x).exp())),
     Op { name: "MatMul", versions: ANY, dtypes: FLOATS, make: Make::MatMul },
     // Since 13 the axis is one axis, and not the border of a matrix.
     Op { name: "Softmax", versions: 13..=u32::MAX, dtypes: FLOATS, make: Make::Softmax },
-    Op { name: "Transpose", versions: ANY, dtypes: NUMBERS, make: Make::Transpose },
+    Op { name: "Transpose", versions: ANY, dtypes: ANYTHING, make: Make::Transpose },
 ];
 
 /// The op of that name.
@@ -125,14 +159,15 @@ impl Op {
     /// How many inputs it has.
     pub(crate) fn n_inputs(&self) -> usize {
         match self.make {
-            Make::Binary { .. } | Make::MatMul => 2,
+            Make::Binary { .. } | Make::Relation { .. } | Make::MatMul => 2,
             _ => 1,
         }
     }
 
     /// The samples of a dtype.
     pub(crate) fn samples(&self, dtype: DType) -> Vec<Sample> {
-        (0..N_SAMPLES).map(|i| self.sample(dtype, i)).collect()
+        let plain = (0..N_SAMPLES).map(|i| self.sample(dtype, i));
+        plain.chain(self.special(dtype)).chain([self.large(dtype)]).collect()
     }
 
     /// One sample of a good size, for cases that are not about numbers.
@@ -169,44 +204,108 @@ impl Op {
 
     fn sample_of(&self, dtype: DType, dice: &mut Dice, shape: &[i64]) -> Sample {
         match &self.make {
-            Make::Unary { function, from, rounding } => {
+            Make::Unary { from, .. } => {
                 let x = random(dtype, dice, shape, *from);
-                elementwise(dtype, shape, *rounding, vec![x.clone()], x.values.iter().map(|&x| function(x)))
+                self.elementwise(shape, vec![x])
             }
-            Make::Binary { function, rounding } => {
-                let (a, b) = (random(dtype, dice, shape, (-9.0, 9.0)), broadcast_operand(dtype, dice, shape));
-                let values: Vec<f64> = (0..n_elements(shape))
-                    .map(|i| function(a.values[i], b.values[broadcast_index(i, shape, &b.shape)]))
-                    // Integers divide towards zero.
-                    .map(|y| if matches!(dtype, I32 | I64) { y.trunc() } else { y })
-                    .collect();
-                elementwise(dtype, shape, *rounding, vec![a, b], values.into_iter())
+            Make::Binary { from, .. } => {
+                let (a, b) = (random(dtype, dice, shape, *from), broadcast_operand(dtype, dice, shape));
+                self.elementwise(shape, vec![a, b])
+            }
+            Make::Relation { .. } => {
+                // Few values, so that equal ones meet.
+                let a = random(dtype, dice, shape, (0.0, 4.0));
+                let mut b = broadcast_operand(dtype, dice, shape);
+                let n = if dtype == BOOL { 2.0 } else { 4.0 };
+                b.values.iter_mut().for_each(|value| *value = value.abs().round() % n);
+                self.elementwise(shape, vec![a, HostTensor::new(dtype, &b.shape, b.values)])
             }
             Make::Softmax => softmax(dtype, dice, if shape.is_empty() { &[5] } else { shape }),
             Make::Transpose => transpose(dtype, dice, shape),
             Make::MatMul => mat_mul(dtype, dice, &[4, 5], &[5, 6]),
         }
     }
-}
 
-fn elementwise(
-    dtype: DType,
-    shape: &[i64],
-    rounding: Rounding,
-    inputs: Vec<HostTensor>,
-    values: impl Iterator<Item = f64>,
-) -> Sample {
-    let values: Vec<f64> = values.collect();
-    let bounds = values.iter().map(|&value| rounding.bound(dtype, value)).collect();
-    let expected = HostTensor { dtype, shape: shape.to_vec(), values };
-    Sample { attributes: Vec::new(), inputs, expected, bounds }
+    /// What numbers have at their edges: both zeros, infinities, NaN, the largest and the smallest. Subnormal ones are
+    /// left out: a device may take them for 0.
+    fn special(&self, dtype: DType) -> Option<Sample> {
+        if !is_float(dtype) {
+            return None;
+        }
+        let largest = match dtype {
+            F16 => f64::from(half::f16::MAX),
+            BF16 => f64::from(half::bf16::MAX),
+            F64 => f64::MAX,
+            _ => f64::from(f32::MAX),
+        };
+        let edges = [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            0.5,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            f64::NAN,
+            largest,
+            -largest,
+            smallest(dtype),
+            -smallest(dtype),
+        ];
+        let n = edges.len() as i64;
+        match &self.make {
+            // The trigonometric functions of large numbers are nobody's promise.
+            Make::Unary { .. } if matches!(self.name, "Sin" | "Cos") => None,
+            Make::Unary { .. } => {
+                Some(self.elementwise(&[n], vec![HostTensor::new(dtype, &[n], edges.to_vec())]))
+            }
+            // Each with each.
+            Make::Binary { .. } | Make::Relation { .. } => {
+                let rows = HostTensor::new(dtype, &[n, 1], edges.to_vec());
+                let columns = HostTensor::new(dtype, &[1, n], edges.to_vec());
+                Some(self.elementwise(&[n, n], vec![rows, columns]))
+            }
+            _ => None,
+        }
+    }
+
+    /// A sample whose elements stand by themselves, with operands that are broadcast.
+    fn elementwise(&self, shape: &[i64], inputs: Vec<HostTensor>) -> Sample {
+        let dtype = inputs[0].dtype;
+        let at = |input: &HostTensor, i| input.values[broadcast_index(i, shape, &input.shape)];
+        let whole = |value: f64| if is_float(dtype) { value } else { value.trunc() };
+        let values = (0..n_elements(shape)).map(|i| match &self.make {
+            Make::Unary { function, .. } => whole(function(at(&inputs[0], i))),
+            // Integers divide towards zero.
+            Make::Binary { function, .. } => whole(function(at(&inputs[0], i), at(&inputs[1], i))),
+            Make::Relation { function } => f64::from(u8::from(function(at(&inputs[0], i), at(&inputs[1], i)))),
+            Make::MatMul | Make::Softmax | Make::Transpose => 0.0,
+        });
+        let values: Vec<f64> = values.collect();
+        let (dtype, rounding) = match self.make {
+            Make::Unary { rounding, .. } | Make::Binary { rounding, .. } => (dtype, rounding),
+            _ => (BOOL, Rounding::Exact),
+        };
+        let bounds = values.iter().map(|&value| rounding.bound(dtype, value)).collect();
+        let mut expected = HostTensor { dtype, shape: shape.to_vec(), values };
+        // Beyond the range there is an infinity.
+        for value in &mut expected.values {
+            let rounded = HostTensor::new(dtype, &[1], vec![*value]).values[0];
+            if rounded.is_infinite() {
+                *value = rounded;
+            }
+        }
+        Sample { attributes: Vec::new(), inputs, expected, bounds }
+    }
 }
 
 fn random(dtype: DType, dice: &mut Dice, shape: &[i64], (low, high): (f64, f64)) -> HostTensor {
-    let whole = !matches!(dtype, F32 | F64);
+    // Unsigned numbers have no negative half.
+    let low = if matches!(dtype, U8 | U16 | U32 | U64 | BOOL) { low.max(0.0) } else { low };
+    let high = if dtype == BOOL { 1.0 } else { high };
     let value = |_| {
         let value = dice.between(low, high);
-        if whole { value.round() } else { value }
+        if is_float(dtype) { value } else { value.round() }
     };
     HostTensor::new(dtype, shape, (0..n_elements(shape)).map(value).collect())
 }
@@ -225,9 +324,11 @@ fn broadcast_operand(dtype: DType, dice: &mut Dice, shape: &[i64]) -> HostTensor
         _ => {}
     }
     let mut tensor = random(dtype, dice, &small, (1.0, 9.0));
-    for value in &mut tensor.values {
-        if dice.below(2) == 0 {
-            *value = -*value;
+    if is_float(dtype) || matches!(dtype, I8 | I16 | I32 | I64) {
+        for value in &mut tensor.values {
+            if dice.below(2) == 0 {
+                *value = -*value;
+            }
         }
     }
     tensor
@@ -286,7 +387,7 @@ fn mat_mul(dtype: DType, dice: &mut Dice, a_shape: &[i64], b_shape: &[i64]) -> S
             let products = (0..k).map(|p| a[i * k + p] * b[p * n + j]);
             let magnitude: f64 = products.clone().map(f64::abs).sum();
             values.push(products.sum());
-            bounds.push((k + 2) as f64 * unit * magnitude + f64::from(f32::MIN_POSITIVE));
+            bounds.push((k + 2) as f64 * unit * magnitude + smallest(dtype));
         }
     }
     let shape = [batch.as_slice(), &[m as i64, n as i64]].concat();
