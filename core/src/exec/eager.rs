@@ -198,7 +198,9 @@ fn prepare(
         })
         .collect::<Result<_>>()?;
     let is_view = def.is_some_and(|def| def.kind == OpKind::View);
-    let nothing_to_do = is_view || outputs.iter().flatten().all(|ty| ty.size == 0);
+    // A kernel that finds the extents has to say them, also where no element is left.
+    let is_empty = !data_shape && outputs.iter().flatten().all(|ty| ty.size == 0);
+    let nothing_to_do = is_view || is_empty;
     let chosen = if nothing_to_do {
         None
     } else {
@@ -229,14 +231,44 @@ fn node_types(
     NodeTypes { inputs, outputs }
 }
 
-/// Upper bounds for the results of ops whose extents depend on data (B21).
+/// Upper bounds for the results of ops whose extents depend on data (B21), as many as the op has.
 fn upper_bounds(node: &Node, types: &[Option<TensorType>]) -> Option<Vec<TensorType>> {
-    let shape = types.first()?.as_ref()?.known_shape()?;
+    let first = types.first()?.as_ref()?;
+    let shape = first.known_shape()?;
+    let n = crate::tensor::n_elements(&shape)?;
+    let second = || types.get(1)?.as_ref()?.known_shape();
+    // The extent of the axis that an attribute names, or of all elements, and the shape around it.
+    let axis = || match node.attr("axis") {
+        None => Some((0, vec![n])),
+        Some(_) => {
+            let axis = node.int("axis", 0);
+            let axis = if axis < 0 { axis.checked_add(shape.len() as i64)? } else { axis };
+            let axis = usize::try_from(axis).ok().filter(|&axis| axis < shape.len())?;
+            Some((axis, shape.clone()))
+        }
+    };
     match (&*node.op.domain, &*node.op.name) {
         // One column for each element that is not zero.
-        ("", "NonZero") => {
-            let n = crate::tensor::n_elements(&shape)?;
-            Some(vec![TensorType::new(I64, &[shape.len(), n])])
+        ("", "NonZero") => Some(vec![TensorType::new(I64, &[shape.len(), n])]),
+        // A slice for each condition.
+        ("", "Compress") => {
+            let (axis, mut bound) = axis()?;
+            bound[axis] = *second()?.first()?;
+            Some(vec![TensorType::new(first.dtype, &bound)])
+        }
+        // A row for each box of each class.
+        ("", "NonMaxSuppression") => {
+            let scores = second()?;
+            let boxes = crate::tensor::n_elements(&scores)?;
+            Some(vec![TensorType::new(I64, &[boxes, 3])])
+        }
+        // Each slice is another one.
+        ("", "Unique") => {
+            let (axis, bound) = axis()?;
+            let positions = TensorType::new(I64, &[bound[axis]]);
+            let mut all = vec![TensorType::new(first.dtype, &bound)];
+            all.resize(4, positions);
+            Some(all)
         }
         _ => None,
     }

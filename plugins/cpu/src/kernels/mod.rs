@@ -6,8 +6,11 @@
 //! are the same bits on any number of them.
 
 mod argmax;
+mod attention;
 mod binary;
+mod causal_conv;
 mod cell;
+mod compress;
 mod conv;
 mod conv_integer;
 mod conv_transpose;
@@ -20,9 +23,13 @@ mod extents;
 mod fft;
 mod fill;
 mod fold;
+mod gated;
+mod grid_sample;
 mod index;
 mod int_product;
 mod join;
+mod linear_attention;
+mod loss;
 mod math;
 mod matmul;
 mod matmul_integer;
@@ -30,13 +37,17 @@ mod micro;
 mod movement;
 mod normalise;
 mod number;
+mod order;
 mod pad;
 mod plane;
 mod pool;
 mod quantised;
+mod real;
 mod reduce;
 mod resize;
 mod rnn;
+mod roi_align;
+mod rotary;
 mod row_product;
 mod rows;
 mod sample;
@@ -47,10 +58,13 @@ mod shape;
 mod softmax;
 mod stft;
 mod strided;
+mod suppress;
+mod tensor_scatter;
 #[cfg(test)]
 mod test_host;
 #[cfg(test)]
 mod testing;
+mod top_k;
 mod unary;
 mod variadic;
 mod walk;
@@ -91,6 +105,18 @@ const LISTS: &[List] = &[
     rnn::KERNELS,
     resize::KERNELS,
     stft::KERNELS,
+    top_k::KERNELS,
+    compress::KERNELS,
+    suppress::KERNELS,
+    grid_sample::KERNELS,
+    roi_align::KERNELS,
+    loss::KERNELS,
+    gated::KERNELS,
+    causal_conv::KERNELS,
+    tensor_scatter::KERNELS,
+    linear_attention::KERNELS,
+    rotary::KERNELS,
+    attention::KERNELS,
 ];
 
 const N: usize = {
