@@ -204,6 +204,7 @@ const ONNX: &[OpDef] = &[
     kernel("DequantizeLinear", [19, 13, 10], dequantize),
     kernel("Det", [22, 11, 11], det),
     kernel("Div", [14, 7, 7], arithmetic),
+    kernel("Dropout", [22, 12, 12], dropout),
     kernel("DynamicQuantizeLinear", [11, 11, 11], dynamic_quantize),
     kernel("Einsum", [28, 12, 12], einsum),
     kernel("Elu", [22, 6, 6], same),
@@ -454,7 +455,7 @@ mod tests {
             ReverseSequence 10, NonMaxSuppression 11, GridSample 20, RoiAlign 16, Attention 25,
             RotaryEmbedding 23, LinearAttention 27, CausalConvWithState 27, SwiGLU 28, TensorScatter 24,
             NegativeLogLikelihoodLoss 12, SoftmaxCrossEntropyLoss 12, Einsum 12, Unique 11, TfIdfVectorizer 9,
-            CenterCropPad 18, Col2Im 18, AffineGrid 20, DeformConv 19, Det 11, MaxUnpool 9, MelWeightMatrix 17";
+            CenterCropPad 18, Col2Im 18, AffineGrid 20, DeformConv 19, Det 11, MaxUnpool 9, MelWeightMatrix 17, Dropout 12";
         for kernel in kernels.split(',') {
             let (name, since) = kernel.trim().split_once(' ').expect("a name and a version");
             let def = find("", name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));

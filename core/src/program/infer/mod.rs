@@ -60,7 +60,7 @@ pub(super) mod functions {
     };
     pub use super::einsum::{det, einsum};
     pub use super::elementwise::{
-        arithmetic, binary_of_first, bool_of, cast, cast_like, clip, compare, logical, not, prelu, same,
+        arithmetic, binary_of_first, bool_of, cast, cast_like, clip, compare, dropout, logical, not, prelu, same,
         variadic, where_,
     };
     pub use super::gather::{

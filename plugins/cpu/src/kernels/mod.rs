@@ -5,18 +5,26 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod affine_grid;
 mod argmax;
 mod attention;
+mod batch_norm_training;
 mod binary;
 mod causal_conv;
 mod cell;
+mod center;
+mod col2im;
 mod compress;
 mod conv;
 mod conv_integer;
 mod conv_transpose;
 mod cost;
+mod deform_conv;
 mod dense;
 mod depthwise;
+mod det;
+mod dropout;
+mod einsum;
 mod elementwise;
 mod epilogue;
 mod extents;
@@ -33,6 +41,7 @@ mod loss;
 mod math;
 mod matmul;
 mod matmul_integer;
+mod max_unpool;
 mod micro;
 mod movement;
 mod normalise;
@@ -41,6 +50,7 @@ mod order;
 mod pad;
 mod plane;
 mod pool;
+mod pool_any;
 mod quantised;
 mod real;
 mod reduce;
@@ -64,8 +74,10 @@ mod tensor_scatter;
 mod test_host;
 #[cfg(test)]
 mod testing;
+mod tf_idf;
 mod top_k;
 mod unary;
+mod unique;
 mod variadic;
 mod walk;
 mod window;
@@ -110,6 +122,18 @@ const LISTS: &[List] = &[
     suppress::KERNELS,
     grid_sample::KERNELS,
     roi_align::KERNELS,
+    dropout::KERNELS,
+    batch_norm_training::KERNELS,
+    pool_any::KERNELS,
+    max_unpool::KERNELS,
+    det::KERNELS,
+    deform_conv::KERNELS,
+    affine_grid::KERNELS,
+    col2im::KERNELS,
+    center::KERNELS,
+    tf_idf::KERNELS,
+    unique::KERNELS,
+    einsum::KERNELS,
     loss::KERNELS,
     gated::KERNELS,
     causal_conv::KERNELS,

@@ -80,15 +80,6 @@ impl Real {
         self.size
     }
 
-    /// The value rounded to the type.
-    pub(crate) fn round(&self, value: f64) -> f64 {
-        let mut bytes = [0; 8];
-        // SAFETY: no element has more than eight bytes.
-        unsafe { (self.store)(bytes.as_mut_ptr(), value) };
-        // SAFETY: as above.
-        unsafe { (self.load)(bytes.as_ptr()) }
-    }
-
     /// The elements of an operand; none if it is absent.
     pub(crate) fn source(self, reference: &BufferRef) -> Source {
         Source { real: self, n: self.count(reference), at: SendPtr(reference.addr as *mut u8) }
