@@ -424,3 +424,40 @@ impl Evaluator for Evaluate<'_> {
         place::output_types(node, &types, self.env.site(self.env.listed_site(node)).0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::{AttrValue, Op};
+    use crate::tensor::{BOOL, F32};
+
+    /// The bounds that an op's results have, as text; empty if there are none.
+    fn bounds(op: &str, axis: Option<i64>, types: &[TensorType]) -> String {
+        let mut node = Node::new(Op::onnx(op, 11), Vec::new(), Vec::new());
+        if let Some(axis) = axis {
+            node.set_attr("axis", AttrValue::Int(axis));
+        }
+        let types: Vec<_> = types.iter().cloned().map(Some).collect();
+        let found = upper_bounds(&node, &types).unwrap_or_default();
+        found.iter().map(TensorType::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn extents_that_data_decides_have_bounds() {
+        let x = || TensorType::new(F32, &[2, 3]);
+        let condition = || TensorType::new(BOOL, &[2]);
+        assert_eq!(bounds("NonZero", None, &[x()]), "i64[2,6]");
+        assert_eq!(bounds("Compress", None, &[x(), condition()]), "f32[2]");
+        assert_eq!(bounds("Compress", Some(-1), &[x(), condition()]), "f32[2,2]");
+        assert_eq!(bounds("Unique", None, &[x()]), "f32[6] i64[6] i64[6] i64[6]");
+        assert_eq!(bounds("Unique", Some(1), &[x()]), "f32[2,3] i64[3] i64[3] i64[3]");
+        let (boxes, scores) = (TensorType::new(F32, &[2, 7, 4]), TensorType::new(F32, &[2, 5, 7]));
+        assert_eq!(bounds("NonMaxSuppression", None, &[boxes, scores]), "i64[70,3]");
+        // No such axis, no second operand, an op whose extents data does not decide, extents that overflow.
+        assert_eq!(bounds("Compress", Some(2), &[x(), condition()]), "");
+        assert_eq!(bounds("Unique", Some(i64::MIN), &[x()]), "");
+        assert_eq!(bounds("Compress", None, &[x()]), "");
+        assert_eq!(bounds("Relu", None, &[x()]), "");
+        assert_eq!(bounds("NonZero", None, &[TensorType::new(F32, &[usize::MAX, 2])]), "");
+    }
+}

@@ -455,7 +455,8 @@ mod tests {
             ReverseSequence 10, NonMaxSuppression 11, GridSample 20, RoiAlign 16, Attention 25,
             RotaryEmbedding 23, LinearAttention 27, CausalConvWithState 27, SwiGLU 28, TensorScatter 24,
             NegativeLogLikelihoodLoss 12, SoftmaxCrossEntropyLoss 12, Einsum 12, Unique 11, TfIdfVectorizer 9,
-            CenterCropPad 18, Col2Im 18, AffineGrid 20, DeformConv 19, Det 11, MaxUnpool 9, MelWeightMatrix 17, Dropout 12";
+            CenterCropPad 18, Col2Im 18, AffineGrid 20, DeformConv 19, Det 11, MaxUnpool 9, MelWeightMatrix 17, Dropout 12,
+            EyeLike 9";
         for kernel in kernels.split(',') {
             let (name, since) = kernel.trim().split_once(' ').expect("a name and a version");
             let def = find("", name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));

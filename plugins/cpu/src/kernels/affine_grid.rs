@@ -5,7 +5,6 @@ use super::extents::{expect_output, extents, host_int, host_ints};
 use super::real::{FLOATS, NUMBERS, Real};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
-use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -112,13 +111,7 @@ fn mel_weight_matrix(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared
     };
     let number = |i: usize| {
         let tensor = request.required_input(i)?;
-        let bytes = tensor.constant().unwrap_or_default();
-        let reference =
-            BufferRef { addr: bytes.as_ptr() as u64, length: bytes.len() as u64, ..BufferRef::ABSENT };
-        match tensor.n_elements() {
-            1 if !bytes.is_empty() => Ok(Real::of(tensor.dtype())?.source(&reference).get(0)),
-            _ => Err(Error::invalid(format!("input {i} has to be a constant of one number"))),
-        }
+        Real::of(tensor.dtype())?.constant(tensor)
     };
     let (cols, length, rate) = (count(0)?, count(1)?, count(2)?);
     let (low, high) = (number(3)?, number(4)?);

@@ -231,7 +231,7 @@ mod tests {
     fn windows_are_pulled_apart() {
         // A kernel of two elements on a line of four; the second one is moved.
         let found = |moved: [f32; 3], pads: Vec<i64>, mask: f32| {
-            let n = 3 + pads.iter().sum::<i64>() as usize;
+            let n = (3 + pads.iter().sum::<i64>()) as usize;
             let mut offsets = vec![0.0; n];
             offsets.extend(moved.iter().chain(&[0.0; 2]).take(n));
             let inputs = [

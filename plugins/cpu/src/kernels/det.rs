@@ -62,7 +62,8 @@ fn eliminated(matrix: &mut [f64], n: usize) -> f64 {
     let mut product = 1.0;
     for col in 0..n {
         let size = |row: usize| matrix[row * n + col].abs();
-        let pivot = (col..n).max_by(|&a, &b| size(a).total_cmp(&size(b))).unwrap_or(col);
+        // Of equal ones the first: what need not change places does not.
+        let pivot = (col..n).rev().max_by(|&a, &b| size(a).total_cmp(&size(b))).unwrap_or(col);
         if pivot != col {
             (0..n).for_each(|k| matrix.swap(pivot * n + k, col * n + k));
             product = -product;

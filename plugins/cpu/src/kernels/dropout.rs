@@ -68,7 +68,8 @@ impl Launch<CpuDevice> for Dropout {
         let ratio = self.ratio.map_or(0.5, |real| real.source(operands.input_ref(1)).get(0));
         // SAFETY: `prepare` checked that there is one element; any byte may be read.
         let trains = self.may_train && unsafe { operands.input_ptr::<u8>(2).read() } != 0;
-        let mask = if operands.n_outputs() > 1 { operands.output_ptr::<u8>(1) } else { core::ptr::null_mut() };
+        let mask =
+            if operands.n_outputs() > 1 { operands.output_ptr::<u8>(1) } else { core::ptr::null_mut() };
         let set = |i: usize, kept: bool| {
             if !mask.is_null() {
                 // SAFETY: the mask has the extents of the input.
@@ -172,7 +173,7 @@ mod tests {
     fn what_is_kept_is_scaled() {
         let found = |ratio: f32, trains: u8, seed: Option<i64>| {
             let inputs = [
-                Some(Array::of(&[4], &[1.0f32; 4])),
+                Some(Array::of(&[4], &[0.4375f32; 4])),
                 Some(Array::of(&[], &[ratio])),
                 Some(Array::of(&[], &[Truth(trains)])),
             ];
@@ -180,12 +181,15 @@ mod tests {
             let attrs: Vec<_> = seed.into_iter().map(|seed| ("seed", Value::Int(seed))).collect();
             let found = run(Isa::Baseline, "Dropout", &attrs, &inputs, &outputs)?;
             let mask = found[1].as_ref().expect("a mask").elements::<Truth>();
-            Ok((found[0].as_ref().expect("an output").elements::<f32>(), mask.iter().map(|t| t.0).sum::<u8>()))
+            Ok((
+                found[0].as_ref().expect("an output").elements::<f32>(),
+                mask.iter().map(|t| t.0).sum::<u8>(),
+            ))
         };
         // The seed 0 draws 0.549, 0.715, 0.603, 0.545.
-        assert_eq!(found(0.6, 1, Some(0)), Ok((vec![0.0, 2.5, 2.5, 0.0], 2)));
-        assert_eq!(found(0.6, 0, None), Ok((vec![1.0; 4], 4)));
-        assert_eq!(found(0.0, 1, None), Ok((vec![1.0; 4], 4)));
+        assert_eq!(found(0.5625, 1, Some(0)), Ok((vec![0.0, 1.0, 1.0, 0.0], 2)));
+        assert_eq!(found(0.5625, 0, None), Ok((vec![0.4375; 4], 4)));
+        assert_eq!(found(0.0, 1, None), Ok((vec![0.4375; 4], 4)));
         let refused = |ratio, seed, words: &str| {
             let error: String = found(ratio, 1, seed).expect_err("refused");
             assert!(error.contains(words), "{error}");

@@ -7,6 +7,7 @@
 
 mod affine_grid;
 mod argmax;
+mod attend;
 mod attention;
 mod batch_norm_training;
 mod binary;
@@ -28,6 +29,7 @@ mod einsum;
 mod elementwise;
 mod epilogue;
 mod extents;
+mod eye_like;
 mod fft;
 mod fill;
 mod fold;
@@ -46,6 +48,7 @@ mod micro;
 mod movement;
 mod normalise;
 mod number;
+mod optimise;
 mod order;
 mod pad;
 mod plane;
@@ -80,6 +83,7 @@ mod unary;
 mod unique;
 mod variadic;
 mod walk;
+mod weights;
 mod window;
 
 pub use fft::Rounding;
@@ -122,6 +126,8 @@ const LISTS: &[List] = &[
     suppress::KERNELS,
     grid_sample::KERNELS,
     roi_align::KERNELS,
+    optimise::KERNELS,
+    eye_like::KERNELS,
     dropout::KERNELS,
     batch_norm_training::KERNELS,
     pool_any::KERNELS,

@@ -7,7 +7,7 @@
 
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
-use devbay_plugin_api::sdk::{DType, Error, Result, SendPtr};
+use devbay_plugin_api::sdk::{DType, Error, Result, SendPtr, TensorView};
 
 /// The floating-point types.
 pub(crate) const FLOATS: &[DType] = &[F32, F64, F16, BF16];
@@ -21,6 +21,8 @@ pub(crate) struct Real {
     load: unsafe fn(*const u8) -> f64,
     store: unsafe fn(*mut u8, f64),
     size: usize,
+    /// The type is f32, whose elements may be copied as they are.
+    is_single: bool,
 }
 
 macro_rules! plain {
@@ -33,7 +35,7 @@ macro_rules! plain {
             // SAFETY: as above.
             unsafe { at.cast::<$type>().write_unaligned(value as $type) };
         }
-        Real { load, store, size: size_of::<$type>() }
+        Real { load, store, size: size_of::<$type>(), is_single: false }
     }};
 }
 
@@ -48,7 +50,7 @@ macro_rules! small {
             // SAFETY: as above.
             unsafe { at.cast::<u16>().write_unaligned(narrow::<$fraction>(value)) };
         }
-        Real { load, store, size: 2 }
+        Real { load, store, size: 2, is_single: false }
     }};
 }
 
@@ -59,7 +61,7 @@ impl Real {
     /// Unsupported for what is no number.
     pub(crate) fn of(dtype: DType) -> Result<Self> {
         Ok(match dtype {
-            F32 => plain!(f32),
+            F32 => Self { is_single: true, ..plain!(f32) },
             F64 => plain!(f64),
             F16 => small!(10),
             BF16 => small!(7),
@@ -78,6 +80,18 @@ impl Real {
     /// Bytes of an element.
     pub(crate) fn size(&self) -> usize {
         self.size
+    }
+
+    /// The one number of a constant of this type.
+    ///
+    /// # Errors
+    /// Invalid if it is not there, or not one.
+    pub(crate) fn constant(&self, tensor: &TensorView<'_>) -> Result<f64> {
+        match tensor.constant() {
+            // SAFETY: as many bytes as an element has.
+            Some(bytes) if bytes.len() == self.size => Ok(unsafe { (self.load)(bytes.as_ptr()) }),
+            _ => Err(Error::invalid("an input has to be a constant of one number")),
+        }
     }
 
     /// The elements of an operand; none if it is absent.
@@ -126,6 +140,13 @@ impl Source {
     /// If they are not all there.
     pub(crate) fn read(&self, first: usize, to: &mut [f32]) {
         assert!(first <= self.n && to.len() <= self.n - first, "{} from {first} of {}", to.len(), self.n);
+        if self.real.is_single {
+            let from = self.at.at(first * size_of::<f32>());
+            // SAFETY: checked above; the host lends the operand until the launch is done (B9), and nobody else
+            // has what is written.
+            unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr().cast(), size_of_val(to)) };
+            return;
+        }
         for (i, to) in to.iter_mut().enumerate() {
             // SAFETY: checked above; the host lends the operand until the launch is done (B9).
             *to = unsafe { (self.real.load)(self.at.at((first + i) * self.real.size)) } as f32;
@@ -254,6 +275,9 @@ mod tests {
         let reference =
             BufferRef { buffer: core::ptr::null_mut(), addr: elements.as_ptr() as u64, offset: 0, length: 6 };
         let source = Real::of(I16).expect("a number").source(&reference);
+        let mut read = [0.0; 2];
+        source.read(1, &mut read);
+        assert_eq!(read, [-2.0, 3.0]);
         assert_eq!((source.get(1), source.get(2)), (-2.0, 3.0));
         assert!(std::panic::catch_unwind(|| source.get(3)).is_err());
         assert!(std::panic::catch_unwind(|| source.read(2, &mut [0.0; 2])).is_err());
