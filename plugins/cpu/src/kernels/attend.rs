@@ -74,7 +74,9 @@ impl Attention {
     /// Numbers that a slot needs: queries, results and scores of a chunk, and one key or value.
     pub(super) fn slot_scratch(&self) -> usize {
         let row = self.q.size.max(self.v.size).max(1);
-        (QUERIES * (self.q.size + self.v.size + 2 * self.total) + row).next_multiple_of(16)
+        let of_query = self.total.saturating_mul(2).saturating_add(self.q.size).saturating_add(self.v.size);
+        // What is too much for a number is too much for memory, which `prepare` asks for.
+        (QUERIES.saturating_mul(of_query).saturating_add(row)).saturating_add(15) / 16 * 16
     }
 
     /// Writes the keys or values of before and now, one after the other for each head.

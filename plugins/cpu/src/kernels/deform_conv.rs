@@ -31,9 +31,10 @@ struct DeformConv {
     real: Real,
     axes: usize,
     batches: usize,
-    /// Channels in and out, those of a group, and those that share offsets.
+    /// Channels in and out, groups of them, channels in of a group, and those that share offsets.
     from: usize,
     to: usize,
+    group: usize,
     of_group: usize,
     per_offset: usize,
     image: Each,
@@ -80,19 +81,20 @@ fn deform_conv(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let said = attrs.ints("kernel_shape")?;
     let same = |said: &Vec<i64>| said.iter().copied().eq(kernel.iter().map(|&n| n as i64));
     let in_kernel: usize = kernel.iter().product();
+    let of_offsets = in_kernel.checked_mul(axes).and_then(|n| n.checked_mul(offset_group));
     let fits = kernel.len() == axes
         && places.len() == axes
         && ob == batches
         && of_group.checked_mul(group) == Some(*from)
         && to.is_multiple_of(group)
         && from.is_multiple_of(offset_group)
-        && *rows == offset_group * in_kernel * axes
+        && of_offsets == Some(*rows)
         && said.as_ref().is_none_or(same)
         && in_kernel > 0;
     let expected = |i: usize| {
-        let span = (kernel[i] - 1) * dilations[i] + 1;
+        let span = (kernel[i] - 1).checked_mul(dilations[i]).and_then(|span| span.checked_add(1));
         let room = image[i] + pads[i] + pads[axes + i];
-        room.checked_sub(span).map_or(0, |rest| rest / strides[i] + 1)
+        span.and_then(|span| room.checked_sub(span)).map_or(0, |rest| rest / strides[i] + 1)
     };
     if !fits || (0..axes).any(|i| places[i] != expected(i)) {
         return Err(broken());
@@ -117,6 +119,7 @@ fn deform_conv(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         batches: *batches,
         from: *from,
         to: *to,
+        group,
         of_group: *of_group,
         per_offset: from / offset_group,
         image: each(image, 1),
@@ -168,7 +171,7 @@ impl DeformConv {
     fn sum(&self, tensors: &Tensors, batch: usize, to: usize, at: usize) -> f64 {
         let n: usize = self.places.iter().product();
         let in_kernel: usize = self.kernel.iter().product();
-        let group = to / (self.to / (self.from / self.of_group));
+        let group = to / (self.to / self.group);
         let corner = position(at, self.places);
         let mut sum = tensors.bias.map_or(0.0, |bias| bias.get(to));
         for channel in 0..self.of_group {

@@ -58,19 +58,18 @@ fn pool(request: &PrepareRequest<'_, CpuDevice>, mean: bool) -> Result<Prepared>
     let kernel = kernel.ok_or_else(|| Error::invalid("kernel_shape is not all above 0"))?;
     let window = Window::of(&request.attrs, &kernel, spatial, places)?;
     let include = request.attrs.int("count_include_pad", 0)? != 0;
-    let pads = request.attrs.ints("pads")?;
+    let pads = request.attrs.ints("pads")?.unwrap_or_default();
+    let automatic = request.attrs.string("auto_pad", "NOTSET")?.starts_with("SAME");
     let rank = spatial.len();
     let counted = |i: usize| {
         let end = window.pad[i] + window.input[i];
         // Elements within the image count, or also those within its padding (ONNX AveragePool-19); what rounding
         // up adds beyond the padding never does. Automatic padding ends where the last window does.
-        match (include, &pads) {
-            (false, _) => [window.pad[i], end],
-            (true, None) => [0, usize::MAX],
-            (true, Some(pads)) => {
-                let after = (i + rank).checked_sub(SPATIAL_MAX).and_then(|i| pads.get(rank + i));
-                [0, end.saturating_add(after.copied().unwrap_or(0).max(0) as usize)]
-            }
+        let after = (i + rank).checked_sub(SPATIAL_MAX).and_then(|i| pads.get(rank + i)).copied();
+        match include {
+            false => [window.pad[i], end],
+            true if automatic => [0, usize::MAX],
+            true => [0, end.saturating_add(after.unwrap_or(0).max(0) as usize)],
         }
     };
     Ok(Prepared::new(Pool {
@@ -220,5 +219,15 @@ mod tests {
         };
         assert_eq!(mean(0), Ok(vec![2.0, 6.0]));
         assert_eq!(mean(1), Ok(vec![1.0, 6.0]));
+        // Rounding up lets the last window end beyond an image without padding: only 8 counts.
+        let attrs = [
+            ("kernel_shape", Value::Ints(vec![2])),
+            ("strides", Value::Ints(vec![2])),
+            ("count_include_pad", Value::Int(1)),
+            ("ceil_mode", Value::Int(1)),
+        ];
+        let output = [Some(Array::empty::<f64>(&[1, 1, 2]))];
+        let found = run(Isa::Baseline, "AveragePool", &attrs, &[Some(Array::of(&[1, 1, 3], &x))], &output);
+        assert_eq!(found.expect("pools")[0], Some(Array::of(&[1, 1, 2], &[3.0f64, 8.0])));
     }
 }

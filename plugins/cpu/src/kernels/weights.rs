@@ -31,15 +31,19 @@ pub(crate) fn rounding(dtype: DType) -> fn(f32) -> f32 {
 pub(crate) enum Softmax {
     Single,
     Double,
-    /// Every step is rounded, the sum in the order of the keys.
-    Rounded(fn(f32) -> f32),
+    /// Every step is rounded. ONNX's reference adds up bfloat16 with a rounding at each step, in the order of the keys,
+    /// and binary16 with one at the end; so it is here.
+    Rounded {
+        round: fn(f32) -> f32,
+        each: bool,
+    },
 }
 
 impl Softmax {
     /// The steps in this type.
     pub(crate) fn of(dtype: DType) -> Self {
         match dtype {
-            F16 | BF16 => Self::Rounded(rounding(dtype)),
+            F16 | BF16 => Self::Rounded { round: rounding(dtype), each: dtype == BF16 },
             _ => Self::Single,
         }
     }
@@ -62,9 +66,12 @@ impl Softmax {
                 let sum: f64 = scores.iter().map(|&score| exp(score)).sum();
                 scores.iter_mut().for_each(|score| *score = (exp(*score) / sum) as f32);
             }
-            Self::Rounded(round) => {
+            Self::Rounded { round, each } => {
                 scores.iter_mut().for_each(|score| *score = round(round(*score - most).exp()));
-                let sum = scores.iter().fold(0.0, |sum, &score| round(sum + score));
+                let sum = match each {
+                    true => scores.iter().fold(0.0, |sum, &score| round(sum + score)),
+                    false => round(scores.iter().sum()),
+                };
                 scores.iter_mut().for_each(|score| *score = round(*score / sum));
             }
         }
@@ -88,6 +95,9 @@ mod tests {
             assert_eq!(weights(softmax, vec![never; 3]), [0.0; 3]);
             assert!(weights(softmax, vec![never, f32::NAN]).iter().all(|weight| weight.is_nan()));
         }
+        // Beyond 256 adding 1 changes nothing in bfloat16; it does in binary16.
+        assert_eq!(weights(Softmax::of(BF16), vec![0.0; 300])[0], 1.0 / 256.0);
+        assert_eq!(weights(Softmax::of(F16), vec![0.0; 512])[0], 1.0 / 512.0);
         // A third in bfloat16.
         assert_eq!(weights(Softmax::of(BF16), vec![0.0; 3]), [0.333_984_38; 3]);
         assert_eq!(rounding(BF16)(1.0 / 3.0), 0.333_984_38);
