@@ -24,7 +24,7 @@ fn loss(ops: &Operands<'_>) -> Result<TensorType> {
     ops.expect_rank(2, 1)?;
     let places = match scores.shape.as_deref() {
         None => None,
-        Some([batch, _, places @ ..]) => Some([&[batch.clone()], places].concat()),
+        Some([batch, _, places @ ..]) => Some([std::slice::from_ref(batch), places].concat()),
         Some(found) => return Err(invalid(format!("expected scores of classes, found {}", show(found)))),
     };
     let places = agree_shape("labels", places, labels.shape.clone())?;

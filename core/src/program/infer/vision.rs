@@ -18,7 +18,7 @@ pub fn affine_grid(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             let [batch, _, places @ ..] = &dims[..] else {
                 return Err(invalid(format!("expected the size of an image, found {}", show(&dims))));
             };
-            Some([&[batch.clone()], places, &[Dim::Known(places.len())]].concat())
+            Some([std::slice::from_ref(batch), places, &[Dim::Known(places.len())]].concat())
         }
     };
     ops.result(theta.dtype, shape)

@@ -12,12 +12,15 @@ use crate::stream::CpuStream;
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
+/// The type of a result.
+type Type = (DType, Vec<i64>);
+
 const TYPES: &[TypeVar] = &[TypeVar::of(&[F32, F64]), TypeVar::of(&[I64]), TypeVar::of(&[F32, F64])];
 
 const fn kernel(
     op: &'static str,
     prepare: fn(&PrepareRequest<'_, CpuDevice>) -> Result<Prepared>,
-    shape: fn(&PrepareRequest<'_, CpuDevice>, usize) -> Result<(DType, Vec<i64>)>,
+    shape: fn(&PrepareRequest<'_, CpuDevice>, usize) -> Result<Type>,
 ) -> Kernel<CpuDevice> {
     Kernel::new(op, 1, prepare)
         .domain("ai.onnx.preview.training")
