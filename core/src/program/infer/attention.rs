@@ -1,4 +1,4 @@
-//! Attention and what belongs to it: rotary embeddings, caches, and linear attention.
+//! Attention, linear attention, and the convolution with a memory that models put before it.
 
 use super::extent::{Shape, agree, extent, plus, product, show, sum, times};
 use super::{Operands, invalid};

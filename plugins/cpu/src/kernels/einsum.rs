@@ -5,7 +5,7 @@
 
 use super::cost;
 use super::extents::{expect_output, extents, row_major};
-use super::real::{FLOATS, Real};
+use super::real::{FLOATS, Real, Source};
 use super::walk::Walk;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -49,9 +49,11 @@ struct Einsum {
     host: Host,
     real: Real,
     n_operands: usize,
-    /// Positions of the result, and those that each of them sums over.
+    /// Positions of the result, and those that each of them sums over, but for one name.
     kept: Walk<OPERANDS_MAX>,
     summed: Walk<OPERANDS_MAX>,
+    /// Extent and strides of that name, the longest one.
+    run: (usize, [usize; OPERANDS_MAX]),
 }
 
 fn einsum(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
@@ -116,6 +118,10 @@ fn einsum(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let to: Vec<usize> = of_result.iter().map(|name| name.extent).collect();
     expect_output(request, 0, &to)?;
     names.retain(|name| !kept.contains(&name.id));
+    let longest = (0..names.len()).max_by_key(|&i| names[i].extent);
+    let run = longest.map(|i| names.swap_remove(i));
+    let run =
+        run.map_or((1, [0; OPERANDS_MAX]), |name| (name.extent, name.strides.map(|stride| stride as usize)));
     let dim = |name: &Name| (name.extent, name.strides);
     Ok(Prepared::new(Einsum {
         host: request.host,
@@ -123,6 +129,7 @@ fn einsum(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         n_operands,
         kept: Walk::new(of_result.iter().map(dim))?,
         summed: Walk::new(names.iter().map(dim))?,
+        run,
     }))
 }
 
@@ -146,20 +153,17 @@ impl Launch<CpuDevice> for Einsum {
             core::array::from_fn(|i| self.real.source(operands.input_ref(i.min(self.n_operands - 1))));
         let inputs = &inputs[..self.n_operands];
         let y = self.real.sink(operands.output_ref(0));
-        let n_summed = self.summed.len();
-        self.host.parallel_for(self.kept.len(), (8192 / n_summed.max(1)).max(1), |range, _| {
+        let (n_summed, n) = (self.summed.len(), self.run.0);
+        let grain = (8192 / n_summed.saturating_mul(n).max(1)).max(1);
+        self.host.parallel_for(self.kept.len(), grain, |range, _| {
             let mut at = self.kept.position(range.start);
             for i in range {
                 let mut sum = 0.0;
                 if n_summed > 0 {
                     let mut inner = self.summed.position(0);
                     for _ in 0..n_summed {
-                        let product: f64 = inputs
-                            .iter()
-                            .enumerate()
-                            .map(|(k, input)| input.get((at.offsets[k] + inner.offsets[k]) as usize))
-                            .product();
-                        sum += product;
+                        let first = core::array::from_fn(|k| (at.offsets[k] + inner.offsets[k]) as usize);
+                        sum += self.products(inputs, first);
                         self.summed.advance(&mut inner);
                     }
                 }
@@ -169,6 +173,19 @@ impl Launch<CpuDevice> for Einsum {
             }
             Ok(())
         })
+    }
+}
+
+impl Einsum {
+    /// The sum over the longest name, from these elements of the operands on.
+    fn products(&self, inputs: &[Source], first: [usize; OPERANDS_MAX]) -> f64 {
+        let (n, strides) = self.run;
+        let element = |k: usize, i: usize| inputs[k].get(first[k] + i * strides[k]);
+        match inputs {
+            [_] => (0..n).map(|i| element(0, i)).sum(),
+            [_, _] => (0..n).map(|i| element(0, i) * element(1, i)).sum(),
+            _ => (0..n).map(|i| (0..inputs.len()).map(|k| element(k, i)).product::<f64>()).sum(),
+        }
     }
 }
 
@@ -201,6 +218,7 @@ mod tests {
         assert_eq!(summed("ii", &[square], &[]), Ok(vec![5.0]));
         assert_eq!(summed("i,j->ji", &[(&[2], &[1.0, 2.0]), (&[1], &[5.0])], &[1, 2]), Ok(vec![5.0, 10.0]));
         assert_eq!(summed("ij->", &[(&[2, 0], &[])], &[]), Ok(vec![0.0]));
+        assert_eq!(summed("ij,jk,k->i", &[a, b, (&[2], &[1.0, 10.0])], &[2]), Ok(vec![54.0, 120.0]));
         let refused = |equation, to: &[usize], words: &str| {
             let error = summed(equation, &[square], to).expect_err("refused");
             assert!(error.contains(words), "{error}");
