@@ -458,6 +458,24 @@ fn shapes_may_depend_on_data() {
 }
 
 #[test]
+fn bits_are_seen_as_another_type() {
+    let runtime = runtime();
+    // 6 is ONNX's number of i32; the constant is folded, the input's bytes stay where they are.
+    let steps = [
+        "%c = const f32[2] [1, -2]",
+        "%folded = BitCast@26(%c) {to = 6}",
+        "%y = BitCast@26(%x) {to = 6}",
+        "return %y, %folded",
+    ];
+    let session = Session::new(&model("f32[n]", &steps), &runtime.devices()[0]).unwrap();
+    let outputs = session.run(&[("x", &f32s(&[1.0, -2.0]))], &RunOptions::default()).unwrap();
+    let bits = [1.0f32, -2.0].map(|x| x.to_bits().cast_signed());
+    for output in outputs.iter() {
+        assert_eq!(output.elements::<i32>(), Some(&bits[..]));
+    }
+}
+
+#[test]
 fn ops_run_one_at_a_time() {
     let runtime = runtime();
     let device = &runtime.devices()[0];

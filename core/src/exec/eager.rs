@@ -198,7 +198,9 @@ fn prepare(
         })
         .collect::<Result<_>>()?;
     let is_view = def.is_some_and(|def| def.kind == OpKind::View);
-    let nothing_to_do = is_view || outputs.iter().flatten().all(|ty| ty.size == 0);
+    // A kernel that finds the extents has to say them, also where no element is left.
+    let is_empty = !data_shape && outputs.iter().flatten().all(|ty| ty.size == 0);
+    let nothing_to_do = is_view || is_empty;
     let chosen = if nothing_to_do {
         None
     } else {
@@ -229,14 +231,44 @@ fn node_types(
     NodeTypes { inputs, outputs }
 }
 
-/// Upper bounds for the results of ops whose extents depend on data (B21).
+/// Upper bounds for the results of ops whose extents depend on data (B21), as many as the op has.
 fn upper_bounds(node: &Node, types: &[Option<TensorType>]) -> Option<Vec<TensorType>> {
-    let shape = types.first()?.as_ref()?.known_shape()?;
+    let first = types.first()?.as_ref()?;
+    let shape = first.known_shape()?;
+    let n = crate::tensor::n_elements(&shape)?;
+    let second = || types.get(1)?.as_ref()?.known_shape();
+    // The extent of the axis that an attribute names, or of all elements, and the shape around it.
+    let axis = || match node.attr("axis") {
+        None => Some((0, vec![n])),
+        Some(_) => {
+            let axis = node.int("axis", 0);
+            let axis = if axis < 0 { axis.checked_add(shape.len() as i64)? } else { axis };
+            let axis = usize::try_from(axis).ok().filter(|&axis| axis < shape.len())?;
+            Some((axis, shape.clone()))
+        }
+    };
     match (&*node.op.domain, &*node.op.name) {
         // One column for each element that is not zero.
-        ("", "NonZero") => {
-            let n = crate::tensor::n_elements(&shape)?;
-            Some(vec![TensorType::new(I64, &[shape.len(), n])])
+        ("", "NonZero") => Some(vec![TensorType::new(I64, &[shape.len(), n])]),
+        // A slice for each condition.
+        ("", "Compress") => {
+            let (axis, mut bound) = axis()?;
+            bound[axis] = *second()?.first()?;
+            Some(vec![TensorType::new(first.dtype, &bound)])
+        }
+        // A row for each box of each class.
+        ("", "NonMaxSuppression") => {
+            let scores = second()?;
+            let boxes = crate::tensor::n_elements(&scores)?;
+            Some(vec![TensorType::new(I64, &[boxes, 3])])
+        }
+        // Each slice is another one.
+        ("", "Unique") => {
+            let (axis, bound) = axis()?;
+            let positions = TensorType::new(I64, &[bound[axis]]);
+            let mut all = vec![TensorType::new(first.dtype, &bound)];
+            all.resize(4, positions);
+            Some(all)
         }
         _ => None,
     }
@@ -390,5 +422,42 @@ impl Evaluator for Evaluate<'_> {
     ) -> Result<Option<Vec<TensorType>>> {
         let types = NodeTypes { inputs: inputs.to_vec(), outputs: Vec::new() };
         place::output_types(node, &types, self.env.site(self.env.listed_site(node)).0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::{AttrValue, Op};
+    use crate::tensor::{BOOL, F32};
+
+    /// The bounds that an op's results have, as text; empty if there are none.
+    fn bounds(op: &str, axis: Option<i64>, types: &[TensorType]) -> String {
+        let mut node = Node::new(Op::onnx(op, 11), Vec::new(), Vec::new());
+        if let Some(axis) = axis {
+            node.set_attr("axis", AttrValue::Int(axis));
+        }
+        let types: Vec<_> = types.iter().cloned().map(Some).collect();
+        let found = upper_bounds(&node, &types).unwrap_or_default();
+        found.iter().map(TensorType::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn extents_that_data_decides_have_bounds() {
+        let x = || TensorType::new(F32, &[2, 3]);
+        let condition = || TensorType::new(BOOL, &[2]);
+        assert_eq!(bounds("NonZero", None, &[x()]), "i64[2,6]");
+        assert_eq!(bounds("Compress", None, &[x(), condition()]), "f32[2]");
+        assert_eq!(bounds("Compress", Some(-1), &[x(), condition()]), "f32[2,2]");
+        assert_eq!(bounds("Unique", None, &[x()]), "f32[6] i64[6] i64[6] i64[6]");
+        assert_eq!(bounds("Unique", Some(1), &[x()]), "f32[2,3] i64[3] i64[3] i64[3]");
+        let (boxes, scores) = (TensorType::new(F32, &[2, 7, 4]), TensorType::new(F32, &[2, 5, 7]));
+        assert_eq!(bounds("NonMaxSuppression", None, &[boxes, scores]), "i64[70,3]");
+        // No such axis, no second operand, an op whose extents data does not decide, extents that overflow.
+        assert_eq!(bounds("Compress", Some(2), &[x(), condition()]), "");
+        assert_eq!(bounds("Unique", Some(i64::MIN), &[x()]), "");
+        assert_eq!(bounds("Compress", None, &[x()]), "");
+        assert_eq!(bounds("Relu", None, &[x()]), "");
+        assert_eq!(bounds("NonZero", None, &[TensorType::new(F32, &[usize::MAX, 2])]), "");
     }
 }

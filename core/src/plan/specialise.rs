@@ -219,10 +219,15 @@ impl Specialiser<'_> {
         let def = catalogue::find(&node.op.domain, &node.op.name);
         if def.is_some_and(|def| def.kind == OpKind::View) {
             let shape = types.first().and_then(TensorType::known_shape);
-            return match (shape, constants.first()) {
-                (Some(shape), Some(Some(tensor))) => Ok(Some(vec![tensor.reshaped(&shape)?])),
-                _ => Ok(None),
+            let (Some(shape), Some(Some(tensor)), Some(ty)) = (shape, constants.first(), types.first())
+            else {
+                return Ok(None);
             };
+            return Ok(Some(vec![match ty.dtype == tensor.dtype() {
+                true => tensor.reshaped(&shape)?,
+                // BitCast: the same bytes mean something else.
+                false => Tensor::from_bytes(ty.dtype, &shape, tensor.bytes())?,
+            }]));
         }
         self.evaluator.evaluate(node, constants)
     }

@@ -86,7 +86,6 @@ const ADDED_LATER: &[(&str, &str, Added)] = &[
     ("QuantizeLinear", "block_size", Added::Zero),
     ("QuantizeLinear", "output_dtype", Added::ZeroOrInput(2)),
     ("QuantizeLinear", "precision", Added::Zero),
-    ("SpaceToDepth", "mode", Added::Text("DCR")),
 ];
 
 /// The value of an attribute that changes nothing.
@@ -94,7 +93,6 @@ enum Added {
     Zero,
     /// Zero, or anything if this input is there: it says the same.
     ZeroOrInput(usize),
-    Text(&'static str),
 }
 
 /// Makes a node of a later version than the catalogue's one of the catalogue's, by dropping attributes that
@@ -110,7 +108,6 @@ pub fn lower(node: &mut Node) -> Result<()> {
         let changes_nothing = match (node.attr(name), added) {
             (None | Some(AttrValue::Int(0)), Added::Zero | Added::ZeroOrInput(_)) => true,
             (Some(AttrValue::Int(_)), Added::ZeroOrInput(i)) => node.input(*i).is_some(),
-            (Some(AttrValue::String(text)), Added::Text(default)) => text == default,
             (found, _) => found.is_none(),
         };
         if !changes_nothing {
@@ -165,6 +162,7 @@ const ONNX: &[OpDef] = &[
     kernel("Acos", [22, 7, 7], same),
     kernel("Acosh", [22, 9, 9], same),
     kernel("Add", [14, 7, 7], arithmetic),
+    kernel("AffineGrid", [20, 20, 20], affine_grid),
     kernel("And", [7, 7, 7], logical),
     kernel("ArgMax", [13, 12, 1], arg),
     kernel("ArgMin", [13, 12, 1], arg),
@@ -172,8 +170,10 @@ const ONNX: &[OpDef] = &[
     kernel("Asinh", [22, 9, 9], same),
     kernel("Atan", [22, 7, 7], same),
     kernel("Atanh", [22, 9, 9], same),
+    kernel("Attention", [25, 25, 23], attention),
     kernel("AveragePool", [22, 19, 7], pool),
     kernel("BatchNormalization", [15, 14, 9], batch_normalization),
+    view("BitCast", [26, 26, 26], bit_cast),
     kernel("BitShift", [28, 28, 11], arithmetic),
     kernel("BitwiseAnd", [18, 18, 18], arithmetic),
     kernel("BitwiseNot", [18, 18, 18], same),
@@ -182,9 +182,12 @@ const ONNX: &[OpDef] = &[
     kernel("BlackmanWindow", [17, 17, 17], window),
     kernel("Cast", [28, 13, 6], cast),
     kernel("CastLike", [25, 15, 15], cast_like),
+    kernel("CausalConvWithState", [27, 27, 27], causal_conv),
     kernel("Ceil", [13, 6, 6], same),
     kernel("Celu", [28, 12, 12], same),
+    kernel("CenterCropPad", [18, 18, 18], center_crop_pad),
     kernel("Clip", [13, 13, 11], clip),
+    kernel("Col2Im", [18, 18, 18], col2im),
     kernel("Compress", [28, 11, 9], compress),
     kernel("Concat", [13, 11, 4], concat),
     kernel("ConstantOfShape", [25, 9, 9], constant_of_shape),
@@ -196,10 +199,14 @@ const ONNX: &[OpDef] = &[
     kernel("CumProd", [26, 26, 26], cumulative),
     kernel("CumSum", [14, 11, 11], cumulative),
     kernel("DFT", [20, 20, 20], dft),
+    kernel("DeformConv", [22, 19, 19], deform_conv),
     kernel("DepthToSpace", [28, 11, 1], depth_to_space),
     kernel("DequantizeLinear", [19, 13, 10], dequantize),
+    kernel("Det", [22, 11, 11], det),
     kernel("Div", [14, 7, 7], arithmetic),
+    kernel("Dropout", [22, 12, 12], dropout),
     kernel("DynamicQuantizeLinear", [11, 11, 11], dynamic_quantize),
+    kernel("Einsum", [28, 12, 12], einsum),
     kernel("Elu", [22, 6, 6], same),
     kernel("Equal", [19, 7, 7], compare),
     kernel("Erf", [13, 9, 9], same),
@@ -237,6 +244,7 @@ const ONNX: &[OpDef] = &[
     kernel("LeakyRelu", [16, 6, 6], same),
     kernel("Less", [13, 7, 7], compare),
     kernel("LessOrEqual", [16, 12, 12], compare),
+    kernel("LinearAttention", [27, 27, 27], linear_attention),
     kernel("Log", [13, 6, 6], same),
     kernel("LogSoftmax", [13, 13, 13], along_axis),
     control("Loop", [25, 11, 1], needs_regions),
@@ -246,13 +254,16 @@ const ONNX: &[OpDef] = &[
     kernel("MatMulInteger", [10, 10, 10], matmul_integer),
     kernel("Max", [13, 8, 8], variadic),
     kernel("MaxPool", [22, 10, 1], max_pool),
+    kernel("MaxUnpool", [22, 9, 9], max_unpool),
     kernel("Mean", [13, 8, 8], variadic),
     kernel("MeanVarianceNormalization", [13, 9, 9], same),
+    kernel("MelWeightMatrix", [17, 17, 17], mel_weight_matrix),
     kernel("Min", [13, 8, 8], variadic),
     kernel("Mish", [22, 18, 18], same),
     kernel("Mod", [28, 10, 10], arithmetic),
     kernel("Mul", [14, 7, 7], arithmetic),
     kernel("Neg", [13, 6, 6], same),
+    kernel("NegativeLogLikelihoodLoss", [22, 12, 12], negative_log_likelihood_loss),
     kernel("NonMaxSuppression", [11, 11, 10], non_max_suppression),
     kernel("NonZero", [13, 9, 9], non_zero),
     kernel("Not", [1, 1, 1], not),
@@ -283,6 +294,7 @@ const ONNX: &[OpDef] = &[
     kernel("Resize", [19, 19, 11], resize),
     kernel("ReverseSequence", [28, 10, 10], same),
     kernel("RoiAlign", [22, 16, 16], roi_align),
+    kernel("RotaryEmbedding", [23, 23, 23], same),
     kernel("Round", [22, 11, 11], same),
     kernel("STFT", [17, 17, 17], stft),
     control("Scan", [25, 11, 9], needs_regions),
@@ -298,22 +310,27 @@ const ONNX: &[OpDef] = &[
     query("Size", [25, 1, 1], size),
     kernel("Slice", [13, 11, 10], slice),
     kernel("Softmax", [13, 13, 13], along_axis),
+    kernel("SoftmaxCrossEntropyLoss", [13, 12, 12], softmax_cross_entropy_loss),
     kernel("Softplus", [22, 1, 1], same),
     kernel("Softsign", [22, 1, 1], same),
-    kernel("SpaceToDepth", [13, 1, 1], space_to_depth),
+    kernel("SpaceToDepth", [28, 28, 1], space_to_depth),
     kernel("Split", [18, 18, 18], split),
     kernel("Sqrt", [13, 6, 6], same),
     view("Squeeze", [25, 13, 13], squeeze),
     kernel("Sub", [14, 7, 7], arithmetic),
     kernel("Sum", [13, 8, 8], variadic),
+    kernel("SwiGLU", [28, 28, 28], same),
     kernel("Swish", [24, 24, 24], same),
     kernel("Tan", [22, 7, 7], same),
     kernel("Tanh", [13, 6, 6], same),
+    kernel("TensorScatter", [24, 24, 24], tensor_scatter),
+    kernel("TfIdfVectorizer", [9, 9, 9], tf_idf_vectorizer),
     kernel("ThresholdedRelu", [22, 10, 10], same),
     kernel("Tile", [13, 6, 6], tile),
     kernel("TopK", [24, 11, 10], top_k),
     kernel("Transpose", [25, 1, 1], transpose),
     kernel("Trilu", [14, 14, 14], trilu),
+    kernel("Unique", [28, 11, 11], unique),
     view("Unsqueeze", [25, 13, 13], unsqueeze),
     kernel("Where", [16, 9, 9], where_),
     kernel("Xor", [7, 7, 7], logical),
@@ -389,8 +406,6 @@ mod tests {
         check("QuantizeLinear", 2, "output_dtype", AttrValue::Int(3), false);
         check("QuantizeLinear", 2, "output_dtype", AttrValue::Int(0), true);
         check("DequantizeLinear", 3, "output_dtype", AttrValue::Int(10), false);
-        check("SpaceToDepth", 1, "mode", AttrValue::String("DCR".to_owned()), true);
-        check("SpaceToDepth", 1, "mode", AttrValue::String("CRD".to_owned()), false);
         let mut other = Node::new(Op::onnx("DepthToSpace", 28), Vec::new(), Vec::new());
         other.set_attr("mode", AttrValue::String("CRD".to_owned()));
         assert!(lower(&mut other).is_ok() && other.attr("mode").is_some());
@@ -433,10 +448,15 @@ mod tests {
             LogSoftmax 13, LayerNormalization 17, BatchNormalization 15, InstanceNormalization 6,
             GroupNormalization 21, Concat 13, Split 18, Slice 13, Transpose 21, Gather 13, GatherElements 13,
             ScatterElements 18, GatherND 13, ScatterND 18, Expand 13, Tile 13, Pad 21, ConstantOfShape 21,
-            Range 11, OneHot 11, NonZero 13, CumSum 14, Trilu 14, DepthToSpace 13, SpaceToDepth 13, Resize 19,
+            Range 11, OneHot 11, NonZero 13, CumSum 14, Trilu 14, DepthToSpace 13, SpaceToDepth 28, Resize 19,
             LSTM 14, GRU 14, RNN 14, STFT 17, DFT 20, DynamicQuantizeLinear 11, QuantizeLinear 13,
             DequantizeLinear 13, MatMulInteger 10, ConvInteger 10, Conv 11, ConvTranspose 11, MatMul 13,
-            Gemm 13, MaxPool 12, AveragePool 19, GlobalAveragePool 1, GlobalMaxPool 1";
+            Gemm 13, MaxPool 12, AveragePool 19, GlobalAveragePool 1, GlobalMaxPool 1, TopK 11, Compress 11,
+            ReverseSequence 10, NonMaxSuppression 11, GridSample 20, RoiAlign 16, Attention 25,
+            RotaryEmbedding 23, LinearAttention 27, CausalConvWithState 27, SwiGLU 28, TensorScatter 24,
+            NegativeLogLikelihoodLoss 12, SoftmaxCrossEntropyLoss 12, Einsum 12, Unique 11, TfIdfVectorizer 9,
+            CenterCropPad 18, Col2Im 18, AffineGrid 20, DeformConv 19, Det 11, MaxUnpool 9, MelWeightMatrix 17, Dropout 12,
+            EyeLike 9";
         for kernel in kernels.split(',') {
             let (name, since) = kernel.trim().split_once(' ').expect("a name and a version");
             let def = find("", name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));

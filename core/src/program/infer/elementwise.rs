@@ -106,6 +106,13 @@ fn expect_bool(ops: &Operands<'_>, i: usize) -> Result<()> {
     }
 }
 
+/// Dropout: the operand, and which elements are kept.
+pub fn dropout(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    let mask = TensorType { dtype: BOOL, shape: x.shape.clone() };
+    ops.results(vec![x.clone(), mask])
+}
+
 #[cfg(test)]
 mod tests {
     use crate::program::infer::testing::check;
@@ -162,5 +169,10 @@ mod tests {
         check("Cast to=8", "f32[2]", "error: expected an element type that devbay has, found ONNX's STRING");
         check("Cast", "f32[2]", "error: expected ONNX's number of an element type, found 0");
         check("CastLike", "f32[2,n] i8[..]", "i8[2,n]");
+    }
+
+    #[test]
+    fn dropping() {
+        check("Dropout", "f32[2,n] f32[] bool[]", "f32[2,n] bool[2,n]");
     }
 }

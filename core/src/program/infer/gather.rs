@@ -1,6 +1,6 @@
 //! Ops that read or write at positions that an operand holds.
 
-use super::extent::{Shape, agree, axis, extent, show, unknown};
+use super::extent::{Shape, agree, axis, extent, product, show, unknown};
 use super::{Operands, invalid};
 use crate::error::Result;
 use crate::tensor::{Dim, I64, TensorType};
@@ -109,14 +109,13 @@ pub fn scatter_nd(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     ops.result(x.dtype, x.shape.clone())
 }
 
-/// Compress: as many along the axis as the condition holds, of all elements if there is no axis.
+/// Compress: as many along the axis as the condition holds, of all elements if there is no axis. Their number
+/// stays unknown also for a constant condition: kernels write it themselves, into room for all (B21).
 pub fn compress(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     let x = ops.required(0)?;
     ops.required(1)?;
-    let chosen = match ops.ints(1)? {
-        Some(chosen) => Dim::Known(chosen.iter().filter(|&&chosen| chosen != 0).count()),
-        None => Dim::unknown(),
-    };
+    ops.expect_rank(1, 1)?;
+    let chosen = Dim::unknown();
     let shape: Shape = match ops.node.attr("axis") {
         None => Some(vec![chosen]),
         Some(_) => match &x.shape {
@@ -139,6 +138,45 @@ pub fn non_max_suppression(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     ops.required(0)?;
     ops.required(1)?;
     ops.result(I64, Some(vec![Dim::unknown(), Dim::Known(3)]))
+}
+
+/// Unique: the different elements or slices, where each comes first, which one each is, and how often it comes.
+/// Their number stays unknown also for a constant, as that of NonZero.
+pub fn unique(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    let (shape, all) = match (ops.node.attr("axis"), &x.shape) {
+        (None, dims) => {
+            let all = dims.as_ref().map(|dims| product(dims)).transpose()?;
+            (Some(vec![Dim::unknown()]), all)
+        }
+        (Some(_), None) => (None, None),
+        (Some(_), Some(dims)) => {
+            let axis = axis(ops.node.int("axis", 0), dims.len())?;
+            let (mut dims, all) = (dims.clone(), dims[axis].clone());
+            dims[axis] = Dim::unknown();
+            (Some(dims), Some(all))
+        }
+    };
+    let positions = |n: Dim| TensorType { dtype: I64, shape: Some(vec![n]) };
+    ops.results(vec![
+        TensorType { dtype: x.dtype, shape },
+        positions(Dim::unknown()),
+        positions(all.unwrap_or_else(Dim::unknown)),
+        positions(Dim::unknown()),
+    ])
+}
+
+/// TensorScatter: a cache into which an update is written.
+pub fn tensor_scatter(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let cache = ops.required(0)?;
+    ops.required(1)?;
+    ops.shared_dtype(&[0, 1])?;
+    if let Some(dims) = &cache.shape {
+        axis(ops.node.int("axis", -2), dims.len())?;
+        ops.expect_rank(1, dims.len())?;
+    }
+    ops.expect_rank(2, 1)?;
+    ops.result(cache.dtype, cache.shape.clone())
 }
 
 #[cfg(test)]
@@ -191,9 +229,20 @@ mod tests {
 
     #[test]
     fn selecting() {
-        check("Compress axis=1", "f32[2,3] bool[3]{1,0,1}", "f32[2,2]");
+        check("Compress axis=1", "f32[2,3] bool[3]{1,0,1}", "f32[2,?]");
+        check("Compress", "f32[2,3] bool[]", "error: expected 1 dimensions as input 1, found []");
         check("Compress axis=-1", "f32[2,3] bool[3]", "f32[2,?]");
         check("Compress", "f32[2,3] bool[6]", "f32[?]");
         check("NonMaxSuppression", "f32[1,6,4] f32[1,1,6]", "i64[?,3]");
+    }
+
+    #[test]
+    fn different_elements() {
+        check("Unique", "f32[2,n]", "f32[?] i64[?] i64[?] i64[?]");
+        check("Unique", "f32[2,3]{1,1,1,1,1,1}", "f32[?] i64[?] i64[6] i64[?]");
+        check("Unique axis=-1", "f32[2,n]", "f32[2,?] i64[?] i64[n] i64[?]");
+        check("Unique axis=2", "f32[2,n]", "error: found axis 2");
+        check("TensorScatter", "f32[2,9,4] f32[2,1,4] i64[2]", "f32[2,9,4]");
+        check("TensorScatter", "f32[2,9,4] f32[1,4]", "error: expected 3 dimensions as input 1");
     }
 }

@@ -154,6 +154,40 @@ fn f16_to_f64(bits: u16) -> f64 {
     }
 }
 
+/// MelWeightMatrix: the frequencies of half a spectrum by bands.
+pub fn mel_weight_matrix(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    for i in 0..5 {
+        ops.required(i)?;
+    }
+    let dtype = dtype_from_onnx(ops.node.int("output_datatype", 1))?;
+    let count = |i: usize| ops.int(i)?.map(|n| extent(n.into())).transpose();
+    let rows = count(1)?.map_or_else(Dim::unknown, |n| Dim::Known(n / 2 + 1));
+    let cols = count(0)?.map_or_else(Dim::unknown, Dim::Known);
+    ops.result(dtype, Some(vec![rows, cols]))
+}
+
+/// TfIdfVectorizer: for each row how often the pool's sequences occur, at the positions that an attribute gives.
+pub fn tf_idf_vectorizer(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    let largest = ops.node.ints("ngram_indexes").and_then(|list| list.iter().max().copied());
+    let Some(largest) = largest else {
+        return Err(invalid("expected the attribute ngram_indexes, found none"));
+    };
+    let n = Dim::Known(extent(i128::from(largest) + 1)?);
+    let shape = match x.shape.as_deref() {
+        None => None,
+        Some([] | [_]) => Some(vec![n]),
+        Some([batch, _]) => Some(vec![batch.clone(), n]),
+        Some(found) => {
+            return Err(invalid(format!(
+                "expected at most 2 dimensions as input 0, found {}",
+                super::extent::show(found)
+            )));
+        }
+    };
+    ops.result(F32, shape)
+}
+
 #[cfg(test)]
 mod tests {
     use super::f16_to_f64;
@@ -217,5 +251,17 @@ mod tests {
         check(0x7bff, 65504.0);
         check(0xfc00, f64::NEG_INFINITY);
         assert!(f16_to_f64(0x7e00).is_nan());
+    }
+
+    #[test]
+    fn matrices_of_attributes() {
+        let edges = "f32[] f32[]";
+        check("MelWeightMatrix", &format!("i64[]{{8}} i64[]{{16}} i64[] {edges}"), "f32[9,8]");
+        check("MelWeightMatrix output_datatype=11", &format!("i64[] i64[] i64[] {edges}"), "f64[?,?]");
+        check("MelWeightMatrix", &format!("i64[]{{-8}} i64[] i64[] {edges}"), "error: negative");
+        check("TfIdfVectorizer ngram_indexes=[0,3,1]", "i64[n,7]", "f32[n,4]");
+        check("TfIdfVectorizer ngram_indexes=[0,3,1]", "i32[7]", "f32[4]");
+        check("TfIdfVectorizer ngram_indexes=[0]", "i32[7,1,1]", "error: at most 2 dimensions");
+        check("TfIdfVectorizer", "i32[7]", "error: ngram_indexes");
     }
 }

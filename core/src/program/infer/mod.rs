@@ -7,12 +7,15 @@
 //! Absent on purpose: values. What an integer tensor holds is found by folding, which runs kernels; only
 //! [`query()`] answers from a type alone.
 
+mod attention;
 mod control;
 mod conv_pool;
+mod einsum;
 mod elementwise;
 mod extent;
 mod gather;
 mod generate;
+mod loss;
 mod matrix;
 mod movement;
 mod normalize;
@@ -25,6 +28,7 @@ mod signal;
 #[cfg(test)]
 mod testing;
 mod view;
+mod vision;
 
 pub use control::{infer_program, infer_region};
 pub use query::query;
@@ -49,18 +53,24 @@ pub type InferFn = fn(&Operands<'_>) -> Result<Vec<TensorType>>;
 
 /// The functions that the catalogue names, one for each op or group of ops that infers alike.
 pub(super) mod functions {
+    pub use super::attention::{attention, causal_conv, linear_attention};
     pub use super::control::needs_regions;
     pub use super::conv_pool::{
         conv, conv_integer, conv_transpose, fused_conv, global_pool, grid_sample, max_pool, pool, roi_align,
     };
+    pub use super::einsum::{det, einsum};
     pub use super::elementwise::{
-        arithmetic, binary_of_first, bool_of, cast, cast_like, clip, compare, logical, not, prelu, same,
-        variadic, where_,
+        arithmetic, binary_of_first, bool_of, cast, cast_like, clip, compare, dropout, logical, not, prelu,
+        same, variadic, where_,
     };
     pub use super::gather::{
         compress, gather, gather_elements, gather_nd, non_max_suppression, scatter_elements, scatter_nd,
+        tensor_scatter, unique,
     };
-    pub use super::generate::{constant_of_shape, eye_like, non_zero, one_hot, range, window};
+    pub use super::generate::{
+        constant_of_shape, eye_like, mel_weight_matrix, non_zero, one_hot, range, tf_idf_vectorizer, window,
+    };
+    pub use super::loss::{negative_log_likelihood_loss, softmax_cross_entropy_loss};
     pub use super::matrix::{fused_gemm, fused_matmul, gemm, matmul, matmul_integer};
     pub use super::movement::{
         concat, depth_to_space, expand, pad, slice, space_to_depth, split, tile, transpose, trilu,
@@ -75,7 +85,8 @@ pub(super) mod functions {
     pub use super::resize::resize;
     pub use super::rnn::{gru, lstm, rnn};
     pub use super::signal::{dft, stft};
-    pub use super::view::{flatten, reshape, squeeze, unsqueeze};
+    pub use super::view::{bit_cast, flatten, reshape, squeeze, unsqueeze};
+    pub use super::vision::{affine_grid, center_crop_pad, col2im, deform_conv, max_unpool};
 }
 
 /// The types of a node's results, as many as it has outputs. `types` and `constants` have an entry for each
@@ -303,6 +314,7 @@ mod tests {
         "batch_dims",
         "blocksize",
         "ceil_mode",
+        "equation",
         "dilations",
         "direction",
         "end",
@@ -311,7 +323,9 @@ mod tests {
         "inverse",
         "keepdims",
         "kernel_shape",
+        "kv_num_heads",
         "layout",
+        "ngram_indexes",
         "num_groups",
         "num_outputs",
         "onesided",
@@ -319,6 +333,7 @@ mod tests {
         "output_shape",
         "pads",
         "perm",
+        "q_num_heads",
         "start",
         "strides",
         "to",
@@ -337,7 +352,14 @@ mod tests {
                 let outputs = (0..numbers.below(4) as u32).map(|i| Some(ValueId(i))).collect();
                 let mut node = Node::new(def.op(), Vec::new(), outputs);
                 for _ in 0..numbers.below(4) {
-                    let text = numbers.of(&["SAME_UPPER", "VALID", "bidirectional", "not_larger", ""]);
+                    let text = numbers.of(&[
+                        "SAME_UPPER",
+                        "VALID",
+                        "bidirectional",
+                        "not_larger",
+                        "a...,b...->",
+                        "",
+                    ]);
                     let value = match numbers.below(4) {
                         0 => AttrValue::Int(numbers.int()),
                         1 => AttrValue::String(text.to_owned()),

@@ -3,7 +3,8 @@
 use super::extent::{axes, extent, product, show, unknown, unknown_of};
 use super::{Operands, invalid};
 use crate::error::Result;
-use crate::tensor::{Dim, TensorType};
+use crate::program::onnx_types::dtype_from_onnx;
+use crate::tensor::{Dim, TensorType, dtype_name};
 
 /// Reshape.
 pub fn reshape(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
@@ -178,6 +179,20 @@ pub fn flatten(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     ops.result(x.dtype, Some(vec![product(rows)?, product(columns)?]))
 }
 
+/// BitCast: the same bits as elements of another type of the same width.
+pub fn bit_cast(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    let to = dtype_from_onnx(ops.node.int("to", 0))?;
+    if to.bits != x.dtype.bits {
+        return Err(invalid(format!(
+            "expected a type as wide as {}, found {}",
+            dtype_name(x.dtype),
+            dtype_name(to)
+        )));
+    }
+    ops.result(to, x.shape.clone())
+}
+
 #[cfg(test)]
 mod tests {
     use crate::program::infer::testing::check;
@@ -264,5 +279,11 @@ mod tests {
         check("Flatten axis=0", "f32[]", "f32[1,1]");
         check("Flatten axis=3", "f32[2,3]", "error: found axis 3");
         check("Flatten axis=-3", "f32[2,3]", "error: found axis -3");
+    }
+
+    #[test]
+    fn other_types_of_the_same_bits() {
+        check("BitCast to=6", "f32[2,n]", "i32[2,n]");
+        check("BitCast to=7", "f32[2,n]", "error: expected a type as wide as f32, found i64");
     }
 }

@@ -5,6 +5,7 @@ use super::MOVABLE;
 use super::cost;
 use super::extents::{axis, element_size, expect_output, extents, host_int, host_ints};
 use super::index::Index;
+use super::real::Real;
 use super::strided::{GRAIN_BYTES, fill};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -20,7 +21,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .host_values(0b1)
         .cost(written),
     Kernel::new("Range", 11, range)
-        .types(&[TypeVar::of(&[F32, I64, I32, F64, I16])])
+        .types(&[TypeVar::of(&[F32, I64, I32, F64, I16, F16, BF16])])
         .operands(&[0, 0, 0], &[0])
         .host_values(0b111)
         .cost(written),
@@ -130,9 +131,41 @@ macro_rules! counted {
 }
 counted! { f32 f64; i16 i32 i64 }
 
+/// A progression of numbers of 16 bits, calculated in f64.
+struct SmallProgression {
+    host: Host,
+    n: usize,
+    real: Real,
+    start: f64,
+    delta: f64,
+}
+
+impl Launch<CpuDevice> for SmallProgression {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let output = self.real.sink(operands.output_ref(0));
+        self.host.parallel_for(self.n, GRAIN_BYTES / 2, |range, _| {
+            for i in range {
+                // SAFETY: chunks do not overlap.
+                unsafe { output.set(i, self.start + i as f64 * self.delta) };
+            }
+            Ok(())
+        })
+    }
+}
+
 fn range(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let output = request.required_output(0)?;
     let (host, n) = (request.host, extents(output)?.iter().product());
+    if let F16 | BF16 = output.dtype() {
+        let real = Real::of(output.dtype())?;
+        return Ok(Prepared::new(SmallProgression {
+            host,
+            n,
+            real,
+            start: real.constant(request.required_input(0)?)?,
+            delta: real.constant(request.required_input(2)?)?,
+        }));
+    }
     macro_rules! progression {
         ($($dtype:pat => $type:ty,)*) => {
             match output.dtype() {

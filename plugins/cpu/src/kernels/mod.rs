@@ -5,38 +5,62 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod affine_grid;
 mod argmax;
+mod attend;
+mod attention;
+mod batch_norm_training;
 mod binary;
+mod causal_conv;
 mod cell;
+mod center;
+mod col2im;
+mod compress;
 mod conv;
 mod conv_integer;
 mod conv_transpose;
 mod cost;
+mod deform_conv;
 mod dense;
 mod depthwise;
+mod det;
+mod dropout;
+mod einsum;
 mod elementwise;
 mod epilogue;
 mod extents;
+mod eye_like;
 mod fft;
 mod fill;
 mod fold;
+mod gated;
+mod grid_sample;
 mod index;
 mod int_product;
 mod join;
+mod linear_attention;
+mod loss;
 mod math;
 mod matmul;
 mod matmul_integer;
+mod max_unpool;
 mod micro;
 mod movement;
 mod normalise;
 mod number;
+mod optimise;
+mod order;
 mod pad;
 mod plane;
 mod pool;
+mod pool_any;
 mod quantised;
+mod real;
 mod reduce;
 mod resize;
 mod rnn;
+mod roi_align;
+mod rotary;
 mod row_product;
 mod rows;
 mod sample;
@@ -47,13 +71,19 @@ mod shape;
 mod softmax;
 mod stft;
 mod strided;
+mod suppress;
+mod tensor_scatter;
 #[cfg(test)]
 mod test_host;
 #[cfg(test)]
 mod testing;
+mod tf_idf;
+mod top_k;
 mod unary;
+mod unique;
 mod variadic;
 mod walk;
+mod weights;
 mod window;
 
 pub use fft::Rounding;
@@ -91,6 +121,32 @@ const LISTS: &[List] = &[
     rnn::KERNELS,
     resize::KERNELS,
     stft::KERNELS,
+    top_k::KERNELS,
+    compress::KERNELS,
+    suppress::KERNELS,
+    grid_sample::KERNELS,
+    roi_align::KERNELS,
+    optimise::KERNELS,
+    eye_like::KERNELS,
+    dropout::KERNELS,
+    batch_norm_training::KERNELS,
+    pool_any::KERNELS,
+    max_unpool::KERNELS,
+    det::KERNELS,
+    deform_conv::KERNELS,
+    affine_grid::KERNELS,
+    col2im::KERNELS,
+    center::KERNELS,
+    tf_idf::KERNELS,
+    unique::KERNELS,
+    einsum::KERNELS,
+    loss::KERNELS,
+    gated::KERNELS,
+    causal_conv::KERNELS,
+    tensor_scatter::KERNELS,
+    linear_attention::KERNELS,
+    rotary::KERNELS,
+    attention::KERNELS,
 ];
 
 const N: usize = {

@@ -33,7 +33,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .cost(cost::moved)
         .doc("repeats the whole tensor along each axis"),
     Kernel::new("DepthToSpace", 13, depth_to_space).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
-    Kernel::new("SpaceToDepth", 13, space_to_depth).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
+    Kernel::new("SpaceToDepth", 28, space_to_depth).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
 ];
 
 struct Movement(StridedCopy);
@@ -209,7 +209,6 @@ fn space_to_depth(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     }
     expect_output(request, 0, &[n, c * block * block, rows, cols])?;
     let view = [n, c, rows, block, cols, block];
-    // Version 13 has no mode and means DCR; the name is that of version 28.
     match request.attrs.string("mode", "DCR")? {
         "DCR" => permuted(request, &view, &[0, 3, 5, 1, 2, 4]),
         "CRD" => permuted(request, &view, &[0, 1, 3, 5, 2, 4]),

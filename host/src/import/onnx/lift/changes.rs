@@ -27,6 +27,8 @@ pub(super) const CHANGES: &[Change] = &[
     change("BatchNormalization", 14, batch_normalization_results),
     change("Clip", 11, clip_bounds),
     change("DFT", 20, dft_axis),
+    change("Dropout", 10, dropout_mask),
+    change("Dropout", 12, dropout_ratio),
     change("GridSample", 20, grid_sample_mode),
     change("GroupNormalization", 21, group_normalization_scale),
     change("Hardmax", 13, coerced_to_matrix),

@@ -66,6 +66,20 @@ pub(super) fn dft_axis(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Dropout 10: the mask is of truth values. Nodes whose mask nobody wants do not come here.
+pub(super) fn dropout_mask(r: &mut Rewriting<'_>) -> Result<()> {
+    Err(r.refused("a mask of its input's type"))
+}
+
+/// Dropout 12: the ratio is an operand.
+pub(super) fn dropout_ratio(r: &mut Rewriting<'_>) -> Result<()> {
+    match r.node.take_attr("ratio") {
+        Some(AttrValue::Float(ratio)) => float_operand(r, 1, ratio),
+        None => Ok(()),
+        Some(_) => Err(wrong_type("ratio", "a number")),
+    }
+}
+
 /// GridSample 20: modes have shorter names.
 pub(super) fn grid_sample_mode(r: &mut Rewriting<'_>) -> Result<()> {
     let mode = match r.node.string("mode", "bilinear") {

@@ -154,14 +154,6 @@ fn attributes_become_operands() {
             "%y, %z, _ = Split@18(%x) {axis = 1, num_outputs = 3}
              return %y",
         ),
-        (
-            "Dropout before version 10 whose mask is used stays",
-            9,
-            vec![node("Dropout", &["x"], &["d", "y"])],
-            vec![],
-            "%d, %y = Dropout@7(%x)
-             return %y",
-        ),
     ]);
 }
 
@@ -411,6 +403,10 @@ fn meanings_that_programs_do_not_have() {
             "node n (BatchNormalization): BatchNormalization@7 with spatial = 0 cannot be said with BatchNormalization@15",
         ),
         (in_model(9, normalization(&["y", "m", "v"])), "BatchNormalization@9 with the results of training"),
+        (
+            in_model(9, node("Dropout", &["x"], &["d", "y"])),
+            "Dropout@7 with a mask of its input's type cannot be said with Dropout@22",
+        ),
         (
             in_model(10, node("Resize", &["x", "c"], &["y"])),
             "Resize@10 with the nearest neighbour, and scales above and below 1",

@@ -85,7 +85,7 @@ fn dropout_in_inference_is_its_input() {
         &model(13, with(after(&["x", "r", "t"], &["d"]), vec![ratio, truth])),
         "%r = const f32[1] [0.5]
          %t = const bool[] [true]
-         %d = Dropout@13(%x, %r, %t)
+         %d = Dropout@22(%x, %r, %t)
          %y = Relu@14(%d)
          return %y",
     );

@@ -1,0 +1,53 @@
+//! Losses of a classification: how far scores are from what is right.
+
+use super::extent::{agree_shape, show};
+use super::{Operands, invalid};
+use crate::error::Result;
+use crate::tensor::TensorType;
+
+/// NegativeLogLikelihoodLoss.
+pub fn negative_log_likelihood_loss(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let loss = loss(ops)?;
+    ops.results(vec![loss])
+}
+
+/// SoftmaxCrossEntropyLoss, also with the logarithms of the probabilities.
+pub fn softmax_cross_entropy_loss(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let loss = loss(ops)?;
+    ops.results(vec![loss, ops.required(0)?.clone()])
+}
+
+/// One number, or one for each label: scores are `[batch, classes, places..]`, labels `[batch, places..]`.
+fn loss(ops: &Operands<'_>) -> Result<TensorType> {
+    let (scores, labels) = (ops.required(0)?, ops.required(1)?);
+    ops.shared_dtype(&[0, 2])?;
+    ops.expect_rank(2, 1)?;
+    let places = match scores.shape.as_deref() {
+        None => None,
+        Some([batch, _, places @ ..]) => Some([std::slice::from_ref(batch), places].concat()),
+        Some(found) => return Err(invalid(format!("expected scores of classes, found {}", show(found)))),
+    };
+    let places = agree_shape("labels", places, labels.shape.clone())?;
+    let shape = match ops.node.string("reduction", "mean") {
+        "none" => places,
+        "mean" | "sum" => Some(Vec::new()),
+        other => return Err(invalid(format!("expected a reduction mean, sum or none, found {other}"))),
+    };
+    Ok(TensorType { dtype: scores.dtype, shape })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::program::infer::testing::check;
+
+    #[test]
+    fn losses() {
+        check("NegativeLogLikelihoodLoss", "f32[n,5,2] i64[n,2]", "f32[]");
+        check("NegativeLogLikelihoodLoss reduction=none", "f32[n,5,2] i64[3,2] f32[5]", "f32[3,2]");
+        check("NegativeLogLikelihoodLoss reduction=none", "f32[..] i64[3,2]", "f32[3,2]");
+        check("NegativeLogLikelihoodLoss reduction=most", "f32[3,5] i64[3]", "error: a reduction mean");
+        check("SoftmaxCrossEntropyLoss", "f32[3,5] i64[3]", "f32[] f32[3,5]");
+        check("SoftmaxCrossEntropyLoss", "f32[3,5] i64[4]", "error: expected labels of shape [3], found [4]");
+        check("SoftmaxCrossEntropyLoss", "f32[3] i64[3]", "error: scores of classes");
+    }
+}

@@ -1,0 +1,106 @@
+//! Det: determinants, by elimination with the largest pivots, in f64.
+
+use super::cost;
+use super::extents::{expect_output, extents, room_for};
+use super::real::{FLOATS, Real};
+use crate::device::CpuDevice;
+use crate::stream::CpuStream;
+use devbay_plugin_api::sdk::*;
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<CpuDevice>] =
+    &[Kernel::new("Det", 11, det).types(&[TypeVar::of(FLOATS)]).operands(&[0], &[0]).cost(cost)];
+
+fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
+    let n = extents(request.required_input(0)?)?.last().copied().unwrap_or(1) as u64;
+    cost::per_input(request, n)
+}
+
+struct Det {
+    host: Host,
+    real: Real,
+    n_matrices: usize,
+    n: usize,
+}
+
+fn det(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    let input = request.required_input(0)?;
+    let from = extents(input)?;
+    let (outer, n) = match from[..] {
+        [ref outer @ .., rows, cols] if rows == cols => (outer, rows),
+        _ => return Err(Error::invalid(format!("extents of {from:?}, expected square matrices"))),
+    };
+    expect_output(request, 0, outer)?;
+    let room = (n * n).max(1).checked_mul(request.host.n_slots());
+    room_for(room, size_of::<f64>())?;
+    let n_matrices = outer.iter().product();
+    let kernel = Det { host: request.host, real: Real::of(input.dtype())?, n_matrices, n };
+    Ok(Prepared::new(kernel).with_workspace(room.unwrap_or(0) * size_of::<f64>(), 64))
+}
+
+impl Launch<CpuDevice> for Det {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let x = self.real.source(operands.input_ref(0));
+        let y = self.real.sink(operands.output_ref(0));
+        let workspace = SendPtr(operands.workspace_ptr::<f64>());
+        let n = self.n * self.n;
+        self.host.parallel_for(self.n_matrices, (1024 / n.max(1)).max(1), |range, slot| {
+            // SAFETY: the workspace has room for a matrix for each slot, and this slot's is its own.
+            let matrix = unsafe { core::slice::from_raw_parts_mut(workspace.at(slot * n), n) };
+            for i in range {
+                matrix.iter_mut().enumerate().for_each(|(k, to)| *to = x.get(i * n + k));
+                // SAFETY: chunks do not overlap.
+                unsafe { y.set(i, eliminated(matrix, self.n)) };
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The determinant of a matrix, which is used up.
+fn eliminated(matrix: &mut [f64], n: usize) -> f64 {
+    let mut product = 1.0;
+    for col in 0..n {
+        let size = |row: usize| matrix[row * n + col].abs();
+        // Of equal ones the first: what need not change places does not.
+        let pivot = (col..n).rev().max_by(|&a, &b| size(a).total_cmp(&size(b))).unwrap_or(col);
+        if pivot != col {
+            (0..n).for_each(|k| matrix.swap(pivot * n + k, col * n + k));
+            product = -product;
+        }
+        let top = matrix[col * n + col];
+        product *= top;
+        if top == 0.0 {
+            return product;
+        }
+        for row in col + 1..n {
+            let factor = matrix[row * n + col] / top;
+            for k in col..n {
+                matrix[row * n + k] -= factor * matrix[col * n + k];
+            }
+        }
+    }
+    product
+}
+
+#[cfg(test)]
+mod tests {
+    use super::eliminated;
+    use crate::isa::Isa;
+    use crate::kernels::test_host::{Array, run};
+
+    #[test]
+    fn determinants() {
+        assert_eq!(eliminated(&mut [], 0), 1.0);
+        assert_eq!(eliminated(&mut [0.0, 1.0, 1.0, 0.0], 2), -1.0);
+        let found = eliminated(&mut [2.0, 0.0, 1.0, 1.0, 3.0, 2.0, 1.0, 1.0, 4.0], 3);
+        assert!((found - 18.0).abs() < 1e-12, "{found}");
+        assert_eq!(eliminated(&mut [1.0, 2.0, 2.0, 4.0], 2), 0.0);
+        let x = [1.0f32, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0];
+        let output = [Some(Array::empty::<f32>(&[2]))];
+        let found = run(Isa::Baseline, "Det", &[], &[Some(Array::of(&[2, 2, 2], &x))], &output);
+        assert_eq!(found.expect("calculates")[0], Some(Array::of(&[2], &[-2.0f32, 0.0])));
+        let error = run(Isa::Baseline, "Det", &[], &[Some(Array::of(&[4, 2], &x))], &output);
+        assert!(error.expect_err("no squares").contains("expected square matrices"));
+    }
+}

@@ -1,0 +1,228 @@
+//! TfIdfVectorizer: how often the sequences of a pool occur in rows of integers.
+//!
+//! The pool is a tree that `prepare` grows: a branch for each integer, and a leaf where a sequence ends. Strings are
+//! the host's values, and pools of them are not known here.
+
+use super::cost;
+use super::extents::{expect_output, extents};
+use super::real::Real;
+use crate::device::CpuDevice;
+use crate::stream::CpuStream;
+use devbay_plugin_api::sdk::*;
+use std::collections::BTreeMap;
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("TfIdfVectorizer", 9, tf_idf)
+    .types(&[TypeVar::of(&[I64, I32]), TypeVar::of(&[F32])])
+    .operands(&[0], &[1])
+    .cost(cost)
+    .doc("pools of integers")];
+
+fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
+    cost::per_input(request, 64)
+}
+
+/// What one more occurrence does to a number.
+#[derive(Clone, Copy)]
+enum Counting {
+    /// It adds so much.
+    Adds(f32),
+    /// It sets it.
+    Sets(f32),
+}
+
+struct TfIdf {
+    host: Host,
+    rows: usize,
+    cols: usize,
+    /// Numbers of a row of the output.
+    to: usize,
+    index: DType,
+    /// The branch of a branch for an integer; the trunk is 0.
+    branches: BTreeMap<(usize, i64), usize>,
+    /// Where a sequence ends: its position in the output, and how it counts.
+    leaves: BTreeMap<usize, (usize, Counting)>,
+    lengths: [usize; 2],
+    skips: usize,
+}
+
+fn tf_idf(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    let attrs = &request.attrs;
+    let ints = |name: &str| {
+        attrs.ints(name)?.ok_or_else(|| Error::invalid(format!("the attribute {name} is missing")))
+    };
+    let (pool, counts, indexes) = (attrs.ints("pool_int64s")?, ints("ngram_counts")?, ints("ngram_indexes")?);
+    let pool = pool.ok_or_else(|| Error::unsupported("a pool that is not of integers"))?;
+    let weights = attrs.floats("weights")?;
+    if weights.as_ref().is_some_and(|weights| weights.len() != indexes.len()) {
+        return Err(Error::invalid(format!("expected a weight for each of {} sequences", indexes.len())));
+    }
+    let length = |name: &str, least: usize| match usize::try_from(attrs.int(name, -1)?) {
+        Ok(n) if n >= least => Ok(n),
+        _ => Err(Error::invalid(format!("{name} is missing, or below {least}"))),
+    };
+    let lengths = [length("min_gram_length", 1)?, length("max_gram_length", 1)?];
+    let from = extents(request.required_input(0)?)?;
+    let (rows, cols) = match from[..] {
+        [] => (1, 1),
+        [cols] => (1, cols),
+        [rows, cols] => (rows, cols),
+        _ => return Err(Error::invalid(format!("extents of {from:?}, expected at most two"))),
+    };
+    let mode = attrs.string("mode", "")?;
+    let counting = |i: usize| {
+        let weight = weights.as_ref().map_or(1.0, |weights| weights[i]);
+        match mode {
+            "TF" => Ok(Counting::Adds(1.0)),
+            "IDF" => Ok(Counting::Sets(weight)),
+            "TFIDF" => Ok(Counting::Adds(weight)),
+            _ => Err(Error::invalid(format!("mode is TF, IDF or TFIDF, found {mode}"))),
+        }
+    };
+    let mut to = 0;
+    for &index in &indexes {
+        let index = usize::try_from(index).ok().and_then(|index| index.checked_add(1));
+        to = to.max(index.ok_or_else(|| Error::invalid(format!("ngram_indexes of {indexes:?}")))?);
+    }
+    let shape: &[usize] = if from.len() == 2 { &[rows, to] } else { &[to] };
+    expect_output(request, 0, shape)?;
+
+    let (mut branches, mut leaves, mut sequence) = (BTreeMap::new(), BTreeMap::new(), 0);
+    for (i, &start) in counts.iter().enumerate() {
+        let end = counts.get(i + 1).copied().unwrap_or(pool.len() as i64);
+        let part = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+        let part = part.and_then(|(start, end)| pool.get(start..end)).ok_or_else(|| {
+            Error::invalid(format!("ngram_counts of {counts:?} for a pool of {} integers", pool.len()))
+        })?;
+        for item in part.chunks_exact(i + 1) {
+            let mut at = 0;
+            for &value in item {
+                let next = branches.len() + 1;
+                at = *branches.entry((at, value)).or_insert(next);
+            }
+            let index = *indexes.get(sequence).ok_or_else(|| {
+                Error::invalid(format!("{} ngram_indexes, expected one for each sequence", indexes.len()))
+            })?;
+            leaves.insert(at, (index as usize, counting(sequence)?));
+            sequence += 1;
+        }
+    }
+    Ok(Prepared::new(TfIdf {
+        host: request.host,
+        rows,
+        cols,
+        to,
+        index: request.required_input(0)?.dtype(),
+        branches,
+        leaves,
+        lengths,
+        skips: length("max_skip_count", 0)?,
+    }))
+}
+
+impl Launch<CpuDevice> for TfIdf {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let (wide, narrow) = match self.index {
+            I64 => (operands.input::<i64>(0), &[][..]),
+            _ => (&[][..], operands.input::<i32>(0)),
+        };
+        let x = |i: usize| wide.get(i).copied().unwrap_or_else(|| narrow[i].into());
+        let y = Real::of(F32)?.sink(operands.output_ref(0));
+        self.host.parallel_for(self.rows, 1, |range, _| {
+            for row in range {
+                for i in 0..self.to {
+                    // SAFETY: the row is this chunk's own.
+                    unsafe { y.set(row * self.to + i, 0.0) };
+                }
+                self.row(
+                    |i| x(row * self.cols + i),
+                    |i, counting| {
+                        let at = row * self.to + i;
+                        let value = match counting {
+                            // SAFETY: as above; it was written before.
+                            Counting::Adds(weight) => (unsafe { y.get(at) }) + f64::from(weight),
+                            Counting::Sets(weight) => weight.into(),
+                        };
+                        // SAFETY: as above.
+                        unsafe { y.set(at, value) };
+                    },
+                );
+            }
+            Ok(())
+        })
+    }
+}
+
+impl TfIdf {
+    /// Finds the sequences of a row, with as many integers between theirs as may be skipped.
+    fn row(&self, x: impl Fn(usize) -> i64, mut found: impl FnMut(usize, Counting)) {
+        let [mut least, most] = self.lengths;
+        // Further apart than the row is long there is nothing.
+        for distance in 1..=self.skips.saturating_add(1).min(self.cols.max(1)) {
+            for start in 0..self.cols {
+                let mut at = 0;
+                let items = (start..self.cols).step_by(distance).take(most);
+                for (n, i) in items.enumerate() {
+                    let Some(&next) = self.branches.get(&(at, x(i))) else {
+                        break;
+                    };
+                    at = next;
+                    if let Some(&(index, counting)) = self.leaves.get(&at).filter(|_| n + 1 >= least) {
+                        found(index, counting);
+                    }
+                }
+            }
+            // A sequence of one is the same for every distance.
+            least = least.max(2);
+            if least > most {
+                break;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::isa::Isa;
+    use crate::kernels::test_host::{Array, Value, run};
+
+    #[test]
+    fn sequences_are_counted_with_what_lies_between() {
+        // The pool is 7, 8, and the pairs 7 8 and 8 7.
+        let counted = |skips: i64, most: i64, mode: &'static str, counts: Vec<i64>| {
+            let attrs = [
+                ("pool_int64s", Value::Ints(vec![7, 8, 7, 8, 8, 7])),
+                ("ngram_counts", Value::Ints(counts)),
+                ("ngram_indexes", Value::Ints(vec![0, 2, 3, 4])),
+                ("min_gram_length", Value::Int(1)),
+                ("max_gram_length", Value::Int(most)),
+                ("max_skip_count", Value::Int(skips)),
+                ("mode", Value::Text(mode)),
+            ];
+            let inputs = [Some(Array::of(&[2, 4], &[7i32, 8, 9, 7, 9, 9, 9, 8]))];
+            let found = run(
+                Isa::Baseline,
+                "TfIdfVectorizer",
+                &attrs,
+                &inputs,
+                &[Some(Array::empty::<f32>(&[2, 5]))],
+            )?;
+            Ok(found[0].as_ref().expect("an output").elements::<f32>())
+        };
+        let check = |skips, most, mode, expected: [u8; 10]| {
+            let expected = expected.map(f32::from).to_vec();
+            assert_eq!(counted(skips, most, mode, vec![0, 2]), Ok::<_, String>(expected));
+        };
+        check(0, 2, "TF", [2, 0, 1, 1, 0, 0, 0, 1, 0, 0]);
+        check(1, 2, "TF", [2, 0, 1, 1, 1, 0, 0, 1, 0, 0]);
+        check(9, 1, "TF", [2, 0, 1, 0, 0, 0, 0, 1, 0, 0]);
+        check(0, 2, "IDF", [1, 0, 1, 1, 0, 0, 0, 1, 0, 0]);
+        let refused = |mode, counts, words: &str| {
+            let error: String = counted(0, 2, mode, counts).expect_err("refused");
+            assert!(error.contains(words), "{error}");
+        };
+        refused("XF", vec![0, 2], "found XF");
+        refused("TF", vec![0, 9], "for a pool of 6 integers");
+        refused("TF", vec![0], "4 ngram_indexes");
+    }
+}
