@@ -36,10 +36,20 @@ pub(crate) struct Op {
 }
 
 enum Make {
-    Unary { function: fn(f64) -> f64, from: (f64, f64), rounding: Rounding },
-    Binary { function: fn(f64, f64) -> f64, from: (f64, f64), rounding: Rounding },
+    Unary {
+        function: fn(f64) -> f64,
+        from: (f64, f64),
+        rounding: Rounding,
+    },
+    Binary {
+        function: fn(f64, f64) -> f64,
+        from: (f64, f64),
+        rounding: Rounding,
+    },
     /// A question about two numbers, or two truths.
-    Relation { function: fn(f64, f64) -> bool },
+    Relation {
+        function: fn(f64, f64) -> bool,
+    },
     MatMul,
     Softmax,
     Transpose,
@@ -278,7 +288,9 @@ impl Op {
             Make::Unary { function, .. } => whole(function(at(&inputs[0], i))),
             // Integers divide towards zero.
             Make::Binary { function, .. } => whole(function(at(&inputs[0], i), at(&inputs[1], i))),
-            Make::Relation { function } => f64::from(u8::from(function(at(&inputs[0], i), at(&inputs[1], i)))),
+            Make::Relation { function } => {
+                f64::from(u8::from(function(at(&inputs[0], i), at(&inputs[1], i))))
+            }
             Make::MatMul | Make::Softmax | Make::Transpose => 0.0,
         });
         let values: Vec<f64> = values.collect();

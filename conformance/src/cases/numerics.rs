@@ -101,9 +101,8 @@ fn compare(sample: &Sample, output: &[u8], what: impl Fn() -> String) -> Outcome
     for (i, (&found, &expected)) in found.iter().zip(&sample.expected.values).enumerate() {
         let bound = sample.bounds[i];
         // A NaN is within no bound, and an infinity is its own.
-        let within = found == expected
-            || (found.is_nan() && expected.is_nan())
-            || (found - expected).abs() <= bound;
+        let within =
+            found == expected || (found.is_nan() && expected.is_nan()) || (found - expected).abs() <= bound;
         if !within {
             return failed(format!(
                 "{}: element {i} is {found}, expected {expected} within {bound:.1e}",
