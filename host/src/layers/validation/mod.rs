@@ -123,7 +123,7 @@ pub fn wrap(entry: Entry<'_>, settings: &Settings) -> Result<Wrapped, Refusal> {
 ///
 /// # Safety
 /// `info` is NULL or what an entry returned, and stays as long as the result.
-pub(super) unsafe fn wrap_info(info: *const PluginInfo, settings: &Settings) -> Result<Wrapped, Refusal> {
+pub unsafe fn wrap_info(info: *const PluginInfo, settings: &Settings) -> Result<Wrapped, Refusal> {
     // SAFETY: the caller's promise, here and below.
     let head = unsafe { about::read_head(info) }?;
     let minors = MinorRange {

@@ -184,7 +184,7 @@ impl Books {
         let refused = self.state().streams.get(&stream).and_then(|book| book.refused);
         if let Some(status) = refused {
             let words = format!("enqueued after status {status}, before a signal");
-            let _ = self.host_noted(function, Fault { rule: "B13", words });
+            self.host_noted(function, Fault { rule: "B13", words });
         }
     }
 }
