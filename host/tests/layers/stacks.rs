@@ -1,16 +1,18 @@
 //! Names and stacks of layers, slots, and what a layer shows in a plugin's place.
 
-use crate::rig::{HOST, Rig, call, info, wrap};
+use crate::rig::{HOST, Rig, call, info, part, to_buffer, wrap};
 use crate::toy::nothing;
 use devbay_host::core::about::{Refusal, RefusalKind};
 use devbay_host::core::error::ErrorKind;
+use devbay_host::core::services::LogSink;
 use devbay_host::layers::validation::{self, Settings, Side};
 use devbay_host::layers::{self, Stack, VARIABLE, from_variables};
 use devbay_host::negotiate::{Entry, negotiate, negotiate_layered};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::*;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 unsafe extern "C" fn query() -> *const PluginInfo {
     static INFO: OnceLock<&'static PluginInfo> = OnceLock::new();
@@ -148,4 +150,39 @@ fn layers_are_stacked() {
     call!(table, destroy(instance));
     let found = settings.report.violations();
     assert_eq!((found.len(), found[0].rule, found[0].count), (1, "B9", 1));
+}
+
+/// The log is the application's, and may well ask the plugin something: no lock is held meanwhile.
+#[test]
+fn the_log_may_call_the_plugin() {
+    static ASKED: Mutex<Option<(PluginTable, usize)>> = Mutex::new(None);
+    static N_LOGGED: AtomicUsize = AtomicUsize::new(0);
+    let log: LogSink = Arc::new(|plugin, _, text| {
+        assert!(plugin == "toy" && text.starts_with("validation: B"), "{plugin}: {text}");
+        let (table, device) = ASKED.lock().unwrap().expect("the instance is there");
+        let mut out = MemoryInfo::empty();
+        let status = call!(table, memory_info(device as *mut Device, 0, &mut out, nothing()));
+        assert_eq!((status, out.bytes_available), (DEVBAY_STATUS_OK, 5));
+        N_LOGGED.fetch_add(1, Ordering::SeqCst);
+    });
+    let rig = Rig::with(|_, _| (), HOST, &Settings { log: Some(log), ..Settings::default() });
+    *ASKED.lock().unwrap() = Some((rig.table, rig.device(0) as usize));
+    let (buffer, stream, sum) = (rig.alloc(0, 64), rig.stream(0, "held"), rig.sum(0));
+    rig.copy(stream, &to_buffer(part(&buffer, 32, 64)));
+    rig.launch(&sum, stream, &[part(&buffer, 0, 16), part(&buffer, 16, 8), part(&buffer, 32, 16)]);
+    rig.prepare(77, 0, &[], &[]);
+    rig.signal(stream, 1);
+    rig.signal(stream, 1);
+    call!(rig.table, stream_wait(stream, stream, 9));
+    call!(rig.table, stream_host_wait(stream, 9, 0));
+    call!(rig.table, stream_on_reached(stream, 9, None, nothing()));
+    rig.reached(rig.stream(2, ""));
+    rig.alloc_in(0, 7, 64);
+    rig.fill(stream, &buffer, 64);
+    call!(rig.table, buffer_free(buffer.buffer));
+    call!(rig.table, unprepare(rig.instance, &mut Prepared::empty()));
+    call!(rig.table, stream_destroy(nothing()));
+    call!(rig.table, destroy(rig.instance));
+    let n = rig.found().len();
+    assert_eq!((n, N_LOGGED.load(Ordering::SeqCst)), (13, 13), "{:?}", rig.found());
 }

@@ -129,5 +129,9 @@ fn the_commands_own_error_is_said_too() {
     let mut run = command();
     run.arg("run").arg(path).args(["--random", "1", "--no-probe", "--layers", "validation", "--plugin"]);
     let found = finish(run.arg(library)).expect(8);
-    found.says(&["B21 broken by the plugin, plugin minimal, prepare", "error: rules of the plugin ABI", "error: prepare asked for a workspace"]);
+    found.says(&[
+        "B21 broken by the plugin, plugin minimal, prepare",
+        "error: rules of the plugin ABI",
+        "error: prepare asked for a workspace",
+    ]);
 }

@@ -67,7 +67,8 @@ impl Books {
             return Ok(DEVBAY_STATUS_INVALID);
         };
         let device = entered.device.unwrap_or(0);
-        let lent = self.expect(entered.function(), check(&self.state(), device, &wanted))?;
+        let checked = check(&self.state(), device, &wanted);
+        let lent = self.expect(entered.function(), checked)?;
         self.note_refused(entered.function(), stream.addr());
         let borrowed = self.borrow(stream.addr(), &lent);
         let status = entered.call(|| next!(self, copy(stream, desc)));

@@ -43,7 +43,7 @@ use devbay_plugin_api::abi::*;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use guarded::Words;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use threads::On;
 
@@ -161,7 +161,6 @@ pub unsafe fn wrap_info(info: *const PluginInfo, settings: &Settings) -> Result<
                 kernels: about.kernels.clone(),
             },
             stop: !settings.only_watch,
-            leaks: AtomicBool::new(false),
             log: settings.log.clone(),
             report: settings.report.clone(),
             state: Mutex::default(),
@@ -217,8 +216,6 @@ struct Books {
     about: About,
     /// Whether what the host does wrong is stopped.
     stop: bool,
-    /// Whether anything was leaked.
-    leaks: AtomicBool,
     log: Option<LogSink>,
     report: Report,
     state: Mutex<State>,

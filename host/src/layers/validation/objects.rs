@@ -6,7 +6,6 @@ use super::threads::On;
 use super::{Answer, Books, next, next_number};
 use devbay_plugin_api::abi::*;
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 
 /// What the books keep of a device's spaces, to see that they do not change.
 fn seen(space: &MemorySpace) -> [u64; 8] {
@@ -389,6 +388,5 @@ impl Books {
         if let Some(book) = self.state().instances.get_mut(&instance) {
             book.leaks = true;
         }
-        self.leaks.store(true, Ordering::Relaxed);
     }
 }
