@@ -132,6 +132,6 @@ fn the_commands_own_error_is_said_too() {
     found.says(&[
         "B21 broken by the plugin, plugin minimal, prepare",
         "error: rules of the plugin ABI",
-        "error: prepare asked for a workspace",
+        "error: node relu (Relu@14), device minimal:0",
     ]);
 }
