@@ -46,6 +46,8 @@ pub enum RefusalKind {
     DevicesFailed,
     /// An option was given that the plugin does not know.
     UnknownOption,
+    /// A layer is in front of as many plugins as it can be.
+    NoLayerSlot,
 }
 
 impl RefusalKind {
@@ -67,6 +69,7 @@ impl RefusalKind {
             Self::CreateFailed => "create-failed",
             Self::DevicesFailed => "devices-failed",
             Self::UnknownOption => "unknown-option",
+            Self::NoLayerSlot => "no-layer-slot",
         }
     }
 }

@@ -31,6 +31,7 @@ pub mod discover;
 pub mod eager;
 pub mod file;
 pub mod import;
+pub mod layers;
 pub mod load;
 pub mod manifest;
 pub mod model;

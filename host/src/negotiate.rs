@@ -1,9 +1,10 @@
 //! From a library to a plugin, or a refusal with its reason (B3, B30).
 
+use crate::layers::Stack;
 use crate::load::Library;
 use devbay_core::about::{self, About, FieldSeen, Refusal, RefusalKind};
-use devbay_plugin_api::abi::LAYOUTS;
 use devbay_plugin_api::abi::version::{MinorRange, Mismatch, agree};
+use devbay_plugin_api::abi::{LAYOUTS, PluginInfo};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::collections::BTreeMap;
 
@@ -28,16 +29,46 @@ pub enum Entry<'a> {
     Linked(&'a LinkedPlugin),
 }
 
+impl Entry<'_> {
+    /// Asks the entry who the plugin is.
+    pub fn query(&self) -> *const PluginInfo {
+        match self {
+            Self::Library(library) => library.query(),
+            Self::Linked(linked) => linked.query(),
+        }
+    }
+}
+
 /// Agrees with a plugin on a version, and reads what it says.
 ///
 /// # Errors
 /// A refusal with both ranges, or with what is broken.
 pub fn negotiate(entry: Entry<'_>, host: MinorRange) -> Result<Agreement, Refusal> {
-    let (info, library) = match entry {
-        Entry::Library(library) => (library.query(), Some(library)),
-        Entry::Linked(linked) => (linked.query(), None),
+    // SAFETY: what the entry just returned.
+    unsafe { negotiate_with(entry.query(), entry, host) }
+}
+
+/// As [`negotiate`], with what layers show in the plugin's place.
+///
+/// # Errors
+/// As [`negotiate`].
+pub fn negotiate_layered(stack: &Stack, entry: Entry<'_>, host: MinorRange) -> Result<Agreement, Refusal> {
+    // SAFETY: what the entry returned, or a layer in front of it shows, which is never freed.
+    unsafe { negotiate_with(stack.info(), entry, host) }
+}
+
+/// # Safety
+/// `info` is NULL or what the entry returned, or a layer shows: static data, alive as long as the library is loaded.
+unsafe fn negotiate_with(
+    info: *const PluginInfo,
+    entry: Entry<'_>,
+    host: MinorRange,
+) -> Result<Agreement, Refusal> {
+    let library = match entry {
+        Entry::Library(library) => Some(library),
+        Entry::Linked(_) => None,
     };
-    // SAFETY: what a plugin's entry returned: static data, alive as long as the library is loaded.
+    // SAFETY: the caller's promise.
     let head = unsafe { about::read_head(info) }?;
     let minor = agree(host, head.minors).map_err(|mismatch| {
         let reason = match mismatch {

@@ -2,8 +2,10 @@
 
 use crate::devices::{self, Choice, Policy, Requirements};
 use crate::discover::{self, Candidate, Origin, SearchPaths};
+use crate::layers::validation::{Report, Settings};
+use crate::layers::{self, Layer, Stack};
 use crate::load::Library;
-use crate::negotiate::{Entry, negotiate};
+use crate::negotiate::{Agreement, Entry, negotiate, negotiate_layered};
 use crate::probe::{ProbeOptions, probe};
 use crate::rates_file::{Key, KnownRates};
 use crate::report::{DeviceMemory, LoadReport, Outcome, PluginReport};
@@ -39,6 +41,10 @@ pub struct RuntimeOptions {
     pub plugin_options: Vec<(String, String, String)>,
     /// How unknown libraries are tried first; without it they are refused, explicit ones loaded.
     pub probe: Option<ProbeOptions>,
+    /// Layers between the host and every plugin, the first one nearest to the host; [`layers::KNOWN`] has their names.
+    pub layers: Vec<String>,
+    /// Where the validation layer reports to; clones share what was found.
+    pub violations: Report,
     /// ABI minors to speak; others than the build's own only to try out old and new hosts.
     pub minors: MinorRange,
     /// Takes plugins' messages; by default `tracing`.
@@ -64,6 +70,8 @@ impl Default for RuntimeOptions {
             only: None,
             plugin_options: Vec::new(),
             probe: None,
+            layers: Vec::new(),
+            violations: Report::default(),
             minors: MinorRange::CURRENT,
             log: Arc::new(log_to_tracing),
             trace: None,
@@ -100,13 +108,14 @@ impl Runtime {
     /// stops the others.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a number of threads, a processor or an option that cannot be;
+    /// [`ErrorKind::InvalidArgument`] for a number of threads, a processor, a layer or an option that cannot be;
     /// [`ErrorKind::Unavailable`] if the system gives no threads.
     pub fn new(options: RuntimeOptions) -> Result<Self> {
+        let layers = layers::named(&options.layers)?;
         let queue = Arc::new(work_queue(&options)?);
         let found = discover::discover(&options.plugins, &options.linked, &options.search);
-        let mut loader =
-            Loader { options: &options, queue: &queue, taken: BTreeMap::new(), loaded: Vec::new() };
+        let (taken, loaded) = (BTreeMap::new(), Vec::new());
+        let mut loader = Loader { options: &options, layers: &layers, queue: &queue, taken, loaded };
         let mut report = LoadReport::default();
         for (path, refusal) in found.refused {
             report.plugins.push(PluginReport {
@@ -251,6 +260,7 @@ type Loaded = (Arc<Plugin>, Vec<Arc<Device>>);
 
 struct Loader<'a> {
     options: &'a RuntimeOptions,
+    layers: &'a [Layer],
     queue: &'a Arc<WorkQueue>,
     /// Names that are taken, and by what.
     taken: BTreeMap<String, Origin>,
@@ -301,15 +311,15 @@ impl Loader<'_> {
             self.refuse_taken(name)?;
         }
         let mut library = None;
-        let agreement = match (&candidate.linked, &candidate.library) {
-            (Some(linked), _) => negotiate(Entry::Linked(linked), self.options.minors)?,
+        let (agreement, stack) = match (&candidate.linked, &candidate.library) {
+            (Some(linked), _) => self.negotiate(Entry::Linked(linked))?,
             (None, Some(path)) => {
                 if let Some(manifest) = &candidate.manifest {
                     manifest.check(path, self.options.minors)?;
                 }
                 self.probe(candidate, path)?;
                 let opened = library.insert(Library::open(path)?);
-                negotiate(Entry::Library(opened), self.options.minors)?
+                self.negotiate(Entry::Library(opened))?
             }
             (None, None) => {
                 return Err(Refusal::new(RefusalKind::Unreadable, "a candidate without a library"));
@@ -326,12 +336,11 @@ impl Loader<'_> {
         }
         self.refuse_taken(&about.name)?;
         let options = self.options_for(&about.name, candidate);
-        let library = library.map(|mut library| {
-            if about.unloadable {
-                library.unload_on_drop();
-            }
-            Arc::new(library) as Arc<dyn Any + Send + Sync>
-        });
+        if let Some(library) = library.as_mut().filter(|_| about.unloadable) {
+            library.unload_on_drop();
+        }
+        // Fields go in their order: no layer is left that could call into a library that is gone.
+        let kept = Arc::new((stack, library)) as Arc<dyn Any + Send + Sync>;
         let services = Services::new(
             &about.name,
             Arc::clone(self.queue),
@@ -340,10 +349,25 @@ impl Loader<'_> {
             self.options.config.clone(),
         );
         let name = about.name.clone();
-        let plugin = Plugin::create(about, agreement.minor, services, &options, library)?;
+        let plugin = Plugin::create(about, agreement.minor, services, &options, Some(kept))?;
         let devices = plugin.devices()?;
         self.taken.insert(name, candidate.origin.clone());
         Ok((plugin, devices))
+    }
+
+    /// Agrees with a plugin, and then with the layers in front of it, if there are any.
+    fn negotiate(&self, entry: Entry<'_>) -> std::result::Result<(Agreement, Option<Stack>), Refusal> {
+        let agreement = negotiate(entry, self.options.minors)?;
+        if self.layers.is_empty() {
+            return Ok((agreement, None));
+        }
+        let settings = Settings {
+            report: self.options.violations.clone(),
+            log: Some(Arc::clone(&self.options.log)),
+            ..Settings::default()
+        };
+        let stack = Stack::new(entry, self.layers, &settings)?;
+        Ok((negotiate_layered(&stack, entry, self.options.minors)?, Some(stack)))
     }
 
     /// Whether a plugin of this name was named explicitly and loaded.

@@ -1,6 +1,7 @@
 //! `devbay bench`: how long a model takes. Inputs that are not given are made up.
 
 use crate::inputs::InputArguments;
+use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
 use crate::{interrupt, say, table};
@@ -44,8 +45,12 @@ pub struct Arguments {
 /// Measures the model.
 ///
 /// # Errors
-/// Whatever keeps it from running.
+/// Whatever keeps it from running, and what layers found.
 pub fn main(arguments: &Arguments) -> Result<()> {
+    arguments.plugins.layers.conclude(bench(arguments))
+}
+
+fn bench(arguments: &Arguments) -> Result<Done> {
     let begin = Instant::now();
     let model = Model::load(&arguments.model)?;
     let profile = arguments.profile.start();
@@ -71,15 +76,13 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     });
     let n_steps: usize = plan.sections().map(Section::n_launches).sum();
     if arguments.json {
-        let value = json!({
+        return Ok(Done::json(json!({
             "model": arguments.model, "device": device.name(), "threads": runtime.n_threads(), "runs": times.len(),
             "unit": "ns", "median": at(0.5), "min": times[0], "max": times[times.len() - 1], "p90": at(0.9),
             "load": load.as_nanos() as u64, "first_run": first_run.as_nanos() as u64, "launches": n_steps,
             "arena_bytes": memory.0, "arena_lower_bound_bytes": memory.1, "constant_bytes": memory.2,
             "profile": summary.map(|(profile, summary)| profile.json(summary)),
-        });
-        say!("{}", serde_json::to_string_pretty(&value)?);
-        return Ok(());
+        })));
     }
     say!(
         "{} on {} with {} threads, {} runs",
@@ -108,7 +111,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     if let Some((profile, summary)) = summary {
         profile.print(summary);
     }
-    Ok(())
+    Ok(Done::printed())
 }
 
 /// How long the first run took, and each of those that are counted, in nanoseconds.

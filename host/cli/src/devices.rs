@@ -1,5 +1,6 @@
 //! `devbay devices`: what there is to run on, what was refused, and how fast devices are.
 
+use crate::layers::Done;
 use crate::options::PluginArguments;
 use crate::{say, table};
 use anyhow::{Result, bail};
@@ -29,8 +30,12 @@ pub struct Arguments {
 /// Lists devices and refusals. Without any device it still succeeds: an empty list is an answer.
 ///
 /// # Errors
-/// For options that cannot be read.
+/// For options that cannot be read, and what layers found.
 pub fn main(arguments: &Arguments) -> Result<()> {
+    arguments.plugins.layers.conclude(list(arguments))
+}
+
+fn list(arguments: &Arguments) -> Result<Done> {
     let runtime = arguments.plugins.runtime(None)?;
     if arguments.calibrate {
         return measure(arguments, &runtime);
@@ -80,13 +85,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
                 })
             })
             .collect();
-        say!(
-            "{}",
-            serde_json::to_string_pretty(&json!({
-                "devices": devices, "plugins": plugins, "notes": runtime.report().notes,
-            }))?
-        );
-        return Ok(());
+        return Ok(Done::json(json!({
+            "devices": devices, "plugins": plugins, "notes": runtime.report().notes,
+        })));
     }
 
     let rows: Vec<Vec<String>> = runtime
@@ -126,7 +127,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             say!("note: plugin {} ({}): {note}", plugin.name.as_deref().unwrap_or("?"), plugin.origin);
         }
     }
-    Ok(())
+    Ok(Done::printed())
 }
 
 /// How fast a device works, as plans will take it.
@@ -140,7 +141,7 @@ fn rates(device: &Device) -> Value {
 }
 
 /// Measures all devices, prints what was found, then keeps it.
-fn measure(arguments: &Arguments, runtime: &Runtime) -> Result<()> {
+fn measure(arguments: &Arguments, runtime: &Runtime) -> Result<Done> {
     // Kernels divide their loops among the queue's threads: one thread's rates want a queue of one.
     let alone = PluginArguments { threads: 1, ..arguments.plugins.clone() }.runtime(None)?;
     let mut measured: Vec<(&Arc<Device>, Calibration)> = Vec::new();
@@ -153,8 +154,8 @@ fn measure(arguments: &Arguments, runtime: &Runtime) -> Result<()> {
     }
     // What was measured is shown, whether it can be kept or not.
     let kept = keep(runtime, &measured);
-    print_measured(arguments, runtime, &measured, kept.as_deref().ok())?;
-    kept.map(|_| ())
+    let json = print_measured(arguments, runtime, &measured, kept.as_deref().ok());
+    Ok(Done { json, verdict: kept.map(|_| ()) })
 }
 
 /// Writes what was measured to the user's file, and says where that is.
@@ -171,12 +172,13 @@ fn keep(runtime: &Runtime, measured: &[(&Arc<Device>, Calibration)]) -> Result<P
     Ok(path)
 }
 
+/// Prints what was measured, or gives it as JSON.
 fn print_measured(
     arguments: &Arguments,
     runtime: &Runtime,
     measured: &[(&Arc<Device>, Calibration)],
     path: Option<&Path>,
-) -> Result<()> {
+) -> Option<Value> {
     if arguments.json {
         let figure = |figure: &Figure| {
             json!({
@@ -194,13 +196,11 @@ fn print_measured(
                 })
             })
             .collect();
-        let value = json!({ "devices": devices, "threads": runtime.n_threads(), "file": path });
-        say!("{}", serde_json::to_string_pretty(&value)?);
-        return Ok(());
+        return Some(json!({ "devices": devices, "threads": runtime.n_threads(), "file": path }));
     }
     if measured.is_empty() {
         say!("no devices");
-        return Ok(());
+        return None;
     }
     let rows: Vec<Vec<String>> = measured
         .iter()
@@ -229,5 +229,5 @@ fn print_measured(
     if let Some(path) = path {
         say!("kept in {}", path.display());
     }
-    Ok(())
+    None
 }

@@ -10,7 +10,7 @@
 //! | 5 | the inputs do not fit the model |
 //! | 6 | no plugin or device that would do, or it was refused |
 //! | 7 | too little memory |
-//! | 8 | a plugin or device failed |
+//! | 8 | a plugin or device failed; a layer found that a rule was broken |
 //! | 9 | the deadline passed |
 //! | 130 | cancelled, as Ctrl-C does |
 

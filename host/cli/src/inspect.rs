@@ -2,6 +2,7 @@
 
 use crate::exit::usage;
 use crate::inputs::GivenArguments;
+use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::{draw, plan, say, table};
 use anyhow::{Context, Result, bail};
@@ -56,7 +57,11 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         return Err(usage("--input and --shape say what a plan is for: give --plan too"));
     }
     if !is_library(&arguments.file)? {
-        return if arguments.plan { planned(arguments) } else { model(arguments) };
+        return if arguments.plan {
+            arguments.plugins.layers.conclude(planned(arguments))
+        } else {
+            model(arguments)
+        };
     }
     if arguments.plan {
         return Err(usage("--plan is for models, and the file is a library"));
@@ -65,7 +70,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 }
 
 /// Shows how the model would run.
-fn planned(arguments: &Arguments) -> Result<()> {
+fn planned(arguments: &Arguments) -> Result<Done> {
     let model = Model::load(&arguments.file)?;
     let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program(), None)?;
     let types = arguments.given.types(model.program())?;
@@ -79,11 +84,10 @@ fn planned(arguments: &Arguments) -> Result<()> {
         }
     }
     if arguments.json {
-        say!("{}", serde_json::to_string_pretty(&plan::json(&report))?);
-    } else {
-        say!("{}", report.to_string().trim_end());
+        return Ok(Done::json(plan::json(&report)));
     }
-    Ok(())
+    say!("{}", report.to_string().trim_end());
+    Ok(Done::printed())
 }
 
 /// Whether a file begins like a shared library.

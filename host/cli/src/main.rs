@@ -12,6 +12,7 @@ mod image;
 mod inputs;
 mod inspect;
 mod interrupt;
+mod layers;
 mod options;
 mod plan;
 mod probe;

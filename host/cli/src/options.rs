@@ -1,6 +1,7 @@
 //! Options that commands share, and the runtime that they make.
 
 use crate::exit::usage;
+use crate::layers::LayerArguments;
 use anyhow::Result;
 use clap::Args;
 use devbay_host::core::device::Device;
@@ -42,6 +43,8 @@ pub struct PluginArguments {
     /// Processors for the threads beside the calling one, such as 0,2,4
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub affinity: Option<Vec<usize>>,
+    #[command(flatten)]
+    pub layers: LayerArguments,
 }
 
 /// Which device a model runs on.
@@ -115,6 +118,8 @@ impl PluginArguments {
             }),
             plugin_options,
             probe,
+            layers: self.layers.names(),
+            violations: self.layers.report.clone(),
             trace: trace.map(Recorder::sink),
             rates_file: rates_file::path_from_environment(),
             ..RuntimeOptions::default()

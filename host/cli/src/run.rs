@@ -3,6 +3,7 @@
 use crate::exit::usage;
 use crate::image;
 use crate::inputs::InputArguments;
+use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
 use crate::{interrupt, say, table};
@@ -63,8 +64,12 @@ pub struct Arguments {
 /// Runs the model once.
 ///
 /// # Errors
-/// Whatever keeps it from running, and a mismatch with `--compare`.
+/// Whatever keeps it from running, a mismatch with `--compare`, and what layers found.
 pub fn main(arguments: &Arguments) -> Result<()> {
+    arguments.plugins.layers.conclude(run(arguments))
+}
+
+fn run(arguments: &Arguments) -> Result<Done> {
     if arguments.labels.is_some() && arguments.image.is_none() {
         return Err(usage("--labels goes with --image"));
     }
@@ -125,7 +130,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let classes =
         preprocessing.map(|p| p.classes(&named, arguments.labels.as_deref(), arguments.top)).transpose()?;
 
-    if arguments.json {
+    let json = if arguments.json {
         let times = json!({ "import": import.as_nanos() as u64, "prepare": prepare.as_nanos() as u64, "run": run.as_nanos() as u64 });
         let outputs: Vec<_> = named
             .iter()
@@ -133,12 +138,11 @@ pub fn main(arguments: &Arguments) -> Result<()> {
                 json!({ "name": name, "type": tensor.tensor_type().to_string(), "shape": tensor.shape(), "first": first_values(tensor, 8) })
             })
             .collect();
-        let value = json!({
+        Some(json!({
             "model": arguments.model, "device": device.name(), "times_ns": times, "outputs": outputs,
             "compare": verdicts, "classes": classes, "memory": memory,
             "profile": summary.map(|(profile, summary)| profile.json(summary)),
-        });
-        say!("{}", serde_json::to_string_pretty(&value)?);
+        }))
     } else {
         match &classes {
             Some(classes) => image::print(classes),
@@ -159,8 +163,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         if let Some((profile, summary)) = summary {
             profile.print(summary);
         }
-    }
-    match verdicts.iter().flatten().find(|verdict| !verdict.matches) {
+        None
+    };
+    let verdict = match verdicts.iter().flatten().find(|verdict| !verdict.matches) {
         None => Ok(()),
         Some(verdict) => Err(Error::new(
             ErrorKind::Mismatch,
@@ -173,7 +178,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             },
         )
         .into()),
-    }
+    };
+    Ok(Done { json, verdict })
 }
 
 /// Shows that something goes on, on a terminal, when it takes longer than a moment.

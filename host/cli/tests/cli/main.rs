@@ -7,6 +7,7 @@ mod bad_input;
 mod command;
 mod examples;
 mod hostile_models;
+mod layers;
 mod loops;
 mod models;
 mod pins;

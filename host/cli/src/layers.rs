@@ -1,0 +1,80 @@
+//! `--layers`: what stands between the host and its plugins, and what the command says of it when everything is over.
+//!
+//! Some rules are about the end: what was given back, and in which order. So violations are read, and JSON is printed,
+//! when session and runtime are gone.
+
+use crate::{exit, say};
+use anyhow::Result;
+use clap::Args;
+use devbay_host::core::{Error, ErrorKind};
+use devbay_host::layers;
+use devbay_host::layers::validation::{Report, Side};
+use serde_json::{Value, json};
+
+/// Which layers, and what they found.
+#[derive(Args, Clone)]
+pub struct LayerArguments {
+    /// Put layers between the host and its plugins, the first one nearest to the host: validation
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    layers: Option<Vec<String>>,
+    #[arg(skip)]
+    pub report: Report,
+}
+
+/// What a command has done.
+pub struct Done {
+    /// Its result, if that is to be printed as JSON.
+    pub json: Option<Value>,
+    /// What it says of the result.
+    pub verdict: Result<()>,
+}
+
+impl Done {
+    /// All is said.
+    pub fn printed() -> Self {
+        Self { json: None, verdict: Ok(()) }
+    }
+
+    /// All is well, and this is the result.
+    pub fn json(value: Value) -> Self {
+        Self { json: Some(value), verdict: Ok(()) }
+    }
+}
+
+impl LayerArguments {
+    /// Names of layers: those of the option, else those of the environment.
+    pub fn names(&self) -> Vec<String> {
+        self.layers.clone().unwrap_or_else(layers::from_environment)
+    }
+
+    /// Ends a command whose session and runtime are gone: prints its JSON, and what layers found.
+    ///
+    /// # Errors
+    /// The command's own; where a rule was broken, one that says by whom, and the command's is printed before.
+    pub fn conclude(&self, outcome: Result<Done>) -> Result<()> {
+        let violations = self.report.violations();
+        let result = outcome.and_then(|outcome| {
+            if let Some(mut value) = outcome.json {
+                value["violations"] = if self.names().is_empty() { Value::Null } else { json!(violations) };
+                say!("{}", serde_json::to_string_pretty(&value)?);
+            }
+            outcome.verdict
+        });
+        for violation in &violations {
+            eprintln!("violation: {violation}");
+        }
+        if violations.is_empty() {
+            return result;
+        }
+        if let Err(error) = result {
+            eprintln!("error: {}", exit::describe(&error));
+        }
+        let n_by = |side| violations.iter().filter(|violation| violation.by == side).count();
+        let text = format!(
+            "rules of the plugin ABI were broken: {} by the host, {} by plugins",
+            n_by(Side::Host),
+            n_by(Side::Plugin)
+        );
+        Err(Error::new(ErrorKind::PluginBroken, text).into())
+    }
+}

@@ -1,0 +1,130 @@
+//! Layers: code that speaks the ABI on both sides and stands between host and plugin.
+//!
+//! A layer takes the next plugin's data (`PluginInfo` with its `PluginTable`) and shows its own in its place. The host
+//! then negotiates with the layer as with a plugin, so that core and host know nothing of layers: without one the table
+//! that they hold is the plugin's own. Layers are stacked in the order in which they are named; the first one is nearest
+//! to the host.
+//!
+//! What every layer keeps to: it shows the minors that both it and the plugin speak; a function that the plugin lacks is
+//! NULL; handles go through unchanged; what it does not know (an extension, a function of a newer minor) it does not
+//! pass on.
+//!
+//! Left out on purpose: layers from libraries. They would need an entry of their own in the ABI.
+
+pub mod slots;
+pub mod validation;
+
+use crate::discover::elevated;
+use crate::negotiate::Entry;
+use devbay_core::about::Refusal;
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_plugin_api::abi::PluginInfo;
+use std::any::Any;
+use std::ffi::OsString;
+use validation::Settings;
+
+/// The environment variable that names layers, with commas between them.
+pub const VARIABLE: &str = "DEVBAY_LAYERS";
+
+/// What a layer made of a plugin.
+struct Layered {
+    info: &'static PluginInfo,
+    /// Its slot, given back when this goes.
+    slot: Box<dyn Any + Send + Sync>,
+}
+
+/// One kind of layer.
+#[derive(Clone, Copy)]
+pub struct Layer {
+    /// What it is called where layers are named.
+    pub name: &'static str,
+    /// One line for a person.
+    pub about: &'static str,
+    /// Puts it in front of data that an entry returned, which stays as long as the result.
+    wrap: unsafe fn(*const PluginInfo, &Settings) -> std::result::Result<Layered, Refusal>,
+}
+
+/// The layers that there are.
+pub const KNOWN: &[Layer] = &[Layer {
+    name: "validation",
+    about: "checks host and plugin against the ABI's rules on every call",
+    wrap: validate,
+}];
+
+/// # Safety
+/// As [`Layer::wrap`] says.
+unsafe fn validate(info: *const PluginInfo, settings: &Settings) -> std::result::Result<Layered, Refusal> {
+    // SAFETY: the caller's promise.
+    let wrapped = unsafe { validation::wrap_info(info, settings) }?;
+    Ok(Layered { info: wrapped.info(), slot: Box::new(wrapped) })
+}
+
+/// The layers of these names, in their order.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for a name that no layer has, with those that there are.
+pub fn named<S: AsRef<str>>(names: &[S]) -> Result<Vec<Layer>> {
+    let find = |name: &S| {
+        let name = name.as_ref();
+        KNOWN.iter().find(|layer| layer.name == name).copied().ok_or_else(|| {
+            let known: Vec<&str> = KNOWN.iter().map(|layer| layer.name).collect();
+            let text = format!("there is no layer {name}, known are: {}", known.join(", "));
+            Error::new(ErrorKind::InvalidArgument, text)
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// The names in [`VARIABLE`]; none for an elevated process.
+pub fn from_environment() -> Vec<String> {
+    from_variables(elevated(), |name| std::env::var_os(name))
+}
+
+/// As [`from_environment`], for a process that is elevated or not and has these variables.
+pub fn from_variables(elevated: bool, variable: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
+    if elevated {
+        return Vec::new();
+    }
+    let list = variable(VARIABLE).unwrap_or_default();
+    let list = list.to_string_lossy();
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Layers in front of one plugin, until this is dropped: nobody may call it any more then.
+pub struct Stack {
+    info: *const PluginInfo,
+    /// The one nearest to the host first, so that it goes first.
+    layers: Vec<Box<dyn Any + Send + Sync>>,
+}
+
+// SAFETY: static data that nobody writes (B1).
+unsafe impl Send for Stack {}
+// SAFETY: as for Send.
+unsafe impl Sync for Stack {}
+
+impl Stack {
+    /// Puts layers in front of a plugin, the first one nearest to the host. A library stays loaded as long as the result.
+    ///
+    /// # Errors
+    /// What the layers refuse.
+    pub fn new(
+        entry: Entry<'_>,
+        layers: &[Layer],
+        settings: &Settings,
+    ) -> std::result::Result<Self, Refusal> {
+        let mut stack = Self { info: entry.query(), layers: Vec::new() };
+        for layer in layers.iter().rev() {
+            // SAFETY: what an entry returned, or a layer shows that is in the stack; the library stays loaded as the caller
+            // promises.
+            let layered = unsafe { (layer.wrap)(stack.info, settings) }?;
+            stack.info = layered.info;
+            stack.layers.insert(0, layered.slot);
+        }
+        Ok(stack)
+    }
+
+    /// What the host sees: the data of the first layer, or the plugin's own.
+    pub fn info(&self) -> *const PluginInfo {
+        self.info
+    }
+}

@@ -1,0 +1,357 @@
+//! What is alive, who is in it, and what is lent: the memory of the layer about one plugin.
+//!
+//! Handles are numbers here and are never followed. A thing is entered when the call that made it has returned and taken
+//! out before the call that ends it goes on, because from then on the plugin may give its handle to another.
+//!
+//! Nothing here calls anybody. A rule that does not hold is a [`Fault`], which the caller reports without the lock.
+
+use devbay_plugin_api::abi::{MemorySpace, Prepared};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+/// Freed handles that are remembered, for better words.
+const GONE_MAX: usize = 1 << 14;
+
+/// Ranges of signalled values that are kept for each stream.
+const RANGES_MAX: usize = 64;
+
+/// How long other threads than the one that was told may go on calling a device that is lost or a plugin that panicked:
+/// the word must reach them.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A rule that does not hold, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Fault {
+    pub rule: &'static str,
+    pub words: String,
+}
+
+/// A fault, without ceremony.
+pub(super) fn fault<T>(rule: &'static str, words: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault { rule, words: words.into() })
+}
+
+/// Kinds of handles.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Kind {
+    Instance,
+    Device,
+    Buffer,
+    Stream,
+    Kernel,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Instance => "instance",
+            Self::Device => "device",
+            Self::Buffer => "buffer",
+            Self::Stream => "stream",
+            Self::Kernel => "prepared kernel",
+        }
+    }
+}
+
+/// What work on a stream uses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Lent {
+    Buffer(usize),
+    Kernel(usize),
+}
+
+/// Bad news that the plugin told a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    thread: ThreadId,
+    at: Instant,
+}
+
+impl Told {
+    pub fn now() -> Self {
+        Self { thread: std::thread::current().id(), at: Instant::now() }
+    }
+
+    /// Whether who calls now must know.
+    pub fn binds(&self) -> bool {
+        self.thread == std::thread::current().id() || self.at.elapsed() > GRACE
+    }
+}
+
+/// One instance.
+pub(super) struct InstanceBook {
+    /// Number of the services that it was given.
+    pub services: usize,
+    /// The minor that was agreed on.
+    pub minor: u32,
+    /// Calls that are in it.
+    pub n_calls: u32,
+    pub panicked: Option<Told>,
+    /// Its devices, as they were first listed.
+    pub devices: Option<Vec<DeviceSeen>>,
+    /// Something of it was leaked, because to free it would have been wrong.
+    pub leaks: bool,
+}
+
+/// What does not change about a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct DeviceSeen {
+    pub handle: usize,
+    pub id: String,
+    pub flags: u64,
+    pub spaces: Vec<[u64; 8]>,
+}
+
+/// One device.
+pub(super) struct DeviceBook {
+    pub instance: usize,
+    pub flags: u64,
+    pub refs_max: u32,
+    pub spaces: Vec<MemorySpace>,
+    pub lost: Option<Told>,
+}
+
+/// One buffer.
+#[derive(Clone)]
+pub(super) struct BufferBook {
+    pub device: usize,
+    pub base: u64,
+    pub size: u64,
+    pub space: MemorySpace,
+    /// Whether a copy wrote it.
+    pub written: bool,
+}
+
+/// One stream.
+pub(super) struct StreamBook {
+    /// No other stream ever has this number.
+    pub serial: usize,
+    pub device: usize,
+    pub instance: usize,
+    pub inline: bool,
+    /// Calls in it, and whether one of them is of its owner.
+    pub n_calls: u32,
+    pub owned: bool,
+    /// Values that were signalled with success, as ranges without their gaps.
+    pub signalled: Vec<(u64, u64)>,
+    /// The highest value that a call has tried to signal.
+    pub tried: u64,
+    /// What `stream_reached` may not fall below, and below what a callback or wait has said was reached.
+    pub floor: u64,
+    pub told: u64,
+    /// The status that `stream_reached` gave when the stream had failed.
+    pub failed: Option<i32>,
+    /// A status of an enqueue that was not 0, after which only a signal may come.
+    pub refused: Option<i32>,
+    /// What was used since the last good signal, and what until earlier ones.
+    pub unsignalled: HashSet<Lent>,
+    pub in_flight: VecDeque<(u64, HashSet<Lent>)>,
+}
+
+impl StreamBook {
+    /// Whether a value was signalled.
+    pub fn was_signalled(&self, value: u64) -> bool {
+        value == 0 || self.signalled.iter().any(|&(first, last)| (first..=last).contains(&value))
+    }
+
+    /// The last value that was signalled.
+    pub fn last_signalled(&self) -> u64 {
+        self.signalled.last().map_or(0, |&(_, last)| last)
+    }
+
+    /// Notes a good signal: what was used before is in flight until it is reported.
+    pub fn signal(&mut self, value: u64) {
+        match self.signalled.last_mut() {
+            Some((_, last)) if *last + 1 == value => *last = value,
+            _ => self.signalled.push((value, value)),
+        }
+        if self.signalled.len() > RANGES_MAX {
+            // The oldest gap is forgotten: a value in it counts as signalled.
+            self.signalled[1].0 = self.signalled[0].0;
+            self.signalled.remove(0);
+        }
+        let used = std::mem::take(&mut self.unsignalled);
+        if !used.is_empty() {
+            self.in_flight.push_back((value, used));
+        }
+    }
+}
+
+/// A kernel that was prepared, as the plugin gave it.
+pub(super) struct KernelBook {
+    pub instance: usize,
+    pub device: usize,
+    pub name: String,
+    pub inner: Prepared,
+    pub operands: Vec<Operand>,
+    pub n_inputs: usize,
+    /// Which input each output may lie on.
+    pub in_place: Vec<Option<usize>>,
+    /// Whether launches get extents.
+    pub dynamic: bool,
+    /// Constants that come packed: input, bytes, alignment.
+    pub packs: Vec<(u32, u64, u64)>,
+}
+
+/// What a reference of a launch must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Operand {
+    /// An optional operand that is not there.
+    Absent,
+    /// So many bytes at least, of elements of so many bytes.
+    Bytes(u64, u64),
+}
+
+/// A callback that is awaited.
+pub(super) struct CallbackBook {
+    pub stream: usize,
+    pub stream_serial: usize,
+    pub value: u64,
+    pub done: devbay_plugin_api::abi::DoneFn,
+    pub arg: usize,
+    pub state: CallbackState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CallbackState {
+    /// It may come.
+    Awaited,
+    /// The stream has ended without it.
+    Overdue,
+}
+
+/// All that is known about one plugin.
+#[derive(Default)]
+pub(super) struct State {
+    pub instances: HashMap<usize, InstanceBook>,
+    pub devices: HashMap<usize, DeviceBook>,
+    pub buffers: HashMap<usize, BufferBook>,
+    pub streams: HashMap<usize, StreamBook>,
+    pub kernels: HashMap<usize, Arc<KernelBook>>,
+    pub callbacks: HashMap<usize, CallbackBook>,
+    lent: HashMap<Lent, u32>,
+    gone: HashSet<(Kind, usize)>,
+}
+
+impl State {
+    /// What to say of a handle that is not known.
+    fn unknown<T>(&self, kind: Kind, handle: usize) -> Result<T, Fault> {
+        let name = kind.name();
+        fault(
+            "B9",
+            if handle == 0 {
+                format!("expected a {name}, found NULL")
+            } else if self.gone.contains(&(kind, handle)) {
+                format!("{name} {handle:#x} was given back before")
+            } else {
+                format!("{name} {handle:#x} is none of this plugin's")
+            },
+        )
+    }
+
+    pub fn instance(&self, handle: usize) -> Result<&InstanceBook, Fault> {
+        self.instances.get(&handle).map_or_else(|| self.unknown(Kind::Instance, handle), Ok)
+    }
+
+    pub fn device(&self, handle: usize) -> Result<&DeviceBook, Fault> {
+        self.devices.get(&handle).map_or_else(|| self.unknown(Kind::Device, handle), Ok)
+    }
+
+    pub fn buffer(&self, handle: usize) -> Result<&BufferBook, Fault> {
+        self.buffers.get(&handle).map_or_else(|| self.unknown(Kind::Buffer, handle), Ok)
+    }
+
+    pub fn stream(&self, handle: usize) -> Result<&StreamBook, Fault> {
+        self.streams.get(&handle).map_or_else(|| self.unknown(Kind::Stream, handle), Ok)
+    }
+
+    pub fn kernel(&self, number: usize) -> Result<&Arc<KernelBook>, Fault> {
+        self.kernels.get(&number).map_or_else(|| self.unknown(Kind::Kernel, number), Ok)
+    }
+
+    /// A handle that the plugin gives to somebody: from now on it is not that of something that is gone.
+    pub fn made(&mut self, kind: Kind, handle: usize) -> Result<(), Fault> {
+        self.gone.remove(&(kind, handle));
+        let known = match kind {
+            Kind::Instance => self.instances.contains_key(&handle),
+            Kind::Buffer => self.buffers.contains_key(&handle),
+            Kind::Stream => self.streams.contains_key(&handle),
+            Kind::Device | Kind::Kernel => false,
+        };
+        if known {
+            return fault("B9", format!("{} {handle:#x} was given out before and is alive", kind.name()));
+        }
+        Ok(())
+    }
+
+    /// A handle that was given back.
+    pub fn ended(&mut self, kind: Kind, handle: usize) {
+        if self.gone.len() >= GONE_MAX {
+            self.gone.clear();
+        }
+        self.gone.insert((kind, handle));
+    }
+
+    /// Refuses to end what work still uses (B9).
+    pub fn not_lent(&self, what: Lent) -> Result<(), Fault> {
+        match self.lent.get(&what) {
+            None => Ok(()),
+            Some(_) => fault(
+                "B9",
+                "work that uses it is in flight: expected that a point signalled after it was reported"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    pub fn lend(&mut self, what: Lent) {
+        *self.lent.entry(what).or_insert(0) += 1;
+    }
+
+    pub fn give_back(&mut self, what: Lent) {
+        if let Some(n) = self.lent.get_mut(&what) {
+            *n -= 1;
+            if *n == 0 {
+                self.lent.remove(&what);
+            }
+        }
+    }
+
+    /// A point of a stream was reported: what was used before it is lent no more. `all` when the stream has failed, after
+    /// which nothing that was enqueued runs.
+    pub fn reported(&mut self, stream: usize, value: u64, all: bool) {
+        let Some(book) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        let mut back: Vec<Lent> = Vec::new();
+        while book.in_flight.front().is_some_and(|&(until, _)| until <= value || all) {
+            back.extend(book.in_flight.pop_front().into_iter().flat_map(|(_, used)| used));
+        }
+        if all {
+            back.extend(book.unsignalled.drain());
+        }
+        back.into_iter().for_each(|what| self.give_back(what));
+    }
+
+    /// A stream is gone, and with it all that it used.
+    pub fn stream_ended(&mut self, book: StreamBook) {
+        let used = book.in_flight.into_iter().flat_map(|(_, used)| used).chain(book.unsignalled);
+        let used: Vec<Lent> = used.collect();
+        used.into_iter().for_each(|what| self.give_back(what));
+    }
+
+    /// What is left of an instance, in words; empty if nothing is.
+    pub fn left_of(&self, instance: usize) -> String {
+        let of_device = |device: &usize| self.devices.get(device).is_some_and(|d| d.instance == instance);
+        let counts = [
+            ("buffers", self.buffers.values().filter(|buffer| of_device(&buffer.device)).count()),
+            ("streams", self.streams.values().filter(|stream| stream.instance == instance).count()),
+            ("prepared kernels", self.kernels.values().filter(|kernel| kernel.instance == instance).count()),
+        ];
+        let left: Vec<String> =
+            counts.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{n} {what}")).collect();
+        left.join(", ")
+    }
+}

@@ -1,0 +1,176 @@
+//! Ranges of memory: within their buffers, where they say they are, aligned as their space wants it (B10, B11); copies;
+//! and what work borrows until a point after it is reported (B9).
+
+use super::books::*;
+use super::threads::On;
+use super::{Answer, Books, next};
+use devbay_plugin_api::abi::*;
+
+/// What a call has borrowed that its stream had not.
+pub(super) struct Borrowed {
+    stream: usize,
+    fresh: Vec<Lent>,
+    inline: bool,
+}
+
+impl State {
+    /// The buffer of a reference, if that may be used on a device; None for host memory and absent ones.
+    pub fn range(
+        &self,
+        device: usize,
+        reference: &BufferRef,
+        what: &str,
+    ) -> Result<Option<&BufferBook>, Fault> {
+        let &BufferRef { buffer, addr, offset, length } = reference;
+        if buffer.is_null() {
+            let takes_host = self.device(device)?.flags & DEVBAY_DEVICE_HOST_REFS != 0;
+            return if (length == 0 && offset == 0) || takes_host && addr != 0 {
+                Ok(None)
+            } else if takes_host {
+                fault("B10", format!("{what} is host memory at address 0"))
+            } else {
+                fault("B10", format!("{what} is host memory, which this device does not take"))
+            };
+        }
+        let book = self.buffer(buffer.addr())?;
+        if book.device != device {
+            return fault("B10", format!("{what} is a buffer of another device"));
+        }
+        if offset.checked_add(length).is_none_or(|end| end > book.size) {
+            return fault(
+                "B10",
+                format!("{what} is {length} bytes from {offset} on, the buffer has {}", book.size),
+            );
+        }
+        let expected = if book.base == 0 { 0 } else { book.base.wrapping_add(offset) };
+        if addr != expected {
+            return fault("B10", format!("{what} says the address {addr:#x}, expected {expected:#x}"));
+        }
+        if book.space.flags & DEVBAY_SPACE_NO_SUBALLOC != 0 && offset != 0 {
+            return fault("B11", format!("{what} begins at {offset} of a buffer that cannot be divided"));
+        }
+        Ok(Some(book))
+    }
+}
+
+/// Whether two references have bytes in common.
+pub(super) fn overlap(a: &BufferRef, b: &BufferRef) -> bool {
+    let start = |r: &BufferRef| if r.buffer.is_null() { r.addr } else { r.offset };
+    let ends = |r: &BufferRef| start(r).saturating_add(r.length);
+    a.buffer == b.buffer && a.length > 0 && b.length > 0 && start(a) < ends(b) && start(b) < ends(a)
+}
+
+impl Books {
+    pub(super) unsafe fn copy(&self, stream: *mut Stream, desc: *const CopyDesc) -> Answer {
+        let entered = self.enter("copy", On::Owner(stream.addr()))?;
+        let Some(wanted) = self.read(entered.function(), desc)? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        let device = entered.device.unwrap_or(0);
+        let checked = check(&self.state(), device, &wanted);
+        let lent = self.expect(entered.function(), checked)?;
+        self.note_refused(entered.function(), stream.addr());
+        let borrowed = self.borrow(stream.addr(), &lent);
+        let status = entered.call(|| next!(self, copy(stream, desc)));
+        self.settle_borrowed(borrowed, status);
+        self.enqueued(stream.addr(), status);
+        if status == DEVBAY_STATUS_OK
+            && wanted.kind != DEVBAY_COPY_BUFFER_TO_HOST
+            && let Some(book) = self.state().buffers.get_mut(&wanted.dst.buffer.addr())
+        {
+            book.written |= wanted.size_bytes > 0;
+        }
+        Ok(status)
+    }
+
+    /// Lends things to a stream, until a point that is signalled after this is reported.
+    pub(super) fn borrow(&self, stream: usize, lent: &[Lent]) -> Borrowed {
+        let mut state = self.state();
+        let mut fresh = Vec::new();
+        let mut inline = true;
+        if let Some(book) = state.streams.get_mut(&stream) {
+            inline = book.inline;
+            fresh = lent.to_vec();
+            if !inline {
+                fresh.retain(|&what| book.unsignalled.insert(what));
+            }
+        }
+        fresh.iter().for_each(|&what| state.lend(what));
+        Borrowed { stream, fresh, inline }
+    }
+
+    /// Takes back what a call on an inline stream, or one that failed, has borrowed.
+    pub(super) fn settle_borrowed(&self, borrowed: Borrowed, status: Status) {
+        // What a panic leaves behind, nobody knows.
+        let over = borrowed.inline || status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED;
+        if !over {
+            return;
+        }
+        let mut state = self.state();
+        for what in borrowed.fresh {
+            let known = borrowed.inline
+                || state.streams.get_mut(&borrowed.stream).is_some_and(|book| book.unsignalled.remove(&what));
+            if known {
+                state.give_back(what);
+            }
+        }
+    }
+}
+
+/// What a copy uses, if it may.
+fn check(state: &State, device: usize, copy: &CopyDesc) -> Result<Vec<Lent>, Fault> {
+    let (from_buffer, to_buffer) = match copy.kind {
+        DEVBAY_COPY_HOST_TO_BUFFER => (false, true),
+        DEVBAY_COPY_BUFFER_TO_HOST => (true, false),
+        DEVBAY_COPY_BUFFER_TO_BUFFER => (true, true),
+        kind => return fault("B5", format!("a copy of kind {kind}, which the header does not have")),
+    };
+    if copy.size_bytes == 0 {
+        return Ok(Vec::new());
+    }
+    let mut lent = Vec::new();
+    let ends = [(from_buffer, &copy.src, "the source"), (to_buffer, &copy.dst, "the destination")];
+    for (is_buffer, reference, what) in ends {
+        if !is_buffer {
+            continue;
+        }
+        let Some(book) = state.range(device, reference, what)? else {
+            if reference.buffer.is_null() && reference.addr == 0 {
+                return fault("B9", format!("{what}: expected a buffer, found NULL"));
+            }
+            continue;
+        };
+        if copy.size_bytes > reference.length {
+            let (size, length) = (copy.size_bytes, reference.length);
+            return fault("B10", format!("a copy of {size} bytes, {what} has {length}"));
+        }
+        let (align, granule) = (book.space.copy_align.max(1), book.space.copy_granule.max(1));
+        if !reference.offset.is_multiple_of(align) {
+            return fault(
+                "B11",
+                format!("{what} begins at {}, expected a multiple of {align}", reference.offset),
+            );
+        }
+        if !copy.size_bytes.is_multiple_of(granule) {
+            return fault(
+                "B11",
+                format!("a copy of {} bytes, expected a multiple of {granule}", copy.size_bytes),
+            );
+        }
+        let write_once =
+            book.space.flags & DEVBAY_SPACE_WRITE_ONCE != 0 && std::ptr::eq(reference, &copy.dst);
+        if write_once && (book.written || reference.offset != 0) {
+            return fault("B11", "the destination is written once, by one copy from its beginning");
+        }
+        lent.push(Lent::Buffer(reference.buffer.addr()));
+    }
+    let host = [(from_buffer, copy.host_src, "from"), (to_buffer, copy.host_dst.cast_const(), "to")];
+    if let Some((.., word)) = host.iter().find(|(is_buffer, at, _)| !is_buffer && at.is_null()) {
+        return fault("B24", format!("a copy {word} the host's memory at NULL"));
+    }
+    let cut = |reference: &BufferRef| BufferRef { length: copy.size_bytes, ..*reference };
+    if from_buffer && to_buffer && overlap(&cut(&copy.src), &cut(&copy.dst)) {
+        return fault("B10", "source and destination overlap");
+    }
+    Ok(lent)
+}

@@ -1,0 +1,208 @@
+//! Results under observation: the plugin writes into memory of the layer's, with bytes behind it that nobody may touch.
+//!
+//! What it wrote is looked at, then handed on to the host's struct, of which no more is written than the host said.
+
+use super::books::{Fault, fault};
+use devbay_plugin_api::abi::*;
+use std::marker::PhantomData;
+
+/// Bytes behind a struct or text that must stay as they are.
+const BEHIND: usize = 64;
+/// What they hold.
+const UNTOUCHED: u8 = 0xa5;
+/// What a text's place holds before: no byte of UTF-8.
+const NO_TEXT: u8 = 0xff;
+/// Most bytes of a text that a plugin is given room for.
+const TEXT_MAX: u64 = 1 << 16;
+
+/// A struct that the plugin writes.
+pub(super) struct Out<T> {
+    words: Vec<u64>,
+    before: Vec<u64>,
+    size: usize,
+    kind: PhantomData<T>,
+}
+
+impl<T: Growable> Out<T> {
+    /// A place as large as the host's, with what the host had in it.
+    ///
+    /// # Safety
+    /// `host` is NULL, or points to as many readable bytes as its first field says.
+    ///
+    /// # Errors
+    /// A fault of the host's, for NULL or a size that cannot be (B4).
+    pub unsafe fn of(host: *const T) -> Result<Self, Fault> {
+        // SAFETY: the caller's promise.
+        let mut known = match unsafe { read_struct(host) } {
+            Ok(known) => known,
+            Err(error) => return fault("B4", format!("the struct for the result: {error}")),
+        };
+        let head: *mut u32 = (&raw mut known).cast();
+        // SAFETY: a growable struct begins with its size.
+        let said = unsafe { head.read() } as usize;
+        let size = said.min(size_of::<T>());
+        // SAFETY: as above.
+        unsafe { head.write(size as u32) };
+        let mut words = vec![u64::from_ne_bytes([UNTOUCHED; 8]); (size_of::<T>() + BEHIND).div_ceil(8)];
+        // SAFETY: both have `size` bytes, and the words are new.
+        unsafe {
+            std::ptr::copy_nonoverlapping((&raw const known).cast::<u8>(), words.as_mut_ptr().cast(), size)
+        };
+        Ok(Self { before: words.clone(), words, size, kind: PhantomData })
+    }
+
+    /// What to hand to the plugin.
+    pub fn as_ptr(&mut self) -> *mut T {
+        self.words.as_mut_ptr().cast()
+    }
+
+    fn bytes(words: &[u64]) -> impl Iterator<Item = u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes())
+    }
+
+    /// What the plugin wrote.
+    ///
+    /// # Errors
+    /// A fault of the plugin's, if it wrote behind the struct or over its size (B4).
+    pub fn read(&self) -> (T, Result<(), Fault>) {
+        let mut words = self.words.clone();
+        let behind = Self::bytes(&self.words).skip(self.size).ne(Self::bytes(&self.before).skip(self.size));
+        let resized = Self::bytes(&self.words).take(4).ne(Self::bytes(&self.before).take(4));
+        let found = if behind {
+            fault("B4", format!("it wrote behind the {} bytes that the host's {} has", self.size, T::NAME))
+        } else if resized {
+            fault("B4", format!("it changed struct_size of the host's {}", T::NAME))
+        } else {
+            Ok(())
+        };
+        // SAFETY: there are more than four bytes, and the words are this function's.
+        unsafe { words.as_mut_ptr().cast::<u32>().write(self.size as u32) };
+        // SAFETY: the words begin with the size that they had, and have more bytes than that.
+        let value = unsafe { read_struct(words.as_ptr().cast::<T>()) };
+        (value.unwrap_or_else(|_| T::empty()), found)
+    }
+
+    /// Whether the plugin wrote anything into the struct.
+    pub fn is_written(&self) -> bool {
+        Self::bytes(&self.words).take(self.size).ne(Self::bytes(&self.before).take(self.size))
+    }
+
+    /// Whether the fields are as they were, or zero.
+    pub fn is_untouched_or_zero(&self) -> bool {
+        let fields = || Self::bytes(&self.words).take(self.size).skip(8);
+        !self.is_written() || fields().all(|byte| byte == 0)
+    }
+}
+
+/// Hands a result on.
+///
+/// # Safety
+/// `host` is the struct that [`Out::of`] read, and writable.
+pub(super) unsafe fn hand_on<T: Growable>(host: *mut T, value: &T) {
+    // SAFETY: the caller's promise. Its size was checked before.
+    let _ = unsafe { write_struct(host, value) };
+}
+
+/// The host's place for a plugin's words, under observation.
+pub(super) struct Words {
+    out: Option<(Out<ErrorDetail>, Vec<u8>, usize)>,
+    host: *mut ErrorDetail,
+}
+
+impl Words {
+    /// A place for words like the host's; none if it has none.
+    ///
+    /// # Safety
+    /// `host` is NULL, or as [`ErrorDetail`] says, for as long as this lives.
+    ///
+    /// # Errors
+    /// A fault of the host's, for a size that cannot be (B4).
+    pub unsafe fn of(host: *mut ErrorDetail) -> Result<Self, Fault> {
+        if host.is_null() {
+            return Ok(Self { out: None, host });
+        }
+        // SAFETY: the caller's promise.
+        let mut out = unsafe { Out::of(host.cast_const()) }?;
+        let (known, _) = out.read();
+        let capacity = if known.text.is_null() { 0 } else { known.text_capacity.min(TEXT_MAX) as usize };
+        let mut text = vec![NO_TEXT; capacity];
+        text.extend([UNTOUCHED; BEHIND]);
+        let place = if known.text.is_null() { known.text } else { text.as_mut_ptr().cast() };
+        let detail = ErrorDetail { text: place, text_capacity: capacity as u64, ..known };
+        // SAFETY: the place is as large as it says.
+        unsafe { hand_on(out.as_ptr(), &detail) };
+        out.before.clone_from(&out.words);
+        Ok(Self { out: Some((out, text, capacity)), host })
+    }
+
+    /// What to hand to the plugin.
+    pub fn as_ptr(&mut self) -> *mut ErrorDetail {
+        self.out.as_mut().map_or(std::ptr::null_mut(), |(out, ..)| out.as_ptr())
+    }
+
+    /// Hands the words on, and says what is wrong with them (B18).
+    pub fn settle(self, status: Status) -> Result<(), Fault> {
+        let Some((out, text, capacity)) = self.out else {
+            return Ok(());
+        };
+        let (detail, mut found) = out.read();
+        if !out.is_written() {
+            // What a panic had no time to say is no fault.
+            if status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED {
+                found =
+                    found.and(fault("B18", format!("failed with status {status} and left the detail empty")));
+            }
+            return found;
+        }
+        let len = (detail.text_len.min(capacity as u64)) as usize;
+        let whole = detail.text_len <= capacity as u64;
+        // What does not fit is cut at a character's border, up to three bytes before the end.
+        let cut = text[..len]
+            .iter()
+            .rev()
+            .take(if whole { 0 } else { 3 })
+            .take_while(|&&byte| byte == NO_TEXT)
+            .count();
+        let written = &text[..len - cut];
+        let found = found.and_then(|()| {
+            if status == DEVBAY_STATUS_OK {
+                return fault("B18", "it wrote an error's detail and succeeded");
+            }
+            if detail.status != status {
+                return fault(
+                    "B18",
+                    format!("the detail is of status {}, the call gave {status}", detail.status),
+                );
+            }
+            if text[capacity..].iter().any(|&byte| byte != UNTOUCHED) {
+                return fault(
+                    "B18",
+                    format!("it wrote more than the {capacity} bytes of text that there is room for"),
+                );
+            }
+            match std::str::from_utf8(written) {
+                Ok(_) => Ok(()),
+                Err(error) => fault(
+                    "B18",
+                    format!(
+                        "expected {len} bytes of UTF-8 as the error's text, found {} of them",
+                        error.valid_up_to()
+                    ),
+                ),
+            }
+        });
+        // SAFETY: the promise of `of`.
+        if let Ok(known) = unsafe { read_struct(self.host.cast_const()) } {
+            if !known.text.is_null() {
+                // SAFETY: the host's text has room for `capacity` bytes, and this is no more.
+                unsafe { std::ptr::copy_nonoverlapping(written.as_ptr(), known.text.cast(), written.len()) };
+            }
+            let (text, text_capacity) = (known.text, known.text_capacity);
+            // Where the host had room for more, this is the whole text.
+            let text_len = if text_capacity > TEXT_MAX { written.len() as u64 } else { detail.text_len };
+            // SAFETY: as above.
+            unsafe { hand_on(self.host, &ErrorDetail { text, text_capacity, text_len, ..detail }) };
+        }
+        found
+    }
+}

@@ -1,0 +1,491 @@
+//! Kernels before they are launched: what the host asks for fits the descriptor (B20), what the plugin returns can be
+//! launched (B21); packed constants, costs, types, and the memory that is left.
+
+use super::books::*;
+use super::guarded::{Out, hand_on};
+use super::table::LAUNCH;
+use super::threads::On;
+use super::{Answer, Books, next, next_number};
+use devbay_core::kernel::KernelDef;
+use devbay_core::tensor::{TensorType, bytes_of};
+use devbay_plugin_api::abi::*;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// Dimensions that a tensor may have.
+const RANK_MAX: u32 = 64;
+/// Numbers behind the place for a shape that nobody may touch.
+const BEHIND: usize = 8;
+const UNTOUCHED: i64 = 0x5a5a_5a5a_5a5a_5a5a;
+
+/// What the host asks for, as far as it was checked.
+#[derive(Default)]
+struct Request {
+    device: usize,
+    name: String,
+    inputs: Vec<Operand>,
+    outputs: Vec<Operand>,
+    /// Positions of inputs that are constant.
+    constants: Vec<u32>,
+    /// Numbers of all outputs' dimensions together.
+    ranks: u64,
+    in_place: Vec<Option<usize>>,
+    dynamic: bool,
+    data_shape: bool,
+}
+
+impl Books {
+    /// # Safety
+    /// `desc` was read from the host's struct.
+    unsafe fn request(
+        &self,
+        instance: usize,
+        desc: &PrepareDesc,
+        has_outputs: bool,
+    ) -> Result<Request, Fault> {
+        let state = self.state();
+        let device = state.device(desc.device.addr())?;
+        if device.instance != instance {
+            return fault("B10", "the device is of another instance");
+        }
+        drop(state);
+        let Some(kernel) = self.about.kernels.iter().nth(desc.kernel_idx as usize) else {
+            return fault("B20", format!("kernel {} of {}", desc.kernel_idx, self.about.kernels.len()));
+        };
+        // SAFETY: the host's lists, alive for the call.
+        let lists = unsafe { (read_tensors(&desc.inputs), read_tensors(&desc.outputs)) };
+        let (inputs, outputs) = (lists.0?, lists.1?);
+        // SAFETY: as above.
+        let attrs = unsafe { read_growable_list::<Attr>(&desc.attrs) };
+        let attrs = attrs.map_err(|error| Fault { rule: "B5", words: format!("attributes: {error}") })?;
+        for attr in &attrs {
+            // SAFETY: as above.
+            if let Err(error) = unsafe { attr.name.get() } {
+                return fault("B5", format!("the name of an attribute: {error}"));
+            }
+        }
+        let types = |list: &[Option<Tensor>]| -> Vec<Option<TensorType>> {
+            let of = |tensor: &Tensor| TensorType { dtype: tensor.dtype, shape: None };
+            list.iter().map(|tensor| tensor.as_ref().map(of)).collect()
+        };
+        let (in_types, out_types) = (types(&inputs), types(&outputs));
+        let in_types: Vec<Option<&TensorType>> = in_types.iter().map(Option::as_ref).collect();
+        let out_types: Vec<Option<&TensorType>> = out_types.iter().map(Option::as_ref).collect();
+        if has_outputs {
+            let takes = kernel.takes(&in_types, &out_types);
+            takes.map_err(|words| Fault { rule: "B20", words: format!("{}: {words}", kernel.op) })?;
+        }
+        let mut request = Request {
+            device: desc.device.addr(),
+            name: kernel.op.clone(),
+            in_place: kernel.in_place.clone(),
+            dynamic: kernel.dynamic,
+            data_shape: kernel.data_shape,
+            ranks: outputs.iter().flatten().map(|tensor| u64::from(tensor.rank)).sum(),
+            ..Request::default()
+        };
+        for (i, tensor) in inputs.iter().enumerate() {
+            request.inputs.push(check_tensor(kernel, tensor.as_ref(), &format!("input {i}"))?);
+            let is_constant = tensor.is_some_and(|tensor| tensor.flags & DEVBAY_TENSOR_CONSTANT != 0);
+            if is_constant {
+                request.constants.push(i as u32);
+            } else if kernel.needs_value(i) && tensor.is_some() {
+                return fault("B20", format!("input {i} is not constant, the kernel wants its value"));
+            }
+        }
+        for (i, tensor) in outputs.iter().enumerate() {
+            request.outputs.push(check_tensor(kernel, tensor.as_ref(), &format!("output {i}"))?);
+        }
+        Ok(request)
+    }
+
+    pub(super) unsafe fn prepare(
+        &self,
+        instance: *mut Instance,
+        desc: *const PrepareDesc,
+        out: *mut Prepared,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("prepare", On::Instance(instance.addr()))?;
+        let Some(wanted) = self.read(entered.function(), desc)? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        // SAFETY: read from the host's struct.
+        let request = unsafe { self.request(instance.addr(), &wanted, true) };
+        let request = self.expect(entered.function(), request)?;
+        // SAFETY: the host's struct, alive for the call.
+        let guarded = unsafe { Out::of(out.cast_const()) };
+        let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        let mut words = self.words(entered.function(), error)?;
+        let status = entered.call(|| next!(self, prepare(instance, desc, guarded.as_ptr(), words.as_ptr())));
+        self.settle(entered.function(), words, status);
+        let (inner, found) = guarded.read();
+        self.check(entered.function(), found);
+        if status != DEVBAY_STATUS_OK {
+            if !guarded.is_untouched_or_zero() {
+                self.plugin_broke(entered.function(), "B21", "it failed and wrote a prepared kernel");
+            }
+            if guarded.is_written() {
+                // SAFETY: the host's struct, whose size was read.
+                unsafe { hand_on(out, &inner) };
+            }
+            return Ok(status);
+        }
+        if inner.launch.is_none() {
+            self.plugin_broke(entered.function(), "B21", "it succeeded without a launch function");
+            // SAFETY: as above.
+            unsafe { hand_on(out, &inner) };
+            return Ok(status);
+        }
+        let packs = self.packs_of(instance.addr(), &inner, &request);
+        let packs = packs.unwrap_or_else(|found| {
+            self.plugin(entered.function(), found);
+            Vec::new()
+        });
+        if inner.workspace_align != 0 && !inner.workspace_align.is_power_of_two() {
+            let words =
+                format!("a workspace's alignment of {}, expected a power of two", inner.workspace_align);
+            self.plugin(entered.function(), Fault { rule: "B21", words });
+        }
+        let book = kernel_book(instance.addr(), inner, request, packs);
+        let refs_max = self.state().device(book.device).map_or(0, |device| device.refs_max);
+        if refs_max != 0 && book.operands.len() > refs_max as usize {
+            let words =
+                format!("a kernel with {} references, the device takes {refs_max}", book.operands.len());
+            self.host_noted(entered.function(), Fault { rule: "B11", words });
+        }
+        let number = next_number();
+        self.state().kernels.insert(number, Arc::new(book));
+        let own = Prepared {
+            launch: Some(LAUNCH[self.slot]),
+            state: std::ptr::without_provenance_mut(number),
+            ..inner
+        };
+        // SAFETY: as above.
+        unsafe { hand_on(out, &own) };
+        Ok(status)
+    }
+
+    /// The constants that a kernel wants packed.
+    fn packs_of(
+        &self,
+        instance: usize,
+        inner: &Prepared,
+        request: &Request,
+    ) -> Result<Vec<(u32, u64, u64)>, Fault> {
+        if self.state().instance(instance)?.minor < 2 {
+            if inner.packs.len > 0 {
+                return fault("B3", "it wants constants packed, which the agreed minor does not have");
+            }
+            return Ok(Vec::new());
+        }
+        // SAFETY: the plugin's list, alive until `unprepare`.
+        let packs = unsafe { read_growable_list::<ConstantPack>(&inner.packs) };
+        let packs =
+            packs.map_err(|error| Fault { rule: "B5", words: format!("packed constants: {error}") })?;
+        for pack in &packs {
+            if !request.constants.contains(&pack.input_idx) {
+                return fault(
+                    "B21",
+                    format!("it wants input {} packed, which is no constant", pack.input_idx),
+                );
+            }
+            if !pack.align.is_power_of_two() {
+                return fault(
+                    "B21",
+                    format!("a packed constant's alignment of {}, expected a power of two", pack.align),
+                );
+            }
+        }
+        Ok(packs.iter().map(|pack| (pack.input_idx, pack.size_bytes, pack.align)).collect())
+    }
+
+    pub(super) unsafe fn unprepare(
+        &self,
+        instance: *mut Instance,
+        prepared: *mut Prepared,
+    ) -> Result<(), Status> {
+        let entered = self.enter("unprepare", On::Instance(instance.addr()))?;
+        let Some(own) = self.read(entered.function(), prepared.cast_const())? else {
+            return Ok(());
+        };
+        let number = own.state.addr();
+        let mut state = self.state();
+        let known = state.kernel(number).and_then(|kernel| {
+            let kernel = Arc::clone(kernel);
+            if kernel.instance != instance.addr() {
+                return fault("B10", "the kernel is of another instance");
+            }
+            state.not_lent(Lent::Kernel(number)).map(|()| kernel)
+        });
+        if state.kernels.remove(&number).is_some() {
+            state.ended(Kind::Kernel, number);
+        }
+        drop(state);
+        let kernel = match known {
+            Ok(kernel) => kernel,
+            Err(found) => {
+                // The number is nothing that the plugin knows, so there is nothing to pass on.
+                if let Some(book) = self.state().instances.get_mut(&instance.addr()) {
+                    book.leaks |= found.words.contains("in flight");
+                }
+                let _ = self.host(entered.function(), found);
+                return Ok(());
+            }
+        };
+        let mut inner = kernel.inner;
+        entered.run(|| next!(self, void unprepare(instance, &mut inner)));
+        Ok(())
+    }
+
+    pub(super) unsafe fn pack(
+        &self,
+        instance: *mut Instance,
+        prepared: *const Prepared,
+        input_idx: u32,
+        src: *const Tensor,
+        dst: *mut c_void,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("pack", On::Instance(instance.addr()))?;
+        let Some(own) = self.read(entered.function(), prepared)? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        self.refuse_null(entered.function(), dst)?;
+        let kernel = self.state().kernel(own.state.addr()).map(Arc::clone);
+        let Ok(kernel) = kernel.map_err(|found| self.host(entered.function(), found)) else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        let asked = kernel.packs.iter().find(|pack| pack.0 == input_idx);
+        let Some(&(_, size, align)) = asked else {
+            let words = format!("input {input_idx}, which the kernel did not ask for");
+            self.host(entered.function(), Fault { rule: "B21", words })?;
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        if !dst.addr().is_multiple_of(align as usize) {
+            let words = format!("the destination is at {:#x}, expected a multiple of {align}", dst.addr());
+            self.host(entered.function(), Fault { rule: "B21", words })?;
+        }
+        self.read(entered.function(), src)?;
+        let mut words = self.words(entered.function(), error)?;
+        // Packed into memory of the layer's, with bytes behind it that must stay.
+        let guard = usize::from(1u8) * 64;
+        let room = size as usize + guard + align as usize;
+        let mut memory = vec![0u8; room];
+        let start = memory.as_ptr().align_offset(align as usize);
+        memory[start + size as usize..].fill(UNTOUCHED as u8);
+        let place = memory[start..].as_mut_ptr();
+        let status = entered.call(|| {
+            next!(self, pack(instance, &kernel.inner, input_idx, src, place.cast(), words.as_ptr()))
+        });
+        self.settle(entered.function(), words, status);
+        if memory[start + size as usize..].iter().any(|&byte| byte != UNTOUCHED as u8) {
+            self.plugin_broke(entered.function(), "B21", "it wrote behind the packed constant");
+        }
+        // SAFETY: the host's memory has the size that the kernel asked for.
+        unsafe { std::ptr::copy_nonoverlapping(memory[start..].as_ptr(), dst.cast(), size as usize) };
+        Ok(status)
+    }
+
+    pub(super) unsafe fn kernel_cost(
+        &self,
+        instance: *mut Instance,
+        desc: *const PrepareDesc,
+        out: *mut KernelCost,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("kernel_cost", On::Instance(instance.addr()))?;
+        let Some(wanted) = self.read(entered.function(), desc)? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        // SAFETY: read from the host's struct.
+        let request = unsafe { self.request(instance.addr(), &wanted, true) };
+        self.expect(entered.function(), request)?;
+        // SAFETY: the host's struct, alive for the call.
+        let guarded = unsafe { Out::of(out.cast_const()) };
+        let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        let mut words = self.words(entered.function(), error)?;
+        let status =
+            entered.call(|| next!(self, kernel_cost(instance, desc, guarded.as_ptr(), words.as_ptr())));
+        self.settle(entered.function(), words, status);
+        let (cost, found) = guarded.read();
+        self.check(entered.function(), found);
+        if status == DEVBAY_STATUS_OK {
+            // SAFETY: the host's struct, whose size was read.
+            unsafe { hand_on(out, &cost) };
+        }
+        Ok(status)
+    }
+
+    pub(super) unsafe fn memory_info(
+        &self,
+        device: *mut Device,
+        space_idx: u32,
+        out: *mut MemoryInfo,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("memory_info", On::Device(device.addr()))?;
+        let n_spaces =
+            self.state().device(device.addr()).map_or(u32::MAX, |device| device.spaces.len() as u32);
+        if space_idx >= n_spaces {
+            let words = format!("memory space {space_idx} of {n_spaces}");
+            self.host(entered.function(), Fault { rule: "B11", words })?;
+        }
+        // SAFETY: the host's struct, alive for the call.
+        let guarded = unsafe { Out::of(out.cast_const()) };
+        let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        let mut words = self.words(entered.function(), error)?;
+        let status =
+            entered.call(|| next!(self, memory_info(device, space_idx, guarded.as_ptr(), words.as_ptr())));
+        self.settle(entered.function(), words, status);
+        let (info, found) = guarded.read();
+        self.check(entered.function(), found);
+        if status == DEVBAY_STATUS_OK {
+            // SAFETY: the host's struct, whose size was read.
+            unsafe { hand_on(out, &info) };
+        }
+        Ok(status)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the function of the ABI has so many")]
+    pub(super) unsafe fn kernel_shape(
+        &self,
+        instance: *mut Instance,
+        desc: *const PrepareDesc,
+        output_idx: u32,
+        out_dtype: *mut DType,
+        out_shape: *mut i64,
+        rank_max: u32,
+        out_rank: *mut u32,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("kernel_shape", On::Instance(instance.addr()))?;
+        let Some(wanted) = self.read(entered.function(), desc)? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        // SAFETY: read from the host's struct.
+        let request = unsafe { self.request(instance.addr(), &wanted, false) };
+        self.expect(entered.function(), request)?;
+        self.refuse_null(entered.function(), out_dtype)?;
+        self.refuse_null(entered.function(), out_rank)?;
+        if rank_max > 0 {
+            self.refuse_null(entered.function(), out_shape)?;
+        }
+        let room = rank_max.min(RANK_MAX);
+        let mut shape = vec![UNTOUCHED; room as usize + BEHIND];
+        let mut rank = 0u32;
+        let mut words = self.words(entered.function(), error)?;
+        let status = entered.call(|| {
+            let place = shape.as_mut_ptr();
+            next!(
+                self,
+                kernel_shape(instance, desc, output_idx, out_dtype, place, room, &mut rank, words.as_ptr())
+            )
+        });
+        self.settle(entered.function(), words, status);
+        if shape[room as usize..].iter().any(|&extent| extent != UNTOUCHED) {
+            self.plugin_broke(entered.function(), "B21", "it wrote more extents than there is room for");
+        }
+        if status == DEVBAY_STATUS_OK {
+            if rank > room {
+                let words = format!("it succeeded with a rank of {rank}, there is room for {room}");
+                self.plugin(entered.function(), Fault { rule: "B21", words });
+            }
+            let n = rank.min(room) as usize;
+            // SAFETY: the host's place has room for `rank_max` extents, and `n` is no more.
+            unsafe { std::ptr::copy_nonoverlapping(shape.as_ptr(), out_shape, n) };
+            // SAFETY: the host's place for a number.
+            unsafe { *out_rank = rank };
+        }
+        Ok(status)
+    }
+}
+
+/// What launches of a kernel must be given.
+fn kernel_book(
+    instance: usize,
+    inner: Prepared,
+    request: Request,
+    packs: Vec<(u32, u64, u64)>,
+) -> KernelBook {
+    let n_inputs = request.inputs.len();
+    let mut operands = request.inputs;
+    for &(input, size, align) in &packs {
+        operands[input as usize] = Operand::Bytes(size, align);
+    }
+    operands.extend(request.outputs);
+    if request.data_shape {
+        operands.push(Operand::Bytes(8 * request.ranks, 8));
+    }
+    if inner.workspace_bytes > 0 {
+        operands.push(Operand::Bytes(inner.workspace_bytes, inner.workspace_align.max(1)));
+    }
+    KernelBook {
+        instance,
+        device: request.device,
+        name: request.name,
+        inner,
+        operands,
+        n_inputs,
+        in_place: request.in_place,
+        dynamic: request.dynamic,
+        packs,
+    }
+}
+
+/// # Safety
+/// The list is the host's, alive for the call.
+unsafe fn read_tensors(list: &List) -> Result<Vec<Option<Tensor>>, Fault> {
+    // SAFETY: the caller's promise.
+    match unsafe { read_growable_list::<Tensor>(list) } {
+        Ok(tensors) => {
+            let present = |tensor: &Tensor| (tensor.flags & DEVBAY_TENSOR_ABSENT == 0).then_some(*tensor);
+            Ok(tensors.iter().map(present).collect())
+        }
+        Err(error) => fault("B5", format!("operands: {error}")),
+    }
+}
+
+/// What a tensor makes of its operand, if it may be as it is.
+fn check_tensor(kernel: &KernelDef, tensor: Option<&Tensor>, what: &str) -> Result<Operand, Fault> {
+    let Some(tensor) = tensor else {
+        return Ok(Operand::Absent);
+    };
+    let rank = tensor.rank;
+    if rank > RANK_MAX || rank > 0 && tensor.shape.is_null() {
+        return fault(
+            "B5",
+            format!("{what} has {rank} dimensions and a shape at {:#x}", tensor.shape.addr()),
+        );
+    }
+    let extents: Vec<i64> = (0..rank as usize)
+        .map(|i| {
+            // SAFETY: the host's shape has an extent for each dimension, and is alive for the call.
+            unsafe { tensor.shape.add(i).read_unaligned() }
+        })
+        .collect();
+    if extents.iter().any(|&extent| extent < if kernel.dynamic { -1 } else { 0 }) {
+        let words = format!("{what} has the shape {extents:?}, the kernel wants extents that are known");
+        return fault("B20", words);
+    }
+    if !tensor.strides.is_null() && !kernel.strided {
+        return fault("B20", format!("{what} has strides, which the kernel does not take"));
+    }
+    let n = extents.iter().try_fold(1usize, |n, &extent| n.checked_mul(usize::try_from(extent).ok()?));
+    let bytes =
+        n.and_then(|n| bytes_of(tensor.dtype, n)).filter(|_| tensor.strides.is_null()).unwrap_or(0) as u64;
+    if tensor.flags & DEVBAY_TENSOR_CONSTANT != 0 {
+        let missing = tensor.constant.is_null() && tensor.constant_bytes > 0;
+        if missing || tensor.constant_bytes != bytes && n.is_some() && tensor.strides.is_null() {
+            let found = if missing { 0 } else { tensor.constant_bytes };
+            return fault("B20", format!("{what} is a constant of {found} bytes, its type has {bytes}"));
+        }
+    }
+    Ok(Operand::Bytes(bytes, u64::from(tensor.dtype.bits / 8).max(1)))
+}

@@ -1,0 +1,234 @@
+//! The layer's functions, compiled once for each slot: each finds its books and hands the call to them.
+//!
+//! A slot that was given back answers INVALID. Nothing unwinds (B19): a panic in the layer is INTERNAL.
+
+use super::{Books, SLOTS};
+use crate::layers::slots::{N_SLOTS, per_slot};
+use devbay_plugin_api::abi::*;
+use std::ffi::c_void;
+use std::panic::AssertUnwindSafe;
+use std::ptr::null;
+
+/// Runs code of the layer.
+fn contained<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
+    std::panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
+        // The panic hook has printed it.
+        std::mem::forget(payload);
+        otherwise
+    })
+}
+
+fn books<R>(slot: usize, gone: R, panicked: R, body: impl FnOnce(&Books) -> R) -> R {
+    match SLOTS.get(slot) {
+        None => gone,
+        Some(books) => contained(panicked, || body(&books)),
+    }
+}
+
+/// Functions that give a status, and those that give nothing.
+macro_rules! functions {
+    ($($name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $status:ty)?;)*) => {$(
+        unsafe extern "C" fn $name<const SLOT: usize>($($argument: $type),*) $(-> $status)? {
+            functions!(@ $name($($argument),*) $($status)?)
+        }
+    )*};
+    (@ $name:ident($($argument:ident),*) $status:ty) => {
+        books(SLOT, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
+            // SAFETY: the arguments are the caller's, who promises what the ABI says of them.
+            unsafe { books.$name($($argument),*) }.unwrap_or_else(|status| status)
+        })
+    };
+    (@ $name:ident($($argument:ident),*)) => {
+        books(SLOT, (), (), |books| {
+            // SAFETY: the arguments are the caller's, who promises what the ABI says of them. A call that was stopped
+            // has been reported.
+            let _ = unsafe { books.$name($($argument),*) };
+        })
+    };
+}
+
+functions! {
+    create(desc: *const CreateDesc, out: *mut *mut Instance, error: *mut ErrorDetail) -> Status;
+    destroy(instance: *mut Instance);
+    devices(instance: *mut Instance, out: *mut List, error: *mut ErrorDetail) -> Status;
+    buffer_alloc(
+        device: *mut Device, desc: *const AllocDesc, out: *mut Allocation, error: *mut ErrorDetail
+    ) -> Status;
+    buffer_free(buffer: *mut Buffer);
+    stream_create(
+        device: *mut Device, desc: *const StreamDesc, out: *mut *mut Stream, error: *mut ErrorDetail
+    ) -> Status;
+    stream_destroy(stream: *mut Stream);
+    copy(stream: *mut Stream, desc: *const CopyDesc) -> Status;
+    stream_signal(stream: *mut Stream, value: u64) -> Status;
+    stream_reached(stream: *mut Stream, out: *mut u64) -> Status;
+    prepare(
+        instance: *mut Instance, desc: *const PrepareDesc, out: *mut Prepared, error: *mut ErrorDetail
+    ) -> Status;
+    unprepare(instance: *mut Instance, prepared: *mut Prepared);
+    stream_wait(stream: *mut Stream, other: *mut Stream, value: u64) -> Status;
+    stream_on_reached(stream: *mut Stream, value: u64, done: Option<DoneFn>, arg: *mut c_void) -> Status;
+    stream_host_wait(stream: *mut Stream, value: u64, timeout_ns: u64) -> Status;
+    stream_flush(stream: *mut Stream) -> Status;
+    stream_error(stream: *mut Stream, error: *mut ErrorDetail) -> Status;
+    kernel_cost(
+        instance: *mut Instance, desc: *const PrepareDesc, out: *mut KernelCost, error: *mut ErrorDetail
+    ) -> Status;
+    pack(
+        instance: *mut Instance, prepared: *const Prepared, input_idx: u32, src: *const Tensor, dst: *mut c_void,
+        error: *mut ErrorDetail
+    ) -> Status;
+    memory_info(
+        device: *mut Device, space_idx: u32, out: *mut MemoryInfo, error: *mut ErrorDetail
+    ) -> Status;
+    kernel_shape(
+        instance: *mut Instance, desc: *const PrepareDesc, output_idx: u32, out_dtype: *mut DType,
+        out_shape: *mut i64, rank_max: u32, out_rank: *mut u32, error: *mut ErrorDetail
+    ) -> Status;
+    launch(state: *const c_void, stream: *mut Stream, refs: *const BufferRef, dims: *const i64) -> Status;
+}
+
+/// A layer answers NULL for an extension that it does not know, and this one knows none (B6).
+unsafe extern "C" fn get_extension<const SLOT: usize>(
+    instance: *mut Instance,
+    _id: u32,
+    _min_revision: u32,
+) -> *const c_void {
+    books(SLOT, null(), null(), |books| {
+        let _ = books.extension(instance);
+        null()
+    })
+}
+
+unsafe extern "C" fn done<const SLOT: usize>(arg: *mut c_void, status: Status) {
+    // SAFETY: the plugin calls back with what it was given.
+    books(SLOT, (), (), |books| unsafe { books.done(arg, status) });
+}
+
+unsafe extern "C" fn chunk<const SLOT: usize>(arg: *mut c_void, begin: u64, end: u64, slot: u32) -> Status {
+    books(SLOT, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
+        // SAFETY: the host runs a chunk of a loop that the plugin asked for.
+        unsafe { books.chunk(arg, begin, end, slot) }
+    })
+}
+
+unsafe extern "C" fn log<const SLOT: usize>(ctx: *mut c_void, level: u32, text: Str) {
+    // SAFETY: the plugin passes its context and a text that it lends.
+    books(SLOT, (), (), |books| unsafe { books.log(ctx, level, text) });
+}
+
+unsafe extern "C" fn parallel_for<const SLOT: usize>(
+    ctx: *mut c_void,
+    n: u64,
+    grain: u64,
+    body: Option<ChunkFn>,
+    arg: *mut c_void,
+) -> Status {
+    books(SLOT, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
+        // SAFETY: the plugin passes its context, and a body with its argument.
+        unsafe { books.parallel_for(ctx, n, grain, body, arg) }
+    })
+}
+
+unsafe extern "C" fn config<const SLOT: usize>(ctx: *mut c_void, key: Str, out: *mut Str) -> Status {
+    books(SLOT, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
+        // SAFETY: the plugin passes its context, a text that it lends and its own place.
+        unsafe { books.config(ctx, key, out) }
+    })
+}
+
+unsafe extern "C" fn trace<const SLOT: usize>(ctx: *mut c_void, event: *const TraceEvent) {
+    // SAFETY: the plugin passes its context and a struct that it lends.
+    books(SLOT, (), (), |books| unsafe { books.trace(ctx, event) });
+}
+
+unsafe extern "C" fn host_extension<const SLOT: usize>(
+    ctx: *mut c_void,
+    _id: u32,
+    _min_revision: u32,
+) -> *const c_void {
+    books(SLOT, null(), null(), |books| books.host_extension(ctx))
+}
+
+/// The entry of what is in the slot.
+unsafe extern "C" fn query<const SLOT: usize>() -> *const PluginInfo {
+    books(SLOT, null(), null(), |books| books.info())
+}
+
+/// The functions of a slot.
+struct Tables<const SLOT: usize>;
+
+impl<const SLOT: usize> Tables<SLOT> {
+    const PLUGIN: PluginTable = PluginTable {
+        struct_size: size_of::<PluginTable>() as u32,
+        reserved: 0,
+        create: Some(create::<SLOT>),
+        destroy: Some(destroy::<SLOT>),
+        devices: Some(devices::<SLOT>),
+        buffer_alloc: Some(buffer_alloc::<SLOT>),
+        buffer_free: Some(buffer_free::<SLOT>),
+        stream_create: Some(stream_create::<SLOT>),
+        stream_destroy: Some(stream_destroy::<SLOT>),
+        copy: Some(copy::<SLOT>),
+        stream_signal: Some(stream_signal::<SLOT>),
+        stream_reached: Some(stream_reached::<SLOT>),
+        prepare: Some(prepare::<SLOT>),
+        unprepare: Some(unprepare::<SLOT>),
+        get_extension: Some(get_extension::<SLOT>),
+        stream_wait: Some(stream_wait::<SLOT>),
+        stream_on_reached: Some(stream_on_reached::<SLOT>),
+        stream_host_wait: Some(stream_host_wait::<SLOT>),
+        stream_flush: Some(stream_flush::<SLOT>),
+        stream_error: Some(stream_error::<SLOT>),
+        kernel_cost: Some(kernel_cost::<SLOT>),
+        pack: Some(pack::<SLOT>),
+        memory_info: Some(memory_info::<SLOT>),
+        kernel_shape: Some(kernel_shape::<SLOT>),
+    };
+    const SERVICES: HostApi = HostApi {
+        struct_size: size_of::<HostApi>() as u32,
+        n_slots: 0,
+        ctx: std::ptr::null_mut(),
+        log: Some(log::<SLOT>),
+        parallel_for: Some(parallel_for::<SLOT>),
+        config: Some(config::<SLOT>),
+        trace: Some(trace::<SLOT>),
+        get_extension: Some(host_extension::<SLOT>),
+    };
+    const LAUNCH: LaunchFn = launch::<SLOT>;
+    const DONE: DoneFn = done::<SLOT>;
+    const CHUNK: ChunkFn = chunk::<SLOT>;
+    const QUERY: QueryFn = query::<SLOT>;
+}
+
+/// All functions of the plugin's table, by slot.
+static PLUGIN: [PluginTable; N_SLOTS] = per_slot!(Tables::PLUGIN);
+/// All functions of the host's services, by slot.
+pub(super) static SERVICES: [HostApi; N_SLOTS] = per_slot!(Tables::SERVICES);
+/// What launches, by slot.
+pub(super) static LAUNCH: [LaunchFn; N_SLOTS] = per_slot!(Tables::LAUNCH);
+/// What is called back, by slot.
+pub(super) static DONE: [DoneFn; N_SLOTS] = per_slot!(Tables::DONE);
+/// What runs a chunk, by slot.
+pub(super) static CHUNK: [ChunkFn; N_SLOTS] = per_slot!(Tables::CHUNK);
+/// The entries, by slot.
+pub(super) static QUERY: [QueryFn; N_SLOTS] = per_slot!(Tables::QUERY);
+
+macro_rules! in_both {
+    ($slot:expr, $next:expr, $($name:ident)*) => {{
+        let own = &PLUGIN[$slot];
+        PluginTable {
+            struct_size: own.struct_size,
+            reserved: 0,
+            $($name: $next.$name.and(own.$name),)*
+        }
+    }};
+}
+
+/// A slot's functions, as far as the plugin has them: what it lacks the host emulates.
+pub(super) fn in_place_of(slot: usize, next: &PluginTable) -> PluginTable {
+    in_both!(slot, next,
+        create destroy devices buffer_alloc buffer_free stream_create stream_destroy copy stream_signal
+        stream_reached prepare unprepare get_extension stream_wait stream_on_reached stream_host_wait
+        stream_flush stream_error kernel_cost pack memory_info kernel_shape)
+}

@@ -1,0 +1,297 @@
+//! Who is in the plugin: threads, re-entry, bad news, and what a call must leave as it was.
+//!
+//! Each call begins with [`Books::enter`] and ends when its [`Entered`] is dropped. In between the books know that it
+//! is in its instance and stream, so that a second one that may not be there is seen (B17).
+
+use super::Books;
+use super::books::{Fault, Told, fault};
+use devbay_core::about::Threading;
+use devbay_core::error::status_name;
+use devbay_plugin_api::abi::*;
+use std::cell::RefCell;
+
+/// What a call is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum On {
+    /// The plugin as a whole: `create`.
+    Plugin,
+    /// An instance, with everything that hangs from it: `destroy`, `devices`.
+    WholeInstance(usize),
+    Instance(usize),
+    Device(usize),
+    /// A buffer that is given back.
+    Buffer(usize),
+    /// A stream, as its owner, of whom there is one at a time.
+    Owner(usize),
+    /// A stream, from any thread.
+    Stream(usize),
+    /// A kernel on a stream.
+    Launch(usize),
+}
+
+/// One function that is called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    pub function: &'static str,
+    pub on: On,
+}
+
+/// A call that may go on. Leaves when it is dropped.
+pub(super) struct Entered<'a> {
+    books: &'a Books,
+    at: At,
+    /// Where it was counted in.
+    instance: Option<usize>,
+    pub device: Option<usize>,
+    stream: Option<(usize, usize)>,
+    owner: bool,
+}
+
+/// Why a thread that calls may not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Inside {
+    /// It is in a callback of this plugin's (B16).
+    Callback,
+    /// It waits in a parallel loop of this plugin's (B2).
+    Loop,
+    /// It runs a chunk of one.
+    Chunk,
+}
+
+thread_local! {
+    static INSIDE: RefCell<Vec<(usize, Inside)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Marks the thread as being inside of something, until it is dropped.
+pub(super) struct Marked;
+
+/// Marks this thread for the plugin in a slot.
+pub(super) fn mark(slot: usize, inside: Inside) -> Marked {
+    INSIDE.with_borrow_mut(|list| list.push((slot, inside)));
+    Marked
+}
+
+/// What this thread is inside of, the innermost first.
+pub(super) fn inside(slot: usize) -> Option<Inside> {
+    INSIDE.with_borrow(|list| list.iter().rev().find(|(of, _)| *of == slot).map(|&(_, inside)| inside))
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        INSIDE.with_borrow_mut(|list| list.pop());
+    }
+}
+
+/// Functions that are called on a device that is lost too (B13).
+fn survives_loss(function: &str) -> bool {
+    matches!(
+        function,
+        "buffer_free" | "stream_destroy" | "unprepare" | "destroy" | "devices" | "stream_error"
+    )
+}
+
+/// Where a call is counted in.
+struct Place {
+    instance: Option<usize>,
+    device: Option<usize>,
+    stream: Option<usize>,
+}
+
+impl Books {
+    /// Begins a call of the host's.
+    ///
+    /// # Errors
+    /// The status to answer, if the host may not make it and is stopped.
+    pub fn enter(&self, function: &'static str, on: On) -> Result<Entered<'_>, Status> {
+        let at = At { function, on };
+        let nothing =
+            || Entered { books: self, at, instance: None, device: None, stream: None, owner: false };
+        let reentry = match inside(self.slot) {
+            None => None,
+            Some(Inside::Callback) => Some(("B16", "called from within a callback, which only enqueues")),
+            Some(Inside::Loop | Inside::Chunk) => {
+                Some(("B2", "called by a thread that waits in parallel_for, which runs chunks alone"))
+            }
+        };
+        if let Some((rule, words)) = reentry {
+            self.stopped(function, Fault { rule, words: words.to_owned() }, DEVBAY_STATUS_INVALID)?;
+            return Ok(nothing());
+        }
+        match self.admit(at) {
+            Ok(entered) => Ok(entered),
+            Err((found, answer)) => {
+                self.stopped(function, found, answer)?;
+                Ok(nothing())
+            }
+        }
+    }
+
+    /// Finds where a call goes, and counts it in.
+    fn admit(&self, at: At) -> Result<Entered<'_>, (Fault, Status)> {
+        let invalid = |found: Fault| (found, DEVBAY_STATUS_INVALID);
+        let mut state = self.state();
+        let place = match at.on {
+            On::Plugin => Place { instance: None, device: None, stream: None },
+            On::Instance(handle) | On::WholeInstance(handle) => {
+                state.instance(handle).map_err(invalid)?;
+                Place { instance: Some(handle), device: None, stream: None }
+            }
+            On::Device(handle) => {
+                let instance = state.device(handle).map_err(invalid)?.instance;
+                Place { instance: Some(instance), device: Some(handle), stream: None }
+            }
+            On::Buffer(handle) => {
+                let device = state.buffer(handle).map_err(invalid)?.device;
+                let instance = state.device(device).map(|device| device.instance).ok();
+                Place { instance, device: Some(device), stream: None }
+            }
+            On::Owner(handle) | On::Stream(handle) | On::Launch(handle) => {
+                let stream = state.stream(handle).map_err(invalid)?;
+                Place { instance: Some(stream.instance), device: Some(stream.device), stream: Some(handle) }
+            }
+        };
+        if let Some(instance) = place.instance.and_then(|handle| state.instances.get(&handle)) {
+            if at.function != "stream_error" && instance.panicked.is_some_and(|told| told.binds()) {
+                let words = "called after the plugin has panicked, which leaves stream_error alone";
+                return Err((Fault { rule: "B19", words: words.to_owned() }, DEVBAY_STATUS_PANICKED));
+            }
+            let alone = matches!(at.on, On::WholeInstance(_));
+            if instance.n_calls > 0 && (alone || self.about.threading == Threading::Serialised) {
+                let words = if alone {
+                    "called while another call is in the instance"
+                } else {
+                    "called while another call is in the plugin, which wants one at a time"
+                };
+                return Err(invalid(Fault { rule: "B17", words: words.to_owned() }));
+            }
+        }
+        if let Some(device) = place.device.and_then(|handle| state.devices.get(&handle))
+            && !survives_loss(at.function)
+            && device.lost.is_some_and(|told| told.binds())
+        {
+            let words = "called after the device was lost, which leaves free, destroy and stream_error";
+            return Err((Fault { rule: "B13", words: words.to_owned() }, DEVBAY_STATUS_DEVICE_LOST));
+        }
+        let owner = matches!(at.on, On::Owner(_) | On::Launch(_));
+        let mut serial = None;
+        if let Some(stream) = place.stream.and_then(|handle| state.streams.get_mut(&handle)) {
+            let alone = owner && stream.owned;
+            if alone || stream.n_calls > 0 && self.about.threading != Threading::Free {
+                let words = if alone {
+                    "called while another call of the stream's owner is in it"
+                } else {
+                    "called while another call is in the stream, of which this plugin wants one at a time"
+                };
+                return Err(invalid(Fault { rule: "B17", words: words.to_owned() }));
+            }
+            stream.n_calls += 1;
+            stream.owned |= owner;
+            serial = Some(stream.serial);
+        }
+        if let Some(instance) = place.instance.and_then(|handle| state.instances.get_mut(&handle)) {
+            instance.n_calls += 1;
+        }
+        Ok(Entered {
+            books: self,
+            at,
+            instance: place.instance,
+            device: place.device,
+            stream: place.stream.zip(serial),
+            owner,
+        })
+    }
+}
+
+impl Entered<'_> {
+    /// The function that was called.
+    pub fn function(&self) -> &'static str {
+        self.at.function
+    }
+
+    /// Calls the plugin, and looks at what the call left behind.
+    pub fn run<R>(&self, call: impl FnOnce() -> R) -> R {
+        let before = float_control();
+        let result = call();
+        let after = float_control();
+        if before != after {
+            let words = format!("the floating-point control was {before:#x} and is {after:#x} afterwards");
+            self.books.plugin(self.at.function, Fault { rule: "B17", words });
+        }
+        result
+    }
+
+    /// As [`Entered::run`], for functions that give a status: bad news is remembered.
+    pub fn call(&self, call: impl FnOnce() -> Status) -> Status {
+        let status = self.run(call);
+        self.books.expect_known(self.at.function, status);
+        let mut state = self.books.state();
+        match status {
+            DEVBAY_STATUS_PANICKED => {
+                if let Some(instance) = self.instance.and_then(|handle| state.instances.get_mut(&handle)) {
+                    instance.panicked.get_or_insert_with(Told::now);
+                }
+            }
+            DEVBAY_STATUS_DEVICE_LOST => {
+                if let Some(device) = self.device.and_then(|handle| state.devices.get_mut(&handle)) {
+                    device.lost.get_or_insert_with(Told::now);
+                }
+            }
+            _ => {}
+        }
+        status
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut state = self.books.state();
+        if let Some((handle, serial)) = self.stream
+            && let Some(stream) = state.streams.get_mut(&handle).filter(|stream| stream.serial == serial)
+        {
+            stream.n_calls -= 1;
+            stream.owned &= !self.owner;
+        }
+        if let Some(instance) = self.instance.and_then(|handle| state.instances.get_mut(&handle)) {
+            instance.n_calls = instance.n_calls.saturating_sub(1);
+        }
+    }
+}
+
+impl Books {
+    /// A status that the header does not have is the plugin's fault (B18).
+    pub fn expect_known(&self, function: &'static str, status: Status) {
+        if status_name(status).starts_with("UNKNOWN, code") {
+            let words = format!("expected a status of the header, found {status}");
+            self.plugin(function, Fault { rule: "B18", words });
+        }
+    }
+
+    /// What is only for streams with a timeline (B14).
+    pub fn refuse_inline(&self, stream: usize) -> Result<(), Fault> {
+        match self.state().streams.get(&stream) {
+            Some(book) if book.inline => {
+                fault("B14", "called on a stream of an inline device, which has no timeline")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How this thread rounds and treats small numbers; 0 where that is not known.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn float_control() -> u32 {
+    /// All of MXCSR but the six flags that sums and products set.
+    const CONTROL: u32 = 0xffc0;
+    let mut register = 0u32;
+    // SAFETY: the instruction stores four bytes at the address, which is that of a variable of ours.
+    unsafe {
+        std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut register, options(nostack, preserves_flags));
+    }
+    register & CONTROL
+}
+
+/// How this thread rounds and treats small numbers; 0 where that is not known.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn float_control() -> u32 {
+    0
+}
