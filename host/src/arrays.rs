@@ -5,7 +5,7 @@
 use crate::file::write_whole;
 use crate::import;
 use devbay_core::tensor::{
-    BOOL, DType, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, bytes_of, dtype_name, n_elements,
+    BOOL, DType, F16, F32, F64, I2, I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64, bytes_of, n_elements,
 };
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use npyz::WriterBuilder;
@@ -204,6 +204,40 @@ pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<()> {
     write_whole(path, write).doing(|| format!("cannot write {}", path.display()))
 }
 
+/// An array of elements that Rust has no number for: f16, and elements that NumPy knows as so many bytes alone. Those of
+/// fewer than 8 bits have a byte each: integers as numbers, floats as their bits.
+fn plain_npy(dtype: DType, shape: &[u64], bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let bits = usize::from(dtype.bits);
+    let name = match dtype {
+        F16 => "<f2".to_owned(),
+        I4 | I2 => "|i1".to_owned(),
+        U4 | U2 => "|u1".to_owned(),
+        _ => format!("|V{}", bits.div_ceil(8)),
+    };
+    let extents: String = shape.iter().map(|extent| format!("{extent},")).collect();
+    let mut header = format!("{{'descr': '{name}', 'fortran_order': False, 'shape': ({extents}), }}");
+    // Magic, version and length take 10 bytes, and the data begins at a multiple of 64.
+    let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
+    header.extend(std::iter::repeat_n(' ', padded - header.len() - 1));
+    header.push('\n');
+    let length = u16::try_from(header.len()).map_err(std::io::Error::other)?;
+    let mut out = b"\x93NUMPY\x01\x00".to_vec();
+    out.extend(length.to_le_bytes());
+    out.extend(header.as_bytes());
+    if bits >= 8 {
+        out.extend(bytes);
+        return Ok(out);
+    }
+    let n: u64 = shape.iter().product();
+    out.extend((0..usize::try_from(n).map_err(std::io::Error::other)?).map(|i| {
+        let at = i * bits;
+        let code = bytes[at / 8] >> (at % 8) & ((1 << bits) - 1);
+        // The sign goes on to the left.
+        if [I4, I2].contains(&dtype) { ((code << (8 - bits)) as i8 >> (8 - bits)) as u8 } else { code }
+    }));
+    Ok(out)
+}
+
 fn npy_bytes(tensor: &Tensor) -> std::io::Result<Vec<u8>> {
     fn write<T: npyz::AutoSerialize>(
         shape: &[u64],
@@ -225,10 +259,7 @@ fn npy_bytes(tensor: &Tensor) -> std::io::Result<Vec<u8>> {
                     write(&shape, elements.iter().copied())
                 })*
                 BOOL => write(&shape, tensor.bytes().iter().map(|&byte| byte != 0)),
-                other => {
-                    let text = format!("a tensor of {} cannot be written to .npy", dtype_name(other));
-                    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, text))
-                }
+                other => plain_npy(other, &shape, tensor.bytes()),
             }
         };
     }

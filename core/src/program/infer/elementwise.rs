@@ -93,6 +93,17 @@ pub fn cast(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     ops.result(dtype, ops.required(0)?.shape.clone())
 }
 
+/// BitCast: a type of as many bits.
+pub fn bit_cast(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let dtype = dtype_from_onnx(ops.node.int("to", 0))?;
+    let x = ops.required(0)?;
+    if dtype.bits != x.dtype.bits {
+        let [from, to] = [x.dtype, dtype].map(dtype_name);
+        return Err(invalid(format!("expected a type of as many bits as {from}, found {to}")));
+    }
+    ops.result(dtype, x.shape.clone())
+}
+
 /// CastLike.
 pub fn cast_like(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     let dtype = ops.required(1)?.dtype;
@@ -162,5 +173,8 @@ mod tests {
         check("Cast to=8", "f32[2]", "error: expected an element type that devbay has, found ONNX's STRING");
         check("Cast", "f32[2]", "error: expected ONNX's number of an element type, found 0");
         check("CastLike", "f32[2,n] i8[..]", "i8[2,n]");
+        check("Cast to=22", "f32[2,n]", "i4[2,n]");
+        check("BitCast to=6", "f32[2,n]", "i32[2,n]");
+        check("BitCast to=7", "f32[2]", "error: expected a type of as many bits as f32, found i64");
     }
 }

@@ -54,8 +54,8 @@ pub(super) mod functions {
         conv, conv_integer, conv_transpose, fused_conv, global_pool, grid_sample, max_pool, pool, roi_align,
     };
     pub use super::elementwise::{
-        arithmetic, binary_of_first, bool_of, cast, cast_like, clip, compare, logical, not, prelu, same,
-        variadic, where_,
+        arithmetic, binary_of_first, bit_cast, bool_of, cast, cast_like, clip, compare, logical, not, prelu,
+        same, variadic, where_,
     };
     pub use super::gather::{
         compress, gather, gather_elements, gather_nd, non_max_suppression, scatter_elements, scatter_nd,

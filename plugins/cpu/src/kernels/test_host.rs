@@ -60,6 +60,7 @@ impl Array {
 pub(crate) enum Value {
     Int(i64),
     Ints(Vec<i64>),
+    Float(f64),
     Text(&'static str),
 }
 
@@ -172,6 +173,7 @@ pub(crate) fn run(
             let mut attr = Attr { name: Str::new(name), ..Attr::empty() };
             match value {
                 Value::Int(i) => (attr.kind, attr.i) = (DEVBAY_ATTR_INT, *i),
+                Value::Float(f) => (attr.kind, attr.f) = (DEVBAY_ATTR_FLOAT, *f),
                 Value::Ints(ints) => (attr.kind, attr.list) = (DEVBAY_ATTR_INTS, list(ints)),
                 Value::Text(text) => (attr.kind, attr.s) = (DEVBAY_ATTR_STRING, Str::new(text)),
             }

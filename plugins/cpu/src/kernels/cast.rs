@@ -1,0 +1,147 @@
+//! Cast, CastLike and BitCast.
+//!
+//! Types that models cast a lot have loops of their own ([`super::unary`], [`super::convert`]); all others go
+//! through one loop that reads and writes a number at a time.
+
+use super::convert::{Convert, Kind, Limits, half_to_single, single_to_half};
+use super::cost;
+use super::extents::element_size;
+use super::small_float::{Overflow, Rounding};
+use super::unary;
+use crate::device::CpuDevice;
+use crate::stream::CpuStream;
+use devbay_plugin_api::sdk::*;
+
+type Request<'a> = PrepareRequest<'a, CpuDevice>;
+
+const ANY: TypeVar = TypeVar::of(super::NUMERIC);
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<CpuDevice>] = &[
+    Kernel::new("Cast", 25, prepare)
+        .types(&[ANY, ANY])
+        .operands(&[0], &[1])
+        .cost(|request| cost::per_output(request, 1))
+        .doc("float to integer truncates and saturates, below 8 bits keeps the low bits, NaN becomes 0; between integers the low bits stay"),
+    Kernel::new("CastLike", 25, prepare)
+        .types(&[ANY, ANY])
+        .operands(&[0, 1], &[1])
+        .cost(|request| cost::per_output(request, 1))
+        .doc("as Cast to the second operand's element type"),
+    Kernel::new("BitCast", 26, bit_cast)
+        .types(&[ANY, ANY])
+        .operands(&[0], &[1])
+        .in_place(&[0])
+        .cost(cost::moved),
+];
+
+/// Elements of a chunk: whole bytes also where an element has fewer bits.
+const GRAIN: usize = 16 * 1024;
+
+fn prepare(request: &Request<'_>) -> Result<Prepared> {
+    let (from, to) = (request.required_input(0)?.dtype(), request.required_output(0)?.dtype());
+    let n = request.required_input(0)?.n_elements();
+    if n != request.required_output(0)?.n_elements() {
+        return Err(Error::invalid(format!("a result of another number of elements than {n}")));
+    }
+    let limits = limits(&request.attrs)?;
+    if unary::casts(from) && unary::casts(to) {
+        return unary::prepare_cast(request);
+    }
+    let way = match (from, to) {
+        (F16 | BF16, F32) => Way::Loop(half_to_single(from)),
+        (F32, F16 | BF16) => Way::Loop(single_to_half(to)),
+        _ => Way::Each(limits),
+    };
+    Ok(Prepared::new(Cast { host: request.host, n, from: Kind::of(from)?, to: Kind::of(to)?, way }))
+}
+
+/// The attributes `saturate` and `round_mode`.
+fn limits(attrs: &Attrs<'_>) -> Result<Limits> {
+    let overflow = if attrs.int("saturate", 1)? != 0 { Overflow::Saturate } else { Overflow::Infinite };
+    let rounding = match attrs.string("round_mode", "up")? {
+        "up" => Rounding::Up,
+        "down" => Rounding::Down,
+        "nearest" => Rounding::Nearest,
+        other => {
+            return Err(Error::unsupported(format!(
+                "expected round_mode up, down or nearest, found {other}"
+            )));
+        }
+    };
+    Ok(Limits { overflow, rounding })
+}
+
+enum Way {
+    Loop(Convert),
+    Each(Limits),
+}
+
+struct Cast {
+    host: Host,
+    n: usize,
+    from: Kind,
+    to: Kind,
+    way: Way,
+}
+
+impl Launch<CpuDevice> for Cast {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let x = SendPtr(operands.input_ptr::<u8>(0).cast_mut());
+        let y = SendPtr(operands.output_ptr::<u8>(0));
+        self.host.parallel_for(self.n, GRAIN, |range, _| {
+            match self.way {
+                Way::Loop(convert) => {
+                    let at = |kind: Kind| range.start * (kind.bits() / 8) as usize;
+                    // SAFETY: the range lies within both operands, whose sizes `prepare` was told; chunks are
+                    // apart, and nothing is in place.
+                    unsafe { convert(x.at(at(self.from)), y.at(at(self.to)), range.len()) };
+                }
+                Way::Each(limits) => {
+                    for i in range {
+                        // SAFETY: as above.
+                        let value = unsafe { self.from.read(x.at(0), i) };
+                        // SAFETY: as above; a chunk begins at a whole byte.
+                        unsafe { self.to.write(y.at(0), i, value, limits) };
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The same bytes as another type of as many bits.
+struct BitCast {
+    host: Host,
+    bytes: usize,
+}
+
+fn bit_cast(request: &Request<'_>) -> Result<Prepared> {
+    let (x, y) = (request.required_input(0)?, request.required_output(0)?);
+    if x.dtype().bits != y.dtype().bits || x.shape() != y.shape() {
+        return Err(Error::invalid(format!(
+            "expected as many bits as {:?}, found {:?}",
+            x.dtype(),
+            y.dtype()
+        )));
+    }
+    let bits = usize::from(x.dtype().bits);
+    let bytes = match bits {
+        0..8 => (x.n_elements() * bits).div_ceil(8),
+        _ => x.n_elements() * element_size(x.dtype()),
+    };
+    Ok(Prepared::new(BitCast { host: request.host, bytes }))
+}
+
+impl Launch<CpuDevice> for BitCast {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let x = SendPtr(operands.input_ptr::<u8>(0).cast_mut());
+        let y = SendPtr(operands.output_ptr::<u8>(0));
+        self.host.parallel_for(self.bytes, 4 * GRAIN, |range, _| {
+            // SAFETY: the range lies within both operands; where they share memory, it is the same range.
+            unsafe { core::ptr::copy(x.at(range.start), y.at(range.start), range.len()) };
+            Ok(())
+        })
+    }
+}
