@@ -40,12 +40,14 @@ mod number;
 mod pad;
 mod plane;
 mod pool;
-mod pool_any;
+mod pool_norms;
 mod power;
+mod product_any;
 mod qlinear;
 mod quantised;
 mod quantised_any;
 mod reduce;
+mod reduce_any;
 mod resize;
 mod rnn;
 mod row_product;
@@ -93,14 +95,16 @@ const LISTS: &[List] = &[
     select::KERNELS,
     reduce::KERNELS,
     argmax::KERNELS,
+    reduce_any::KERNELS,
     softmax::KERNELS,
     normalise::KERNELS,
     norms::KERNELS,
     conv::KERNELS,
     conv_transpose::KERNELS,
     matmul::KERNELS,
+    product_any::KERNELS,
     pool::KERNELS,
-    pool_any::KERNELS,
+    pool_norms::KERNELS,
     movement::KERNELS,
     join::KERNELS,
     index::KERNELS,

@@ -1,12 +1,12 @@
-//! Normalisations by a norm of neighbours: RMSNormalization, LpNormalization, LRN and MeanVarianceNormalization; and
-//! Hardmax, which leaves of a row a one where its largest element is.
+//! Normalisations by a norm of neighbours: RMSNormalization, LpNormalization, LRN and MeanVarianceNormalization;
+//! Hardmax, which leaves of a row a one where its largest element is; and Softmax of f64.
 //!
 //! RMSNormalization of f32 has a vectorised loop, for it is in every layer of language models. The others run in f64,
 //! an element at a time, whatever the float type.
 
 use super::convert::{Kind, Limits, Value};
 use super::cost;
-use super::extents::{around, axis, expect_output, extents};
+use super::extents::{around, axis, expect_output, extents, positions};
 use super::shape::Broadcast;
 use super::{FLOATS, norms_single};
 use crate::device::CpuDevice;
@@ -16,6 +16,7 @@ use devbay_plugin_api::sdk::*;
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
 const FLOAT: &[TypeVar] = &[TypeVar::of(FLOATS)];
+const DOUBLE: &[TypeVar] = &[TypeVar::of(&[F64])];
 const SCALED: &[TypeVar] = &[TypeVar::of(FLOATS), TypeVar::of(FLOATS)];
 
 /// The kernels of this file.
@@ -28,6 +29,10 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
     kernel("LRN", 13, prepare_lrn),
     kernel("MeanVarianceNormalization", 13, prepare_mean_variance),
     kernel("Hardmax", 13, prepare_hardmax),
+    kernel("Softmax", 13, |request| groups(request, request.attrs.int("axis", -1)?, Op::Softmax))
+        .types(DOUBLE),
+    kernel("LogSoftmax", 13, |request| groups(request, request.attrs.int("axis", -1)?, Op::LogSoftmax))
+        .types(DOUBLE),
 ];
 
 const fn kernel(
@@ -79,6 +84,10 @@ enum Op {
     Local { before: usize, after: usize, bias: f64, scale: f64, beta: f64 },
     /// One at the first largest element.
     Hardmax,
+    /// Exponentials, divided by their sum.
+    Softmax,
+    /// The logarithms of those.
+    LogSoftmax,
 }
 
 fn groups(request: &Request<'_>, default_axis: i64, op: Op) -> Result<Prepared> {
@@ -158,6 +167,14 @@ impl Groups {
                     write(i, read(i) / (bias + scale * squares).powf(beta));
                 }
             }
+            Op::Softmax | Op::LogSoftmax => {
+                let largest = (0..n).map(read).fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = (0..n).map(|i| (read(i) - largest).exp()).sum();
+                (0..n).for_each(|i| match self.op {
+                    Op::Softmax => write(i, (read(i) - largest).exp() / sum),
+                    _ => write(i, read(i) - largest - sum.ln()),
+                });
+            }
             Op::Hardmax => {
                 let largest = (1..n).fold(0, |best, i| if read(i) > read(best) { i } else { best });
                 (0..n).for_each(|i| write(i, if i == largest { 1.0 } else { 0.0 }));
@@ -184,7 +201,7 @@ impl Launch<CpuDevice> for Groups {
 struct MeanVariance {
     host: Host,
     kind: Kind,
-    /// The elements of a group, as a broadcast of one position over the axes, and where groups begin.
+    /// Where the elements of a group are, from where it begins.
     within: Vec<usize>,
     starts: Vec<usize>,
 }
@@ -197,22 +214,11 @@ fn prepare_mean_variance(request: &Request<'_>) -> Result<Prepared> {
     for given in request.attrs.ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]) {
         is_reduced[axis(given, shape.len())?] = true;
     }
-    let positions = |wanted: bool| -> Result<Vec<usize>> {
-        let (mut stride, mut found) = (1, vec![0]);
-        for (&extent, &reduced) in shape.iter().zip(&is_reduced).rev() {
-            if reduced == wanted {
-                super::extents::room_for(found.len().checked_mul(extent), size_of::<usize>())?;
-                found = (0..extent).flat_map(|i| found.iter().map(move |at| at + i * stride)).collect();
-            }
-            stride *= extent;
-        }
-        Ok(found)
-    };
     Ok(Prepared::new(MeanVariance {
         host: request.host,
         kind: Kind::of(x.dtype())?,
-        within: positions(true)?,
-        starts: positions(false)?,
+        within: positions(&shape, &is_reduced, true)?,
+        starts: positions(&shape, &is_reduced, false)?,
     }))
 }
 
@@ -344,6 +350,13 @@ mod tests {
         let x = [1.0, 5.0, 5.0, 7.0, 0.0, 5.0];
         check("Hardmax", &[], &[2, 3], &x, &[0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
         check("Hardmax", &[("axis", Value::Int(0))], &[2, 3], &x, &[0.0, 1.0, 1.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn softmax_of_doubles() {
+        let x = [1000.0, 1000.0 + 3f64.ln()];
+        check("Softmax", &[], &[2], &x, &[0.25, 0.75]);
+        check("LogSoftmax", &[], &[2], &x, &[0.25f64.ln(), 0.75f64.ln()]);
     }
 
     /// Three channels of one pixel; of a size of 2 the neighbour behind counts.

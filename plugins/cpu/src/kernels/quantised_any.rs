@@ -65,8 +65,11 @@ impl Scales {
         let x = extents(request.required_input(0)?)?;
         expect_output(request, 0, &x)?;
         let scale = extents(request.required_input(1)?)?;
+        let ones = |shape: &[usize]| shape.len() < 2 && shape.iter().product::<usize>() == 1;
+        // One number may be a scalar here and a vector there.
         if let Some(zeros) = request.input(2)
             && extents(zeros)? != scale
+            && !(ones(&extents(zeros)?) && ones(&scale))
         {
             return Err(Error::invalid(format!(
                 "zero points of {:?} for scales of {scale:?}",
@@ -76,7 +79,7 @@ impl Scales {
         let block = request.attrs.int("block_size", 0)?;
         let block =
             usize::try_from(block).map_err(|_| Error::invalid(format!("blocks of {block} elements")))?;
-        if block == 0 && scale.iter().product::<usize>() == 1 && scale.len() < 2 {
+        if block == 0 && ones(&scale) {
             return Ok(Self::One);
         }
         let axis = axis(request.attrs.int("axis", 1)?, x.len())?;

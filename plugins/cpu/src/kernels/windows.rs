@@ -1,9 +1,9 @@
-//! Tensors that are made from a formula: BlackmanWindow, HammingWindow, HannWindow and EyeLike, in every element type.
+//! BlackmanWindow, HammingWindow and HannWindow, in every element type: sums of cosines, rounded once.
 
+use super::NUMBERS;
 use super::convert::{Kind, Limits, Value};
 use super::cost;
-use super::extents::{expect_output, extents, host_int};
-use super::{MOVABLE, NUMBERS};
+use super::extents::{expect_output, host_int};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
@@ -11,7 +11,6 @@ use devbay_plugin_api::sdk::*;
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
 const WINDOW: &[TypeVar] = &[TypeVar::of(&[I64, I32]), TypeVar::of(NUMBERS)];
-const EYE: &[TypeVar] = &[TypeVar::of(MOVABLE), TypeVar::of(MOVABLE)];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
@@ -19,7 +18,6 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
     window("BlackmanWindow", |request| prepare_window(request, [0.42, 0.5, 0.08])),
     window("HammingWindow", |request| prepare_window(request, [25.0 / 46.0, 21.0 / 46.0, 0.0])),
     window("HannWindow", |request| prepare_window(request, [0.5, 0.5, 0.0])),
-    Kernel::new("EyeLike", 22, prepare_eye).types(EYE).operands(&[0], &[1]).cost(written),
 ];
 
 const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<CpuDevice> {
@@ -64,44 +62,6 @@ impl Launch<CpuDevice> for Window {
     }
 }
 
-/// A matrix of zeros with ones along a diagonal.
-struct Eye {
-    rows: usize,
-    cols: usize,
-    /// The column of the first row's one, or less than 0.
-    k: i64,
-    kind: Kind,
-}
-
-fn prepare_eye(request: &Request<'_>) -> Result<Prepared> {
-    let shape = extents(request.required_input(0)?)?;
-    expect_output(request, 0, &shape)?;
-    let [rows, cols] = shape[..] else {
-        return Err(Error::invalid(format!("expected a matrix, found a shape of {shape:?}")));
-    };
-    let kind = Kind::of(request.required_output(0)?.dtype())?;
-    Ok(Prepared::new(Eye { rows, cols, k: request.attrs.int("k", 0)?, kind }))
-}
-
-impl Launch<CpuDevice> for Eye {
-    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
-        let y = operands.output_ptr::<u8>(0);
-        // Zero has the same bits in all types.
-        let bytes = self.rows * self.cols * (self.kind.bits() / 8) as usize;
-        // SAFETY: the output has these bytes, `prepare` checked that; elements have whole bytes.
-        unsafe { y.write_bytes(0, bytes) };
-        for row in 0..self.rows {
-            let col = i64::try_from(row).ok().and_then(|row| row.checked_add(self.k));
-            let col = col.and_then(|col| usize::try_from(col).ok()).filter(|&col| col < self.cols);
-            if let Some(col) = col {
-                // SAFETY: the place is within the matrix.
-                unsafe { self.kind.write(y, row * self.cols + col, Value::Int(1), Limits::DEFAULT) };
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::isa::Isa;
@@ -123,20 +83,5 @@ mod tests {
         assert_eq!(window("BlackmanWindow", 4, 1), [0.0, 0.34, 1.0, 0.34]);
         assert_eq!(window("HannWindow", 1, 0), [0.0]);
         assert_eq!(window("HannWindow", 0, 1), [0.0; 0]);
-    }
-
-    #[test]
-    fn ones_along_a_diagonal() {
-        let eye = |k: i64, rows: usize, cols: usize| {
-            let x = [Some(Array::empty::<f32>(&[rows, cols]))];
-            let y = [Some(Array::empty::<i8>(&[rows, cols]))];
-            let found = run(Isa::Baseline, "EyeLike", &[("k", Value::Int(k))], &x, &y).expect("EyeLike");
-            found[0].as_ref().expect("a matrix").elements::<i8>()
-        };
-        assert_eq!(eye(0, 2, 3), [1, 0, 0, 0, 1, 0]);
-        assert_eq!(eye(1, 2, 3), [0, 1, 0, 0, 0, 1]);
-        assert_eq!(eye(-1, 3, 2), [0, 0, 1, 0, 0, 1]);
-        assert_eq!(eye(i64::MAX, 2, 2), [0; 4]);
-        assert_eq!(eye(i64::MIN, 2, 2), [0; 4]);
     }
 }

@@ -1,5 +1,5 @@
-//! Poolings that [`super::pool`] has no loop for: means over three dimensions, and the norms of LpPool and GlobalLpPool
-//! over any. Each window is summed in f64, an element at a time.
+//! LpPool and GlobalLpPool: the norm of each window, or of whole channels. Each window is summed in f64, an element at
+//! a time; padding adds nothing.
 
 use super::cost;
 use super::widen;
@@ -13,11 +13,8 @@ type Request<'a> = PrepareRequest<'a, CpuDevice>;
 const SINGLE: &[TypeVar] = &[TypeVar::of(super::SINGLES)];
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    kernel("AveragePool", 19, |request| windows(request, Norm::Mean)).doc("over three dimensions"),
-    kernel("LpPool", 18, |request| windows(request, Norm::of(request)?)),
-    kernel("GlobalLpPool", 2, prepare_global),
-];
+pub const KERNELS: &[Kernel<CpuDevice>] =
+    &[kernel("LpPool", 18, prepare_windows), kernel("GlobalLpPool", 2, prepare_global)];
 
 const fn kernel(
     name: &'static str,
@@ -31,39 +28,36 @@ const fn kernel(
         .cost(|request| cost::per_input(request, 4))
 }
 
-/// What a window becomes.
+/// A norm: the p-th root of the sum of p-th powers.
 #[derive(Clone, Copy)]
-enum Norm {
-    Mean,
-    /// The p-th root of the sum of p-th powers.
-    Power(f64),
+struct Norm {
+    p: f64,
 }
 
 impl Norm {
     fn of(request: &Request<'_>) -> Result<Self> {
         match request.attrs.int("p", 2)? {
-            p if p > 0 => Ok(Self::Power(p as f64)),
+            p if p > 0 => Ok(Self { p: p as f64 }),
             p => Err(Error::invalid(format!("expected a norm of order above 0, found {p}"))),
         }
     }
 
     fn term(self, x: f32) -> f64 {
-        match self {
-            Self::Mean => f64::from(x),
-            Self::Power(1.0) => f64::from(x).abs(),
-            Self::Power(2.0) => f64::from(x) * f64::from(x),
-            Self::Power(p) => f64::from(x).abs().powf(p),
+        let a = f64::from(x).abs();
+        match self.p {
+            1.0 => a,
+            2.0 => a * a,
+            p => a.powf(p),
         }
     }
 
-    fn result(self, sum: f64, count: usize) -> f32 {
-        let result = match self {
-            Self::Mean => sum / count.max(1) as f64,
-            Self::Power(1.0) => sum,
-            Self::Power(2.0) => sum.sqrt(),
-            Self::Power(p) => sum.powf(1.0 / p),
+    fn result(self, sum: f64) -> f32 {
+        let root = match self.p {
+            1.0 => sum,
+            2.0 => sum.sqrt(),
+            p => sum.powf(1.0 / p),
         };
-        result as f32
+        root as f32
     }
 }
 
@@ -72,11 +66,9 @@ struct Pool {
     planes: usize,
     window: Window,
     norm: Norm,
-    /// Where elements count that a mean is taken of, by dimension: the image, or its padding too.
-    counted: [std::ops::Range<usize>; 3],
 }
 
-fn windows(request: &Request<'_>, norm: Norm) -> Result<Prepared> {
+fn prepare_windows(request: &Request<'_>) -> Result<Prepared> {
     let (input, output) = in_and_out(request)?;
     let (images, channels, spatial) = image(&input)?;
     let kernel = request.attrs.ints("kernel_shape")?;
@@ -86,16 +78,12 @@ fn windows(request: &Request<'_>, norm: Norm) -> Result<Prepared> {
     let kernel = kernel.ok_or_else(|| Error::invalid("kernel_shape is not all above 0"))?;
     let spatial_out = output.get(2..).unwrap_or_default();
     let window = Window::of(&request.attrs, &kernel, spatial, spatial_out)?;
-    let rank = spatial.len();
-    let with_padding = request.attrs.int("count_include_pad", 0)? != 0;
-    let pads = request.attrs.ints("pads")?.unwrap_or_default();
-    // What rounding up adds beyond the padding never counts (ONNX AveragePool-19).
-    let counted = std::array::from_fn(|d| {
-        let (begin, end) = (window.pad[d], window.pad[d] + window.input[d]);
-        let after = (d + rank).checked_sub(3).and_then(|i| pads.get(rank + i)).copied().unwrap_or(0);
-        if with_padding { 0..end + usize::try_from(after).unwrap_or(0) } else { begin..end }
-    });
-    Ok(Prepared::new(Pool { host: request.host, planes: images * channels, window, norm, counted }))
+    Ok(Prepared::new(Pool {
+        host: request.host,
+        planes: images * channels,
+        window,
+        norm: Norm::of(request)?,
+    }))
 }
 
 impl Launch<CpuDevice> for Pool {
@@ -127,12 +115,11 @@ impl Pool {
         let [_, height, width] = window.output;
         let place = [i / width / height, i / width % height, i % width];
         let position = |d: usize, tap: usize| place[d] * window.stride[d] + tap * window.dilation[d];
-        let (mut sum, mut count) = (0.0, 0);
+        let mut sum = 0.0;
         for a in 0..window.kernel[0] {
             for b in 0..window.kernel[1] {
                 for c in 0..window.kernel[2] {
                     let at = [position(0, a), position(1, b), position(2, c)];
-                    count += usize::from((0..3).all(|d| self.counted[d].contains(&at[d])));
                     let within =
                         |d: usize| at[d].checked_sub(window.pad[d]).filter(|&at| at < window.input[d]);
                     if let (Some(a), Some(b), Some(c)) = (within(0), within(1), within(2)) {
@@ -143,7 +130,7 @@ impl Pool {
                 }
             }
         }
-        self.norm.result(sum, count)
+        self.norm.result(sum)
     }
 }
 
@@ -180,7 +167,7 @@ impl Launch<CpuDevice> for Global {
                 let read = |i: usize| unsafe { x.at(plane * self.n + i).read() };
                 let sum = (0..self.n).map(|i| self.norm.term(read(i))).sum();
                 // SAFETY: there is a result for each plane, and chunks are apart.
-                unsafe { y.at(plane).write(self.norm.result(sum, self.n)) };
+                unsafe { y.at(plane).write(self.norm.result(sum)) };
             }
             Ok(())
         })
