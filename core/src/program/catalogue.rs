@@ -454,7 +454,13 @@ mod tests {
             Range 11, OneHot 11, NonZero 13, CumSum 14, Trilu 14, DepthToSpace 13, SpaceToDepth 13, Resize 19,
             LSTM 14, GRU 14, RNN 14, STFT 17, DFT 20, DynamicQuantizeLinear 11, QuantizeLinear 13,
             DequantizeLinear 13, MatMulInteger 10, ConvInteger 10, Conv 11, ConvTranspose 11, MatMul 13,
-            Gemm 13, MaxPool 12, AveragePool 19, GlobalAveragePool 1, GlobalMaxPool 1";
+            Gemm 13, MaxPool 12, AveragePool 19, GlobalAveragePool 1, GlobalMaxPool 1, Acos 22, Acosh 22, Asin 22,
+            Asinh 22, Atan 22, Atanh 22, Cos 22, Cosh 22, Sin 22, Sinh 22, Tan 22, Celu 28, Elu 22, Mish 22, Selu 22,
+            Shrink 9, Sign 13, Softplus 22, Softsign 22, Swish 24, ThresholdedRelu 22, IsNaN 20, IsInf 20, Cast 25,
+            CastLike 25, BitCast 26, PRelu 16, BitwiseAnd 18, BitwiseOr 18, BitwiseXor 18, BitwiseNot 18, BitShift 28,
+            Mean 13, CumProd 26, BlackmanWindow 17, HammingWindow 17, HannWindow 17, RMSNormalization 23,
+            LpNormalization 22, LRN 13, MeanVarianceNormalization 13, Hardmax 13, LpPool 18, GlobalLpPool 2,
+            QLinearMatMul 21, QLinearConv 10, QuantizeLinear 28, DequantizeLinear 28";
         for kernel in kernels.split(',') {
             let (name, since) = kernel.trim().split_once(' ').expect("a name and a version");
             let def = find("", name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));

@@ -26,7 +26,7 @@ mod signal;
 mod testing;
 mod view;
 
-pub use control::{infer_program, infer_region};
+pub use control::{infer_program, infer_region, whole_bytes};
 pub use query::query;
 
 use super::{Node, catalogue};
