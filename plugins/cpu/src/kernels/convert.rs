@@ -218,7 +218,7 @@ unsafe fn write_bits(y: *mut u8, i: usize, bits: u32, code: u64) {
             let code = (code & ((1 << bits) - 1)) << (i % in_byte * bits as usize);
             // The first element of a byte clears the others.
             // SAFETY: as above.
-            let before = if i % in_byte == 0 { 0 } else { unsafe { place.read() } };
+            let before = if i.is_multiple_of(in_byte) { 0 } else { unsafe { place.read() } };
             // SAFETY: as above.
             unsafe { place.write(before | code as u8) };
         }

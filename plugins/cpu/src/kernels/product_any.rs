@@ -52,8 +52,11 @@ struct Product {
     a: Matrix,
     b: Matrix,
     gemm: Option<Factors>,
-    body: unsafe fn(&Product, &[*const u8; 3], *mut u8, usize),
+    body: Body,
 }
+
+/// One row of a result: of operands, into `y`.
+type Body = unsafe fn(&Product, &[*const u8; 3], *mut u8, usize);
 
 /// What Gemm does beyond a product.
 struct Factors {
@@ -63,7 +66,7 @@ struct Factors {
     addend: Option<Broadcast<1>>,
 }
 
-fn body(dtype: DType) -> Result<unsafe fn(&Product, &[*const u8; 3], *mut u8, usize)> {
+fn body(dtype: DType) -> Result<Body> {
     Ok(match dtype {
         F64 => row::<f64>,
         // The low bits of sums and products do not depend on signs; Gemm's factors do.

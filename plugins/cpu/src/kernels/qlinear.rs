@@ -188,9 +188,10 @@ impl QLinear {
     /// # Safety
     /// `refs` are the operands' references; there are `n` sums and results, and no bias or one for each filter.
     unsafe fn scale_all(&self, refs: &[abi::BufferRef], sums: u64, bias: u64, y: u64) -> Result<()> {
-        // SAFETY: the caller's promise, and `prepare` has counted them.
         let scale = |input: usize, i: usize| {
-            unsafe { self.scale.read(refs[input].addr as *const u8, i) }.to_f64() as f32
+            let scales = refs[input].addr as *const u8;
+            // SAFETY: the caller's promise, and `prepare` has counted them.
+            unsafe { self.scale.read(scales, i) }.to_f64() as f32
         };
         // SAFETY: as above.
         let zero = unsafe { self.result.read(refs[Y_ZERO].addr as *const u8, 0) }.to_f64();
