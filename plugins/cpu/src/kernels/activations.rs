@@ -178,3 +178,94 @@ impl Launch<CpuDevice> for Question {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::isas;
+    use devbay_plugin_api::sdk::Element;
+
+    /// Runs an op in f32 on every instruction set, and in f64, against a formula.
+    fn check(op: &str, attrs: &[(&'static str, f64)], formula: fn(f64) -> f64) {
+        let x: Vec<f32> =
+            (-300..=300).map(|i| i as f32 / 20.0).chain([1e-6, -1e-6, 80.0, -80.0, -0.0]).collect();
+        let attrs: Vec<_> = attrs.iter().map(|&(name, value)| (name, Value::Float(value))).collect();
+        let near = |found: f64, x: f32, tolerance: f64| {
+            let expected = formula(x.into());
+            let is_near = (found - expected).abs() <= tolerance * (expected.abs() + 1e-30);
+            assert!(is_near, "{op} of {x}: {found}, not {expected}");
+        };
+        for isa in isas() {
+            let output = [Some(Array::empty::<f32>(&[x.len()]))];
+            let found = run(isa, op, &attrs, &[Some(Array::of(&[x.len()], &x))], &output).expect(op);
+            let found = found[0].as_ref().expect("a result").elements::<f32>();
+            found.iter().zip(&x).for_each(|(&found, &x)| near(found.into(), x, 2e-6));
+        }
+        let wide: Vec<f64> = x.iter().map(|&x| x.into()).collect();
+        let output = [Some(Array::empty::<f64>(&[x.len()]))];
+        let found =
+            run(crate::isa::Isa::Baseline, op, &attrs, &[Some(Array::of(&[x.len()], &wide))], &output);
+        let found = found.expect(op)[0].as_ref().expect("a result").elements::<f64>();
+        found.iter().zip(&x).for_each(|(&found, &x)| near(found, x, 1e-13));
+    }
+
+    #[test]
+    fn formulas_of_the_specification() {
+        check("Celu", &[("alpha", 2.0)], |x| x.max(0.0) + (2.0 * (x / 2.0).exp_m1()).min(0.0));
+        check("Elu", &[("alpha", 3.0)], |x| if x > 0.0 { x } else { 3.0 * x.exp_m1() });
+        check("Selu", &[("alpha", 2.0), ("gamma", 3.0)], |x| {
+            3.0 * if x > 0.0 { x } else { 2.0 * x.exp_m1() }
+        });
+        check("Mish", &[], |x| x * (x.max(0.0) + (-x.abs()).exp().ln_1p()).tanh());
+        check("Softplus", &[], |x| x.max(0.0) + (-x.abs()).exp().ln_1p());
+        check("Softsign", &[], |x| x / (1.0 + x.abs()));
+        check("Swish", &[("alpha", 0.5)], |x| x / (1.0 + (-0.5 * x).exp()));
+        check("ThresholdedRelu", &[("alpha", 2.0)], |x| if x > 2.0 { x } else { 0.0 });
+        check("Shrink", &[("lambd", 1.5), ("bias", 1.0)], |x| {
+            if x < -1.5 {
+                x + 1.0
+            } else if x > 1.5 {
+                x - 1.0
+            } else {
+                0.0
+            }
+        });
+    }
+
+    fn same<T: Element, Y: Element + PartialEq + std::fmt::Debug>(
+        op: &str,
+        attrs: &[(&'static str, Value)],
+        x: &[T],
+        y: &[Y],
+    ) {
+        let output = [Some(Array::empty::<Y>(&[y.len()]))];
+        let inputs = [Some(Array::of(&[x.len()], x))];
+        let found = run(crate::isa::Isa::Baseline, op, attrs, &inputs, &output).expect(op);
+        assert_eq!(found[0].as_ref().expect("a result").elements::<Y>(), y, "{op}");
+    }
+
+    #[test]
+    fn signs_and_special_numbers() {
+        same("Sign", &[], &[-3.0f32, 0.0, 5.0, f32::NEG_INFINITY], &[-1.0f32, 0.0, 1.0, -1.0]);
+        same("Sign", &[], &[-3i8, 0, 5], &[-1i8, 0, 1]);
+        same("Sign", &[], &[0u64, u64::MAX], &[0u64, 1]);
+        same(
+            "Shrink",
+            &[("lambd", Value::Float(1.5)), ("bias", Value::Float(1.0))],
+            &[-2i32, 1, 4],
+            &[-1i32, 0, 3],
+        );
+        let x = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0];
+        let truth = |x: Vec<crate::kernels::number::Bool>| x.iter().map(|x| x.get()).collect::<Vec<_>>();
+        let ask = |op: &str, attrs: &[(&'static str, Value)]| {
+            let output = [Some(Array::empty::<crate::kernels::number::Bool>(&[4]))];
+            let found =
+                run(crate::isa::Isa::Baseline, op, attrs, &[Some(Array::of(&[4], &x))], &output).expect(op);
+            truth(found[0].as_ref().expect("truths").elements())
+        };
+        assert_eq!(ask("IsInf", &[]), [true, true, false, false]);
+        assert_eq!(ask("IsInf", &[("detect_negative", Value::Int(0))]), [true, false, false, false]);
+        assert_eq!(ask("IsInf", &[("detect_positive", Value::Int(0))]), [false, true, false, false]);
+        assert_eq!(ask("IsNaN", &[]), [false, false, true, false]);
+    }
+}

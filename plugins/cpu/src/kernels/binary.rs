@@ -436,6 +436,36 @@ mod tests {
         }
     }
 
+    /// Broadcast in every way, in a type without a vectorised loop.
+    #[test]
+    fn plain_loops_broadcast_alike() {
+        let mut chance = Chance::new(2);
+        for _ in 0..200 {
+            let extents = chance.extents();
+            let (a, b) = (chance.operand_of(&extents), chance.operand_of(&extents));
+            let out = broadcast_extents(&[&a, &b]);
+            let n: usize = out.iter().product();
+            let left: Vec<u16> = (0..a.iter().product()).map(|_| chance.below(70_000) as u16).collect();
+            let right: Vec<u16> = (0..b.iter().product()).map(|_| chance.below(70_000) as u16).collect();
+            let expected: Vec<u16> = (0..n)
+                .map(|i| {
+                    left[broadcast_position(&out, &a, i)].wrapping_sub(right[broadcast_position(&out, &b, i)])
+                })
+                .collect();
+            let plan = Broadcast::new(&out, [&a, &b]).expect("the shapes broadcast");
+            let zip =
+                Zip { host: Host::none(), plan, body: plain_body::<Sub<u16>>, sizes: [2; 3], grain: GRAIN };
+            let mut y = vec![0u16; n];
+            let addresses =
+                [left.as_ptr().cast_mut().cast(), right.as_ptr().cast_mut().cast(), y.as_mut_ptr().cast()];
+            for part in chance.parts(n) {
+                // SAFETY: the operands have the shapes of the plan.
+                unsafe { zip.run(addresses, part) };
+            }
+            assert_eq!(y, expected, "{a:?} - {b:?}");
+        }
+    }
+
     #[test]
     fn integer_arithmetic_never_traps() {
         assert_eq!([7i32.div(0), i32::MIN.div(-1), 7.remainder(0), i32::MIN.modulo(-1)], [0, i32::MIN, 0, 0]);

@@ -145,3 +145,53 @@ impl Launch<CpuDevice> for BitCast {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::isa::Isa;
+    use crate::kernels::test_host::{Array, Value, run};
+    use devbay_plugin_api::sdk::*;
+
+    fn cast(attrs: &[(&'static str, Value)], x: Array, to: DType, n: usize) -> Vec<u8> {
+        let bytes = (n * usize::from(to.bits)).div_ceil(8);
+        let output = [Some(Array::raw(to, &[n], &vec![0xa5; bytes]))];
+        let found = run(Isa::Baseline, "Cast", attrs, &[Some(x)], &output).expect("Cast");
+        found[0].as_ref().expect("a result").bytes().to_vec()
+    }
+
+    #[test]
+    fn between_common_and_rare_types() {
+        let x = Array::of(&[3], &[1.0f32, -2.5, 65520.0]);
+        assert_eq!(cast(&[], x.clone(), F16, 3), [0x00, 0x3c, 0x00, 0xc1, 0x00, 0x7c]);
+        assert_eq!(cast(&[], x.clone(), I16, 3), [1, 0, 0xfe, 0xff, 0xff, 0x7f]);
+        assert_eq!(cast(&[], x, I32, 3)[..8], [1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff]);
+        assert_eq!(cast(&[], Array::of(&[3], &[1i64, -1, 7]), U4, 3), [0xf1, 0x07]);
+        assert_eq!(
+            cast(&[], Array::raw(F4E2M1, &[3], &[0x72, 0x0f]), F32, 3),
+            [1.0f32, 6.0, -6.0].map(f32::to_ne_bytes).concat()
+        );
+    }
+
+    #[test]
+    fn what_is_out_of_range_follows_the_attributes() {
+        let x = || Array::of(&[2], &[1e6f32, -1e6]);
+        assert_eq!(cast(&[], x(), F8E4M3FN, 2), [0x7e, 0xfe]);
+        assert_eq!(cast(&[("saturate", Value::Int(0))], x(), F8E4M3FN, 2), [0x7f, 0xff]);
+        assert_eq!(cast(&[("saturate", Value::Int(0))], x(), F8E5M2, 2), [0x7c, 0xfc]);
+        let x = || Array::of(&[1], &[1.1f32]);
+        assert_eq!(cast(&[], x(), F8E8M0, 1), [128]);
+        assert_eq!(cast(&[("round_mode", Value::Text("down"))], x(), F8E8M0, 1), [127]);
+        let output = [Some(Array::raw(F8E8M0, &[1], &[0]))];
+        let found = run(Isa::Baseline, "Cast", &[("round_mode", Value::Text("odd"))], &[Some(x())], &output);
+        assert!(found.is_err_and(|error| error.contains("expected round_mode up, down or nearest")));
+    }
+
+    #[test]
+    fn bits_stay_what_they_are() {
+        let bit_cast = |x: Array, y: Array| run(Isa::Baseline, "BitCast", &[], &[Some(x)], &[Some(y)]);
+        let found = bit_cast(Array::of(&[2], &[1.0f32, -0.0]), Array::empty::<i32>(&[2])).expect("BitCast");
+        assert_eq!(found[0].as_ref().expect("bits").elements::<i32>(), [0x3f80_0000, i32::MIN]);
+        let found = bit_cast(Array::of(&[1], &[1.0f32]), Array::empty::<i64>(&[1]));
+        assert!(found.is_err_and(|error| error.contains("expected as many bits")));
+    }
+}

@@ -24,11 +24,12 @@ type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
 const FLOAT: &[TypeVar] = &[TypeVar::of(FLOATS)];
 const NUMBER: &[TypeVar] = &[TypeVar::of(NUMBERS)];
+const SIGNED: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32, F16, BF16, F64, I8, I16])];
 const TRUTH: &[TypeVar] = &[TypeVar::of(&[BOOL])];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    kernel::<Relu>("Relu", 14, NUMBER, prepare_relu),
+    kernel::<Relu>("Relu", 14, SIGNED, prepare_relu),
     kernel::<LeakyRelu>("LeakyRelu", 16, FLOAT, prepare_leaky_relu),
     kernel::<Clip<f32>>("Clip", 13, NUMBER, prepare_clip)
         .operands(&[0, 0, 0], &[0])
@@ -50,7 +51,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
     kernel::<Reciprocal>("Reciprocal", 13, FLOAT, |request| {
         float::<Reciprocal>(request, [0.0; 2], |x, _| 1.0 / x)
     }),
-    kernel::<Neg<f32>>("Neg", 13, NUMBER, |request| match request.required_input(0)?.dtype() {
+    kernel::<Neg<f32>>("Neg", 13, SIGNED, |request| match request.required_input(0)?.dtype() {
         I64 => prepare::<Neg<i64>>(request),
         I32 => prepare::<Neg<i32>>(request),
         dtype => plain!(dtype, zeroed::<Neg>(request), prepare::<Neg<f32>>(request)),

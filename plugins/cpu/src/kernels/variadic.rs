@@ -177,3 +177,28 @@ impl Launch<CpuDevice> for Fold {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::isa::Isa;
+    use crate::kernels::test_host::{Array, run};
+    use devbay_plugin_api::sdk::Element;
+
+    fn check<T: Element + PartialEq + std::fmt::Debug>(op: &str, operands: &[&[T]], expected: &[T]) {
+        let inputs: Vec<_> = operands.iter().map(|x| Some(Array::of(&[x.len()], x))).collect();
+        let found =
+            run(Isa::Baseline, op, &[], &inputs, &[Some(Array::empty::<T>(&[expected.len()]))]).expect(op);
+        assert_eq!(found[0].as_ref().expect("a result").elements::<T>(), expected, "{op}");
+    }
+
+    #[test]
+    fn any_number_of_operands_of_any_type() {
+        check("Mean", &[&[1.0f32, 2.0], &[3.0]], &[2.0, 2.5]);
+        check("Mean", &[&[1.0f64], &[2.0, 5.0], &[6.0]], &[3.0, 4.0]);
+        check("Mean", &[&[7.0f32]], &[7.0]);
+        check("Sum", &[&[1.0f64, 2.0], &[3.0]], &[4.0, 5.0]);
+        check("Max", &[&[200u8, 3], &[4]], &[200, 4]);
+        check("Min", &[&[-3i16], &[4], &[-5]], &[-5]);
+        check("Max", &[&[u64::MAX], &[1], &[2]], &[u64::MAX]);
+    }
+}

@@ -310,3 +310,109 @@ unsafe extern "C" fn launch(
     }
     abi::DEVBAY_STATUS_OK
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+    use crate::kernels::convert::{Kind, Limits, Value as Number};
+    use crate::kernels::test_host::{Array, Value, run, run_with_constants};
+    use crate::kernels::testing::Chance;
+
+    /// Numbers as elements of a type, the nearest ones.
+    fn array(dtype: DType, shape: &[usize], values: &[f32]) -> Array {
+        let kind = Kind::of(dtype).expect("a kind");
+        let mut bytes = vec![0; values.len() * 2];
+        for (i, &x) in values.iter().enumerate() {
+            // SAFETY: there are two bytes for each element.
+            unsafe { kind.write(bytes.as_mut_ptr(), i, Number::Float(x.into()), Limits::DEFAULT) };
+        }
+        Array::raw(dtype, shape, &bytes)
+    }
+
+    fn values(dtype: DType, array: &Array) -> Vec<f32> {
+        let kind = Kind::of(dtype).expect("a kind");
+        let n = array.bytes().len() / 2;
+        // SAFETY: there are `n` elements.
+        (0..n).map(|i| unsafe { kind.read(array.bytes().as_ptr(), i) }.to_f64() as f32).collect()
+    }
+
+    /// A product whose sums f16 would lose: they are made in f32 and rounded once.
+    #[test]
+    fn sums_are_made_in_single_precision() {
+        for dtype in [F16, BF16] {
+            let n = 4096;
+            let inputs =
+                [Some(array(dtype, &[1, n], &vec![1.0; n])), Some(array(dtype, &[n, 1], &vec![1.0; n]))];
+            let output = [Some(array(dtype, &[1, 1], &[0.0]))];
+            let found = run(Isa::Baseline, "MatMul", &[], &inputs, &output).expect("MatMul");
+            assert_eq!(values(dtype, found[0].as_ref().expect("a product")), [4096.0]);
+        }
+    }
+
+    /// Weights that are constants come converted, and in the layout of the kernel behind.
+    #[test]
+    fn constants_are_converted_once_and_packed() {
+        let mut chance = Chance::new(11);
+        let small = |chance: &mut Chance, n: usize| -> Vec<f32> {
+            (0..n).map(|_| chance.below(9) as f32 - 4.0).collect()
+        };
+        let (x, w, b) =
+            (small(&mut chance, 2 * 10 * 10), small(&mut chance, 3 * 2 * 3 * 3), small(&mut chance, 3));
+        let run_as = |constants: u64, dtype: DType| {
+            let inputs = [
+                Some(array(dtype, &[1, 2, 10, 10], &x)),
+                Some(array(dtype, &[3, 2, 3, 3], &w)),
+                Some(array(dtype, &[3], &b)),
+            ];
+            let output = [Some(array(dtype, &[1, 3, 10, 10], &[0.0; 300]))];
+            let attrs = [("pads", Value::Ints(vec![1, 1, 1, 1]))];
+            let found =
+                run_with_constants(Isa::Baseline, "Conv", &attrs, &inputs, &output, constants).expect("Conv");
+            values(dtype, found[0].as_ref().expect("an image"))
+        };
+        let inputs = [
+            Some(Array::of(&[1, 2, 10, 10], &x)),
+            Some(Array::of(&[3, 2, 3, 3], &w)),
+            Some(Array::of(&[3], &b)),
+        ];
+        let output = [Some(Array::empty::<f32>(&[1, 3, 10, 10]))];
+        let attrs = [("pads", Value::Ints(vec![1, 1, 1, 1]))];
+        let expected = run(Isa::Baseline, "Conv", &attrs, &inputs, &output).expect("Conv");
+        // Small integers: every sum is exact in f16.
+        let expected = expected[0].as_ref().expect("an image").elements::<f32>();
+        for constants in [0, 0b10, 0b110, 0b111] {
+            assert_eq!(run_as(constants, F16), expected, "{constants:#b}");
+        }
+    }
+
+    /// The result overflows as the type does, NaN stays NaN, and an empty operand has nothing to convert.
+    #[test]
+    fn results_are_those_of_the_type() {
+        let add = |a: &[f32], b: &[f32]| {
+            let inputs = [Some(array(F16, &[a.len()], a)), Some(array(F16, &[b.len()], b))];
+            let found =
+                run(Isa::Baseline, "Add", &[], &inputs, &[Some(array(F16, &[a.len()], a))]).expect("Add");
+            values(F16, found[0].as_ref().expect("sums"))
+        };
+        assert_eq!(add(&[60000.0, 1.0, 2048.0], &[60000.0, 0.5, 1.0]), [f32::INFINITY, 1.5, 2048.0]);
+        assert!(add(&[f32::NAN], &[1.0])[0].is_nan());
+        assert_eq!(add(&[], &[]), [0.0; 0]);
+    }
+
+    /// More operands than a launch holds references for.
+    #[test]
+    fn many_operands() {
+        let inputs: Vec<_> = (0..20).map(|i| Some(array(BF16, &[2], &[i as f32, 1.0]))).collect();
+        let found =
+            run(Isa::Baseline, "Sum", &[], &inputs, &[Some(array(BF16, &[2], &[0.0; 2]))]).expect("Sum");
+        assert_eq!(values(BF16, found[0].as_ref().expect("sums")), [190.0, 20.0]);
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_refused() {
+        let wrong = || Some(array(F16, &[2, 3], &[0.0; 6]));
+        let found = run(Isa::Baseline, "MatMul", &[], &[wrong(), wrong()], &[wrong()]);
+        assert!(found.is_err());
+    }
+}
