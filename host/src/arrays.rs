@@ -267,3 +267,35 @@ fn npy_bytes(tensor: &Tensor) -> std::io::Result<Vec<u8>> {
         F32 => f32, F64 => f64, I8 => i8, I16 => i16, I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use devbay_core::tensor::{BF16, F4E2M1};
+
+    /// Type and data of the file of an array.
+    fn written(dtype: DType, shape: &[usize], bytes: &[u8]) -> (String, Vec<u8>) {
+        let tensor = Tensor::from_bytes(dtype, shape, bytes).expect("a tensor");
+        let file = npy_bytes(&tensor).expect("an array");
+        let length = usize::from(u16::from_le_bytes([file[8], file[9]]));
+        assert!((10 + length).is_multiple_of(64), "{length}");
+        let header = String::from_utf8_lossy(&file[10..10 + length]).trim().to_owned();
+        let descr = header.split('\'').nth(3).unwrap_or_default().to_owned();
+        (descr, file[10 + length..].to_vec())
+    }
+
+    #[test]
+    fn small_numbers_are_written_as_numpy_knows_them() {
+        let f16 = [0x00, 0x3c, 0x00, 0xc0];
+        assert_eq!(written(F16, &[2], &f16), ("<f2".to_owned(), f16.to_vec()));
+        let tensor = Tensor::from_bytes(F16, &[1, 2], &f16).expect("a tensor");
+        let again = read_npy(&npy_bytes(&tensor).expect("an array")[..]).expect("it is an array");
+        assert_eq!((again.shape(), again.bytes()), (&[1, 2][..], &f16[..]));
+        assert_eq!(written(BF16, &[1], &[0x80, 0x3f]), ("|V2".to_owned(), vec![0x80, 0x3f]));
+        // A byte for each element.
+        assert_eq!(written(I4, &[3], &[0x2f, 0x08]), ("|i1".to_owned(), vec![255, 2, 248]));
+        assert_eq!(written(U2, &[2, 2], &[0b11_10_01_00]), ("|u1".to_owned(), vec![0, 1, 2, 3]));
+        assert_eq!(written(F4E2M1, &[2], &[0x7f]), ("|V1".to_owned(), vec![0xf, 7]));
+        assert_eq!(written(I2, &[0], &[]), ("|i1".to_owned(), vec![]));
+    }
+}
