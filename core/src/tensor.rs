@@ -10,7 +10,10 @@ use devbay_plugin_api::abi::{
     DEVBAY_DTYPE_BFLOAT, DEVBAY_DTYPE_BOOL, DEVBAY_DTYPE_COMPLEX, DEVBAY_DTYPE_FLOAT, DEVBAY_DTYPE_INT,
     DEVBAY_DTYPE_UINT,
 };
-pub use devbay_plugin_api::sdk::{BF16, BOOL, Element, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+pub use devbay_plugin_api::sdk::{
+    BF16, BOOL, Element, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16, F32, F64, I2, I4, I8,
+    I16, I32, I64, U2, U4, U8, U16, U32, U64,
+};
 use std::alloc::Layout;
 use std::fmt;
 use std::ptr::NonNull;
@@ -34,6 +37,16 @@ const NAMES: &[(&str, DType)] = &[
     ("u32", U32),
     ("u64", U64),
     ("bool", BOOL),
+    ("i4", I4),
+    ("i2", I2),
+    ("u4", U4),
+    ("u2", U2),
+    ("f8e4m3fn", F8E4M3FN),
+    ("f8e4m3fnuz", F8E4M3FNUZ),
+    ("f8e5m2", F8E5M2),
+    ("f8e5m2fnuz", F8E5M2FNUZ),
+    ("f8e8m0", F8E8M0),
+    ("f4e2m1", F4E2M1),
 ];
 
 /// The name of an element type: `f32`, `i64`, `bool`; other types by kind and bits.

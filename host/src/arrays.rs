@@ -5,7 +5,7 @@
 use crate::file::write_whole;
 use crate::import;
 use devbay_core::tensor::{
-    BOOL, DType, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, bytes_of, dtype_name, n_elements,
+    BOOL, DType, F16, F32, F64, I2, I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64, bytes_of, n_elements,
 };
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use npyz::WriterBuilder;
@@ -204,6 +204,40 @@ pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<()> {
     write_whole(path, write).doing(|| format!("cannot write {}", path.display()))
 }
 
+/// An array of elements that Rust has no number for: f16, and elements that NumPy knows as so many bytes alone. Those of
+/// fewer than 8 bits have a byte each: integers as numbers, floats as their bits.
+fn plain_npy(dtype: DType, shape: &[u64], bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let bits = usize::from(dtype.bits);
+    let name = match dtype {
+        F16 => "<f2".to_owned(),
+        I4 | I2 => "|i1".to_owned(),
+        U4 | U2 => "|u1".to_owned(),
+        _ => format!("|V{}", bits.div_ceil(8)),
+    };
+    let extents: String = shape.iter().map(|extent| format!("{extent},")).collect();
+    let mut header = format!("{{'descr': '{name}', 'fortran_order': False, 'shape': ({extents}), }}");
+    // Magic, version and length take 10 bytes, and the data begins at a multiple of 64.
+    let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
+    header.extend(std::iter::repeat_n(' ', padded - header.len() - 1));
+    header.push('\n');
+    let length = u16::try_from(header.len()).map_err(std::io::Error::other)?;
+    let mut out = b"\x93NUMPY\x01\x00".to_vec();
+    out.extend(length.to_le_bytes());
+    out.extend(header.as_bytes());
+    if bits >= 8 {
+        out.extend(bytes);
+        return Ok(out);
+    }
+    let n: u64 = shape.iter().product();
+    out.extend((0..usize::try_from(n).map_err(std::io::Error::other)?).map(|i| {
+        let at = i * bits;
+        let code = bytes[at / 8] >> (at % 8) & ((1 << bits) - 1);
+        // The sign goes on to the left.
+        if [I4, I2].contains(&dtype) { ((code << (8 - bits)) as i8 >> (8 - bits)) as u8 } else { code }
+    }));
+    Ok(out)
+}
+
 fn npy_bytes(tensor: &Tensor) -> std::io::Result<Vec<u8>> {
     fn write<T: npyz::AutoSerialize>(
         shape: &[u64],
@@ -225,14 +259,43 @@ fn npy_bytes(tensor: &Tensor) -> std::io::Result<Vec<u8>> {
                     write(&shape, elements.iter().copied())
                 })*
                 BOOL => write(&shape, tensor.bytes().iter().map(|&byte| byte != 0)),
-                other => {
-                    let text = format!("a tensor of {} cannot be written to .npy", dtype_name(other));
-                    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, text))
-                }
+                other => plain_npy(other, &shape, tensor.bytes()),
             }
         };
     }
     by_type! {
         F32 => f32, F64 => f64, I8 => i8, I16 => i16, I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use devbay_core::tensor::{BF16, F4E2M1};
+
+    /// Type and data of the file of an array.
+    fn written(dtype: DType, shape: &[usize], bytes: &[u8]) -> (String, Vec<u8>) {
+        let tensor = Tensor::from_bytes(dtype, shape, bytes).expect("a tensor");
+        let file = npy_bytes(&tensor).expect("an array");
+        let length = usize::from(u16::from_le_bytes([file[8], file[9]]));
+        assert!((10 + length).is_multiple_of(64), "{length}");
+        let header = String::from_utf8_lossy(&file[10..10 + length]).trim().to_owned();
+        let descr = header.split('\'').nth(3).unwrap_or_default().to_owned();
+        (descr, file[10 + length..].to_vec())
+    }
+
+    #[test]
+    fn small_numbers_are_written_as_numpy_knows_them() {
+        let f16 = [0x00, 0x3c, 0x00, 0xc0];
+        assert_eq!(written(F16, &[2], &f16), ("<f2".to_owned(), f16.to_vec()));
+        let tensor = Tensor::from_bytes(F16, &[1, 2], &f16).expect("a tensor");
+        let again = read_npy(&npy_bytes(&tensor).expect("an array")[..]).expect("it is an array");
+        assert_eq!((again.shape(), again.bytes()), (&[1, 2][..], &f16[..]));
+        assert_eq!(written(BF16, &[1], &[0x80, 0x3f]), ("|V2".to_owned(), vec![0x80, 0x3f]));
+        // A byte for each element.
+        assert_eq!(written(I4, &[3], &[0x2f, 0x08]), ("|i1".to_owned(), vec![255, 2, 248]));
+        assert_eq!(written(U2, &[2, 2], &[0b11_10_01_00]), ("|u1".to_owned(), vec![0, 1, 2, 3]));
+        assert_eq!(written(F4E2M1, &[2], &[0x7f]), ("|V1".to_owned(), vec![0xf, 7]));
+        assert_eq!(written(I2, &[0], &[]), ("|i1".to_owned(), vec![]));
     }
 }

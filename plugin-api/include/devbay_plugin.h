@@ -154,6 +154,22 @@ struct devbay_dtype {
 /* Complex number, real then imaginary; bits counts both. */
 #define DEVBAY_DTYPE_COMPLEX 5
 #define DEVBAY_DTYPE_BOOL 6                       /* Truth value in 8 bits: 0 or 1. */
+/* Float of 8 bits with 4 of exponent and 3 of mantissa: no infinity, all ones are NaN. Since
+ * 0.2. */
+#define DEVBAY_DTYPE_FLOAT8_E4M3FN 10
+/* Float of 8 bits with 4 of exponent and 3 of mantissa: no infinity and no -0, whose code is
+ * NaN. Since 0.2. */
+#define DEVBAY_DTYPE_FLOAT8_E4M3FNUZ 11
+/* Float of 8 bits with 5 of exponent and 2 of mantissa, with infinities and NaN as in IEEE 754.
+ * Since 0.2. */
+#define DEVBAY_DTYPE_FLOAT8_E5M2 12
+/* Float of 8 bits with 5 of exponent and 2 of mantissa: no infinity and no -0, whose code is
+ * NaN. Since 0.2. */
+#define DEVBAY_DTYPE_FLOAT8_E5M2FNUZ 13
+/* Power of two in 8 bits, all of exponent: no sign and no zero, all ones are NaN. Since 0.2. */
+#define DEVBAY_DTYPE_FLOAT8_E8M0FNU 14
+/* Float of 4 bits with 2 of exponent and 1 of mantissa: no infinity and no NaN. Since 0.2. */
+#define DEVBAY_DTYPE_FLOAT4_E2M1FN 17
 
 /* Bytes that a launch or copy works on (B10). Frozen.
  *

@@ -90,6 +90,8 @@ fn exists(dtype: DType) -> bool {
         DEVBAY_DTYPE_BFLOAT => &[16],
         DEVBAY_DTYPE_COMPLEX => &[64, 128],
         DEVBAY_DTYPE_BOOL => &[8],
+        DEVBAY_DTYPE_FLOAT8_E4M3FN..=DEVBAY_DTYPE_FLOAT8_E8M0FNU => &[8],
+        DEVBAY_DTYPE_FLOAT4_E2M1FN => &[4],
         // A code of the future.
         _ => return lanes == 1,
     };

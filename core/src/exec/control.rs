@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::section::Shaped;
 use crate::plan::specialise::{ScanLayout, resolve_axis};
 use crate::plan::{ControlStage, Nested};
+use crate::program::infer::whole_bytes;
 use crate::program::{Region, ValueId};
 use crate::tensor::{Tensor, TensorType, n_elements};
 
@@ -141,6 +142,7 @@ fn stacked(mut parts: Vec<RunTensor>, element: Option<TensorType>, values: &Valu
             ),
         ));
     }
+    whole_bytes(dtype)?;
     let mut extents = vec![parts.len()];
     extents.extend(shape);
     RunTensor::stack(shaped(dtype, &extents)?, &mut parts, &values.env.device)
@@ -208,6 +210,7 @@ fn scan(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) 
 /// The slices of a tensor along an axis, each without it.
 fn slices(tensor: &Tensor, axis: i64) -> Result<Vec<RunTensor>> {
     let shape = tensor.shape();
+    whole_bytes(tensor.dtype())?;
     let axis = resolve_axis(axis, shape.len()).ok_or_else(|| {
         Error::new(ErrorKind::InvalidModel, format!("axis {axis} of a tensor of rank {}", shape.len()))
     })?;

@@ -49,7 +49,10 @@ impl NodeTypes {
 /// Whether a kernel implements the node's op in the version that the program holds.
 pub fn implements(kernel: &KernelDef, node: &Node) -> bool {
     match catalogue::find(&node.op.domain, &node.op.name) {
-        Some(def) => catalogue::accepts(def, kernel.since_version),
+        Some(def) => {
+            let accepted = catalogue::accepts(def, kernel.since_version);
+            accepted && catalogue::oldest_kernel(node) <= kernel.since_version
+        }
         None => kernel.since_version == node.op.version,
     }
 }

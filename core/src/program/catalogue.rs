@@ -79,13 +79,15 @@ pub fn accepts(def: &OpDef, kernel_since: u32) -> bool {
     exists && def.same_since <= kernel_since
 }
 
-/// What versions later than the catalogue's added: op, attribute, and the value that changes nothing.
-const ADDED_LATER: &[(&str, &str, Added)] = &[
-    ("DequantizeLinear", "block_size", Added::Zero),
-    ("DequantizeLinear", "output_dtype", Added::Zero),
-    ("QuantizeLinear", "block_size", Added::Zero),
-    ("QuantizeLinear", "output_dtype", Added::ZeroOrInput(2)),
-    ("QuantizeLinear", "precision", Added::Zero),
+/// What versions after the oldest that kernels may have added: op, attribute, the version that it came with, and
+/// the value that changes nothing. Of an attribute that is not in the catalogue's version, nothing else can be said.
+const ADDED: &[(&str, &str, u32, Added)] = &[
+    ("DequantizeLinear", "block_size", 21, Added::Zero),
+    ("DequantizeLinear", "output_dtype", 23, Added::Zero),
+    ("QuantizeLinear", "block_size", 21, Added::Zero),
+    ("QuantizeLinear", "output_dtype", 21, Added::ZeroOrInput(2)),
+    ("QuantizeLinear", "precision", 23, Added::Zero),
+    ("SpaceToDepth", "mode", 28, Added::Text("DCR")),
 ];
 
 /// The value of an attribute that changes nothing.
@@ -93,30 +95,48 @@ enum Added {
     Zero,
     /// Zero, or anything if this input is there: it says the same.
     ZeroOrInput(usize),
+    /// This word.
+    Text(&'static str),
 }
 
-/// Makes a node of a later version than the catalogue's one of the catalogue's, by dropping attributes that
-/// came later and change nothing. Leaves nodes of other versions as they are.
+impl Added {
+    /// Whether a node says no more than it would without the attribute.
+    fn changes_nothing(&self, node: &Node, name: &str) -> bool {
+        match (node.attr(name), self) {
+            (None | Some(AttrValue::Int(0)), Self::Zero | Self::ZeroOrInput(_)) => true,
+            (Some(AttrValue::Int(_)), Self::ZeroOrInput(i)) => node.input(*i).is_some(),
+            (Some(AttrValue::String(text)), Self::Text(default)) => text == default,
+            (found, _) => found.is_none(),
+        }
+    }
+}
+
+/// The oldest version of a kernel that can know what the node says, as far as its attributes are concerned.
+pub fn oldest_kernel(node: &Node) -> u32 {
+    let says = |(op, name, since, added): &&(&str, &str, u32, Added)| {
+        *since > 0 && node.op.is(op) && !added.changes_nothing(node, name)
+    };
+    ADDED.iter().filter(says).map(|(_, _, since, _)| *since).max().unwrap_or(0)
+}
+
+/// Makes a node of a later version than the catalogue's one of the catalogue's, and one that older kernels take if
+/// they can, by dropping attributes that came later and change nothing. Leaves nodes of other versions as they are.
 ///
 /// # Errors
 /// [`ErrorKind::UnsupportedModel`] if the node says what the catalogue's version cannot say.
 pub fn lower(node: &mut Node) -> Result<()> {
-    for (op, name, added) in ADDED_LATER {
+    for (op, name, since, added) in ADDED {
         if !node.op.is(op) {
             continue;
         }
-        let changes_nothing = match (node.attr(name), added) {
-            (None | Some(AttrValue::Int(0)), Added::Zero | Added::ZeroOrInput(_)) => true,
-            (Some(AttrValue::Int(_)), Added::ZeroOrInput(i)) => node.input(*i).is_some(),
-            (found, _) => found.is_none(),
-        };
-        if !changes_nothing {
+        if added.changes_nothing(node, name) {
+            node.take_attr(name);
+        } else if find("", op).is_some_and(|def| def.version < *since) {
             return Err(Error::new(
                 ErrorKind::UnsupportedModel,
                 format!("expected {} without the attribute {name}, which came later, found one", node.op),
             ));
         }
-        node.take_attr(name);
     }
     Ok(())
 }
@@ -201,7 +221,7 @@ const ONNX: &[OpDef] = &[
     kernel("DFT", [20, 20, 20], dft),
     kernel("DeformConv", [22, 19, 19], deform_conv),
     kernel("DepthToSpace", [28, 11, 1], depth_to_space),
-    kernel("DequantizeLinear", [19, 13, 10], dequantize),
+    kernel("DequantizeLinear", [28, 13, 10], dequantize),
     kernel("Det", [22, 11, 11], det),
     kernel("Div", [14, 7, 7], arithmetic),
     kernel("Dropout", [22, 12, 12], dropout),
@@ -274,7 +294,7 @@ const ONNX: &[OpDef] = &[
     kernel("Pow", [15, 7, 7], binary_of_first),
     kernel("QLinearConv", [10, 10, 10], qlinear_conv),
     kernel("QLinearMatMul", [21, 10, 10], qlinear_matmul),
-    kernel("QuantizeLinear", [19, 13, 10], quantize),
+    kernel("QuantizeLinear", [28, 13, 10], quantize),
     kernel("RMSNormalization", [23, 23, 23], rms_normalization),
     kernel("RNN", [22, 14, 7], rnn),
     kernel("Range", [27, 11, 11], range),
@@ -313,7 +333,7 @@ const ONNX: &[OpDef] = &[
     kernel("SoftmaxCrossEntropyLoss", [13, 12, 12], softmax_cross_entropy_loss),
     kernel("Softplus", [22, 1, 1], same),
     kernel("Softsign", [22, 1, 1], same),
-    kernel("SpaceToDepth", [28, 28, 1], space_to_depth),
+    kernel("SpaceToDepth", [28, 1, 1], space_to_depth),
     kernel("Split", [18, 18, 18], split),
     kernel("Sqrt", [13, 6, 6], same),
     view("Squeeze", [25, 13, 13], squeeze),
@@ -379,7 +399,7 @@ mod tests {
         for def in ONNX {
             let newest = versions(def.name).and_then(<[u32]>::last);
             if newest != Some(&def.version) {
-                let read = ADDED_LATER.iter().any(|(op, ..)| *op == def.name);
+                let read = ADDED.iter().any(|(op, ..)| *op == def.name);
                 assert!(read && newest == Some(&28), "{} {newest:?}", def.name);
             }
         }
@@ -387,25 +407,28 @@ mod tests {
 
     #[test]
     fn nodes_of_later_versions() {
-        let check = |op: &str, n_inputs: u32, name: &str, value: AttrValue, fits: bool| {
+        // The version of the oldest kernel that knows what is said; 0 if it is dropped, None if it cannot be said.
+        let check = |op: &str, n_inputs: u32, name: &str, value: AttrValue, oldest: Option<u32>| {
             let def = find("", op).expect("it is in the catalogue");
             let inputs = (0..n_inputs).map(|i| Some(ValueId(i))).collect();
             let mut node = Node::new(def.op(), inputs, Vec::new());
             node.set_attr("axis", AttrValue::Int(1));
             node.set_attr(name, value.clone());
-            let lowered = lower(&mut node);
-            assert_eq!(lowered.is_ok(), fits, "{op} {name} {value:?}");
-            if fits {
-                assert!(node.attr(name).is_none() && node.attr("axis").is_some(), "{op} {name}");
-            }
+            let lowered = lower(&mut node).is_ok().then(|| oldest_kernel(&node));
+            assert_eq!(lowered, oldest, "{op} {name} {value:?}");
+            assert!(node.attr("axis").is_some(), "{op} {name}");
+            assert_eq!(node.attr(name).is_none(), oldest == Some(0), "{op} {name}");
         };
-        check("QuantizeLinear", 3, "block_size", AttrValue::Int(0), true);
-        check("QuantizeLinear", 3, "block_size", AttrValue::Int(2), false);
-        check("QuantizeLinear", 3, "block_size", AttrValue::Float(2.0), false);
-        check("QuantizeLinear", 3, "output_dtype", AttrValue::Int(3), true);
-        check("QuantizeLinear", 2, "output_dtype", AttrValue::Int(3), false);
-        check("QuantizeLinear", 2, "output_dtype", AttrValue::Int(0), true);
-        check("DequantizeLinear", 3, "output_dtype", AttrValue::Int(10), false);
+        check("QuantizeLinear", 3, "block_size", AttrValue::Int(0), Some(0));
+        check("QuantizeLinear", 3, "block_size", AttrValue::Int(2), Some(21));
+        check("QuantizeLinear", 3, "block_size", AttrValue::Float(2.0), Some(21));
+        check("QuantizeLinear", 3, "output_dtype", AttrValue::Int(3), Some(0));
+        check("QuantizeLinear", 2, "output_dtype", AttrValue::Int(3), Some(21));
+        check("QuantizeLinear", 2, "output_dtype", AttrValue::Int(0), Some(0));
+        check("QuantizeLinear", 3, "precision", AttrValue::Int(1), Some(23));
+        check("DequantizeLinear", 3, "output_dtype", AttrValue::Int(10), Some(23));
+        check("SpaceToDepth", 1, "mode", AttrValue::String("DCR".to_owned()), Some(0));
+        check("SpaceToDepth", 1, "mode", AttrValue::String("CRD".to_owned()), Some(28));
         let mut other = Node::new(Op::onnx("DepthToSpace", 28), Vec::new(), Vec::new());
         other.set_attr("mode", AttrValue::String("CRD".to_owned()));
         assert!(lower(&mut other).is_ok() && other.attr("mode").is_some());
@@ -456,7 +479,14 @@ mod tests {
             RotaryEmbedding 23, LinearAttention 27, CausalConvWithState 27, SwiGLU 28, TensorScatter 24,
             NegativeLogLikelihoodLoss 12, SoftmaxCrossEntropyLoss 12, Einsum 12, Unique 11, TfIdfVectorizer 9,
             CenterCropPad 18, Col2Im 18, AffineGrid 20, DeformConv 19, Det 11, MaxUnpool 9, MelWeightMatrix 17, Dropout 12,
-            EyeLike 9";
+            EyeLike 9,
+Acos 22, Acosh 22, Asin 22,
+            Asinh 22, Atan 22, Atanh 22, Cos 22, Cosh 22, Sin 22, Sinh 22, Tan 22, Celu 28, Elu 22, Mish 22, Selu 22,
+            Shrink 9, Sign 13, Softplus 22, Softsign 22, Swish 24, ThresholdedRelu 22, IsNaN 20, IsInf 20, Cast 25,
+            CastLike 25, PRelu 16, BitwiseAnd 18, BitwiseOr 18, BitwiseXor 18, BitwiseNot 18, BitShift 28,
+            Mean 13, CumProd 26, BlackmanWindow 17, HammingWindow 17, HannWindow 17, RMSNormalization 23,
+            LpNormalization 22, LRN 13, MeanVarianceNormalization 13, Hardmax 13, LpPool 18, GlobalLpPool 2,
+            QLinearMatMul 21, QLinearConv 10, QuantizeLinear 28, DequantizeLinear 28";
         for kernel in kernels.split(',') {
             let (name, since) = kernel.trim().split_once(' ').expect("a name and a version");
             let def = find("", name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));

@@ -2,8 +2,11 @@
 //! `output_dtype` have them.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::tensor::{BF16, BOOL, DType, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, dtype_name};
-use devbay_plugin_api::abi::{DEVBAY_DTYPE_COMPLEX, DEVBAY_DTYPE_INT, DEVBAY_DTYPE_UINT};
+use crate::tensor::{
+    BF16, BOOL, DType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16, F32, F64, I2, I4, I8,
+    I16, I32, I64, U2, U4, U8, U16, U32, U64, dtype_name,
+};
+use devbay_plugin_api::abi::DEVBAY_DTYPE_COMPLEX;
 
 /// ONNX's names, by number; 0 is no type.
 const NAMES: [&str; 29] = [
@@ -55,10 +58,16 @@ const TYPES: &[(i64, DType)] = &[
     (14, dtype(DEVBAY_DTYPE_COMPLEX, 64)),
     (15, dtype(DEVBAY_DTYPE_COMPLEX, 128)),
     (16, BF16),
-    (21, dtype(DEVBAY_DTYPE_UINT, 4)),
-    (22, dtype(DEVBAY_DTYPE_INT, 4)),
-    (25, dtype(DEVBAY_DTYPE_UINT, 2)),
-    (26, dtype(DEVBAY_DTYPE_INT, 2)),
+    (17, F8E4M3FN),
+    (18, F8E4M3FNUZ),
+    (19, F8E5M2),
+    (20, F8E5M2FNUZ),
+    (21, U4),
+    (22, I4),
+    (23, F4E2M1),
+    (24, F8E8M0),
+    (25, U2),
+    (26, I2),
 ];
 
 const fn dtype(code: u8, bits: u8) -> DType {
@@ -68,8 +77,8 @@ const fn dtype(code: u8, bits: u8) -> DType {
 /// The element type of ONNX's number.
 ///
 /// # Errors
-/// [`ErrorKind::UnsupportedModel`] for strings and the float types of 8 bits and fewer, which devbay does
-/// not have; [`ErrorKind::InvalidModel`] for what is no number of a type.
+/// [`ErrorKind::UnsupportedModel`] for strings and the floats of 6 bits, which devbay does not have;
+/// [`ErrorKind::InvalidModel`] for what is no number of a type.
 pub fn dtype_from_onnx(number: i64) -> Result<DType> {
     if let Some((_, dtype)) = TYPES.iter().find(|(known, _)| *known == number) {
         return Ok(*dtype);
@@ -119,7 +128,10 @@ mod tests {
         check(16, Ok("bf16"));
         check(22, Ok("i4"));
         check(8, Err(ErrorKind::UnsupportedModel));
-        check(17, Err(ErrorKind::UnsupportedModel));
+        check(17, Ok("f8e4m3fn"));
+        check(23, Ok("f4e2m1"));
+        check(26, Ok("i2"));
+        check(27, Err(ErrorKind::UnsupportedModel));
         for nonsense in [0, -1, 99, i64::MIN, i64::MAX] {
             check(nonsense, Err(ErrorKind::InvalidModel));
         }

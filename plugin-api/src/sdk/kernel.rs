@@ -41,6 +41,26 @@ pub mod dtypes {
     pub const U64: DType = dtype(DEVBAY_DTYPE_UINT, 64);
     /// Truth value in 8 bits.
     pub const BOOL: DType = dtype(DEVBAY_DTYPE_BOOL, 8);
+    /// Signed 4-bit integer.
+    pub const I4: DType = dtype(DEVBAY_DTYPE_INT, 4);
+    /// Unsigned 4-bit integer.
+    pub const U4: DType = dtype(DEVBAY_DTYPE_UINT, 4);
+    /// Signed 2-bit integer.
+    pub const I2: DType = dtype(DEVBAY_DTYPE_INT, 2);
+    /// Unsigned 2-bit integer.
+    pub const U2: DType = dtype(DEVBAY_DTYPE_UINT, 2);
+    /// Float of 8 bits, 4 of exponent, without infinities.
+    pub const F8E4M3FN: DType = dtype(DEVBAY_DTYPE_FLOAT8_E4M3FN, 8);
+    /// Float of 8 bits, 4 of exponent, without infinities and -0.
+    pub const F8E4M3FNUZ: DType = dtype(DEVBAY_DTYPE_FLOAT8_E4M3FNUZ, 8);
+    /// Float of 8 bits, 5 of exponent.
+    pub const F8E5M2: DType = dtype(DEVBAY_DTYPE_FLOAT8_E5M2, 8);
+    /// Float of 8 bits, 5 of exponent, without infinities and -0.
+    pub const F8E5M2FNUZ: DType = dtype(DEVBAY_DTYPE_FLOAT8_E5M2FNUZ, 8);
+    /// Power of two in 8 bits.
+    pub const F8E8M0: DType = dtype(DEVBAY_DTYPE_FLOAT8_E8M0FNU, 8);
+    /// Float of 4 bits.
+    pub const F4E2M1: DType = dtype(DEVBAY_DTYPE_FLOAT4_E2M1FN, 4);
 }
 
 impl TypeVar {
@@ -65,6 +85,8 @@ pub struct Cost {
 
 /// A function that prepares a kernel.
 pub type PrepareFn<D> = fn(&PrepareRequest<'_, D>) -> Result<Prepared>;
+/// A function that prepares a kernel through another one's function, with a request of its own making.
+pub type AdaptFn<D> = fn(&PrepareRequest<'_, D>, PrepareFn<D>) -> Result<Prepared>;
 /// A function that estimates what a kernel will cost.
 pub type CostFn<D> = fn(&PrepareRequest<'_, D>) -> Result<Cost>;
 
@@ -76,6 +98,7 @@ pub type ShapeFn<D> = fn(&PrepareRequest<'_, D>, usize) -> Result<(DType, Vec<i6
 pub struct Kernel<D> {
     info: KernelInfo,
     prepare: PrepareFn<D>,
+    adapt: Option<AdaptFn<D>>,
     cost: Option<CostFn<D>>,
     shape: Option<ShapeFn<D>>,
 }
@@ -112,6 +135,7 @@ impl<D> Kernel<D> {
                 doc: Str::EMPTY,
             },
             prepare,
+            adapt: None,
             cost: None,
             shape: None,
         }
@@ -188,6 +212,14 @@ impl<D> Kernel<D> {
         self
     }
 
+    /// What stands between a request and the function that prepares: it may convert operands to types that the
+    /// function knows.
+    #[must_use]
+    pub const fn adapted(mut self, adapt: AdaptFn<D>) -> Self {
+        self.adapt = Some(adapt);
+        self
+    }
+
     /// How to estimate its cost.
     #[must_use]
     pub const fn cost(mut self, cost: CostFn<D>) -> Self {
@@ -253,7 +285,10 @@ impl<D> Kernel<D> {
     }
 
     pub(crate) fn prepare(&self, request: &PrepareRequest<'_, D>) -> Result<Prepared> {
-        (self.prepare)(request)
+        match self.adapt {
+            Some(adapt) => adapt(request, self.prepare),
+            None => (self.prepare)(request),
+        }
     }
 
     pub(crate) fn estimate(&self, request: &PrepareRequest<'_, D>) -> Result<Cost> {

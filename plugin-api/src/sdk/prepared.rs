@@ -133,6 +133,39 @@ impl Prepared {
         (self.workspace_bytes, self.workspace_align)
     }
 
+    /// Runs the kernel as a part of another one's launch. The stream has the detail of a status that is not 0.
+    ///
+    /// # Safety
+    /// 1. `stream` is what that launch was given.
+    /// 2. `refs` are as many as [`StateHeader::n_refs`] says, and as the kernel was prepared for (B21).
+    pub unsafe fn launch_within(&self, stream: *mut crate::abi::Stream, refs: &[BufferRef]) -> Status {
+        // SAFETY: the caller's promise; the state is this value's own.
+        unsafe { (self.launch)(self.state.cast(), stream, refs.as_ptr(), core::ptr::null()) }
+    }
+
+    /// The constants that it wants packed.
+    pub fn packs(&self) -> &[ConstantPack] {
+        &self.header().packs
+    }
+
+    /// Packs a constant for a kernel that runs as a part of another one; `dst` is zeroed memory of the size
+    /// that was asked for.
+    ///
+    /// # Errors
+    /// Invalid for an input that was not asked for, or another size; what the kernel says.
+    pub fn pack_within(&self, input_idx: u32, src: &[u8], dst: &mut [u8]) -> Result<()> {
+        let header = self.header();
+        let Some(at) = header.packs.iter().position(|pack| pack.input_idx == input_idx) else {
+            return Err(Error::invalid(format!("input {input_idx} does not come packed")));
+        };
+        if header.packs[at].size_bytes != dst.len() as u64 {
+            let text =
+                format!("{} bytes for a packed constant of {}", dst.len(), header.packs[at].size_bytes);
+            return Err(Error::invalid(text));
+        }
+        (header.pack_fns[at])(src, dst)
+    }
+
     /// Tells the state how many references each launch will have; `prepare` does, once.
     pub fn set_operands(&mut self, n_inputs: usize, n_outputs: usize) {
         // SAFETY: `state` is this value's own box, and nobody launches it yet.

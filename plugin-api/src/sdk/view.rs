@@ -94,6 +94,26 @@ impl<'a> TensorView<'a> {
         })
     }
 
+    /// A dense tensor of the same extents with other elements and content: what a kernel that converts its
+    /// operands shows to the kernel behind it.
+    pub fn retyped<'b>(&self, dtype: DType, constant: Option<&'b [u8]>) -> TensorView<'b>
+    where
+        'a: 'b,
+    {
+        let mut raw = self.raw;
+        raw.dtype = dtype;
+        raw.strides = core::ptr::null();
+        raw.flags &= !DEVBAY_TENSOR_CONSTANT;
+        raw.constant = core::ptr::null();
+        raw.constant_bytes = 0;
+        if let Some(bytes) = constant {
+            raw.flags |= DEVBAY_TENSOR_CONSTANT;
+            raw.constant = bytes.as_ptr().cast();
+            raw.constant_bytes = bytes.len() as u64;
+        }
+        TensorView { raw, host: PhantomData }
+    }
+
     /// The content as integers, for axes, shapes and pads of dtype int32 or int64.
     pub fn constant_ints(&self) -> Option<Vec<i64>> {
         let bytes = self.constant()?;

@@ -12,7 +12,7 @@ use super::{Operands, fits_memory, infer, invalid, query};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
-use crate::tensor::{BOOL, Dim, I64, Tensor, TensorType};
+use crate::tensor::{BOOL, DType, Dim, I64, Tensor, TensorType, dtype_name};
 use std::collections::HashMap;
 
 /// The catalogue's function of If, Loop and Scan, which cannot be inferred from operands alone.
@@ -170,6 +170,7 @@ impl Inference<'_> {
         self.set(body.inputs[1], Some(TensorType::new(BOOL, &[])));
         let carried = self.carried(initial, &body.inputs[2..], body, &body.outputs[1..=initial.len()])?;
         let stacked = self.types(&body.outputs[1 + initial.len()..]);
+        stacked.iter().flatten().try_for_each(|ty| whole_bytes(ty.dtype))?;
         let stacked = stacked.into_iter().map(|ty| ty.map(|ty| with_dim(ty, 0, Dim::unknown())));
         Ok(carried.into_iter().chain(stacked).collect())
     }
@@ -198,6 +199,7 @@ impl Inference<'_> {
             let whole = node.input(n_states + i).and_then(|id| self.ty(id));
             let slice = match whole {
                 Some(whole) => {
+                    whole_bytes(whole.dtype)?;
                     let (dim, slice) = without_dim(whole, at)?;
                     length = agree(&length, &dim).ok_or_else(|| {
                         invalid(format!("expected sequences of {length}, found one of {dim}"))
@@ -219,6 +221,7 @@ impl Inference<'_> {
         for (slice, at) in slices.into_iter().zip(out_axes) {
             results.push(match slice {
                 Some(slice) => {
+                    whole_bytes(slice.dtype)?;
                     let at = match slice.rank() {
                         Some(rank) => axis(at, rank + 1)?,
                         None => 0,
@@ -321,6 +324,18 @@ fn axes_of(node: &Node, name: &str, n: usize) -> Result<Vec<i64>> {
         Some(list) if list.len() == n => Ok(list.to_vec()),
         Some(list) => Err(invalid(format!("expected {n} numbers as {name}, found {list:?}"))),
     }
+}
+
+/// Refuses to take slices of tensors whose elements share bytes, or to stack them: a slice may begin within a byte.
+///
+/// # Errors
+/// [`ErrorKind::UnsupportedModel`] for elements of fewer than 8 bits.
+pub fn whole_bytes(dtype: DType) -> Result<()> {
+    if dtype.bits >= 8 {
+        return Ok(());
+    }
+    let text = format!("expected slices of elements of whole bytes, found {}", dtype_name(dtype));
+    Err(Error::new(ErrorKind::UnsupportedModel, text))
 }
 
 fn with_dim(ty: TensorType, at: usize, dim: Dim) -> TensorType {
@@ -535,6 +550,21 @@ mod tests {
         node.set_attr("scan_input_axes", AttrValue::Ints(vec![-2]));
         node.set_attr("scan_output_axes", AttrValue::Ints(vec![-1]));
         check(b, vec![node], &[(slice, "f32[2,4]"), (results[0], "f32[4]"), (results[1], "f32[2,4,n]")]);
+    }
+
+    #[test]
+    fn elements_that_share_bytes_are_not_sliced() {
+        let mut b = Builder::default();
+        let x = b.value("i4[3,2]");
+        let slice = b.made();
+        let body = region(&[slice], Vec::new(), &[slice]);
+        let result = b.made();
+        let mut node = node("Scan", &[x], &[result]);
+        node.regions = vec![("body".into(), body)];
+        node.set_attr("num_scan_inputs", AttrValue::Int(1));
+        b.program.main.nodes = vec![node];
+        let error = infer_program(&mut b.program).expect_err("slices begin within bytes");
+        assert!(error.text().contains("expected slices of elements of whole bytes, found i4"), "{error}");
     }
 
     #[test]

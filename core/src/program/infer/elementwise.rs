@@ -169,6 +169,7 @@ mod tests {
         check("Cast to=8", "f32[2]", "error: expected an element type that devbay has, found ONNX's STRING");
         check("Cast", "f32[2]", "error: expected ONNX's number of an element type, found 0");
         check("CastLike", "f32[2,n] i8[..]", "i8[2,n]");
+        check("Cast to=22", "f32[2,n]", "i4[2,n]");
     }
 
     #[test]

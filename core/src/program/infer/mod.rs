@@ -30,7 +30,7 @@ mod testing;
 mod view;
 mod vision;
 
-pub use control::{infer_program, infer_region};
+pub use control::{infer_program, infer_region, whole_bytes};
 pub use query::query;
 
 use super::{Node, catalogue};

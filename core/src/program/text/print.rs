@@ -372,11 +372,13 @@ fn write_tensor(out: &mut String, tensor: &Tensor, elided: bool) -> fmt::Result 
     }
 }
 
-/// Whether the elements can be written as numbers: a byte other than 0 and 1 is no `bool`.
+/// Whether the elements can be written as numbers: a byte other than 0 and 1 is no `bool`, and small floats and
+/// elements that share bytes are written as they are stored.
 fn is_listed(tensor: &Tensor) -> bool {
     match tensor.dtype() {
         BOOL => tensor.bytes().iter().all(|&byte| byte <= 1),
-        dtype => dtype_from_name(&dtype_name(dtype)) == Some(dtype),
+        F32 | F64 | F16 | BF16 | I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64 => true,
+        _ => false,
     }
 }
 

@@ -4,7 +4,9 @@ use super::{parse, print, print_elided};
 use crate::error::ErrorKind;
 use crate::program::verify::verify;
 use crate::program::{AttrValue, Node, Op, Program, Region};
-use crate::tensor::{BF16, BOOL, DType, Dim, F16, F32, F64, I8, I64, Tensor, TensorType, U8, U64};
+use crate::tensor::{
+    BF16, BOOL, DType, Dim, F8E5M2, F16, F32, F64, I4, I8, I64, Tensor, TensorType, U8, U64,
+};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -89,6 +91,8 @@ fn content_of_constants() {
         (Tensor::zeros(F32, &[0, 3]).unwrap(), "f32[0,3] []"),
         (Tensor::zeros(U8, &[33]).unwrap(), "u8[33] hex{00"),
         (Tensor::zeros(F64, &[33]).unwrap(), "f64[33] hex{\n00"),
+        (Tensor::from_bytes(I4, &[3], &[0x21, 0x0f]).unwrap(), "i4[3] hex{210f}"),
+        (Tensor::from_bytes(F8E5M2, &[1], &[0x7c]).unwrap(), "f8e5m2[1] hex{7c}"),
         (
             Tensor::from_bytes(DType { code: 2, bits: 8, lanes: 1 }, &[2], &[0xab, 0xcd]).unwrap(),
             "dtype(2,8,1)[2] hex{abcd}",

@@ -123,9 +123,7 @@ impl Rewriting<'_> {
             return Ok(());
         };
         let from = self.node.op.version;
-        if from > def.version {
-            catalogue::lower(&mut self.node)?;
-        }
+        catalogue::lower(&mut self.node)?;
         let crossed = |change: &&Change| {
             change.op == def.name && from < change.version && change.version <= def.version
         };

@@ -10,8 +10,8 @@ use super::proto::{TensorProto, TypeProto};
 use bytes::Bytes;
 use devbay_core::program::onnx_types::dtype_from_onnx;
 use devbay_core::tensor::{
-    self, BOOL, DType, Dim, F32, F64, I8, I16, I32, I64, Tensor, TensorType, U8, U32, U64, bytes_of,
-    n_elements,
+    self, BOOL, DType, Dim, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F32, F64, I8, I16, I32, I64,
+    Tensor, TensorType, U8, U32, U64, bytes_of, n_elements,
 };
 use devbay_core::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -28,8 +28,7 @@ impl tensor::Bytes for Shared {
     }
 }
 
-/// The element type of ONNX's number: one that programs have names for. Complex numbers and elements of less
-/// than a byte have none.
+/// The element type of ONNX's number: one that programs have names for. Complex numbers have none.
 pub(super) fn dtype(number: i32) -> Result<DType> {
     let dtype = dtype_from_onnx(i64::from(number))?;
     if tensor::dtype_from_name(&tensor::dtype_name(dtype)) != Some(dtype) {
@@ -176,6 +175,12 @@ fn check_stored(proto: &TensorProto, dtype: DType, expected: Option<&str>, n: us
 
 /// The content of a tensor whose elements are in the typed field of its type.
 fn stored(proto: &TensorProto, dtype: DType, n: usize) -> Result<Vec<u8>> {
+    if dtype.bits < 8 {
+        // Elements share a byte as they do in memory, and there is one to a stored integer.
+        let size = bytes_of(dtype, n).ok_or_else(|| too_large(&proto.dims))?;
+        check_stored(proto, dtype, Some("int32_data"), size)?;
+        return narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok().map(u8::to_le_bytes));
+    }
     check_stored(proto, dtype, Some(field(dtype)), n)?;
     match dtype {
         F32 => Ok(proto.float_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
@@ -186,9 +191,12 @@ fn stored(proto: &TensorProto, dtype: DType, n: usize) -> Result<Vec<u8>> {
         I32 => Ok(proto.int32_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
         I16 => narrowed(&proto.int32_data, dtype, |&x| i16::try_from(x).ok().map(i16::to_le_bytes)),
         I8 => narrowed(&proto.int32_data, dtype, |&x| i8::try_from(x).ok().map(i8::to_le_bytes)),
-        U8 => narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok().map(u8::to_le_bytes)),
+        // The bits of floats are stored as unsigned integers.
+        U8 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 => {
+            narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok().map(u8::to_le_bytes))
+        }
         BOOL => Ok(proto.int32_data.iter().map(|&x| u8::from(x != 0)).collect()),
-        // The bits of half-precision numbers are stored as unsigned integers.
+        // So are those of half-precision numbers.
         _ => narrowed(&proto.int32_data, dtype, |&x| u16::try_from(x).ok().map(u16::to_le_bytes)),
     }
 }

@@ -5,6 +5,7 @@ use super::elementwise::slice;
 use super::extents::{around, axis, extents};
 use super::fold::{self, Extreme, Highest, Lowest, Rule};
 use super::number::Number;
+use super::widen;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
@@ -14,7 +15,7 @@ use std::ops::Range;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
-const TYPES: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32]), TypeVar::of(&[I64])];
+const TYPES: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32, F16, BF16]), TypeVar::of(&[I64])];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] =
@@ -24,6 +25,7 @@ const fn kernel(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared
     Kernel::new(name, 13, prepare)
         .types(TYPES)
         .operands(&[0], &[1])
+        .adapted(widen::floats)
         .cost(|request| cost::per_input(request, 2))
 }
 

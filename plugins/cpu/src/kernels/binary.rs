@@ -1,4 +1,5 @@
-//! Ops on two elements: arithmetic, comparison and logic, with multidirectional broadcasting.
+//! Ops on two elements: arithmetic, comparison and logic, with multidirectional broadcasting. Pow is in
+//! [`super::power`].
 //!
 //! An op is a type with [`Binary`]. `prepare` collapses the shapes ([`Broadcast`]), so that one loop over
 //! rows, in which each operand either goes on or stays, covers every case. A single element has a launch
@@ -7,9 +8,9 @@
 use super::cost;
 use super::elementwise::{BLOCK, blocks, grain};
 use super::extents::extents;
-use super::number::{Bool, Number};
+use super::number::{Bool, Number, plain};
 use super::shape::{Broadcast, Rows};
-use super::unary;
+use super::{MOVABLE, NUMBERS, widen};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
@@ -22,12 +23,11 @@ use std::mem::MaybeUninit;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
-const NUMBERS: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32])];
+const NUMBER: &[TypeVar] = &[TypeVar::of(NUMBERS)];
 const TRUTH: TypeVar = TypeVar::of(&[BOOL]);
 const TRUTHS: &[TypeVar] = &[TRUTH];
-const ORDERED: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32]), TRUTH];
-const EQUATABLE: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32, BOOL]), TRUTH];
-const POWERS: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32]), TypeVar::of(&[F32, I64, I32])];
+const ORDERED: &[TypeVar] = &[TypeVar::of(NUMBERS), TRUTH];
+const EQUATABLE: &[TypeVar] = &[TypeVar::of(MOVABLE), TRUTH];
 
 /// Prepares an op of numbers for the element type of input 0.
 macro_rules! numbers {
@@ -35,22 +35,19 @@ macro_rules! numbers {
         |request| match request.required_input(0)?.dtype() {
             I64 => prepare::<$op<i64>>(request),
             I32 => prepare::<$op<i32>>(request),
-            _ => prepare::<$op<f32>>(request),
+            dtype => plain!(dtype, prepare_plain::<$op>(request), prepare::<$op<f32>>(request)),
         }
     };
 }
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    kernel("Add", 14, NUMBERS, numbers!(Add)),
-    kernel("Sub", 14, NUMBERS, numbers!(Sub)),
-    kernel("Mul", 14, NUMBERS, numbers!(Mul)),
-    kernel("Div", 14, NUMBERS, numbers!(Div)).doc("integers truncate; an integer divided by 0 gives 0"),
-    kernel("Mod", 13, NUMBERS, prepare_mod).doc("an integer divided by 0 leaves 0"),
-    kernel("Pow", 15, POWERS, prepare_pow)
-        .operands(&[0, 1], &[0])
-        .cost(|request| cost::per_output(request, Pow::<f32, f32>::FLOPS))
-        .doc("constant exponents 2, 3, 1, 0.5 and -1 have loops of their own"),
+    kernel("Add", 14, NUMBER, numbers!(Add)),
+    kernel("Sub", 14, NUMBER, numbers!(Sub)),
+    kernel("Mul", 14, NUMBER, numbers!(Mul)),
+    kernel("Div", 14, NUMBER, numbers!(Div)).doc("integers truncate; an integer divided by 0 gives 0"),
+    kernel("Mod", 13, NUMBER, prepare_mod).doc("an integer divided by 0 leaves 0"),
+    kernel("PRelu", 16, NUMBER, numbers!(Sloped)),
     kernel("And", 7, TRUTHS, prepare::<And>),
     kernel("Or", 7, TRUTHS, prepare::<Or>),
     kernel("Xor", 7, TRUTHS, prepare::<Xor>),
@@ -58,7 +55,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         BOOL => prepare::<EqualTruth>(request),
         I64 => prepare::<Equal<i64>>(request),
         I32 => prepare::<Equal<i32>>(request),
-        _ => prepare::<Equal<f32>>(request),
+        dtype => plain!(dtype, prepare_plain::<Equal>(request), prepare::<Equal<f32>>(request)),
     }),
     comparison("Less", 13, ORDERED, numbers!(Less)),
     comparison("LessOrEqual", 16, ORDERED, numbers!(LessOrEqual)),
@@ -77,6 +74,7 @@ const fn kernel(
         .types(types)
         .operands(&[0, 0], &[0])
         .in_place(&[0])
+        .adapted(widen::floats)
         .cost(|request| cost::per_output(request, 1))
 }
 
@@ -90,6 +88,7 @@ const fn comparison(
     Kernel::new(name, since_version, prepare)
         .types(types)
         .operands(&[0, 0], &[1])
+        .adapted(widen::floats)
         .cost(|request| cost::per_output(request, 1))
 }
 
@@ -133,6 +132,8 @@ ops! {
     Remainder<T>(a: T, b: T) -> T = a.remainder(b);
     /// Mod with `fmod=0`.
     Modulo<T>(a: T, b: T) -> T = a.modulo(b);
+    /// PRelu: the right operand is the slope below 0.
+    Sloped<T>(a: T, b: T) -> T = if a < T::ZERO { a.mul(b) } else { a };
     Larger<T>(a: T, b: T) -> T = a.larger(b);
     Smaller<T>(a: T, b: T) -> T = a.smaller(b);
     And(a: Bool, b: Bool) -> Bool = Bool::new(a.get() & b.get());
@@ -198,6 +199,22 @@ unsafe fn rows_body<A: Arith, Op: Binary>(a: *const u8, b: *const u8, y: *mut u8
         a = a.wrapping_add(n_rows * rows.steps[0]);
         b = b.wrapping_add(n_rows * rows.steps[1]);
         y = y.wrapping_add(n);
+    }
+}
+
+/// The loop of a rare element type, without instructions that not every processor has.
+pub(crate) unsafe fn plain_body<Op: Binary>(a: *const u8, b: *const u8, y: *mut u8, rows: &Rows<2>) {
+    let (mut a, mut b, mut y) = (a.cast::<Op::Left>(), b.cast::<Op::Right>(), y.cast::<Op::Out>());
+    for _ in 0..rows.n_rows {
+        for i in 0..rows.n_cols {
+            // SAFETY: the caller lends the row, or one element of an operand that is broadcast.
+            let (p, q) = unsafe { (a.add(i * rows.inner[0]).read(), b.add(i * rows.inner[1]).read()) };
+            // SAFETY: as above; the elements were read before.
+            unsafe { y.add(i).write(Op::apply(p, q)) };
+        }
+        a = a.wrapping_add(rows.steps[0]);
+        b = b.wrapping_add(rows.steps[1]);
+        y = y.wrapping_add(rows.n_cols);
     }
 }
 
@@ -284,12 +301,22 @@ impl Launch<CpuDevice> for Zip {
     }
 }
 
+/// Prepares an op of a rare element type.
+pub(crate) fn prepare_plain<Op: Binary>(request: &Request<'_>) -> Result<Prepared> {
+    prepared::<Op>(request, |zip| zip.body = plain_body::<Op>)
+}
+
 /// Prepares an op.
 pub(crate) fn prepare<Op: Binary>(request: &Request<'_>) -> Result<Prepared> {
+    prepared::<Op>(request, |_| {})
+}
+
+fn prepared<Op: Binary>(request: &Request<'_>, change: fn(&mut Zip)) -> Result<Prepared> {
     let out = extents(request.required_output(0)?)?;
     let a = extents(request.required_input(0)?)?;
     let b = extents(request.required_input(1)?)?;
-    let zip = Zip::new::<Op>(request, &out, &a, &b)?;
+    let mut zip = Zip::new::<Op>(request, &out, &a, &b)?;
+    change(&mut zip);
     if zip.plan.len() == 1 {
         // SAFETY: `launch_one` needs no state, does not unwind, and uses the references of the two
         // inputs and of the output.
@@ -348,123 +375,11 @@ unsafe extern "C" fn launch_row(
 
 fn prepare_mod(request: &Request<'_>) -> Result<Prepared> {
     let c_sign = request.attrs.int("fmod", 0)? != 0;
-    match (request.required_input(0)?.dtype(), c_sign) {
-        (I64, true) => prepare::<Remainder<i64>>(request),
-        (I64, false) => prepare::<Modulo<i64>>(request),
-        (I32, true) => prepare::<Remainder<i32>>(request),
-        (I32, false) => prepare::<Modulo<i32>>(request),
-        (_, true) => prepare::<Remainder<f32>>(request),
-        (_, false) => prepare::<Modulo<f32>>(request),
-    }
-}
-
-/// A base with an exponent of type `E`.
-pub(crate) trait Power<E> {
-    fn power(self, exponent: E) -> Self;
-}
-
-impl Power<f32> for f32 {
-    #[inline(always)]
-    fn power(self, exponent: f32) -> f32 {
-        self.powf(exponent)
-    }
-}
-
-/// An f64 holds the integers that matter exactly; an f32 would lose whether a large one is odd.
-macro_rules! powers_in_f64 {
-    ($($base:ty, $exponent:ty;)*) => {$(
-        impl Power<$exponent> for $base {
-            #[inline(always)]
-            fn power(self, exponent: $exponent) -> $base {
-                (self as f64).powf(exponent as f64) as $base
-            }
-        }
-    )*};
-}
-powers_in_f64! {
-    f32, i64;
-    f32, i32;
-    i64, f32;
-    i32, f32;
-}
-
-macro_rules! integer_powers {
-    ($($base:ty, $exponent:ty;)*) => {$(
-        impl Power<$exponent> for $base {
-            /// Wraps; a negative exponent gives the reciprocal without its fraction.
-            #[inline(always)]
-            fn power(self, exponent: $exponent) -> $base {
-                let odd = exponent & 1 == 1;
-                if exponent < 0 {
-                    return match self {
-                        1 => 1,
-                        -1 => if odd { -1 } else { 1 },
-                        _ => 0,
-                    };
-                }
-                let (mut power, mut square, mut left) = (1 as $base, self, exponent);
-                while left > 0 {
-                    if left & 1 == 1 {
-                        power = power.wrapping_mul(square);
-                    }
-                    square = square.wrapping_mul(square);
-                    left >>= 1;
-                }
-                power
-            }
-        }
-    )*};
-}
-integer_powers! {
-    i64, i64;
-    i64, i32;
-    i32, i64;
-    i32, i32;
-}
-
-struct Pow<B, E>(PhantomData<(B, E)>);
-
-impl<B: Element + Power<E>, E: Element> Binary for Pow<B, E> {
-    type Left = B;
-    type Right = E;
-    type Out = B;
-    const FLOPS: u64 = 40;
-
-    #[inline(always)]
-    fn apply(a: B, b: E) -> B {
-        a.power(b)
-    }
-}
-
-fn prepare_pow(request: &Request<'_>) -> Result<Prepared> {
-    let [base, exponent] = [request.required_input(0)?, request.required_input(1)?];
-    if base.dtype() == F32 && exponent.n_elements() == 1 {
-        let constant = match exponent.dtype() {
-            F32 => exponent.constant_f32s(),
-            _ => exponent.constant_ints().map(|ints| ints.iter().map(|&int| int as f32).collect()),
-        };
-        match constant.and_then(|values| values.first().copied()) {
-            Some(2.0) => return unary::prepare::<unary::Square>(request),
-            Some(3.0) => return unary::prepare::<unary::Cube>(request),
-            Some(1.0) => return unary::prepare::<unary::Identity<f32>>(request),
-            Some(0.5) => return unary::prepare::<unary::SquareRootPower>(request),
-            Some(-1.0) => return unary::prepare::<unary::Reciprocal>(request),
-            _ => {}
-        }
-    }
-    match base.dtype() {
-        I64 => pow_of::<i64>(request),
-        I32 => pow_of::<i32>(request),
-        _ => pow_of::<f32>(request),
-    }
-}
-
-fn pow_of<B: Element + Power<f32> + Power<i64> + Power<i32>>(request: &Request<'_>) -> Result<Prepared> {
-    match request.required_input(1)?.dtype() {
-        I64 => prepare::<Pow<B, i64>>(request),
-        I32 => prepare::<Pow<B, i32>>(request),
-        _ => prepare::<Pow<B, f32>>(request),
-    }
+    let prepare: fn(&Request<'_>) -> Result<Prepared> = match c_sign {
+        true => numbers!(Remainder),
+        false => numbers!(Modulo),
+    };
+    prepare(request)
 }
 
 #[cfg(test)]
@@ -521,10 +436,39 @@ mod tests {
         }
     }
 
+    /// Broadcast in every way, in a type without a vectorised loop.
+    #[test]
+    fn plain_loops_broadcast_alike() {
+        let mut chance = Chance::new(2);
+        for _ in 0..200 {
+            let extents = chance.extents();
+            let (a, b) = (chance.operand_of(&extents), chance.operand_of(&extents));
+            let out = broadcast_extents(&[&a, &b]);
+            let n: usize = out.iter().product();
+            let left: Vec<u16> = (0..a.iter().product()).map(|_| chance.below(70_000) as u16).collect();
+            let right: Vec<u16> = (0..b.iter().product()).map(|_| chance.below(70_000) as u16).collect();
+            let expected: Vec<u16> = (0..n)
+                .map(|i| {
+                    left[broadcast_position(&out, &a, i)].wrapping_sub(right[broadcast_position(&out, &b, i)])
+                })
+                .collect();
+            let plan = Broadcast::new(&out, [&a, &b]).expect("the shapes broadcast");
+            let zip =
+                Zip { host: Host::none(), plan, body: plain_body::<Sub<u16>>, sizes: [2; 3], grain: GRAIN };
+            let mut y = vec![0u16; n];
+            let addresses =
+                [left.as_ptr().cast_mut().cast(), right.as_ptr().cast_mut().cast(), y.as_mut_ptr().cast()];
+            for part in chance.parts(n) {
+                // SAFETY: the operands have the shapes of the plan.
+                unsafe { zip.run(addresses, part) };
+            }
+            assert_eq!(y, expected, "{a:?} - {b:?}");
+        }
+    }
+
     #[test]
     fn integer_arithmetic_never_traps() {
         assert_eq!([7i32.div(0), i32::MIN.div(-1), 7.remainder(0), i32::MIN.modulo(-1)], [0, i32::MIN, 0, 0]);
         assert_eq!([7i64.modulo(-3), (-7i64).modulo(3), (-7i64).remainder(3)], [-2, 2, -1]);
-        assert_eq!([2i64.power(-1i64), (-1i64).power(-3i64), 3i64.power(4i64)], [0, -1, 81]);
     }
 }

@@ -18,6 +18,7 @@ use super::micro::{
     packed_right_len, to_f32s,
 };
 use super::plane::{copy, every, zero};
+use super::widen;
 use super::window::{Window, image, in_and_out};
 use crate::device::CpuDevice;
 use crate::dispatch;
@@ -27,16 +28,20 @@ use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
+const SINGLE: &[TypeVar] = &[TypeVar::of(super::SINGLES)];
+
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
     Kernel::new("Conv", 11, prepare)
-        .types(&[TypeVar::of(&[F32])])
+        .types(SINGLE)
+        .adapted(widen::floats)
         .operands(&[0, 0, 0], &[0])
         .inputs(2, 3)
         .cost(conv_cost),
     Kernel::new("FusedConv", 1, prepare)
         .domain("devbay")
-        .types(&[TypeVar::of(&[F32])])
+        .types(SINGLE)
+        .adapted(widen::floats)
         .operands(&[0, 0, 0, 0], &[0])
         .inputs(2, 4)
         .cost(conv_cost)

@@ -5,6 +5,7 @@ use super::extents::extents;
 use super::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_right, packed_right_len, to_f32s,
 };
+use super::widen;
 use super::window::{SPATIAL_MAX, Window, image, in_and_out};
 use crate::device::CpuDevice;
 use crate::kernels::conv::Addresses;
@@ -12,9 +13,12 @@ use crate::kernels::cost;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 
+const SINGLE: &[TypeVar] = &[TypeVar::of(super::SINGLES)];
+
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("ConvTranspose", 11, prepare)
-    .types(&[TypeVar::of(&[F32])])
+    .types(SINGLE)
+    .adapted(widen::floats)
     .operands(&[0, 0, 0], &[0])
     .inputs(2, 3)
     .cost(transposed_cost)];

@@ -42,6 +42,23 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<isize> {
     strides
 }
 
+/// Where elements of a dense tensor are that differ along some dimensions alone, in the order of memory: along those
+/// that `reduced` marks, or along the others.
+///
+/// # Errors
+/// Out of memory.
+pub(crate) fn positions(shape: &[usize], reduced: &[bool], of_reduced: bool) -> Result<Vec<usize>> {
+    let (mut stride, mut found) = (1, vec![0]);
+    for (&extent, &is_reduced) in shape.iter().zip(reduced).rev() {
+        if is_reduced == of_reduced {
+            room_for(found.len().checked_mul(extent), size_of::<usize>())?;
+            found = (0..extent).flat_map(|i| found.iter().map(move |at| at + i * stride)).collect();
+        }
+        stride *= extent;
+    }
+    Ok(found)
+}
+
 /// The extents before, at and after a dimension, as three.
 pub(crate) fn around(extents: &[usize], axis: usize) -> [usize; 3] {
     [extents[..axis].iter().product(), extents[axis], extents[axis + 1..].iter().product()]

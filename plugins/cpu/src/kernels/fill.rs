@@ -2,6 +2,7 @@
 //! and Trilu.
 
 use super::MOVABLE;
+use super::convert::{Kind, Limits, Value};
 use super::cost;
 use super::extents::{axis, element_size, expect_output, extents, host_int, host_ints};
 use super::index::Index;
@@ -184,11 +185,40 @@ fn range(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
                         delta: scalar(2)?,
                     }))
                 })*
-                dtype => Err(Error::unsupported(format!("dtype {dtype:?}"))),
+                dtype => half_range(request, Kind::of(dtype)?),
             }
         };
     }
     progression! { F32 => f32, F64 => f64, I16 => i16, I32 => i32, I64 => i64, }
+}
+
+/// A progression of f16 or bf16, in f64 and rounded once.
+struct HalfProgression {
+    n: usize,
+    kind: Kind,
+    start: f64,
+    delta: f64,
+}
+
+fn half_range(request: &PrepareRequest<'_, CpuDevice>, kind: Kind) -> Result<Prepared> {
+    let scalar = |i: usize| match request.required_input(i)?.constant() {
+        // SAFETY: the constant has the two bytes of an element.
+        Some(bytes) if bytes.len() == 2 => Ok(unsafe { kind.read(bytes.as_ptr(), 0) }.to_f64()),
+        _ => Err(Error::invalid(format!("input {i} has to be a constant of one element"))),
+    };
+    let n = request.required_output(0)?.n_elements();
+    Ok(Prepared::new(HalfProgression { n, kind, start: scalar(0)?, delta: scalar(2)? }))
+}
+
+impl Launch<CpuDevice> for HalfProgression {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        for i in 0..self.n {
+            let value = Value::Float(self.start + i as f64 * self.delta);
+            // SAFETY: `i` lies within the output, whose extent `prepare` was told.
+            unsafe { self.kind.write(operands.output_ptr(0), i, value, Limits::DEFAULT) };
+        }
+        Ok(())
+    }
 }
 
 impl<T: Counted> Launch<CpuDevice> for Progression<T> {

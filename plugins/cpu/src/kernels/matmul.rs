@@ -11,32 +11,39 @@ use super::extents::extents;
 use super::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_left, packed_left_len, to_f32s,
 };
+use super::widen;
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 
+const SINGLE: &[TypeVar] = &[TypeVar::of(super::SINGLES)];
+
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
     Kernel::new("MatMul", 13, prepare_matmul)
-        .types(&[TypeVar::of(&[F32])])
+        .types(SINGLE)
+        .adapted(widen::floats)
         .operands(&[0, 0], &[0])
         .cost(product_cost),
     Kernel::new("FusedMatMul", 1, prepare_matmul)
         .domain("devbay")
-        .types(&[TypeVar::of(&[F32])])
+        .types(SINGLE)
+        .adapted(widen::floats)
         .operands(&[0, 0, 0], &[0])
         .inputs(2, 3)
         .cost(product_cost)
         .doc("MatMul with a bias over the last axis, and an activation"),
     Kernel::new("Gemm", 13, prepare_gemm)
-        .types(&[TypeVar::of(&[F32])])
+        .types(SINGLE)
+        .adapted(widen::floats)
         .operands(&[0, 0, 0], &[0])
         .inputs(2, 3)
         .cost(product_cost),
     Kernel::new("FusedGemm", 1, prepare_gemm)
         .domain("devbay")
-        .types(&[TypeVar::of(&[F32])])
+        .types(SINGLE)
+        .adapted(widen::floats)
         .operands(&[0, 0, 0], &[0])
         .inputs(2, 3)
         .cost(product_cost)

@@ -96,7 +96,8 @@ struct MatMulInteger {
     multiply: unsafe fn(&Block),
 }
 
-fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+/// Prepares the op; the third and fourth operand are zero points.
+pub(crate) fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let shape = Shape::of(request)?;
     expect_output(request, 0, &shape.output)?;
     let isa = request.device.isa;

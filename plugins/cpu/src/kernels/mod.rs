@@ -5,12 +5,15 @@
 //! reads the addresses and runs. Loops are split by size, never by the number of threads, so that results
 //! are the same bits on any number of them.
 
+mod activations;
 mod affine_grid;
 mod argmax;
 mod attend;
 mod attention;
 mod batch_norm_training;
 mod binary;
+mod bits;
+mod cast;
 mod causal_conv;
 mod cell;
 mod center;
@@ -19,6 +22,7 @@ mod compress;
 mod conv;
 mod conv_integer;
 mod conv_transpose;
+mod convert;
 mod cost;
 mod deform_conv;
 mod dense;
@@ -33,6 +37,7 @@ mod eye_like;
 mod fft;
 mod fill;
 mod fold;
+mod functions;
 mod gated;
 mod grid_sample;
 mod index;
@@ -47,6 +52,8 @@ mod max_unpool;
 mod micro;
 mod movement;
 mod normalise;
+mod norms;
+mod norms_single;
 mod number;
 mod optimise;
 mod order;
@@ -54,9 +61,15 @@ mod pad;
 mod plane;
 mod pool;
 mod pool_any;
+mod pool_norms;
+mod power;
+mod product_any;
+mod qlinear;
 mod quantised;
+mod quantised_any;
 mod real;
 mod reduce;
+mod reduce_any;
 mod resize;
 mod rnn;
 mod roi_align;
@@ -68,6 +81,7 @@ mod scan;
 mod scatter;
 mod select;
 mod shape;
+mod small_float;
 mod softmax;
 mod stft;
 mod strided;
@@ -84,40 +98,56 @@ mod unique;
 mod variadic;
 mod walk;
 mod weights;
+mod widen;
 mod window;
+mod windows;
 
 pub use fft::Rounding;
 
 use crate::device::CpuDevice;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
-use devbay_plugin_api::sdk::{DType, Kernel};
+use devbay_plugin_api::sdk::{
+    DType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, I2, I4, Kernel, U2, U4,
+};
 
 type List = &'static [Kernel<CpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
 const LISTS: &[List] = &[
     unary::KERNELS,
+    activations::KERNELS,
+    functions::KERNELS,
+    cast::KERNELS,
     binary::KERNELS,
+    power::KERNELS,
+    bits::KERNELS,
     variadic::KERNELS,
     select::KERNELS,
     reduce::KERNELS,
     argmax::KERNELS,
+    reduce_any::KERNELS,
     softmax::KERNELS,
     normalise::KERNELS,
+    norms::KERNELS,
     conv::KERNELS,
     conv_transpose::KERNELS,
     matmul::KERNELS,
+    product_any::KERNELS,
     pool::KERNELS,
+    pool_norms::KERNELS,
     movement::KERNELS,
     join::KERNELS,
     index::KERNELS,
     scatter::KERNELS,
     pad::KERNELS,
     fill::KERNELS,
+    windows::KERNELS,
     scan::KERNELS,
     quantised::KERNELS,
+    quantised_any::KERNELS,
     matmul_integer::KERNELS,
     conv_integer::KERNELS,
+    qlinear::KERNELS,
     rnn::KERNELS,
     resize::KERNELS,
     stft::KERNELS,
@@ -173,6 +203,21 @@ pub static ALL: [Kernel<CpuDevice>; N] = {
     }
     all
 };
+
+/// Floats that ops of mathematics take: loops for f32, often for f64, and conversions for the others.
+pub(crate) const FLOATS: &[DType] = &[F32, F16, BF16, F64];
+
+/// Floats that are calculated in f32.
+pub(crate) const SINGLES: &[DType] = &[F32, F16, BF16];
+
+/// Element types of arithmetic.
+pub(crate) const NUMBERS: &[DType] = &[F32, I64, I32, F16, BF16, F64, I8, I16, U8, U16, U32, U64];
+
+/// Element types that numbers are read from and written to.
+pub(crate) const NUMERIC: &[DType] = &[
+    F32, I64, I32, BOOL, U8, I8, F64, F16, BF16, I16, U16, U32, U64, F8E4M3FN, F8E4M3FNUZ, F8E5M2,
+    F8E5M2FNUZ, F8E8M0, F4E2M1, I4, U4, I2, U2,
+];
 
 /// Element types that are only moved.
 pub(crate) const MOVABLE: &[DType] = &[F32, I64, I32, BOOL, U8, I8, F64, F16, BF16, I16, U16, U32, U64];

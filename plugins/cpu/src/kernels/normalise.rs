@@ -5,6 +5,7 @@ use super::cost;
 use super::elementwise::{blocks, slice};
 use super::extents::{axis, extents};
 use super::fold::{self, SquaredDistance, Sum};
+use super::widen;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
@@ -14,7 +15,7 @@ use std::ops::Range;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
-const FLOAT: &[TypeVar] = &[TypeVar::of(&[F32])];
+const FLOAT: &[TypeVar] = &[TypeVar::of(super::SINGLES)];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
@@ -48,7 +49,10 @@ const fn kernel(
     since_version: u32,
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<CpuDevice> {
-    Kernel::new(name, since_version, prepare).types(FLOAT).cost(|request| cost::per_output(request, 8))
+    Kernel::new(name, since_version, prepare)
+        .types(FLOAT)
+        .adapted(widen::floats)
+        .cost(|request| cost::per_output(request, 8))
 }
 
 /// Elements of a chunk of a parallel loop.

@@ -72,6 +72,23 @@ pub(crate) trait Number: Element + PartialOrd + Send + Sync {
     }
 }
 
+/// Calls a function for the type that an element type is, of those that have a plain loop and no vectorised one.
+macro_rules! plain {
+    ($dtype:expr, $function:ident::<$($op:ident)::+>($($argument:expr),*), $otherwise:expr) => {
+        match $dtype {
+            F64 => $function::<$($op)::+<f64>>($($argument),*),
+            I16 => $function::<$($op)::+<i16>>($($argument),*),
+            I8 => $function::<$($op)::+<i8>>($($argument),*),
+            U64 => $function::<$($op)::+<u64>>($($argument),*),
+            U32 => $function::<$($op)::+<u32>>($($argument),*),
+            U16 => $function::<$($op)::+<u16>>($($argument),*),
+            U8 => $function::<$($op)::+<u8>>($($argument),*),
+            _ => $otherwise,
+        }
+    };
+}
+pub(crate) use plain;
+
 macro_rules! floats {
     ($($type:ty)*) => {$(
         impl Number for $type {
@@ -184,6 +201,10 @@ macro_rules! integers {
 integers! {
     i64, i64::wrapping_abs, i64::is_negative;
     i32, i32::wrapping_abs, i32::is_negative;
+    i16, i16::wrapping_abs, i16::is_negative;
     i8, i8::wrapping_abs, i8::is_negative;
+    u64, |x| x, |_| false;
+    u32, |x| x, |_| false;
+    u16, |x| x, |_| false;
     u8, |x| x, |_| false;
 }

@@ -1,6 +1,7 @@
 //! Poolings: the largest or the mean of each window, from a padded copy of each plane, and of whole channels.
 
 use super::plane::Plane;
+use super::widen;
 use super::window::{Window, image, in_and_out};
 use crate::device::CpuDevice;
 use crate::dispatch;
@@ -9,24 +10,30 @@ use crate::kernels::cost;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 
+const SINGLE: &[TypeVar] = &[TypeVar::of(super::SINGLES)];
+
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
     Kernel::new("MaxPool", 12, prepare_max)
-        .types(&[TypeVar::of(&[F32]), TypeVar::of(&[I64])])
+        .types(&[TypeVar::of(super::SINGLES), TypeVar::of(&[I64])])
         .operands(&[0], &[0, 1])
         .outputs(1, 2)
+        .adapted(widen::floats)
         .cost(pool_cost),
     Kernel::new("AveragePool", 19, prepare_average)
-        .types(&[TypeVar::of(&[F32])])
+        .types(SINGLE)
         .operands(&[0], &[0])
+        .adapted(widen::floats)
         .cost(pool_cost),
     Kernel::new("GlobalAveragePool", 1, |request| prepare_global(request, true))
-        .types(&[TypeVar::of(&[F32])])
+        .types(SINGLE)
         .operands(&[0], &[0])
+        .adapted(widen::floats)
         .cost(|request| cost::per_input(request, 1)),
     Kernel::new("GlobalMaxPool", 1, |request| prepare_global(request, false))
-        .types(&[TypeVar::of(&[F32])])
+        .types(SINGLE)
         .operands(&[0], &[0])
+        .adapted(widen::floats)
         .cost(|request| cost::per_input(request, 1)),
 ];
 

@@ -15,6 +15,7 @@ use super::fold::{
 };
 use super::number::Number;
 use super::shape::RANK_MAX;
+use super::widen;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
@@ -26,9 +27,9 @@ use std::ops::Range;
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
 const AXES: TypeVar = TypeVar::of(&[I64]);
-const FLOAT: &[TypeVar] = &[TypeVar::of(&[F32]), AXES];
-const NUMBERS: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32]), AXES];
-const ORDERED: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32, U8, I8, BOOL]), AXES];
+const FLOAT: &[TypeVar] = &[TypeVar::of(super::SINGLES), AXES];
+const NUMBERS: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32, F16, BF16]), AXES];
+const ORDERED: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32, U8, I8, BOOL, F16, BF16]), AXES];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
@@ -83,6 +84,7 @@ const fn kernel(
         .operands(&[0, 1], &[0])
         .inputs(1, 2)
         .host_values(1 << 1)
+        .adapted(widen::floats)
         .cost(|request| cost::per_input(request, 1))
 }
 /// Rows after which columns are emptied into totals.
@@ -497,7 +499,7 @@ fn prepare<Op: Reduce>(request: &Request<'_>) -> Result<Prepared> {
 }
 
 /// Which dimensions are reduced: those of input 1; without it all, or none if the node says so.
-fn reduced_axes(request: &Request<'_>, rank: usize) -> Result<Vec<bool>> {
+pub(crate) fn reduced_axes(request: &Request<'_>, rank: usize) -> Result<Vec<bool>> {
     let axes = match request.input(1) {
         None => Vec::new(),
         Some(axes) => axes

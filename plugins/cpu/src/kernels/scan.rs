@@ -1,7 +1,10 @@
-//! CumSum and NonZero: what comes out at one place depends on all that came before it.
+//! CumSum, CumProd and NonZero: what comes out at one place depends on all that came before it.
 
 use super::cost;
 use super::extents::{axis, expect_output, extents, host_ints};
+use super::fold::{Plus, Rule, Times};
+use super::number::Number;
+use super::widen;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};
@@ -10,9 +13,16 @@ use devbay_plugin_api::sdk::*;
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
     Kernel::new("CumSum", 14, cum_sum)
-        .types(&[TypeVar::of(&[F32, I64, I32, F64, U32, U64]), TypeVar::of(&[I64, I32])])
+        .types(SUMMED)
         .operands(&[0, 1], &[0])
         .host_values(0b10)
+        .adapted(widen::floats)
+        .cost(cost),
+    Kernel::new("CumProd", 26, cum_prod)
+        .types(SUMMED)
+        .operands(&[0, 1], &[0])
+        .host_values(0b10)
+        .adapted(widen::floats)
         .cost(cost),
     Kernel::new("NonZero", 13, non_zero)
         .types(&[TypeVar::of(&[F32, I64, I32, BOOL, U8, I8, F64]), TypeVar::of(&[I64])])
@@ -21,6 +31,9 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .cost(cost)
         .doc("positions of the elements that are not 0, one row for each dimension"),
 ];
+
+const SUMMED: &[TypeVar] =
+    &[TypeVar::of(&[F32, I64, I32, F64, U32, U64, F16, BF16]), TypeVar::of(&[I64, I32])];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let n = request.required_input(0)?.n_elements() as u64;
@@ -32,7 +45,7 @@ const GRAIN: usize = 16 * 1024;
 
 type CumSumFn = unsafe fn(&CumSum, *const u8, *mut u8);
 
-/// Sums along the middle one of three dimensions.
+/// Sums or products along the middle one of three dimensions.
 struct CumSum {
     host: Host,
     outer: usize,
@@ -45,6 +58,34 @@ struct CumSum {
 }
 
 fn cum_sum(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    cumulative(
+        request,
+        match request.required_input(0)?.dtype() {
+            F32 => (4, sums::<f32, Plus>),
+            F64 => (8, sums::<f64, Plus>),
+            I32 | U32 => (4, sums::<i32, Plus>),
+            I64 | U64 => (8, sums::<i64, Plus>),
+            dtype => return Err(Error::unsupported(format!("dtype {dtype:?}"))),
+        },
+    )
+}
+
+fn cum_prod(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    cumulative(
+        request,
+        match request.required_input(0)?.dtype() {
+            F32 => (4, sums::<f32, Times>),
+            F64 => (8, sums::<f64, Times>),
+            // The low bits of a product do not depend on signs.
+            I32 | U32 => (4, sums::<i32, Times>),
+            I64 | U64 => (8, sums::<i64, Times>),
+            dtype => return Err(Error::unsupported(format!("dtype {dtype:?}"))),
+        },
+    )
+}
+
+/// A kernel of elements of a size, with their loop.
+fn cumulative(request: &PrepareRequest<'_, CpuDevice>, (size, body): (usize, CumSumFn)) -> Result<Prepared> {
     let input = request.required_input(0)?;
     let from = extents(input)?;
     expect_output(request, 0, &from)?;
@@ -53,13 +94,6 @@ fn cum_sum(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         found => {
             return Err(Error::invalid(format!("axes of {found:?}, expected one constant axis")));
         }
-    };
-    let (size, body): (usize, CumSumFn) = match input.dtype() {
-        F32 => (4, sums::<f32>),
-        F64 => (8, sums::<f64>),
-        I32 | U32 => (4, sums::<i32>),
-        I64 | U64 => (8, sums::<i64>),
-        dtype => return Err(Error::unsupported(format!("dtype {dtype:?}"))),
     };
     Ok(Prepared::new(CumSum {
         host: request.host,
@@ -90,27 +124,9 @@ impl Launch<CpuDevice> for CumSum {
     }
 }
 
-/// A type that is summed; integers wrap.
-trait Summed: Element + Default {
-    /// The sum.
-    fn plus(self, other: Self) -> Self;
-}
-
-macro_rules! summed {
-    ($($type:ty: $plus:expr;)*) => {$(
-        impl Summed for $type {
-            #[inline(always)]
-            fn plus(self, other: Self) -> Self {
-                $plus(self, other)
-            }
-        }
-    )*};
-}
-summed! { f32: |a, b| a + b; f64: |a, b| a + b; i32: i32::wrapping_add; i64: i64::wrapping_add; }
-
 /// # Safety
 /// `input` and `output` hold the op's middle and inner elements, and are apart.
-unsafe fn sums<T: Summed>(op: &CumSum, input: *const u8, output: *mut u8) {
+unsafe fn sums<T: Number, R: Rule>(op: &CumSum, input: *const u8, output: *mut u8) {
     let (input, output) = (input.cast::<T>(), output.cast::<T>());
     // The position of the `i`th row that is summed.
     let row = |i: usize| {
@@ -119,11 +135,11 @@ unsafe fn sums<T: Summed>(op: &CumSum, input: *const u8, output: *mut u8) {
     };
     if op.inner == 1 {
         // The sum stays in a register.
-        let mut sum = T::default();
+        let mut sum = R::start::<T>();
         for i in 0..op.n {
             // SAFETY: the element lies within the input.
             let x = unsafe { input.add(row(i)).read() };
-            let with = sum.plus(x);
+            let with = R::combine(sum, x);
             // SAFETY: as above, within the output.
             unsafe { output.add(row(i)).write(if op.exclusive { sum } else { with }) };
             sum = with;
@@ -133,19 +149,19 @@ unsafe fn sums<T: Summed>(op: &CumSum, input: *const u8, output: *mut u8) {
     for i in 0..op.n {
         for k in 0..op.inner {
             let before = match i {
-                0 => T::default(),
+                0 => R::start::<T>(),
                 // SAFETY: the row before was written by this loop.
                 _ => unsafe { output.add(row(i - 1) + k).read() },
             };
             let added = match (op.exclusive, i) {
-                (true, 0) => T::default(),
+                (true, 0) => R::start::<T>(),
                 // SAFETY: the row lies within the input.
                 (true, _) => unsafe { input.add(row(i - 1) + k).read() },
                 // SAFETY: as above.
                 (false, _) => unsafe { input.add(row(i) + k).read() },
             };
             // SAFETY: the row lies within the output.
-            unsafe { output.add(row(i) + k).write(before.plus(added)) };
+            unsafe { output.add(row(i) + k).write(R::combine(before, added)) };
         }
     }
 }
@@ -250,7 +266,27 @@ unsafe fn positions<T: Element + PartialEq + Default>(
 #[cfg(test)]
 mod tests {
     use crate::isa::Isa;
-    use crate::kernels::test_host::{Array, run};
+    use crate::kernels::test_host::{Array, Value, run};
+
+    #[test]
+    fn products_in_every_direction() {
+        let x = [Some(Array::of(&[2, 3], &[1i32, 2, 3, 4, 5, 6])), Some(Array::of(&[], &[1i64]))];
+        let output = [Some(Array::empty::<i32>(&[2, 3]))];
+        for (exclusive, reverse, expected) in [
+            (0, 0, [1, 2, 6, 4, 20, 120]),
+            (1, 0, [1, 1, 2, 1, 4, 20]),
+            (0, 1, [6, 6, 3, 120, 30, 6]),
+            (1, 1, [6, 3, 1, 30, 6, 1]),
+        ] {
+            let attrs = [("exclusive", Value::Int(exclusive)), ("reverse", Value::Int(reverse))];
+            let found = run(Isa::Baseline, "CumProd", &attrs, &x, &output).expect("multiplies");
+            assert_eq!(found[0].as_ref().expect("a result").elements::<i32>(), expected);
+        }
+        let x = [Some(Array::of(&[2, 2], &[0.5f64, 2.0, 4.0, 3.0])), Some(Array::of(&[], &[-2i32]))];
+        let found = run(Isa::Baseline, "CumProd", &[], &x, &[Some(Array::empty::<f64>(&[2, 2]))]);
+        let found = found.expect("multiplies");
+        assert_eq!(found[0].as_ref().expect("a result").elements::<f64>(), [0.5, 2.0, 2.0, 6.0]);
+    }
 
     #[test]
     fn positions_are_dense_for_the_true_extents() {

@@ -1,6 +1,6 @@
 //! Where: each element from one operand or the other.
 //!
-//! Elements are only moved, so their size is all that matters: three loops serve every type.
+//! Elements are only moved, so their size is all that matters: four loops serve every type.
 
 use super::cost;
 use super::elementwise::{BLOCK, GRAIN, blocks};
@@ -100,6 +100,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
     let isa = request.device.isa;
     let (body, element_bytes) = match dtype.bits {
         8 => (body::<u8>(isa), 1),
+        16 => (body::<i16>(isa), 2),
         32 => (body::<i32>(isa), 4),
         64 => (body::<i64>(isa), 8),
         bits => return Err(Error::unsupported(format!("elements of {bits} bits"))),
@@ -136,6 +137,7 @@ impl Launch<CpuDevice> for Where {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::test_host::{Array, run};
     use crate::kernels::testing::{Chance, broadcast_extents, broadcast_position, isas};
 
     #[test]
@@ -175,5 +177,23 @@ mod tests {
                 assert_eq!(if a == out { first } else { other }, expected, "{c:?} {a:?} {b:?}, {isa:?}");
             }
         }
+    }
+
+    #[test]
+    fn elements_of_every_width_are_chosen() {
+        fn check<T: Element + PartialEq + std::fmt::Debug>(a: [T; 3], b: T) {
+            let inputs = [
+                Some(Array::of(&[3], &[Bool::new(true), Bool::new(false), Bool::new(true)])),
+                Some(Array::of(&[3], &a)),
+                Some(Array::of(&[], &[b])),
+            ];
+            let output = [Some(Array::empty::<T>(&[3]))];
+            let found = run(crate::isa::Isa::Baseline, "Where", &[], &inputs, &output).expect("Where");
+            assert_eq!(found[0].as_ref().expect("a result").elements::<T>(), [a[0], b, a[2]]);
+        }
+        check([1u8, 2, 3], 9);
+        check([-1i16, 2, 3], 9);
+        check([1.5f32, 2.0, 3.0], 9.0);
+        check([u64::MAX, 2, 3], 9);
     }
 }

@@ -7,6 +7,7 @@ use super::extents::{around, axis, expect_output, extents};
 use super::fold::{self, Extreme, Highest, LogSumExp, Sum};
 use super::math;
 use super::number::Number;
+use super::widen;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
@@ -16,7 +17,7 @@ use std::ops::Range;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
-const FLOAT: &[TypeVar] = &[TypeVar::of(&[F32])];
+const FLOAT: &[TypeVar] = &[TypeVar::of(super::SINGLES)];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
@@ -29,6 +30,7 @@ const fn kernel(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared
         .types(FLOAT)
         .operands(&[0], &[0])
         .in_place(&[0])
+        .adapted(widen::floats)
         .cost(|request| cost::per_output(request, 25))
 }
 

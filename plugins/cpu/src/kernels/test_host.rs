@@ -34,6 +34,16 @@ impl Array {
         Self { dtype: T::DTYPE, shape: shape.iter().map(|&n| n as i64).collect(), bytes: vec![0xa5; n] }
     }
 
+    /// A tensor of an element type that Rust has no number for, by its bytes.
+    pub(crate) fn raw(dtype: DType, shape: &[usize], bytes: &[u8]) -> Self {
+        Self { dtype, shape: shape.iter().map(|&n| n as i64).collect(), bytes: bytes.to_vec() }
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The elements.
     pub(crate) fn elements<T: Element>(&self) -> Vec<T> {
         assert_eq!(self.dtype, T::DTYPE);
@@ -60,6 +70,7 @@ impl Array {
 pub(crate) enum Value {
     Int(i64),
     Ints(Vec<i64>),
+    Float(f64),
     Text(&'static str),
 }
 
@@ -163,6 +174,18 @@ pub(crate) fn run(
     inputs: &[Option<Array>],
     outputs: &[Option<Array>],
 ) -> Result<Vec<Option<Array>>, String> {
+    run_with_constants(isa, op, attrs, inputs, outputs, 0)
+}
+
+/// As [`run`]; the inputs whose bits are set in `constants` are constants too, and come packed as the kernel asks.
+pub(crate) fn run_with_constants(
+    isa: Isa,
+    op: &str,
+    attrs: &[(&'static str, Value)],
+    inputs: &[Option<Array>],
+    outputs: &[Option<Array>],
+    constants: u64,
+) -> Result<Vec<Option<Array>>, String> {
     let host = TestHost::open(isa);
     let first = inputs[0].as_ref().expect("a first input").dtype;
     let (kernel_idx, info) = host.kernel(op, first);
@@ -172,6 +195,7 @@ pub(crate) fn run(
             let mut attr = Attr { name: Str::new(name), ..Attr::empty() };
             match value {
                 Value::Int(i) => (attr.kind, attr.i) = (DEVBAY_ATTR_INT, *i),
+                Value::Float(f) => (attr.kind, attr.f) = (DEVBAY_ATTR_FLOAT, *f),
                 Value::Ints(ints) => (attr.kind, attr.list) = (DEVBAY_ATTR_INTS, list(ints)),
                 Value::Text(text) => (attr.kind, attr.s) = (DEVBAY_ATTR_STRING, Str::new(text)),
             }
@@ -179,7 +203,7 @@ pub(crate) fn run(
         })
         .collect();
     let absent = Tensor { flags: DEVBAY_TENSOR_ABSENT, ..Tensor::empty() };
-    let is_host_value = |i: usize| info.host_value_inputs >> i & 1 == 1;
+    let is_host_value = |i: usize| (info.host_value_inputs | constants) >> i & 1 == 1;
     let tensor = |i: usize, array: &Option<Array>, constant: bool| {
         array.as_ref().map_or(absent, |a| a.tensor(constant && is_host_value(i)))
     };
@@ -206,6 +230,19 @@ pub(crate) fn run(
         return Err(String::from_utf8_lossy(&text[..detail.text_len.min(500) as usize]).into());
     }
 
+    // SAFETY: the list of the prepared kernel.
+    let packs = unsafe { read_growable_list::<ConstantPack>(&prepared.packs) }.expect("list");
+    let mut packed: Vec<Vec<[u64; 8]>> = Vec::new();
+    for pack in &packs {
+        let mut memory = vec![[0u64; 8]; (pack.size_bytes as usize).div_ceil(64) + 1];
+        let source = &of_inputs[pack.input_idx as usize];
+        let to = (memory.as_mut_ptr() as usize).next_multiple_of(64) as *mut c_void;
+        let run = host.table.pack.expect("pack");
+        // SAFETY: the table's function, with zeroed memory of the size that was asked for.
+        let status = unsafe { run(host.instance, &prepared, pack.input_idx, source, to, &mut detail) };
+        assert_eq!(status, DEVBAY_STATUS_OK);
+        packed.push(memory);
+    }
     let mut outputs = outputs.to_vec();
     let data_shape = info.flags & DEVBAY_KERNEL_DATA_SHAPE != 0;
     let ranks: usize = outputs.iter().flatten().map(|a| a.shape.len()).sum();
@@ -221,6 +258,10 @@ pub(crate) fn run(
             length: a.bytes.len() as u64,
             ..none
         }));
+    }
+    for (pack, memory) in packs.iter().zip(&packed) {
+        let addr = (memory.as_ptr() as u64).next_multiple_of(64);
+        refs[pack.input_idx as usize] = BufferRef { addr, length: pack.size_bytes, ..none };
     }
     for array in &mut outputs {
         refs.push(array.as_mut().map_or(none, |a| BufferRef {

@@ -1,15 +1,19 @@
 //! Ops that work on each element alone.
 //!
-//! An op is a type with [`Unary`]; one loop serves them all. Cast is among them: an op whose output has
-//! another element type.
+//! An op is a type with [`Unary`]; one loop serves them all, compiled for each instruction set, and a plain one
+//! serves the rarer element types. The common conversions of Cast are among them: ops whose output has another
+//! element type.
 
 use super::cost;
 use super::elementwise::{HEAVY_FLOPS, blocks, grain};
+use super::functions;
 use super::math;
-use super::number::{Bool, Number};
+use super::number::{Bool, Number, plain};
+use super::widen;
+use super::{FLOATS, NUMBERS};
 use crate::device::CpuDevice;
 use crate::dispatch;
-use crate::isa::Arith;
+use crate::isa::{Arith, Separate};
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi;
 use devbay_plugin_api::sdk::*;
@@ -18,52 +22,56 @@ use std::marker::PhantomData;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
-const FLOAT: &[TypeVar] = &[TypeVar::of(&[F32])];
-const NUMBERS: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32])];
+const FLOAT: &[TypeVar] = &[TypeVar::of(FLOATS)];
+const NUMBER: &[TypeVar] = &[TypeVar::of(NUMBERS)];
+const SIGNED: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32, F16, BF16, F64, I8, I16])];
 const TRUTH: &[TypeVar] = &[TypeVar::of(&[BOOL])];
-const CASTABLE: TypeVar = TypeVar::of(&[F32, F64, I64, I32, U8, I8, BOOL]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    kernel::<Relu>("Relu", 14, FLOAT, prepare::<Relu>),
+    kernel::<Relu>("Relu", 14, SIGNED, prepare_relu),
     kernel::<LeakyRelu>("LeakyRelu", 16, FLOAT, prepare_leaky_relu),
-    kernel::<Clip<f32>>("Clip", 13, NUMBERS, prepare_clip)
+    kernel::<Clip<f32>>("Clip", 13, NUMBER, prepare_clip)
         .operands(&[0, 0, 0], &[0])
         .inputs(1, 3)
         .doc("limits that are constant are read once, others in each launch"),
-    kernel::<Sigmoid>("Sigmoid", 13, FLOAT, prepare::<Sigmoid>),
+    kernel::<Sigmoid>("Sigmoid", 13, FLOAT, |request| {
+        float::<Sigmoid>(request, [0.0; 2], functions::sigmoid)
+    }),
     kernel::<HardSigmoid>("HardSigmoid", 6, FLOAT, prepare_hard_sigmoid),
-    kernel::<HardSwish>("HardSwish", 14, FLOAT, prepare::<HardSwish>),
+    kernel::<HardSwish>("HardSwish", 14, FLOAT, |request| {
+        float::<HardSwish>(request, [0.0; 2], |x, _| x * (x / 6.0 + 0.5).clamp(0.0, 1.0))
+    }),
     kernel::<Gelu>("Gelu", 20, FLOAT, prepare_gelu),
-    kernel::<Tanh>("Tanh", 13, FLOAT, prepare::<Tanh>),
-    kernel::<Exp>("Exp", 13, FLOAT, prepare::<Exp>),
-    kernel::<Log>("Log", 13, FLOAT, prepare::<Log>),
-    kernel::<Sqrt>("Sqrt", 13, FLOAT, prepare::<Sqrt>),
-    kernel::<Erf>("Erf", 13, FLOAT, prepare::<Erf>),
-    kernel::<Reciprocal>("Reciprocal", 13, FLOAT, prepare::<Reciprocal>),
-    kernel::<Neg<f32>>("Neg", 13, NUMBERS, |request| match request.required_input(0)?.dtype() {
+    kernel::<Tanh>("Tanh", 13, FLOAT, |request| float::<Tanh>(request, [0.0; 2], |x, _| x.tanh())),
+    kernel::<Exp>("Exp", 13, FLOAT, |request| float::<Exp>(request, [0.0; 2], |x, _| x.exp())),
+    kernel::<Log>("Log", 13, FLOAT, |request| float::<Log>(request, [0.0; 2], |x, _| x.ln())),
+    kernel::<Sqrt>("Sqrt", 13, FLOAT, |request| float::<Sqrt>(request, [0.0; 2], |x, _| x.sqrt())),
+    kernel::<Erf>("Erf", 13, FLOAT, |request| float::<Erf>(request, [0.0; 2], |x, _| functions::erf(x))),
+    kernel::<Reciprocal>("Reciprocal", 13, FLOAT, |request| {
+        float::<Reciprocal>(request, [0.0; 2], |x, _| 1.0 / x)
+    }),
+    kernel::<Neg<f32>>("Neg", 13, SIGNED, |request| match request.required_input(0)?.dtype() {
         I64 => prepare::<Neg<i64>>(request),
         I32 => prepare::<Neg<i32>>(request),
-        _ => prepare::<Neg<f32>>(request),
+        dtype => plain!(dtype, zeroed::<Neg>(request), prepare::<Neg<f32>>(request)),
     }),
-    kernel::<Abs<f32>>("Abs", 13, NUMBERS, |request| match request.required_input(0)?.dtype() {
+    kernel::<Abs<f32>>("Abs", 13, NUMBER, |request| match request.required_input(0)?.dtype() {
         I64 => prepare::<Abs<i64>>(request),
         I32 => prepare::<Abs<i32>>(request),
-        _ => prepare::<Abs<f32>>(request),
+        dtype => plain!(dtype, zeroed::<Abs>(request), prepare::<Abs<f32>>(request)),
     }),
-    kernel::<Floor>("Floor", 13, FLOAT, prepare::<Floor>),
-    kernel::<Ceil>("Ceil", 13, FLOAT, prepare::<Ceil>),
-    kernel::<Round>("Round", 11, FLOAT, prepare::<Round>).doc("ties go to the even number"),
+    kernel::<Floor>("Floor", 13, FLOAT, |request| float::<Floor>(request, [0.0; 2], |x, _| x.floor())),
+    kernel::<Ceil>("Ceil", 13, FLOAT, |request| float::<Ceil>(request, [0.0; 2], |x, _| x.ceil())),
+    kernel::<Round>("Round", 11, FLOAT, |request| {
+        float::<Round>(request, [0.0; 2], |x, _| x.round_ties_even())
+    })
+    .doc("ties go to the even number"),
     kernel::<Not>("Not", 1, TRUTH, prepare::<Not>),
-    Kernel::new("Cast", 19, prepare_cast)
-        .types(&[CASTABLE, CASTABLE])
-        .operands(&[0], &[1])
-        .cost(|request| cost::per_output(request, 1))
-        .doc("float to integer truncates and saturates, NaN becomes 0; between integers the low bits stay"),
 ];
 
 /// The descriptor that most ops of this file have.
-const fn kernel<Op: Unary>(
+pub(crate) const fn kernel<Op: Unary>(
     name: &'static str,
     since_version: u32,
     types: &'static [TypeVar],
@@ -73,6 +81,7 @@ const fn kernel<Op: Unary>(
         .types(types)
         .operands(&[0], &[0])
         .in_place(&[0])
+        .adapted(widen::floats)
         .cost(|request| cost::per_output(request, Op::FLOPS))
 }
 
@@ -91,7 +100,7 @@ pub(crate) trait Unary: 'static {
 macro_rules! ops {
     ($($(#[$meta:meta])* $name:ident $(<$t:ident>)? ($x:ident: $in:ty, $p:pat, $flops:literal) -> $out:ty = $value:expr;)*) => {$(
         $(#[$meta])*
-        pub(crate) struct $name $(<$t>(PhantomData<$t>))?;
+        pub(crate) struct $name $(<$t>(std::marker::PhantomData<$t>))?;
 
         impl $(<$t: Number>)? Unary for $name $(<$t>)? {
             type In = $in;
@@ -105,9 +114,12 @@ macro_rules! ops {
         }
     )*};
 }
+pub(crate) use ops;
 
 ops! {
     Relu(x: f32, _, 1) -> f32 = if x < 0.0 { 0.0 } else { x };
+    /// Of the rarer element types.
+    Positive<T>(x: T, _, 1) -> T = if x < T::ZERO { T::ZERO } else { x };
     LeakyRelu(x: f32, [alpha, _], 2) -> f32 = if x < 0.0 { alpha * x } else { x };
     /// The upper limit is applied last, so that it holds where the limits cross. NaN passes.
     Clip<T>(x: T, [low, high], 2) -> T = {
@@ -181,6 +193,18 @@ unsafe fn unary_body<A: Arith, Op: Unary>(x: *const u8, y: *mut u8, n: usize, pa
     let (x, y) = (x.cast::<Op::In>(), y.cast::<Op::Out>());
     let params = params.get::<Op::In>();
     blocks!(Op::FLOPS >= HEAVY_FLOPS, n, y, [value = x] => Op::apply::<A>(value, params));
+}
+
+/// The loop of a rare element type, without instructions that not every processor has.
+unsafe fn plain_body<Op: Unary>(x: *const u8, y: *mut u8, n: usize, params: &Params) {
+    let (x, y) = (x.cast::<Op::In>(), y.cast::<Op::Out>());
+    let params = params.get::<Op::In>();
+    for i in 0..n {
+        // SAFETY: the caller lends `n` elements.
+        let value = unsafe { x.add(i).read() };
+        // SAFETY: as above; the element was read before.
+        unsafe { y.add(i).write(Op::apply::<Separate>(value, params)) };
+    }
 }
 
 /// A prepared op.
@@ -268,39 +292,77 @@ pub(crate) fn prepare<Op: Unary>(request: &Request<'_>) -> Result<Prepared> {
     Ok(Map::new::<Op>(request, Params::NONE)?.prepared())
 }
 
-fn prepare_with<Op: Unary>(request: &Request<'_>, params: [Op::In; 2]) -> Result<Prepared> {
+pub(crate) fn prepare_with<Op: Unary>(request: &Request<'_>, params: [Op::In; 2]) -> Result<Prepared> {
     Ok(Map::new::<Op>(request, Params::of(params))?.prepared())
+}
+
+/// Prepares an op of a rare element type.
+pub(crate) fn prepare_plain<Op: Unary>(request: &Request<'_>, params: [Op::In; 2]) -> Result<Prepared> {
+    let map = Map::new::<Op>(request, Params::of(params))?;
+    Ok(Map { body: plain_body::<Op>, ..map }.prepared())
+}
+
+/// Prepares an op of a rare element type that has no parameters.
+fn zeroed<Op: Unary<In: Number>>(request: &Request<'_>) -> Result<Prepared> {
+    prepare_plain::<Op>(request, [Op::In::ZERO; 2])
+}
+
+/// Prepares an op of floats: f32 by its loop, f64 by a function of it and the parameters.
+pub(crate) fn float<Op: Unary<In = f32>>(
+    request: &Request<'_>,
+    params: [f32; 2],
+    double: fn(f64, [f64; 2]) -> f64,
+) -> Result<Prepared> {
+    match request.required_input(0)?.dtype() {
+        F64 => functions::prepare(request, params.map(f64::from), double),
+        _ => prepare_with::<Op>(request, params),
+    }
+}
+
+fn prepare_relu(request: &Request<'_>) -> Result<Prepared> {
+    match request.required_input(0)?.dtype() {
+        I64 => prepare_plain::<Positive<i64>>(request, [0; 2]),
+        I32 => prepare_plain::<Positive<i32>>(request, [0; 2]),
+        dtype => plain!(dtype, zeroed::<Positive>(request), prepare::<Relu>(request)),
+    }
 }
 
 fn prepare_leaky_relu(request: &Request<'_>) -> Result<Prepared> {
     let alpha = request.attrs.float("alpha", 0.01)?;
-    prepare_with::<LeakyRelu>(request, [alpha, 0.0])
+    float::<LeakyRelu>(request, [alpha, 0.0], |x, [alpha, _]| if x < 0.0 { alpha * x } else { x })
 }
 
 fn prepare_hard_sigmoid(request: &Request<'_>) -> Result<Prepared> {
     let alpha = request.attrs.float("alpha", 0.2)?;
     let beta = request.attrs.float("beta", 0.5)?;
-    prepare_with::<HardSigmoid>(request, [alpha, beta])
+    float::<HardSigmoid>(request, [alpha, beta], |x, [alpha, beta]| (alpha * x + beta).clamp(0.0, 1.0))
 }
 
 fn prepare_gelu(request: &Request<'_>) -> Result<Prepared> {
     match request.attrs.string("approximate", "none")? {
-        "none" => prepare::<Gelu>(request),
-        "tanh" => prepare::<GeluTanh>(request),
+        "none" => float::<Gelu>(request, [0.0; 2], |x, _| {
+            0.5 * x * (1.0 + functions::erf(x * std::f64::consts::FRAC_1_SQRT_2))
+        }),
+        "tanh" => float::<GeluTanh>(request, [0.0; 2], |x, _| {
+            // sqrt(2 / pi)
+            0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044715 * x * x * x)).tanh())
+        }),
         other => Err(Error::unsupported(format!("approximate is none or tanh, found {other}"))),
     }
 }
 
 fn prepare_clip(request: &Request<'_>) -> Result<Prepared> {
     match request.required_input(0)?.dtype() {
-        I64 => clip::<i64>(request),
-        I32 => clip::<i32>(request),
-        _ => clip::<f32>(request),
+        I64 => clip::<Clip<i64>>(request, false),
+        I32 => clip::<Clip<i32>>(request, false),
+        dtype => plain!(dtype, clip::<Clip>(request, true), clip::<Clip<f32>>(request, false)),
     }
 }
 
-fn clip<T: Number>(request: &Request<'_>) -> Result<Prepared> {
-    let mut limits = [T::LOWEST, T::HIGHEST];
+/// Clip of one element type, with a plain loop or one for the instruction set.
+fn clip<Op: Unary<In: Number>>(request: &Request<'_>, is_plain: bool) -> Result<Prepared> {
+    type Of<Op> = <Op as Unary>::In;
+    let mut limits = [Of::<Op>::LOWEST, Of::<Op>::HIGHEST];
     let mut later = [false; 2];
     for (k, limit) in limits.iter_mut().enumerate() {
         let Some(tensor) = request.input(1 + k) else {
@@ -320,7 +382,10 @@ fn clip<T: Number>(request: &Request<'_>) -> Result<Prepared> {
             None => later[k] = true,
         }
     }
-    let map = Map::new::<Clip<T>>(request, Params::of(limits))?;
+    let mut map = Map::new::<Op>(request, Params::of(limits))?;
+    if is_plain {
+        map.body = plain_body::<Op>;
+    }
     if later == [false; 2] {
         return Ok(map.prepared());
     }
@@ -442,7 +507,13 @@ impl<X: Element + CastTo<Y>, Y: Element> Unary for Cast<X, Y> {
     }
 }
 
-fn prepare_cast(request: &Request<'_>) -> Result<Prepared> {
+/// Whether an element type has conversions in this file.
+pub(crate) fn casts(dtype: DType) -> bool {
+    [F32, F64, I64, I32, U8, I8, BOOL].contains(&dtype)
+}
+
+/// Prepares Cast between types of this file.
+pub(crate) fn prepare_cast(request: &Request<'_>) -> Result<Prepared> {
     match request.required_input(0)?.dtype() {
         F32 => cast_from::<f32>(request),
         F64 => cast_from::<f64>(request),

@@ -1,30 +1,32 @@
-//! Min, Max and Sum of any number of operands: the first two, then the result with each further one, chunk
+//! Min, Max, Sum and Mean of any number of operands: the first two, then the result with each further one, chunk
 //! by chunk, so that the result stays in the cache.
 
 use super::binary::{self, Add, Binary, Larger, Smaller, Zip};
 use super::cost;
 use super::extents::extents;
-use super::number::Number;
-use super::unary;
+use super::number::{Number, plain};
+use super::{FLOATS, NUMBERS, unary, widen};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
+use std::ops::Range;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
-const NUMBERS: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32])];
-const FLOAT: &[TypeVar] = &[TypeVar::of(&[F32])];
+const NUMBER: &[TypeVar] = &[TypeVar::of(NUMBERS)];
+const FLOAT: &[TypeVar] = &[TypeVar::of(FLOATS)];
 
 /// The kernels of this file. Two operands may work in place and so have a descriptor of their own; with
 /// more, the result is written before the last operand is read.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    pair("Max", 13, NUMBERS, prepare_max),
-    pair("Min", 13, NUMBERS, prepare_min),
-    pair("Sum", 13, FLOAT, fold::<Add<f32>>),
-    any("Max", 13, NUMBERS, prepare_max),
-    any("Min", 13, NUMBERS, prepare_min),
-    any("Sum", 13, FLOAT, fold::<Add<f32>>),
+    pair("Max", 13, NUMBER, prepare_max),
+    pair("Min", 13, NUMBER, prepare_min),
+    pair("Sum", 13, FLOAT, prepare_sum),
+    any("Max", 13, NUMBER, prepare_max),
+    any("Min", 13, NUMBER, prepare_min),
+    any("Sum", 13, FLOAT, prepare_sum),
+    any("Mean", 13, FLOAT, prepare_mean),
 ];
 
 const fn any(
@@ -37,6 +39,7 @@ const fn any(
         .types(types)
         .operands(&[0], &[0])
         .inputs(1, DEVBAY_VARIADIC)
+        .adapted(widen::floats)
         .cost(|request| cost::per_output(request, request.inputs.len().saturating_sub(1) as u64))
 }
 
@@ -53,49 +56,101 @@ const fn pair(
         .doc("two operands, in place if wanted")
 }
 
+/// Prepares an op for the element type of input 0, with the loops for the instruction set or plain ones.
+macro_rules! numbers {
+    ($request:expr, $op:ident) => {
+        match $request.required_input(0)?.dtype() {
+            I64 => fold::<$op<i64>>($request, false),
+            I32 => fold::<$op<i32>>($request, false),
+            dtype => plain!(dtype, fold::<$op>($request, true), fold::<$op<f32>>($request, false)),
+        }
+    };
+}
+
 fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
-    match request.required_input(0)?.dtype() {
-        I64 => fold::<Larger<i64>>(request),
-        I32 => fold::<Larger<i32>>(request),
-        _ => fold::<Larger<f32>>(request),
-    }
+    numbers!(request, Larger)
 }
 
 fn prepare_min(request: &Request<'_>) -> Result<Prepared> {
+    numbers!(request, Smaller)
+}
+
+fn prepare_sum(request: &Request<'_>) -> Result<Prepared> {
     match request.required_input(0)?.dtype() {
-        I64 => fold::<Smaller<i64>>(request),
-        I32 => fold::<Smaller<i32>>(request),
-        _ => fold::<Smaller<f32>>(request),
+        F64 => fold::<Add<f64>>(request, true),
+        _ => fold::<Add<f32>>(request, false),
     }
 }
 
-fn fold<Op>(request: &Request<'_>) -> Result<Prepared>
+/// The sum, divided by the number of operands.
+fn prepare_mean(request: &Request<'_>) -> Result<Prepared> {
+    match request.required_input(0)?.dtype() {
+        _ if request.inputs.len() < 2 => prepare_sum(request),
+        F64 => Ok(Prepared::new(Fold { divide: Some(divide::<f64>), ..steps::<Add<f64>>(request, true)? })),
+        _ => Ok(Prepared::new(Fold { divide: Some(divide::<f32>), ..steps::<Add<f32>>(request, false)? })),
+    }
+}
+
+/// Divides a range of the result by the number of operands.
+///
+/// # Safety
+/// The result has the range, and nobody else uses it.
+unsafe fn divide<T: Number + From<u16>>(y: *mut u8, range: Range<usize>, n: u16) {
+    for i in range {
+        let place = y.cast::<T>().wrapping_add(i);
+        // SAFETY: the caller's promise.
+        let sum = unsafe { place.read() };
+        // SAFETY: as above.
+        unsafe { place.write(sum.div(T::from(n))) };
+    }
+}
+
+fn fold<Op>(request: &Request<'_>, is_plain: bool) -> Result<Prepared>
 where
     Op: Binary<Right = <Op as Binary>::Left, Out = <Op as Binary>::Left>,
     Op::Left: Number,
 {
-    match request.inputs.len() {
-        0 => Err(Error::invalid("no operands")),
-        1 => unary::prepare::<unary::Identity<Op::Left>>(request),
-        2 => binary::prepare::<Op>(request),
-        _ => {
-            let out = extents(request.required_output(0)?)?;
-            let mut left = extents(request.required_input(0)?)?;
-            let mut steps = Vec::with_capacity(request.inputs.len() - 1);
-            for i in 1..request.inputs.len() {
-                let right = extents(request.required_input(i)?)?;
-                steps.push(Zip::new::<Op>(request, &out, &left, &right)?);
-                left.clone_from(&out);
-            }
-            Ok(Prepared::new(Fold { steps }))
-        }
+    match (request.inputs.len(), is_plain) {
+        (0, _) => Err(Error::invalid("no operands")),
+        (1, true) => unary::prepare_plain::<unary::Identity<Op::Left>>(request, [Op::Left::ZERO; 2]),
+        (1, false) => unary::prepare::<unary::Identity<Op::Left>>(request),
+        (2, true) => binary::prepare_plain::<Op>(request),
+        (2, false) => binary::prepare::<Op>(request),
+        _ => Ok(Prepared::new(steps::<Op>(request, is_plain)?)),
     }
 }
 
-/// Three operands or more.
+/// The steps of a fold over two operands or more.
+fn steps<Op>(request: &Request<'_>, is_plain: bool) -> Result<Fold>
+where
+    Op: Binary<Right = <Op as Binary>::Left, Out = <Op as Binary>::Left>,
+{
+    let out = extents(request.required_output(0)?)?;
+    let mut left = extents(request.required_input(0)?)?;
+    let mut steps = Vec::with_capacity(request.inputs.len());
+    for i in 1..request.inputs.len() {
+        let right = extents(request.required_input(i)?)?;
+        let mut step = Zip::new::<Op>(request, &out, &left, &right)?;
+        if is_plain {
+            step.body = binary::plain_body::<Op>;
+        }
+        steps.push(step);
+        left.clone_from(&out);
+    }
+    let n_operands = u16::try_from(request.inputs.len());
+    let n_operands = n_operands.map_err(|_| Error::unsupported("more operands than 65535"))?;
+    Ok(Fold { steps, n_operands, divide: None })
+}
+
+type Divide = unsafe fn(*mut u8, Range<usize>, u16);
+
+/// Several operands.
 struct Fold {
     /// Step k takes operand k + 1; its other operand is operand 0 in the first, then the result.
     steps: Vec<Zip>,
+    n_operands: u16,
+    /// What makes a mean of the sum.
+    divide: Option<Divide>,
 }
 
 impl Launch<CpuDevice> for Fold {
@@ -114,7 +169,36 @@ impl Launch<CpuDevice> for Fold {
                 // shape from the first step on.
                 unsafe { step.run([left.cast_mut(), right.cast_mut(), y.at(0)], range.clone()) };
             }
+            if let Some(divide) = self.divide {
+                // SAFETY: the range is this chunk's own, of the launch's result.
+                unsafe { divide(y.at(0), range, self.n_operands) };
+            }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::isa::Isa;
+    use crate::kernels::test_host::{Array, run};
+    use devbay_plugin_api::sdk::Element;
+
+    fn check<T: Element + PartialEq + std::fmt::Debug>(op: &str, operands: &[&[T]], expected: &[T]) {
+        let inputs: Vec<_> = operands.iter().map(|x| Some(Array::of(&[x.len()], x))).collect();
+        let found =
+            run(Isa::Baseline, op, &[], &inputs, &[Some(Array::empty::<T>(&[expected.len()]))]).expect(op);
+        assert_eq!(found[0].as_ref().expect("a result").elements::<T>(), expected, "{op}");
+    }
+
+    #[test]
+    fn any_number_of_operands_of_any_type() {
+        check("Mean", &[&[1.0f32, 2.0], &[3.0]], &[2.0, 2.5]);
+        check("Mean", &[&[1.0f64], &[2.0, 5.0], &[6.0]], &[3.0, 4.0]);
+        check("Mean", &[&[7.0f32]], &[7.0]);
+        check("Sum", &[&[1.0f64, 2.0], &[3.0]], &[4.0, 5.0]);
+        check("Max", &[&[200u8, 3], &[4]], &[200, 4]);
+        check("Min", &[&[-3i16], &[4], &[-5]], &[-5]);
+        check("Max", &[&[u64::MAX], &[1], &[2]], &[u64::MAX]);
     }
 }

@@ -367,8 +367,8 @@ fn newer_versions_go_down_where_they_use_nothing_new() {
             ],
             vec![float32s("s", &[0.5])],
             "%s = const f32[1] [0.5]
-             %q = QuantizeLinear@19(%x, %s) {saturate = 1}
-             %y = DequantizeLinear@19(%q, %s)
+             %q = QuantizeLinear@28(%x, %s) {saturate = 1}
+             %y = DequantizeLinear@28(%q, %s)
              return %y",
         ),
         (
@@ -422,8 +422,8 @@ fn meanings_that_programs_do_not_have() {
         (in_model(18, node("GroupNormalization", &["x", "c", "c"], &["y"])), "with scales by group"),
         (in_model(8, node("Scan", &["", "x"], &["y"])), "Scan@8 with batches cannot be said"),
         (
-            in_model(21, node("QuantizeLinear", &["x", "c"], &["y"]).with(int("block_size", 2))),
-            "node n (QuantizeLinear)",
+            in_model(28, node("SpaceToDepth", &["x"], &["y"]).with(string("mode", "CRD"))),
+            "node n (SpaceToDepth)",
         ),
     ];
     for (model, expected) in cases {

@@ -36,6 +36,13 @@ fn every_type_in_every_field() {
         (in_int32(DataType::Bool, &[0, 1, 7]), "bool[3] [false, true, true]"),
         (in_int32(DataType::Float16, &[0x3c00, 0xfc00]), "f16[2] [1.0, -inf]"),
         (in_int32(DataType::Bfloat16, &[0x3f80]), "bf16[1] [1.0]"),
+        (in_int32(DataType::Float8e4m3fn, &[0x38, 0xff]), "f8e4m3fn[2] hex{38ff}"),
+        // Elements of fewer than 8 bits share the stored integers as they share bytes.
+        (
+            TensorProto { int32_data: vec![0x21, 0x0f], ..tensor("t", DataType::Int4, &[3]) },
+            "i4[3] hex{210f}",
+        ),
+        (raw(DataType::Uint2, &[5], &[0b11_10_01_00, 1]), "u2[5] hex{e401}"),
         (raw(DataType::Float, &[1], &[0, 0, 0x80, 0x3f]), "f32[1] [1.0]"),
         (raw(DataType::Int64, &[], &[5, 0, 0, 0, 0, 0, 0, 0]), "i64[] [5]"),
         (raw(DataType::Float16, &[1, 2], &[0, 0x3c, 0, 0x40]), "f16[1,2] [1.0, 2.0]"),
