@@ -30,10 +30,23 @@ use std::sync::Arc;
 /// Begins the ids of these tests; the rest is the test's name in the onnx package.
 pub const PREFIX: &str = "onnx/";
 
-/// Tests whose expected output is itself off by more than the tolerance that comes with it, and the absolute
-/// tolerance that holds for it: NumPy 2 transforms f32 in f32, and 1.9e-7 of its result is rounding where the formula
-/// gives 0.
-const WIDER: &[(&str, f64)] = &[("test_dft_inverse", 1e-6), ("test_dft_inverse_opset19", 1e-6)];
+/// Tests whose expected output is itself further from the exact result than the tolerance that comes with it, and the
+/// tolerance that holds for them instead, `(relative, absolute)`: the reason is beside each.
+const WIDER: &[(&str, Tolerance)] = &[
+    // NumPy 2 transforms f32 in f32: 1.9e-7 of its result is rounding where the formula gives 0.
+    ("test_dft_inverse", Tolerance { relative: 1e-3, absolute: 1e-6 }),
+    ("test_dft_inverse_opset19", Tolerance { relative: 1e-3, absolute: 1e-6 }),
+    // The reference rounds a sum of bf16 to bf16 after each term: the last two bits of 8 are noise.
+    ("test_attention_3d_causal_bf16_expanded", BF16_SUMS),
+    ("test_attention_4d_attn_mask_causal_bf16_expanded", BF16_SUMS),
+    ("test_attention_4d_causal_bf16_expanded", BF16_SUMS),
+    ("test_attention_4d_causal_padded_kv_bf16_expanded", BF16_SUMS),
+    ("test_attention_4d_padded_kv_bf16_expanded", BF16_SUMS),
+    // Two elements are off by one in the last place of f16, which is 1.04e-3 of them.
+    ("test_attention_4d_causal_fp16_expanded", Tolerance { relative: 2e-3, absolute: 1e-7 }),
+];
+
+const BF16_SUMS: Tolerance = Tolerance { relative: 1.0 / 64.0, absolute: 1e-7 };
 
 /// The rules that these tests check.
 pub(crate) const RULES: &[&str] = &["B20", "B21"];
@@ -69,8 +82,8 @@ impl Loaded {
             Ok(program) => program,
             Err(error) => return host_only(format!("the model is not imported: {}", one_line(&error))),
         };
-        let wider = WIDER.iter().find(|(wider, _)| *wider == name).map_or(0.0, |(_, absolute)| *absolute);
-        let tolerance = Tolerance { relative: about.rtol, absolute: about.atol.max(wider) };
+        let wider = WIDER.iter().find(|(wider, _)| *wider == name).map(|(_, tolerance)| *tolerance);
+        let tolerance = wider.unwrap_or(Tolerance { relative: about.rtol, absolute: about.atol });
         let verdicts = test.sets.values().map(|set| match path {
             Path::Kernels => on_kernels(&program, set, device, tolerance),
             Path::Session => in_session(&program, set, device, tolerance),
