@@ -20,16 +20,16 @@ use std::time::{Duration, Instant};
 /// Begins a line with a child's verdict.
 const MARK: &str = "devbay-conformance-verdict ";
 
-/// Stands before a child's option that node tests are run in sessions.
+/// A child's options: node tests are run in sessions, cases behind the validation layer.
 const SESSION: &str = "--session";
+const VALIDATION: &str = "--validation";
 
 /// How tests get a process of their own.
 #[derive(Clone, Debug)]
 pub struct Child {
     /// The program; it prints the lines that [`answer`] gives.
     pub program: PathBuf,
-    /// What it is told first. The subject, the tests' ids, perhaps `--session`, and `--plugin-option KEY=VALUE`
-    /// follow.
+    /// What it is told first. The subject, the tests' ids, and options follow, for [`read_arguments`].
     pub arguments: Vec<OsString>,
     /// Variables of its environment besides this process's.
     pub environment: Vec<(OsString, OsString)>,
@@ -42,11 +42,17 @@ pub struct Child {
 pub(crate) struct Answer {
     pub verdict: Verdict,
     pub plugin: Option<Identity>,
+    /// What was measured besides.
+    pub note: Option<String>,
 }
 
 impl Answer {
+    pub(crate) fn of(verdict: Verdict) -> Self {
+        Self { verdict, plugin: None, note: None }
+    }
+
     pub(crate) fn failed(failure: Failure, reason: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Failed { failure, reason: reason.into() }, plugin: None }
+        Self::of(Verdict::Failed { failure, reason: reason.into() })
     }
 }
 
@@ -70,7 +76,7 @@ pub(crate) struct Said {
     pub times: Vec<Duration>,
     /// What became of it after those.
     pub end: End,
-    /// The first line that it printed besides.
+    /// The first line that it printed besides (B28).
     pub stray: Option<String>,
 }
 
@@ -93,10 +99,10 @@ pub fn answer(
     let mut nodes = None;
     for item in &items {
         let answer = match item {
-            Item::Case(case) => run_here(subject, case, &settings.options, true),
+            Item::Case(case) => run_here(subject, case, settings, true),
             Item::Node(_) => {
                 let judge = nodes.get_or_insert_with(|| NodeJudge::new(subject, &items, settings));
-                Answer { verdict: judge.verdict(item), plugin: None }
+                Answer::of(judge.verdict(item))
             }
         };
         // Texts and numbers alone: there is always a JSON for them.
@@ -116,6 +122,7 @@ pub fn read_arguments(arguments: &[String]) -> Result<(Vec<String>, Settings), S
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             SESSION => settings.path = onnx::Path::Session,
+            VALIDATION => settings.validation = true,
             "--plugin-option" => {
                 let pair = rest.next().and_then(|pair| pair.split_once('='));
                 let (key, value) = pair.ok_or("--plugin-option is KEY=VALUE")?;
@@ -133,6 +140,9 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
     command.args(&child.arguments).arg(subject.name()).args(ids);
     if settings.path == onnx::Path::Session {
         command.arg(SESSION);
+    }
+    if settings.validation {
+        command.arg(VALIDATION);
     }
     for (key, value) in &settings.options {
         command.arg("--plugin-option").arg(format!("{key}={value}"));

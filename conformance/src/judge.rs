@@ -11,6 +11,7 @@ use crate::rig::Rig;
 use crate::suite::{self, Item, Profile};
 use crate::verdict::{Failure, Verdict, Why};
 use devbay_host::core::device::Device;
+use devbay_host::layers::validation::{self, Side};
 use devbay_host::load::Library;
 use devbay_host::negotiate::{Entry, negotiate};
 use devbay_host::runtime::{Runtime, RuntimeOptions};
@@ -63,6 +64,9 @@ pub struct Settings {
     pub profiles: Vec<Profile>,
     /// How node tests are run.
     pub path: onnx::Path,
+    /// Whether cases run behind the validation layer: then a case fails also where the plugin breaks a rule that it is
+    /// not about.
+    pub validation: bool,
     /// Where tests run; without it, in this process.
     pub child: Option<Child>,
 }
@@ -124,21 +128,19 @@ impl Judging<'_> {
         let item = Item::Case(case);
         let begin = Instant::now();
         if let Some(verdict) = self.not_asked(&item) {
-            return self.record(&item, verdict, begin.elapsed());
+            return self.record(&item, verdict, None, begin.elapsed());
         }
         let answer = match &self.settings.child {
-            Some(_) if case.id == OUTPUT_CASE => {
-                Answer { verdict: output_verdict(self.stray.as_deref()), plugin: None }
-            }
+            Some(_) if case.id == OUTPUT_CASE => Answer::of(output_verdict(self.stray.as_deref())),
             Some(child) => {
                 let said = ask(child, self.subject, &[item.id()], self.settings);
                 self.heard(case.id, &said);
                 said.answers.into_iter().next().unwrap_or_else(|| Answer::from(said.end))
             }
-            None => run_here(self.subject, case, &self.settings.options, false),
+            None => run_here(self.subject, case, self.settings, false),
         };
         self.met(answer.plugin);
-        self.record(&item, answer.verdict, begin.elapsed());
+        self.record(&item, answer.verdict, answer.note, begin.elapsed());
     }
 
     /// Node tests, as many as a child is given.
@@ -146,7 +148,7 @@ impl Judging<'_> {
         let mut rest = Vec::new();
         for item in items {
             match self.not_asked(item) {
-                Some(verdict) => self.record(item, verdict, Duration::ZERO),
+                Some(verdict) => self.record(item, verdict, None, Duration::ZERO),
                 None => rest.push(*item),
             }
         }
@@ -155,7 +157,7 @@ impl Judging<'_> {
             for item in &rest {
                 let begin = Instant::now();
                 let verdict = judge.verdict(item);
-                self.record(item, verdict, begin.elapsed());
+                self.record(item, verdict, None, begin.elapsed());
             }
             return;
         };
@@ -167,18 +169,18 @@ impl Judging<'_> {
             self.heard(&ids[0], &said);
             let n = said.answers.len();
             for (i, answer) in said.answers.into_iter().enumerate() {
-                self.record(&rest[i], answer.verdict, said.times[i]);
+                self.record(&rest[i], answer.verdict, None, said.times[i]);
             }
             rest = &rest[n..];
             // Without an answer to all, the next one ended the process.
             if let Some((first, others)) = rest.split_first() {
-                self.record(first, Answer::from(said.end).verdict, begin.elapsed());
+                self.record(first, Answer::from(said.end).verdict, None, begin.elapsed());
                 rest = others;
             }
             if self.report.deaths() > DEATHS_MAX {
                 for item in rest {
                     let reason = format!("more than {DEATHS_MAX} tests ended the process");
-                    self.record(item, Verdict::Skipped { why: Why::Needs, reason }, Duration::ZERO);
+                    self.record(item, Verdict::Skipped { why: Why::Needs, reason }, None, Duration::ZERO);
                 }
                 return;
             }
@@ -208,7 +210,7 @@ impl Judging<'_> {
         }
     }
 
-    fn record(&mut self, item: &Item, verdict: Verdict, time: Duration) {
+    fn record(&mut self, item: &Item, verdict: Verdict, note: Option<String>, time: Duration) {
         if matches!(verdict, Verdict::Failed { .. } | Verdict::Skipped { why: Why::Needs, .. }) {
             self.unmet.insert(item.id());
         }
@@ -218,6 +220,7 @@ impl Judging<'_> {
             rules: item.rules(),
             requires: item.requires(),
             verdict,
+            note,
             duration_ms: time.as_micros() as f64 / 1000.0,
             reproduce: reproduce(self.subject, item, self.settings),
         };
@@ -230,20 +233,16 @@ fn reproduce(subject: &Subject, item: &Item, settings: &Settings) -> Option<Stri
     settings.child.as_ref()?;
     let options: String =
         settings.options.iter().map(|(key, value)| format!(" --plugin-option {key}={value}")).collect();
-    let path = match (item, settings.path) {
-        (Item::Node(_), onnx::Path::Session) => " --session",
+    let how = match item {
+        Item::Node(_) if settings.path == onnx::Path::Session => " --session",
+        Item::Case(_) if settings.validation => " --layers validation",
         _ => "",
     };
-    Some(format!("devbay conformance {} --only {}{path}{options}", subject.name(), item.id()))
+    Some(format!("devbay conformance {} --only {}{how}{options}", subject.name(), item.id()))
 }
 
 /// Runs one case in this process.
-pub(crate) fn run_here(
-    subject: &Subject,
-    case: &Case,
-    options: &[(String, String)],
-    own_process: bool,
-) -> Answer {
+pub(crate) fn run_here(subject: &Subject, case: &Case, settings: &Settings, own_process: bool) -> Answer {
     let library;
     let entry = match subject {
         Subject::Linked(linked) => Entry::Linked(linked),
@@ -255,16 +254,35 @@ pub(crate) fn run_here(
             Err(refusal) => return Answer::failed(Failure::Wrong, refusal.reason),
         },
     };
-    let run = AssertUnwindSafe(|| {
-        let rig = Rig::new(entry, options, own_process);
-        let plugin = rig.agreement().ok().map(Identity::of);
-        Answer { verdict: (case.run)(&rig).into(), plugin }
+    // What a library is and what its entry says is not the layer's to show.
+    let wrapped = (settings.validation && case.topic() != "load").then(|| {
+        // Cases call what a plugin must refuse: the host's side is not judged here.
+        validation::wrap(entry, &validation::Settings { only_watch: true, ..Default::default() })
     });
-    std::panic::catch_unwind(run).unwrap_or_else(|payload| {
+    let shown = match &wrapped {
+        Some(Ok(wrapped)) => Some(wrapped.plugin()),
+        Some(Err(refusal)) => return Answer::failed(Failure::Wrong, refusal.reason.clone()),
+        None => None,
+    };
+    let entry = shown.as_ref().map_or(entry, Entry::Linked);
+    let run = AssertUnwindSafe(|| {
+        let mut rig = Rig::new(entry, &settings.options, own_process);
+        rig.layered = wrapped.is_some();
+        let plugin = rig.agreement().ok().map(Identity::of);
+        Answer { verdict: (case.run)(&rig).into(), plugin, note: rig.note.into_inner() }
+    });
+    let mut answer = std::panic::catch_unwind(run).unwrap_or_else(|payload| {
         let words = payload.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
         Answer::failed(Failure::Suite, format!("the suite panicked, which is a bug in it: {words}"))
-    })
+    });
+    if let (Some(Ok(wrapped)), Verdict::Passed) = (&wrapped, &answer.verdict)
+        && let Some(found) = wrapped.report().violations().into_iter().find(|found| found.by == Side::Plugin)
+    {
+        let reason = format!("rule {}, {}: {}", found.rule, found.function, found.words);
+        answer.verdict = Verdict::Failed { failure: Failure::Wrong, reason };
+    }
+    answer
 }
 
 /// What the plugin printed itself, over all cases.

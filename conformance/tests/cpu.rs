@@ -135,7 +135,7 @@ fn node_tests_pass() {
     let report = judge(&Subject::Library(library("devbay_plugin_cpu")), &settings, &mut |_| ());
     expect_no_failures(&report);
     let nodes = report.node_summary().expect("node tests ran");
-    assert!(nodes.plugin.passed >= NODE_TESTS_PASSED, "{nodes:?}");
+    assert!(nodes.plugin.passed >= PASSED_ON_KERNELS, "{nodes:?}");
 }
 
 /// As many again, as `devbay run` runs a model.
@@ -150,8 +150,9 @@ fn node_tests_pass_in_sessions() {
     let report = judge(&Subject::Library(library("devbay_plugin_cpu")), &settings, &mut |_| ());
     expect_no_failures(&report);
     let nodes = report.node_summary().expect("node tests ran");
-    assert!(nodes.plugin.passed >= NODE_TESTS_PASSED, "{nodes:?}");
+    assert!(nodes.plugin.passed >= PASSED_IN_SESSIONS, "{nodes:?}");
 }
 
-/// onnxruntime 1.31 passes 1,398 of the 1,884.
-const NODE_TESTS_PASSED: usize = 1709;
+/// Of 1,884, as docs/onnx-coverage.md has it; onnxruntime 1.31 passes 1,398.
+const PASSED_ON_KERNELS: usize = 1709;
+const PASSED_IN_SESSIONS: usize = 1795;

@@ -27,8 +27,10 @@ const PLUGIN_FOLDERS: &[&str] = &["plugins", "conformance/fixtures", "bench/plug
 const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api"];
 
 /// A plugin that is another one with a defect.
-const LAYERED_PLUGINS: &[(&str, &[&str])] =
-    &[("devbay-plugin-defective", &["devbay-plugin-api", "devbay-plugin-cpu"])];
+const LAYERED_PLUGINS: &[(&str, &[&str])] = &[
+    ("devbay-plugin-defective", &["devbay-plugin-api", "devbay-plugin-cpu"]),
+    ("devbay-plugin-defect", &["devbay-plugin-api", "devbay-plugin-defective"]),
+];
 
 /// Tests may use these besides: plugins to judge and to be let down by.
 const TEST_ARROWS: &[(&str, &[&str])] = &[

@@ -228,6 +228,10 @@ _Static_assert(offsetof(devbay_plugin_table, kernel_cost) == 152, "devbay_plugin
 _Static_assert(offsetof(devbay_plugin_table, pack) == 160, "devbay_plugin_table.pack");
 _Static_assert(offsetof(devbay_plugin_table, memory_info) == 168, "devbay_plugin_table.memory_info");
 _Static_assert(offsetof(devbay_plugin_table, kernel_shape) == 176, "devbay_plugin_table.kernel_shape");
+_Static_assert(sizeof(devbay_fault_table) == 16, "devbay_fault_table");
+_Static_assert(offsetof(devbay_fault_table, struct_size) == 0, "devbay_fault_table.struct_size");
+_Static_assert(offsetof(devbay_fault_table, reserved) == 4, "devbay_fault_table.reserved");
+_Static_assert(offsetof(devbay_fault_table, stream_fail) == 8, "devbay_fault_table.stream_fail");
 _Static_assert(sizeof(devbay_option_info) == 56, "devbay_option_info");
 _Static_assert(offsetof(devbay_option_info, struct_size) == 0, "devbay_option_info.struct_size");
 _Static_assert(offsetof(devbay_option_info, reserved) == 4, "devbay_option_info.reserved");

@@ -60,6 +60,7 @@ typedef struct devbay_prepared devbay_prepared;
 typedef struct devbay_memory_info devbay_memory_info;
 typedef struct devbay_kernel_cost devbay_kernel_cost;
 typedef struct devbay_plugin_table devbay_plugin_table;
+typedef struct devbay_fault_table devbay_fault_table;
 typedef struct devbay_option_info devbay_option_info;
 typedef struct devbay_plugin_info devbay_plugin_info;
 
@@ -920,6 +921,25 @@ struct devbay_plugin_table {
     devbay_status (*kernel_shape)(devbay_instance *instance, const devbay_prepare_desc *desc,
             uint32_t output_idx, devbay_dtype *out_dtype, int64_t *out_shape,
             uint32_t rank_max, uint32_t *out_rank, devbay_error_detail *error);
+};
+
+/* Table of the extension that makes streams fail on request, id 0x80000010 (B6, B13): an
+ * experiment, so that a conformance run sees what a failure does to a stream, to those that wait
+ * for it and to the others. Growable; plugin-owned, as long as the instance.
+ *
+ * Required up to stream_fail. */
+struct devbay_fault_table {
+    uint32_t struct_size;                 /* Bytes of this struct that its maker knows. */
+    uint32_t reserved;                    /* Reserved, 0. */
+    /* Enqueues work that fails with status, as a device's would: points that were signalled
+     * before are reached, later ones fail.
+     *
+     * Owns: nothing.
+     * Threads: one at a time per stream.
+     * Order: after what is enqueued.
+     * Errors: INVALID for a status of 0; UNSUPPORTED on an inline stream.
+     * Since: 0.2. */
+    devbay_status (*stream_fail)(devbay_stream *stream, devbay_status status);
 };
 
 /* ----------------------------------------------------------------------------------------------

@@ -186,9 +186,10 @@ fn b04_sizes_eight_bytes_either_way_are_accepted() {
     check_sizes::<MemoryInfo>();
     check_sizes::<KernelCost>();
     check_sizes::<PluginTable>();
+    check_sizes::<FaultTable>();
     check_sizes::<OptionInfo>();
     check_sizes::<PluginInfo>();
-    assert_eq!(LAYOUTS.iter().filter(|layout| layout.growable).count(), 25, "a struct is missing above");
+    assert_eq!(LAYOUTS.iter().filter(|layout| layout.growable).count(), 26, "a struct is missing above");
 }
 
 #[test]
@@ -274,7 +275,8 @@ fn b06_ids_of_extensions_are_apart() {
     assert!(given.iter().all(|&id| id != 0 && id < EXPERIMENTAL), "an id in the range for experiments");
     // The source has no other.
     let constants = read("src/abi/extension.rs").matches("pub const").count();
-    assert_eq!(constants, given.len() + 1);
+    assert_eq!(constants, given.len() + [EXPERIMENTAL, FAULT].len());
+    assert!(FAULT > EXPERIMENTAL, "an experiment among the ids that are given out");
 }
 
 #[test]

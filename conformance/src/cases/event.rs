@@ -312,7 +312,7 @@ fn unsignalled(rig: &Rig<'_>) -> Outcome {
 
 /// How often callbacks came, and with what. Leaked: a plugin that calls twice does so at any time.
 #[derive(Clone, Copy)]
-struct Calls {
+pub(super) struct Calls {
     places: &'static [Place],
 }
 
@@ -323,24 +323,24 @@ struct Place {
 }
 
 impl Calls {
-    fn new(n: usize) -> Self {
+    pub(super) fn new(n: usize) -> Self {
         Self { places: (0..n).map(|_| Place::default()).collect::<Vec<_>>().leak() }
     }
 
-    fn arg(&self, i: usize) -> *mut c_void {
+    pub(super) fn arg(&self, i: usize) -> *mut c_void {
         std::ptr::from_ref(&self.places[i]).cast_mut().cast()
     }
 
-    fn of(&self, i: usize) -> u32 {
+    pub(super) fn of(&self, i: usize) -> u32 {
         self.places[i].n.load(Ordering::Acquire)
     }
 
-    fn status(&self, i: usize) -> Status {
+    pub(super) fn status(&self, i: usize) -> Status {
         self.places[i].status.load(Ordering::Acquire)
     }
 
     /// Waits until all have come, or patience ends.
-    fn wait(&self) {
+    pub(super) fn wait(&self) {
         let deadline = Instant::now() + Duration::from_secs(2);
         while (0..self.places.len()).any(|i| self.of(i) == 0) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(100));
@@ -348,7 +348,7 @@ impl Calls {
     }
 
     /// Refuses any that did not come exactly once.
-    fn check(&self, when: &str) -> Outcome {
+    pub(super) fn check(&self, when: &str) -> Outcome {
         for i in 0..self.places.len() {
             ensure!(self.of(i) == 1, "{when}: callback {i} came {} times", self.of(i));
         }
@@ -356,7 +356,7 @@ impl Calls {
     }
 }
 
-unsafe extern "C" fn count(arg: *mut c_void, status: Status) {
+pub(super) unsafe extern "C" fn count(arg: *mut c_void, status: Status) {
     // SAFETY: a place that was leaked.
     let place = unsafe { &*arg.cast::<Place>() };
     place.status.store(status, Ordering::Release);
@@ -364,7 +364,7 @@ unsafe extern "C" fn count(arg: *mut c_void, status: Status) {
 }
 
 /// Asks for a callback.
-fn call_back(stream: &Stream<'_>, value: u64, done: DoneFn, arg: *mut c_void) -> Outcome {
+pub(super) fn call_back(stream: &Stream<'_>, value: u64, done: DoneFn, arg: *mut c_void) -> Outcome {
     let Some(on_reached) = stream.device.opened.table.stream_on_reached else {
         return not_run(Why::NotOffered, "the plugin has no stream_on_reached");
     };

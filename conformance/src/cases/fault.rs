@@ -2,10 +2,12 @@
 //! B24).
 
 use crate::case::Case;
+use crate::cases::event::{Calls, call_back, count};
 use crate::measure::limit_mapped;
-use crate::rig::{Detail, Rig, difference, pattern, status_name};
+use crate::rig::{Detail, Device, PATIENCE, Rig, Stream, difference, pattern, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
-use devbay_plugin_api::abi::*;
+use devbay_plugin_api::abi::{self, *};
+use std::time::{Duration, Instant};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -21,6 +23,13 @@ pub(crate) const CASES: &[Case] = &[
         requires: "streams with work in flight, some waiting for others, can be destroyed in any order",
         needs: &["event.destroy", "event.wait"],
         run: in_flight,
+    },
+    Case {
+        id: "fault.poison",
+        rules: &["B13", "B16"],
+        requires: "what fails on the device fails the points behind it, their callbacks and who waits for them, and nothing else",
+        needs: &["event.callback.once", "event.wait"],
+        run: poison,
     },
 ];
 
@@ -119,4 +128,140 @@ fn in_flight(rig: &Rig<'_>) -> Outcome {
         }
         Ok(())
     })
+}
+
+/// The function that makes a stream fail, if the plugin has the extension.
+fn stream_fail(device: &Device<'_>) -> Outcome<unsafe extern "C" fn(*mut abi::Stream, Status) -> Status> {
+    let opened = device.opened;
+    let nothing = || not_run(Why::NotOffered, "the plugin has no extension that makes streams fail");
+    let Some(get_extension) = opened.table.get_extension else { return nothing() };
+    // SAFETY: the plugin's function with its own instance.
+    let table = unsafe { get_extension(opened.handle.as_ptr(), extension::FAULT, 1) };
+    if table.is_null() {
+        return nothing();
+    }
+    // SAFETY: the extension's table, which lives as long as the instance.
+    match unsafe { read_struct(table.cast::<FaultTable>()) } {
+        Ok(FaultTable { stream_fail: Some(fail), .. }) => Ok(fail),
+        Ok(_) => failed("the extension that makes streams fail has no stream_fail"),
+        Err(error) => {
+            failed(format!("the table of the extension that makes streams fail is broken: {error}"))
+        }
+    }
+}
+
+/// Waits until a stream says that it failed.
+fn failure_of(stream: &Stream<'_>, last_good: u64) -> Outcome<Status> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (reached, status) = stream.reached()?;
+        ensure!(
+            reached <= last_good,
+            "value {reached} was reached, though what stands before it failed; the last good one is {last_good}"
+        );
+        if status != DEVBAY_STATUS_OK {
+            ensure!(
+                reached == last_good,
+                "value {last_good} was signalled before the failure, and {reached} is reached"
+            );
+            return Ok(status);
+        }
+        ensure!(Instant::now() < deadline, "the stream's failure was not reported within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn poison(rig: &Rig<'_>) -> Outcome {
+    rig.each_timeline(|device| {
+        device.plain_memory()?;
+        let fail = stream_fail(device)?;
+        let source = pattern(device.pad(device.at_most(1 << 20)), 1);
+        let buffers: Vec<_> = (0..3).map(|_| device.alloc(source.len())).collect::<Outcome<_>>()?;
+        let [failing, waiting, other] = device.streams(3)?.try_into().map_err(|_| {
+            crate::verdict::Stop::NotRun(
+                Why::NotOffered,
+                "the device has fewer than three streams".to_owned(),
+            )
+        })?;
+        let calls = Calls::new(4);
+
+        // SAFETY: source and buffers were made before the streams, here and below.
+        unsafe { failing.enqueue_in(&source, buffers[0].whole()) }?;
+        let good = failing.signal()?;
+        // SAFETY: the plugin's function with its own stream.
+        let status = unsafe { fail(failing.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
+        ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", failing.error_words(status));
+        // The stream may know by now: then the signal is refused, and nobody can wait for it.
+        let bad = failing.signal().ok();
+        call_back(&failing, good, count, calls.arg(0))?;
+        if let Some(bad) = bad {
+            call_back(&failing, bad, count, calls.arg(1))?;
+            if let Some(wait) = device.opened.table.stream_wait {
+                // SAFETY: two streams of one device, and a value that was signalled.
+                let status = unsafe { wait(waiting.handle.as_ptr(), failing.handle.as_ptr(), bad) };
+                ensure!(status == DEVBAY_STATUS_OK, "stream_wait gave {}", waiting.error_words(status));
+                // SAFETY: as above.
+                unsafe { waiting.enqueue_in(&source, buffers[1].whole()) }?;
+                let value = waiting.signal()?;
+                call_back(&waiting, value, count, calls.arg(2))?;
+                let status = failure_of(&waiting, 0)?;
+                ensure!(
+                    status == DEVBAY_STATUS_ABORTED,
+                    "a stream that waits for one that failed gives {}, expected ABORTED",
+                    status_name(status)
+                );
+                expect_call(&calls, 2, DEVBAY_STATUS_ABORTED, "of the stream that waits")?;
+            }
+            expect_call(&calls, 1, DEVBAY_STATUS_INTERNAL, "of the point behind the failure")?;
+        }
+        let status = failure_of(&failing, good)?;
+        ensure!(
+            status == DEVBAY_STATUS_INTERNAL,
+            "the stream failed with {}, expected INTERNAL",
+            status_name(status)
+        );
+        expect_call(&calls, 0, DEVBAY_STATUS_OK, "of the point before the failure")?;
+        if let Some(stream_error) = device.opened.table.stream_error {
+            let mut detail = Detail::new();
+            // SAFETY: the plugin's function with its own stream; the struct is ours.
+            unsafe { stream_error(failing.handle.as_ptr(), &mut detail.raw) };
+            ensure!(!detail.text().is_empty(), "stream_error has no words for the failure");
+        }
+        // A point that nobody reaches any more still calls back, at once.
+        if let Some(bad) = bad {
+            call_back(&failing, bad, count, calls.arg(3))?;
+            expect_call(
+                &calls,
+                3,
+                DEVBAY_STATUS_INTERNAL,
+                "of a point that had failed before it was asked for",
+            )?;
+        }
+        // Others do not notice.
+        other.upload(&source, &buffers[2], 0)?;
+        let found = other.download(&buffers[2], 0, source.len())?;
+        if let Some(found) = difference(&found, &source) {
+            return failed(format!("a copy on a stream that did not fail: {found}"));
+        }
+        drop((failing, waiting));
+        let again = device.stream()?;
+        again.upload(&source, &buffers[0], 0)
+    })
+}
+
+/// Waits for a callback, and looks at what it came with.
+fn expect_call(calls: &Calls, i: usize, expected: Status, whose: &str) -> Outcome {
+    let deadline = Instant::now() + PATIENCE;
+    while calls.of(i) == 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    ensure!(calls.of(i) == 1, "the callback {whose} came {} times", calls.of(i));
+    let status = calls.status(i);
+    ensure!(
+        status == expected,
+        "the callback {whose} came with {}, expected {}",
+        status_name(status),
+        status_name(expected)
+    );
+    Ok(())
 }

@@ -5,6 +5,7 @@ mod devices;
 mod error;
 mod event;
 mod fault;
+mod figure;
 mod kernel;
 mod launch;
 mod load;
@@ -35,5 +36,6 @@ pub(crate) const LISTS: &[&[Case]] = &[
     shutdown::CASES,
     stress::CASES,
     fault::CASES,
+    figure::CASES,
     shutdown::LAST_CASES,
 ];

@@ -152,8 +152,9 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
     let about = rig.about()?;
     rig.each_device(|device| {
         device.plain_memory()?;
+        let source = pattern(device.pad(64), 1);
+        let buffer = device.alloc(source.len())?;
         let stream = device.stream()?;
-        let buffer = device.alloc(64)?;
         let first = OPS.iter().find_map(|op| Some((op, *candidates(about, op).first()?)));
         leaks(rig, "refusals", |_| {
             let mut detail = crate::rig::Detail::new();
@@ -162,7 +163,9 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
             let mut copy = crate::rig::empty_copy();
             copy.kind = 99;
             copy.dst = buffer.whole();
-            // SAFETY: an unknown kind is refused, and names nothing that is not alive.
+            copy.host_src = source.as_ptr().cast();
+            copy.size_bytes = source.len() as u64;
+            // SAFETY: an unknown kind is refused; buffer and source were made before the stream.
             let status = unsafe { stream.copy(&copy) }?;
             ensure!(status != 0, "a copy of an unknown kind was taken");
             if let Some((op, (_, dtype))) = first {
@@ -176,6 +179,9 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
 }
 
 fn instances(rig: &Rig<'_>) -> Outcome {
+    if rig.layered {
+        return not_run(Why::OwnProcess, "a layer keeps a table of every instance: ask without layers");
+    }
     let pairs: Vec<(&str, &str)> = rig.options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     // One for all: desks are leaked.
     let desk = Desk::open(SLOTS);

@@ -1,7 +1,6 @@
 //! The report as one page that needs nothing else: no script, no font, no picture. It reads on a phone and in print.
 
 use super::{Report, Summary, Test};
-use crate::verdict::Verdict;
 use std::fmt::Write;
 
 /// Where a page's links to rules lead, unless it is told otherwise.
@@ -189,12 +188,9 @@ fn rules(test: &Test, rules_url: &str) -> String {
 
 fn row(page: &mut String, test: &Test, rules_url: &str) {
     let outcome = test.verdict.outcome();
-    let reason = match &test.verdict {
-        Verdict::Passed => String::new(),
-        verdict => {
-            format!("<br><span class=\"reason\">{}</span>", escape(verdict.reason().unwrap_or_default()))
-        }
-    };
+    let words = test.verdict.reason().or(test.note.as_deref());
+    let reason =
+        words.map(|words| format!("<br><span class=\"reason\">{}</span>", escape(words))).unwrap_or_default();
     let _ = writeln!(
         page,
         "<tr id=\"{id}\"><td><code>{id}</code><td>{}<td class=\"{outcome}\">{outcome}<td>{}{reason}</tr>",

@@ -138,6 +138,7 @@ mod tests {
             rules: item.rules(),
             requires: item.requires(),
             verdict,
+            note: None,
             duration_ms: 1.0,
             reproduce: None,
         }

@@ -84,6 +84,9 @@ pub struct Test {
     /// What came of it.
     #[serde(flatten)]
     pub verdict: Verdict,
+    /// What was measured besides, in words: a figure for a person, no part of the verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// How long it took, in milliseconds.
     pub duration_ms: f64,
     /// The command that runs it alone; none for a plugin that no command has.

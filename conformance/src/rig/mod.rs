@@ -26,6 +26,7 @@ use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{self, *};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long a case waits for something that has to come.
@@ -40,6 +41,10 @@ pub(crate) struct Rig<'a> {
     pub options: &'a [(String, String)],
     /// Nobody else uses this process, so that its threads may be counted.
     pub own_process: bool,
+    /// A layer stands before the plugin, and keeps memory of its own.
+    pub layered: bool,
+    /// What a case measured, for a person.
+    pub note: OnceLock<String>,
     agreement: Result<Agreement, Refusal>,
 }
 
@@ -76,7 +81,14 @@ impl Detail {
 
 impl<'a> Rig<'a> {
     pub(crate) fn new(entry: Entry<'a>, options: &'a [(String, String)], own_process: bool) -> Self {
-        Self { agreement: negotiate(entry, MinorRange::CURRENT), entry, options, own_process }
+        Self {
+            agreement: negotiate(entry, MinorRange::CURRENT),
+            entry,
+            options,
+            own_process,
+            layered: false,
+            note: OnceLock::new(),
+        }
     }
 
     /// Asks the entry.

@@ -10,6 +10,7 @@ use devbay_conformance::report::{Report, Test, html, index, junit};
 use devbay_conformance::suite::{self, Item, Profile};
 use devbay_conformance::verdict::Verdict;
 use devbay_host::core::{Error, ErrorKind};
+use devbay_host::layers;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -39,6 +40,9 @@ pub struct Arguments {
     /// Run ONNX's node tests as `devbay run` does, not kernel by kernel
     #[arg(long)]
     session: bool,
+    /// Put layers between the cases and the plugin: `validation` names a rule also where a case is not about it
+    #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
+    layers: Vec<String>,
     /// Set an option of the plugin
     #[arg(long, value_name = "KEY=VALUE")]
     plugin_option: Vec<String>,
@@ -143,12 +147,15 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
         let known = Profile::ALL.map(Profile::name).join(", ");
         Profile::find(name).ok_or_else(|| usage(format!("no tests of a profile {name}; known are {known}")))
     };
+    // Refuses others, with those that there are.
+    let validation = !layers::named(&arguments.layers)?.is_empty();
     Ok(Settings {
         options: pairs(&arguments.plugin_option)?,
         only: arguments.only.clone(),
         except: arguments.except.clone(),
         profiles: arguments.profile.iter().map(profile).collect::<Result<_>>()?,
         path: if arguments.session { NodePath::Session } else { NodePath::Kernels },
+        validation,
         child: (!arguments.in_process).then_some(child),
     })
 }
@@ -296,7 +303,7 @@ fn text(report: &Report) -> String {
     };
     let row = |test: &Test| {
         let outcome = if test.verdict.is_failed() { "FAILED" } else { test.verdict.outcome() };
-        let reason = test.verdict.reason().unwrap_or_default();
+        let reason = test.verdict.reason().or(test.note.as_deref()).unwrap_or_default();
         vec![test.id.clone(), test.rules.join(" "), outcome.to_owned(), reason.to_owned()]
     };
     // Hundreds of lines that say that a kernel is right help nobody.

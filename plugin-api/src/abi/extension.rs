@@ -3,7 +3,8 @@
 //! An extension is a table of its own with its own revision, looked up by id on either side; a side that
 //! does not know an id answers NULL. Ids below [`EXPERIMENTAL`] are given out here and never reused. Those
 //! from there on belong to whoever tries something: such an extension gets a new id when it becomes stable.
-//! The ids below are reserved for the extensions that the design foresees; none of them has a table yet.
+//! The ids below are reserved for the extensions that the design foresees; none of them has a table yet but [`FAULT`],
+//! which is an experiment of our own.
 
 /// Compile a subgraph to an executable and a blob (B23).
 pub const COMPILE: u32 = 1;
@@ -19,3 +20,5 @@ pub const TIMESTAMPS: u32 = 5;
 pub const LINKS: u32 = 6;
 /// First id of the range for experiments.
 pub const EXPERIMENTAL: u32 = 0x8000_0000;
+/// Makes streams fail on request ([`FaultTable`](super::FaultTable)), for conformance runs.
+pub const FAULT: u32 = EXPERIMENTAL + 0x10;

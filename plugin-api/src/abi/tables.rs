@@ -1140,6 +1140,31 @@ pub const LAYOUTS: &[StructLayout] = &[
         ],
     },
     StructLayout {
+        name: "FaultTable",
+        c_name: "devbay_fault_table",
+        size: size_of::<FaultTable>(),
+        align: align_of::<FaultTable>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(FaultTable, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(FaultTable, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "stream_fail",
+                offset: offset_of!(FaultTable, stream_fail),
+                size: size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, status: Status) -> Status>>(
+                ),
+            },
+        ],
+    },
+    StructLayout {
         name: "OptionInfo",
         c_name: "devbay_option_info",
         size: size_of::<OptionInfo>(),
@@ -1750,6 +1775,20 @@ unsafe impl Growable for PluginTable {
                     ) -> Status,
                 >,
             >(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for FaultTable {
+    const NAME: &'static str = "FaultTable";
+    const REQUIRED_SIZE: usize = offset_of!(FaultTable, stream_fail)
+        + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, status: Status) -> Status>>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(FaultTable, struct_size) + size_of::<u32>(),
+        offset_of!(FaultTable, reserved) + size_of::<u32>(),
+        offset_of!(FaultTable, stream_fail)
+            + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, status: Status) -> Status>>(),
     ];
 }
 

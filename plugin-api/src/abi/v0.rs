@@ -1202,6 +1202,30 @@ pub struct PluginTable {
     >,
 }
 
+/// Table of the extension that makes streams fail on request, id 0x80000010 (B6, B13): an experiment, so that a
+/// conformance run sees what a failure does to a stream, to those that wait for it and to the others. Growable;
+/// plugin-owned, as long as the instance.
+///
+/// Required up to `stream_fail`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FaultTable {
+    /// Bytes of this struct that its maker knows.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Enqueues work that fails with `status`, as a device's would: points that were signalled before are reached, later
+    /// ones fail.
+    ///
+    /// Owns: nothing.
+    /// Threads: one at a time per stream.
+    /// Order: after what is enqueued.
+    /// Errors: INVALID for a status of 0; UNSUPPORTED on an inline stream.
+    /// Since: 0.2.
+    pub stream_fail: Option<unsafe extern "C" fn(stream: *mut Stream, status: Status) -> Status>,
+}
+
 // ---------------------------------------------------------------------------------------------------
 // The entry
 // ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ use super::{Device, DeviceDesc, Done, Host, Kernel, Options, Plugin, Prepared, S
 use crate::abi;
 use crate::abi::*;
 use core::ffi::c_void;
+use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -786,7 +787,30 @@ unsafe extern "C" fn get_extension<P: Plugin>(
     let table = guard(|| {
         // SAFETY: the host's handle of this plugin's.
         let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
+        if id == extension::FAULT && min_revision <= 1 && <P::Device as Device>::Stream::FAIL {
+            return Ok(Some(std::ptr::from_ref(Faults::<P::Device>::TABLE).cast()));
+        }
         Ok(instance.plugin.extension(id, min_revision))
     });
     table.ok().flatten().unwrap_or(null_mut())
+}
+
+/// The extension that makes streams fail.
+struct Faults<D>(PhantomData<D>);
+
+impl<D: Device> Faults<D> {
+    const TABLE: &'static FaultTable = &FaultTable {
+        struct_size: size_of::<FaultTable>() as u32,
+        reserved: 0,
+        stream_fail: Some(stream_fail::<D>),
+    };
+}
+
+unsafe extern "C" fn stream_fail<D: Device>(stream: *mut abi::Stream, status: Status) -> Status {
+    let body = |stream: &D::Stream| match status {
+        DEVBAY_STATUS_OK => Err(Error::invalid("a failure with the status OK")),
+        status => stream.fail(Error::new(status, "a failure that was asked for")),
+    };
+    // SAFETY: the host's handle of this plugin's.
+    unsafe { on_stream::<D>(stream, body) }
 }

@@ -295,6 +295,8 @@ pub trait Stream: Send + Sync + 'static {
     const HOST_WAIT: bool = false;
     /// `flush` works.
     const FLUSH: bool = false;
+    /// Whether `fail` is there.
+    const FAIL: bool = false;
 
     /// Enqueues a copy; the SDK has checked its ranges.
     ///
@@ -358,5 +360,14 @@ pub trait Stream: Send + Sync + 'static {
     /// Detail of a failure that was found after its call returned.
     fn failure(&self) -> Option<Error> {
         None
+    }
+
+    /// Enqueues work that fails like this, as a device's would: for conformance runs, which see by it what a failure
+    /// does to points and waiters (B13). Offered by [`Stream::FAIL`].
+    ///
+    /// # Errors
+    /// Unsupported on an inline stream.
+    fn fail(&self, failure: Error) -> Result<()> {
+        Err(failure)
     }
 }

@@ -68,6 +68,7 @@ enum Command {
     Copy(Span),
     Signal(u64),
     Wait(Arc<Shared>, u64),
+    Fail(Error),
 }
 
 /// A copy between addresses.
@@ -205,6 +206,7 @@ impl Shared {
                 self.answer();
                 Ok(())
             }
+            Command::Fail(failure) => Err(failure),
             Command::Wait(other, value) => other.wait_for(value, None).map_err(|error| {
                 Error::new(
                     DEVBAY_STATUS_ABORTED,
@@ -273,6 +275,7 @@ impl Command {
             Self::Copy(_) => "copy",
             Self::Signal(_) => "signal",
             Self::Wait(..) => "wait",
+            Self::Fail(_) => "fail",
         }
     }
 }
@@ -315,6 +318,7 @@ impl Stream for CpuStream {
     const ON_REACHED: bool = true;
     const HOST_WAIT: bool = true;
     const FLUSH: bool = true;
+    const FAIL: bool = true;
 
     fn copy(&self, copy: &CopyRequest<'_, HostBuffer>) -> Result<()> {
         match self {
@@ -366,6 +370,10 @@ impl Stream for CpuStream {
         let shared = self.timeline()?;
         shared.check_signalled(value)?;
         shared.wait_for(value, Instant::now().checked_add(timeout))
+    }
+
+    fn fail(&self, failure: Error) -> Result<()> {
+        self.timeline()?.push(Command::Fail(failure))
     }
 
     fn failure(&self) -> Option<Error> {

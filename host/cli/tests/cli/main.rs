@@ -5,6 +5,7 @@
 mod allocations;
 mod bad_input;
 mod command;
+mod conformance;
 mod examples;
 mod hostile_models;
 mod layers;

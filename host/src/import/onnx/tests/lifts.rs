@@ -421,10 +421,6 @@ fn meanings_that_programs_do_not_have() {
         ),
         (in_model(18, node("GroupNormalization", &["x", "c", "c"], &["y"])), "with scales by group"),
         (in_model(8, node("Scan", &["", "x"], &["y"])), "Scan@8 with batches cannot be said"),
-        (
-            in_model(28, node("SpaceToDepth", &["x"], &["y"]).with(string("mode", "CRD"))),
-            "node n (SpaceToDepth)",
-        ),
     ];
     for (model, expected) in cases {
         check_refused(expected, &model, ErrorKind::UnsupportedModel, expected);

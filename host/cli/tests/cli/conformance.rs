@@ -1,0 +1,115 @@
+//! `devbay conformance`: its forms, what a run can be narrowed to, and what a command line can get wrong.
+
+use crate::support::{Folder, devbay};
+use serde_json::Value;
+
+/// Cases that take no time.
+const FEW: [&str; 6] =
+    ["--only", "transfer", "--only", "onnx/test_add", "--only", "onnx/test_reshape_reordered*"];
+
+fn few(more: &[&str]) -> Vec<String> {
+    ["conformance", "cpu"].iter().chain(&FEW).chain(more).map(|&text| text.to_owned()).collect()
+}
+
+#[test]
+fn a_report_has_every_form() {
+    let folder = Folder::new();
+    let [json, xml, html] = ["r.json", "r.xml", "r.html"].map(|name| folder.path(name).display().to_string());
+    let finished = devbay(few(&["-o", &json, "-o", &xml, "-o", &html])).expect(0);
+    assert!(finished.out.contains("ONNX's node tests: 1 passed") && finished.out.contains("run by the host"));
+
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let tests = report["tests"].as_array().unwrap();
+    let test = |id: &str| tests.iter().find(|test| test["id"] == id).unwrap();
+    let order = test("transfer.order");
+    assert_eq!(
+        (&order["outcome"], &order["rules"][0], &order["profile"]),
+        (&"passed".into(), &"B12".into(), &"base".into())
+    );
+    assert!(
+        order["duration_ms"].is_number()
+            && order["reproduce"].as_str().unwrap().ends_with("--only transfer.order")
+    );
+    assert_eq!(test("onnx/test_add")["outcome"], "passed");
+    let reshape = test("onnx/test_reshape_reordered_all_dims");
+    assert_eq!((&reshape["outcome"], &reshape["why"]), (&"skipped".into(), &"host".into()));
+    assert!(reshape["reason"].as_str().unwrap().contains("Reshape"));
+    // A part of the tests comes to no level.
+    assert_eq!((&report["report_version"], &report["level"]), (&1.into(), &Value::Null));
+    assert_eq!(report["summary"]["failed"], 0);
+
+    let xml = std::fs::read_to_string(&xml).unwrap();
+    assert!(
+        xml.starts_with("<?xml") && xml.contains("<testsuite name=\"transfer\"") && xml.contains("<skipped")
+    );
+    let html = std::fs::read_to_string(&html).unwrap();
+    assert!(
+        html.contains("<!doctype html>")
+            && html.contains("transfer.order")
+            && html.contains("abi-rules.md#b12")
+    );
+    for word in ["<script", "src=", "@import", "url("] {
+        assert!(!html.contains(word), "the page needs something else: {word}");
+    }
+
+    let index = folder.path("index.html").display().to_string();
+    devbay(["conformance", "--index", &json, &json, "-o", &index]).expect(0);
+    let page = std::fs::read_to_string(&index).unwrap();
+    assert!(page.contains("<a href=\"r.html\">cpu</a>") && page.contains("<tr><th>transfer"));
+}
+
+#[test]
+fn a_form_is_asked_for_by_name_too() {
+    let junit = devbay(few(&["--format", "junit"])).expect(0);
+    assert!(junit.out.starts_with("<?xml"));
+    let json = devbay(few(&["--json"])).expect(0);
+    assert!(serde_json::from_str::<Value>(&json.out).unwrap()["tests"].is_array());
+    let text = devbay(few(&[])).expect(0);
+    // Node tests that pass are counted, and not listed.
+    assert!(text.out.contains("transfer.order") && !text.out.contains("onnx/test_add "));
+}
+
+#[test]
+fn a_run_is_narrowed() {
+    let ids = |arguments: &[&str]| -> Vec<String> {
+        let arguments = ["conformance", "--list", "--json"].iter().chain(arguments);
+        let list: Value = serde_json::from_str(&devbay(arguments).expect(0).out).unwrap();
+        list.as_array().unwrap().iter().map(|test| test["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = ids(&[]);
+    assert!(all.len() > 1884 + 100);
+    let base = ids(&["--profile", "base"]);
+    assert!(base.iter().all(|id| !id.starts_with("onnx/")) && base.iter().any(|id| id == "stress.threads"));
+    assert_eq!(
+        ids(&["--only", "transfer", "--except", "transfer.order"]).len() + 1,
+        ids(&["--only", "transfer"]).len()
+    );
+    assert_eq!(ids(&["--profile", "kernels"]).len() + base.len(), all.len());
+}
+
+#[test]
+fn cases_run_behind_the_validation_layer() {
+    let arguments = few(&["--layers", "validation", "--json"]);
+    let report: Value = serde_json::from_str(&devbay(arguments).expect(0).out).unwrap();
+    assert!(report["tests"][0]["reproduce"].as_str().unwrap().contains("--layers validation"));
+}
+
+#[test]
+fn wrong_command_lines_are_refused() {
+    devbay(["conformance", "cpu", "--only", "transfr"]).expect(2).says(&["transfr fits no test"]);
+    devbay(["conformance", "cpu", "--except", "onnx/test_nothing"]).expect(2).says(&["fits no test"]);
+    devbay(["conformance", "cpu", "--profile", "compiler"])
+        .expect(2)
+        .says(&["no tests of a profile compiler", "base, kernels"]);
+    devbay(["conformance", "no_such.so"]).expect(6).says(&["no plugin library no_such.so"]);
+    devbay(["conformance"]).expect(2);
+    devbay(["conformance", "cpu", "--layers", "no_such"]).expect(2).says(&["no_such", "validation"]);
+    let folder = Folder::new();
+    let text = folder.path("text.json");
+    std::fs::write(&text, "{}").unwrap();
+    devbay(["conformance", "--index", &text.display().to_string()])
+        .expect(2)
+        .says(&["text.json", "no report"]);
+    let nowhere = folder.path("no/such/folder.json").display().to_string();
+    devbay(few(&["-o", &nowhere])).expect(1).says(&["cannot write"]);
+}
