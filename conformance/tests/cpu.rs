@@ -39,12 +39,20 @@ const INLINE: &[&str] = &[
     "event.destroy",
     "event.callback.destroy",
     "fault.in_flight",
+    "fault.poison",
     "kernel.shape",
+    "launch.strides",
 ];
 
 /// Asynchronous streams keep their memory to themselves.
-const ASYNC: &[&str] =
-    &["memory.host_visible", "stream.max", "transfer.host_visible", "kernel.shape", "launch.host_refs"];
+const ASYNC: &[&str] = &[
+    "memory.host_visible",
+    "stream.max",
+    "transfer.host_visible",
+    "kernel.shape",
+    "launch.host_refs",
+    "launch.strides",
+];
 
 fn expect_no_failures(report: &Report) {
     let failures: Vec<String> =
@@ -156,3 +164,15 @@ fn node_tests_pass_in_sessions() {
 /// Of 1,884, as docs/onnx-coverage.md has it; onnxruntime 1.31 passes 1,398.
 const PASSED_ON_KERNELS: usize = 1709;
 const PASSED_IN_SESSIONS: usize = 1795;
+
+/// The kernel of our plugins that takes strides, so that the case about them is passed by somebody.
+#[test]
+fn a_kernel_that_takes_strides_passes() {
+    let settings = Settings {
+        only: patterns(&["launch.strides", "numerics.relu", "kernel.shape"]),
+        child: Some(child(Duration::from_secs(120), &[])),
+        ..Settings::default()
+    };
+    let report = judge(&Subject::Library(library("devbay_plugin_faulty")), &settings, &mut |_| ());
+    assert_eq!(report.summary().passed, 3, "{:?}", report.tests);
+}

@@ -4,6 +4,7 @@ use crate::case::Case;
 use crate::node::{Damage, How, Node, Request, each_node, each_node_of};
 use crate::ops::{Op, Sample};
 use crate::rig::{Device, Rig, difference};
+use crate::tensor::{HostTensor, from_bytes};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_host::core::kernel::KernelDef;
 use devbay_plugin_api::abi::*;
@@ -85,6 +86,13 @@ pub(crate) const CASES: &[Case] = &[
         requires: "a constant input that a kernel packs gives the same result as one that it does not",
         needs: &["launch.repeat", "launch.bounds", "launch.workspace"],
         run: packed,
+    },
+    Case {
+        id: "launch.strides",
+        rules: &["B10", "B21"],
+        requires: "a STRIDED kernel gives the same on operands whose rows stand apart, or that are turned",
+        needs: &["launch.repeat", "launch.bounds", "launch.workspace"],
+        run: strides,
     },
 ];
 
@@ -480,4 +488,95 @@ fn run_packed(
     let mut found = stream.download(&y, 0, y.size)?;
     found.truncate(sample.expected.size());
     Ok(found)
+}
+
+/// A layout of a tensor of two dimensions: strides in elements, and how many elements it takes from first to last.
+struct Layout {
+    name: &'static str,
+    strides: [i64; 2],
+}
+
+impl Layout {
+    /// Rows with a gap behind each, and columns one after the other.
+    fn all(rows: i64, columns: i64) -> [Self; 2] {
+        [
+            Self { name: "rows that stand apart", strides: [columns + 3, 1] },
+            Self { name: "columns one after the other", strides: [1, rows] },
+        ]
+    }
+
+    /// The elements as they stand, with numbers that no result has between them.
+    fn spread(&self, tensor: &HostTensor) -> HostTensor {
+        let (rows, columns) = (tensor.shape[0], tensor.shape[1]);
+        let n = (rows - 1) * self.strides[0] + (columns - 1) * self.strides[1] + 1;
+        let mut values = vec![111.0; n as usize];
+        for (i, &value) in tensor.values.iter().enumerate() {
+            let (row, column) = (i as i64 / columns, i as i64 % columns);
+            values[(row * self.strides[0] + column * self.strides[1]) as usize] = value;
+        }
+        HostTensor { dtype: tensor.dtype, shape: vec![n], values }
+    }
+}
+
+fn strides(rig: &Rig<'_>) -> Outcome {
+    let mut n_strided = 0;
+    each_node(rig, Op::typical, |device, kernel, request, sample| {
+        let is_matrix = |tensor: &HostTensor| tensor.shape.len() == 2;
+        if !kernel.strided || !sample.inputs.iter().chain([&sample.expected]).all(is_matrix) {
+            return Ok(());
+        }
+        n_strided += 1;
+        let stream = device.stream()?;
+        let dense = again(device, request)?.run(kernel, &stream, &sample, How::default())?;
+        let dense = from_bytes(sample.expected.dtype, &dense.output);
+        for i in 0..2 {
+            let layout = |tensor: &HostTensor| {
+                let [rows, columns] = Layout::all(tensor.shape[0], tensor.shape[1]);
+                if i == 0 { rows } else { columns }
+            };
+            let layouts: Vec<Layout> = sample.inputs.iter().chain([&sample.expected]).map(layout).collect();
+            let mut request = Request::new(device, kernel.idx, &sample);
+            for (tensor, layout) in request.inputs.iter_mut().chain(&mut request.outputs).zip(&layouts) {
+                tensor.strides = layout.strides.as_ptr();
+            }
+            let node = match request.prepare(device)? {
+                Ok(node) => node,
+                Err((_, words)) => {
+                    return failed(format!("{} of {}: {words}", kernel.op, layouts[0].name));
+                }
+            };
+            let expected = layouts[sample.inputs.len()].spread(&sample.expected);
+            let spread = Sample {
+                attributes: sample.attributes.clone(),
+                inputs: sample
+                    .inputs
+                    .iter()
+                    .zip(&layouts)
+                    .map(|(tensor, layout)| layout.spread(tensor))
+                    .collect(),
+                bounds: vec![0.0; expected.values.len()],
+                expected,
+            };
+            let ran = node.run(kernel, &stream, &spread, How { fill: 0x11, ..How::default() })?;
+            let found = from_bytes(sample.expected.dtype, &ran.output);
+            let strides = layouts[sample.inputs.len()].strides;
+            let columns = sample.expected.shape[1] as usize;
+            let wrong = dense.iter().enumerate().find(|(i, expected)| {
+                let at = (i / columns) as i64 * strides[0] + (i % columns) as i64 * strides[1];
+                found[at as usize] != **expected
+            });
+            if let Some((i, expected)) = wrong {
+                return failed(format!(
+                    "{} of {}: element {i} is not {expected}",
+                    kernel.op, layouts[0].name
+                ));
+            }
+            ensure!(ran.damage.is_empty(), "{} of {}: {:?}", kernel.op, layouts[0].name, ran.damage);
+        }
+        Ok(())
+    })?;
+    if n_strided == 0 {
+        return not_run(Why::NotOffered, "no kernel of the base set takes strides");
+    }
+    Ok(())
 }

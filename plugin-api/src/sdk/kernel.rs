@@ -191,6 +191,13 @@ impl<D> Kernel<D> {
         self
     }
 
+    /// Takes operands with strides ([`TensorView::strides`](super::TensorView::strides)), inputs and outputs.
+    #[must_use]
+    pub const fn strided(mut self) -> Self {
+        self.info.flags |= DEVBAY_KERNEL_STRIDED;
+        self
+    }
+
     /// Bit i: input i must be known when the node is prepared.
     #[must_use]
     pub const fn host_values(mut self, inputs: u64) -> Self {
