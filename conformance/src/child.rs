@@ -112,7 +112,7 @@ pub fn answer(
     Ok(())
 }
 
-/// Arguments of a child, as [`ask`] passes them behind the subject: ids of tests, and how to run them.
+/// Arguments of a child, as the judge passes them behind the subject: ids of tests, and how to run them.
 ///
 /// # Errors
 /// What cannot be read.

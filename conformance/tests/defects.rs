@@ -13,7 +13,7 @@ use support::{judged_with, library};
 
 /// Node tests judge numbers that `numerics` judges too, and stress finds once more, in ten times the time, what cases
 /// have found.
-const COSTLY: &[&str] = &["onnx", "stress", "fault"];
+const COSTLY: &[&str] = &["onnx", "stress", "fault", "figure"];
 
 fn judge_defect(name: &str, except: &[&str]) -> Report {
     judged_with(library("devbay_plugin_defect"), &[], except, &[(VARIABLE, name)])
@@ -25,7 +25,7 @@ fn check(topics: &[&str]) {
     let of_topics = |defect: &Defect| topics.iter().any(|topic| case::matches(topic, defect.case));
     for defect in all().into_iter().filter(of_topics) {
         let is_costly = COSTLY.iter().any(|topic| case::matches(topic, defect.case));
-        let report = judge_defect(&defect.name(), if is_costly { &["onnx"] } else { COSTLY });
+        let report = judge_defect(&defect.name(), if is_costly { &["onnx", "figure"] } else { COSTLY });
         let caught: Vec<_> = report.failures().map(|test| (&*test.id, test.verdict.reason())).collect();
         match caught.as_slice() {
             [(id, _)] if *id == defect.case => {}
@@ -39,7 +39,7 @@ fn check(topics: &[&str]) {
 #[test]
 fn without_a_defect_the_library_passes() {
     for name in ["none", ""] {
-        let report = judge_defect(name, if name.is_empty() { COSTLY } else { &["onnx"] });
+        let report = judge_defect(name, if name.is_empty() { COSTLY } else { &["onnx", "figure"] });
         let failures: Vec<_> = report.failures().map(|test| (&test.id, &test.verdict)).collect();
         assert!(failures.is_empty() && report.summary().passed > 80, "{failures:?}");
     }

@@ -760,6 +760,9 @@ unsafe extern "C" fn kernel_shape<P: Plugin>(
     let body = || {
         // SAFETY: the host's struct, alive for the call.
         let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
+        if output_idx >= kernel.n_outputs_max() {
+            return Err(Error::unsupported(format!("there is no output {output_idx}")));
+        }
         let (dtype, shape) = kernel.output_type(&request, output_idx as usize)?;
         if shape.len() > rank_max as usize {
             return Err(Error::invalid(format!("a rank of {}, at most {rank_max} fits", shape.len())));

@@ -184,6 +184,11 @@ impl<D> Kernel<D> {
         self
     }
 
+    /// The most outputs; [`DEVBAY_VARIADIC`] for any number.
+    pub(crate) fn n_outputs_max(&self) -> u32 {
+        self.info.n_outputs_max
+    }
+
     /// Which input each output may share its memory with, -1 for none.
     #[must_use]
     pub const fn in_place(mut self, inputs: &'static [i16]) -> Self {

@@ -6,8 +6,8 @@
 //! What a plugin does wrong is passed on as it is, but for a callback that comes twice. `docs/layers.md` has the table
 //! of checks, and what no layer can see.
 //!
-//! The parts: [`books`] is the memory, [`threads`] who is inside, [`guarded`] results under observation; `objects`,
-//! `streams`, `callbacks`, `copies`, `prepare`, `launches` and `services` are the rules, a topic each; [`table`] makes
+//! The parts: `books` is the memory, `threads` who is inside, `guarded` results under observation; `objects`,
+//! `streams`, `callbacks`, `copies`, `prepare`, `launches` and `services` are the rules, a topic each; `table` makes
 //! functions of the ABI of them.
 //!
 //! # Invariants
