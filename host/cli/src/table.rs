@@ -18,7 +18,7 @@ pub fn print(head: &[&str], rows: &[Vec<String>]) {
     rest.lines().for_each(|line| say!("{line}"));
 }
 
-/// What [`print`] prints, without colour; each row ends with a new line.
+/// What [`print()`] prints, without colour; each row ends with a new line.
 pub fn text(head: &[&str], rows: &[Vec<String>]) -> String {
     let right: Vec<bool> = head.iter().map(|title| title.starts_with('>')).collect();
     let head: Vec<String> = head.iter().map(|title| title.trim_start_matches('>').to_owned()).collect();
