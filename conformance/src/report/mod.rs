@@ -94,6 +94,14 @@ pub struct Test {
 }
 
 impl Test {
+    fn to_json(&self) -> serde_json::Value {
+        let mut object = serde_json::json!(self);
+        object["rule"] = self.rules.join(", ").into();
+        object["duration"] = (self.duration_ms / 1000.0).into();
+        object["reason"] = self.verdict.reason().into();
+        object
+    }
+
     /// The name of its topic: `transfer`, `onnx`.
     pub fn topic(&self) -> &str {
         self.id.split(['.', '/']).next().unwrap_or(&self.id)
@@ -207,7 +215,8 @@ impl Report {
     }
 
     /// The report as JSON: `report_version`, `subject`, `plugin`, `level`, `summary`, `onnx`, `ops`, and `tests`, one
-    /// object a test.
+    /// object a test. There, besides what a [`Test`] has, `rule` is its rules in one text, `duration` is in seconds,
+    /// and `reason` is null where there is none.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "report_version": REPORT_VERSION,
@@ -218,7 +227,7 @@ impl Report {
             "summary": self.summary(),
             "onnx": self.node_summary(),
             "ops": self.ops(),
-            "tests": self.tests,
+            "tests": self.tests.iter().map(Test::to_json).collect::<Vec<_>>(),
         })
     }
 }

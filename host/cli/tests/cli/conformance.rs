@@ -30,6 +30,8 @@ fn a_report_has_every_form() {
         order["duration_ms"].is_number()
             && order["reproduce"].as_str().unwrap().ends_with("--only transfer.order")
     );
+    assert_eq!((&order["rule"], &order["reason"]), (&"B12".into(), &Value::Null));
+    assert!(order["duration"].as_f64().unwrap() > 0.0);
     assert_eq!(test("onnx/test_add")["outcome"], "passed");
     let reshape = test("onnx/test_reshape_reordered_all_dims");
     assert_eq!((&reshape["outcome"], &reshape["why"]), (&"skipped".into(), &"host".into()));
