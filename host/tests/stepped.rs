@@ -16,6 +16,7 @@ use devbay_host::core::exec::cancel::Cancel;
 use devbay_host::core::plan::PlanOptions;
 use devbay_host::core::plan::tasks::Policy;
 use devbay_host::core::{Result, Tensor};
+use devbay_host::layers::validation::Report;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
 use queued::program::{Graph, INPUT, Op, Random};
@@ -39,18 +40,32 @@ struct Bench {
     world: Arc<World>,
     runtime: Runtime,
     form: &'static str,
+    /// What a layer found, if there is one.
+    violations: Report,
 }
 
 impl Bench {
     fn new(form: usize) -> Self {
+        Self::behind(form, &[])
+    }
+
+    /// A bench whose plugin stands behind layers.
+    fn behind(form: usize, layers: &[&str]) -> Self {
         let (name, _, _, entry) = FORMS[form];
         let world = World::new();
         let plugin_options = vec![(name.to_owned(), "world".to_owned(), world.option())];
-        let options =
-            RuntimeOptions { threads: 1, linked: vec![entry], plugin_options, ..RuntimeOptions::default() };
+        let violations = Report::default();
+        let options = RuntimeOptions {
+            threads: 1,
+            linked: vec![entry],
+            plugin_options,
+            layers: layers.iter().map(|&layer| layer.to_owned()).collect(),
+            violations: violations.clone(),
+            ..RuntimeOptions::default()
+        };
         let runtime = Runtime::new(options).unwrap();
         assert_eq!(runtime.devices().len(), N_DEVICES, "{name}: {:?}", runtime.report());
-        Self { world, runtime, form: name }
+        Self { world, runtime, form: name, violations }
     }
 
     fn session(&self, graph: &Graph, tasks: Policy) -> Session {
@@ -510,8 +525,10 @@ fn check_blame(error: &Error, bench: &Bench, fault: Fault, at: &str) {
 fn check_faults(when: When, lost: bool, is_quiet: bool) {
     let (mut n_faults, begin) = (0, Instant::now());
     let mut random = Random(1);
+    // Of a device that is lost nothing is asked but its end (B13): the layer sees every call.
+    let layers: &[&str] = if lost { &["validation"] } else { &[] };
     for form in 0..FORMS.len() {
-        let mut bench = Bench::new(form);
+        let mut bench = Bench::behind(form, layers);
         for (name, graph) in programs() {
             for policy in [Policy::Auto, Policy::Each] {
                 let expected = graph.interpret();
@@ -520,7 +537,7 @@ fn check_faults(when: When, lost: bool, is_quiet: bool) {
                     if lost && nth > 0 {
                         // What is lost stays lost.
                         drop(session);
-                        bench = Bench::new(form);
+                        bench = Bench::behind(form, layers);
                         session = bench.session(&graph, policy);
                     }
                     bench.world.be_quiet(is_quiet);
@@ -544,6 +561,7 @@ fn check_faults(when: When, lost: bool, is_quiet: bool) {
                         }
                         other => panic!("{at}: the next run: {other:?}"),
                     }
+                    assert!(bench.violations.is_clean(), "{at}: {:#?}", bench.violations.violations());
                 }
             }
         }

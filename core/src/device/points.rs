@@ -173,6 +173,10 @@ impl Point {
             // SAFETY: the stream is alive, because `forget` takes its points out before it goes; `reached` is ours.
             unsafe { stream_reached(self.stream, &mut reached) }
         };
+        if status != DEVBAY_STATUS_OK {
+            // Before another point of it is asked for: of a lost device nothing more is asked.
+            let _ = self.device.failed(Error::from_status(status, "stream_reached", ""));
+        }
         match status {
             _ if reached >= self.value => Some(DEVBAY_STATUS_OK),
             DEVBAY_STATUS_OK => None,

@@ -153,7 +153,7 @@ impl<'a> TaskLoop<'a> {
         let run = self.run;
         if SHARED {
             self.offer(local);
-            if run.failed.load(Ordering::Relaxed) && run.is_poisoned(task) {
+            if run.failed.load(Ordering::Relaxed) && run.must_not_run(task) {
                 run.poison_successors(task, local);
                 local.n_ended += 1;
                 return ControlFlow::Continue(());

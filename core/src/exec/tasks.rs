@@ -444,6 +444,15 @@ impl TaskRun<'_> {
         self.state.poisoned[task as usize].load(Ordering::Relaxed)
     }
 
+    /// Whether a task follows from one that failed, or works on a device that may not be called any more: of one that
+    /// is lost, nothing is asked but its end (ABI-NOTES 17).
+    #[cold]
+    pub(super) fn must_not_run(&self, task: u32) -> bool {
+        let steps = &self.section.steps[self.graph.steps_of(task as usize)];
+        self.is_poisoned(task)
+            || steps.iter().any(|step| self.section.lanes[step.lane as usize].check_usable().is_err())
+    }
+
     /// Keeps a task from running.
     pub(super) fn poison(&self, task: u32) {
         self.state.poisoned[task as usize].store(true, Ordering::Relaxed);
