@@ -1,7 +1,8 @@
 //! A process of its own for tests, so that a plugin that aborts or hangs costs one of them.
 //!
-//! A child is this program's own command, which calls [`answer`] and prints the lines that it gives; whatever the
-//! plugin prints beside them is a finding, and is not mistaken for a verdict.
+//! A child is this program's own command, which calls [`answer`] and prints the lines that it gives. They begin with a
+//! word that the parent made up and the child reads from its standard input before it loads the plugin, so that what
+//! the plugin prints is a finding, and is not mistaken for a verdict.
 
 use crate::case;
 use crate::judge::{NodeJudge, Settings, Subject, run_here};
@@ -11,14 +12,15 @@ use crate::suite::Item;
 use crate::verdict::{Failure, Verdict};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Begins a line with a child's verdict.
-const MARK: &str = "devbay-conformance-verdict ";
+/// Begins a line with a child's verdict; the parent's word follows.
+const MARK: &str = "devbay-conformance-verdict";
 
 /// A child's options: node tests are run in sessions, cases behind the validation layer.
 const SESSION: &str = "--session";
@@ -80,22 +82,35 @@ pub(crate) struct Said {
     pub stray: Option<String>,
 }
 
-/// The child's part: runs tests in this process and hands on each line to print.
+/// What lines with verdicts begin with, for a word.
+fn mark(word: &str) -> String {
+    format!("{MARK} {word} ")
+}
+
+/// The child's part: reads the parent's word from standard input, runs tests in this process, and hands on each line to
+/// print.
 ///
 /// # Errors
-/// The id that no test has.
+/// In words, for an id that no test has, and for standard input that cannot be read.
 pub fn answer(
     subject: &Subject,
     ids: &[String],
     settings: &Settings,
     print: &mut dyn FnMut(&str),
 ) -> Result<(), String> {
+    let mut word = String::new();
+    std::io::stdin()
+        .read_line(&mut word)
+        .map_err(|error| format!("cannot read the word of who asks: {error}"))?;
+    let mark = mark(word.trim());
     let find = |id: &String| match id.strip_prefix(onnx::PREFIX) {
         Some(name) => onnx::index().get_key_value(name).map(|(name, _)| Item::Node(name)),
         None => case::find(id).map(Item::Case),
     };
-    let items: Vec<Item> =
-        ids.iter().map(|id| find(id).ok_or_else(|| id.clone())).collect::<Result<_, _>>()?;
+    let items: Vec<Item> = ids
+        .iter()
+        .map(|id| find(id).ok_or_else(|| format!("there is no test {id}")))
+        .collect::<Result<_, _>>()?;
     let mut nodes = None;
     for item in &items {
         let answer = match item {
@@ -107,7 +122,7 @@ pub fn answer(
         };
         // Texts and numbers alone: there is always a JSON for them.
         let text = serde_json::to_string(&answer).unwrap_or_default();
-        print(&format!("{MARK}{text}"));
+        print(&format!("{mark}{text}"));
     }
     Ok(())
 }
@@ -148,7 +163,7 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
         command.arg("--plugin-option").arg(format!("{key}={value}"));
     }
     command.envs(child.environment.iter().cloned());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut said = Said {
         answers: Vec::new(),
         times: Vec::new(),
@@ -162,6 +177,13 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
             return said;
         }
     };
+    // Randomly keyed: nobody knows the next one.
+    let word = format!("{:016x}", RandomState::new().build_hasher().finish());
+    if let Some(mut stdin) = process.stdin.take() {
+        // A child that is gone already is found out below.
+        let _ = writeln!(stdin, "{word}");
+    }
+    let mark = mark(&word);
     let lines = process.stdout.take().map(lines_in_background);
     let stderr = process.stderr.take().map(read_in_background);
     let mut begin = Instant::now();
@@ -170,7 +192,7 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
     let mut last_call = None;
     while let Some(lines) = &lines {
         match lines.recv_timeout(Duration::from_millis(2)) {
-            Ok(line) => said.hear(&line, ids.len(), &mut begin),
+            Ok(line) => said.hear(&line, &mark, ids.len(), &mut begin),
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if last_call.is_some() => {}
             Err(RecvTimeoutError::Timeout) => {
@@ -197,10 +219,9 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
 
 impl Said {
     /// Takes a line of the child's.
-    fn hear(&mut self, line: &str, n_tests: usize, begin: &mut Instant) {
-        match line.strip_prefix(MARK) {
+    fn hear(&mut self, line: &str, mark: &str, n_tests: usize, begin: &mut Instant) {
+        match line.strip_prefix(mark) {
             Some(text) => {
-                // A line that a plugin made up does not parse, or comes too often.
                 if let Ok(answer) = serde_json::from_str(text)
                     && self.answers.len() < n_tests
                 {

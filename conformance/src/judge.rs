@@ -168,13 +168,15 @@ impl Judging<'_> {
             let said = ask(&child, self.subject, &ids, self.settings);
             self.heard(&ids[0], &said);
             let n = said.answers.len();
+            let answered: Duration = said.times.iter().sum();
             for (i, answer) in said.answers.into_iter().enumerate() {
                 self.record(&rest[i], answer.verdict, None, said.times[i]);
             }
             rest = &rest[n..];
             // Without an answer to all, the next one ended the process.
             if let Some((first, others)) = rest.split_first() {
-                self.record(first, Answer::from(said.end).verdict, None, begin.elapsed());
+                let time = begin.elapsed().saturating_sub(answered);
+                self.record(first, Answer::from(said.end).verdict, None, time);
                 rest = others;
             }
             if self.report.deaths() > DEATHS_MAX {

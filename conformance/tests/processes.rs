@@ -109,6 +109,16 @@ fn a_plugin_that_hangs_costs_one_case() {
     let limit = Duration::from_secs(5);
     expect("HANG_IN_CREATE", &[], &[], limit, "negotiate.create", Failure::TimedOut);
     expect("HANG_ON_ALIGNMENT", &[], &["memory"], limit, "memory.align", Failure::TimedOut);
+    // Nor is it taken for a verdict what a plugin prints, though it looks like one.
+    let library = compile("negative_process.c", "forges", &["DEFECT=FORGES"]);
+    let report = judged(library, &["negotiate.create", "shutdown.output"], limit);
+    match failures(&report).as_slice() {
+        [
+            ("negotiate.create", Verdict::Failed { failure: Failure::TimedOut, .. }),
+            ("shutdown.output", _),
+        ] => {}
+        others => panic!("expected create to time out, and what was printed, found {others:?}"),
+    }
     // Words are no sign of life.
     expect("TALKS_WITHOUT_END", &[], &["negotiate"], limit, "negotiate.create", Failure::TimedOut);
 }

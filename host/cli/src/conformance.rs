@@ -219,8 +219,7 @@ pub fn case(arguments: &CaseArguments) -> Result<()> {
         let mut stdout = std::io::stdout().lock();
         let _ = writeln!(stdout, "\n{line}").and_then(|()| stdout.flush());
     };
-    answer(&subject(&arguments.plugin)?, &ids, &settings, print)
-        .map_err(|id| usage(format!("there is no test {id}")))?;
+    answer(&subject(&arguments.plugin)?, &ids, &settings, print).map_err(usage)?;
     // Runs what the plugin left to be run at exit: a crash there is the parent's finding.
     std::process::exit(0);
 }
