@@ -3,6 +3,8 @@
 //! What a child is and how it is talked to is in [`crate::child`]. Each case has a child of its own; node tests of
 //! ONNX's share one, which is started again behind the test that ended it.
 
+pub use crate::subject::Subject;
+
 use crate::case::Case;
 use crate::child::{Answer, Child, Said, ask};
 use crate::onnx::{self, Loaded};
@@ -13,13 +15,10 @@ use crate::verdict::{Failure, Verdict, Why};
 use devbay_host::core::device::Device;
 use devbay_host::layers::validation::{self, Side};
 use devbay_host::load::Library;
-use devbay_host::negotiate::{Entry, negotiate};
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_plugin_api::abi::version::MinorRange;
-use devbay_plugin_api::sdk::export::LinkedPlugin;
+use devbay_host::negotiate::Entry;
+use devbay_host::runtime::Runtime;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,25 +30,6 @@ const BATCH: usize = 200;
 
 /// Node tests may end their process so many times; then the rest is not run.
 const DEATHS_MAX: usize = 20;
-
-/// The plugin that is judged.
-#[derive(Clone)]
-pub enum Subject {
-    /// A shared library.
-    Library(PathBuf),
-    /// A plugin that is part of the program.
-    Linked(LinkedPlugin),
-}
-
-impl Subject {
-    /// Its file, or its name.
-    pub fn name(&self) -> String {
-        match self {
-            Self::Library(path) => path.display().to_string(),
-            Self::Linked(linked) => linked.name().to_owned(),
-        }
-    }
-}
 
 /// What is run, and how.
 #[derive(Clone, Debug, Default)]
@@ -302,7 +282,7 @@ fn output_verdict(stray: Option<&str>) -> Verdict {
 pub(crate) struct NodeJudge {
     tests: Loaded,
     path: onnx::Path,
-    device: Result<(Runtime, Arc<Device>), Verdict>,
+    devices: Result<(Runtime, Vec<Arc<Device>>), Verdict>,
 }
 
 impl NodeJudge {
@@ -314,47 +294,14 @@ impl NodeJudge {
         Self {
             tests: Loaded::of(names.into_iter()),
             path: settings.path,
-            device: open_device(subject, &settings.options),
+            devices: subject.devices(&settings.options).map_err(|stop| Verdict::from(Err(stop))),
         }
     }
 
     pub(crate) fn verdict(&self, item: &Item) -> Verdict {
-        match &self.device {
-            Ok((_, device)) => self.tests.judge(&item.id(), device, self.path),
+        match &self.devices {
+            Ok((_, devices)) => self.tests.judge(&item.id(), &devices[0], self.path),
             Err(verdict) => verdict.clone(),
         }
-    }
-}
-
-/// The first device, as an application opens it.
-fn open_device(subject: &Subject, options: &[(String, String)]) -> Result<(Runtime, Arc<Device>), Verdict> {
-    let wrong = |reason: String| Verdict::Failed { failure: Failure::Wrong, reason };
-    let (mut linked, mut plugins) = (Vec::new(), Vec::new());
-    let name = match subject {
-        Subject::Linked(plugin) => {
-            linked.push(*plugin);
-            plugin.name().to_owned()
-        }
-        Subject::Library(path) => {
-            plugins.push(path.clone());
-            // Options are given by the plugin's name.
-            let library = Library::open(path).map_err(|refusal| wrong(refusal.reason))?;
-            let agreement = negotiate(Entry::Library(&library), MinorRange::CURRENT);
-            agreement.map_err(|refusal| wrong(refusal.reason))?.about.name
-        }
-    };
-    let plugin_options =
-        options.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone())).collect();
-    let runtime = Runtime::new(RuntimeOptions { linked, plugins, plugin_options, ..Default::default() })
-        .map_err(|error| wrong(error.to_string()))?;
-    if let Some((_, refusal)) = runtime.report().refused().next() {
-        return Err(wrong(refusal.reason.clone()));
-    }
-    match runtime.devices().first().cloned() {
-        Some(device) => Ok((runtime, device)),
-        None => Err(Verdict::Skipped {
-            why: Why::NoDevice,
-            reason: "the plugin has no device on this machine".to_owned(),
-        }),
     }
 }

@@ -5,7 +5,7 @@
 //! in f32 or in their own type, so theirs has that type's u. Integers are exact. Where the exact result is beyond the
 //! dtype's range it is an infinity, and a result that is no number is a NaN.
 
-use crate::tensor::{Dice, HostTensor, is_float, n_elements, smallest, unit_roundoff};
+use crate::tensor::{Dice, HostTensor, in_range, is_float, n_elements, smallest, unit_roundoff};
 use devbay_plugin_api::abi::DType;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use std::ops::RangeInclusive;
@@ -24,9 +24,11 @@ pub(crate) struct Sample {
     pub expected: HostTensor,
     /// How far each element may be off.
     pub bounds: Vec<f64>,
+    /// What is right as well: on a device that takes subnormal operands for 0.
+    pub flushed: Option<Vec<f64>>,
 }
 
-/// An op of the base set.
+/// An op that is judged by itself.
 pub(crate) struct Op {
     pub name: &'static str,
     /// Versions whose definition is the one that is tested.
@@ -56,8 +58,8 @@ enum Make {
 }
 
 /// How exact an op has to be.
-#[derive(Clone, Copy)]
-enum Rounding {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rounding {
     /// The nearest number, or the one beside it.
     Exact,
     /// A division: 2.5 units in the last place, which is what OpenCL and CUDA promise at the least.
@@ -67,7 +69,8 @@ enum Rounding {
 }
 
 impl Rounding {
-    fn bound(self, dtype: DType, expected: f64) -> f64 {
+    /// How far a result may be off.
+    pub(crate) fn bound(self, dtype: DType, expected: f64) -> f64 {
         let unit = unit_roundoff(dtype);
         if !expected.is_finite() {
             return 0.0;
@@ -124,7 +127,7 @@ fn maximum(a: f64, b: f64) -> f64 {
     -minimum(-a, -b)
 }
 
-/// The base set.
+/// The base set: what launches are judged with.
 pub(crate) static OPS: &[Op] = &[
     binary("Add", NUMBERS, Rounding::Exact, |a, b| a + b),
     binary("Sub", SIGNED, Rounding::Exact, |a, b| a - b),
@@ -157,9 +160,42 @@ pub(crate) static OPS: &[Op] = &[
     Op { name: "Transpose", versions: ANY, dtypes: ANYTHING, make: Make::Transpose },
 ];
 
+/// Ops of the same forms whose numbers alone are judged.
+static MORE: &[Op] = &[
+    binary("PRelu", NUMBERS, Rounding::Exact, |x, slope| if x < 0.0 { x * slope } else { x }),
+    relation("LessOrEqual", ORDERED, |a, b| a <= b),
+    relation("GreaterOrEqual", ORDERED, |a, b| a >= b),
+    unary("Not", TRUTHS, (0.0, 1.0), Rounding::Exact, |x| 1.0 - x),
+    unary("Round", FLOATS, (-50.0, 50.0), Rounding::Exact, f64::round_ties_even),
+    unary("Sign", NUMBERS, (-3.0, 3.0), Rounding::Exact, |x| if x == 0.0 { 0.0 } else { x.signum() }),
+    unary("Erf", FLOATS, (-4.0, 4.0), Rounding::Function, libm::erf),
+    unary("Acos", FLOATS, (-1.0, 1.0), Rounding::Function, f64::acos),
+    unary("Acosh", FLOATS, (1.0, 50.0), Rounding::Function, f64::acosh),
+    unary("Asin", FLOATS, (-1.0, 1.0), Rounding::Function, f64::asin),
+    unary("Asinh", FLOATS, (-50.0, 50.0), Rounding::Function, libm::asinh),
+    unary("Atan", FLOATS, (-50.0, 50.0), Rounding::Function, f64::atan),
+    unary("Atanh", FLOATS, (-0.9, 0.9), Rounding::Function, f64::atanh),
+    unary("Cosh", FLOATS, (-6.0, 6.0), Rounding::Function, f64::cosh),
+    unary("Sinh", FLOATS, (-6.0, 6.0), Rounding::Function, f64::sinh),
+    unary("Tan", FLOATS, (-1.4, 1.4), Rounding::Function, f64::tan),
+    unary("Softplus", FLOATS, (-10.0, 10.0), Rounding::Function, softplus),
+    unary("Softsign", FLOATS, (-10.0, 10.0), Rounding::Function, |x| x / (1.0 + x.abs())),
+    unary("Mish", FLOATS, (-10.0, 10.0), Rounding::Function, |x| x * softplus(x).tanh()),
+    unary("HardSwish", FLOATS, (-6.0, 6.0), Rounding::Function, |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+];
+
+/// `ln(1 + e^x)`, also where `e^x` is beyond f64.
+fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+/// Ops whose results at infinities, or at large numbers, nobody promises: formulas with `inf * 0` or `inf / inf`,
+/// and trigonometry. PRelu's operands are not broadcast to each other, but the second to the first.
+const WITHOUT_EDGES: &[&str] = &["Sin", "Cos", "Tan", "Mish", "HardSwish", "Softsign", "PRelu"];
+
 /// The op of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Op> {
-    OPS.iter().find(|op| op.name == name)
+    OPS.iter().chain(MORE).find(|op| op.name == name)
 }
 
 /// Samples of an op in one dtype: edges first, then random shapes.
@@ -203,12 +239,13 @@ impl Op {
         if let Make::MatMul = self.make {
             return random_mat_mul(dtype, &mut dice, i);
         }
-        // A scalar, a single element, a vector with a tail for every width of SIMD, then anything small.
+        // A scalar, a single element, vectors with a tail for every width of SIMD, nothing at all, then anything small.
         let shape: Vec<i64> = match i {
             0 => vec![],
             1 => vec![1],
             2 => vec![67],
             3 => vec![1025],
+            4 => vec![3, 0],
             _ => (0..=dice.below(4)).map(|_| 1 + dice.below(9) as i64).collect(),
         };
         self.sample_of(dtype, &mut dice, &shape)
@@ -238,10 +275,10 @@ impl Op {
         }
     }
 
-    /// What numbers have at their edges: both zeros, infinities, NaN, the largest and the smallest. Subnormal ones are
-    /// left out: a device may take them for 0.
+    /// What numbers have at their edges: both zeros, infinities, NaN, the largest, the smallest, and subnormal ones,
+    /// which a device may take for 0.
     fn special(&self, dtype: DType) -> Option<Sample> {
-        if !is_float(dtype) {
+        if !is_float(dtype) || WITHOUT_EDGES.contains(&self.name) {
             return None;
         }
         let largest = match dtype {
@@ -263,11 +300,11 @@ impl Op {
             -largest,
             smallest(dtype),
             -smallest(dtype),
+            smallest(dtype) / 2.0,
+            -smallest(dtype) / 2.0,
         ];
         let n = edges.len() as i64;
         match &self.make {
-            // The trigonometric functions of large numbers are nobody's promise.
-            Make::Unary { .. } if matches!(self.name, "Sin" | "Cos") => None,
             Make::Unary { .. } => {
                 Some(self.elementwise(&[n], vec![HostTensor::new(dtype, &[n], edges.to_vec())]))
             }
@@ -283,37 +320,44 @@ impl Op {
 
     /// A sample whose elements stand by themselves, with operands that are broadcast.
     fn elementwise(&self, shape: &[i64], inputs: Vec<HostTensor>) -> Sample {
-        let dtype = inputs[0].dtype;
-        let at = |input: &HostTensor, i| input.values[broadcast_index(i, shape, &input.shape)];
-        let whole = |value: f64| if is_float(dtype) { value } else { value.trunc() };
-        let values = (0..n_elements(shape)).map(|i| match &self.make {
-            Make::Unary { function, .. } => whole(function(at(&inputs[0], i))),
-            // Integers divide towards zero.
-            Make::Binary { function, .. } => whole(function(at(&inputs[0], i), at(&inputs[1], i))),
-            Make::Relation { function } => {
-                f64::from(u8::from(function(at(&inputs[0], i), at(&inputs[1], i))))
-            }
-            Make::MatMul | Make::Softmax | Make::Transpose => 0.0,
-        });
-        let values: Vec<f64> = values.collect();
+        let operand_dtype = inputs[0].dtype;
+        let whole = |value: f64| if is_float(operand_dtype) { value } else { value.trunc() };
+        let results = |operand: fn(DType, f64) -> f64| -> Vec<f64> {
+            let at = |input: &HostTensor, i| {
+                operand(operand_dtype, input.values[broadcast_index(i, shape, &input.shape)])
+            };
+            let result = |i| match &self.make {
+                Make::Unary { function, .. } => whole(function(at(&inputs[0], i))),
+                // Integers divide towards zero.
+                Make::Binary { function, .. } => whole(function(at(&inputs[0], i), at(&inputs[1], i))),
+                Make::Relation { function } => {
+                    f64::from(u8::from(function(at(&inputs[0], i), at(&inputs[1], i))))
+                }
+                Make::MatMul | Make::Softmax | Make::Transpose => 0.0,
+            };
+            (0..n_elements(shape)).map(result).collect()
+        };
+        let values = results(|_, value| value);
+        let is_subnormal = |value: &f64| *value != 0.0 && value.abs() < smallest(operand_dtype);
+        let flushed = inputs.iter().flat_map(|input| &input.values).any(is_subnormal).then(|| results(flush));
         let (dtype, rounding) = match self.make {
-            Make::Unary { rounding, .. } | Make::Binary { rounding, .. } => (dtype, rounding),
+            Make::Unary { rounding, .. } | Make::Binary { rounding, .. } => (operand_dtype, rounding),
             _ => (BOOL, Rounding::Exact),
         };
         let bounds = values.iter().map(|&value| rounding.bound(dtype, value)).collect();
-        let mut expected = HostTensor { dtype, shape: shape.to_vec(), values };
-        // Beyond the range there is an infinity.
-        for value in &mut expected.values {
-            let rounded = HostTensor::new(dtype, &[1], vec![*value]).values[0];
-            if rounded.is_infinite() {
-                *value = rounded;
-            }
-        }
-        Sample { attributes: Vec::new(), inputs, expected, bounds }
+        let in_range = |values: Vec<f64>| values.into_iter().map(|value| in_range(dtype, value)).collect();
+        let expected = HostTensor { dtype, shape: shape.to_vec(), values: in_range(values) };
+        Sample { attributes: Vec::new(), inputs, expected, bounds, flushed: flushed.map(in_range) }
     }
 }
 
-fn random(dtype: DType, dice: &mut Dice, shape: &[i64], (low, high): (f64, f64)) -> HostTensor {
+/// What a device computes with that takes subnormal operands for 0.
+fn flush(dtype: DType, value: f64) -> f64 {
+    if value.abs() < smallest(dtype) { 0.0f64.copysign(value) } else { value }
+}
+
+/// Random values; whole ones for integers.
+pub(crate) fn random(dtype: DType, dice: &mut Dice, shape: &[i64], (low, high): (f64, f64)) -> HostTensor {
     // Unsigned numbers have no negative half.
     let low = if matches!(dtype, U8 | U16 | U32 | U64 | BOOL) { low.max(0.0) } else { low };
     let high = if dtype == BOOL { 1.0 } else { high };
@@ -325,7 +369,7 @@ fn random(dtype: DType, dice: &mut Dice, shape: &[i64], (low, high): (f64, f64))
 }
 
 /// A second operand: of the same shape, or of one that is broadcast to it. Never 0, for divisions.
-fn broadcast_operand(dtype: DType, dice: &mut Dice, shape: &[i64]) -> HostTensor {
+pub(crate) fn broadcast_operand(dtype: DType, dice: &mut Dice, shape: &[i64]) -> HostTensor {
     let mut small = shape.to_vec();
     match dice.below(4) {
         0 => small.clear(),
@@ -349,7 +393,7 @@ fn broadcast_operand(dtype: DType, dice: &mut Dice, shape: &[i64]) -> HostTensor
 }
 
 /// Which element of a broadcast operand stands beside element `i` of the whole.
-fn broadcast_index(i: usize, shape: &[i64], small: &[i64]) -> usize {
+pub(crate) fn broadcast_index(i: usize, shape: &[i64], small: &[i64]) -> usize {
     let (mut rest, mut index, mut stride) = (i, 0, 1);
     for axis in (0..shape.len()).rev() {
         let at = rest % shape[axis] as usize;
@@ -406,7 +450,7 @@ fn mat_mul(dtype: DType, dice: &mut Dice, a_shape: &[i64], b_shape: &[i64]) -> S
     }
     let shape = [batch.as_slice(), &[m as i64, n as i64]].concat();
     let expected = HostTensor { dtype, shape, values };
-    Sample { attributes: Vec::new(), inputs: vec![a, b], expected, bounds }
+    Sample { attributes: Vec::new(), inputs: vec![a, b], expected, bounds, flushed: None }
 }
 
 fn softmax(dtype: DType, dice: &mut Dice, shape: &[i64]) -> Sample {
@@ -425,7 +469,13 @@ fn softmax(dtype: DType, dice: &mut Dice, shape: &[i64]) -> Sample {
     }
     let bounds = values.iter().map(|&value| Rounding::Function.bound(dtype, value)).collect();
     let expected = HostTensor { dtype, shape: shape.to_vec(), values };
-    Sample { attributes: vec![Attribute::Int("axis", axis as i64)], inputs: vec![x], expected, bounds }
+    Sample {
+        attributes: vec![Attribute::Int("axis", axis as i64)],
+        inputs: vec![x],
+        expected,
+        bounds,
+        flushed: None,
+    }
 }
 
 fn transpose(dtype: DType, dice: &mut Dice, shape: &[i64]) -> Sample {
@@ -448,7 +498,13 @@ fn transpose(dtype: DType, dice: &mut Dice, shape: &[i64]) -> Sample {
     let perm = perm.into_iter().map(|axis| axis as i64).collect();
     let bounds = vec![0.0; values.len()];
     let expected = HostTensor { dtype, shape: out, values };
-    Sample { attributes: vec![Attribute::Ints("perm", perm)], inputs: vec![x], expected, bounds }
+    Sample {
+        attributes: vec![Attribute::Ints("perm", perm)],
+        inputs: vec![x],
+        expected,
+        bounds,
+        flushed: None,
+    }
 }
 
 #[cfg(test)]

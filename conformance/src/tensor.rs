@@ -75,6 +75,12 @@ pub(crate) fn smallest(dtype: DType) -> f64 {
     }
 }
 
+/// A value, or the infinity that stands for it beyond a float's range.
+pub(crate) fn in_range(dtype: DType, value: f64) -> f64 {
+    let rounded = HostTensor::new(dtype, &[1], vec![value]).values[0];
+    if rounded.is_infinite() { rounded } else { value }
+}
+
 /// Bytes as values.
 pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     fn each<const N: usize>(bytes: &[u8], read: impl Fn([u8; N]) -> f64) -> Vec<f64> {

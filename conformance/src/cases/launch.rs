@@ -556,6 +556,7 @@ fn strides(rig: &Rig<'_>) -> Outcome {
                     .map(|(tensor, layout)| layout.spread(tensor))
                     .collect(),
                 bounds: vec![0.0; expected.values.len()],
+                flushed: None,
                 expected,
             };
             let ran = node.run(kernel, &stream, &spread, How { fill: 0x11, ..How::default() })?;

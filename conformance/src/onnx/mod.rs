@@ -223,7 +223,7 @@ fn unclaimed(program: &Program, device: &Device) -> Option<Verdict> {
 }
 
 /// Why the plugin is not asked, if no kernel of the op takes operands of these types.
-fn types_unclaimed(
+pub(crate) fn types_unclaimed(
     node: &Node,
     operands: &[Option<&Tensor>],
     results: &HashMap<ValueId, TensorType>,

@@ -19,14 +19,17 @@ pub(crate) use device::{Buffer, Device};
 pub(crate) use stream::{Lent, Stream, empty_copy};
 
 use crate::desk::Desk;
+use crate::subject::Subject;
 use crate::verdict::{Outcome, Why, failed, not_run};
+use devbay_host::core;
 use devbay_host::core::about::{About, Refusal, Threading};
 use devbay_host::negotiate::{Agreement, Entry, negotiate};
+use devbay_host::runtime::Runtime;
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{self, *};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long a case waits for something that has to come.
@@ -134,6 +137,15 @@ impl<'a> Rig<'a> {
     /// Whether a stream's `reached` and its like may be called while its owner enqueues.
     pub(crate) fn is_free_threaded(&self) -> Outcome<bool> {
         Ok(self.about()?.threading == Threading::Free)
+    }
+
+    /// The plugin's devices as an application opens them, for cases about results.
+    pub(crate) fn devices(&self) -> Outcome<(Runtime, Vec<Arc<core::device::Device>>)> {
+        let subject = match self.entry {
+            Entry::Library(library) => Subject::Library(library.path().to_owned()),
+            Entry::Linked(linked) => Subject::Linked(*linked),
+        };
+        subject.devices(self.options)
     }
 
     /// An instance as most cases want it.

@@ -1,0 +1,294 @@
+//! The numbers of every op: generated operands, what has to come out by a plain reference in f64, and how far each
+//! element may be off.
+//!
+//! Trials run as nodes of a program do, each op by itself: the host picks the plugin's kernel, gives it the values that
+//! the op's specification needs beforehand, and launches it. References are written from ONNX's operator
+//! specification, element by element, without regard to speed; none of them is the reference of another.
+//!
+//! Bounds follow [`crate::ops`]: integers, truths and what is only moved are exact; an element that is one operation
+//! has [`Rounding`]'s; a sum of n terms has `(n + c) * u * sum(|term|)` for any order of summation, with u the unit
+//! roundoff of the dtype.
+
+mod elementwise;
+
+use crate::onnx::types_unclaimed;
+use crate::ops::{self, Attribute, Rounding, Sample};
+use crate::rig::Rig;
+use crate::tensor::{Dice, HostTensor, from_bytes, in_range, is_float, n_elements, smallest, unit_roundoff};
+use crate::verdict::{Outcome, Why, failed, not_run};
+use devbay_host::core::device::Device;
+use devbay_host::core::program::{AttrValue, Node, Op, ValueId, catalogue};
+use devbay_host::core::tensor::dtype_name;
+use devbay_host::core::{ErrorKind, Tensor};
+use devbay_host::eager::run_node;
+use devbay_plugin_api::abi::DType;
+use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub(crate) const FLOATS: &[DType] = &[F32, F64, F16, BF16];
+pub(crate) const INTEGERS: &[DType] = &[I32, I64, I8, I16, U8, U16, U32, U64];
+pub(crate) const NUMBERS: &[DType] = &[F32, F64, I32, I64, F16, BF16, I8, I16, U8, U16, U32, U64];
+pub(crate) const ANYTHING: &[DType] = &[F32, F64, I32, I64, F16, BF16, I8, I16, U8, U16, U32, U64, BOOL];
+
+/// One node with its data and what has to come out.
+pub(crate) struct Trial {
+    pub attributes: Vec<(&'static str, AttrValue)>,
+    /// None for an optional input that is left out.
+    pub inputs: Vec<Option<HostTensor>>,
+    /// The first of the op's outputs; others are not asked for.
+    pub outputs: Vec<Expected>,
+}
+
+/// An output.
+pub(crate) struct Expected {
+    pub tensor: HostTensor,
+    /// How far each element may be off.
+    pub bounds: Vec<f64>,
+    /// What is right as well: on a device that takes subnormal operands for 0.
+    pub flushed: Option<Vec<f64>>,
+}
+
+impl Expected {
+    /// Elements that have to be these.
+    pub(crate) fn exact(dtype: DType, shape: &[i64], values: Vec<f64>) -> Self {
+        let bounds = vec![0.0; values.len()];
+        Self::within(dtype, shape, values, bounds)
+    }
+
+    /// Elements that are each a result of one operation.
+    pub(crate) fn rounded(dtype: DType, shape: &[i64], values: Vec<f64>, rounding: Rounding) -> Self {
+        let bounds = values.iter().map(|&value| rounding.bound(dtype, value)).collect();
+        Self::within(dtype, shape, values, bounds)
+    }
+
+    /// Elements with their bounds.
+    pub(crate) fn within(dtype: DType, shape: &[i64], values: Vec<f64>, bounds: Vec<f64>) -> Self {
+        debug_assert!(values.len() == n_elements(shape) && bounds.len() == values.len());
+        let values = if is_float(dtype) {
+            values.into_iter().map(|value| in_range(dtype, value)).collect()
+        } else {
+            values
+        };
+        // Not HostTensor::new, which rounds: the exact values are what bounds are about.
+        Self { tensor: HostTensor { dtype, shape: shape.to_vec(), values }, bounds, flushed: None }
+    }
+}
+
+/// Bound of a result that is made of terms of this magnitude with `n` roundings: `n * u * magnitude`.
+pub(crate) fn sum_bound(dtype: DType, n: usize, magnitude: f64) -> f64 {
+    if is_float(dtype) { n as f64 * unit_roundoff(dtype) * magnitude + smallest(dtype) } else { 0.0 }
+}
+
+/// An op with its generator.
+pub(crate) struct Subject {
+    pub domain: &'static str,
+    pub op: &'static str,
+    /// Dtypes of the operand that the op is about.
+    pub dtypes: &'static [DType],
+    /// Makes the `i`-th trial of a dtype.
+    pub make: fn(DType, &mut Dice, u64) -> Trial,
+}
+
+impl Subject {
+    pub(crate) const fn new(
+        op: &'static str,
+        dtypes: &'static [DType],
+        make: fn(DType, &mut Dice, u64) -> Trial,
+    ) -> Self {
+        Self { domain: "", op, dtypes, make }
+    }
+}
+
+/// Generators, one list a family.
+const FAMILIES: &[&[Subject]] = &[elementwise::SUBJECTS];
+
+/// Trials of a subject in one dtype.
+const N_TRIALS: u64 = 16;
+
+/// A shape for the `i`-th trial, of a rank from `ranks`: single elements, a tail for every width of SIMD, a good
+/// size, then anything small.
+pub(crate) fn shape_of(dice: &mut Dice, i: u64, ranks: std::ops::RangeInclusive<u64>) -> Vec<i64> {
+    let (low, high) = (*ranks.start(), *ranks.end());
+    let rank = match i {
+        0 => low,
+        1 | 2 => high.min(low.max(2)),
+        _ => low + dice.below(high - low + 1),
+    };
+    let extent = |axis: u64, dice: &mut Dice| match i {
+        0 => 1,
+        // 67 = 64 + 3 in the last axis.
+        1 => {
+            if axis + 1 == rank {
+                67
+            } else {
+                2
+            }
+        }
+        2 => {
+            if axis + 1 == rank {
+                130
+            } else {
+                33
+            }
+        }
+        _ => 1 + dice.below(8) as i64,
+    };
+    (0..rank).map(|axis| extent(axis, dice)).collect()
+}
+
+/// The trials of an op in a dtype; None if the suite has none of the op.
+fn trials(domain: &str, op: &str) -> Option<(Vec<DType>, Box<dyn Fn(DType) -> Vec<Trial>>)> {
+    if let ("", Some(base)) = (domain, ops::find(op)) {
+        let make = |dtype| base.samples(dtype).into_iter().map(Trial::from).collect();
+        return Some((base.dtypes.to_vec(), Box::new(make)));
+    }
+    let subject =
+        FAMILIES.iter().copied().flatten().find(|subject| subject.domain == domain && subject.op == op)?;
+    let make = |dtype| (0..N_TRIALS).map(|i| (subject.make)(dtype, &mut Dice::new(5000 + i), i)).collect();
+    Some((subject.dtypes.to_vec(), Box::new(make)))
+}
+
+impl From<Sample> for Trial {
+    fn from(sample: Sample) -> Self {
+        let attribute = |attribute| match attribute {
+            Attribute::Int(name, i) => (name, AttrValue::Int(i)),
+            Attribute::Ints(name, list) => (name, AttrValue::Ints(list)),
+        };
+        Self {
+            attributes: sample.attributes.into_iter().map(attribute).collect(),
+            inputs: sample.inputs.into_iter().map(Some).collect(),
+            outputs: vec![Expected {
+                tensor: sample.expected,
+                bounds: sample.bounds,
+                flushed: sample.flushed,
+            }],
+        }
+    }
+}
+
+/// Judges the plugin's kernels for an op, on every device.
+pub(crate) fn judge(rig: &Rig<'_>, domain: &str, op: &str) -> Outcome {
+    let Some((dtypes, make)) = trials(domain, op) else {
+        return failed(format!("the suite has no reference for {op}"));
+    };
+    if !rig.about()?.kernels.has(domain, op) {
+        return not_run(Why::NotOffered, format!("the plugin has no kernel for {op}"));
+    }
+    let (_runtime, devices) = rig.devices()?;
+    let (mut n_asked, mut n_run) = (0, 0);
+    for device in &devices {
+        for &dtype in &dtypes {
+            for trial in make(dtype) {
+                match trial.run(device, domain, op)? {
+                    Answer::Right => n_run += 1,
+                    Answer::Refused => n_asked += 1,
+                    // As it is for all trials of the dtype that have such operands.
+                    Answer::NotClaimed => {}
+                }
+            }
+        }
+    }
+    match (n_run, n_asked) {
+        (0, 0) => not_run(Why::NotOffered, format!("no kernel for {op} takes a dtype that the suite judges")),
+        (0, _) => not_run(Why::Refused, "prepare answered UNSUPPORTED for every trial"),
+        _ => Ok(()),
+    }
+}
+
+/// What a plugin did with a trial that is not wrong.
+enum Answer {
+    Right,
+    Refused,
+    NotClaimed,
+}
+
+impl Trial {
+    fn run(&self, device: &Arc<Device>, domain: &str, op: &str) -> Outcome<Answer> {
+        let version = catalogue::find(domain, op).map_or(1, |def| def.version);
+        // The numbers only tell operands apart; there is no program.
+        let n_inputs = self.inputs.len();
+        let inputs =
+            self.inputs.iter().enumerate().map(|(i, input)| input.as_ref().map(|_| ValueId(i as u32)));
+        let outputs = (n_inputs..n_inputs + self.outputs.len()).map(|i| Some(ValueId(i as u32)));
+        let name = Op { domain: domain.into(), name: op.into(), version };
+        let mut node = Node::new(name, inputs.collect(), outputs.collect());
+        node.attrs = self.attributes.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect();
+
+        let tensors: Vec<Option<Tensor>> = self
+            .inputs
+            .iter()
+            .map(|input| input.as_ref().map(host_tensor).transpose())
+            .collect::<Outcome<_>>()?;
+        let operands: Vec<Option<&Tensor>> = tensors.iter().map(Option::as_ref).collect();
+        let results = self.outputs.iter().enumerate();
+        let results: HashMap<ValueId, _> = results
+            .map(|(i, output)| {
+                Ok((ValueId((n_inputs + i) as u32), host_tensor(&output.tensor)?.tensor_type()))
+            })
+            .collect::<Outcome<_>>()?;
+        if types_unclaimed(&node, &operands, &results, device).is_some() {
+            return Ok(Answer::NotClaimed);
+        }
+        let found = match run_node(device, &node, &operands) {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::UnsupportedOp => return Ok(Answer::Refused),
+            Err(error) => return failed(format!("{}: {error}", self.describe(op)).replace('\n', " ")),
+        };
+        for (i, (found, expected)) in found.iter().zip(&self.outputs).enumerate() {
+            if let Some(text) = expected.difference(found) {
+                return failed(format!("{}: output {i}: {text}", self.describe(op)));
+            }
+        }
+        Ok(Answer::Right)
+    }
+
+    fn describe(&self, op: &str) -> String {
+        let operand = |input: &Option<HostTensor>| match input {
+            Some(input) => format!("{}{:?}", dtype_name(input.dtype), input.shape),
+            None => "nothing".to_owned(),
+        };
+        let operands: Vec<String> = self.inputs.iter().map(operand).collect();
+        let attributes: Vec<String> =
+            self.attributes.iter().map(|(name, value)| format!(" {name}={value:?}")).collect();
+        format!("{op} of {}{}", operands.join(", "), attributes.concat())
+    }
+}
+
+impl Expected {
+    /// Says what differs, if something does.
+    fn difference(&self, found: &Tensor) -> Option<String> {
+        let expected = &self.tensor;
+        let shape: Vec<i64> = found.shape().iter().map(|&extent| extent as i64).collect();
+        if found.dtype() != expected.dtype || shape != expected.shape {
+            return Some(format!(
+                "{}{shape:?}, expected {}{:?}",
+                dtype_name(found.dtype()),
+                dtype_name(expected.dtype),
+                expected.shape
+            ));
+        }
+        let found = from_bytes(expected.dtype, found.bytes());
+        (0..found.len()).find_map(|i| {
+            let within = |value: f64| {
+                // A NaN is within no bound, and an infinity is its own.
+                found[i] == value
+                    || (found[i].is_nan() && value.is_nan())
+                    || (found[i] - value).abs() <= self.bounds[i]
+            };
+            let right =
+                within(expected.values[i]) || self.flushed.as_ref().is_some_and(|flushed| within(flushed[i]));
+            (!right).then(|| {
+                format!(
+                    "element {i} is {}, expected {} within {:.1e}",
+                    found[i], expected.values[i], self.bounds[i]
+                )
+            })
+        })
+    }
+}
+
+fn host_tensor(tensor: &HostTensor) -> Outcome<Tensor> {
+    let shape: Vec<usize> = tensor.shape.iter().map(|&extent| extent as usize).collect();
+    Tensor::from_bytes(tensor.dtype, &shape, &tensor.bytes()).or_else(|error| failed(error.to_string()))
+}
