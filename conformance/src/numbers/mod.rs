@@ -10,6 +10,7 @@
 //! roundoff of the dtype.
 
 mod elementwise;
+mod reductions;
 
 use crate::onnx::types_unclaimed;
 use crate::ops::{self, Attribute, Rounding, Sample};
@@ -101,7 +102,7 @@ impl Subject {
 }
 
 /// Generators, one list a family.
-const FAMILIES: &[&[Subject]] = &[elementwise::SUBJECTS];
+const FAMILIES: &[&[Subject]] = &[elementwise::SUBJECTS, reductions::SUBJECTS];
 
 /// Trials of a subject in one dtype.
 const N_TRIALS: u64 = 16;
