@@ -42,6 +42,9 @@ pub struct Child {
 /// What a child says on a marked line.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Answer {
+    /// The test's id, so that a line that is lost shifts no other's verdict.
+    #[serde(default)]
+    pub id: String,
     pub verdict: Verdict,
     pub plugin: Option<Identity>,
     /// What was measured besides.
@@ -50,7 +53,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn of(verdict: Verdict) -> Self {
-        Self { verdict, plugin: None, note: None }
+        Self { id: String::new(), verdict, plugin: None, note: None }
     }
 
     pub(crate) fn failed(failure: Failure, reason: impl Into<String>) -> Self {
@@ -87,8 +90,8 @@ fn mark(word: &str) -> String {
     format!("{MARK} {word} ")
 }
 
-/// The child's part: reads the parent's word from standard input, runs tests in this process, and hands on each line to
-/// print.
+/// The child's part: reads the parent's word from standard input, runs tests in this process, and hands on what to
+/// print of each, whole lines that are to be written at once.
 ///
 /// # Errors
 /// In words, for an id that no test has, and for standard input that cannot be read.
@@ -113,16 +116,19 @@ pub fn answer(
         .collect::<Result<_, _>>()?;
     let mut nodes = None;
     for item in &items {
-        let answer = match item {
+        let mut answer = match item {
             Item::Case(case) => run_here(subject, case, settings, true),
             Item::Node(_) => {
                 let judge = nodes.get_or_insert_with(|| NodeJudge::new(subject, &items, settings));
-                Answer::of(judge.verdict(item))
+                Answer { plugin: judge.plugin(), ..Answer::of(judge.verdict(item)) }
             }
         };
+        answer.id = item.id();
         // Texts and numbers alone: there is always a JSON for them.
         let text = serde_json::to_string(&answer).unwrap_or_default();
-        print(&format!("{mark}{text}"));
+        // On a line of its own, whatever the plugin has printed before; in one piece, so that no thread of the plugin's
+        // gets in between.
+        print(&format!("\n{mark}{text}\n"));
     }
     Ok(())
 }
@@ -192,7 +198,7 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
     let mut last_call = None;
     while let Some(lines) = &lines {
         match lines.recv_timeout(Duration::from_millis(2)) {
-            Ok(line) => said.hear(&line, &mark, ids.len(), &mut begin),
+            Ok(line) => said.hear(&line, &mark, ids, &mut begin),
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if last_call.is_some() => {}
             Err(RecvTimeoutError::Timeout) => {
@@ -219,15 +225,20 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
 
 impl Said {
     /// Takes a line of the child's.
-    fn hear(&mut self, line: &str, mark: &str, n_tests: usize, begin: &mut Instant) {
-        match line.strip_prefix(mark) {
-            Some(text) => {
-                if let Ok(answer) = serde_json::from_str(text)
-                    && self.answers.len() < n_tests
+    fn hear(&mut self, line: &str, mark: &str, ids: &[String], begin: &mut Instant) {
+        match line.split_once(mark) {
+            Some((before, text)) => {
+                // The answer that is next. One that was lost, or that cannot be read, leaves its test and those behind it
+                // without any.
+                if let Ok(answer) = serde_json::from_str::<Answer>(text)
+                    && ids.get(self.answers.len()) == Some(&answer.id)
                 {
                     self.answers.push(answer);
                     self.times.push(begin.elapsed());
                     *begin = Instant::now();
+                }
+                if self.stray.is_none() && !before.trim().is_empty() {
+                    self.stray = Some(format!("{before:?}"));
                 }
             }
             None if line.trim().is_empty() || self.stray.is_some() => {}

@@ -71,7 +71,7 @@ pub fn judge(subject: &Subject, settings: &Settings, progress: &mut dyn FnMut(&T
         subject,
         settings,
         progress,
-        report: Report::new(subject.name()),
+        report: Report { path: settings.path, ..Report::new(subject.name()) },
         unmet: BTreeSet::new(),
         stray: None,
     };
@@ -134,6 +134,7 @@ impl Judging<'_> {
         }
         let Some(child) = self.settings.child.clone() else {
             let judge = NodeJudge::new(self.subject, &rest, self.settings);
+            self.met(judge.plugin());
             for item in &rest {
                 let begin = Instant::now();
                 let verdict = judge.verdict(item);
@@ -148,6 +149,7 @@ impl Judging<'_> {
             let said = ask(&child, self.subject, &ids, self.settings);
             self.heard(&ids[0], &said);
             let n = said.answers.len();
+            self.met(said.answers.iter().find_map(|answer| answer.plugin.clone()));
             let answered: Duration = said.times.iter().sum();
             for (i, answer) in said.answers.into_iter().enumerate() {
                 self.record(&rest[i], answer.verdict, None, said.times[i]);
@@ -213,14 +215,27 @@ impl Judging<'_> {
 
 fn reproduce(subject: &Subject, item: &Item, settings: &Settings) -> Option<String> {
     settings.child.as_ref()?;
-    let options: String =
-        settings.options.iter().map(|(key, value)| format!(" --plugin-option {key}={value}")).collect();
+    let options: String = settings
+        .options
+        .iter()
+        .map(|(key, value)| format!(" --plugin-option {}", in_shell(&format!("{key}={value}"))))
+        .collect();
     let how = match item {
         Item::Node(_) if settings.path == onnx::Path::Session => " --session",
         Item::Case(_) if settings.validation => " --layers validation",
         _ => "",
     };
-    Some(format!("devbay conformance {} --only {}{how}{options}", subject.name(), item.id()))
+    Some(format!("devbay conformance {} --only {}{how}{options}", in_shell(&subject.name()), item.id()))
+}
+
+/// A word as a POSIX shell takes it.
+fn in_shell(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// Runs one case in this process.
@@ -239,7 +254,9 @@ pub(crate) fn run_here(subject: &Subject, case: &Case, settings: &Settings, own_
     // What a library is and what its entry says is not the layer's to show.
     let wrapped = (settings.validation && case.topic() != "load").then(|| {
         // Cases call what a plugin must refuse: the host's side is not judged here.
-        validation::wrap(entry, &validation::Settings { only_watch: true, ..Default::default() })
+        let settings = validation::Settings { only_watch: true, ..Default::default() };
+        // SAFETY: `library` above is dropped after what stands in front of it.
+        unsafe { validation::wrap(entry, &settings) }
     });
     let shown = match &wrapped {
         Some(Ok(wrapped)) => Some(wrapped.plugin()),
@@ -250,8 +267,8 @@ pub(crate) fn run_here(subject: &Subject, case: &Case, settings: &Settings, own_
     let run = AssertUnwindSafe(|| {
         let mut rig = Rig::new(entry, &settings.options, own_process);
         rig.layered = wrapped.is_some();
-        let plugin = rig.agreement().ok().map(Identity::of);
-        Answer { verdict: (case.run)(&rig).into(), plugin, note: rig.note.into_inner() }
+        let plugin = rig.agreement().ok().map(|agreed| Identity::of(&agreed.about, agreed.minor));
+        Answer { plugin, note: rig.note.get().cloned(), ..Answer::of((case.run)(&rig).into()) }
     });
     let mut answer = std::panic::catch_unwind(run).unwrap_or_else(|payload| {
         let words = payload.downcast_ref::<String>().map(String::as_str);
@@ -298,10 +315,30 @@ impl NodeJudge {
         }
     }
 
+    /// Who the plugin said it is.
+    pub(crate) fn plugin(&self) -> Option<Identity> {
+        let (_, devices) = self.devices.as_ref().ok()?;
+        let plugin = devices[0].plugin();
+        Some(Identity::of(plugin.about(), plugin.minor()))
+    }
+
     pub(crate) fn verdict(&self, item: &Item) -> Verdict {
         match &self.devices {
             Ok((_, devices)) => self.tests.judge(&item.id(), &devices[0], self.path),
             Err(verdict) => verdict.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_shell;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_read_them_otherwise() {
+        assert_eq!(in_shell("/a/lib_b-1.so"), "/a/lib_b-1.so");
+        assert_eq!(in_shell("a b$c"), "'a b$c'");
+        assert_eq!(in_shell("it's"), r"'it'\''s'");
+        assert_eq!(in_shell(""), "''");
     }
 }

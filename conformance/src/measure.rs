@@ -20,7 +20,7 @@ pub(crate) fn count(folder: &str) -> Option<usize> {
 }
 
 /// Bytes that the C library's allocator has given out and not got back, over all threads: plugins share it with
-/// the host unless they bring an allocator of their own.
+/// the host unless they bring an allocator of their own. None before glibc 2.33.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn allocated() -> Option<u64> {
     /// `struct mallinfo2` of malloc.h, since glibc 2.33.
@@ -37,11 +37,10 @@ pub(crate) fn allocated() -> Option<u64> {
         /// fordblks, keepcost.
         _after: [usize; 2],
     }
-    unsafe extern "C" {
-        fn mallinfo2() -> Info;
-    }
+    // Looked up, so that the command also starts where the C library is older.
+    let this = libloading::os::unix::Library::this();
     // SAFETY: the function of this name takes nothing and returns the struct as malloc.h has it.
-    let info = unsafe { mallinfo2() };
+    let info = unsafe { this.get::<unsafe extern "C" fn() -> Info>(c"mallinfo2").ok()?() };
     Some((info.hblkhd + info.uordblks) as u64)
 }
 

@@ -22,6 +22,8 @@ pub enum Why {
     NoDevice,
     /// The test needs a process of its own, or a library in a file, and was given neither.
     OwnProcess,
+    /// The plugin takes so long that the test would say nothing.
+    Slow,
     /// A test that this one builds on did not pass.
     Needs,
     /// The host runs it without asking a plugin, or does not take such a model.
@@ -120,7 +122,9 @@ impl Verdict {
             Why::NotOffered | Why::Profile | Why::Inline | Why::Threading | Why::Memory => {
                 Self::NotClaimed { why, reason }
             }
-            Why::NoDevice | Why::OwnProcess | Why::Needs | Why::Host => Self::Skipped { why, reason },
+            Why::NoDevice | Why::OwnProcess | Why::Slow | Why::Needs | Why::Host => {
+                Self::Skipped { why, reason }
+            }
         }
     }
 }

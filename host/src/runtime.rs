@@ -366,7 +366,8 @@ impl Loader<'_> {
             log: Some(Arc::clone(&self.options.log)),
             ..Settings::default()
         };
-        let stack = Stack::new(entry, self.layers, &settings)?;
+        // SAFETY: the stack is kept beside its library, and goes first; so does one that is refused.
+        let stack = unsafe { Stack::new(entry, self.layers, &settings) }?;
         Ok((negotiate_layered(&stack, entry, self.options.minors)?, Some(stack)))
     }
 

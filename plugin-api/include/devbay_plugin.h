@@ -274,8 +274,8 @@ struct devbay_host_api {
      * returns when all chunks are done: the first non-zero status if a body failed.
      *
      * Chunk borders depend on n and grain only, so results do not depend on the number of
-     * threads. May be nested. While it waits the calling thread runs only chunks of this call or
-     * of calls nested in it. Since: 0.1 */
+     * threads; every chunk begins at a multiple of grain. May be nested. While it waits the
+     * calling thread runs only chunks of this call or of calls nested in it. Since: 0.1 */
     devbay_status (*parallel_for)(void *ctx, uint64_t n, uint64_t grain, devbay_chunk_fn body,
             void *arg);
     /* Looks up a setting of the host, such as cache_dir. On success out is borrowed until
@@ -713,7 +713,9 @@ struct devbay_kernel_cost {
  *
  * The first twelve are required, the rest may be NULL and are emulated by the host (B7). Any
  * function may be called with an error of NULL. Handles are those of this instance; a NULL or
- * foreign handle is the host's bug, and a plugin may answer INVALID.
+ * foreign handle is the host's bug, and a plugin may answer INVALID. Every function, and every
+ * body of a host's loop, leaves the calling thread's floating-point control (rounding, flushing
+ * of subnormals, exception masks) as it found it (B17).
  *
  * Required up to unprepare. */
 struct devbay_plugin_table {

@@ -1,8 +1,8 @@
 //! The child that tests' judges start: `devbay conformance-case` without the command.
-#![expect(clippy::print_stdout, reason = "its answer is a line on standard output")]
 
 use devbay_conformance::child::{answer, read_arguments};
 use devbay_conformance::judge::Subject;
+use std::io::Write;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -10,8 +10,10 @@ fn main() {
         panic!("usage: LIBRARY TEST... [--session] [--plugin-option KEY=VALUE]...");
     };
     let (ids, settings) = read_arguments(rest).expect("arguments as the judge passes them");
-    answer(&Subject::Library(library.into()), &ids, &settings, &mut |line| println!("\n{line}"))
-        .expect("the tests exist");
+    answer(&Subject::Library(library.into()), &ids, &settings, &mut |lines| {
+        let _ = std::io::stdout().lock().write_all(lines.as_bytes());
+    })
+    .expect("the tests exist");
     // Runs what the plugin left to be run at exit, which must not crash.
     std::process::exit(0);
 }

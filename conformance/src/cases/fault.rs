@@ -37,18 +37,24 @@ pub(crate) const CASES: &[Case] = &[
 const CHUNK: usize = 64 << 20;
 /// More than any device has, in chunks.
 const CHUNKS_MAX: usize = 1 << 15;
-/// What the process may map beyond what it has: memory of the host ends there.
+/// What the process may map beyond what it has: memory of the host ends there. Devices with memory of their own are
+/// not limited, as their drivers reserve more of the address space than that.
 const MORE: u64 = 1 << 30;
 
 fn memory(rig: &Rig<'_>) -> Outcome {
-    if !rig.own_process || limit_mapped(MORE).is_none() {
-        return not_run(Why::OwnProcess, "memory is limited in a process of the test's own, on Linux");
+    if !rig.own_process {
+        return not_run(Why::OwnProcess, "memory is used up in a process of the test's own");
     }
     rig.each_device(|device| {
         device.plain_memory()?;
         let size = device.pad(device.at_most(CHUNK));
         let sent = pattern(device.pad(10_000), 1);
         let stream = device.stream()?;
+        // What a driver makes when it is first used is made now.
+        stream.upload(&sent, &device.alloc(sent.len())?, 0)?;
+        if device.space().kind != DEVBAY_SPACE_DEVICE && limit_mapped(MORE).is_none() {
+            return not_run(Why::OwnProcess, "the host's memory is limited on Linux alone");
+        }
         let mut kept = Vec::new();
         let refusal = loop {
             if kept.len() == CHUNKS_MAX {
@@ -80,7 +86,8 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         }
         let n = kept.len();
         kept.clear();
-        for _ in 0..n {
+        // Others may have taken some of it meanwhile.
+        for _ in 0..n - n / 4 {
             kept.push(device.alloc(size)?);
         }
         Ok(())
@@ -199,18 +206,27 @@ fn poison(rig: &Rig<'_>) -> Outcome {
             if let Some(wait) = device.opened.table.stream_wait {
                 // SAFETY: two streams of one device, and a value that was signalled.
                 let status = unsafe { wait(waiting.handle.as_ptr(), failing.handle.as_ptr(), bad) };
-                ensure!(status == DEVBAY_STATUS_OK, "stream_wait gave {}", waiting.error_words(status));
+                ensure!(
+                    matches!(status, DEVBAY_STATUS_OK | DEVBAY_STATUS_ABORTED),
+                    "stream_wait gave {}",
+                    waiting.error_words(status)
+                );
+                // This stream may know by now as well, and then refuses what follows.
                 // SAFETY: as above.
-                unsafe { waiting.enqueue_in(&source, buffers[1].whole()) }?;
-                let value = waiting.signal()?;
-                call_back(&waiting, value, count, calls.arg(2))?;
+                let _ = unsafe { waiting.enqueue_in(&source, buffers[1].whole()) };
+                let value = waiting.signal().ok();
+                if let Some(value) = value {
+                    call_back(&waiting, value, count, calls.arg(2))?;
+                }
                 let status = failure_of(&waiting, 0)?;
                 ensure!(
                     status == DEVBAY_STATUS_ABORTED,
                     "a stream that waits for one that failed gives {}, expected ABORTED",
                     status_name(status)
                 );
-                expect_call(&calls, 2, DEVBAY_STATUS_ABORTED, "of the stream that waits")?;
+                if value.is_some() {
+                    expect_call(&calls, 2, DEVBAY_STATUS_ABORTED, "of the stream that waits")?;
+                }
             }
             expect_call(&calls, 1, DEVBAY_STATUS_INTERNAL, "of the point behind the failure")?;
         }

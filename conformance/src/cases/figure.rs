@@ -7,7 +7,8 @@ use crate::node::{Request, candidates};
 use crate::ops::OPS;
 use crate::rig::{Device, Rig, Stream, pattern};
 use crate::tensor::HostTensor;
-use crate::verdict::{Outcome, Why, not_run};
+use crate::verdict::{Outcome, Why, failed, not_run};
+use devbay_plugin_api::abi::DEVBAY_STATUS_UNSUPPORTED;
 use std::time::{Duration, Instant};
 
 pub(crate) const CASES: &[Case] = &[
@@ -62,12 +63,20 @@ fn launch(rig: &Rig<'_>) -> Outcome {
             .collect::<Outcome<_>>()?;
         let stream = device.stream()?;
         for (operand, buffer) in sample.inputs.iter().map(HostTensor::bytes).zip(&buffers) {
-            stream.upload(&operand, buffer, 0)?;
+            let mut bytes = operand;
+            bytes.resize(device.pad(bytes.len()), 0);
+            stream.upload(&bytes, buffer, 0)?;
         }
-        let Ok(node) = Request::new(device, kernel.idx, &sample).prepare(device)? else {
-            return not_run(Why::Refused, format!("prepare of {} answered UNSUPPORTED", op.name));
+        let node = match Request::new(device, kernel.idx, &sample).prepare(device)? {
+            Ok(node) => node,
+            Err((DEVBAY_STATUS_UNSUPPORTED, words)) => {
+                return not_run(Why::Refused, format!("prepare of {}: {words}", op.name));
+            }
+            Err((_, words)) => return failed(format!("prepare of {}: {words}", op.name)),
         };
-        let refs: Vec<_> = buffers.iter().map(|buffer| buffer.whole()).collect();
+        let operands = sample.inputs.iter().chain([&sample.expected]);
+        let refs: Vec<_> =
+            operands.zip(&buffers).map(|(operand, buffer)| buffer.part(0, operand.size())).collect();
         let ns = time(&stream, 200, || node.launch(kernel, &stream, &refs, &sample))?;
         Ok(format!("{} of {} elements: {ns:.0} ns a launch", op.name, sample.expected.values.len()))
     })

@@ -1,7 +1,8 @@
 //! Many of everything: thousands of rounds that must leave nothing behind, and threads that meet (B9, B17, B21).
 //!
 //! What is left behind is bytes for each round, as the slope of what the C library's allocator has given out and of
-//! resident memory: it has to rise in every quarter of the rounds to count, so that a cache that fills is no leak.
+//! resident memory. It has to rise in every window of the rounds to count, so that a cache that fills is no leak. Each
+//! window is as long as all rounds before it: a list that doubles its room when it is full does so in each of them.
 
 use crate::case::Case;
 use crate::desk::Desk;
@@ -11,6 +12,7 @@ use crate::ops::OPS;
 use crate::rig::{Device, Rig, SLOTS, difference, pattern, status_name};
 use crate::tensor::{Dice, from_bytes};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
+use devbay_plugin_api::abi::DEVBAY_STATUS_UNSUPPORTED;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -59,9 +61,10 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// Rounds of a leak's case.
+/// Rounds of a leak's case: those before the first mark, and four windows that double them.
 const ROUNDS: u32 = 10_000;
-/// A device that takes longer is judged by the rounds that it did.
+const DOUBLINGS: u32 = 4;
+/// A plugin that takes longer, over all its devices, is judged by the rounds that it did.
 const TIME_MAX: Duration = Duration::from_secs(20);
 /// Fewer say nothing.
 const ROUNDS_MIN: u32 = 64;
@@ -70,58 +73,67 @@ const ALLOCATED_MAX: f64 = 8.0;
 /// Pages come in fours of thousands: resident memory tells leaks of other allocators' alone.
 const RESIDENT_MAX: f64 = 64.0;
 
-/// Runs rounds, and refuses what they leave behind.
-fn leaks(rig: &Rig<'_>, what: &str, mut round: impl FnMut(u32) -> Outcome) -> Outcome {
+/// Runs rounds on one of so many devices, and refuses what they leave behind.
+fn leaks(rig: &Rig<'_>, what: &str, n_devices: usize, mut round: impl FnMut(u32) -> Outcome) -> Outcome {
     if !rig.own_process {
         return not_run(Why::OwnProcess, "memory is measured in a process of the test's own");
     }
+    if resident().is_none() {
+        return not_run(Why::OwnProcess, "this system does not show a process's memory");
+    }
     let begin = Instant::now();
-    // What is made once and stays, and how long a round takes.
-    let n_first = ROUNDS / 10;
+    let affordable = TIME_MAX / n_devices.max(1) as u32 / (1 << DOUBLINGS);
     let mut n = 0;
-    while n < n_first && begin.elapsed() < TIME_MAX / 10 {
+    while n < ROUNDS >> DOUBLINGS && begin.elapsed() < affordable {
         round(n)?;
         n += 1;
     }
-    let per_round = begin.elapsed() / n.max(1);
-    let affordable = TIME_MAX.as_nanos() / per_round.as_nanos().max(1);
-    let quarter = (u128::from(ROUNDS).min(affordable) / 4) as u32;
-    ensure!(4 * quarter >= ROUNDS_MIN, "a round of {what} takes {per_round:?}, too long to look for leaks");
-    let (mut given, mut held) = (vec![allocated()], vec![resident()]);
-    for i in 0..4 * quarter {
-        round(n + i)?;
-        if (i + 1) % quarter == 0 {
-            given.push(allocated());
-            held.push(resident());
+    if n < ROUNDS_MIN >> DOUBLINGS {
+        let per_round = begin.elapsed() / n.max(1);
+        return not_run(
+            Why::Slow,
+            format!("a round of {what} takes {per_round:?}, too long to look for leaks"),
+        );
+    }
+    let (mut given, mut held) = (vec![(n, allocated())], vec![(n, resident())]);
+    for _ in 0..DOUBLINGS {
+        for i in n..2 * n {
+            round(i)?;
         }
+        n *= 2;
+        given.push((n, allocated()));
+        held.push((n, resident()));
     }
-    if held[0].is_none() {
-        return not_run(Why::OwnProcess, "this system does not show a process's memory");
-    }
-    let rounds = 4 * quarter;
     for (name, marks, max) in [("allocated", given, ALLOCATED_MAX), ("resident", held, RESIDENT_MAX)] {
-        let left = left_in_each(&marks, quarter);
+        let left = left_in_each(&marks);
         if left >= max {
             return failed(format!(
-                "{rounds} rounds of {what} leave at least {left:.1} bytes {name} behind in each"
+                "{n} rounds of {what} leave at least {left:.1} bytes {name} behind in each"
             ));
         }
     }
     Ok(())
 }
 
-/// Bytes that every round leaves behind, in the quarter of the rounds that left least: a leak leaks in each.
-fn left_in_each(marks: &[Option<u64>], quarter: u32) -> f64 {
-    let marks: Vec<f64> = marks.iter().flatten().map(|&bytes| bytes as f64).collect();
-    let slopes = marks.windows(2).map(|pair| (pair[1] - pair[0]) / f64::from(quarter));
+/// Bytes that every round leaves behind, in the window of the rounds that left least: a leak leaks in each. Marks are
+/// how many rounds were done, and the bytes then.
+fn left_in_each(marks: &[(u32, Option<u64>)]) -> f64 {
+    let marks: Vec<(f64, f64)> =
+        marks.iter().filter_map(|&(n, bytes)| Some((f64::from(n), bytes? as f64))).collect();
+    let slopes = marks.windows(2).map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0));
     slopes.min_by(f64::total_cmp).unwrap_or(0.0)
+}
+
+/// Devices among which a case's time is divided.
+fn n_devices(device: &Device<'_>) -> Outcome<usize> {
+    Ok(device.opened.devices()?.len())
 }
 
 fn objects(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
         device.plain_memory()?;
         let sent = pattern(device.pad(64), 1);
-        leaks(rig, "a buffer, a stream and a copy", |_| {
+        leaks(rig, "a buffer, a stream and a copy", n_devices(device)?, |_| {
             let buffer = device.alloc(sent.len())?;
             let stream = device.stream()?;
             stream.upload(&sent, &buffer, 0)
@@ -139,10 +151,13 @@ fn kernels(rig: &Rig<'_>) -> Outcome {
         device.plain_memory()?;
         let sample = op.typical(dtype);
         let stream = device.stream()?;
-        leaks(rig, "a kernel and a launch", |_| {
+        leaks(rig, "a kernel and a launch", n_devices(device)?, |_| {
             match Request::new(device, kernel.idx, &sample).prepare(device)? {
                 Ok(node) => node.run(kernel, &stream, &sample, How::default()).map(drop),
-                Err((_, words)) => not_run(Why::Refused, format!("prepare of {}: {words}", kernel.op)),
+                Err((DEVBAY_STATUS_UNSUPPORTED, words)) => {
+                    not_run(Why::Refused, format!("prepare of {}: {words}", kernel.op))
+                }
+                Err((_, words)) => failed(format!("prepare of {}: {words}", kernel.op)),
             }
         })
     })
@@ -156,7 +171,7 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
         let buffer = device.alloc(source.len())?;
         let stream = device.stream()?;
         let first = OPS.iter().find_map(|op| Some((op, *candidates(about, op).first()?)));
-        leaks(rig, "refusals", |_| {
+        leaks(rig, "refusals", n_devices(device)?, |_| {
             let mut detail = crate::rig::Detail::new();
             let (status, _) = device.try_alloc(u32::MAX, 64, 0, &mut detail)?;
             ensure!(status != 0, "memory of a space that is not there was given");
@@ -185,7 +200,7 @@ fn instances(rig: &Rig<'_>) -> Outcome {
     let pairs: Vec<(&str, &str)> = rig.options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     // One for all: desks are leaked.
     let desk = Desk::open(SLOTS);
-    leaks(rig, "an instance", |i| {
+    leaks(rig, "an instance", 1, |i| {
         let opened = match rig.create(desk, None, &pairs, None)? {
             Ok(opened) => opened,
             Err(status) => return failed(format!("create gave {}", status_name(status))),
@@ -215,6 +230,10 @@ fn queue(rig: &Rig<'_>) -> Outcome {
             if !limited {
                 stream.signal()?;
             }
+        }
+        // A device that is slow is given its time, as long as it goes on.
+        for value in (1..=stream.signalled()).step_by(200) {
+            stream.poll(value)?;
         }
         let found = stream.download(&buffer, 0, granule)?;
         match difference(&found, &sources[N - 1]) {
@@ -289,7 +308,11 @@ fn call(rig: &Rig<'_>, device: &Device<'_>, dice: &mut Dice, seed: u64) -> Outco
     let op = ops[dice.below(ops.len() as u64) as usize];
     let (kernel, dtype) = candidates(about, op)[0];
     let sample = op.typical(dtype);
-    let Ok(node) = Request::new(device, kernel.idx, &sample).prepare(device)? else { return Ok(()) };
+    let node = match Request::new(device, kernel.idx, &sample).prepare(device)? {
+        Ok(node) => node,
+        Err((DEVBAY_STATUS_UNSUPPORTED, _)) => return Ok(()),
+        Err((_, words)) => return failed(format!("prepare of {} beside others: {words}", op.name)),
+    };
     let ran = node.run(kernel, &stream, &sample, How::default())?;
     let found = from_bytes(sample.expected.dtype, &ran.output);
     let pairs = found.iter().zip(&sample.expected.values).zip(&sample.bounds);
@@ -306,13 +329,18 @@ mod tests {
     use super::left_in_each;
 
     #[test]
-    fn a_leak_rises_in_every_quarter() {
-        let left =
-            |marks: &[u64]| left_in_each(&marks.iter().map(|&mark| Some(mark)).collect::<Vec<_>>(), 100);
-        assert_eq!(left(&[0, 1600, 3200, 4800, 6400]), 16.0);
+    fn a_leak_rises_in_every_window() {
+        let left = |marks: &[u64]| {
+            let n = |i: usize| 100u32 << i;
+            left_in_each(&marks.iter().enumerate().map(|(i, &mark)| (n(i), Some(mark))).collect::<Vec<_>>())
+        };
+        assert_eq!(left(&[0, 1600, 4800, 11200, 24000]), 16.0);
         // A cache that fills, and one that is emptied.
         assert_eq!(left(&[0, 1600, 3200, 3200, 3200]), 0.0);
         assert!(left(&[0, 1600, 3200, 1600, 6400]) < 0.0);
-        assert_eq!(left_in_each(&[None], 100), 0.0);
+        assert_eq!(left_in_each(&[(100, None)]), 0.0);
+        // A list of 8 bytes a round that has room for a power of two.
+        let room = |n: u64| 8 * n.next_power_of_two();
+        assert!(left(&[room(100), room(200), room(400), room(800), room(1600)]) >= 8.0);
     }
 }

@@ -109,7 +109,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let x = random(dtype, dice, &shape, (0.0, 250.0));
         let mut by = broadcast_operand(dtype, dice, &shape);
         by.values.iter_mut().for_each(|by| *by = by.abs() % 8.0);
-        let to_left = i % 2 == 0;
+        let to_left = i.is_multiple_of(2);
         let values = pairs(&shape, &x, &by)
             .map(|(x, by)| {
                 let (x, by) = (x as i128, by as u32);
@@ -143,7 +143,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         // 4^3 is in every dtype's range.
         let base = random(dtype, dice, &shape, if is_float(dtype) { (0.1, 4.0) } else { (0.0, 4.0) });
         let mut power = broadcast_operand(dtype, dice, &shape);
-        let whole = !is_float(dtype) || i % 2 == 0;
+        let whole = !is_float(dtype) || i.is_multiple_of(2);
         power.values.iter_mut().for_each(|power| {
             let value = *power % 3.0;
             *power = if whole { value.abs().round() } else { value };

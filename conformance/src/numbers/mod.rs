@@ -138,16 +138,34 @@ pub(crate) fn shape_of(dice: &mut Dice, i: u64, ranks: std::ops::RangeInclusive<
     (0..rank).map(|axis| extent(axis, dice)).collect()
 }
 
-/// The trials of an op in a dtype; None if the suite has none of the op.
-fn trials(domain: &str, op: &str) -> Option<(Vec<DType>, Box<dyn Fn(DType) -> Vec<Trial>>)> {
-    if let ("", Some(base)) = (domain, ops::find(op)) {
-        let make = |dtype| base.samples(dtype).into_iter().map(Trial::from).collect();
-        return Some((base.dtypes.to_vec(), Box::new(make)));
+/// Who makes an op's trials: the base set, whose samples other cases use too, or a family of this module.
+enum Generator {
+    Base(&'static ops::Op),
+    Family(&'static Subject),
+}
+
+impl Generator {
+    fn of(domain: &str, op: &str) -> Option<Self> {
+        let base = ops::find(op).filter(|_| domain.is_empty()).map(Self::Base);
+        let is_it = |subject: &&Subject| subject.domain == domain && subject.op == op;
+        base.or_else(|| FAMILIES.iter().copied().flatten().find(is_it).map(Self::Family))
     }
-    let subject =
-        FAMILIES.iter().copied().flatten().find(|subject| subject.domain == domain && subject.op == op)?;
-    let make = |dtype| (0..N_TRIALS).map(|i| (subject.make)(dtype, &mut Dice::new(5000 + i), i)).collect();
-    Some((subject.dtypes.to_vec(), Box::new(make)))
+
+    fn dtypes(&self) -> &'static [DType] {
+        match self {
+            Self::Base(op) => op.dtypes,
+            Self::Family(subject) => subject.dtypes,
+        }
+    }
+
+    fn trials(&self, dtype: DType) -> Vec<Trial> {
+        match self {
+            Self::Base(op) => op.samples(dtype).into_iter().map(Trial::from).collect(),
+            Self::Family(subject) => {
+                (0..N_TRIALS).map(|i| (subject.make)(dtype, &mut Dice::new(5000 + i), i)).collect()
+            }
+        }
+    }
 }
 
 impl From<Sample> for Trial {
@@ -170,7 +188,7 @@ impl From<Sample> for Trial {
 
 /// Judges the plugin's kernels for an op, on every device.
 pub(crate) fn judge(rig: &Rig<'_>, domain: &str, op: &str) -> Outcome {
-    let Some((dtypes, make)) = trials(domain, op) else {
+    let Some(generator) = Generator::of(domain, op) else {
         return failed(format!("the suite has no reference for {op}"));
     };
     if !rig.about()?.kernels.has(domain, op) {
@@ -179,8 +197,8 @@ pub(crate) fn judge(rig: &Rig<'_>, domain: &str, op: &str) -> Outcome {
     let (_runtime, devices) = rig.devices()?;
     let (mut n_asked, mut n_run) = (0, 0);
     for device in &devices {
-        for &dtype in &dtypes {
-            for trial in make(dtype) {
+        for &dtype in generator.dtypes() {
+            for trial in generator.trials(dtype) {
                 match trial.run(device, domain, op)? {
                     Answer::Right => n_run += 1,
                     Answer::Refused => n_asked += 1,

@@ -114,13 +114,7 @@ fn reduced_shape(shape: &[i64], axes: &[usize], is_kept: bool) -> Vec<i64> {
     extents.collect()
 }
 
-fn reduce(
-    dtype: DType,
-    dice: &mut Dice,
-    i: u64,
-    of: Values,
-    f: fn(&[f64], DType) -> (f64, f64),
-) -> Trial {
+fn reduce(dtype: DType, dice: &mut Dice, i: u64, of: Values, f: fn(&[f64], DType) -> (f64, f64)) -> Trial {
     let mut shape = shape_of(dice, i, 1..=4);
     let is_empty = of.has_empty && i == 5;
     if is_empty {
@@ -141,7 +135,7 @@ fn reduce(
             (0..rank).filter(|&axis| axis == first || dice.below(3) == 0).collect()
         }
     };
-    let is_kept = i % 2 == 0;
+    let is_kept = i.is_multiple_of(2);
     let (mut values, mut bounds) = (Vec::new(), Vec::new());
     for group in groups(&x, &axes) {
         let (value, bound) = f(&group, dtype);
@@ -149,7 +143,7 @@ fn reduce(
         bounds.push(bound);
     }
     // Also counted from the last.
-    let named = |&axis: &usize| axis as f64 - if i % 3 == 0 { rank as f64 } else { 0.0 };
+    let named = |&axis: &usize| axis as f64 - if i.is_multiple_of(3) { rank as f64 } else { 0.0 };
     let list = HostTensor::new(I64, &[axes.len() as i64], axes.iter().map(named).collect());
     Trial {
         attributes: vec![("keepdims", AttrValue::Int(is_kept.into()))],
@@ -164,7 +158,7 @@ fn position(dtype: DType, dice: &mut Dice, i: u64, is_better: fn(f64, f64) -> bo
     let x = random(dtype, dice, &shape, (-3.0, 3.0));
     let x = HostTensor::new(dtype, &shape, x.values.iter().map(|x| x.round()).collect());
     let axis = dice.below(shape.len() as u64) as usize;
-    let (is_kept, is_last) = (i % 2 == 0, i % 3 == 1);
+    let (is_kept, is_last) = (i.is_multiple_of(2), i % 3 == 1);
     let best = |group: &Vec<f64>| {
         let mut best = 0;
         for (at, &value) in group.iter().enumerate() {
@@ -175,7 +169,7 @@ fn position(dtype: DType, dice: &mut Dice, i: u64, is_better: fn(f64, f64) -> bo
         best as f64
     };
     let values = groups(&x, &[axis]).iter().map(best).collect();
-    let named = axis as i64 - if i % 4 == 0 { shape.len() as i64 } else { 0 };
+    let named = axis as i64 - if i.is_multiple_of(4) { shape.len() as i64 } else { 0 };
     Trial {
         attributes: vec![
             ("axis", AttrValue::Int(named)),

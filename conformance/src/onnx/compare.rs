@@ -19,8 +19,15 @@ pub(crate) fn difference(found: &Tensor, expected: &Tensor, tolerance: Tolerance
         return Some(format!("expected {}, found {}", ty(expected), ty(found)));
     }
     let (Some(found_numbers), Some(numbers)) = (numbers(found), numbers(expected)) else {
-        let at = found.bytes().iter().zip(expected.bytes()).position(|(a, b)| a != b)?;
-        let (found, expected) = (found.bytes()[at], expected.bytes()[at]);
+        // Elements below a byte need not fill the last one: what is behind them is nobody's.
+        let n_bits = found.shape().iter().product::<usize>() * usize::from(found.dtype().bits);
+        let own = |at: usize, byte: u8| match n_bits.saturating_sub(8 * at) {
+            n @ 1..8 => byte & ((1 << n) - 1),
+            _ => byte,
+        };
+        let (found, expected) = (found.bytes(), expected.bytes());
+        let at = (0..expected.len()).find(|&at| own(at, found[at]) != own(at, expected[at]))?;
+        let (found, expected) = (own(at, found[at]), own(at, expected[at]));
         return Some(format!("byte {at} is 0x{found:02x}, expected 0x{expected:02x}"));
     };
     let within = |(&found, &expected): (&f64, &f64)| {
@@ -54,6 +61,7 @@ fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use devbay_host::core::tensor::I4;
 
     const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
 
@@ -74,6 +82,13 @@ mod tests {
         check(&[f32::INFINITY], &[f32::MAX], false);
         check(&[f32::NAN], &[1.0], false);
         check(&[1.0], &[1.0, 1.0], false);
+    }
+
+    #[test]
+    fn bits_behind_the_last_element_are_not_compared() {
+        let tensor = |bytes: &[u8]| Tensor::from_bytes(I4, &[3], bytes).expect("it fits");
+        assert_eq!(difference(&tensor(&[0x21, 0xf3]), &tensor(&[0x21, 0x03]), TOLERANCE), None);
+        assert!(difference(&tensor(&[0x21, 0xf4]), &tensor(&[0x21, 0x03]), TOLERANCE).is_some());
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Entry {
 }
 
 /// The page; each report may have a link to its own page.
-pub fn to_html(entries: &[(Entry, Option<String>)]) -> String {
+pub fn to_html(entries: &[(&Entry, Option<String>)]) -> String {
     let mut page = String::new();
     head(&mut page, "devbay conformance: plugins");
     page.push_str("<h1>Plugins and their conformance</h1>\n<table class=\"matrix\"><thead><tr><th>");
@@ -171,8 +171,8 @@ mod tests {
     fn plugins_stand_beside_each_other() {
         let entry = |name, outcome| Entry::from_json(&text(name, outcome)).expect("a report");
         let page = to_html(&[
-            (entry("one", "passed"), Some("one.html".to_owned())),
-            (entry("<two>", "failed"), None),
+            (&entry("one", "passed"), Some("one.html".to_owned())),
+            (&entry("<two>", "failed"), None),
         ]);
         assert!(page.contains("<a href=\"one.html\">one</a>") && page.contains("&lt;two&gt;"));
         let load = page.lines().find(|line| line.starts_with("<tr><th>load")).expect("a row of the topic");

@@ -10,12 +10,17 @@ use quick_junit::{
 };
 use std::time::Duration;
 
+/// Without the two characters that XML has no way to write and quick-junit hands on.
+fn in_xml(text: &str) -> String {
+    text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+}
+
 /// The XML.
 ///
 /// # Errors
 /// If it cannot be written as text.
 pub fn to_xml(report: &Report) -> Result<String, SerializeError> {
-    let mut xml = JunitReport::new(format!("devbay conformance {}", report.subject));
+    let mut xml = JunitReport::new(in_xml(&format!("devbay conformance {}", report.subject)));
     for (topic, tests) in report.topics() {
         let mut suite = TestSuite::new(topic);
         for test in tests {
@@ -29,12 +34,12 @@ pub fn to_xml(report: &Report) -> Result<String, SerializeError> {
             };
             if let Some(reason) = test.verdict.reason() {
                 status.set_type(test.verdict.outcome());
-                status.set_message(reason);
+                status.set_message(in_xml(reason));
                 let mut text = format!("{}\nrequires: {}\n", test.rules.join(" "), test.requires);
                 if let Some(command) = &test.reproduce {
                     text.push_str(&format!("again alone: {command}\n"));
                 }
-                status.set_description(text);
+                status.set_description(in_xml(&text));
             }
             let mut case = TestCase::new(test.id.clone(), status);
             case.set_classname(format!("devbay.{topic}"));

@@ -4,7 +4,9 @@
 //! stress and faults. A level says nothing about how much is claimed, so that it is printed with it.
 
 use super::{Report, Summary, Test};
+use crate::onnx;
 use crate::suite::{self, Profile};
+use crate::verdict::Why;
 use serde::Serialize;
 
 /// Topics that gold asks for beyond silver.
@@ -50,33 +52,41 @@ pub struct Level {
 }
 
 impl Report {
-    /// The level; none if tests were left out, as nothing is known about those.
+    /// The level; none if tests were left out, as nothing is known about those, and none of sessions, in which the host
+    /// runs what the plugin does not.
     pub fn level(&self) -> Option<Level> {
-        if self.tests.len() != suite::all().count() {
+        if self.path == onnx::Path::Session || self.tests.len() != suite::all().count() {
             return None;
         }
         let ops = self.ops();
         let claims_kernels = self.plugin.as_ref().is_some_and(|plugin| plugin.claims(Profile::Kernels));
         let is_hard = |test: &&Test| HARD.contains(&test.topic());
+        let is_figure = |test: &&Test| test.topic() == "figure";
         let of = |profile: Profile| {
             Summary::of(
-                self.tests.iter().filter(|test| test.profile == profile).filter(|test| !is_hard(test)),
+                self.tests
+                    .iter()
+                    .filter(|test| test.profile == profile && !is_hard(test) && !is_figure(test)),
             )
         };
         let (base, kernels) = (of(Profile::Base), of(Profile::Kernels));
         let hard = Summary::of(self.tests.iter().filter(is_hard));
         let missing =
             |what: &str, summary: &Summary| Some(format!("{} tests of {what} failed", summary.failed));
+        let is_without = |test: &Test| test.verdict.why() == Some(Why::NoDevice);
+        let not_run = self.tests.iter().filter(is_hard).find(|test| test.verdict.outcome() == "skipped");
         let (grade, next) = if base.failed > 0 {
             (Grade::None, missing("base", &base))
-        } else if base.passed == 0 {
-            (Grade::None, Some("no test of base was run".to_owned()))
+        } else if base.passed == 0 || self.tests.iter().any(is_without) {
+            (Grade::None, Some("the plugin has no device on this machine".to_owned()))
         } else if kernels.failed > 0 {
             (Grade::Bronze, missing("kernels", &kernels))
         } else if !claims_kernels || kernels.passed == 0 {
             (Grade::Bronze, Some("no kernels are claimed".to_owned()))
         } else if hard.failed > 0 {
             (Grade::Silver, missing("stress and faults", &hard))
+        } else if let Some(test) = not_run {
+            (Grade::Silver, Some(format!("{} was not run", test.id)))
         } else {
             (Grade::Gold, None)
         };

@@ -14,7 +14,7 @@ pub use ops::OpCount;
 use crate::onnx;
 use crate::suite::Profile;
 use crate::verdict::{Failure, Verdict, Why};
-use devbay_host::negotiate::Agreement;
+use devbay_host::core::about::About;
 use serde::{Deserialize, Serialize};
 
 /// The form's version in JSON: readers refuse what they do not know.
@@ -42,8 +42,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn of(agreement: &Agreement) -> Self {
-        let about = &agreement.about;
+    /// Of what a plugin says of itself, and the minor that was agreed on.
+    pub(crate) fn of(about: &About, minor: u32) -> Self {
         Self {
             name: about.name.clone(),
             version: about.version.clone(),
@@ -51,7 +51,7 @@ impl Identity {
             profiles: about.profiles.clone(),
             n_kernels: about.kernels.len(),
             abi_minors: (about.minors.min, about.minors.max),
-            abi_minor: agreement.minor,
+            abi_minor: minor,
             threading: about.threading.name().to_owned(),
         }
     }
@@ -159,13 +159,15 @@ pub struct Report {
     pub subject: String,
     /// Who the plugin said it is; none if it could not be asked.
     pub plugin: Option<Identity>,
+    /// How node tests were run.
+    pub path: onnx::Path,
     /// The tests that were asked for, in the order in which they ran.
     pub tests: Vec<Test>,
 }
 
 impl Report {
     pub(crate) fn new(subject: String) -> Self {
-        Self { subject, plugin: None, tests: Vec::new() }
+        Self { subject, plugin: None, path: onnx::Path::default(), tests: Vec::new() }
     }
 
     /// The counts.

@@ -433,7 +433,9 @@ fn take(place: &Place, slot: u32) -> Option<u32> {
 
 /// The loop's chunks: a grain that gives fewer than 2^32 of them, and their number.
 fn whole_chunks(n: u64, grain: u64) -> (u64, u32) {
-    let grain = grain.max(1).max(n.div_ceil(u64::from(u32::MAX / 2)));
+    let grain = grain.max(1);
+    // A multiple of it, as chunks begin at multiples.
+    let grain = grain * n.div_ceil(u64::from(u32::MAX / 2)).div_ceil(grain).max(1);
     (grain, n.div_ceil(grain) as u32)
 }
 

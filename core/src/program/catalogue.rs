@@ -113,8 +113,8 @@ impl Added {
 
 /// The oldest version of a kernel that can know what the node says, as far as its attributes are concerned.
 pub fn oldest_kernel(node: &Node) -> u32 {
-    let says = |(op, name, since, added): &&(&str, &str, u32, Added)| {
-        *since > 0 && node.op.is(op) && !added.changes_nothing(node, name)
+    let says = |(op, name, _, added): &&(&str, &str, u32, Added)| {
+        node.op.is(op) && !added.changes_nothing(node, name)
     };
     ADDED.iter().filter(says).map(|(_, _, since, _)| *since).max().unwrap_or(0)
 }

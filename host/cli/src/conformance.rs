@@ -194,18 +194,44 @@ fn write_index(arguments: &Arguments) -> Result<()> {
             index::Entry::from_json(&text).map_err(|words| usage(format!("{}: {words}", path.display())))?;
         // A plugin's own page, where it stands beside its report.
         let page = path.with_extension("html");
-        let link = page
-            .is_file()
-            .then(|| page.file_name().map(|name| name.to_string_lossy().into_owned()))
-            .flatten();
-        entries.push((entry, link));
+        entries.push((entry, page.is_file().then_some(page)));
     }
-    let page = index::to_html(&entries);
+    let page = |folder: &Path| {
+        let link = |page: &PathBuf| link(folder, page);
+        index::to_html(
+            &entries.iter().map(|(entry, page)| (entry, page.as_ref().map(link))).collect::<Vec<_>>(),
+        )
+    };
     match arguments.output.as_slice() {
-        [] => say!("{}", page.trim_end()),
-        paths => paths.iter().try_for_each(|path| write(path, &page))?,
+        [] => say!("{}", page(Path::new("")).trim_end()),
+        paths => {
+            paths.iter().try_for_each(|path| write(path, &page(path.parent().unwrap_or(Path::new("")))))?
+        }
     }
     Ok(())
+}
+
+/// The URL of a file in a page that stands in a folder.
+fn link(folder: &Path, file: &Path) -> String {
+    let whole =
+        |path: &Path| std::path::absolute(if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    let (Ok(folder), Ok(file)) = (whole(folder), whole(file)) else {
+        return file.to_string_lossy().into_owned();
+    };
+    let (from, to): (Vec<_>, Vec<_>) = (folder.components().collect(), file.components().collect());
+    let n_same = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+    let up = from[n_same..].iter().map(|_| "..".to_owned());
+    let down = to[n_same..].iter().map(|part| encoded(&part.as_os_str().to_string_lossy()));
+    up.chain(down).collect::<Vec<_>>().join("/")
+}
+
+/// A part of a path as a URL has it (RFC 3986, section 2.3).
+fn encoded(part: &str) -> String {
+    let one = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    part.bytes().map(one).collect()
 }
 
 /// Runs tests and prints their verdicts. What is found out is a result, also a failure; the exit code is 0.
@@ -214,10 +240,10 @@ fn write_index(arguments: &Arguments) -> Result<()> {
 /// For arguments that cannot be read.
 pub fn case(arguments: &CaseArguments) -> Result<()> {
     let (ids, settings) = read_arguments(&arguments.rest).map_err(usage)?;
-    let print = &mut |line: &str| {
-        // On a line of its own, whatever the plugin has printed before. Nobody who reads is nobody to tell.
+    let print = &mut |lines: &str| {
+        // Where nobody reads, there is nobody to tell.
         let mut stdout = std::io::stdout().lock();
-        let _ = writeln!(stdout, "\n{line}").and_then(|()| stdout.flush());
+        let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
     };
     answer(&subject(&arguments.plugin)?, &ids, &settings, print).map_err(usage)?;
     // Runs what the plugin left to be run at exit: a crash there is the parent's finding.
@@ -347,4 +373,22 @@ fn last_lines(report: &Report) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_an_index_are_relative_to_its_folder() {
+        let cases = [
+            ("", "cpu/a.html", "cpu/a.html"),
+            ("out", "cpu/a.html", "../cpu/a.html"),
+            ("cpu", "cpu/a b#1.html", "a%20b%231.html"),
+            ("/x/y", "/x/z/a.html", "../z/a.html"),
+        ];
+        for (folder, file, expected) in cases {
+            assert_eq!(link(Path::new(folder), Path::new(file)), expected, "{folder} {file}");
+        }
+    }
 }

@@ -103,11 +103,14 @@ unsafe impl Send for Stack {}
 unsafe impl Sync for Stack {}
 
 impl Stack {
-    /// Puts layers in front of a plugin, the first one nearest to the host. A library stays loaded as long as the result.
+    /// Puts layers in front of a plugin, the first one nearest to the host.
+    ///
+    /// # Safety
+    /// A library stays loaded as long as the result, and as long as anybody uses what it shows.
     ///
     /// # Errors
     /// What the layers refuse.
-    pub fn new(
+    pub unsafe fn new(
         entry: Entry<'_>,
         layers: &[Layer],
         settings: &Settings,

@@ -25,7 +25,8 @@ fn toy() -> LinkedPlugin {
 }
 
 fn stack(names: &[&str], settings: &Settings) -> Stack {
-    Stack::new(Entry::Linked(&toy()), &layers::named(names).unwrap(), settings).unwrap()
+    // SAFETY: the toy is part of this program.
+    unsafe { Stack::new(Entry::Linked(&toy()), &layers::named(names).unwrap(), settings) }.unwrap()
 }
 
 #[test]

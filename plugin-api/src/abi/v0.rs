@@ -293,7 +293,8 @@ pub struct HostApi {
     /// Runs `body` over `0..n` in chunks of at most `grain` on the host's threads and the caller's,
     /// and returns when all chunks are done: the first non-zero status if a body failed.
     ///
-    /// Chunk borders depend on `n` and `grain` only, so results do not depend on the number of threads.
+    /// Chunk borders depend on `n` and `grain` only, so results do not depend on the number of threads; every
+    /// chunk begins at a multiple of `grain`.
     /// May be nested. While it waits the calling thread runs only chunks of this call or of calls
     /// nested in it. Since: 0.1
     #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
@@ -920,7 +921,9 @@ pub struct KernelCost {
 ///
 /// The first twelve are required, the rest may be NULL and are emulated by the host (B7). Any function
 /// may be called with an `error` of NULL. Handles are those of this instance; a NULL or foreign handle is
-/// the host's bug, and a plugin may answer INVALID.
+/// the host's bug, and a plugin may answer INVALID. Every function, and every body of a host's loop, leaves the
+/// calling thread's floating-point control (rounding, flushing of subnormals, exception masks) as it found it
+/// (B17).
 ///
 /// Required up to `unprepare`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]

@@ -345,8 +345,9 @@ impl Stream for CpuStream {
         match self {
             Self::Inline => (0, Err(Error::unsupported("an inline stream has no timeline"))),
             Self::Async(stream) => {
-                let reached = stream.shared.reached.load(Ordering::Acquire);
+                // The failure first: what was reached before it is then seen.
                 let failure = lock(&stream.shared.timeline).failure.clone();
+                let reached = stream.shared.reached.load(Ordering::Acquire);
                 (reached, failure.map_or(Ok(()), Err))
             }
         }

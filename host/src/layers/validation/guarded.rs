@@ -128,7 +128,15 @@ impl Words {
         let mut text = vec![NO_TEXT; capacity];
         text.extend([UNTOUCHED; BEHIND]);
         let place = if known.text.is_null() { known.text } else { text.as_mut_ptr().cast() };
-        let detail = ErrorDetail { text: place, text_capacity: capacity as u64, ..known };
+        // Empty, whatever an earlier call left there: a failure then always changes its status.
+        let detail = ErrorDetail {
+            text: place,
+            text_capacity: capacity as u64,
+            status: DEVBAY_STATUS_OK,
+            text_len: 0,
+            native_code: 0,
+            ..known
+        };
         // SAFETY: the place is as large as it says.
         unsafe { hand_on(out.as_ptr(), &detail) };
         out.before.clone_from(&out.words);

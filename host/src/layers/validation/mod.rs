@@ -93,7 +93,8 @@ pub struct Wrapped {
 }
 
 impl Wrapped {
-    /// What the layer shows in place of the plugin's own data; it stays readable, also when this is gone.
+    /// What the layer shows in place of the plugin's own data. It is readable as long as the plugin's: texts and lists
+    /// are the plugin's own.
     pub fn info(&self) -> &'static PluginInfo {
         self.info
     }
@@ -109,12 +110,15 @@ impl Wrapped {
     }
 }
 
-/// Puts the layer in front of a plugin. A library stays loaded as long as the result.
+/// Puts the layer in front of a plugin.
+///
+/// # Safety
+/// A library stays loaded as long as the result, and as long as anybody uses what it shows.
 ///
 /// # Errors
 /// A refusal for data that cannot be read, as without the layer; for a plugin that speaks no minor of this build's; and
 /// where so many plugins are wrapped that no slot is left.
-pub fn wrap(entry: Entry<'_>, settings: &Settings) -> Result<Wrapped, Refusal> {
+pub unsafe fn wrap(entry: Entry<'_>, settings: &Settings) -> Result<Wrapped, Refusal> {
     // SAFETY: what a plugin's entry returned; the library stays loaded as the caller promises.
     unsafe { wrap_info(entry.query(), settings) }
 }
@@ -336,6 +340,12 @@ impl Books {
             // SAFETY: static data of the plugin's, as long as it says; it was read and checked when it was wrapped.
             hasher.write(unsafe { std::slice::from_raw_parts(start, n) });
         };
+        // Elements alone: what is between them, and behind the last, is not the list's.
+        let elements = |list: &List| {
+            let (start, stride) = (list.ptr.cast::<u8>(), list.stride as usize);
+            let n = if start.is_null() { 0 } else { list.len as usize };
+            (0..n).map(move |i| start.wrapping_add(i * stride))
+        };
         let info = self.original.0;
         // SAFETY: as above.
         let Ok(known) = (unsafe { read_struct(info) }) else {
@@ -346,10 +356,12 @@ impl Books {
         if let Ok(table) = unsafe { read_struct(known.table) } {
             add(known.table.cast(), table.struct_size as usize);
         }
-        for list in [&known.profiles, &known.kernels, &known.options] {
-            if list.len > 0 && !list.ptr.is_null() {
-                add(list.ptr.cast(), (list.len * list.stride) as usize);
-            }
+        for profile in elements(&known.profiles) {
+            add(profile, size_of::<Str>());
+        }
+        for element in elements(&known.kernels).chain(elements(&known.options)) {
+            // SAFETY: as above; elements that grow begin with their size.
+            add(element, unsafe { element.cast::<u32>().read() } as usize);
         }
         hasher.finish()
     }

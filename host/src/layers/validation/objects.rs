@@ -9,19 +9,8 @@ use std::collections::HashSet;
 
 /// What the books keep of a device's spaces, to see that they do not change.
 fn seen(space: &MemorySpace) -> [u64; 8] {
-    let MemorySpace {
-        kind,
-        flags,
-        bytes_total,
-        alloc_max,
-        alloc_align,
-        bind_align,
-        bind_max,
-        copy_align,
-        ..
-    } = *space;
     // Memory in all may change where it is the system's.
-    let _ = bytes_total;
+    let MemorySpace { kind, flags, alloc_max, alloc_align, bind_align, bind_max, copy_align, .. } = *space;
     [u64::from(kind), flags, alloc_max, alloc_align, bind_align, bind_max, copy_align, space.copy_granule]
 }
 
@@ -142,6 +131,7 @@ impl Books {
         // SAFETY: the caller's promise, here and below.
         let infos = unsafe { read_growable_list::<DeviceInfo>(list) }.map_err(broken)?;
         let (mut devices, mut ids, mut found) = (Vec::new(), HashSet::new(), Ok(()));
+        let mut handles = HashSet::new();
         for (i, info) in infos.iter().enumerate() {
             // SAFETY: as above.
             let spaces = unsafe { read_growable_list::<MemorySpace>(&info.spaces) }.map_err(broken)?;
@@ -153,6 +143,9 @@ impl Books {
             }
             if info.handle.is_null() {
                 return fault("B9", format!("device {i} has no handle"));
+            }
+            if !handles.insert(info.handle.addr()) {
+                found = fault("B9", format!("device {i} has the handle of another"));
             }
             if id.is_empty() || !ids.insert(id.clone()) {
                 found = fault("B29", format!("device {i} has the id `{id}`, expected one of its own"));

@@ -7,7 +7,7 @@ use super::table::LAUNCH;
 use super::threads::On;
 use super::{Answer, Books, next, next_number};
 use devbay_core::kernel::KernelDef;
-use devbay_core::tensor::{TensorType, bytes_of};
+use devbay_core::tensor::{AlignedBytes, TensorType, bytes_of};
 use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ use std::sync::Arc;
 const RANK_MAX: u32 = 64;
 /// Numbers behind the place for a shape that nobody may touch.
 const BEHIND: usize = 8;
+/// Bytes behind a packed constant that nobody may touch.
+const GUARD: usize = 64;
 const UNTOUCHED: i64 = 0x5a5a_5a5a_5a5a_5a5a;
 
 /// What the host asks for, as far as it was checked.
@@ -121,7 +123,7 @@ impl Books {
         let mut words = self.words(entered.function(), error)?;
         let status = entered.call(|| next!(self, prepare(instance, desc, guarded.as_ptr(), words.as_ptr())));
         self.settle(entered.function(), words, status);
-        let (inner, found) = guarded.read();
+        let (mut inner, found) = guarded.read();
         self.check(entered.function(), found);
         if status != DEVBAY_STATUS_OK {
             if !guarded.is_untouched_or_zero() {
@@ -142,6 +144,8 @@ impl Books {
         let packs = self.packs_of(instance.addr(), &inner, &request);
         let packs = packs.unwrap_or_else(|found| {
             self.plugin(entered.function(), found);
+            // The host is not told of what it would be refused.
+            inner.packs = List::EMPTY;
             Vec::new()
         });
         if inner.workspace_align != 0 && !inner.workspace_align.is_power_of_two() {
@@ -271,21 +275,22 @@ impl Books {
         self.read(entered.function(), src)?;
         let mut words = self.words(entered.function(), error)?;
         // Packed into memory of the layer's, with bytes behind it that must stay.
-        let guard = usize::from(1u8) * 64;
-        let room = size as usize + guard + align as usize;
-        let mut memory = vec![0u8; room];
-        let start = memory.as_ptr().align_offset(align as usize);
-        memory[start + size as usize..].fill(UNTOUCHED as u8);
-        let place = memory[start..].as_mut_ptr();
+        let size = size as usize;
+        let Ok(mut memory) = AlignedBytes::zeroed_aligned(size.saturating_add(GUARD), align as usize) else {
+            return Ok(DEVBAY_STATUS_OUT_OF_MEMORY);
+        };
+        let memory = memory.as_mut_slice();
+        memory[size..].fill(UNTOUCHED as u8);
+        let place = memory.as_mut_ptr();
         let status = entered.call(|| {
             next!(self, pack(instance, &kernel.inner, input_idx, src, place.cast(), words.as_ptr()))
         });
         self.settle(entered.function(), words, status);
-        if memory[start + size as usize..].iter().any(|&byte| byte != UNTOUCHED as u8) {
+        if memory[size..].iter().any(|&byte| byte != UNTOUCHED as u8) {
             self.plugin_broke(entered.function(), "B21", "it wrote behind the packed constant");
         }
         // SAFETY: the host's memory has the size that the kernel asked for.
-        unsafe { std::ptr::copy_nonoverlapping(memory[start..].as_ptr(), dst.cast(), size as usize) };
+        unsafe { std::ptr::copy_nonoverlapping(memory.as_ptr(), dst.cast(), size) };
         Ok(status)
     }
 

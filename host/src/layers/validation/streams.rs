@@ -39,7 +39,7 @@ impl Books {
     }
 
     pub(super) unsafe fn stream_reached(&self, stream: *mut Stream, out: *mut u64) -> Answer {
-        /// No value that anybody signals.
+        /// The last value that there is, which hardly anybody signals.
         const NOT_WRITTEN: u64 = u64::MAX;
         let entered = self.enter("stream_reached", On::Stream(stream.addr()))?;
         self.expect(entered.function(), self.refuse_inline(stream.addr()))?;
@@ -49,14 +49,14 @@ impl Books {
         let (floor, told, failed) = before.unwrap_or_default();
         let mut value = NOT_WRITTEN;
         let status = entered.call(|| next!(self, stream_reached(stream, &mut value)));
-        if value != NOT_WRITTEN {
+        if value != NOT_WRITTEN || status == DEVBAY_STATUS_OK {
             // SAFETY: the host's place for a number.
             unsafe { *out = value };
         }
         let mut state = self.state();
         let tried = state.streams.get(&stream.addr()).map_or(u64::MAX, |book| book.tried);
         let found = match failed {
-            _ if value == NOT_WRITTEN && status == DEVBAY_STATUS_OK => {
+            _ if value == NOT_WRITTEN && status == DEVBAY_STATUS_OK && tried != NOT_WRITTEN => {
                 fault("B12", "it succeeded and wrote no value")
             }
             Some(failure) if status == DEVBAY_STATUS_OK => {

@@ -8,7 +8,7 @@ use super::cost;
 use super::elementwise::GRAIN;
 use super::math;
 use super::number::{Bool, Number, plain};
-use super::unary::{Unary, float, kernel, ops, prepare_plain, prepare_with};
+use super::unary::{Unary, float, kernel, ops, prepare_plain, prepare_with, zeroed};
 use super::{FLOATS, NUMBERS, functions};
 use crate::device::CpuDevice;
 use crate::isa::Arith;
@@ -106,20 +106,17 @@ fn softplus<A: Arith>(x: f32) -> f32 {
     positive + (math::log::<A>(sum) + lost / sum)
 }
 
-/// e^x - 1 for x up to 0.
+/// e^x - 1.
 #[inline(always)]
 fn exp_m1<A: Arith>(x: f32) -> f32 {
-    // The first terms of the series, below 2^-24 of x where the difference begins to lose digits.
+    // The first terms of the series, below 2^-24 of x where the difference begins to lose digits. NaN is in neither
+    // part, and comes through the second.
     let c = A::fma(x, 1.0 / 720.0, 1.0 / 120.0);
     let c = A::fma(c, x, 1.0 / 24.0);
     let c = A::fma(c, x, 1.0 / 6.0);
     let c = A::fma(c, x, 0.5);
     let small = A::fma(c * x, x, x);
-    if x > -0.25 { small } else { math::exp::<A>(x) - 1.0 }
-}
-
-fn zeroed<Op: Unary<In: Number>>(request: &Request<'_>) -> Result<Prepared> {
-    prepare_plain::<Op>(request, [Op::In::ZERO; 2])
+    if x.abs() < 0.25 { small } else { math::exp::<A>(x) - 1.0 }
 }
 
 fn prepare_shrink(request: &Request<'_>) -> Result<Prepared> {

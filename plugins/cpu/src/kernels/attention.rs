@@ -32,6 +32,9 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let k = extents(request.required_input(1)?)?;
     let of_q: usize = q.iter().product();
     let keys = if k.len() == 4 { k[2] } else { k.get(1).copied().unwrap_or(1) };
+    // Those of the cache too.
+    let past = request.input(4).map(extents).transpose()?;
+    let keys = keys + past.and_then(|past| past.get(2).copied()).unwrap_or(0);
     Ok(cost::of(request, (of_q * keys * 4) as u64))
 }
 

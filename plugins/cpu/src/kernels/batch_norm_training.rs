@@ -1,8 +1,9 @@
 //! BatchNormalization in training: with the statistics of the operand itself, which also go into the running ones.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{expect_output, extents};
-use super::real::{FLOATS, Real};
+use super::real::Real;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

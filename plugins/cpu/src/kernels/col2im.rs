@@ -3,9 +3,10 @@
 //! Each element of the image looks for the blocks that cover it, so that sums have one order and no chunk meets
 //! another.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{expect_output, extents, host_ints};
-use super::real::{FLOATS, Real, Source};
+use super::real::{Real, Source};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

@@ -1,8 +1,9 @@
 //! DeformConv: a convolution whose windows are pulled apart by offsets, so that it reads between elements.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{expect_output, extents};
-use super::real::{FLOATS, Real, Source};
+use super::real::{Real, Source};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
@@ -16,8 +17,9 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("DeformConv", 19, deform
     .doc("images of one to three axes")];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
-    let w = request.required_input(1)?.n_elements() as u64;
-    cost::per_output(request, 20 * w)
+    // Of each output channel.
+    let w: usize = extents(request.required_input(1)?)?.iter().skip(1).product();
+    cost::per_output(request, 20 * w as u64)
 }
 
 /// Most axes of an image.

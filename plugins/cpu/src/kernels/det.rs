@@ -1,8 +1,9 @@
 //! Det: determinants, by elimination with the largest pivots, in f64.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{expect_output, extents, room_for};
-use super::real::{FLOATS, Real};
+use super::real::Real;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

@@ -4,9 +4,10 @@
 //! (MT19937; Matsumoto and Nishimura, 1998), two draws for each number in 53 bits. Runs on one thread, in the order
 //! of the elements. Without a seed there is no training here: results would not repeat.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{element_size, expect_output, extents};
-use super::real::{FLOATS, Real};
+use super::real::Real;
 use super::strided::copy_run;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;

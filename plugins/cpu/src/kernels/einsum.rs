@@ -3,9 +3,10 @@
 //! Every element of the result is one sum, in f64, over all positions of the names that the result does not have.
 //! Absent on purpose: another order of contraction for three operands or more, and a matrix product's speed.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{expect_output, extents, row_major};
-use super::real::{FLOATS, Real, Source};
+use super::real::{Real, Source};
 use super::walk::Walk;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -118,6 +119,10 @@ fn einsum(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let to: Vec<usize> = of_result.iter().map(|name| name.extent).collect();
     expect_output(request, 0, &to)?;
     names.retain(|name| !kept.contains(&name.id));
+    let n_summed = names.iter().try_fold(1usize, |n, name| n.checked_mul(name.extent));
+    if n_summed.is_none() && names.iter().all(|name| name.extent > 0) {
+        return Err(broken("sums over more positions than can be counted"));
+    }
     let longest = (0..names.len()).max_by_key(|&i| names[i].extent);
     let run = longest.map(|i| names.swap_remove(i));
     let run =

@@ -48,11 +48,18 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<isize> {
 /// # Errors
 /// Out of memory.
 pub(crate) fn positions(shape: &[usize], reduced: &[bool], of_reduced: bool) -> Result<Vec<usize>> {
+    // Of nothing, however long its other dimensions are.
+    if shape.iter().zip(reduced).any(|(&extent, &is_reduced)| is_reduced == of_reduced && extent == 0) {
+        return Ok(Vec::new());
+    }
     let (mut stride, mut found) = (1, vec![0]);
     for (&extent, &is_reduced) in shape.iter().zip(reduced).rev() {
         if is_reduced == of_reduced {
-            room_for(found.len().checked_mul(extent), size_of::<usize>())?;
-            found = (0..extent).flat_map(|i| found.iter().map(move |at| at + i * stride)).collect();
+            let n = found.len().checked_mul(extent);
+            room_for(n, size_of::<usize>())?;
+            let mut next = Vec::with_capacity(n.unwrap_or(0));
+            next.extend((0..extent).flat_map(|i| found.iter().map(move |at| at + i * stride)));
+            found = next;
         }
         stride *= extent;
     }

@@ -6,7 +6,8 @@
 
 use super::cost;
 use super::extents::{element_size, expect_output, extents};
-use super::real::{FLOATS, NUMBERS, Real, Sink, Source};
+use super::real::{Real, Sink, Source};
+use super::{FLOATS, NUMBERS};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

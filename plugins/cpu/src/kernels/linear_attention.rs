@@ -60,7 +60,8 @@ fn linear_attention(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared>
     let fits = [kb, vb] == [batches; 2]
         && [kt, vt] == [tokens; 2]
         && of_q.is_multiple_of(heads)
-        && *q_hidden == of_q * sizes[0]
+        && of_q.checked_mul(sizes[0]) == Some(*q_hidden)
+        && of_q.checked_mul(sizes[1]).is_some()
         && [*k_hidden, *v_hidden] == sizes.map(|size| size * heads);
     if !fits {
         return Err(Error::invalid(format!(
@@ -171,7 +172,9 @@ impl LinearAttention {
     /// Numbers that a slot needs: the matrix, a query, a key, and two values.
     fn slot_scratch(&self) -> usize {
         let [key, value] = self.sizes;
-        (key * value + 2 * key + 2 * value).next_multiple_of(16)
+        // More than there is, if it cannot be counted.
+        let n = key.saturating_mul(value).saturating_add(2 * key + 2 * value);
+        n.checked_next_multiple_of(16).unwrap_or(usize::MAX)
     }
 
     /// One head of one batch, which is this chunk's own.

@@ -3,9 +3,10 @@
 //! Sums are made in f64 in the order of the labels on one thread, so that they are the same bits everywhere; what
 //! each place costs is found in parallel and kept in the workspace.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{expect_output, extents, room_for};
-use super::real::{FLOATS, Real, Sink, Source};
+use super::real::{Real, Sink, Source};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

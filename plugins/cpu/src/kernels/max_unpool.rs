@@ -1,8 +1,8 @@
 //! MaxUnpool: what a MaxPool chose, put back where it was, and zeros around it.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{element_size, expect_output, extents};
-use super::real::FLOATS;
 use super::strided::copy_run;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;

@@ -170,9 +170,10 @@ impl Groups {
             Op::Softmax | Op::LogSoftmax => {
                 let largest = (0..n).map(read).fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = (0..n).map(|i| (read(i) - largest).exp()).sum();
+                let log = sum.ln();
                 (0..n).for_each(|i| match self.op {
                     Op::Softmax => write(i, (read(i) - largest).exp() / sum),
-                    _ => write(i, read(i) - largest - sum.ln()),
+                    _ => write(i, read(i) - largest - log),
                 });
             }
             Op::Hardmax => {
@@ -263,7 +264,9 @@ fn prepare_rms(request: &Request<'_>) -> Result<Prepared> {
     expect_output(request, 0, &shape)?;
     let axis = axis(request.attrs.int("axis", -1)?, shape.len())?;
     let (rows, normalised) = shape.split_at(axis);
-    let (n_rows, n) = (rows.iter().product(), normalised.iter().product());
+    let n: usize = normalised.iter().product();
+    // Rows of nothing are not counted.
+    let n_rows = if n == 0 { 0 } else { rows.iter().product() };
     let epsilon = request.attrs.float("epsilon", 1e-5)?;
     let stash = request.attrs.int("stash_type", 1)?;
     if ![1, 10, 11, 16].contains(&stash) {
@@ -272,7 +275,11 @@ fn prepare_rms(request: &Request<'_>) -> Result<Prepared> {
         )));
     }
     let all_single = [x, scale, y].iter().all(|tensor| tensor.dtype() == F32);
-    if all_single && scale.n_elements() == n && stash == 1 {
+    // One factor for each element of a row, and not for each row.
+    let of_row = extents(scale)?;
+    let fits = of_row.len() >= normalised.len()
+        && of_row.iter().rev().zip(normalised.iter().rev()).all(|(a, b)| a == b);
+    if all_single && scale.n_elements() == n && fits && stash == 1 {
         return Ok(norms_single::prepare(request, n_rows, n, epsilon));
     }
     let kind = |tensor: &TensorView<'_>| Kind::of(tensor.dtype());

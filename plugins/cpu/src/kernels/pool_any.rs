@@ -1,9 +1,10 @@
 //! Poolings of every kind that the fast ones of `pool.rs` leave: other dtypes, positions of the largest elements, and
 //! windows over three dimensions. One plain loop over each window.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{expect_output, extents};
-use super::real::{FLOATS, Real, Sink, Source};
+use super::real::{Real, Sink, Source};
 use super::window::{SPATIAL_MAX, Window};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;

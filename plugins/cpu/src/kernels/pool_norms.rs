@@ -2,6 +2,7 @@
 //! a time; padding adds nothing.
 
 use super::cost;
+use super::extents::expect_output;
 use super::widen;
 use super::window::{Window, image, in_and_out};
 use crate::device::CpuDevice;
@@ -78,6 +79,7 @@ fn prepare_windows(request: &Request<'_>) -> Result<Prepared> {
     let kernel = kernel.ok_or_else(|| Error::invalid("kernel_shape is not all above 0"))?;
     let spatial_out = output.get(2..).unwrap_or_default();
     let window = Window::of(&request.attrs, &kernel, spatial, spatial_out)?;
+    expect_output(request, 0, &[&[images, channels], spatial_out].concat())?;
     Ok(Prepared::new(Pool {
         host: request.host,
         planes: images * channels,

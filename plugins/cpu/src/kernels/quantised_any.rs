@@ -122,6 +122,8 @@ struct Linear {
     to: Kind,
     /// The type that quotients or products have before they become the result's.
     precision: Kind,
+    /// The type of zero points: that of what is quantised.
+    zero: Kind,
     has_zeros: bool,
     limits: Limits,
     calculate: fn(&Linear, Value, f64, Value) -> Value,
@@ -142,18 +144,20 @@ fn quantize(request: &Request<'_>) -> Result<Prepared> {
     linear(
         request,
         Kind::of(precision)?,
+        Kind::of(to)?,
         if Kind::of(to)?.integers().is_some() { to_integer } else { to_float },
     )
 }
 
 fn dequantize(request: &Request<'_>) -> Result<Prepared> {
-    let precision = Kind::of(request.required_output(0)?.dtype())?;
-    linear(request, precision, to_whole)
+    // Differences are scaled before they are rounded to the result's type: a large one need not be in its range.
+    linear(request, Kind::of(F32)?, Kind::of(request.required_input(0)?.dtype())?, to_whole)
 }
 
 fn linear(
     request: &Request<'_>,
     precision: Kind,
+    zero: Kind,
     calculate: fn(&Linear, Value, f64, Value) -> Value,
 ) -> Result<Prepared> {
     let x = request.required_input(0)?;
@@ -169,6 +173,7 @@ fn linear(
         scale: Kind::of(request.required_input(1)?.dtype())?,
         to: Kind::of(request.required_output(0)?.dtype())?,
         precision,
+        zero,
         has_zeros: request.input(2).is_some(),
         limits: Limits { overflow, ..Limits::DEFAULT },
         calculate,
@@ -215,8 +220,6 @@ impl Launch<CpuDevice> for Linear {
             false => core::ptr::null_mut(),
         });
         let y = SendPtr(operands.output_ptr::<u8>(0));
-        // Zero points have the type of what has few bits.
-        let zero_kind = if self.from.bits() < self.to.bits() { self.from } else { self.to };
         self.host.parallel_for(self.n, GRAIN, |range, _| {
             for i in range {
                 let at = self.scales.at(i);
@@ -226,7 +229,7 @@ impl Launch<CpuDevice> for Linear {
                 let scale = unsafe { self.scale.read(scales.at(0), at) }.to_f64();
                 let zero = match self.has_zeros {
                     // SAFETY: there are as many zero points as scales.
-                    true => unsafe { zero_kind.read(zeros.at(0), at) },
+                    true => unsafe { self.zero.read(zeros.at(0), at) },
                     false => Value::Int(0),
                 };
                 let result = (self.calculate)(self, value, scale, zero);
@@ -242,6 +245,7 @@ impl Launch<CpuDevice> for Linear {
 mod tests {
     use crate::isa::Isa;
     use crate::kernels::test_host::{Array, Value, run};
+    use devbay_plugin_api::sdk::F16;
 
     #[test]
     fn blocks_along_an_axis() {
@@ -261,6 +265,21 @@ mod tests {
         let found =
             run(Isa::Baseline, "DequantizeLinear", &attrs(), &wrong, &[Some(Array::empty::<f32>(&[2, 3]))]);
         assert!(found.is_err_and(|error| error.contains("for blocks of 2 along axis 1")));
+    }
+
+    #[test]
+    fn zero_points_have_the_type_of_what_is_quantised() {
+        let inputs = [
+            Some(Array::of(&[2], &[7i32, 100_005])),
+            Some(Array::of(&[], &[0.5f32])),
+            Some(Array::of(&[], &[5i32])),
+        ];
+        let empty = Array::raw(F16, &[2], &[0; 4]);
+        let found = run(Isa::Baseline, "DequantizeLinear", &[], &inputs, &[Some(empty)]);
+        let y = found.expect("DequantizeLinear")[0].clone();
+        // 100,000 is beyond the result's range, half of it is not.
+        // 1 and 50,000 in halves.
+        assert_eq!(y.as_ref().expect("a result").bytes(), [0x00, 0x3c, 0x1a, 0x7a]);
     }
 
     #[test]

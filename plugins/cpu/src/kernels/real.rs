@@ -9,12 +9,6 @@ use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use devbay_plugin_api::sdk::{DType, Error, Result, SendPtr, TensorView};
 
-/// The floating-point types.
-pub(crate) const FLOATS: &[DType] = &[F32, F64, F16, BF16];
-
-/// All that are read as numbers.
-pub(crate) const NUMBERS: &[DType] = &[F32, F64, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8];
-
 /// How elements of one type are read and written.
 #[derive(Clone, Copy)]
 pub(crate) struct Real {

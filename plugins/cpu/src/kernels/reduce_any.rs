@@ -150,9 +150,9 @@ impl Reduction {
             Op::Max => x.fold(f64::NEG_INFINITY, |a, b| if a.is_nan() || a > b { a } else { b }),
             Op::Min => x.fold(f64::INFINITY, |a, b| if a.is_nan() || a < b { a } else { b }),
             Op::Product => x.product(),
-            Op::SumSquare => x.map(|x| x * x).sum(),
-            Op::L1 => x.map(f64::abs).sum(),
-            Op::L2 => x.map(|x| x * x).sum::<f64>().sqrt(),
+            Op::SumSquare => x.map(|x| x * x).sum::<f64>() + 0.0,
+            Op::L1 => x.map(f64::abs).sum::<f64>() + 0.0,
+            Op::L2 => (x.map(|x| x * x).sum::<f64>() + 0.0).sqrt(),
             Op::LogSum => x.sum::<f64>().ln(),
             Op::LogSumExp => {
                 // An infinity less itself would be NaN.
@@ -160,7 +160,8 @@ impl Reduction {
                 let shift = if largest.is_finite() { largest } else { 0.0 };
                 x.map(|x| (x - shift).exp()).sum::<f64>().ln() + shift
             }
-            Op::Sum | Op::Place { .. } => x.sum(),
+            // A sum of nothing is -0 in Rust, and 0 in the specification.
+            Op::Sum | Op::Place { .. } => x.sum::<f64>() + 0.0,
         }
     }
 

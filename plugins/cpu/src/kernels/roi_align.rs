@@ -1,8 +1,9 @@
 //! RoiAlign: regions of images, cut into bins, each the mean or maximum of samples between the elements.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{expect_output, extents};
-use super::real::{FLOATS, Real, Sink, Source};
+use super::real::{Real, Sink, Source};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
@@ -18,7 +19,7 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
 }
 
 /// Most samples of one side of a bin where the op leaves their number open: a region may be any size.
-const SAMPLES_MAX: f64 = 4096.0;
+const SAMPLES_MAX: usize = 4096;
 
 struct RoiAlign {
     host: Host,
@@ -60,7 +61,10 @@ fn roi_align(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         image,
         regions,
         bins,
-        samples: count("sampling_ratio", 0)?,
+        samples: match count("sampling_ratio", 0)? {
+            n if n <= SAMPLES_MAX => n,
+            n => return Err(Error::unsupported(format!("sampling_ratio {n}, up to {SAMPLES_MAX} are"))),
+        },
         scale: request.attrs.float("spatial_scale", 1.0)?.into(),
         half_pixel: match request.attrs.string("coordinate_transformation_mode", "half_pixel")? {
             "half_pixel" => true,
@@ -109,9 +113,9 @@ impl RoiAlign {
             length = length.map(|length| length.max(1.0));
         }
         let bin = [length[0] / self.bins[0] as f64, length[1] / self.bins[1] as f64];
-        // A cast makes 0 of what is negative or no number.
+        // A cast makes 0 of what is negative or NaN.
         let samples = bin.map(|bin| match self.samples {
-            0 => bin.ceil().min(SAMPLES_MAX) as usize,
+            0 => (bin.ceil() as usize).min(SAMPLES_MAX),
             samples => samples,
         });
         for row in 0..self.bins[0] {

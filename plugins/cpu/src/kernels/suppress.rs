@@ -75,7 +75,8 @@ impl Launch<CpuDevice> for Suppression {
         let (sorted, taken) = room.split_at_mut(self.boxes.max(1));
         let output = operands.output::<i64>(0);
         let mut found = 0;
-        for class in 0..self.batches * self.classes {
+        let n_classes = if self.boxes == 0 { 0 } else { self.batches * self.classes };
+        for class in 0..n_classes {
             let batch = class / self.classes;
             let of_batch = &boxes[batch * self.boxes * 4..][..self.boxes * 4];
             let place = |i: u32| {

@@ -3,10 +3,10 @@
 //! Of equal elements the one that comes first is taken first, so that the result does not depend on how it is
 //! found. It is sorted also where the node leaves the order open.
 
+use super::NUMBERS;
 use super::cost;
 use super::extents::{around, axis, element_size, expect_output, extents, host_int, room_for};
 use super::order::{KeyFn, key_of};
-use super::real::NUMBERS;
 use super::strided::copy_run;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;

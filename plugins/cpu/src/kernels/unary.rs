@@ -47,7 +47,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
     kernel::<Exp>("Exp", 13, FLOAT, |request| float::<Exp>(request, [0.0; 2], |x, _| x.exp())),
     kernel::<Log>("Log", 13, FLOAT, |request| float::<Log>(request, [0.0; 2], |x, _| x.ln())),
     kernel::<Sqrt>("Sqrt", 13, FLOAT, |request| float::<Sqrt>(request, [0.0; 2], |x, _| x.sqrt())),
-    kernel::<Erf>("Erf", 13, FLOAT, |request| float::<Erf>(request, [0.0; 2], |x, _| functions::erf(x))),
+    kernel::<Erf>("Erf", 13, FLOAT, |request| float::<Erf>(request, [0.0; 2], |x, _| libm::erf(x))),
     kernel::<Reciprocal>("Reciprocal", 13, FLOAT, |request| {
         float::<Reciprocal>(request, [0.0; 2], |x, _| 1.0 / x)
     }),
@@ -303,7 +303,7 @@ pub(crate) fn prepare_plain<Op: Unary>(request: &Request<'_>, params: [Op::In; 2
 }
 
 /// Prepares an op of a rare element type that has no parameters.
-fn zeroed<Op: Unary<In: Number>>(request: &Request<'_>) -> Result<Prepared> {
+pub(crate) fn zeroed<Op: Unary<In: Number>>(request: &Request<'_>) -> Result<Prepared> {
     prepare_plain::<Op>(request, [Op::In::ZERO; 2])
 }
 
@@ -341,7 +341,7 @@ fn prepare_hard_sigmoid(request: &Request<'_>) -> Result<Prepared> {
 fn prepare_gelu(request: &Request<'_>) -> Result<Prepared> {
     match request.attrs.string("approximate", "none")? {
         "none" => float::<Gelu>(request, [0.0; 2], |x, _| {
-            0.5 * x * (1.0 + functions::erf(x * std::f64::consts::FRAC_1_SQRT_2))
+            0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))
         }),
         "tanh" => float::<GeluTanh>(request, [0.0; 2], |x, _| {
             // sqrt(2 / pi)

@@ -133,11 +133,12 @@ impl Launch<CpuDevice> for Unique {
         let output =
             |i: usize| (i < n_outputs).then(|| operands.output_ptr::<i64>(i)).filter(|at| !at.is_null());
         for (place, &group) in groups.iter().enumerate() {
-            for i in (0..outer).take_while(|_| output(0).is_some()) {
+            for i in (0..outer).take_while(|_| output(0).is_some() && inner * self.size > 0) {
                 let source = input.wrapping_add((i * n + first[group]) * inner * self.size);
                 let target = operands.output_ptr::<u8>(0);
                 let target = target.wrapping_add((i * found + place) * inner * self.size);
-                // SAFETY: the slice is the input's, and the output has room for all of them.
+                // SAFETY: the slice is the input's, and the output, which overlaps no other operand (B21), has room for all
+                // of them.
                 unsafe { copy_run(source, target, inner * self.size) };
             }
             for (i, value) in [(1, first[group]), (3, count[group])] {

@@ -7,6 +7,9 @@ use devbay_plugin_api::sdk::{Attrs, Error, PrepareRequest, Result};
 /// Spatial dimensions that are worked on, at most.
 pub const SPATIAL_MAX: usize = 3;
 
+/// Extents, steps and paddings stay below this, so that products of two of them are counted.
+const REACH_MAX: usize = 1 << 31;
+
 /// How a window slides: depth, height and width, those that an image lacks of extent 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
@@ -47,13 +50,18 @@ impl Window {
             let Some(values) = attrs.ints(name)? else {
                 return Ok(vec![1; rank]);
             };
-            let values: Option<Vec<usize>> =
-                values.iter().map(|&v| usize::try_from(v).ok().filter(|&v| v > 0)).collect();
-            values
-                .filter(|values| values.len() == rank)
-                .ok_or_else(|| Error::invalid(format!("attribute {name} is not {rank} numbers above 0")))
+            let values: Option<Vec<usize>> = values
+                .iter()
+                .map(|&v| usize::try_from(v).ok().filter(|v| (1..REACH_MAX).contains(v)))
+                .collect();
+            values.filter(|values| values.len() == rank).ok_or_else(|| {
+                Error::invalid(format!("attribute {name} is not {rank} numbers above 0 and below 2^31"))
+            })
         };
         let (stride, dilation) = (list("strides")?, list("dilations")?);
+        if kernel.iter().any(|&extent| extent >= REACH_MAX) {
+            return Err(Error::unsupported(format!("a window of {kernel:?}, extents below 2^31 are")));
+        }
         let span = |i: usize| (kernel[i].max(1) - 1) * dilation[i] + 1;
         let auto_pad = attrs.string("auto_pad", "NOTSET")?;
         let pads = attrs.ints("pads")?;
@@ -63,7 +71,9 @@ impl Window {
                 "NOTSET" | "" => match &pads {
                     None => 0,
                     Some(pads) if pads.len() == 2 * rank => usize::try_from(pads[i])
-                        .map_err(|_| Error::unsupported(format!("a padding of {}", pads[i])))?,
+                        .ok()
+                        .filter(|&pad| pad < REACH_MAX)
+                        .ok_or_else(|| Error::unsupported(format!("a padding of {}", pads[i])))?,
                     Some(pads) => {
                         return Err(Error::invalid(format!(
                             "{} paddings, expected {}",
@@ -74,7 +84,7 @@ impl Window {
                 },
                 "VALID" => 0,
                 "SAME_UPPER" | "SAME_LOWER" => {
-                    let needed = (output[i].max(1) - 1) * stride[i] + span(i);
+                    let needed = (output[i].max(1) - 1).saturating_mul(stride[i]).saturating_add(span(i));
                     let total = needed.saturating_sub(input[i]);
                     if auto_pad == "SAME_UPPER" { total / 2 } else { total.div_ceil(2) }
                 }
