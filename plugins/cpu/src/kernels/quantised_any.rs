@@ -270,16 +270,16 @@ mod tests {
     #[test]
     fn zero_points_have_the_type_of_what_is_quantised() {
         let inputs = [
-            Some(Array::of(&[2], &[7i32, 100_005])),
+            Some(Array::of(&[2], &[7u16, 65_535])),
             Some(Array::of(&[], &[0.5f32])),
-            Some(Array::of(&[], &[5i32])),
+            Some(Array::of(&[], &[5u16])),
         ];
         let empty = Array::raw(F16, &[2], &[0; 4]);
         let found = run(Isa::Baseline, "DequantizeLinear", &[], &inputs, &[Some(empty)]);
         let y = found.expect("DequantizeLinear")[0].clone();
-        // 100,000 is beyond the result's range, half of it is not.
-        // 1 and 50,000 in halves.
-        assert_eq!(y.as_ref().expect("a result").bytes(), [0x00, 0x3c, 0x1a, 0x7a]);
+        // 65,530 is beyond the result's range, half of it is not.
+        // 1 and 32,768 in halves.
+        assert_eq!(y.as_ref().expect("a result").bytes(), [0x00, 0x3c, 0x00, 0x78]);
     }
 
     #[test]
