@@ -96,10 +96,7 @@ impl<'a> Rig<'a> {
 
     /// Asks the entry.
     pub(crate) fn query(&self) -> *const PluginInfo {
-        match self.entry {
-            Entry::Library(library) => library.query(),
-            Entry::Linked(linked) => linked.query(),
-        }
+        self.entry.query()
     }
 
     /// What the plugin says of itself and the minor agreed on, or why it cannot be used.
