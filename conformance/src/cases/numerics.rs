@@ -97,4 +97,13 @@ numbers! {
     "lrn" "LRN",
     "logsoftmax" "LogSoftmax",
     "hardmax" "Hardmax",
+    "rnn" "RNN",
+    "gru" "GRU",
+    "lstm" "LSTM",
+    "blackmanwindow" "BlackmanWindow",
+    "hammingwindow" "HammingWindow",
+    "hannwindow" "HannWindow",
+    "dft" "DFT",
+    "stft" "STFT",
+    "melweightmatrix" "MelWeightMatrix",
 }

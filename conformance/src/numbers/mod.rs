@@ -13,6 +13,8 @@ mod elementwise;
 mod lines;
 mod near;
 mod norms;
+mod recurrent;
+mod signal;
 
 use crate::onnx::types_unclaimed;
 use crate::ops::{self, Attribute, Rounding, Sample};
@@ -104,7 +106,8 @@ impl Subject {
 }
 
 /// Generators, one list a family.
-const FAMILIES: &[&[Subject]] = &[elementwise::SUBJECTS, lines::SUBJECTS, norms::SUBJECTS];
+const FAMILIES: &[&[Subject]] =
+    &[elementwise::SUBJECTS, lines::SUBJECTS, norms::SUBJECTS, recurrent::SUBJECTS, signal::SUBJECTS];
 
 /// Trials of a subject in one dtype.
 const N_TRIALS: u64 = 16;

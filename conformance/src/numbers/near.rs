@@ -41,6 +41,12 @@ impl Near {
         Self { value, error: 0.0, ..self }
     }
 
+    /// The number with an error that something else makes larger.
+    pub(super) fn at_least_off(mut self, error: f64) -> Self {
+        self.error = self.error.max(error);
+        self
+    }
+
     /// Adds so many units of roundoff, and what is lost where results below the normal numbers are 0.
     fn plus_units(mut self, n: f64) -> Self {
         self.error += n * self.unit * (self.value.abs() + self.error);
