@@ -106,4 +106,9 @@ numbers! {
     "dft" "DFT",
     "stft" "STFT",
     "melweightmatrix" "MelWeightMatrix",
+    "swiglu" "SwiGLU",
+    "rotaryembedding" "RotaryEmbedding",
+    "attention" "Attention",
+    "linearattention" "LinearAttention",
+    "flexattention" "FlexAttention" in "ai.onnx.preview",
 }

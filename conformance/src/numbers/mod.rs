@@ -9,12 +9,14 @@
 //! has [`Rounding`]'s; a sum of n terms has `(n + c) * u * sum(|term|)` for any order of summation, with u the unit
 //! roundoff of the dtype.
 
+mod attention;
 mod elementwise;
 mod lines;
 mod near;
 mod norms;
 mod recurrent;
 mod signal;
+mod tokens;
 
 use crate::onnx::types_unclaimed;
 use crate::ops::{self, Attribute, Rounding, Sample};
@@ -106,8 +108,15 @@ impl Subject {
 }
 
 /// Generators, one list a family.
-const FAMILIES: &[&[Subject]] =
-    &[elementwise::SUBJECTS, lines::SUBJECTS, norms::SUBJECTS, recurrent::SUBJECTS, signal::SUBJECTS];
+const FAMILIES: &[&[Subject]] = &[
+    attention::SUBJECTS,
+    elementwise::SUBJECTS,
+    lines::SUBJECTS,
+    norms::SUBJECTS,
+    recurrent::SUBJECTS,
+    signal::SUBJECTS,
+    tokens::SUBJECTS,
+];
 
 /// Trials of a subject in one dtype.
 const N_TRIALS: u64 = 16;

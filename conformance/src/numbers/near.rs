@@ -134,11 +134,6 @@ impl Near {
     pub(super) fn mean(dtype: DType, terms: &[Self]) -> Self {
         Self::sum(dtype, terms.iter().copied()) / Self::of(dtype, terms.len() as f64)
     }
-
-    /// A sum of products.
-    pub(super) fn dot(dtype: DType, pairs: impl IntoIterator<Item = (Self, Self)>) -> Self {
-        Self::sum(dtype, pairs.into_iter().map(|(a, b)| a * b))
-    }
 }
 
 impl Add for Near {
