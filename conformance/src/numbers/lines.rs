@@ -101,9 +101,9 @@ impl Lines {
         let shape = shape_of(dice, i, 1..=4);
         let x = random(dtype, dice, &shape, range);
         let rank = shape.len() as i64;
-        let axis = if i % 3 == 0 { rank - 1 } else { dice.below(rank as u64) as i64 };
-        let value = if i % 2 == 0 { axis - rank } else { axis };
-        let attributes = if i % 3 == 0 { Vec::new() } else { vec![("axis", AttrValue::Int(value))] };
+        let axis = if i.is_multiple_of(3) { rank - 1 } else { dice.below(rank as u64) as i64 };
+        let value = if i.is_multiple_of(2) { axis - rank } else { axis };
+        let attributes = if i.is_multiple_of(3) { Vec::new() } else { vec![("axis", AttrValue::Int(value))] };
         Self { x, axis: axis as usize, attributes }
     }
 
@@ -111,7 +111,7 @@ impl Lines {
     fn places(&self) -> Vec<Vec<usize>> {
         let extent = self.x.shape[self.axis] as usize;
         let inner = n_elements(&self.x.shape[self.axis + 1..]);
-        let first = (0..self.x.values.len()).filter(|at| at / inner % extent == 0);
+        let first = (0..self.x.values.len()).filter(|at| (at / inner).is_multiple_of(extent));
         first.map(|first| (0..extent).map(|i| first + i * inner).collect()).collect()
     }
 

@@ -118,7 +118,7 @@ fn first_axis(
         return rank - 1;
     }
     let axis = dice.below(rank as u64) as i64;
-    attributes.push(("axis", AttrValue::Int(if i % 2 == 0 { axis - rank as i64 } else { axis })));
+    attributes.push(("axis", AttrValue::Int(if i.is_multiple_of(2) { axis - rank as i64 } else { axis })));
     axis as usize
 }
 
@@ -137,7 +137,7 @@ fn channels(dtype: DType, dice: &mut Dice, i: u64, shape: &[i64]) -> (HostTensor
 }
 
 fn around(i: u64) -> (f64, f64) {
-    if i % 2 == 0 { (-3.0, 3.0) } else { (2.0, 4.0) }
+    if i.is_multiple_of(2) { (-3.0, 3.0) } else { (2.0, 4.0) }
 }
 
 /// Elements without their mean over their deviation; the mean; the inverse of the deviation.
@@ -190,7 +190,7 @@ fn layer(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         }
     }
     let mut outputs = vec![Expected::near(dtype, &shape, y)];
-    if i % 2 == 0 {
+    if i.is_multiple_of(2) {
         let mut statistics = shape.clone();
         statistics[axis..].fill(1);
         outputs.push(Expected::near(F32, &statistics, means));
@@ -207,13 +207,13 @@ fn mean_variance(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         2 => vec![2, 5, 17, 11],
         _ => (0..4).map(|_| 2 + dice.below(4) as i64).collect(),
     };
-    let axes: Vec<i64> = if i < 3 || i % 3 == 0 {
+    let axes: Vec<i64> = if i < 3 || i.is_multiple_of(3) {
         vec![0, 2, 3]
     } else {
         let first = dice.below(3) as i64;
         vec![first, [-1, 3][i as usize % 2]]
     };
-    let is_default = i % 2 == 0 && axes.len() == 3;
+    let is_default = i.is_multiple_of(2) && axes.len() == 3;
     let x = random(dtype, dice, &shape, (-3.0, 3.0));
     // The elements beside which an element stands: those of the same place along the other axes.
     let mut kept = shape.clone();

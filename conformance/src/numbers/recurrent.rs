@@ -1,7 +1,8 @@
 //! Recurrent layers: all directions, both layouts, lengths of sequences, initial states, clipping, peepholes,
 //! activations with and without parameters.
 //!
-//! Activations are not mixed where their lists of alphas and betas could be read in two ways.
+//! The clip is on the input of each activation, as the specification says: also of the last one of LSTM, whose input
+//! onnxruntime leaves as it is. Activations are not mixed where their lists of alphas and betas could be read in two ways.
 
 use super::near::{Near, nears};
 use super::*;
@@ -187,7 +188,7 @@ fn trial(cell: Cell, dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         linear_before_reset: false,
     };
     let mut attributes = vec![("hidden_size", AttrValue::Int(hidden as i64))];
-    if i % 6 != 0 {
+    if !i.is_multiple_of(6) {
         attributes.push(("direction", AttrValue::String(direction.to_owned())));
     }
     if i % 4 == 3 {
@@ -222,8 +223,8 @@ fn trial(cell: Cell, dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let b = (i % 4 != 1).then(|| operand(&[n_directions, 2 * rows], 0.5));
     let is_lstm = cell == Cell::Lstm;
     let h = (i % 3 != 1).then(|| operand(&[states[0], states[1], hidden], 1.0));
-    let c = (is_lstm && i % 4 != 0).then(|| operand(&[states[0], states[1], hidden], 1.0));
-    let p = (is_lstm && i % 3 != 0).then(|| operand(&[n_directions, 3 * hidden], 0.5));
+    let c = (is_lstm && !i.is_multiple_of(4)).then(|| operand(&[states[0], states[1], hidden], 1.0));
+    let p = (is_lstm && !i.is_multiple_of(3)).then(|| operand(&[n_directions, 3 * hidden], 0.5));
     let lengths = (i % 4 == 2).then(|| {
         let length = |_| 1.0 + dice.below(steps as u64) as f64;
         HostTensor::new(I32, &[batches as i64], (0..batches).map(length).collect())

@@ -40,12 +40,12 @@ fn data_type(dtype: DType) -> i64 {
 
 /// A whole number that an op is told.
 fn scalar(i: u64, value: usize) -> Option<HostTensor> {
-    Some(HostTensor::new(if i % 2 == 0 { I64 } else { I32 }, &[], vec![value as f64]))
+    Some(HostTensor::new(if i.is_multiple_of(2) { I64 } else { I32 }, &[], vec![value as f64]))
 }
 
 /// The attribute that names the output's type; f32 is the default.
 fn output_type(dtype: DType, i: u64) -> Vec<(&'static str, AttrValue)> {
-    if dtype == F32 && i % 2 == 0 {
+    if dtype == F32 && i.is_multiple_of(2) {
         return Vec::new();
     }
     vec![("output_datatype", AttrValue::Int(data_type(dtype)))]
@@ -76,7 +76,7 @@ fn window(dtype: DType, dice: &mut Dice, i: u64, [a, b, c]: [f64; 3]) -> Trial {
         Expected::within(dtype, &shape, exact.iter().map(|value| value.trunc()).collect(), bounds.collect())
     };
     let mut attributes = output_type(dtype, i);
-    if i % 4 != 0 {
+    if !i.is_multiple_of(4) {
         attributes.push(("periodic", AttrValue::Int(is_periodic.into())));
     }
     Trial { attributes, inputs: vec![scalar(i, size)], outputs: vec![expected] }
@@ -107,7 +107,7 @@ fn dft(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let is_inverse = i % 4 >= 2;
     let is_onesided = i % 3 == 1;
     // One side of a spectrum stands for a real signal, before or after.
-    let is_complex = if is_onesided { is_inverse } else { i % 2 == 0 };
+    let is_complex = if is_onesided { is_inverse } else { i.is_multiple_of(2) };
     let mut shape = match i {
         0 => vec![1, 1],
         1 => vec![2, 67],
@@ -171,9 +171,9 @@ fn dft(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     if i % 3 != 2 {
         attributes.push(("onesided", AttrValue::Int(is_onesided.into())));
     }
-    let length = if length == default && i % 2 == 0 { None } else { scalar(i, length) };
+    let length = if length == default && i.is_multiple_of(2) { None } else { scalar(i, length) };
     let axis = (i >= 4 || i == 1).then(|| {
-        let axis = if i % 2 == 0 { axis as f64 } else { axis as f64 - rank as f64 };
+        let axis = if i.is_multiple_of(2) { axis as f64 } else { axis as f64 - rank as f64 };
         HostTensor::new(I64, &[], vec![axis])
     });
     let outputs = vec![Expected::within(dtype, &out, values, bounds)];
@@ -192,10 +192,10 @@ fn stft(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         }
     };
     let is_onesided = i % 3 != 2;
-    let width = if is_onesided || i % 2 == 0 { 1 } else { 2 };
+    let width = if is_onesided || i.is_multiple_of(2) { 1 } else { 2 };
     let x = random(dtype, dice, &[batches as i64, length as i64, width as i64], (-1.0, 1.0));
     let window = (i % 4 != 1).then(|| random(dtype, dice, &[frame as i64], (0.0, 1.0)));
-    let says_length = window.is_none() || i % 2 == 0;
+    let says_length = window.is_none() || i.is_multiple_of(2);
 
     let n_frames = (length - frame) / step + 1;
     let n_bins = if is_onesided { frame / 2 + 1 } else { frame };
@@ -214,7 +214,7 @@ fn stft(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         bounds.resize(values.len(), transform_bound(dtype, &signal, frame, false));
     }
     let shape = [batches as i64, n_frames as i64, n_bins as i64, 2];
-    let default = is_onesided && i % 2 == 0;
+    let default = is_onesided && i.is_multiple_of(2);
     Trial {
         attributes: if default { Vec::new() } else { vec![("onesided", AttrValue::Int(is_onesided.into()))] },
         inputs: vec![Some(x), scalar(i, step), window, if says_length { scalar(i, frame) } else { None }],
@@ -230,7 +230,7 @@ fn mel_weight_matrix(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
     let (length, lower, upper, corners) = loop {
         let length = if i == 0 { 8 } else { 16 + dice.below(500) as usize };
-        let lower = if i % 2 == 0 { 0.0 } else { dice.between(20.0, 400.0).round() };
+        let lower = if i.is_multiple_of(2) { 0.0 } else { dice.between(20.0, 400.0).round() };
         let upper = dice.between(5000.0, 8000.0).round();
         let mel_step = (mel(upper) - mel(lower)) / (n_mels + 2) as f64;
         let corner = |at: usize| {

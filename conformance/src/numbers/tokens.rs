@@ -95,7 +95,7 @@ fn linear_attention(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let v = operand(of_v, (-1.0, 1.0));
     let of_decay = heads(kv_heads, if i % 8 < 4 { size } else { 1 });
     let decay = is_gated.then(|| operand(of_decay, (-1.0, 0.0)));
-    let of_beta = heads(if i % 3 == 0 { 1 } else { kv_heads }, 1);
+    let of_beta = heads(if i.is_multiple_of(3) { 1 } else { kv_heads }, 1);
     let beta = is_delta.then(|| operand(of_beta, (0.0, 1.0)));
     // States of 16-bit floats may be of f32.
     let of_state = if i % 5 == 4 { F32 } else { dtype };
