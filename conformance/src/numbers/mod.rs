@@ -9,8 +9,15 @@
 //! has [`Rounding`]'s; a sum of n terms has `(n + c) * u * sum(|term|)` for any order of summation, with u the unit
 //! roundoff of the dtype.
 
+mod attention;
 mod elementwise;
+mod lines;
+mod near;
+mod norms;
+mod recurrent;
 mod reductions;
+mod signal;
+mod tokens;
 
 use crate::onnx::types_unclaimed;
 use crate::ops::{self, Attribute, Rounding, Sample};
@@ -102,7 +109,16 @@ impl Subject {
 }
 
 /// Generators, one list a family.
-const FAMILIES: &[&[Subject]] = &[elementwise::SUBJECTS, reductions::SUBJECTS];
+const FAMILIES: &[&[Subject]] = &[
+    attention::SUBJECTS,
+    elementwise::SUBJECTS,
+    lines::SUBJECTS,
+    norms::SUBJECTS,
+    recurrent::SUBJECTS,
+    reductions::SUBJECTS,
+    signal::SUBJECTS,
+    tokens::SUBJECTS,
+];
 
 /// Trials of a subject in one dtype.
 const N_TRIALS: u64 = 16;

@@ -34,8 +34,9 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .host_values(0b10)
         .cost(|request| cost(request, Op::Dft17)),
     Kernel::new("DFT", 20, |request| prepare(request, Op::Dft20))
-        .types(&[NUMBER, LENGTH])
-        .operands(&[0, 1, 1], &[0])
+        // The length has a type of its own; the axis is i64.
+        .types(&[NUMBER, LENGTH, TypeVar::of(&[I64])])
+        .operands(&[0, 1, 2], &[0])
         .inputs(1, 3)
         .host_values(0b110)
         .cost(|request| cost(request, Op::Dft20)),
@@ -459,8 +460,18 @@ unsafe fn unpack<A: Arith>(spectra: &Spectra, from: *const f32, to: *mut f32) {
 
 #[cfg(test)]
 mod tests {
+    use super::KERNELS;
     use crate::kernels::test_host::{Array, Value, run};
     use crate::kernels::testing::{Chance, isas};
+    use devbay_plugin_api::abi::read_list;
+
+    #[test]
+    fn an_axis_of_i64_goes_with_a_length_of_i32() {
+        let dft = KERNELS.iter().map(|kernel| kernel.info()).find(|info| info.n_inputs_max == 3);
+        // SAFETY: the plugin's own static list.
+        let of = unsafe { read_list::<u8>(&dft.expect("DFT since 20").input_typevars, "uint8_t") };
+        assert_eq!(of.expect("list"), [0, 1, 2]);
+    }
 
     #[test]
     fn frames_agree_with_the_definition() {
