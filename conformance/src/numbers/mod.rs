@@ -10,6 +10,9 @@
 //! roundoff of the dtype.
 
 mod elementwise;
+mod index;
+mod movement;
+mod selection;
 
 use crate::onnx::types_unclaimed;
 use crate::ops::{self, Attribute, Rounding, Sample};
@@ -101,7 +104,7 @@ impl Subject {
 }
 
 /// Generators, one list a family.
-const FAMILIES: &[&[Subject]] = &[elementwise::SUBJECTS];
+const FAMILIES: &[&[Subject]] = &[elementwise::SUBJECTS, movement::SUBJECTS, selection::SUBJECTS];
 
 /// Trials of a subject in one dtype.
 const N_TRIALS: u64 = 16;
