@@ -10,9 +10,12 @@
 //! roundoff of the dtype.
 
 mod elementwise;
+mod generate;
 mod index;
 mod movement;
+mod order;
 mod selection;
+mod training;
 
 use crate::onnx::types_unclaimed;
 use crate::ops::{self, Attribute, Rounding, Sample};
@@ -104,7 +107,14 @@ impl Subject {
 }
 
 /// Generators, one list a family.
-const FAMILIES: &[&[Subject]] = &[elementwise::SUBJECTS, movement::SUBJECTS, selection::SUBJECTS];
+const FAMILIES: &[&[Subject]] = &[
+    elementwise::SUBJECTS,
+    movement::SUBJECTS,
+    selection::SUBJECTS,
+    order::SUBJECTS,
+    generate::SUBJECTS,
+    training::SUBJECTS,
+];
 
 /// Trials of a subject in one dtype.
 const N_TRIALS: u64 = 16;
