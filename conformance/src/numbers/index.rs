@@ -77,7 +77,7 @@ pub(super) fn list(dtype: DType, values: &[i64]) -> HostTensor {
 
 /// Where an operand of positions may be of either width: both in turn.
 pub(super) fn index_dtype(i: u64) -> DType {
-    if i % 2 == 0 { I64 } else { I32 }
+    if i.is_multiple_of(2) { I64 } else { I32 }
 }
 
 /// An axis, counted from the front or from the back.

@@ -188,7 +188,7 @@ fn inside(x: &HostTensor, index: &[i64]) -> Option<f64> {
 
 /// All axes, without saying which; or some in any order, as an operand or an attribute says them.
 fn some_axes(dice: &mut Dice, i: u64, rank: usize) -> (Vec<usize>, Option<Vec<i64>>) {
-    if i % 2 == 0 {
+    if i.is_multiple_of(2) {
         return ((0..rank).collect(), None);
     }
     let mut axes = shuffled(dice, rank);
@@ -211,7 +211,7 @@ fn slice(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         let n = own[axis];
         let anywhere = |dice: &mut Dice| dice.below(2 * n as u64 + 5) as i64 - n - 2;
         // Without steps they are 1.
-        let step = if i % 4 == 0 { 1 } else { [1, 2, 3, -1, -2, -3][dice.below(6) as usize] };
+        let step = if i.is_multiple_of(4) { 1 } else { [1, 2, 3, -1, -2, -3][dice.below(6) as usize] };
         let (start, end) = match dice.below(4) {
             // All there is, as far as it is known.
             0 if step > 0 => (0, most),
@@ -242,7 +242,7 @@ fn slice(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         Some(list(index_dtype, &starts)),
         Some(list(index_dtype, &ends)),
         said.map(|said| list(index_dtype, &said)),
-        (i % 4 != 0).then(|| list(index_dtype, &steps)),
+        (!i.is_multiple_of(4)).then(|| list(index_dtype, &steps)),
     ];
     moved(Vec::new(), inputs, &shape, at)
 }
@@ -267,7 +267,7 @@ fn pad(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         };
     }
     let shape: Vec<i64> = (0..own.len()).map(|axis| before[axis] + own[axis] + after[axis]).collect();
-    let constant = (mode == "constant" && i % 8 != 0).then(|| anything(dtype, dice, &[]));
+    let constant = (mode == "constant" && !i.is_multiple_of(8)).then(|| anything(dtype, dice, &[]));
     let at = |index: &[i64]| {
         let from: Vec<i64> = (0..own.len())
             .map(|axis| {

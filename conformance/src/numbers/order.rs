@@ -25,16 +25,21 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let is_sorted = i % 8 != 5;
         let k = if is_sorted { 1 + dice.below(own[axis] as u64) as i64 } else { 1 };
         let shape = with(&own, axis, k);
-        let position = |index: &[i64]| {
-            let value = |at: i64| get(&x, &with(index, axis, at));
-            let mut order: Vec<i64> = (0..own[axis]).collect();
-            // Sorting keeps equal ones as they are.
-            order.sort_by(|&a, &b| {
-                let order = value(a).total_cmp(&value(b));
-                if is_largest { order.reverse() } else { order }
-            });
-            order[index[axis] as usize]
-        };
+        let lines = with(&own, axis, 1);
+        let orders: Vec<Vec<i64>> = (0..n_elements(&lines))
+            .map(|line| {
+                let line = index_of(line, &lines);
+                let value = |at: i64| get(&x, &with(&line, axis, at));
+                let mut order: Vec<i64> = (0..own[axis]).collect();
+                // Sorting keeps equal ones as they are.
+                order.sort_by(|&a, &b| {
+                    let order = value(a).total_cmp(&value(b));
+                    if is_largest { order.reverse() } else { order }
+                });
+                order
+            })
+            .collect();
+        let position = |index: &[i64]| orders[offset(&with(index, axis, 0), &lines)][index[axis] as usize];
         let positions = filled(&shape, |index| position(index) as f64);
         let values = filled(&shape, |index| get(&x, &with(index, axis, position(index))));
         let mut attributes = match i % 3 {
@@ -117,7 +122,7 @@ fn scan(
 /// The different elements, or the different parts along an axis, in the order of their values or of their first
 /// appearance. A part is before another if the first elements that differ are. Of NaN the specification says nothing.
 fn unique(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
-    let own = shape_of(dice, i, if i % 2 == 0 { 0..=4 } else { 1..=4 });
+    let own = shape_of(dice, i, if i.is_multiple_of(2) { 0..=4 } else { 1..=4 });
     let axis = (i % 2 == 1).then(|| any_axis(dice, own.len()));
     // Few values, so that equal ones meet; along an axis whole parts have to.
     let mut x = random(dtype, dice, &own, if axis.is_some() { (0.0, 1.0) } else { (-9.0, 9.0) });
@@ -157,7 +162,7 @@ fn unique(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     ];
     let mut attributes: Vec<_> =
         axis.map(|axis| ("axis", AttrValue::Int(either_way(dice, axis, own.len())))).into_iter().collect();
-    if i % 3 != 0 || !is_sorted {
+    if !i.is_multiple_of(3) || !is_sorted {
         attributes.push(("sorted", AttrValue::Int(is_sorted.into())));
     }
     Trial { attributes, inputs: vec![Some(x.clone())], outputs }

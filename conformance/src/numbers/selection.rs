@@ -275,7 +275,7 @@ impl Reduction {
 
     fn attribute(self, i: u64) -> Option<(&'static str, AttrValue)> {
         let name = match self {
-            Self::None if i % 2 == 0 => return None,
+            Self::None if i.is_multiple_of(2) => return None,
             Self::None => "none",
             Self::Add => "add",
             Self::Mul => "mul",

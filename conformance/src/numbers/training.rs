@@ -12,7 +12,8 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let shape = shape_of(dice, i, 0..=4);
         let x = anything(dtype, dice, &shape);
         // Without training nothing is dropped, whatever the ratio.
-        let ratio = (i % 3 != 0).then(|| HostTensor::new(dtype, &[], vec![0.25]));
+        let ratio_dtype = if i % 3 == 1 { dtype } else { F32 };
+        let ratio = (i % 3 != 0).then(|| HostTensor::new(ratio_dtype, &[], vec![0.25]));
         let is_training = (i % 4 > 1).then(|| integers(BOOL, &[], &[0]));
         let mut outputs = vec![Expected::exact(dtype, &shape, x.values.clone())];
         if i % 2 == 1 {
@@ -26,7 +27,9 @@ pub(super) const SUBJECTS: &[Subject] = &[
         labelled.trial(outputs)
     }),
     Subject::new("SoftmaxCrossEntropyLoss", FLOATS, |dtype, dice, i| {
-        let labelled = Labelled::new(dtype, dice, i, (-6.0, 6.0));
+        // Also where an exponential of the score itself is infinite.
+        let range = if i % 4 == 3 { (90.0, 98.0) } else { (-6.0, 6.0) };
+        let labelled = Labelled::new(dtype, dice, i, range);
         let shape = &labelled.scores.shape;
         let logs = filled(shape, |index| {
             let class = |class| get(&labelled.scores, &with(index, 1, class));
@@ -76,7 +79,7 @@ impl Labelled {
         Self {
             scores: random(dtype, dice, &shape, range),
             labels: integers(index_dtype(i / 2), &label_shape, &labels),
-            weights: (i % 3 != 0).then(|| random(dtype, dice, &[n_classes], (0.25, 2.0))),
+            weights: (!i.is_multiple_of(3)).then(|| random(dtype, dice, &[n_classes], (0.25, 2.0))),
             ignored,
             reduction: [None, Some("none"), Some("sum"), Some("mean"), Some("none")][i as usize % 5],
         }
@@ -137,7 +140,7 @@ impl Labelled {
 /// An optimiser's step for one to three tensors.
 struct Step {
     dtype: DType,
-    rate: f64,
+    rate: HostTensor,
     count: i64,
     /// By role, then by tensor: values, gradients, then what was accumulated.
     groups: Vec<Vec<HostTensor>>,
@@ -153,12 +156,17 @@ impl Step {
         let groups = [(-2.0, 2.0), (-2.0, 2.0)].iter().chain(ranges).map(|&range| group(range)).collect();
         Self {
             dtype,
-            rate: random(dtype, dice, &[], (0.01, 0.5)).values[0],
+            // Its dtype is one of its own.
+            rate: random(if i % 4 == 3 { F32 } else { dtype }, dice, &[], (0.01, 0.5)),
             // 0 is a case of its own.
             count: (i % 4) as i64,
             groups,
-            norm: if i % 2 == 0 { 0.0 } else { f64::from(0.1f32) },
+            norm: if i.is_multiple_of(2) { 0.0 } else { f64::from(0.1f32) },
         }
+    }
+
+    fn rate(&self) -> f64 {
+        self.rate.values[0]
     }
 
     /// The trial, from a function that gives the new values of an element, and the magnitude of what each is made of:
@@ -189,8 +197,7 @@ impl Step {
         if self.norm != 0.0 {
             attributes.push(("norm_coefficient", AttrValue::Float(self.norm as f32)));
         }
-        let rate = HostTensor::new(self.dtype, &[], vec![self.rate]);
-        let operands = [rate, integers(I64, &[], &[self.count])];
+        let operands = [self.rate, integers(I64, &[], &[self.count])];
         Trial {
             attributes,
             inputs: operands.into_iter().chain(self.groups.into_iter().flatten()).map(Some).collect(),
@@ -216,11 +223,11 @@ fn parameter(
 fn adagrad(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let step = Step::new(dtype, dice, i, &[(0.5, 2.0)]);
     let mut attributes = Vec::new();
-    let decay = parameter(&mut attributes, "decay_factor", i % 3 != 0, 0.125, 0.0);
+    let decay = parameter(&mut attributes, "decay_factor", !i.is_multiple_of(3), 0.125, 0.0);
     let epsilon = parameter(&mut attributes, "epsilon", i % 3 == 1, 0.01, 1e-6);
     step.trial(attributes, |step, operands| {
         let &[x, g, h] = operands else { unreachable!("three groups") };
-        let rate = step.rate / (1.0 + step.count as f64 * decay);
+        let rate = step.rate() / (1.0 + step.count as f64 * decay);
         let (gradient, size) = (step.norm * x + g, (step.norm * x).abs() + g.abs());
         let squares = h + gradient * gradient;
         let root = squares.sqrt() + epsilon;
@@ -233,8 +240,8 @@ fn adagrad(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
 fn adam(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let step = Step::new(dtype, dice, i, &[(-1.0, 1.0), (0.5, 2.0)]);
     let mut attributes = Vec::new();
-    let alpha = parameter(&mut attributes, "alpha", i % 3 != 0, 0.75, 0.9);
-    let beta = parameter(&mut attributes, "beta", i % 3 != 0, 0.9, 0.999);
+    let alpha = parameter(&mut attributes, "alpha", !i.is_multiple_of(3), 0.75, 0.9);
+    let beta = parameter(&mut attributes, "beta", !i.is_multiple_of(3), 0.9, 0.999);
     let epsilon = parameter(&mut attributes, "epsilon", i % 3 == 1, 0.01, 1e-6);
     let post = parameter(&mut attributes, "norm_coefficient_post", i % 5 > 2, 0.05, 0.0);
     step.trial(attributes, |step, operands| {
@@ -247,7 +254,8 @@ fn adam(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         let root = squares.sqrt() + epsilon;
         let (power_a, power_b) = (alpha.powi(step.count as i32), beta.powi(step.count as i32));
         let is_first = step.count == 0;
-        let rate = if is_first { step.rate } else { step.rate * (1.0 - power_b).sqrt() / (1.0 - power_a) };
+        let rate =
+            if is_first { step.rate() } else { step.rate() * (1.0 - power_b).sqrt() / (1.0 - power_a) };
         // What a power is off grows in its distance from 1.
         let powers = if is_first { 0.0 } else { power_a / (1.0 - power_a) + power_b / (1.0 - power_b) };
         let update = rate * average_size / root * (squares_size / squares + powers);
@@ -279,6 +287,6 @@ fn momentum(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         let (new, new_size) = (alpha * v + beta * gradient, alpha * v.abs() + beta * size);
         let (update, update_size) =
             if is_nesterov { (gradient + alpha * new, size + alpha * new_size) } else { (new, new_size) };
-        [(x - step.rate * update, x.abs() + step.rate * update_size), (new, new_size)]
+        [(x - step.rate() * update, x.abs() + step.rate() * update_size), (new, new_size)]
     })
 }
