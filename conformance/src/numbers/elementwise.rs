@@ -220,7 +220,7 @@ fn question(
 }
 
 /// What the dtype's bits hold of an integer.
-fn wrapped(dtype: DType, value: i128) -> f64 {
+pub(super) fn wrapped(dtype: DType, value: i128) -> f64 {
     let modulus = 1i128 << dtype.bits;
     let value = value.rem_euclid(modulus);
     let is_signed = matches!(dtype, I8 | I16 | I32 | I64);

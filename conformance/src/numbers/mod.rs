@@ -11,13 +11,19 @@
 
 mod attention;
 mod elementwise;
+mod generate;
+mod index;
 mod lines;
+mod movement;
 mod near;
 mod norms;
+mod order;
 mod recurrent;
 mod reductions;
+mod selection;
 mod signal;
 mod tokens;
+mod training;
 
 use crate::onnx::types_unclaimed;
 use crate::ops::{self, Attribute, Rounding, Sample};
@@ -112,12 +118,17 @@ impl Subject {
 const FAMILIES: &[&[Subject]] = &[
     attention::SUBJECTS,
     elementwise::SUBJECTS,
+    generate::SUBJECTS,
     lines::SUBJECTS,
+    movement::SUBJECTS,
     norms::SUBJECTS,
+    order::SUBJECTS,
     recurrent::SUBJECTS,
     reductions::SUBJECTS,
+    selection::SUBJECTS,
     signal::SUBJECTS,
     tokens::SUBJECTS,
+    training::SUBJECTS,
 ];
 
 /// Trials of a subject in one dtype.

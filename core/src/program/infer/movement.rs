@@ -173,8 +173,9 @@ fn slice_dim(dim: &Dim, start: i64, end: i64, step: i64) -> Result<Dim> {
     let distance = if step > 0 {
         counted(end).clamp(0, n) - counted(start).clamp(0, n)
     } else {
-        // From `start` down to just after `end`, where -1 is before the first element.
-        counted(start).min(n - 1).max(-1) - counted(end).min(n - 1).max(-1)
+        // From `start` down to just after `end`, where -1 is before the first element. A start before it is the first,
+        // as ONNX says, other than NumPy.
+        counted(start).max(0).min(n - 1) - counted(end).min(n - 1).max(-1)
     };
     let n_steps = (distance.max(0) + step.abs() - 1) / step.abs();
     Ok(Dim::Known(extent(n_steps)?))
@@ -407,7 +408,8 @@ mod tests {
         check_slice("10", [all, none, "-3"], "f32[4]");
         check_slice("10", ["8", "2", "-2"], "f32[3]");
         check_slice("10", [none, "2", "1"], "f32[2]");
-        check_slice("10", [none, none, none], "f32[0]");
+        // A start before the first element is the first, as ONNX clamps it; NumPy has nothing here.
+        check_slice("10", [none, none, none], "f32[1]");
         check_slice("10", [all, none, none], "f32[1]");
         check_slice("0", ["-1", none, "-1"], "f32[0]");
         check_slice("0", ["0", all, "1"], "f32[0]");
@@ -422,6 +424,9 @@ mod tests {
     fn slicing_axes() {
         check("Slice", "f32[n,8,9] i64[2]{1,2} i64[2]{3,3} i64[2]{-1,1}", "f32[n,1,2]");
         check("Slice", "f32[4,5] i64[1]{1} i64[1]{3}", "f32[2,5]");
+        // Backwards from before the first element.
+        check("Slice", "f32[4,5] i64[1]{-6} i64[1]{-9} i64[1]{0} i64[1]{-1}", "f32[1,5]");
+        check("Slice", "f32[0,5] i64[1]{-1} i64[1]{-9} i64[1]{0} i64[1]{-1}", "f32[0,5]");
         check("Slice", "f32[4,5] i64[1] i64[1]{3} i64[1]{1}", "f32[4,?]");
         check("Slice", "f32[4,5] i64[1]{1} i64[1]{3} i64[1]", "f32[?,?]");
         check("Slice", "f32[4,5] i64[1] i64[1]", "f32[?,5]");

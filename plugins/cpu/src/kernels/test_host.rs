@@ -71,6 +71,7 @@ pub(crate) enum Value {
     Int(i64),
     Ints(Vec<i64>),
     Float(f64),
+    Floats(Vec<f64>),
     Text(&'static str),
 }
 
@@ -197,6 +198,7 @@ pub(crate) fn run_with_constants(
                 Value::Int(i) => (attr.kind, attr.i) = (DEVBAY_ATTR_INT, *i),
                 Value::Float(f) => (attr.kind, attr.f) = (DEVBAY_ATTR_FLOAT, *f),
                 Value::Ints(ints) => (attr.kind, attr.list) = (DEVBAY_ATTR_INTS, list(ints)),
+                Value::Floats(floats) => (attr.kind, attr.list) = (DEVBAY_ATTR_FLOATS, list(floats)),
                 Value::Text(text) => (attr.kind, attr.s) = (DEVBAY_ATTR_STRING, Str::new(text)),
             }
             attr

@@ -42,6 +42,8 @@ struct TfIdf {
     branches: BTreeMap<(usize, i64), usize>,
     /// Where a sequence ends: its position in the output, and how it counts.
     leaves: BTreeMap<usize, (usize, Counting)>,
+    /// What a row's numbers are multiplied by in the end.
+    scales: Option<Vec<f32>>,
     lengths: [usize; 2],
     skips: usize,
 }
@@ -70,20 +72,22 @@ fn tf_idf(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         _ => return Err(Error::invalid(format!("extents of {from:?}, expected at most two"))),
     };
     let mode = attrs.string("mode", "")?;
-    let counting = |i: usize| {
-        let weight = weights.as_ref().map_or(1.0, |weights| weights[i]);
-        match mode {
-            "TF" => Ok(Counting::Adds(1.0)),
-            "IDF" => Ok(Counting::Sets(weight)),
-            "TFIDF" => Ok(Counting::Adds(weight)),
-            _ => Err(Error::invalid(format!("mode is TF, IDF or TFIDF, found {mode}"))),
-        }
-    };
     let mut to = 0;
     for &index in &indexes {
         let index = usize::try_from(index).ok().and_then(|index| index.checked_add(1));
         to = to.max(index.ok_or_else(|| Error::invalid(format!("ngram_indexes of {indexes:?}")))?);
     }
+    let scales = weights.as_ref().filter(|_| mode == "TFIDF").and_then(|list| scales(list, &indexes, to));
+    let counting = |i: usize| {
+        let weight = weights.as_ref().map_or(1.0, |weights| weights[i]);
+        match mode {
+            "TF" => Ok(Counting::Adds(1.0)),
+            "TFIDF" if scales.is_some() => Ok(Counting::Adds(1.0)),
+            "IDF" => Ok(Counting::Sets(weight)),
+            "TFIDF" => Ok(Counting::Adds(weight)),
+            _ => Err(Error::invalid(format!("mode is TF, IDF or TFIDF, found {mode}"))),
+        }
+    };
     let shape: &[usize] = if from.len() == 2 { &[rows, to] } else { &[to] };
     expect_output(request, 0, shape)?;
 
@@ -115,9 +119,22 @@ fn tf_idf(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         index: request.required_input(0)?.dtype(),
         branches,
         leaves,
+        scales,
         lengths,
         skips: length("max_skip_count", 0)?,
     }))
+}
+
+/// A weight for each number of a row, with which counts are rounded once; None if sequences of different weights
+/// count for one number, so that each occurrence has to add its own.
+fn scales(weights: &[f32], indexes: &[i64], to: usize) -> Option<Vec<f32>> {
+    let mut scales = vec![None; to];
+    for (&weight, &index) in weights.iter().zip(indexes) {
+        if *scales[index as usize].get_or_insert(weight) != weight {
+            return None;
+        }
+    }
+    Some(scales.into_iter().map(|scale| scale.unwrap_or(1.0)).collect())
 }
 
 impl Launch<CpuDevice> for TfIdf {
@@ -147,6 +164,13 @@ impl Launch<CpuDevice> for TfIdf {
                         unsafe { y.set(at, value) };
                     },
                 );
+                for (i, &scale) in self.scales.iter().flatten().enumerate() {
+                    let at = row * self.to + i;
+                    // SAFETY: as above; it was written before.
+                    let count = unsafe { y.get(at) };
+                    // SAFETY: as above.
+                    unsafe { y.set(at, count * f64::from(scale)) };
+                }
             }
             Ok(())
         })
@@ -185,6 +209,30 @@ impl TfIdf {
 mod tests {
     use crate::isa::Isa;
     use crate::kernels::test_host::{Array, Value, run};
+
+    #[test]
+    fn counts_are_scaled_once_unless_sequences_of_different_weights_share_a_number() {
+        let scaled = |indexes: Vec<i64>| {
+            let attrs = [
+                ("pool_int64s", Value::Ints(vec![7, 8])),
+                ("ngram_counts", Value::Ints(vec![0])),
+                ("ngram_indexes", Value::Ints(indexes)),
+                ("min_gram_length", Value::Int(1)),
+                ("max_gram_length", Value::Int(1)),
+                ("max_skip_count", Value::Int(0)),
+                ("mode", Value::Text("TFIDF")),
+                ("weights", Value::Floats(vec![0.1, 0.5])),
+            ];
+            let inputs = [Some(Array::of(&[12], &[7i32, 7, 7, 8, 7, 7, 7, 8, 7, 7, 7, 7]))];
+            let outputs = [Some(Array::empty::<f32>(&[2]))];
+            let found = run(Isa::Baseline, "TfIdfVectorizer", &attrs, &inputs, &outputs).expect("runs");
+            found[0].as_ref().expect("an output").elements::<f32>()
+        };
+        // Ten times 0.1 added up is more than 1.
+        assert_eq!(scaled(vec![1, 0]), [1.0, 1.0]);
+        let both = scaled(vec![1, 1]);
+        assert!(both[0] == 0.0 && (both[1] - 2.0).abs() < 1e-5, "{both:?}");
+    }
 
     #[test]
     fn sequences_are_counted_with_what_lies_between() {
