@@ -9,7 +9,12 @@
 //! has [`Rounding`]'s; a sum of n terms has `(n + c) * u * sum(|term|)` for any order of summation, with u the unit
 //! roundoff of the dtype.
 
+mod convolutions;
 mod elementwise;
+mod pools;
+mod products;
+mod quantised;
+mod windows;
 
 use crate::onnx::types_unclaimed;
 use crate::ops::{self, Attribute, Rounding, Sample};
@@ -101,7 +106,13 @@ impl Subject {
 }
 
 /// Generators, one list a family.
-const FAMILIES: &[&[Subject]] = &[elementwise::SUBJECTS];
+const FAMILIES: &[&[Subject]] = &[
+    elementwise::SUBJECTS,
+    convolutions::SUBJECTS,
+    pools::SUBJECTS,
+    products::SUBJECTS,
+    quantised::SUBJECTS,
+];
 
 /// Trials of a subject in one dtype.
 const N_TRIALS: u64 = 16;
