@@ -109,4 +109,9 @@ numbers! {
     "quantizelinear" "QuantizeLinear",
     "dequantizelinear" "DequantizeLinear",
     "dynamicquantizelinear" "DynamicQuantizeLinear",
+    "resize" "Resize",
+    "gridsample" "GridSample",
+    "roialign" "RoiAlign",
+    "affinegrid" "AffineGrid",
+    "nonmaxsuppression" "NonMaxSuppression",
 }

@@ -11,9 +11,11 @@
 
 mod convolutions;
 mod elementwise;
+mod images;
 mod pools;
 mod products;
 mod quantised;
+mod resize;
 mod windows;
 
 use crate::onnx::types_unclaimed;
@@ -112,6 +114,8 @@ const FAMILIES: &[&[Subject]] = &[
     pools::SUBJECTS,
     products::SUBJECTS,
     quantised::SUBJECTS,
+    resize::SUBJECTS,
+    images::SUBJECTS,
 ];
 
 /// Trials of a subject in one dtype.

@@ -16,15 +16,10 @@ pub(super) const SUBJECTS: &[Subject] = &[
     }),
     Subject::new("LpPool", FLOATS, lp_pool),
     Subject::new("GlobalLpPool", FLOATS, |dtype, dice, i| {
-        let norms: [fn(DType, &[f64]) -> (f64, f64); 3] = [
-            |dtype, plane| norm(dtype, plane, 1),
-            |dtype, plane| norm(dtype, plane, 2),
-            |dtype, plane| norm(dtype, plane, 3),
-        ];
         let p = 1 + i % 3;
         // 2 is the default.
         let attributes = if p == 2 { Vec::new() } else { vec![("p", AttrValue::Int(p as i64))] };
-        global(dtype, dice, i, attributes, norms[p as usize - 1])
+        global(dtype, dice, i, attributes, move |dtype, plane| norm(dtype, plane, p as i32))
     }),
     Subject::new("MaxUnpool", FLOATS, max_unpool),
 ];
