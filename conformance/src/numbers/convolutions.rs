@@ -79,7 +79,7 @@ pub(super) fn convolve(
 
 /// A bias in two of three trials.
 fn bias_of(dtype: DType, dice: &mut Dice, i: u64, n: i64) -> Option<HostTensor> {
-    (i % 3 != 0).then(|| random(dtype, dice, &[n], (-1.0, 1.0)))
+    (!i.is_multiple_of(3)).then(|| random(dtype, dice, &[n], (-1.0, 1.0)))
 }
 
 fn conv(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
@@ -93,7 +93,7 @@ fn conv(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let (shape, sums) = convolve(&x, &w, bias.as_ref(), &windows, groups);
     let mut attributes = windows.attributes(dice);
     attributes.push(("group", AttrValue::Int(groups)));
-    if i % 2 == 0 {
+    if i.is_multiple_of(2) {
         attributes.push(("kernel_shape", AttrValue::Ints(windows.kernel.clone())));
     }
     Trial { attributes, inputs: vec![Some(x), Some(w), bias], outputs: vec![sums.expected(dtype, &shape, 2)] }
@@ -187,7 +187,7 @@ fn deform_conv(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         windows = Windows::random(dice, i.max(3), &input, false);
     }
     // Each group of offsets is about some channels; it need not be a group of the convolution.
-    let (groups, c, m) = if i % 2 == 0 { (1, 2, 2) } else { (2, 2, 3) };
+    let (groups, c, m) = if i.is_multiple_of(2) { (1, 2, 2) } else { (2, 2, 3) };
     let channels = groups * c;
     let offset_groups = [1, 2, channels][(i % 3) as usize];
     let (n, taps, output) = (1 + (i % 2) as i64, n_elements(&windows.kernel), windows.output());

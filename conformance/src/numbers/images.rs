@@ -37,7 +37,7 @@ fn grid_sample(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let padding = ["zeros", "border", "reflection"][dice.below(3) as usize];
     let align_corners = dice.below(2) == 1;
     // Ties of the nearest are decided by the rule and not by rounding where points are exact.
-    let is_exact = mode == "nearest" || unit_roundoff(dtype) > unit_roundoff(F32) || i % 2 == 0;
+    let is_exact = mode == "nearest" || unit_roundoff(dtype) > unit_roundoff(F32) || i.is_multiple_of(2);
     let axes = if i > 2 && i % 4 == 3 { 3 } else { 2 };
     let mut spatial: Vec<i64> = (0..axes).map(|_| [2, 4, 8][dice.below(3) as usize]).collect();
     if !is_exact {
@@ -111,7 +111,7 @@ fn grid_sample(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         (_, false) => sum_bound(dtype, 8 * axes as usize + 8, 3.0 * largest) + moved,
     };
     let mut attributes = vec![("mode", text(mode)), ("padding_mode", text(padding))];
-    if align_corners || i % 2 == 0 {
+    if align_corners || i.is_multiple_of(2) {
         attributes.push(("align_corners", AttrValue::Int(align_corners.into())));
     }
     let bounds = vec![bound; values.len()];
@@ -146,7 +146,7 @@ fn roi_align(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let is_max = i % 2 == 1;
     let half_pixel = i % 4 < 2;
     let sampling = [0, 1, 2][dice.below(3) as usize];
-    let out: [i64; 2] = if i % 3 == 0 || is_small {
+    let out: [i64; 2] = if i.is_multiple_of(3) || is_small {
         [1 << dice.below(3), 1 << dice.below(3)]
     } else {
         [1 + dice.below(7) as i64, 1 + dice.below(5) as i64]

@@ -167,7 +167,7 @@ fn determinant(matrix: &[f64], n: usize) -> f64 {
     }
     let along = |column: usize| {
         let rest: Vec<f64> = (n..n * n).filter(|at| at % n != column).map(|at| matrix[at]).collect();
-        let sign = if column % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = if column.is_multiple_of(2) { 1.0 } else { -1.0 };
         sign * matrix[column] * determinant(&rest, n - 1)
     };
     (0..n).map(along).sum()
@@ -192,7 +192,7 @@ struct Operands {
 
 fn operands(dtype: DType, dice: &mut Dice, i: u64) -> Operands {
     let (m, k, n) = extents(dice, i);
-    let b_dtype = if i % 2 == 0 { dtype } else { other(dtype) };
+    let b_dtype = if i.is_multiple_of(2) { dtype } else { other(dtype) };
     let (batch_a, batch_b): (&[i64], &[i64]) = match i % 5 {
         3 => (&[3], &[3]),
         4 => (&[2, 1], &[2, 3]),
@@ -246,7 +246,7 @@ impl Operands {
 
 fn mat_mul_integer(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let operands = operands(dtype, dice, i);
-    let a_zero = (i % 4 > 0).then(|| random(dtype, dice, &operands.of_a, (-128.0, 255.0)));
+    let a_zero = (!i.is_multiple_of(4)).then(|| random(dtype, dice, &operands.of_a, (-128.0, 255.0)));
     let b_zero = (i % 4 > 1).then(|| random(operands.b.dtype, dice, &operands.of_b, (-128.0, 255.0)));
     let values = |zero: &Option<HostTensor>| zero.as_ref().map_or(vec![0.0], |zero| zero.values.clone());
     let product = operands.product(&values(&a_zero), &values(&b_zero));

@@ -79,7 +79,7 @@ impl Convolution {
 
 fn conv_integer(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let convolution = convolution(dtype, dice, i);
-    let x_zero = (i % 4 > 0).then(|| random(dtype, dice, &[], (-128.0, 255.0)));
+    let x_zero = (!i.is_multiple_of(4)).then(|| random(dtype, dice, &[], (-128.0, 255.0)));
     let w_zero = (i % 4 > 1).then(|| random(convolution.w.dtype, dice, &convolution.of_w, (-128.0, 255.0)));
     let values = |zero: &Option<HostTensor>| zero.as_ref().map_or(vec![0.0], |zero| zero.values.clone());
     let (shape, sums) = convolution.sums(values(&x_zero)[0], &values(&w_zero), None);
@@ -131,7 +131,7 @@ struct Grain {
 
 impl Grain {
     fn random(dice: &mut Dice, i: u64) -> Self {
-        let has_axis = i % 3 != 0;
+        let has_axis = !i.is_multiple_of(3);
         // Along the axis of a vector all share a scale.
         let shape = shape_of(dice, i, if has_axis { 2..=4 } else { 0..=4 });
         let mut grain = Self { shape, scales: Vec::new(), axis: 0, block: 0, attributes: Vec::new() };
@@ -148,7 +148,7 @@ impl Grain {
             grain.scales[grain.axis] = (grain.shape[grain.axis] + grain.block - 1) / grain.block;
             grain.attributes.push(("block_size", AttrValue::Int(grain.block)));
         }
-        let said = if i % 2 == 0 { grain.axis as i64 } else { grain.axis as i64 - rank as i64 };
+        let said = if i.is_multiple_of(2) { grain.axis as i64 } else { grain.axis as i64 - rank as i64 };
         // 1 is the default.
         if said != 1 {
             grain.attributes.push(("axis", AttrValue::Int(said)));
@@ -189,7 +189,7 @@ fn quantize_linear(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let scale_dtype = if dtype == I32 { F32 } else { dtype };
     let mut scale = scale_of(scale_dtype, dice, &grain.scales);
     // By powers of two quotients are exact, and so are ties.
-    let is_exact = i % 2 == 0;
+    let is_exact = i.is_multiple_of(2);
     if is_exact {
         scale.values.iter_mut().for_each(|scale| *scale = if dtype == I32 { 2.0 } else { 0.25 });
     }

@@ -128,7 +128,7 @@ fn attempt(dtype: DType, dice: &mut Dice, i: u64) -> Option<Trial> {
         mode,
         placing,
         nearest: ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"][dice.below(4) as usize],
-        cubic_a: if i % 2 == 0 { -0.75 } else { -0.5 },
+        cubic_a: if i.is_multiple_of(2) { -0.75 } else { -0.5 },
         is_antialiased: mode != "nearest" && placing.starts_with("half_pixel") && i % 4 > 1,
         excludes_outside: mode == "cubic" && i % 4 == 1 && placing != "tf_crop_and_resize",
     };
@@ -147,8 +147,9 @@ fn attempt(dtype: DType, dice: &mut Dice, i: u64) -> Option<Trial> {
         spatial.fill(same);
     }
     // Of a fractional output some ways to place it are said in two ways.
-    let by_scales =
-        policy == "stretch" && i % 2 == 0 && !matches!(placing, "align_corners" | "tf_crop_and_resize");
+    let by_scales = policy == "stretch"
+        && i.is_multiple_of(2)
+        && !matches!(placing, "align_corners" | "tf_crop_and_resize");
     let scales = [0.5, 2.0, 1.0, 0.75, 1.25, 1.5, 3.0, 4.0];
     let mut axes = Vec::new();
     let mut asked = Vec::new();

@@ -68,7 +68,7 @@ impl Windows {
                 1 | 2 => vec![3, 3],
                 _ => draw(1, 3),
             };
-            let (strides, dilations) = (draw(1, 3), draw(1, if i % 2 == 0 { 2 } else { 1 }));
+            let (strides, dilations) = (draw(1, 3), draw(1, if i.is_multiple_of(2) { 2 } else { 1 }));
             let mut pads = || draw(0, 3).iter().zip(&kernel).map(|(pad, extent)| *pad % *extent).collect();
             let (before, after) = (pads(), pads());
             let auto_pad = *[""; 5]
