@@ -90,16 +90,24 @@ impl Axis {
 
     /// Whether rounding decides what an output is: which input is the nearest, or whether a crop has any.
     fn is_unsure(&self, request: &Request) -> bool {
-        let is_power = self.scale.log2().fract() == 0.0 && request.placing != "half_pixel_symmetric";
+        let is_crop = request.placing == "tf_crop_and_resize";
+        // Quotients by powers of two are exact.
+        let is_power = self.scale.log2().fract() == 0.0
+            && matches!(request.placing, "half_pixel" | "asymmetric" | "pytorch_half_pixel");
         let unsure = |out| {
             let x = self.origin(request.placing, out);
             let near = |point: f64| (x - point).abs() < 1e-4;
-            let is_tie = near(x.floor() + 0.5) || (near(x.round()) && request.nearest.len() < 6);
-            let is_edge =
-                request.placing == "tf_crop_and_resize" && (near(0.0) || near(self.input as f64 - 1.0));
-            (request.mode == "nearest" && is_tie && !is_power) || (is_edge && self.roi != (0.0, 1.0))
+            // Where 0 is a factor or is said to be the place, nothing is rounded.
+            if x == 0.0 && (out == 0 || self.output == 1) && request.placing != "half_pixel_symmetric" {
+                return false;
+            }
+            // The modes that round are the long words.
+            let is_step = if request.nearest.len() > 5 { near(x.floor() + 0.5) } else { near(x.round()) };
+            let is_edge = near(0.0) || near(self.input as f64 - 1.0);
+            (request.mode == "nearest" && is_step && !is_power) || (is_crop && is_edge)
         };
-        self.input != self.output && (0..self.output).any(unsure)
+        let is_kept = self.input == self.output && self.roi == (0.0, 1.0);
+        !is_kept && (0..self.output).any(unsure)
     }
 }
 
@@ -123,14 +131,15 @@ fn attempt(dtype: DType, dice: &mut Dice, i: u64) -> Option<Trial> {
         "tf_crop_and_resize",
         "half_pixel_symmetric",
     ];
-    let placing = if i < 2 { "half_pixel" } else { placings[dice.below(6) as usize] };
+    // Each with each mode.
+    let placing = placings[((i / 3 + i % 3) % 6) as usize];
     let request = Request {
         mode,
         placing,
-        nearest: ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"][dice.below(4) as usize],
+        nearest: ["round_prefer_floor", "floor", "round_prefer_ceil", "ceil"][(i / 3 % 4) as usize],
         cubic_a: if i.is_multiple_of(2) { -0.75 } else { -0.5 },
-        is_antialiased: mode != "nearest" && placing.starts_with("half_pixel") && i % 4 > 1,
-        excludes_outside: mode == "cubic" && i % 4 == 1 && placing != "tf_crop_and_resize",
+        is_antialiased: mode != "nearest" && dice.below(2) == 0,
+        excludes_outside: mode == "cubic" && dice.below(2) == 0,
     };
     let n_axes = if mode == "cubic" || i < 3 { 2 } else { 1 + i % 3 };
     let extent = |dice: &mut Dice| if i == 0 { 1 } else { 2 + dice.below(7) as i64 };
@@ -148,7 +157,7 @@ fn attempt(dtype: DType, dice: &mut Dice, i: u64) -> Option<Trial> {
     }
     // Of a fractional output some ways to place it are said in two ways.
     let by_scales = policy == "stretch"
-        && i.is_multiple_of(2)
+        && dice.below(2) == 0
         && !matches!(placing, "align_corners" | "tf_crop_and_resize");
     let scales = [0.5, 2.0, 1.0, 0.75, 1.25, 1.5, 3.0, 4.0];
     let mut axes = Vec::new();
@@ -179,14 +188,14 @@ fn attempt(dtype: DType, dice: &mut Dice, i: u64) -> Option<Trial> {
     }
 
     // Either all axes are said, or those that change.
-    let says_axes = i % 3 == 1 || policy != "stretch";
+    let says_axes = matches!(i % 4, 1 | 2) || policy != "stretch";
     let lead: [i64; 2] = [1 + (i % 2) as i64, 1 + dice.below(2) as i64];
     let range = if is_float(dtype) { (-4.0, 4.0) } else { (-100.0, 100.0) };
     let x = random(dtype, dice, &[&lead, spatial.as_slice()].concat(), range);
     let outer = lead.map(|extent| Axis { input: extent, output: extent, scale: 1.0, roi: (0.0, 1.0) });
     let all: Vec<&Axis> = outer.iter().chain(&axes).collect();
     let shape: Vec<i64> = all.iter().map(|axis| axis.output).collect();
-    let beyond = 7.0f32;
+    let beyond = if dtype == BOOL { 1.0f32 } else { 7.0 };
     let plain = Request { mode: "nearest", placing: "asymmetric", nearest: "floor", ..request };
     let value = |at: Vec<i64>| {
         let mut terms = vec![(Vec::new(), 1.0)];
@@ -233,7 +242,7 @@ fn attempt(dtype: DType, dice: &mut Dice, i: u64) -> Option<Trial> {
         if i % 2 == 1 {
             order.reverse();
         }
-        let count = |axis: &usize| *axis as i64 - if i % 4 < 2 { axes.len() as i64 } else { -2 };
+        let count = |axis: &usize| *axis as i64 - if i % 8 < 4 { axes.len() as i64 } else { -2 };
         attributes.push(("axes", AttrValue::Ints(order.iter().map(count).collect())));
     }
     let list = |dtype: DType, values: Vec<f64>| HostTensor::new(dtype, &[values.len() as i64], values);
