@@ -245,7 +245,6 @@ impl Trial {
         if types_unclaimed(&node, &operands, &results, device).is_some() {
             return Ok(Answer::NotClaimed);
         }
-
         let found = match run_node(device, &node, &operands) {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::UnsupportedOp => return Ok(Answer::Refused),

@@ -301,10 +301,12 @@ impl Launch<CpuDevice> for MatMul {
         let mut addresses = Addresses::of(operands);
         let (k, columns, mr) = (product.k, product.columns, product.micro.mr);
         let ragged = if columns.is_multiple_of(product.micro.lanes) { 0 } else { ROWS * mr };
-        let uses_workspace = ragged > 0 || !product.packed;
+        // Of a product over an axis of nothing there is nothing to pack.
+        let packs = !product.packed && product.packed_len() > 0;
+        let uses_workspace = ragged > 0 || packs;
         let workspace =
             SendPtr(if uses_workspace { operands.workspace_ptr::<f32>() } else { std::ptr::null_mut() });
-        if !product.packed {
+        if packs {
             let packed = SendPtr(workspace.at(ragged * product.host.n_slots()));
             let b = addresses.w;
             let len = product.packed_len();
