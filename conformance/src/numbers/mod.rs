@@ -10,20 +10,27 @@
 //! roundoff of the dtype.
 
 mod attention;
+mod convolutions;
 mod elementwise;
 mod generate;
+mod images;
 mod index;
 mod lines;
 mod movement;
 mod near;
 mod norms;
 mod order;
+mod pools;
+mod products;
+mod quantised;
 mod recurrent;
 mod reductions;
+mod resize;
 mod selection;
 mod signal;
 mod tokens;
 mod training;
+mod windows;
 
 use crate::onnx::types_unclaimed;
 use crate::ops::{self, Attribute, Rounding, Sample};
@@ -117,14 +124,20 @@ impl Subject {
 /// Generators, one list a family.
 const FAMILIES: &[&[Subject]] = &[
     attention::SUBJECTS,
+    convolutions::SUBJECTS,
     elementwise::SUBJECTS,
     generate::SUBJECTS,
+    images::SUBJECTS,
     lines::SUBJECTS,
     movement::SUBJECTS,
     norms::SUBJECTS,
     order::SUBJECTS,
+    pools::SUBJECTS,
+    products::SUBJECTS,
+    quantised::SUBJECTS,
     recurrent::SUBJECTS,
     reductions::SUBJECTS,
+    resize::SUBJECTS,
     selection::SUBJECTS,
     signal::SUBJECTS,
     tokens::SUBJECTS,

@@ -301,10 +301,12 @@ impl Launch<CpuDevice> for MatMul {
         let mut addresses = Addresses::of(operands);
         let (k, columns, mr) = (product.k, product.columns, product.micro.mr);
         let ragged = if columns.is_multiple_of(product.micro.lanes) { 0 } else { ROWS * mr };
-        let uses_workspace = ragged > 0 || !product.packed;
+        // Of a product over an axis of nothing there is nothing to pack.
+        let packs = !product.packed && product.packed_len() > 0;
+        let uses_workspace = ragged > 0 || packs;
         let workspace =
             SendPtr(if uses_workspace { operands.workspace_ptr::<f32>() } else { std::ptr::null_mut() });
-        if !product.packed {
+        if packs {
             let packed = SendPtr(workspace.at(ragged * product.host.n_slots()));
             let b = addresses.w;
             let len = product.packed_len();
@@ -359,6 +361,13 @@ impl MatMul {
         let b = addresses.w.at(self.b_of[item] * product.packed_len() + panel * mr * k);
         let y0 = (item * all_rows + row0) * columns + column0;
         let (start, stride) = if m == n { (addresses.y.at(y0), columns) } else { (scratch, mr) };
+        if k == 0 {
+            for row in 0..rows {
+                // A sum of nothing is 0.
+                // SAFETY: the row is this unit's, and a 0 of floats is a 0 of bits.
+                unsafe { start.wrapping_add(row * stride).write_bytes(0, m) };
+            }
+        }
         for k0 in (0..k).step_by(KC) {
             let kc = KC.min(k - k0);
             for row in (0..rows).step_by(NR) {
@@ -414,5 +423,31 @@ impl MatMul {
         };
         // SAFETY: rows and columns are this unit's, within the addend and the result.
         unsafe { (product.finish)(tile, product.activation) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kernels::test_host::{Array, run};
+    use crate::kernels::testing::isas;
+
+    #[test]
+    fn a_product_over_an_axis_of_nothing_is_what_is_added() {
+        for isa in isas() {
+            let inputs = [
+                Some(Array::of::<f32>(&[3, 0], &[])),
+                Some(Array::of::<f32>(&[0, 2], &[])),
+                Some(Array::of(&[2], &[1f32, 2.0])),
+            ];
+            // What is there beforehand counts for nothing.
+            let output = [Some(Array::of(&[3, 2], &[9f32; 6]))];
+            let found = run(isa, "MatMul", &[], &inputs[..2], &output).expect("MatMul");
+            assert_eq!(found[0].as_ref().expect("a product").elements::<f32>(), [0.0; 6]);
+            let found = run(isa, "Gemm", &[], &inputs, &output).expect("Gemm");
+            assert_eq!(
+                found[0].as_ref().expect("a product").elements::<f32>(),
+                [1.0, 2.0, 1.0, 2.0, 1.0, 2.0]
+            );
+        }
     }
 }

@@ -143,7 +143,8 @@ pub struct Dst {
 /// Packs a matrix of `rows` by `k` into panels of [`NR`] rows, the last padded with zeroes: panel after panel, in
 /// each k after k. `at(row, k)` gives its elements.
 pub fn pack_right(rows: usize, k: usize, dst: &mut [f32], at: impl Fn(usize, usize) -> f32) {
-    for (panel, dst) in dst.chunks_exact_mut(k * NR).enumerate() {
+    // Of an axis of nothing there is nothing to pack.
+    for (panel, dst) in dst.chunks_exact_mut((k * NR).max(1)).enumerate() {
         for (i, group) in dst.chunks_exact_mut(NR).enumerate() {
             for (j, value) in group.iter_mut().enumerate() {
                 let row = panel * NR + j;
@@ -161,7 +162,8 @@ pub fn packed_right_len(rows: usize, k: usize) -> usize {
 /// Packs a matrix of `k` by `columns` into panels of `mr` columns, the last padded with zeroes: panel after panel,
 /// in each k after k. `at(k, column)` gives its elements.
 pub fn pack_left(mr: usize, columns: usize, k: usize, dst: &mut [f32], at: impl Fn(usize, usize) -> f32) {
-    for (panel, dst) in dst.chunks_exact_mut(k * mr).enumerate() {
+    // Of an axis of nothing there is nothing to pack.
+    for (panel, dst) in dst.chunks_exact_mut((k * mr).max(1)).enumerate() {
         for (i, group) in dst.chunks_exact_mut(mr).enumerate() {
             for (j, value) in group.iter_mut().enumerate() {
                 let column = panel * mr + j;

@@ -4,7 +4,7 @@
 //! the host's values, and pools of them are not known here.
 
 use super::cost;
-use super::extents::{expect_output, extents};
+use super::extents::{expect_output, extents, room_for};
 use super::real::Real;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -77,6 +77,7 @@ fn tf_idf(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         let index = usize::try_from(index).ok().and_then(|index| index.checked_add(1));
         to = to.max(index.ok_or_else(|| Error::invalid(format!("ngram_indexes of {indexes:?}")))?);
     }
+    room_for(Some(to), size_of::<Option<f32>>())?;
     let scales = weights.as_ref().filter(|_| mode == "TFIDF").and_then(|list| scales(list, &indexes, to));
     let counting = |i: usize| {
         let weight = weights.as_ref().map_or(1.0, |weights| weights[i]);
