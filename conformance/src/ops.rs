@@ -425,7 +425,7 @@ fn random_mat_mul(dtype: DType, dice: &mut Dice, i: u64) -> Sample {
     mat_mul(dtype, dice, &a, &b)
 }
 
-fn mat_mul(dtype: DType, dice: &mut Dice, a_shape: &[i64], b_shape: &[i64]) -> Sample {
+pub(crate) fn mat_mul(dtype: DType, dice: &mut Dice, a_shape: &[i64], b_shape: &[i64]) -> Sample {
     let a = random(dtype, dice, a_shape, (-1.0, 1.0));
     let b = random(dtype, dice, b_shape, (-1.0, 1.0));
     let (batch_a, ma) = a_shape.split_at(a_shape.len() - 2);

@@ -2,9 +2,13 @@
 
 mod support;
 
+use devbay_conformance::case;
 use devbay_conformance::judge::{Settings, Subject, judge};
 use devbay_conformance::report::Report;
 use devbay_conformance::verdict::{Verdict, Why};
+use devbay_host::negotiate::{Entry, negotiate};
+use devbay_plugin_api::abi::version::MinorRange;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use support::{child, library, pairs, patterns};
 
@@ -175,4 +179,19 @@ fn a_kernel_that_takes_strides_passes() {
     };
     let report = judge(&Subject::Library(library("devbay_plugin_faulty")), &settings, &mut |_| ());
     assert_eq!(report.summary().passed, 3, "{:?}", report.tests);
+}
+
+/// No op has kernels whose numbers ONNX's tests alone judge.
+#[test]
+fn every_op_with_a_kernel_has_generated_numbers() {
+    let agreement = negotiate(Entry::Linked(&devbay_plugin_cpu::devbay_entry::PLUGIN), MinorRange::CURRENT);
+    let about = agreement.expect("it is of this build").about;
+    let id = |op: &str| format!("numerics.{}", op.to_ascii_lowercase());
+    let without: BTreeSet<&str> = about
+        .kernels
+        .iter()
+        .map(|kernel| kernel.op.as_str())
+        .filter(|op| case::find(&id(op)).is_none())
+        .collect();
+    assert!(without.is_empty(), "ops without a generator: {without:?}");
 }

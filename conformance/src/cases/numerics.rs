@@ -186,4 +186,7 @@ numbers! {
     "roialign" "RoiAlign",
     "affinegrid" "AffineGrid",
     "nonmaxsuppression" "NonMaxSuppression",
+    "fusedconv" "FusedConv" in "devbay",
+    "fusedgemm" "FusedGemm" in "devbay",
+    "fusedmatmul" "FusedMatMul" in "devbay",
 }

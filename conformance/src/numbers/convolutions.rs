@@ -82,7 +82,7 @@ fn bias_of(dtype: DType, dice: &mut Dice, i: u64, n: i64) -> Option<HostTensor> 
     (!i.is_multiple_of(3)).then(|| random(dtype, dice, &[n], (-1.0, 1.0)))
 }
 
-fn conv(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
+pub(super) fn conv(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let input = spatial(dice, i);
     let windows = Windows::random(dice, i, &input, false);
     let (groups, c, m) = channels(dice, i);

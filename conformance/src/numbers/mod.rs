@@ -12,6 +12,7 @@
 mod attention;
 mod convolutions;
 mod elementwise;
+mod fused;
 mod generate;
 mod images;
 mod index;
@@ -126,6 +127,7 @@ const FAMILIES: &[&[Subject]] = &[
     attention::SUBJECTS,
     convolutions::SUBJECTS,
     elementwise::SUBJECTS,
+    fused::SUBJECTS,
     generate::SUBJECTS,
     images::SUBJECTS,
     lines::SUBJECTS,

@@ -24,7 +24,7 @@ fn extents(dice: &mut Dice, i: u64) -> (i64, i64, i64) {
     }
 }
 
-fn gemm(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
+pub(super) fn gemm(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let (m, mut k, n) = extents(dice, i);
     if i == 6 {
         // Sums of nothing: what is added is left.
