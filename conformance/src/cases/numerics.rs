@@ -10,7 +10,7 @@ macro_rules! numbers {
             id: concat!("numerics.", $id),
             rules: &["B20", "B21"],
             requires: concat!($op, " is right within its bound, in every dtype offered, over fuzzed shapes and edges"),
-            needs: &["memory.zero", "kernel.prepare", "transfer.offsets"],
+            needs: &["memory.zero", "transfer.offsets", "launch.bounds", "launch.host_refs"],
             run: |rig| judge(rig, concat!($($domain)?), $op),
         }),*];
     };
