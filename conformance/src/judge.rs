@@ -268,7 +268,8 @@ pub(crate) fn run_here(subject: &Subject, case: &Case, settings: &Settings, own_
         let mut rig = Rig::new(entry, &settings.options, own_process);
         rig.layered = wrapped.is_some();
         let plugin = rig.agreement().ok().map(|agreed| Identity::of(&agreed.about, agreed.minor));
-        Answer { plugin, note: rig.note.get().cloned(), ..Answer::of((case.run)(&rig).into()) }
+        let verdict = (case.run)(&rig).into();
+        Answer { plugin, note: rig.note.into_inner(), ..Answer::of(verdict) }
     });
     let mut answer = std::panic::catch_unwind(run).unwrap_or_else(|payload| {
         let words = payload.downcast_ref::<String>().map(String::as_str);

@@ -104,7 +104,12 @@ fn linked_async() {
 
 #[test]
 fn library_inline() {
-    expect_green(&loaded(&[]), INLINE);
+    let report = loaded(&[]);
+    expect_green(&report, INLINE);
+    // What a case measures is with it.
+    let note = |id: &str| report.test(id).and_then(|test| test.note.clone()).unwrap_or_default();
+    assert!(note("figure.launch").contains("ns a launch"), "{}", note("figure.launch"));
+    assert!(note("numerics.lstm").contains("16 trials right"), "{}", note("numerics.lstm"));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! All are sums of products over a window. The convolutions of integers are in `quantised`.
 
-use super::windows::{Windows, coordinates, every, position, spatial, text};
+use super::index::{every, index_of, position, word};
+use super::windows::{Windows, spatial};
 use super::*;
 use crate::ops::random;
 
@@ -170,7 +171,7 @@ fn conv_transpose(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     match auto_pad {
         "" if says_output => attributes.push(("output_shape", AttrValue::Ints(output))),
         "" => attributes.push(("pads", AttrValue::Ints([before, after].concat()))),
-        _ => attributes.push(("auto_pad", text(auto_pad))),
+        _ => attributes.push(("auto_pad", word(auto_pad))),
     }
     Trial { attributes, inputs: vec![Some(x), Some(w), bias], outputs: vec![sums.expected(dtype, &shape, 2)] }
 }
@@ -253,7 +254,7 @@ fn col2im(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let area = n_elements(&image);
     for (value, from) in x.values.iter().zip(every(&x.shape)) {
         let (channel, tap) = (from[1] / taps, (from[1] % taps) as usize);
-        if let (_, Some(to)) = windows.taps(&coordinates(from[2] as usize, &blocks))[tap] {
+        if let (_, Some(to)) = windows.taps(&index_of(from[2] as usize, &blocks))[tap] {
             sums.add((from[0] * c + channel) as usize * area + to, *value);
         }
     }
@@ -305,7 +306,7 @@ fn causal_conv_with_state(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     }
     let present = every(&[n, c, k - 1]).map(|at| padded(at[0], at[1], at[2] + length)).collect();
     Trial {
-        attributes: if activation.is_empty() { Vec::new() } else { vec![("activation", text(activation))] },
+        attributes: if activation.is_empty() { Vec::new() } else { vec![("activation", word(activation))] },
         outputs: vec![
             Expected::within(dtype, &[n, c, length], values, bounds),
             Expected::exact(dtype, &[n, c, k - 1], present),

@@ -1,6 +1,7 @@
 //! Ops whose elements stand by themselves, beyond the forms of [`crate::ops`]: with attributes, with several
 //! operands, on bits.
 
+use super::index::word;
 use super::*;
 use crate::ops::{broadcast_index, broadcast_operand, random};
 
@@ -35,8 +36,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
     }),
     Subject::new("Gelu", FLOATS, |dtype, dice, i| {
         let is_tanh = i % 2 == 1;
-        let attributes =
-            if is_tanh { vec![("approximate", AttrValue::String("tanh".to_owned()))] } else { Vec::new() };
+        let attributes = if is_tanh { vec![("approximate", word("tanh"))] } else { Vec::new() };
         let f = |x: f64| {
             let inner = if is_tanh {
                 ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh()
@@ -118,7 +118,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             .collect();
         let direction = if to_left { "LEFT" } else { "RIGHT" };
         Trial {
-            attributes: vec![("direction", AttrValue::String(direction.to_owned()))],
+            attributes: vec![("direction", word(direction))],
             outputs: vec![Expected::exact(dtype, &shape, values)],
             inputs: vec![Some(x), Some(by)],
         }

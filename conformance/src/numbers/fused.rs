@@ -1,6 +1,7 @@
 //! devbay's own ops, which its passes make of several of ONNX's (`docs/fused-ops.md`): the trials of the plain op, then
 //! what is added, then the activation.
 
+use super::index::word;
 use super::*;
 use super::{convolutions, products};
 use crate::ops::random;
@@ -74,7 +75,7 @@ fn finished(mut trial: Trial, added: usize, i: u64) -> Trial {
         *bound = slope * *bound + Rounding::Function.bound(tensor.dtype, *value);
     }
     if !name.is_empty() {
-        trial.attributes.push(("activation", AttrValue::String(name.to_owned())));
+        trial.attributes.push(("activation", word(name)));
         trial.attributes.push(("activation_params", AttrValue::Floats(params.to_vec())));
     }
     trial

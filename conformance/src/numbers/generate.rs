@@ -4,7 +4,6 @@ use super::elementwise::wrapped;
 use super::index::*;
 use super::*;
 use crate::ops::random;
-use devbay_host::core::program::onnx_types::dtype_to_onnx;
 
 pub(super) const SUBJECTS: &[Subject] = &[
     Subject::new("Range", &[F32, F64, I16, I32, I64, F16, BF16], |dtype, dice, i| {
@@ -82,10 +81,6 @@ pub(super) const SUBJECTS: &[Subject] = &[
 /// The dtype that a trial casts to: narrow floats at the sizes that have tails.
 fn target(i: u64) -> DType {
     ANYTHING[(i as usize + 3) % ANYTHING.len()]
-}
-
-fn onnx_dtype(dtype: DType) -> AttrValue {
-    AttrValue::Int(dtype_to_onnx(dtype).expect("ONNX has all the suite's dtypes"))
 }
 
 /// Elements in another dtype. Left out is what the specification leaves open: floats that an integer's range has not.

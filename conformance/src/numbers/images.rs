@@ -3,8 +3,8 @@
 //! Points of 16-bit trials are chosen so that the dtype holds them: what is judged is how values are weighed, not in
 //! which precision a plugin computes points, of which ONNX says nothing.
 
+use super::index::{every, position, word};
 use super::resize::weight;
-use super::windows::{every, position, text};
 use super::*;
 use crate::ops::random;
 
@@ -110,7 +110,7 @@ fn grid_sample(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         (_, true) => sum_bound(dtype, 8 * axes as usize + 8, 3.0 * largest),
         (_, false) => sum_bound(dtype, 8 * axes as usize + 8, 3.0 * largest) + moved,
     };
-    let mut attributes = vec![("mode", text(mode)), ("padding_mode", text(padding))];
+    let mut attributes = vec![("mode", word(mode)), ("padding_mode", word(padding))];
     if align_corners || i.is_multiple_of(2) {
         attributes.push(("align_corners", AttrValue::Int(align_corners.into())));
     }
@@ -204,10 +204,10 @@ fn roi_align(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         ("spatial_scale", AttrValue::Float(spatial_scale as f32)),
     ];
     if is_max {
-        attributes.push(("mode", text("max")));
+        attributes.push(("mode", word("max")));
     }
     if !half_pixel {
-        attributes.push(("coordinate_transformation_mode", text("output_half_pixel")));
+        attributes.push(("coordinate_transformation_mode", word("output_half_pixel")));
     }
     let outputs = vec![Expected::within(dtype, &shape, values, bounds)];
     Trial { attributes, inputs: vec![Some(x), Some(rois), Some(indices)], outputs }

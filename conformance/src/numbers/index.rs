@@ -2,10 +2,11 @@
 //! output is a function from the index of an element to its value.
 
 use super::*;
+use devbay_host::core::program::onnx_types::dtype_to_onnx;
 
 /// The values of a tensor, element by element in row-major order.
 pub(super) fn filled(shape: &[i64], mut at: impl FnMut(&[i64]) -> f64) -> Vec<f64> {
-    (0..n_elements(shape)).map(|i| at(&index_of(i, shape))).collect()
+    every(shape).map(|index| at(&index)).collect()
 }
 
 /// The index of the `i`-th element.
@@ -19,10 +20,21 @@ pub(super) fn index_of(i: usize, shape: &[i64]) -> Vec<i64> {
     index
 }
 
-/// Where the element of an index stands.
+/// The indices of all elements in order.
+pub(super) fn every(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> + '_ {
+    (0..n_elements(shape)).map(|i| index_of(i, shape))
+}
+
+/// Where the element of an index stands; None outside.
+pub(super) fn position(index: &[i64], shape: &[i64]) -> Option<usize> {
+    let inside = index.iter().zip(shape).all(|(i, n)| (0..*n).contains(i));
+    inside.then(|| index.iter().zip(shape).fold(0, |offset, (i, n)| offset * n + i) as usize)
+}
+
+/// Where the element of an index stands, which there is.
 pub(super) fn offset(index: &[i64], shape: &[i64]) -> usize {
-    assert!(index.len() == shape.len() && index.iter().zip(shape).all(|(i, n)| (0..*n).contains(i)));
-    index.iter().zip(shape).fold(0, |offset, (i, n)| offset * n + i) as usize
+    assert!(index.len() == shape.len(), "an index of another rank");
+    position(index, shape).expect("the index is inside")
 }
 
 /// The element of an index.
@@ -113,4 +125,9 @@ pub(super) fn moved(
 /// A word as an attribute.
 pub(super) fn word(text: &str) -> AttrValue {
     AttrValue::String(text.to_owned())
+}
+
+/// A dtype as an attribute.
+pub(super) fn onnx_dtype(dtype: DType) -> AttrValue {
+    AttrValue::Int(dtype_to_onnx(dtype).expect("ONNX has all the suite's dtypes"))
 }

@@ -237,20 +237,25 @@ pub(crate) fn judge(rig: &Rig<'_>, domain: &str, op: &str) -> Outcome {
         return not_run(Why::NotOffered, format!("the plugin has no kernel for {op}"));
     }
     let (_runtime, devices) = rig.devices()?;
-    let (mut n_asked, mut n_run) = (0, 0);
+    let (mut n_right, mut n_refused, mut n_unclaimed) = (0, 0, 0);
     for device in &devices {
         for &dtype in generator.dtypes() {
             for trial in generator.trials(dtype) {
                 match trial.run(device, domain, op)? {
-                    Answer::Right => n_run += 1,
-                    Answer::Refused => n_asked += 1,
-                    // As it is for all trials of the dtype that have such operands.
-                    Answer::NotClaimed => {}
+                    Answer::Right => n_right += 1,
+                    Answer::Refused => n_refused += 1,
+                    Answer::NotClaimed => n_unclaimed += 1,
                 }
             }
         }
     }
-    match (n_run, n_asked) {
+    if n_refused + n_unclaimed > 0 {
+        // A case notes once.
+        let _ = rig.note.set(format!(
+            "{n_right} trials right; {n_refused} refused by prepare, {n_unclaimed} of types not claimed"
+        ));
+    }
+    match (n_right, n_refused) {
         (0, 0) => not_run(Why::NotOffered, format!("no kernel for {op} takes a dtype that the suite judges")),
         (0, _) => not_run(Why::Refused, "prepare answered UNSUPPORTED for every trial"),
         _ => Ok(()),

@@ -1,6 +1,7 @@
 //! Pools: maxima with their places, means, norms, of windows and of whole planes; and MaxUnpool.
 
-use super::windows::{Windows, every, position, spatial};
+use super::index::{every, index_of, position};
+use super::windows::{Windows, spatial};
 use super::*;
 use crate::ops::random;
 
@@ -200,7 +201,7 @@ fn max_unpool(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let to: Vec<i64> = (0..shape.len()).map(|axis| shape[axis] + i64::from(larger && axis > 1)).collect();
     let mut values = vec![0.0; n_elements(&to)];
     for (value, index) in x.values.iter().zip(&indices) {
-        let at = super::windows::coordinates(*index as usize, &shape);
+        let at = index_of(*index as usize, &shape);
         values[position(&at, &to).unwrap_or(0)] = *value;
     }
     let size = to.iter().map(|&extent| extent as f64).collect();

@@ -1,7 +1,7 @@
 //! Products of matrices and of tensors: Gemm, Einsum, MatMulInteger, QLinearMatMul; and determinants.
 
+use super::index::{every, position, word};
 use super::quantised::{quantised, scale_of};
-use super::windows::{every, position, text};
 use super::*;
 use crate::ops::{broadcast_index, random};
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ fn einsum(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let bound = |magnitude: &f64| sum_bound(dtype, n_terms + inputs.len() + 1, *magnitude);
     let bounds = magnitudes.iter().map(bound).collect();
     Trial {
-        attributes: vec![("equation", text(said))],
+        attributes: vec![("equation", word(said))],
         outputs: vec![Expected::within(dtype, &shape_of(output), sums, bounds)],
         inputs: inputs.into_iter().map(Some).collect(),
     }

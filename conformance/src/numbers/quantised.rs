@@ -4,7 +4,8 @@
 //! quotient itself decides; there either neighbour is right. [`quantised`] says so.
 
 use super::convolutions::{channels, convolve};
-use super::windows::{Windows, every, position, spatial};
+use super::index::{every, onnx_dtype, position};
+use super::windows::{Windows, spatial};
 use super::*;
 use crate::ops::random;
 
@@ -175,12 +176,6 @@ impl Grain {
     }
 }
 
-/// ONNX's number of a dtype.
-fn number(dtype: DType) -> AttrValue {
-    let numbers = [(F32, 1), (U8, 2), (I8, 3), (U16, 4), (I16, 5), (F16, 10), (BF16, 16)];
-    AttrValue::Int(numbers.iter().find(|(one, _)| *one == dtype).map_or(0, |(_, number)| *number))
-}
-
 fn quantize_linear(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let mut grain = Grain::random(dice, i);
     let y_dtype = [U8, I8, U16, I16][(i / 3) as usize % 4];
@@ -196,7 +191,7 @@ fn quantize_linear(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let has_zero = i % 5 != 4;
     let zero = has_zero.then(|| random(y_dtype, dice, &grain.scales, (low / 2.0, high / 2.0)));
     if !has_zero && (y_dtype != U8 || i == 4) {
-        grain.attributes.push(("output_dtype", number(y_dtype)));
+        grain.attributes.push(("output_dtype", onnx_dtype(y_dtype)));
     }
     let n = n_elements(&grain.shape);
     let indices = grain.indices();
@@ -229,7 +224,7 @@ fn dequantize_linear(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     // The precision is that of the output, which is the scale's unless said otherwise.
     let y_dtype = if i == 13 { F16 } else { scale_dtype };
     if y_dtype != scale_dtype {
-        grain.attributes.push(("output_dtype", number(y_dtype)));
+        grain.attributes.push(("output_dtype", onnx_dtype(y_dtype)));
     }
     let scale = scale_of(scale_dtype, dice, &grain.scales);
     // An integer of 32 bits has no zero point.

@@ -4,6 +4,7 @@
 //! The clip is on the input of each activation, as the specification says: also of the last one of LSTM, whose input
 //! onnxruntime leaves as it is. Activations are not mixed where their lists of alphas and betas could be read in two ways.
 
+use super::index::word;
 use super::near::{Near, nears};
 use super::*;
 use crate::ops::random;
@@ -189,7 +190,7 @@ fn trial(cell: Cell, dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     };
     let mut attributes = vec![("hidden_size", AttrValue::Int(hidden as i64))];
     if !i.is_multiple_of(6) {
-        attributes.push(("direction", AttrValue::String(direction.to_owned())));
+        attributes.push(("direction", word(direction)));
     }
     if i % 4 == 3 {
         layer.clip = f64::from(0.4f32);

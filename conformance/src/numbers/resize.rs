@@ -2,7 +2,7 @@
 //!
 //! An axis is a list of weights for each of its outputs; an element is the sum over the product of the axes' lists.
 
-use super::windows::{every, position, text};
+use super::index::{every, position, word};
 use super::*;
 use crate::ops::random;
 
@@ -223,16 +223,16 @@ fn attempt(dtype: DType, dice: &mut Dice, i: u64) -> Option<Trial> {
     // In another order than they have, and counted from the back.
     let mut order: Vec<usize> = (0..axes.len()).collect();
     let mut attributes = vec![
-        ("mode", text(mode)),
-        ("coordinate_transformation_mode", text(placing)),
-        ("nearest_mode", text(request.nearest)),
+        ("mode", word(mode)),
+        ("coordinate_transformation_mode", word(placing)),
+        ("nearest_mode", word(request.nearest)),
         ("cubic_coeff_a", AttrValue::Float(request.cubic_a as f32)),
         ("antialias", AttrValue::Int(request.is_antialiased.into())),
         ("exclude_outside", AttrValue::Int(request.excludes_outside.into())),
         ("extrapolation_value", AttrValue::Float(beyond)),
     ];
     if policy != "stretch" {
-        attributes.push(("keep_aspect_ratio_policy", text(policy)));
+        attributes.push(("keep_aspect_ratio_policy", word(policy)));
     }
     let said = |order: &[usize], of: &dyn Fn(usize) -> f64, outer: [f64; 2]| -> Vec<f64> {
         let own = order.iter().map(|axis| of(*axis));

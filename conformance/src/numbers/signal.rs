@@ -3,6 +3,7 @@
 //! Transforms are sums over all elements, written down as such. A fast one goes through fewer additions, but one by
 //! way of a convolution loses some more in each: hence the constant in [`transform_bound`].
 
+use super::index::onnx_dtype;
 use super::*;
 use crate::ops::random;
 use std::f64::consts::PI;
@@ -19,25 +20,6 @@ pub(super) const SUBJECTS: &[Subject] = &[
     Subject::new("MelWeightMatrix", NUMBERS, mel_weight_matrix),
 ];
 
-/// The number of a type in ONNX.
-fn data_type(dtype: DType) -> i64 {
-    const CODES: &[(DType, i64)] = &[
-        (F32, 1),
-        (U8, 2),
-        (I8, 3),
-        (U16, 4),
-        (I16, 5),
-        (I32, 6),
-        (I64, 7),
-        (F16, 10),
-        (F64, 11),
-        (U32, 12),
-        (U64, 13),
-        (BF16, 16),
-    ];
-    CODES.iter().find(|(known, _)| *known == dtype).map_or(0, |&(_, code)| code)
-}
-
 /// A whole number that an op is told.
 fn scalar(i: u64, value: usize) -> Option<HostTensor> {
     Some(HostTensor::new(if i.is_multiple_of(2) { I64 } else { I32 }, &[], vec![value as f64]))
@@ -48,7 +30,7 @@ fn output_type(dtype: DType, i: u64) -> Vec<(&'static str, AttrValue)> {
     if dtype == F32 && i.is_multiple_of(2) {
         return Vec::new();
     }
-    vec![("output_datatype", AttrValue::Int(data_type(dtype)))]
+    vec![("output_datatype", onnx_dtype(dtype))]
 }
 
 /// a - b cos(2 pi n / N) + c cos(4 pi n / N).

@@ -1,6 +1,7 @@
 //! What language models have besides attention: SwiGLU, rotary embeddings, and attention that is linear.
 
 use super::attention::Heads;
+use super::index::word;
 use super::near::{Near, nears};
 use super::*;
 use crate::ops::random;
@@ -149,7 +150,7 @@ fn linear_attention(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     ];
     // The last rule is the default.
     if rule != "gated_delta" || i % 8 == 3 {
-        attributes.push(("update_rule", AttrValue::String(rule.to_owned())));
+        attributes.push(("update_rule", word(rule)));
     }
     if says_scale {
         attributes.push(("scale", AttrValue::Float(0.3)));

@@ -1,36 +1,7 @@
 //! Where the windows of convolutions and pools stand on their input, by ONNX's formulas of sizes and padding.
-//!
-//! Also how elements of any rank are counted. All of it is slow on purpose: one division an axis and element.
 
+use super::index::{every, position, word};
 use super::*;
-
-/// The coordinates of the `at`-th element.
-pub(super) fn coordinates(mut at: usize, shape: &[i64]) -> Vec<i64> {
-    let mut coordinates = vec![0; shape.len()];
-    for axis in (0..shape.len()).rev() {
-        coordinates[axis] = at as i64 % shape[axis];
-        at /= shape[axis] as usize;
-    }
-    coordinates
-}
-
-/// Which element has these coordinates; None outside.
-pub(super) fn position(coordinates: &[i64], shape: &[i64]) -> Option<usize> {
-    let inside = coordinates.iter().zip(shape).all(|(at, extent)| (0..*extent).contains(at));
-    inside.then(|| {
-        coordinates.iter().zip(shape).fold(0, |sum, (at, extent)| sum * *extent as usize + *at as usize)
-    })
-}
-
-/// Coordinates of all elements in order.
-pub(super) fn every(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> + '_ {
-    (0..n_elements(shape)).map(|at| coordinates(at, shape))
-}
-
-/// Text as an attribute.
-pub(super) fn text(value: &str) -> AttrValue {
-    AttrValue::String(value.to_owned())
-}
 
 /// Extents of the axes that windows move along, for the `i`-th trial: a point, tails of SIMD, then one to three axes.
 pub(super) fn spatial(dice: &mut Dice, i: u64) -> Vec<i64> {
@@ -155,7 +126,7 @@ impl Windows {
             }
         }
         if !self.auto_pad.is_empty() {
-            attributes.push(("auto_pad", text(self.auto_pad)));
+            attributes.push(("auto_pad", word(self.auto_pad)));
         }
         if self.is_ceil {
             attributes.push(("ceil_mode", AttrValue::Int(1)));

@@ -1,4 +1,4 @@
-//! Einsum: sums of products over the dimensions that an equation names.
+//! Einsum: sums of products over the dimensions that an equation names; and Det, of square matrices.
 
 use super::extent::{axis, broadcast, show};
 use super::{Operands, invalid};

@@ -1,6 +1,6 @@
 //! Unique: the different elements, or slices of an axis, and where they were.
 //!
-//! Runs on one thread: it sorts positions in the workspace. Numbers that are none count as one.
+//! Runs on one thread: it sorts positions in the workspace. NaNs count as one.
 
 use super::MOVABLE;
 use super::cost;
