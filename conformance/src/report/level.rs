@@ -170,6 +170,29 @@ mod tests {
         }
     }
 
+    /// The level of a plugin of which one test could not be asked.
+    fn without(id: &str, why: Why) -> Grade {
+        let mut report = report(&[], 5);
+        let test = report.tests.iter_mut().find(|test| test.id == id).expect("there is such a test");
+        test.verdict = Verdict::Skipped { why, reason: "not asked".to_owned() };
+        report.level().expect("every test is there").grade
+    }
+
+    #[test]
+    fn what_was_not_asked_gives_no_level() {
+        assert_eq!(without("transfer.order", Why::NoDevice), Grade::None);
+        assert_eq!(without("fault.memory", Why::OwnProcess), Grade::Silver);
+        assert_eq!(without("stress.leak.instances", Why::Slow), Grade::Silver);
+        assert_eq!(without("load.exports", Why::OwnProcess), Grade::Gold);
+        let sessions = Report { path: onnx::Path::Session, ..report(&[], 5) };
+        assert_eq!(sessions.level(), None);
+    }
+
+    #[test]
+    fn a_figure_is_no_gate() {
+        assert_eq!(grade(&["figure.launch"], 5), Grade::Gold);
+    }
+
     #[test]
     fn a_level_says_how_much_is_claimed() {
         let level = report(&[], 5).level().expect("every test is there");
