@@ -8,8 +8,8 @@
 
 use super::attention::{Attention, Rows};
 use super::real::{Sink, Source};
+use super::scores::dot;
 use super::strided::copy_run;
-use super::weights::dot;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi::BufferRef;

@@ -5,7 +5,7 @@ use super::MOVABLE;
 use super::cost;
 use super::extents::{expect_output, extents, room_for};
 use super::real::Real;
-use super::weights::{Softmax, rounding};
+use super::scores::{Softmax, rounding};
 use crate::device::CpuDevice;
 use devbay_plugin_api::sdk::*;
 

@@ -2,7 +2,7 @@
 //!
 //! Zeros are equal, whatever their sign; what is no number comes last, as NumPy has it.
 
-use super::real::widen;
+use super::small_float::Format;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use devbay_plugin_api::sdk::{DType, Error, Result};
 
@@ -28,8 +28,8 @@ pub(crate) fn key_of(dtype: DType) -> Result<KeyFn> {
     Ok(match dtype {
         F32 => key!(f32, |x| of_float(x.into())),
         F64 => key!(f64, of_float),
-        F16 => key!(u16, |x| of_float(widen::<10>(x))),
-        BF16 => key!(u16, |x| of_float(widen::<7>(x))),
+        F16 => key!(u16, |x| of_float(Format::BINARY16.decode(x.into()))),
+        BF16 => key!(u16, |x| of_float(Format::BFLOAT16.decode(x.into()))),
         I64 => key!(i64, of_int),
         I32 => key!(i32, |x| of_int(x.into())),
         I16 => key!(i16, |x| of_int(x.into())),

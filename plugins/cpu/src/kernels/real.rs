@@ -5,6 +5,7 @@
 //! wrongly panics, and the SDK makes a status of that. Integers beyond 2 to the power of 53 lose their last digits:
 //! kernels for which that matters do not read them here.
 
+use super::small_float::{Format, Overflow};
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use devbay_plugin_api::sdk::{DType, Error, Result, SendPtr, TensorView};
@@ -33,16 +34,16 @@ macro_rules! plain {
     }};
 }
 
-/// Types of 16 bits, by the bits of their fraction.
+/// Types of 16 bits. What is beyond their range becomes infinite.
 macro_rules! small {
-    ($fraction:literal) => {{
+    ($format:expr) => {{
         unsafe fn load(at: *const u8) -> f64 {
             // SAFETY: the caller's promise: an element of this type.
-            widen::<$fraction>(unsafe { at.cast::<u16>().read_unaligned() })
+            $format.decode(unsafe { at.cast::<u16>().read_unaligned() }.into())
         }
         unsafe fn store(at: *mut u8, value: f64) {
             // SAFETY: as above.
-            unsafe { at.cast::<u16>().write_unaligned(narrow::<$fraction>(value)) };
+            unsafe { at.cast::<u16>().write_unaligned($format.encode(value, Overflow::Infinite) as u16) };
         }
         Real { load, store, size: 2, is_single: false }
     }};
@@ -57,8 +58,8 @@ impl Real {
         Ok(match dtype {
             F32 => Self { is_single: true, ..plain!(f32) },
             F64 => plain!(f64),
-            F16 => small!(10),
-            BF16 => small!(7),
+            F16 => small!(Format::BINARY16),
+            BF16 => small!(Format::BFLOAT16),
             I64 => plain!(i64),
             I32 => plain!(i32),
             I16 => plain!(i16),
@@ -191,77 +192,9 @@ impl Sink {
     }
 }
 
-/// The largest exponent of a type of 16 bits with so many bits of fraction.
-const fn bias(fraction: u32) -> i32 {
-    (1 << (14 - fraction)) - 1
-}
-
-/// A number of 16 bits.
-pub(crate) fn widen<const FRACTION: u32>(bits: u16) -> f64 {
-    let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
-    let field = i32::from(bits & 0x7fff) >> FRACTION;
-    let fraction = f64::from(bits & ((1 << FRACTION) - 1)) / f64::from(1 << FRACTION);
-    let bias = bias(FRACTION);
-    sign * match field {
-        0 => fraction * f64::powi(2.0, 1 - bias),
-        field if field <= 2 * bias => (1.0 + fraction) * f64::powi(2.0, field - bias),
-        _ if fraction == 0.0 => f64::INFINITY,
-        _ => f64::NAN,
-    }
-}
-
-/// The nearest number of 16 bits, the even one of two; infinite where it is too large.
-pub(crate) fn narrow<const FRACTION: u32>(value: f64) -> u16 {
-    let bias = bias(FRACTION);
-    let sign = ((value.to_bits() >> 63) as u16) << 15;
-    let infinite = (2 * bias as u16 + 1) << FRACTION;
-    if value.is_nan() {
-        return sign | infinite | 1 << (FRACTION - 1);
-    }
-    let exponent = (value.to_bits() >> 52 & 0x7ff) as i32 - 1023;
-    if exponent > bias {
-        return sign | infinite;
-    }
-    // The exponent of the numbers around it: those below the smallest normal ones lie as dense as these.
-    let exponent = exponent.max(1 - bias);
-    // Dividing by a power of 2 is exact. The sum carries into the exponent, up to infinity.
-    let steps = (value.abs() / f64::powi(2.0, exponent - FRACTION as i32)).round_ties_even() as u16;
-    sign | ((((exponent + bias - 1) as u16) << FRACTION) + steps)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_of_16_bits() {
-        let check = |bits, value: f64| {
-            assert_eq!(widen::<10>(bits).to_bits(), value.to_bits(), "{bits:#x}");
-            assert_eq!(narrow::<10>(value), bits, "{value}");
-        };
-        check(0x3c00, 1.0);
-        check(0xc000, -2.0);
-        check(0x7bff, 65504.0);
-        check(0x7c00, f64::INFINITY);
-        check(0x0001, f64::powi(2.0, -24));
-        check(0x0400, f64::powi(2.0, -14));
-        check(0x8000, -0.0);
-        assert!(widen::<10>(0x7e00).is_nan() && widen::<10>(narrow::<10>(f64::NAN)).is_nan());
-        // Halfway to what would come next: infinity; and halfway between two, the even one.
-        assert_eq!(narrow::<10>(65520.0), 0x7c00);
-        assert_eq!(narrow::<10>(65519.0), 0x7bff);
-        assert_eq!(narrow::<10>(1.0 + f64::powi(2.0, -11)), 0x3c00);
-        assert_eq!(narrow::<10>(1.0 + 3.0 * f64::powi(2.0, -11)), 0x3c02);
-        assert_eq!(narrow::<10>(1e300), 0x7c00);
-        assert_eq!(narrow::<10>(1e-300), 0);
-        assert_eq!(narrow::<7>(1.0), 0x3f80);
-        assert_eq!(narrow::<7>(-3.5), 0xc060);
-        for bits in (0..=u16::MAX).filter(|bits| bits & 0x7f80 != 0x7f80) {
-            let float = f32::from_bits(u32::from(bits) << 16);
-            assert_eq!(widen::<7>(bits), f64::from(float));
-            assert_eq!(narrow::<7>(f64::from(float)), bits);
-        }
-    }
 
     #[test]
     fn nothing_beyond_an_operand() {

@@ -44,11 +44,16 @@ const fn format(bits: u32, mantissa_bits: u32, bias: i32, special: Special) -> F
 }
 
 impl Format {
+    /// IEEE 754's of 16 bits.
+    pub(crate) const BINARY16: Self = format(16, 10, 15, Special::Infinity);
+    /// The upper half of binary32.
+    pub(crate) const BFLOAT16: Self = format(16, 7, 127, Special::Infinity);
+
     /// The format of an element type; None for other types, and for exponents alone ([`PowerOfTwo`]).
     pub(crate) fn of(dtype: DType) -> Option<Self> {
         Some(match dtype {
-            F16 => format(16, 10, 15, Special::Infinity),
-            BF16 => format(16, 7, 127, Special::Infinity),
+            F16 => Self::BINARY16,
+            BF16 => Self::BFLOAT16,
             F8E4M3FN => format(8, 3, 7, Special::OnesNan),
             F8E4M3FNUZ => format(8, 3, 8, Special::NegativeZeroNan),
             F8E5M2 => format(8, 2, 15, Special::Infinity),

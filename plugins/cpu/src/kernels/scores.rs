@@ -1,7 +1,7 @@
 //! What attention calculates with: products of queries and keys, and weights of scores, rounded as operands of 16 bits
 //! ask for.
 
-use super::real::{narrow, widen};
+use super::small_float::{Format, Overflow};
 use devbay_plugin_api::sdk::{BF16, DType, F16};
 
 /// The sum of products, in eight chains.
@@ -20,10 +20,14 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
 /// How a number is rounded to a type that f32 holds.
 pub(crate) fn rounding(dtype: DType) -> fn(f32) -> f32 {
     match dtype {
-        F16 => |x| widen::<10>(narrow::<10>(x.into())) as f32,
-        BF16 => |x| widen::<7>(narrow::<7>(x.into())) as f32,
+        F16 => |x| rounded(Format::BINARY16, x),
+        BF16 => |x| rounded(Format::BFLOAT16, x),
         _ => |x| x,
     }
+}
+
+fn rounded(format: Format, x: f32) -> f32 {
+    format.decode(format.encode(x.into(), Overflow::Infinite)) as f32
 }
 
 /// What a softmax is calculated in.
