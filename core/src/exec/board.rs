@@ -433,9 +433,13 @@ fn take(place: &Place, slot: u32) -> Option<u32> {
 
 /// The loop's chunks: a grain that gives fewer than 2^32 of them, and their number.
 fn whole_chunks(n: u64, grain: u64) -> (u64, u32) {
-    let grain = grain.max(1);
-    // A multiple of it, as chunks begin at multiples.
-    let grain = grain * n.div_ceil(u64::from(u32::MAX / 2)).div_ceil(grain).max(1);
+    /// Chunks that can be counted.
+    const CHUNKS_MAX: u64 = u32::MAX as u64 / 2;
+    let mut grain = grain.max(1);
+    if n > CHUNKS_MAX {
+        // A multiple of it, as chunks begin at multiples.
+        grain *= n.div_ceil(CHUNKS_MAX).div_ceil(grain);
+    }
     (grain, n.div_ceil(grain) as u32)
 }
 
@@ -498,6 +502,15 @@ mod tests {
         let mut seen = seen.into_inner().unwrap();
         seen.sort_unstable();
         seen
+    }
+
+    #[test]
+    fn chunks_can_be_counted_and_begin_at_multiples_of_the_grain() {
+        assert_eq!([whole_chunks(10, 4), whole_chunks(0, 4), whole_chunks(3, 0)], [(4, 3), (4, 0), (1, 3)]);
+        for (n, asked) in [(u64::MAX, 4), (1 << 40, 1), (1 << 40, 7), (u64::MAX, 1 << 40), (5, u64::MAX)] {
+            let (grain, n_chunks) = whole_chunks(n, asked);
+            assert!(grain.is_multiple_of(asked) && u64::from(n_chunks) == n.div_ceil(grain), "{n} {asked}");
+        }
     }
 
     #[test]

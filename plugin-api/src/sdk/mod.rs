@@ -367,7 +367,7 @@ pub trait Stream: Send + Sync + 'static {
     ///
     /// # Errors
     /// Unsupported on an inline stream.
-    fn fail(&self, failure: Error) -> Result<()> {
-        Err(failure)
+    fn fail(&self, _failure: Error) -> Result<()> {
+        Err(Error::unsupported("fail on this stream"))
     }
 }
