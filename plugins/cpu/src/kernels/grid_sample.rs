@@ -4,17 +4,20 @@
 //! The places are worked out once for all channels. Coordinates are calculated in f32 unless the grid is of f64, as
 //! the models were trained, so that a position between two elements falls on the same side.
 
+use super::FLOATS;
 use super::cost;
 use super::extents::{element_size, expect_output, extents};
 use super::real::{Real, Sink, Source};
-use super::{FLOATS, NUMBERS};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 
+/// Elements that f64 holds: the nearest one of 64 bits would come out changed.
+const EXACT: &[DType] = &[F32, F64, F16, BF16, I32, I16, I8, U32, U16, U8];
+
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("GridSample", 20, grid_sample)
-    .types(&[TypeVar::of(NUMBERS), TypeVar::of(FLOATS)])
+    .types(&[TypeVar::of(EXACT), TypeVar::of(FLOATS)])
     .operands(&[0, 1], &[0])
     .cost(cost)];
 
