@@ -121,6 +121,23 @@ fn library_async() {
     assert!(report.tests.iter().all(|test| test.reproduce.is_some()));
 }
 
+/// Behind the validation layer, which finds nothing; leaks are measured without it.
+#[test]
+fn behind_the_validation_layer() {
+    for streams in ["inline", "async"] {
+        let settings = Settings {
+            options: pairs(&[("streams", streams)]),
+            except: patterns(&["onnx", "figure"]),
+            validation: true,
+            child: Some(child(Duration::from_secs(120), &[])),
+            ..Settings::default()
+        };
+        let report = judge(&Subject::Library(library("devbay_plugin_cpu")), &settings, &mut |_| ());
+        expect_no_failures(&report);
+        assert!(report.summary().passed > 230, "{:?}", report.summary());
+    }
+}
+
 #[test]
 fn a_case_in_need_of_its_own_process_says_so_in_this_one() {
     let subject = Subject::Linked(devbay_plugin_cpu::devbay_entry::PLUGIN);

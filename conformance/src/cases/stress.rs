@@ -78,6 +78,9 @@ fn leaks(rig: &Rig<'_>, what: &str, n_devices: usize, mut round: impl FnMut(u32)
     if !rig.own_process {
         return not_run(Why::OwnProcess, "memory is measured in a process of the test's own");
     }
+    if rig.layered {
+        return not_run(Why::OwnProcess, "a layer keeps tables of what there was: ask without layers");
+    }
     if resident().is_none() {
         return not_run(Why::OwnProcess, "this system does not show a process's memory");
     }
@@ -194,9 +197,6 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
 }
 
 fn instances(rig: &Rig<'_>) -> Outcome {
-    if rig.layered {
-        return not_run(Why::OwnProcess, "a layer keeps a table of every instance: ask without layers");
-    }
     let pairs: Vec<(&str, &str)> = rig.options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     // One for all: desks are leaked.
     let desk = Desk::open(SLOTS);

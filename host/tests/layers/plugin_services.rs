@@ -206,6 +206,7 @@ fn hosts() {
         &[
             case("a chunk behind the end", || wrong_loop!((0, 2, 0), (3, 5, 0))),
             case("a chunk that is larger than the grain", || wrong_loop!((0, 4, 0))),
+            case("a chunk that begins at no multiple of the grain", || wrong_loop!((0, 1, 0), (1, 3, 0))),
             case("a slot that is not there", || wrong_loop!((0, 2, 0), (2, 4, 2))),
             case("a loop that is not done", || wrong_loop!((0, 2, 0))),
             case("a loop that is done twice", || wrong_loop!((0, 2, 0), (2, 4, 0), (0, 2, 1))),

@@ -196,7 +196,7 @@ impl Books {
         };
         let busy = || running.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let (n, grain) = (running.n, running.grain.max(1));
-        if begin >= end || end > n || end - begin > grain {
+        if begin >= end || end > n || end - begin > grain || !begin.is_multiple_of(grain) {
             let words = format!("a chunk {begin}..{end} of a loop over {n} by {grain}");
             self.host_noted(FUNCTION, Fault { rule: "B2", words });
         }
