@@ -10,7 +10,7 @@ mod affine_grid;
 mod argmax;
 mod attend;
 mod attention;
-mod batch_norm_training;
+mod batch_norm_any;
 mod binary;
 mod bits;
 mod cast;
@@ -159,7 +159,7 @@ const LISTS: &[List] = &[
     optimise::KERNELS,
     eye_like::KERNELS,
     dropout::KERNELS,
-    batch_norm_training::KERNELS,
+    batch_norm_any::KERNELS,
     pool_any::KERNELS,
     max_unpool::KERNELS,
     det::KERNELS,

@@ -1,4 +1,5 @@
-//! BatchNormalization in training: with the statistics of the operand itself, which also go into the running ones.
+//! BatchNormalization in f64 and of mixed types, and in training: there with the statistics of the operand itself, which
+//! also go into the running ones.
 
 use super::FLOATS;
 use super::cost;
@@ -8,21 +9,23 @@ use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 
-/// The kernels of this file; the one with given statistics comes first where it can.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("BatchNormalization", 15, training)
+/// The kernels of this file; the one of f32 with given statistics comes first where it can.
+pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("BatchNormalization", 15, prepare)
     .types(&[TypeVar::of(FLOATS), TypeVar::of(FLOATS), TypeVar::of(FLOATS)])
     .operands(&[0, 1, 1, 2, 2], &[0, 2, 2])
     .outputs(1, 3)
     .priority(-1)
     .cost(cost)
-    .doc("training mode alone")];
+    .doc("all types, and training mode")];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     cost::per_input(request, 8)
 }
 
-struct Training {
+struct BatchNorm {
     host: Host,
+    /// The statistics are those of the operand, and not what the node is given.
+    trains: bool,
     /// How the operand, scale and bias, and the running statistics are read.
     reals: [Real; 3],
     batches: usize,
@@ -33,10 +36,8 @@ struct Training {
     momentum: f64,
 }
 
-fn training(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
-    if request.attrs.int("training_mode", 0)? == 0 {
-        return Err(Error::unsupported("BatchNormalization with given statistics of this dtype"));
-    }
+fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    let trains = request.attrs.int("training_mode", 0)? != 0;
     let from = extents(request.required_input(0)?)?;
     let channels = from.get(1).copied().unwrap_or(1);
     for i in 1..5 {
@@ -47,11 +48,15 @@ fn training(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     }
     expect_output(request, 0, &from)?;
     for i in (1..3).filter(|&i| request.output(i).is_some()) {
+        if !trains {
+            return Err(Error::invalid("running statistics without training_mode"));
+        }
         expect_output(request, i, &[channels])?;
     }
     let real = |i: usize| Real::of(request.required_input(i)?.dtype());
-    Ok(Prepared::new(Training {
+    Ok(Prepared::new(BatchNorm {
         host: request.host,
+        trains,
         reals: [real(0)?, real(1)?, real(3)?],
         batches: from.first().copied().unwrap_or(1),
         channels,
@@ -61,7 +66,7 @@ fn training(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     }))
 }
 
-impl Launch<CpuDevice> for Training {
+impl Launch<CpuDevice> for BatchNorm {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
         let [x, scale, bias, mean, variance] = [(0, 0), (1, 1), (2, 1), (3, 2), (4, 2)]
             .map(|(i, real)| self.reals[real].source(operands.input_ref(i)));
@@ -74,8 +79,12 @@ impl Launch<CpuDevice> for Training {
             for channel in range {
                 let at = |i: usize| (i / self.n * self.channels + channel) * self.n + i % self.n;
                 let n = self.batches * self.n;
-                let of_x = (0..n).map(|i| x.get(at(i))).sum::<f64>() / n as f64;
-                let spread = (0..n).map(|i| (x.get(at(i)) - of_x).powi(2)).sum::<f64>() / n as f64;
+                let (of_x, spread) = if self.trains {
+                    let of_x = (0..n).map(|i| x.get(at(i))).sum::<f64>() / n as f64;
+                    (of_x, (0..n).map(|i| (x.get(at(i)) - of_x).powi(2)).sum::<f64>() / n as f64)
+                } else {
+                    (mean.get(channel), variance.get(channel))
+                };
                 let factor = scale.get(channel) / (spread + self.epsilon).sqrt();
                 for i in 0..n {
                     let value = (x.get(at(i)) - of_x) * factor + bias.get(channel);
@@ -124,7 +133,13 @@ mod tests {
         close(0, &[-1.0, 1.0, 5.0, 9.0, 1.0, -1.0, 9.0, 5.0]);
         close(1, &[1.2, 2.0]);
         close(2, &[0.4, 10.0]);
-        let error = run(Isa::Baseline, "BatchNormalization", &[], &inputs, &outputs[..1]);
-        assert!(error.expect_err("no training").contains("given statistics"));
+        // With the statistics that are given: means 1 and 0, variances 0 and 0.
+        let epsilon = [("epsilon", Value::Float(0.25))];
+        let found =
+            run(Isa::Baseline, "BatchNormalization", &epsilon, &inputs, &outputs[..1]).expect("normalises");
+        let y = found[0].as_ref().expect("an output").elements::<f64>();
+        assert_eq!(y, [0.0, 8.0, 47.0, 127.0, 8.0, 0.0, 127.0, 47.0]);
+        let error = run(Isa::Baseline, "BatchNormalization", &[], &inputs, &outputs);
+        assert!(error.expect_err("no training").contains("without training_mode"));
     }
 }
