@@ -43,7 +43,6 @@ pub struct Child {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Answer {
     /// The test's id, so that a line that is lost shifts no other's verdict.
-    #[serde(default)]
     pub id: String,
     pub verdict: Verdict,
     pub plugin: Option<Identity>,

@@ -52,7 +52,8 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         let stream = device.stream()?;
         // What a driver makes when it is first used is made now.
         stream.upload(&sent, &device.alloc(sent.len())?, 0)?;
-        if device.space().kind != DEVBAY_SPACE_DEVICE && limit_mapped(MORE).is_none() {
+        let is_limited = device.space().kind != DEVBAY_SPACE_DEVICE;
+        if is_limited && limit_mapped(MORE).is_none() {
             return not_run(Why::OwnProcess, "the host's memory is limited on Linux alone");
         }
         let mut kept = Vec::new();
@@ -86,8 +87,8 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         }
         let n = kept.len();
         kept.clear();
-        // Others may have taken some of it meanwhile.
-        for _ in 0..n - n / 4 {
+        // What this process may map is its own; of a device's memory others may have taken some meanwhile.
+        for _ in 0..if is_limited { n } else { n - n / 4 } {
             kept.push(device.alloc(size)?);
         }
         Ok(())
@@ -215,8 +216,16 @@ fn poison(rig: &Rig<'_>) -> Outcome {
                 // SAFETY: as above.
                 let _ = unsafe { waiting.enqueue_in(&source, buffers[1].whole()) };
                 let value = waiting.signal().ok();
-                if let Some(value) = value {
-                    call_back(&waiting, value, count, calls.arg(2))?;
+                match value {
+                    Some(value) => call_back(&waiting, value, count, calls.arg(2))?,
+                    None => {
+                        let (_, status) = waiting.reached()?;
+                        ensure!(
+                            status == DEVBAY_STATUS_ABORTED,
+                            "a signal was refused on a stream that gives {}, expected ABORTED",
+                            status_name(status)
+                        );
+                    }
                 }
                 let status = failure_of(&waiting, 0)?;
                 ensure!(

@@ -5,9 +5,9 @@ use super::near::{Near, nears};
 use super::*;
 use crate::ops::{broadcast_index, random};
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("Attention", FLOATS, attention),
-    Subject { domain: "ai.onnx.preview", op: "FlexAttention", dtypes: FLOATS, make: flex_attention },
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("Attention", FLOATS, attention),
+    OpTrials { domain: "ai.onnx.preview", op: "FlexAttention", dtypes: FLOATS, make: flex_attention },
 ];
 
 /// How the heads of an operand lie: `[batch, head, step, element]`, or packed as `[batch, step, head * element]`.

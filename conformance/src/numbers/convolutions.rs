@@ -7,12 +7,12 @@ use super::windows::{Windows, spatial};
 use super::*;
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("Conv", FLOATS, conv),
-    Subject::new("ConvTranspose", FLOATS, conv_transpose),
-    Subject::new("DeformConv", FLOATS, deform_conv),
-    Subject::new("Col2Im", NUMBERS, col2im),
-    Subject::new("CausalConvWithState", &[F32, F16, BF16], causal_conv_with_state),
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("Conv", FLOATS, conv),
+    OpTrials::new("ConvTranspose", FLOATS, conv_transpose),
+    OpTrials::new("DeformConv", FLOATS, deform_conv),
+    OpTrials::new("Col2Im", NUMBERS, col2im),
+    OpTrials::new("CausalConvWithState", &[F32, F16, BF16], causal_conv_with_state),
 ];
 
 /// Sums under way: of the terms, of their magnitudes, and how many there are.

@@ -5,36 +5,36 @@ use super::index::word;
 use super::*;
 use crate::ops::{broadcast_index, broadcast_operand, random};
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("LeakyRelu", FLOATS, |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("LeakyRelu", FLOATS, |dtype, dice, i| {
         let alpha = 0.2f32;
         let f = |x| if x < 0.0 { f64::from(alpha) * x } else { x };
         unary(dtype, dice, i, (-5.0, 5.0), Rounding::Division, vec![("alpha", AttrValue::Float(alpha))], f)
     }),
-    Subject::new("HardSigmoid", FLOATS, |dtype, dice, i| {
+    OpTrials::new("HardSigmoid", FLOATS, |dtype, dice, i| {
         let (alpha, beta) = (0.3f32, 0.4f32);
         let attributes = vec![("alpha", AttrValue::Float(alpha)), ("beta", AttrValue::Float(beta))];
         let f = |x: f64| (f64::from(alpha) * x + f64::from(beta)).clamp(0.0, 1.0);
         unary(dtype, dice, i, (-3.0, 3.0), Rounding::Function, attributes, f)
     }),
-    Subject::new("Elu", FLOATS, |dtype, dice, i| {
+    OpTrials::new("Elu", FLOATS, |dtype, dice, i| {
         let alpha = 1.5f32;
         let f = |x: f64| if x < 0.0 { f64::from(alpha) * x.exp_m1() } else { x };
         unary(dtype, dice, i, (-5.0, 5.0), Rounding::Function, vec![("alpha", AttrValue::Float(alpha))], f)
     }),
-    Subject::new("Celu", FLOATS, |dtype, dice, i| {
+    OpTrials::new("Celu", FLOATS, |dtype, dice, i| {
         let alpha = 1.5f32;
         let a = f64::from(alpha);
         let f = |x: f64| x.max(0.0) + (a * (x / a).exp_m1()).min(0.0);
         unary(dtype, dice, i, (-5.0, 5.0), Rounding::Function, vec![("alpha", AttrValue::Float(alpha))], f)
     }),
-    Subject::new("Selu", FLOATS, |dtype, dice, i| {
+    OpTrials::new("Selu", FLOATS, |dtype, dice, i| {
         let (alpha, gamma) = (1.5f32, 1.25f32);
         let attributes = vec![("alpha", AttrValue::Float(alpha)), ("gamma", AttrValue::Float(gamma))];
         let f = |x: f64| f64::from(gamma) * if x > 0.0 { x } else { f64::from(alpha) * x.exp_m1() };
         unary(dtype, dice, i, (-5.0, 5.0), Rounding::Function, attributes, f)
     }),
-    Subject::new("Gelu", FLOATS, |dtype, dice, i| {
+    OpTrials::new("Gelu", FLOATS, |dtype, dice, i| {
         let is_tanh = i % 2 == 1;
         let attributes = if is_tanh { vec![("approximate", word("tanh"))] } else { Vec::new() };
         let f = |x: f64| {
@@ -47,17 +47,17 @@ pub(super) const SUBJECTS: &[Subject] = &[
         };
         unary(dtype, dice, i, (-5.0, 5.0), Rounding::Function, attributes, f)
     }),
-    Subject::new("Swish", FLOATS, |dtype, dice, i| {
+    OpTrials::new("Swish", FLOATS, |dtype, dice, i| {
         let alpha = 1.25f32;
         let f = |x: f64| x / (1.0 + (-f64::from(alpha) * x).exp());
         unary(dtype, dice, i, (-8.0, 8.0), Rounding::Function, vec![("alpha", AttrValue::Float(alpha))], f)
     }),
-    Subject::new("ThresholdedRelu", FLOATS, |dtype, dice, i| {
+    OpTrials::new("ThresholdedRelu", FLOATS, |dtype, dice, i| {
         let alpha = 1.5f32;
         let f = |x| if x > f64::from(alpha) { x } else { 0.0 };
         unary(dtype, dice, i, (-5.0, 5.0), Rounding::Exact, vec![("alpha", AttrValue::Float(alpha))], f)
     }),
-    Subject::new("Shrink", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("Shrink", NUMBERS, |dtype, dice, i| {
         // Whole numbers, which integers have as well.
         let (lambd, bias) = (2.0f32, 1.0f32);
         let attributes = vec![("lambd", AttrValue::Float(lambd)), ("bias", AttrValue::Float(bias))];
@@ -68,8 +68,8 @@ pub(super) const SUBJECTS: &[Subject] = &[
         };
         unary(dtype, dice, i, (-9.0, 9.0), Rounding::Exact, attributes, f)
     }),
-    Subject::new("IsNaN", FLOATS, |dtype, dice, i| question(dtype, dice, i, Vec::new(), f64::is_nan)),
-    Subject::new("IsInf", FLOATS, |dtype, dice, i| {
+    OpTrials::new("IsNaN", FLOATS, |dtype, dice, i| question(dtype, dice, i, Vec::new(), f64::is_nan)),
+    OpTrials::new("IsInf", FLOATS, |dtype, dice, i| {
         let (negative, positive) = (i % 3 != 1, i % 3 != 2);
         let attributes = vec![
             ("detect_negative", AttrValue::Int(negative.into())),
@@ -77,7 +77,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         ];
         question(dtype, dice, i, attributes, |x| x.is_infinite() && if x < 0.0 { negative } else { positive })
     }),
-    Subject::new("Clip", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("Clip", NUMBERS, |dtype, dice, i| {
         let shape = shape_of(dice, i, 0..=4);
         let x = random(dtype, dice, &shape, (-9.0, 9.0));
         let limit = |value| HostTensor::new(dtype, &[], vec![value]);
@@ -90,7 +90,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let outputs = vec![Expected::exact(dtype, &shape, values)];
         Trial { attributes: Vec::new(), inputs: vec![Some(x), low, high], outputs }
     }),
-    Subject::new("BitwiseNot", INTEGERS, |dtype, dice, i| {
+    OpTrials::new("BitwiseNot", INTEGERS, |dtype, dice, i| {
         let shape = shape_of(dice, i, 0..=4);
         let x = random(dtype, dice, &shape, (-100.0, 100.0));
         let values = x.values.iter().map(|&x| wrapped(dtype, !(x as i128))).collect();
@@ -101,10 +101,10 @@ pub(super) const SUBJECTS: &[Subject] = &[
             inputs: vec![Some(x)],
         }
     }),
-    Subject::new("BitwiseAnd", INTEGERS, |dtype, dice, i| bits(dtype, dice, i, |a, b| a & b)),
-    Subject::new("BitwiseOr", INTEGERS, |dtype, dice, i| bits(dtype, dice, i, |a, b| a | b)),
-    Subject::new("BitwiseXor", INTEGERS, |dtype, dice, i| bits(dtype, dice, i, |a, b| a ^ b)),
-    Subject::new("BitShift", &[U8, U16, U32, U64], |dtype, dice, i| {
+    OpTrials::new("BitwiseAnd", INTEGERS, |dtype, dice, i| bits(dtype, dice, i, |a, b| a & b)),
+    OpTrials::new("BitwiseOr", INTEGERS, |dtype, dice, i| bits(dtype, dice, i, |a, b| a | b)),
+    OpTrials::new("BitwiseXor", INTEGERS, |dtype, dice, i| bits(dtype, dice, i, |a, b| a ^ b)),
+    OpTrials::new("BitShift", &[U8, U16, U32, U64], |dtype, dice, i| {
         let shape = shape_of(dice, i, 0..=4);
         let x = random(dtype, dice, &shape, (0.0, 250.0));
         let mut by = broadcast_operand(dtype, dice, &shape);
@@ -123,7 +123,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             inputs: vec![Some(x), Some(by)],
         }
     }),
-    Subject::new("Mod", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("Mod", NUMBERS, |dtype, dice, i| {
         let shape = shape_of(dice, i, 0..=4);
         let x = random(dtype, dice, &shape, (-60.0, 60.0));
         let by = broadcast_operand(dtype, dice, &shape);
@@ -138,7 +138,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             inputs: vec![Some(x), Some(by)],
         }
     }),
-    Subject::new("Pow", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("Pow", NUMBERS, |dtype, dice, i| {
         let shape = shape_of(dice, i, 0..=4);
         // 4^3 is in every dtype's range.
         let base = random(dtype, dice, &shape, if is_float(dtype) { (0.1, 4.0) } else { (0.0, 4.0) });
@@ -156,7 +156,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             inputs: vec![Some(base), Some(power)],
         }
     }),
-    Subject::new("Where", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("Where", ANYTHING, |dtype, dice, i| {
         let shape = shape_of(dice, i, 0..=4);
         let range = (-100.0, 100.0);
         let mut condition = random(BOOL, dice, &shape, (0.0, 1.0));
@@ -174,8 +174,8 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let outputs = vec![Expected::exact(dtype, &shape, values)];
         Trial { attributes: Vec::new(), inputs: vec![Some(condition), Some(yes), Some(no)], outputs }
     }),
-    Subject::new("Sum", FLOATS, |dtype, dice, i| several(dtype, dice, i, |_| 1.0)),
-    Subject::new("Mean", FLOATS, |dtype, dice, i| several(dtype, dice, i, |n| 1.0 / n as f64)),
+    OpTrials::new("Sum", FLOATS, |dtype, dice, i| several(dtype, dice, i, |_| 1.0)),
+    OpTrials::new("Mean", FLOATS, |dtype, dice, i| several(dtype, dice, i, |n| 1.0 / n as f64)),
 ];
 
 fn unary(

@@ -6,8 +6,8 @@ use super::*;
 use super::{convolutions, products};
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials {
         domain: "devbay",
         op: "FusedConv",
         dtypes: FLOATS,
@@ -21,13 +21,13 @@ pub(super) const SUBJECTS: &[Subject] = &[
             finished(trial, 3, i)
         },
     },
-    Subject {
+    OpTrials {
         domain: "devbay",
         op: "FusedGemm",
         dtypes: FLOATS,
         make: |dtype, dice, i| finished(products::gemm(dtype, dice, i), usize::MAX, i),
     },
-    Subject {
+    OpTrials {
         domain: "devbay",
         op: "FusedMatMul",
         dtypes: FLOATS,

@@ -5,8 +5,8 @@ use super::index::*;
 use super::*;
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("Range", &[F32, F64, I16, I32, I64, F16, BF16], |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("Range", &[F32, F64, I16, I32, I64, F16, BF16], |dtype, dice, i| {
         let is_small = matches!(dtype, F16 | BF16);
         let n = match i {
             0 => 1,
@@ -32,7 +32,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let outputs = vec![Expected::within(dtype, &[n], values, (0..n).map(bound).collect())];
         Trial { attributes: Vec::new(), inputs: vec![Some(start), Some(limit), Some(delta)], outputs }
     }),
-    Subject::new("ConstantOfShape", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("ConstantOfShape", ANYTHING, |dtype, dice, i| {
         let shape = if i == 3 { vec![2, 0] } else { shape_of(dice, i, 0..=4) };
         let value = anything(dtype, dice, &[1]);
         // Without the attribute it is 0 in f32.
@@ -46,7 +46,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             outputs: vec![Expected::exact(dtype, &shape, vec![value; n_elements(&shape)])],
         }
     }),
-    Subject::new("EyeLike", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("EyeLike", ANYTHING, |dtype, dice, i| {
         let shape = shape_of(dice, i, 2..=2);
         let like = if i % 2 == 0 { dtype } else { [F32, I32, BOOL, F16][i as usize / 2 % 4] };
         let x = anything(like, dice, &shape);
@@ -63,19 +63,19 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let values = filled(&shape, |index| f64::from(u8::from(index[1] - index[0] == k)));
         Trial { attributes, inputs: vec![Some(x)], outputs: vec![Expected::exact(dtype, &shape, values)] }
     }),
-    Subject::new("Cast", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("Cast", ANYTHING, |dtype, dice, i| {
         let to = target(i);
         let (x, expected) = cast(dtype, to, dice, i);
         Trial { attributes: vec![("to", onnx_dtype(to))], inputs: vec![Some(x)], outputs: vec![expected] }
     }),
-    Subject::new("CastLike", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("CastLike", ANYTHING, |dtype, dice, i| {
         let to = target(i);
         let (x, expected) = cast(dtype, to, dice, i);
         let like_shape = shape_of(dice, i, 0..=2);
         let like = anything(to, dice, &like_shape);
         Trial { attributes: Vec::new(), inputs: vec![Some(x), Some(like)], outputs: vec![expected] }
     }),
-    Subject::new("TfIdfVectorizer", &[I32, I64], tf_idf),
+    OpTrials::new("TfIdfVectorizer", &[I32, I64], tf_idf),
 ];
 
 /// The dtype that a trial casts to: narrow floats at the sizes that have tails.

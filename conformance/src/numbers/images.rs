@@ -3,16 +3,16 @@
 //! Points of 16-bit trials are chosen so that the dtype holds them: what is judged is how values are weighed, not in
 //! which precision a plugin computes points, of which ONNX says nothing.
 
-use super::index::{every, position, word};
+use super::index::{every, interpolated, position, word};
 use super::resize::weight;
 use super::*;
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("GridSample", ANYTHING, grid_sample),
-    Subject::new("RoiAlign", FLOATS, roi_align),
-    Subject::new("AffineGrid", FLOATS, affine_grid),
-    Subject::new("NonMaxSuppression", &[F32], non_max_suppression),
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("GridSample", ANYTHING, grid_sample),
+    OpTrials::new("RoiAlign", FLOATS, roi_align),
+    OpTrials::new("AffineGrid", FLOATS, affine_grid),
+    OpTrials::new("NonMaxSuppression", &[F32], non_max_suppression),
 ];
 
 /// Which element stands at an index that may be outside; None for a zero.
@@ -86,18 +86,10 @@ fn grid_sample(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
             }
             (near - 1..=near + 2).map(weigh).collect()
         };
-        let mut terms = vec![(at[..2].to_vec(), 1.0)];
-        for axis in 0..axes as usize {
-            let taps = along(axis);
-            let extend = |(from, share): &(Vec<i64>, f64)| -> Vec<(Vec<i64>, f64)> {
-                let next = |(tap, weight): &(Option<i64>, f64)| {
-                    Some(([from.as_slice(), &[(*tap)?]].concat(), share * weight))
-                };
-                taps.iter().filter_map(next).collect()
-            };
-            terms = terms.iter().flat_map(extend).collect();
-        }
-        terms.iter().map(|(from, share)| share * x.values[position(from, &x.shape).unwrap_or(0)]).sum()
+        let inside = |(tap, weight): (Option<i64>, f64)| Some((tap?, weight));
+        let lead = at[..2].iter().map(|&at| vec![(at, 1.0)]);
+        let axes = (0..axes as usize).map(|axis| along(axis).into_iter().filter_map(inside).collect());
+        interpolated(&x, lead.chain(axes))
     };
     let values: Vec<f64> = every(&shape).map(value).collect();
     let largest = x.values.iter().fold(0.0, |max: f64, x| max.max(x.abs()));

@@ -49,19 +49,32 @@ pub(super) fn with(index: &[i64], axis: usize, value: i64) -> Vec<i64> {
     index
 }
 
+/// A sum of elements by the weights of their positions along each axis.
+pub(super) fn interpolated(x: &HostTensor, taps: impl IntoIterator<Item = Vec<(i64, f64)>>) -> f64 {
+    let mut terms = vec![(Vec::new(), 1.0)];
+    for taps in taps {
+        let extend = |(from, share): &(Vec<i64>, f64)| -> Vec<(Vec<i64>, f64)> {
+            taps.iter().map(|(tap, weight)| ([from.as_slice(), &[*tap]].concat(), share * weight)).collect()
+        };
+        terms = terms.iter().flat_map(extend).collect();
+    }
+    terms.iter().map(|(from, share)| share * get(x, from)).sum()
+}
+
+/// What an integer dtype holds.
+pub(super) fn limits(dtype: DType) -> (f64, f64) {
+    let n = 2f64.powi(i32::from(dtype.bits));
+    if matches!(dtype, U8 | U16 | U32 | U64) { (0.0, n - 1.0) } else { (-n / 2.0, n / 2.0 - 1.0) }
+}
+
 /// Values from all over a dtype's range, among those of floats some that only a copy of their bits keeps.
 pub(super) fn anything(dtype: DType, dice: &mut Dice, shape: &[i64]) -> HostTensor {
     let range = match dtype {
-        I8 => (-128.0, 127.0),
-        U8 => (0.0, 255.0),
-        I16 => (-32768.0, 32767.0),
-        U16 => (0.0, 65535.0),
-        I32 => (-2147483648.0, 2147483647.0),
-        U32 => (0.0, 4294967295.0),
         // What an f64 holds.
         I64 => (-9e15, 9e15),
         U64 => (0.0, 9e15),
-        _ => (-100.0, 100.0),
+        dtype if is_float(dtype) || dtype == BOOL => (-100.0, 100.0),
+        dtype => limits(dtype),
     };
     let mut tensor = ops::random(dtype, dice, shape, range);
     if is_float(dtype) {

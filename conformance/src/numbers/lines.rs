@@ -4,8 +4,8 @@ use super::near::{Near, nears};
 use super::*;
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("LpNormalization", FLOATS, |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("LpNormalization", FLOATS, |dtype, dice, i| {
         let p = 1 + i as i64 % 2;
         let mut lines = Lines::new(dtype, dice, i, (-3.0, 3.0));
         if i % 3 == 2 {
@@ -24,7 +24,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             line.iter().copied().map(divided).collect()
         })
     }),
-    Subject::new("LogSoftmax", FLOATS, |dtype, dice, i| {
+    OpTrials::new("LogSoftmax", FLOATS, |dtype, dice, i| {
         // Large numbers as well, whose exponential is infinite.
         let far = if i % 4 == 3 { 1000.0 } else { 0.0 };
         let mut lines = Lines::new(dtype, dice, i, (far - 8.0, far + 8.0));
@@ -42,7 +42,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             line.iter().copied().map(log).collect()
         })
     }),
-    Subject::new("Hardmax", FLOATS, |dtype, dice, i| {
+    OpTrials::new("Hardmax", FLOATS, |dtype, dice, i| {
         // Few values, so that the largest is there more than once.
         let mut lines = Lines::new(dtype, dice, i, (-2.0, 2.0));
         let values = lines.x.values.iter().map(|x| x.round()).collect();
@@ -55,7 +55,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         trial.outputs[0].bounds.fill(0.0);
         trial
     }),
-    Subject::new("LRN", FLOATS, |dtype, dice, i| {
+    OpTrials::new("LRN", FLOATS, |dtype, dice, i| {
         let shape = match i {
             0 => vec![1, 1, 1, 1],
             1 => vec![2, 7, 3, 13],

@@ -103,7 +103,7 @@ pub(crate) fn sum_bound(dtype: DType, n: usize, magnitude: f64) -> f64 {
 }
 
 /// An op with its generator.
-pub(crate) struct Subject {
+pub(crate) struct OpTrials {
     pub domain: &'static str,
     pub op: &'static str,
     /// Dtypes of the operand that the op is about.
@@ -112,7 +112,7 @@ pub(crate) struct Subject {
     pub make: fn(DType, &mut Dice, u64) -> Trial,
 }
 
-impl Subject {
+impl OpTrials {
     pub(crate) const fn new(
         op: &'static str,
         dtypes: &'static [DType],
@@ -123,27 +123,27 @@ impl Subject {
 }
 
 /// Generators, one list a family.
-const FAMILIES: &[&[Subject]] = &[
-    attention::SUBJECTS,
-    convolutions::SUBJECTS,
-    elementwise::SUBJECTS,
-    fused::SUBJECTS,
-    generate::SUBJECTS,
-    images::SUBJECTS,
-    lines::SUBJECTS,
-    movement::SUBJECTS,
-    norms::SUBJECTS,
-    order::SUBJECTS,
-    pools::SUBJECTS,
-    products::SUBJECTS,
-    quantised::SUBJECTS,
-    recurrent::SUBJECTS,
-    reductions::SUBJECTS,
-    resize::SUBJECTS,
-    selection::SUBJECTS,
-    signal::SUBJECTS,
-    tokens::SUBJECTS,
-    training::SUBJECTS,
+const FAMILIES: &[&[OpTrials]] = &[
+    attention::OPS,
+    convolutions::OPS,
+    elementwise::OPS,
+    fused::OPS,
+    generate::OPS,
+    images::OPS,
+    lines::OPS,
+    movement::OPS,
+    norms::OPS,
+    order::OPS,
+    pools::OPS,
+    products::OPS,
+    quantised::OPS,
+    recurrent::OPS,
+    reductions::OPS,
+    resize::OPS,
+    selection::OPS,
+    signal::OPS,
+    tokens::OPS,
+    training::OPS,
 ];
 
 /// Trials of a subject in one dtype.
@@ -183,13 +183,13 @@ pub(crate) fn shape_of(dice: &mut Dice, i: u64, ranks: std::ops::RangeInclusive<
 /// Who makes an op's trials: the base set, whose samples other cases use too, or a family of this module.
 enum Generator {
     Base(&'static ops::Op),
-    Family(&'static Subject),
+    Family(&'static OpTrials),
 }
 
 impl Generator {
     fn of(domain: &str, op: &str) -> Option<Self> {
         let base = ops::find(op).filter(|_| domain.is_empty()).map(Self::Base);
-        let is_it = |subject: &&Subject| subject.domain == domain && subject.op == op;
+        let is_it = |subject: &&OpTrials| subject.domain == domain && subject.op == op;
         base.or_else(|| FAMILIES.iter().copied().flatten().find(is_it).map(Self::Family))
     }
 

@@ -3,8 +3,8 @@
 use super::index::*;
 use super::*;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("Concat", ANYTHING, |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("Concat", ANYTHING, |dtype, dice, i| {
         let mut shape = shape_of(dice, i, 1..=4);
         let axis = any_axis(dice, shape.len());
         let operands: Vec<HostTensor> = (0..1 + i % 4)
@@ -27,7 +27,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let attributes = vec![("axis", AttrValue::Int(either_way(dice, axis, shape.len())))];
         moved(attributes, operands.iter().cloned().map(Some).collect(), &shape, at)
     }),
-    Subject::new("Split", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("Split", ANYTHING, |dtype, dice, i| {
         let shape = shape_of(dice, i, 1..=4);
         let x = anything(dtype, dice, &shape);
         // Without the attribute it is axis 0.
@@ -60,8 +60,8 @@ pub(super) const SUBJECTS: &[Subject] = &[
         });
         Trial { attributes, outputs: outputs.collect(), inputs: vec![Some(x.clone()), split] }
     }),
-    Subject::new("Slice", ANYTHING, slice),
-    Subject::new("Expand", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("Slice", ANYTHING, slice),
+    OpTrials::new("Expand", ANYTHING, |dtype, dice, i| {
         let mut shape = shape_of(dice, i, 0..=4);
         let (mut own, mut target) = (shape.clone(), shape.clone());
         // One of both may have 1, and the longer one more axes.
@@ -86,7 +86,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         };
         moved(Vec::new(), vec![Some(x.clone()), Some(list(I64, &target))], &shape, at)
     }),
-    Subject::new("Tile", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("Tile", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 0..=4);
         let x = anything(dtype, dice, &own);
         let least = i64::from(i % 5 != 4);
@@ -98,8 +98,8 @@ pub(super) const SUBJECTS: &[Subject] = &[
         };
         moved(Vec::new(), vec![Some(x.clone()), Some(list(I64, &repeats))], &shape, at)
     }),
-    Subject::new("Pad", ANYTHING, pad),
-    Subject::new("CenterCropPad", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("Pad", ANYTHING, pad),
+    OpTrials::new("CenterCropPad", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 1..=4);
         let x = anything(dtype, dice, &own);
         let (axes, said) = some_axes(dice, i, own.len());
@@ -117,7 +117,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let attributes = said.map(|said| ("axes", AttrValue::Ints(said))).into_iter().collect();
         moved(attributes, vec![Some(x.clone()), Some(list(index_dtype(i / 2), &sizes))], &shape, at)
     }),
-    Subject::new("DepthToSpace", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("DepthToSpace", ANYTHING, |dtype, dice, i| {
         let (n, c, h, w, b) = blocks(dice, i);
         let x = anything(dtype, dice, &[n, c * b * b, h, w]);
         let at = |index: &[i64]| {
@@ -126,7 +126,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         };
         moved(block_attributes(i, b), vec![Some(x.clone())], &[n, c, h * b, w * b], at)
     }),
-    Subject::new("SpaceToDepth", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("SpaceToDepth", ANYTHING, |dtype, dice, i| {
         let (n, c, h, w, b) = blocks(dice, i);
         let x = anything(dtype, dice, &[n, c, h * b, w * b]);
         let shape = [n, c * b * b, h, w];
@@ -140,7 +140,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         };
         moved(block_attributes(i, b), vec![Some(x.clone())], &shape, at)
     }),
-    Subject::new("Trilu", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("Trilu", ANYTHING, |dtype, dice, i| {
         let shape = shape_of(dice, i, 2..=4);
         let x = anything(dtype, dice, &shape);
         let rank = shape.len();
@@ -161,7 +161,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let k = k.map(|k| integers(I64, &[], &[k]));
         moved(attributes, vec![Some(x.clone()), k], &shape, at)
     }),
-    Subject::new("ReverseSequence", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("ReverseSequence", ANYTHING, |dtype, dice, i| {
         let shape = shape_of(dice, i, 2..=4);
         let x = anything(dtype, dice, &shape);
         let (batch, time) = if i % 3 == 2 { (0, 1) } else { (1, 0) };

@@ -57,7 +57,8 @@ impl Near {
         self
     }
 
-    /// e^x. WGSL promises 3 + 2 |x| units in the last place, and no language less. (A unit in the last place is two of roundoff.)
+    /// e^x. WGSL promises 3 + 2 |x| units in the last place, and no language less. (A unit in the last place is two of
+    /// roundoff.)
     pub(super) fn exp(self) -> Self {
         let value = self.value.exp();
         let units = 6.0 + 4.0 * self.value.abs();

@@ -7,9 +7,9 @@ use super::near::{Near, nears};
 use super::*;
 use crate::ops::{broadcast_index, random};
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("LayerNormalization", FLOATS, layer),
-    Subject::new("InstanceNormalization", FLOATS, |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("LayerNormalization", FLOATS, layer),
+    OpTrials::new("InstanceNormalization", FLOATS, |dtype, dice, i| {
         let shape = image(dice, i, 1);
         let attributes = epsilon(i);
         let (x, scale, bias) = channels(dtype, dice, i, &shape);
@@ -23,7 +23,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             inputs: vec![Some(x), Some(scale), Some(bias)],
         }
     }),
-    Subject::new("GroupNormalization", FLOATS, |dtype, dice, i| {
+    OpTrials::new("GroupNormalization", FLOATS, |dtype, dice, i| {
         let mut shape = image(dice, i, 1);
         let n_groups = 1 + dice.below(3) as i64;
         shape[1] *= n_groups;
@@ -40,7 +40,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             inputs: vec![Some(x), Some(scale), Some(bias)],
         }
     }),
-    Subject::new("BatchNormalization", FLOATS, |dtype, dice, i| {
+    OpTrials::new("BatchNormalization", FLOATS, |dtype, dice, i| {
         // A tensor of one dimension has one channel.
         let shape = if i == 4 { vec![7] } else { image(dice, i, i.min(1) as usize) };
         let n_channels = shape.get(1).copied().unwrap_or(1);
@@ -63,7 +63,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let outputs = vec![Expected::near(dtype, &shape, y.collect())];
         Trial { attributes, inputs: [x, scale, bias, mean, variance].map(Some).into(), outputs }
     }),
-    Subject::new("RMSNormalization", FLOATS, |dtype, dice, i| {
+    OpTrials::new("RMSNormalization", FLOATS, |dtype, dice, i| {
         let shape = shape_of(dice, i, 1..=4);
         let (mut attributes, epsilon) = epsilon(i);
         let axis = first_axis(dice, i, shape.len(), &mut attributes);
@@ -83,7 +83,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let outputs = vec![Expected::near(dtype, &shape, y)];
         Trial { attributes, inputs: vec![Some(x), Some(scale)], outputs }
     }),
-    Subject::new("MeanVarianceNormalization", FLOATS, mean_variance),
+    OpTrials::new("MeanVarianceNormalization", FLOATS, mean_variance),
 ];
 
 /// Batches of channels: at least `spatial` dimensions beside them.

@@ -6,8 +6,8 @@ use crate::ops::random;
 
 const SCANNED: &[DType] = &[F32, F64, I32, I64, U32, U64, F16, BF16];
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("TopK", NUMBERS, |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("TopK", NUMBERS, |dtype, dice, i| {
         let own = shape_of(dice, i, 1..=4);
         // Equal elements meet: their order is that of their positions. Of NaN the specification says nothing.
         let mut x = random(dtype, dice, &own, (-9.0, 9.0));
@@ -53,15 +53,15 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let outputs = vec![Expected::exact(dtype, &shape, values), Expected::exact(I64, &shape, positions)];
         Trial { attributes, inputs: vec![Some(x.clone()), Some(list(I64, &[k]))], outputs }
     }),
-    Subject::new("Unique", ANYTHING, unique),
-    Subject::new("CumSum", SCANNED, |dtype, dice, i| {
+    OpTrials::new("Unique", ANYTHING, unique),
+    OpTrials::new("CumSum", SCANNED, |dtype, dice, i| {
         let x = |dice: &mut Dice, shape: &[i64]| random(dtype, dice, shape, (-9.0, 9.0));
         scan(dice, i, x, |line| {
             let sum_bound = sum_bound(dtype, line.len(), line.iter().map(|x| x.abs()).sum());
             (line.iter().sum(), sum_bound)
         })
     }),
-    Subject::new("CumProd", SCANNED, |dtype, dice, i| {
+    OpTrials::new("CumProd", SCANNED, |dtype, dice, i| {
         // Products of many stay in range: of integers few are not 1.
         let x = |dice: &mut Dice, shape: &[i64]| {
             let mut x = random(dtype, dice, shape, (0.8, 1.2));

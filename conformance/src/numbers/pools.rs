@@ -5,24 +5,24 @@ use super::windows::{Windows, spatial};
 use super::*;
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("MaxPool", &[F32, F64, F16, BF16, I8, U8], max_pool),
-    Subject::new("AveragePool", FLOATS, average_pool),
-    Subject::new("GlobalAveragePool", FLOATS, |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("MaxPool", &[F32, F64, F16, BF16, I8, U8], max_pool),
+    OpTrials::new("AveragePool", FLOATS, average_pool),
+    OpTrials::new("GlobalAveragePool", FLOATS, |dtype, dice, i| {
         global(dtype, dice, i, Vec::new(), |dtype, plane| mean(dtype, plane, plane.len()))
     }),
-    Subject::new("GlobalMaxPool", FLOATS, |dtype, dice, i| {
+    OpTrials::new("GlobalMaxPool", FLOATS, |dtype, dice, i| {
         let max = |_, plane: &[f64]| (plane.iter().fold(f64::NEG_INFINITY, |max, x| max.max(*x)), 0.0);
         global(dtype, dice, i, Vec::new(), max)
     }),
-    Subject::new("LpPool", FLOATS, lp_pool),
-    Subject::new("GlobalLpPool", FLOATS, |dtype, dice, i| {
+    OpTrials::new("LpPool", FLOATS, lp_pool),
+    OpTrials::new("GlobalLpPool", FLOATS, |dtype, dice, i| {
         let p = 1 + i % 3;
         // 2 is the default.
         let attributes = if p == 2 { Vec::new() } else { vec![("p", AttrValue::Int(p as i64))] };
         global(dtype, dice, i, attributes, move |dtype, plane| norm(dtype, plane, p as i32))
     }),
-    Subject::new("MaxUnpool", FLOATS, max_unpool),
+    OpTrials::new("MaxUnpool", FLOATS, max_unpool),
 ];
 
 /// Values of which no two are the same, in no order; so that a maximum has one place.

@@ -6,12 +6,12 @@ use super::*;
 use crate::ops::{broadcast_index, random};
 use std::collections::BTreeMap;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("Gemm", &[F32, F64, F16, BF16, I32, I64, U32, U64], gemm),
-    Subject::new("Einsum", NUMBERS, einsum),
-    Subject::new("Det", FLOATS, det),
-    Subject::new("MatMulInteger", &[I8, U8], mat_mul_integer),
-    Subject::new("QLinearMatMul", &[I8, U8], q_linear_mat_mul),
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("Gemm", &[F32, F64, F16, BF16, I32, I64, U32, U64], gemm),
+    OpTrials::new("Einsum", NUMBERS, einsum),
+    OpTrials::new("Det", FLOATS, det),
+    OpTrials::new("MatMulInteger", &[I8, U8], mat_mul_integer),
+    OpTrials::new("QLinearMatMul", &[I8, U8], q_linear_mat_mul),
 ];
 
 /// Rows, the length of the sums, columns.

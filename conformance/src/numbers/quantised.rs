@@ -4,24 +4,18 @@
 //! quotient itself decides; there either neighbour is right. [`quantised`] says so.
 
 use super::convolutions::{channels, convolve};
-use super::index::{every, onnx_dtype, position};
+use super::index::{every, limits, onnx_dtype, position};
 use super::windows::{Windows, spatial};
 use super::*;
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("ConvInteger", &[I8, U8], conv_integer),
-    Subject::new("QLinearConv", &[I8, U8], q_linear_conv),
-    Subject::new("QuantizeLinear", &[F32, F16, BF16, I32], quantize_linear),
-    Subject::new("DequantizeLinear", &[I8, U8, I16, U16, I32], dequantize_linear),
-    Subject::new("DynamicQuantizeLinear", &[F32], dynamic_quantize_linear),
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("ConvInteger", &[I8, U8], conv_integer),
+    OpTrials::new("QLinearConv", &[I8, U8], q_linear_conv),
+    OpTrials::new("QuantizeLinear", &[F32, F16, BF16, I32], quantize_linear),
+    OpTrials::new("DequantizeLinear", &[I8, U8, I16, U16, I32], dequantize_linear),
+    OpTrials::new("DynamicQuantizeLinear", &[F32], dynamic_quantize_linear),
 ];
-
-/// What an integer dtype holds.
-fn limits(dtype: DType) -> (f64, f64) {
-    let n = 2f64.powi(i32::from(dtype.bits));
-    if matches!(dtype, U8 | U16) { (0.0, n - 1.0) } else { (-n / 2.0, n / 2.0 - 1.0) }
-}
 
 /// What a quotient with this error becomes, and how far it may be off.
 pub(super) fn quantised(dtype: DType, quotient: f64, error: f64, zero: f64) -> (f64, f64) {

@@ -9,10 +9,10 @@ use super::near::{Near, nears};
 use super::*;
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("RNN", FLOATS, |dtype, dice, i| trial(Cell::Rnn, dtype, dice, i)),
-    Subject::new("GRU", FLOATS, |dtype, dice, i| trial(Cell::Gru, dtype, dice, i)),
-    Subject::new("LSTM", FLOATS, |dtype, dice, i| trial(Cell::Lstm, dtype, dice, i)),
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("RNN", FLOATS, |dtype, dice, i| trial(Cell::Rnn, dtype, dice, i)),
+    OpTrials::new("GRU", FLOATS, |dtype, dice, i| trial(Cell::Gru, dtype, dice, i)),
+    OpTrials::new("LSTM", FLOATS, |dtype, dice, i| trial(Cell::Lstm, dtype, dice, i)),
 ];
 
 #[derive(Clone, Copy, PartialEq)]

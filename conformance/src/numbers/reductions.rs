@@ -3,49 +3,49 @@
 use super::*;
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("ReduceSum", NUMBERS, |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("ReduceSum", NUMBERS, |dtype, dice, i| {
         reduce(dtype, dice, i, WIDE, |x, dtype| (sum(x), bound(dtype, x.len() + 2, magnitude(x))))
     }),
-    Subject::new("ReduceMean", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("ReduceMean", NUMBERS, |dtype, dice, i| {
         reduce(dtype, dice, i, SOME, |x, dtype| {
             let n = x.len() as f64;
             (whole(dtype, sum(x) / n), bound(dtype, x.len() + 3, magnitude(x) / n))
         })
     }),
-    Subject::new("ReduceMax", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("ReduceMax", NUMBERS, |dtype, dice, i| {
         reduce(dtype, dice, i, SOME, |x, _| (x.iter().copied().fold(f64::NEG_INFINITY, f64::max), 0.0))
     }),
-    Subject::new("ReduceMin", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("ReduceMin", NUMBERS, |dtype, dice, i| {
         reduce(dtype, dice, i, SOME, |x, _| (x.iter().copied().fold(f64::INFINITY, f64::min), 0.0))
     }),
-    Subject::new("ReduceProd", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("ReduceProd", NUMBERS, |dtype, dice, i| {
         reduce(dtype, dice, i, ONES, |x, dtype| {
             let product: f64 = x.iter().product();
             (product, bound(dtype, x.len() + 2, product.abs()))
         })
     }),
-    Subject::new("ReduceSumSquare", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("ReduceSumSquare", NUMBERS, |dtype, dice, i| {
         reduce(dtype, dice, i, WIDE, |x, dtype| (squares(x), bound(dtype, x.len() + 3, squares(x))))
     }),
-    Subject::new("ReduceL1", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("ReduceL1", NUMBERS, |dtype, dice, i| {
         reduce(dtype, dice, i, WIDE, |x, dtype| (magnitude(x), bound(dtype, x.len() + 2, magnitude(x))))
     }),
-    Subject::new("ReduceL2", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("ReduceL2", NUMBERS, |dtype, dice, i| {
         reduce(dtype, dice, i, WIDE, |x, dtype| {
             // The root halves the relative error of its operand.
             let norm = squares(x).sqrt();
             (whole(dtype, norm), bound(dtype, x.len() + 3, norm))
         })
     }),
-    Subject::new("ReduceLogSum", FLOATS, |dtype, dice, i| {
+    OpTrials::new("ReduceLogSum", FLOATS, |dtype, dice, i| {
         reduce(dtype, dice, i, POSITIVE, |x, dtype| {
             // A relative error of the sum is an absolute one of its logarithm.
             let log = sum(x).ln();
             (log, bound(dtype, x.len() + 2, 1.0) + Rounding::Function.bound(dtype, log))
         })
     }),
-    Subject::new("ReduceLogSumExp", FLOATS, |dtype, dice, i| {
+    OpTrials::new("ReduceLogSumExp", FLOATS, |dtype, dice, i| {
         reduce(dtype, dice, i, SOME, |x, dtype| {
             let max = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let log = max + x.iter().map(|x| (x - max).exp()).sum::<f64>().ln();
@@ -54,8 +54,8 @@ pub(super) const SUBJECTS: &[Subject] = &[
             (if x.is_empty() { f64::NEG_INFINITY } else { log }, terms + Rounding::Function.bound(dtype, log))
         })
     }),
-    Subject::new("ArgMax", NUMBERS, |dtype, dice, i| position(dtype, dice, i, |a, b| a > b)),
-    Subject::new("ArgMin", NUMBERS, |dtype, dice, i| position(dtype, dice, i, |a, b| a < b)),
+    OpTrials::new("ArgMax", NUMBERS, |dtype, dice, i| position(dtype, dice, i, |a, b| a > b)),
+    OpTrials::new("ArgMin", NUMBERS, |dtype, dice, i| position(dtype, dice, i, |a, b| a < b)),
 ];
 
 /// What elements are made of.

@@ -2,11 +2,11 @@
 //!
 //! An axis is a list of weights for each of its outputs; an element is the sum over the product of the axes' lists.
 
-use super::index::{every, position, word};
+use super::index::{every, interpolated, word};
 use super::*;
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[Subject::new("Resize", ANYTHING, resize)];
+pub(super) const OPS: &[OpTrials] = &[OpTrials::new("Resize", ANYTHING, resize)];
 
 /// What a plugin is asked for.
 struct Request {
@@ -198,19 +198,9 @@ fn attempt(dtype: DType, dice: &mut Dice, i: u64) -> Option<Trial> {
     let beyond = if dtype == BOOL { 1.0f32 } else { 7.0 };
     let plain = Request { mode: "nearest", placing: "asymmetric", nearest: "floor", ..request };
     let value = |at: Vec<i64>| {
-        let mut terms = vec![(Vec::new(), 1.0)];
-        for (n, axis) in all.iter().enumerate() {
-            let Some(taps) = axis.taps(if n < 2 { &plain } else { &request }, at[n]) else {
-                return f64::from(beyond);
-            };
-            let extend = |(from, share): &(Vec<i64>, f64)| -> Vec<(Vec<i64>, f64)> {
-                taps.iter()
-                    .map(|(tap, weight)| ([from.as_slice(), &[*tap]].concat(), share * weight))
-                    .collect()
-            };
-            terms = terms.iter().flat_map(extend).collect();
-        }
-        terms.iter().map(|(from, share)| share * x.values[position(from, &x.shape).unwrap_or(0)]).sum()
+        let along = |(n, axis): (usize, &&Axis)| axis.taps(if n < 2 { &plain } else { &request }, at[n]);
+        let taps: Option<Vec<_>> = all.iter().enumerate().map(along).collect();
+        taps.map_or(f64::from(beyond), |taps| interpolated(&x, taps))
     };
     let values: Vec<f64> = every(&shape).map(value).collect();
     // Weights are made in f32, as scales are: an origin is off by some u of its axis, and a filter's weights move by

@@ -4,8 +4,8 @@ use super::index::*;
 use super::*;
 use crate::ops::random;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("Gather", ANYTHING, |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("Gather", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 1..=4);
         let axis = if i % 3 == 0 { 0 } else { any_axis(dice, own.len()) };
         let x = anything(dtype, dice, &own);
@@ -21,7 +21,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let inputs = vec![Some(x.clone()), Some(positions.clone())];
         moved(axis_attributes(dice, i, axis, own.len()), inputs, &shape, at)
     }),
-    Subject::new("GatherElements", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("GatherElements", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 1..=4);
         let axis = if i % 3 == 0 { 0 } else { any_axis(dice, own.len()) };
         let x = anything(dtype, dice, &own);
@@ -33,7 +33,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let inputs = vec![Some(x.clone()), Some(positions.clone())];
         moved(axis_attributes(dice, i, axis, own.len()), inputs, &shape, at)
     }),
-    Subject::new("GatherND", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("GatherND", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 1..=4);
         let x = anything(dtype, dice, &own);
         let n_batch = if i % 3 == 0 { 0 } else { any_axis(dice, own.len()) };
@@ -61,7 +61,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         };
         moved(attributes, vec![Some(x.clone()), Some(positions.clone())], &shape, at)
     }),
-    Subject::new("ScatterElements", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("ScatterElements", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 1..=4);
         let axis = if i % 3 == 0 { 0 } else { any_axis(dice, own.len()) };
         let reduction = reduction(dtype, i);
@@ -89,7 +89,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         attributes.extend(reduction.attribute(i));
         Trial { attributes, inputs: vec![Some(x.clone()), Some(positions.clone()), Some(updates)], outputs }
     }),
-    Subject::new("ScatterND", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("ScatterND", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 1..=4);
         let reduction = reduction(dtype, i);
         let x = reduction.operand(dtype, dice, &own);
@@ -121,7 +121,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let inputs = vec![Some(x.clone()), Some(positions), Some(updates.clone())];
         Trial { attributes, inputs, outputs }
     }),
-    Subject::new("TensorScatter", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("TensorScatter", ANYTHING, |dtype, dice, i| {
         // The default axis must not be the first.
         let own = shape_of(dice, i, 3..=4);
         let axis = if i % 3 == 0 { own.len() - 2 } else { 1 + any_axis(dice, own.len() - 1) };
@@ -149,7 +149,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let starts = starts.as_ref().map(|starts| list(I64, starts));
         moved(attributes, vec![Some(x.clone()), Some(update.clone()), starts], &own, at)
     }),
-    Subject::new("OneHot", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("OneHot", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 0..=3);
         let depth = 1 + dice.below(9) as i64;
         let index_dtype = [I64, I32, F32, U8, I8, F64][i as usize % 6];
@@ -177,7 +177,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         ];
         Trial { attributes, inputs, outputs: vec![Expected::exact(dtype, &shape, outputs)] }
     }),
-    Subject::new("Compress", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("Compress", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 1..=4);
         let x = anything(dtype, dice, &own);
         let axis = (i % 3 != 0).then(|| any_axis(dice, own.len()));
@@ -198,7 +198,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             axis.map(|axis| ("axis", AttrValue::Int(either_way(dice, axis, own.len())))).into_iter();
         moved(attributes.collect(), vec![Some(x.clone()), Some(condition.clone())], &shape, at)
     }),
-    Subject::new("NonZero", ANYTHING, |dtype, dice, i| {
+    OpTrials::new("NonZero", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 0..=4);
         let mut x = anything(dtype, dice, &own);
         // Zeros of both signs; what is no number is not 0.

@@ -8,16 +8,16 @@ use super::*;
 use crate::ops::random;
 use std::f64::consts::PI;
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("HannWindow", NUMBERS, |dtype, dice, i| window(dtype, dice, i, [0.5, 0.5, 0.0])),
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("HannWindow", NUMBERS, |dtype, dice, i| window(dtype, dice, i, [0.5, 0.5, 0.0])),
     // The reference implementation's numbers; the specification's text has none.
-    Subject::new("HammingWindow", NUMBERS, |dtype, dice, i| {
+    OpTrials::new("HammingWindow", NUMBERS, |dtype, dice, i| {
         window(dtype, dice, i, [25.0 / 46.0, 21.0 / 46.0, 0.0])
     }),
-    Subject::new("BlackmanWindow", NUMBERS, |dtype, dice, i| window(dtype, dice, i, [0.42, 0.5, 0.08])),
-    Subject::new("DFT", FLOATS, dft),
-    Subject::new("STFT", FLOATS, stft),
-    Subject::new("MelWeightMatrix", NUMBERS, mel_weight_matrix),
+    OpTrials::new("BlackmanWindow", NUMBERS, |dtype, dice, i| window(dtype, dice, i, [0.42, 0.5, 0.08])),
+    OpTrials::new("DFT", FLOATS, dft),
+    OpTrials::new("STFT", FLOATS, stft),
+    OpTrials::new("MelWeightMatrix", NUMBERS, mel_weight_matrix),
 ];
 
 /// A whole number that an op is told.

@@ -9,8 +9,8 @@ use crate::ops::random;
 /// Float types that operators for inference alone have.
 const SINGLES: &[DType] = &[F32, F16, BF16];
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("SwiGLU", FLOATS, |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("SwiGLU", FLOATS, |dtype, dice, i| {
         let shape = shape_of(dice, i, 0..=4);
         let [a, b] = [(); 2].map(|()| random(dtype, dice, &shape, (-4.0, 4.0)));
         let alpha = if i % 2 == 0 { 1.0 } else { 1.75f32 };
@@ -20,8 +20,8 @@ pub(super) const SUBJECTS: &[Subject] = &[
         let attributes = if i % 2 == 0 { Vec::new() } else { vec![("alpha", AttrValue::Float(alpha))] };
         Trial { attributes, inputs: vec![Some(a), Some(b)], outputs }
     }),
-    Subject::new("RotaryEmbedding", SINGLES, rotary_embedding),
-    Subject::new("LinearAttention", SINGLES, linear_attention),
+    OpTrials::new("RotaryEmbedding", SINGLES, rotary_embedding),
+    OpTrials::new("LinearAttention", SINGLES, linear_attention),
 ];
 
 fn rotary_embedding(dtype: DType, dice: &mut Dice, i: u64) -> Trial {

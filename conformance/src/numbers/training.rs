@@ -7,8 +7,8 @@ use crate::ops::random;
 const TRAINING: &str = "ai.onnx.preview.training";
 const WIDE: &[DType] = &[F32, F64];
 
-pub(super) const SUBJECTS: &[Subject] = &[
-    Subject::new("Dropout", FLOATS, |dtype, dice, i| {
+pub(super) const OPS: &[OpTrials] = &[
+    OpTrials::new("Dropout", FLOATS, |dtype, dice, i| {
         let shape = shape_of(dice, i, 0..=4);
         let x = anything(dtype, dice, &shape);
         // Without training nothing is dropped, whatever the ratio.
@@ -21,12 +21,12 @@ pub(super) const SUBJECTS: &[Subject] = &[
         }
         Trial { attributes: Vec::new(), inputs: vec![Some(x), ratio, is_training], outputs }
     }),
-    Subject::new("NegativeLogLikelihoodLoss", FLOATS, |dtype, dice, i| {
+    OpTrials::new("NegativeLogLikelihoodLoss", FLOATS, |dtype, dice, i| {
         let labelled = Labelled::new(dtype, dice, i, (-9.0, 0.0));
         let outputs = vec![labelled.loss(dtype, &labelled.scores.values, &labelled.exact())];
         labelled.trial(outputs)
     }),
-    Subject::new("SoftmaxCrossEntropyLoss", FLOATS, |dtype, dice, i| {
+    OpTrials::new("SoftmaxCrossEntropyLoss", FLOATS, |dtype, dice, i| {
         // Also where an exponential of the score itself is infinite.
         let range = if i % 4 == 3 { (90.0, 98.0) } else { (-6.0, 6.0) };
         let labelled = Labelled::new(dtype, dice, i, range);
@@ -44,9 +44,9 @@ pub(super) const SUBJECTS: &[Subject] = &[
         }
         labelled.trial(outputs)
     }),
-    Subject { domain: TRAINING, ..Subject::new("Adagrad", WIDE, adagrad) },
-    Subject { domain: TRAINING, ..Subject::new("Adam", WIDE, adam) },
-    Subject { domain: TRAINING, ..Subject::new("Momentum", WIDE, momentum) },
+    OpTrials { domain: TRAINING, ..OpTrials::new("Adagrad", WIDE, adagrad) },
+    OpTrials { domain: TRAINING, ..OpTrials::new("Adam", WIDE, adam) },
+    OpTrials { domain: TRAINING, ..OpTrials::new("Momentum", WIDE, momentum) },
 ];
 
 /// Scores of classes, and which class is right.

@@ -344,7 +344,7 @@ impl Books {
         let elements = |list: &List| {
             let (start, stride) = (list.ptr.cast::<u8>(), list.stride as usize);
             let n = if start.is_null() { 0 } else { list.len as usize };
-            (0..n).map(move |i| start.wrapping_add(i * stride))
+            (0..n).map(move |i| (start.wrapping_add(i * stride), stride))
         };
         let info = self.original.0;
         // SAFETY: as above.
@@ -356,12 +356,14 @@ impl Books {
         if let Ok(table) = unsafe { read_struct(known.table) } {
             add(known.table.cast(), table.struct_size as usize);
         }
-        for profile in elements(&known.profiles) {
+        for (profile, _) in elements(&known.profiles) {
             add(profile, size_of::<Str>());
         }
-        for element in elements(&known.kernels).chain(elements(&known.options)) {
+        for (element, stride) in elements(&known.kernels).chain(elements(&known.options)) {
             // SAFETY: as above; elements that grow begin with their size.
-            add(element, unsafe { element.cast::<u32>().read() } as usize);
+            let size = unsafe { element.cast::<u32>().read() } as usize;
+            // A size that was changed is seen, and is not followed.
+            add(element, size.min(stride));
         }
         hasher.finish()
     }

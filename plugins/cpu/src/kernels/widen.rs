@@ -116,8 +116,8 @@ fn widened(request: &Request<'_>, prepare: fn(&Request<'_>) -> Result<Prepared>)
             contents[i] = Some(converted(bytes, n, sizes, convert)?);
         }
         // What the host converts once needs no room in each launch.
-        let is_packed = i < n_inputs && n > 0 && request.abi_minor >= 2 && tensor.constant().is_some();
-        let offset = if is_packed { 0 } else { reserve(&mut end, n, sizes[1])? };
+        let offset =
+            if i < n_inputs && comes_packed(request, i) { 0 } else { reserve(&mut end, n, sizes[1])? };
         let operand = Converted { at: i, offset, n, sizes, convert };
         if i < n_inputs { &mut inputs } else { &mut outputs }.push(operand);
     }
@@ -203,6 +203,12 @@ impl Pack {
     }
 }
 
+/// Whether the host converts an input once and hands over the result.
+fn comes_packed(request: &Request<'_>, i: usize) -> bool {
+    let tensor = &request.inputs[i];
+    request.abi_minor >= 2 && tensor.constant().is_some() && tensor.n_elements() > 0
+}
+
 /// What the host packs: constants that are converted, and what the kernel asks for.
 fn packs(request: &Request<'_>, inner: &Prepared, inputs: &[Converted]) -> Vec<Pack> {
     // Constants that the kernel packs and that need no conversion.
@@ -223,11 +229,8 @@ fn packs(request: &Request<'_>, inner: &Prepared, inputs: &[Converted]) -> Vec<P
             packed: true,
         })
         .collect();
-    for operand in inputs.iter().filter(|_| request.abi_minor >= 2) {
+    for operand in inputs.iter().filter(|operand| comes_packed(request, operand.at)) {
         let tensor = &request.inputs[operand.at];
-        if tensor.constant().is_none() || operand.n == 0 {
-            continue;
-        }
         let own = inner.packs().iter().find(|pack| pack.input_idx as usize == operand.at);
         // The layout of the same bytes as another type is another one.
         let salt = u64::from(tensor.dtype().code) << 8 | u64::from(tensor.dtype().bits);
