@@ -43,6 +43,11 @@ impl Error {
         Self::new(DEVBAY_STATUS_OUT_OF_MEMORY, text)
     }
 
+    /// Something that the plugin or its driver should not do.
+    pub fn internal(text: impl Into<String>) -> Self {
+        Self::new(DEVBAY_STATUS_INTERNAL, text)
+    }
+
     /// The driver or device is not there.
     pub fn unavailable(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_UNAVAILABLE, text)

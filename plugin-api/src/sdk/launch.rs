@@ -7,9 +7,12 @@ use super::Device;
 use super::error::{Error, Result, guard};
 use super::export::StreamBox;
 use super::kernel::dtypes::*;
+use super::memory::{BufferBox, HostBuffer};
 use super::prepared::{State, StateHeader};
 use crate::abi::*;
 use core::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A prepared kernel of a device: immutable, launched by many threads at once (B21).
 pub trait Launch<D: Device>: Send + Sync + 'static {
@@ -17,22 +20,25 @@ pub trait Launch<D: Device>: Send + Sync + 'static {
     ///
     /// # Errors
     /// What is known now, and concerns this launch alone.
-    fn launch(&self, stream: &D::Stream, operands: &mut Operands<'_>) -> Result<()>;
+    fn launch(&self, stream: &D::Stream, operands: &mut Operands<'_, D::Buffer>) -> Result<()>;
 }
 
-/// The operands of one launch on a device whose memory the processor reaches.
-pub struct Operands<'a> {
+/// The operands of one launch, in allocations of type `B`.
+///
+/// Where the processor reaches the memory, they are read by address or as slices; elsewhere by [`Operands::region`].
+pub struct Operands<'a, B = HostBuffer> {
     refs: *const BufferRef,
     header: &'a StateHeader,
     /// Bit i: output i has been handed out.
     taken: u64,
+    device: PhantomData<&'a B>,
 }
 
 // SAFETY: the references are read-only for the call, in which all chunks of a parallel loop run; what
 // hands out memory to write takes `&mut self`.
-unsafe impl Sync for Operands<'_> {}
+unsafe impl<B: Sync> Sync for Operands<'_, B> {}
 
-impl<'a> Operands<'a> {
+impl<'a, B> Operands<'a, B> {
     fn reference(&self, i: usize) -> &'a BufferRef {
         // SAFETY: the host passes as many references as `prepare` fixed (B21); `i` is below that.
         unsafe { &*self.refs.add(i) }
@@ -62,6 +68,38 @@ impl<'a> Operands<'a> {
     pub fn output_ref(&self, i: usize) -> &'a BufferRef {
         assert!(i < self.header.n_outputs as usize, "output {i} of {}", self.header.n_outputs);
         self.reference(self.header.n_inputs as usize + i)
+    }
+
+    /// The allocation that input `i` is in, and the bytes of it; None if it is absent, or in host memory on a device
+    /// with HOST_REFS.
+    ///
+    /// # Panics
+    /// As [`Operands::input_ref`].
+    pub fn input_region(&self, i: usize) -> Option<(&'a B, Range<u64>)> {
+        self.region(self.input_ref(i))
+    }
+
+    /// The allocation that output `i` is in, and the bytes of it.
+    ///
+    /// # Panics
+    /// As [`Operands::output_ref`].
+    pub fn output_region(&self, i: usize) -> Option<(&'a B, Range<u64>)> {
+        self.region(self.output_ref(i))
+    }
+
+    /// The allocation that the workspace is in, and the bytes of it.
+    ///
+    /// # Panics
+    /// As [`Operands::workspace_ref`].
+    pub fn workspace_region(&self) -> Option<(&'a B, Range<u64>)> {
+        self.region(self.workspace_ref())
+    }
+
+    fn region(&self, reference: &BufferRef) -> Option<(&'a B, Range<u64>)> {
+        // SAFETY: NULL, or a handle of this device's, whose box the host has not freed: it lends it until a point
+        // signalled after the launch is reported (B9).
+        let buffer = unsafe { reference.buffer.cast::<BufferBox<B>>().as_ref() }?;
+        Some((&buffer.buffer, reference.offset..reference.offset + reference.length))
     }
 
     /// The references of all inputs, for kernels that take any number of them.
@@ -314,7 +352,7 @@ pub(super) unsafe extern "C" fn launch<D: Device, K: Launch<D>>(
     let state = unsafe { &*state.cast::<State<K>>() };
     // SAFETY: the host passes a stream of this device, which it has not destroyed.
     let stream = unsafe { &*stream.cast::<StreamBox<D::Stream>>() };
-    let mut operands = Operands { refs, header: &state.header, taken: 0 };
+    let mut operands = Operands { refs, header: &state.header, taken: 0, device: PhantomData };
     match guard(|| state.kernel.launch(stream.inner(), &mut operands)) {
         Ok(()) => DEVBAY_STATUS_OK,
         Err(error) => stream.keep(error),

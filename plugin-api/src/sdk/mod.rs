@@ -64,6 +64,7 @@ mod launch;
 pub mod layout;
 mod memory;
 mod prepared;
+mod timeline;
 mod view;
 
 pub use crate::abi::DType;
@@ -75,6 +76,7 @@ pub use memory::{
     AllocRequest, Allocated, CopyKind, CopyRequest, HostBuffer, MemoryUse, Region, SpaceDesc, StreamRequest,
 };
 pub use prepared::{Prepared, State, StateHeader};
+pub use timeline::{Timeline, failed_dependency};
 pub use view::{AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView};
 
 use std::time::Duration;

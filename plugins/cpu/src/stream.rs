@@ -3,18 +3,10 @@
 //! An asynchronous stream is what an accelerator is to the host: work returns before it has run, points are reached
 //! later and from another thread, copies take their time. It exists so that the host's asynchronous half is
 //! exercised wherever the processor is.
-//!
-//! # States of the timeline
-//!
-//! `reached` only rises, and only the stream's thread writes it. The first failure is kept and final: what is
-//! enqueued behind it is dropped, later points fail, and earlier ones stay reached (B13). Callbacks are taken out
-//! under the lock and called without it, so each is called once (B16).
 
 use crate::device::{CpuDevice, Mode};
-use devbay_plugin_api::abi::{DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_TIMEOUT};
 use devbay_plugin_api::sdk::*;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,25 +33,13 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Something was enqueued, or the stream ends.
     enqueued: Condvar,
-    /// Last value reached with success.
-    reached: AtomicU64,
-    timeline: Mutex<Timeline>,
-    /// A point was reached, or the stream failed.
-    moved: Condvar,
+    timeline: Timeline,
 }
 
 #[derive(Default)]
 struct Queue {
     commands: VecDeque<Command>,
-    /// Last value signalled.
-    signalled: u64,
     closed: bool,
-}
-
-#[derive(Default)]
-struct Timeline {
-    failure: Option<Error>,
-    waiting: Vec<(u64, Done)>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "launches are the rule, and a box would allocate for each")]
@@ -100,9 +80,7 @@ impl CpuStream {
             bytes_per_s,
             queue: Mutex::default(),
             enqueued: Condvar::new(),
-            reached: AtomicU64::new(0),
-            timeline: Mutex::default(),
-            moved: Condvar::new(),
+            timeline: Timeline::default(),
         });
         let worker = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -112,7 +90,7 @@ impl CpuStream {
         Ok(Self::Async(AsyncStream { shared, thread: Some(thread) }))
     }
 
-    fn timeline(&self) -> Result<&Arc<Shared>> {
+    fn shared(&self) -> Result<&Arc<Shared>> {
         match self {
             Self::Inline => Err(Error::unsupported("an inline stream has no timeline")),
             Self::Async(stream) => Ok(&stream.shared),
@@ -129,27 +107,16 @@ impl Drop for AsyncStream {
             let _ = thread.join();
         }
         // Points that nobody will reach any more: those behind a failure were called when it came.
-        let waiting = std::mem::take(&mut lock(&self.shared.timeline).waiting);
-        for (_, done) in waiting {
-            done.call(&Err(Error::new(DEVBAY_STATUS_ABORTED, "the stream was destroyed")));
-        }
+        self.shared.timeline.abandon();
     }
 }
 
 impl Shared {
     fn push(&self, command: Command) -> Result<()> {
-        let mut queue = lock(&self.queue);
         if let Command::Signal(value) = command {
-            if value <= queue.signalled {
-                return Err(Error::invalid(format!(
-                    "signal of value {value} after {}, values rise strictly",
-                    queue.signalled
-                )));
-            }
-            queue.signalled = value;
+            self.timeline.signal(value)?;
         }
-        queue.commands.push_back(command);
-        drop(queue);
+        lock(&self.queue).commands.push_back(command);
         self.enqueued.notify_one();
         Ok(())
     }
@@ -168,18 +135,15 @@ impl Shared {
                 queue = self.enqueued.wait(queue).unwrap_or_else(PoisonError::into_inner);
             };
             drop(queue);
-            if lock(&self.timeline).failure.is_some() {
+            if self.timeline.failure().is_some() {
                 // Behind a failure nothing runs; signals were answered when it came or are when they are asked.
-                self.answer();
                 continue;
             }
             let begin = now_ns(self.host.traces());
             // The command is used up when it has run.
             let name = self.host.traces().then(|| command.name().to_owned());
             if let Err(error) = self.execute(command) {
-                lock(&self.timeline).failure.get_or_insert(error);
-                self.moved.notify_all();
-                self.answer();
+                self.timeline.fail(error);
             }
             if let Some(name) = &name {
                 self.host.trace(name, &self.label, begin..now_ns(true));
@@ -199,70 +163,14 @@ impl Shared {
                 Ok(())
             }
             Command::Signal(value) => {
-                self.reached.store(value, Ordering::Release);
-                // The lock orders this store with those who check and then wait.
-                drop(lock(&self.timeline));
-                self.moved.notify_all();
-                self.answer();
+                self.timeline.reach(value);
                 Ok(())
             }
             Command::Fail(failure) => Err(failure),
-            Command::Wait(other, value) => other.wait_for(value, None).map_err(|error| {
-                Error::new(
-                    DEVBAY_STATUS_ABORTED,
-                    format!("a stream that this one waits for failed: {}", error.text()),
-                )
-            }),
-        }
-    }
-
-    /// Calls back who waits for a point that is reached, or can be no more.
-    fn answer(&self) {
-        let reached = self.reached.load(Ordering::Acquire);
-        let mut timeline = lock(&self.timeline);
-        let failure = timeline.failure.clone();
-        let due = |value: u64| value <= reached || failure.is_some();
-        let (ready, waiting) =
-            std::mem::take(&mut timeline.waiting).into_iter().partition(|(value, _)| due(*value));
-        timeline.waiting = waiting;
-        drop(timeline);
-        let ready: Vec<(u64, Done)> = ready;
-        for (value, done) in ready {
-            done.call(&outcome(value, reached, failure.as_ref()));
-        }
-    }
-
-    /// Blocks until a value is reached.
-    fn wait_for(&self, value: u64, deadline: Option<Instant>) -> Result<()> {
-        let mut timeline = lock(&self.timeline);
-        loop {
-            let reached = self.reached.load(Ordering::Acquire);
-            if reached >= value || timeline.failure.is_some() {
-                return outcome(value, reached, timeline.failure.as_ref());
+            Command::Wait(other, value) => {
+                other.timeline.wait(value).map_err(|failure| failed_dependency(&failure))
             }
-            timeline = match deadline {
-                None => self.moved.wait(timeline).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(Error::new(
-                            DEVBAY_STATUS_TIMEOUT,
-                            format!("value {value} was not reached in time"),
-                        ));
-                    }
-                    self.moved.wait_timeout(timeline, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
         }
-    }
-
-    /// Refuses a value that was not signalled.
-    fn check_signalled(&self, value: u64) -> Result<()> {
-        let signalled = lock(&self.queue).signalled;
-        if value > signalled {
-            return Err(Error::invalid(format!("value {value} was not signalled, the last is {signalled}")));
-        }
-        Ok(())
     }
 }
 
@@ -277,13 +185,6 @@ impl Command {
             Self::Wait(..) => "wait",
             Self::Fail(_) => "fail",
         }
-    }
-}
-
-fn outcome(value: u64, reached: u64, failure: Option<&Error>) -> Result<()> {
-    match failure {
-        Some(error) if value > reached => Err(error.clone()),
-        _ => Ok(()),
     }
 }
 
@@ -334,53 +235,42 @@ impl Stream for CpuStream {
     }
 
     fn defer(&self, launch: DeferredLaunch) -> Result<()> {
-        self.timeline()?.push(Command::Launch(launch))
+        self.shared()?.push(Command::Launch(launch))
     }
 
     fn signal(&self, value: u64) -> Result<()> {
-        self.timeline()?.push(Command::Signal(value))
+        self.shared()?.push(Command::Signal(value))
     }
 
     fn reached(&self) -> (u64, Result<()>) {
         match self {
             Self::Inline => (0, Err(Error::unsupported("an inline stream has no timeline"))),
-            Self::Async(stream) => {
-                // The failure first: what was reached before it is then seen.
-                let failure = lock(&stream.shared.timeline).failure.clone();
-                let reached = stream.shared.reached.load(Ordering::Acquire);
-                (reached, failure.map_or(Ok(()), Err))
-            }
+            Self::Async(stream) => stream.shared.timeline.reached(),
         }
     }
 
     fn wait(&self, other: &Self, value: u64) -> Result<()> {
-        let other = other.timeline()?;
-        other.check_signalled(value)?;
-        self.timeline()?.push(Command::Wait(Arc::clone(other), value))
+        let other = other.shared()?;
+        other.timeline.check_signalled(value)?;
+        self.shared()?.push(Command::Wait(Arc::clone(other), value))
     }
 
     fn on_reached(&self, value: u64, done: Done) -> Result<()> {
-        let shared = self.timeline()?;
-        shared.check_signalled(value)?;
-        lock(&shared.timeline).waiting.push((value, done));
-        shared.answer();
-        Ok(())
+        self.shared()?.timeline.on_reached(value, done)
     }
 
     fn host_wait(&self, value: u64, timeout: Duration) -> Result<()> {
-        let shared = self.timeline()?;
-        shared.check_signalled(value)?;
-        shared.wait_for(value, Instant::now().checked_add(timeout))
+        self.shared()?.timeline.host_wait(value, timeout)
     }
 
     fn fail(&self, failure: Error) -> Result<()> {
-        self.timeline()?.push(Command::Fail(failure))
+        self.shared()?.push(Command::Fail(failure))
     }
 
     fn failure(&self) -> Option<Error> {
         match self {
             Self::Inline => None,
-            Self::Async(stream) => lock(&stream.shared.timeline).failure.clone(),
+            Self::Async(stream) => stream.shared.timeline.failure(),
         }
     }
 }

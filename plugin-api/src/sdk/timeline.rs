@@ -1,0 +1,178 @@
+//! A stream's timeline, for devices whose driver does not bring one: what was signalled, what is reached, who waits.
+//!
+//! `reached` only rises, and only who runs the stream's work raises it. The first failure is kept and final: later
+//! points fail, earlier ones stay reached (B13). Callbacks are taken out under the lock and called without it, so
+//! each is called once (B16).
+
+use super::Done;
+use super::error::{Error, Result};
+use crate::abi::{DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_TIMEOUT};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The points of one stream; all methods may be called from any thread.
+#[derive(Default)]
+pub struct Timeline {
+    signalled: AtomicU64,
+    /// Last value reached with success.
+    reached: AtomicU64,
+    state: Mutex<State>,
+    /// A point was reached, or the stream failed.
+    moved: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    failure: Option<Error>,
+    waiting: Vec<(u64, Done)>,
+}
+
+impl Timeline {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a point was enqueued. Externally synchronised, as signals of a stream are (B17).
+    ///
+    /// # Errors
+    /// Invalid for a value that is not above every one before (B12).
+    pub fn signal(&self, value: u64) -> Result<()> {
+        let last = self.signalled.load(Ordering::Relaxed);
+        if value <= last {
+            return Err(Error::invalid(format!("signal of value {value} after {last}, values rise strictly")));
+        }
+        self.signalled.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Refuses a value that was not signalled: nobody may wait for it (B12).
+    ///
+    /// # Errors
+    /// Invalid.
+    pub fn check_signalled(&self, value: u64) -> Result<()> {
+        let last = self.signalled.load(Ordering::Acquire);
+        if value > last {
+            return Err(Error::invalid(format!("value {value} was not signalled, the last is {last}")));
+        }
+        Ok(())
+    }
+
+    /// Reports a point as reached, unless the stream has failed before: all that was enqueued ahead of it is done,
+    /// and the device touches none of it any more.
+    pub fn reach(&self, value: u64) {
+        let state = self.lock();
+        if state.failure.is_none() {
+            self.reached.store(value, Ordering::Release);
+        }
+        drop(state);
+        self.moved.notify_all();
+        self.answer();
+    }
+
+    /// Fails every point that is not reached yet; the first failure is kept.
+    pub fn fail(&self, failure: Error) {
+        self.lock().failure.get_or_insert(failure);
+        self.moved.notify_all();
+        self.answer();
+    }
+
+    /// The failure, if the stream has failed.
+    pub fn failure(&self) -> Option<Error> {
+        self.lock().failure.clone()
+    }
+
+    /// As [`super::Stream::reached`].
+    pub fn reached(&self) -> (u64, Result<()>) {
+        // The failure first: what was reached before it is then seen.
+        let failure = self.failure();
+        let reached = self.reached.load(Ordering::Acquire);
+        (reached, failure.map_or(Ok(()), Err))
+    }
+
+    /// As [`super::Stream::on_reached`].
+    ///
+    /// # Errors
+    /// Invalid for a value that was not signalled; then `done` was not called.
+    pub fn on_reached(&self, value: u64, done: Done) -> Result<()> {
+        self.check_signalled(value)?;
+        self.lock().waiting.push((value, done));
+        self.answer();
+        Ok(())
+    }
+
+    /// As [`super::Stream::host_wait`].
+    ///
+    /// # Errors
+    /// Timeout, the stream's failure, invalid for a value that was not signalled.
+    pub fn host_wait(&self, value: u64, timeout: Duration) -> Result<()> {
+        self.check_signalled(value)?;
+        // A deadline beyond the clock's range is none.
+        self.wait_until(value, Instant::now().checked_add(timeout))
+    }
+
+    /// Blocks until a value is reached, or for ever where it was not signalled.
+    ///
+    /// # Errors
+    /// The stream's failure.
+    pub fn wait(&self, value: u64) -> Result<()> {
+        self.wait_until(value, None)
+    }
+
+    fn wait_until(&self, value: u64, deadline: Option<Instant>) -> Result<()> {
+        let mut state = self.lock();
+        loop {
+            let reached = self.reached.load(Ordering::Acquire);
+            if reached >= value || state.failure.is_some() {
+                return outcome(value, reached, state.failure.as_ref());
+            }
+            state = match deadline {
+                None => self.moved.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        let text = format!("value {value} was not reached in time");
+                        return Err(Error::new(DEVBAY_STATUS_TIMEOUT, text));
+                    }
+                    self.moved.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Calls back who waits for a point that is reached, or can be no more.
+    fn answer(&self) {
+        let mut state = self.lock();
+        let reached = self.reached.load(Ordering::Acquire);
+        let failure = state.failure.clone();
+        let due = |value: u64| value <= reached || failure.is_some();
+        let (ready, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.waiting).into_iter().partition(|(value, _)| due(*value));
+        state.waiting = waiting;
+        drop(state);
+        for (value, done) in ready {
+            done.call(&outcome(value, reached, failure.as_ref()));
+        }
+    }
+
+    /// Calls back who still waits when the stream is destroyed, with ABORTED.
+    pub fn abandon(&self) {
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        for (_, done) in waiting {
+            done.call(&Err(Error::new(DEVBAY_STATUS_ABORTED, "the stream was destroyed")));
+        }
+    }
+}
+
+/// What a stream reports that waits for another one's point, which failed.
+pub fn failed_dependency(failure: &Error) -> Error {
+    let text = format!("a stream that this one waits for failed: {}", failure.text());
+    Error::new(DEVBAY_STATUS_ABORTED, text)
+}
+
+fn outcome(value: u64, reached: u64, failure: Option<&Error>) -> Result<()> {
+    match failure {
+        Some(error) if value > reached => Err(error.clone()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,291 @@
+//! Adapters as devices.
+
+use crate::dispatch::ParamPool;
+use crate::memory::{Pool, WgpuBuffer};
+use crate::shader::Shaders;
+use crate::stream::WgpuStream;
+use crate::worker::Worker;
+use devbay_plugin_api::abi::{
+    DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_GPU, DEVBAY_DEVICE_KIND_OTHER, DEVBAY_SPACE_DEVICE,
+    DEVBAY_STATUS_DEVICE_LOST,
+};
+use devbay_plugin_api::sdk::*;
+use std::sync::{Arc, OnceLock};
+
+/// Which adapters become devices.
+pub struct Adapters {
+    /// Drivers to ask.
+    pub backends: wgpu::Backends,
+    /// Whether programs on the processor count.
+    pub software: bool,
+}
+
+impl Adapters {
+    /// Opens all of them.
+    ///
+    /// # Errors
+    /// Unavailable if there is none, with what was looked for.
+    pub fn open(&self, host: Host) -> Result<Vec<WgpuDevice>> {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+            backends: self.backends,
+            // No validation layers of the driver's: errors come from wgpu's own checks.
+            flags: wgpu::InstanceFlags::empty(),
+            ..wgpu::InstanceDescriptor::new_without_display_handle()
+        });
+        let mut refused = Vec::new();
+        let mut devices: Vec<WgpuDevice> = Vec::new();
+        for adapter in pollster::block_on(instance.enumerate_adapters(self.backends)) {
+            let info = adapter.get_info();
+            let compute = wgpu::DownlevelFlags::COMPUTE_SHADERS;
+            if !self.software && info.device_type == wgpu::DeviceType::Cpu {
+                refused.push(format!("{} is a program on the processor", info.name));
+            } else if !adapter.get_downlevel_capabilities().flags.contains(compute) {
+                refused.push(format!("{} has no compute shaders", info.name));
+            } else {
+                match WgpuDevice::open(&adapter, host, devices.len()) {
+                    Ok(device) => devices.push(device),
+                    Err(error) => refused.push(format!("{}: {}", info.name, error.text())),
+                }
+            }
+        }
+        if devices.is_empty() {
+            let drivers = format!("{:?}", self.backends).replace("Backends(", "").replace(')', "");
+            let mut text = format!("no adapter with compute shaders was found by {drivers}");
+            refused.iter().for_each(|reason| text.push_str(&format!("; {reason}")));
+            return Err(Error::unavailable(text));
+        }
+        for reason in refused {
+            host.log(LogLevel::Info, &reason);
+        }
+        Ok(devices)
+    }
+}
+
+/// What an adapter offers beyond WebGPU's core, as kernels ask for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Abilities {
+    /// 16-bit floats in shaders and in memory.
+    pub f16: bool,
+    /// 64-bit integers in shaders.
+    pub i64: bool,
+    /// Operations across a subgroup.
+    pub subgroups: bool,
+    /// Times of passes.
+    pub timestamps: bool,
+    /// Storage buffers that a shader may have.
+    pub storage_buffers_max: u32,
+    /// Workgroups along one axis of a dispatch.
+    pub groups_max: u32,
+    /// Bytes of workgroup memory.
+    pub shared_bytes: u32,
+    /// Bytes of one binding.
+    pub binding_max: u64,
+}
+
+/// What a device, its streams, buffers and kernels share.
+pub struct Shared {
+    /// wgpu's device.
+    pub device: wgpu::Device,
+    /// Its queue.
+    pub queue: wgpu::Queue,
+    /// The host's services.
+    pub host: Host,
+    /// What shaders may use.
+    pub abilities: Abilities,
+    /// Free memory.
+    pub pool: Pool,
+    /// Pipelines.
+    pub shaders: Shaders,
+    /// Parameters of prepared kernels.
+    pub params: ParamPool,
+    /// Submissions that are under way.
+    pub worker: Worker,
+    /// Why the device was lost.
+    lost: OnceLock<String>,
+}
+
+impl Shared {
+    /// Refuses work on a device that is lost.
+    ///
+    /// # Errors
+    /// Device lost, with the driver's words.
+    pub fn check(&self) -> Result<()> {
+        match self.lost.get() {
+            Some(reason) => Err(Error::new(DEVBAY_STATUS_DEVICE_LOST, reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs something with wgpu's errors caught.
+    ///
+    /// # Errors
+    /// Device lost, out of memory, or internal with wgpu's words.
+    pub fn guarded<T>(&self, body: impl FnOnce() -> T) -> Result<T> {
+        self.check()?;
+        let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
+        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let result = body();
+        let errors = [validation.pop(), internal.pop()].map(pollster::block_on);
+        let memory = pollster::block_on(memory.pop());
+        self.check()?;
+        if let Some(error) = memory {
+            return Err(Error::out_of_memory(words(&error)));
+        }
+        match errors.into_iter().flatten().next() {
+            Some(error) => Err(Error::internal(words(&error))),
+            None => Ok(result),
+        }
+    }
+}
+
+/// wgpu's error and what it came from, in one line.
+fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text.push_str(": ");
+            text.push_str(&inner_text);
+        }
+        source = inner.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// One adapter, opened.
+pub struct WgpuDevice {
+    shared: Arc<Shared>,
+    desc: DeviceDesc,
+}
+
+impl WgpuDevice {
+    fn open(adapter: &wgpu::Adapter, host: Host, index: usize) -> Result<Self> {
+        let info = adapter.get_info();
+        let wanted = wgpu::Features::SHADER_F16
+            | wgpu::Features::SHADER_INT64
+            | wgpu::Features::SUBGROUP
+            | wgpu::Features::TIMESTAMP_QUERY
+            | wgpu::Features::PIPELINE_CACHE;
+        let features = adapter.features() & wanted;
+        let limits = adapter.limits();
+        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("devbay"),
+            required_features: features,
+            required_limits: limits.clone(),
+            ..Default::default()
+        }))
+        .map_err(|e| Error::unavailable(format!("cannot be opened: {}", words(&e))))?;
+        let abilities = Abilities {
+            f16: features.contains(wgpu::Features::SHADER_F16),
+            i64: features.contains(wgpu::Features::SHADER_INT64),
+            subgroups: features.contains(wgpu::Features::SUBGROUP),
+            timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+            storage_buffers_max: limits.max_storage_buffers_per_shader_stage,
+            groups_max: limits.max_compute_workgroups_per_dimension,
+            shared_bytes: limits.max_compute_workgroup_storage_size,
+            binding_max: limits.max_storage_buffer_binding_size,
+        };
+        let cached = features.contains(wgpu::Features::PIPELINE_CACHE);
+        let shared = Arc::new(Shared {
+            shaders: Shaders::open(&device, &info, cached, host),
+            pool: Pool::default(),
+            params: ParamPool::new(limits.min_uniform_buffer_offset_alignment),
+            worker: Worker::default(),
+            lost: OnceLock::new(),
+            device,
+            queue,
+            host,
+            abilities,
+        });
+        // Errors outside of a scope would end the process; there is none that kernels do not check for.
+        shared.device.on_uncaptured_error(Arc::new(move |error| {
+            host.log(LogLevel::Error, &format!("wgpu: {}", words(&error)));
+        }));
+        let weak = Arc::downgrade(&shared);
+        shared.device.set_device_lost_callback(move |reason, text| {
+            if let Some(shared) = weak.upgrade() {
+                let _ = shared.lost.set(format!("the device was lost ({reason:?}): {text}"));
+            }
+        });
+        Worker::start(&shared)?;
+        let bind_align = u64::from(limits.min_storage_buffer_offset_alignment).max(16);
+        let kind = match info.device_type {
+            wgpu::DeviceType::Cpu => DEVBAY_DEVICE_KIND_CPU,
+            wgpu::DeviceType::Other => DEVBAY_DEVICE_KIND_OTHER,
+            _ => DEVBAY_DEVICE_KIND_GPU,
+        };
+        let backend = format!("{:?}", info.backend).to_lowercase();
+        let desc = DeviceDesc {
+            kind,
+            id: stable_id(&info, &backend, index),
+            physical_id: physical_id(&info.device_pci_bus_id),
+            driver: format!("{backend}, {} {}", info.driver, info.driver_info).trim().to_owned(),
+            name: info.name,
+            spaces: vec![SpaceDesc {
+                kind: DEVBAY_SPACE_DEVICE,
+                flags: 0,
+                bytes_total: 0,
+                alloc_max: limits.max_buffer_size,
+                alloc_align: 256,
+                bind_align,
+                bind_max: limits.max_storage_buffer_binding_size,
+                copy_align: wgpu::COPY_BUFFER_ALIGNMENT,
+                copy_granule: wgpu::COPY_BUFFER_ALIGNMENT,
+            }],
+            ..DeviceDesc::default()
+        };
+        Ok(Self { shared, desc })
+    }
+
+    /// What its streams, buffers and kernels share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Drop for WgpuDevice {
+    fn drop(&mut self) {
+        self.shared.worker.stop();
+        self.shared.shaders.save(self.shared.host);
+    }
+}
+
+/// A name that stays: where the card sits, or what it is and which of those.
+fn stable_id(info: &wgpu::AdapterInfo, backend: &str, index: usize) -> String {
+    if info.device_pci_bus_id.is_empty() {
+        return format!("{backend}-{:04x}-{:04x}-{index}", info.vendor, info.device);
+    }
+    format!("{backend}-{}", info.device_pci_bus_id)
+}
+
+/// `pci:` and the address, which every plugin can tell; zero for what sits on no bus.
+fn physical_id(pci_bus_id: &str) -> [u8; 16] {
+    let mut id = [0; 16];
+    if !pci_bus_id.is_empty() {
+        let text = format!("pci:{}", pci_bus_id.to_lowercase());
+        for (to, from) in id.iter_mut().zip(text.bytes()) {
+            *to = from;
+        }
+    }
+    id
+}
+
+impl Device for WgpuDevice {
+    type Buffer = WgpuBuffer;
+    type Stream = WgpuStream;
+
+    fn describe(&self) -> &DeviceDesc {
+        &self.desc
+    }
+
+    fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<WgpuBuffer>> {
+        WgpuBuffer::alloc(&self.shared, request.size_bytes)
+    }
+
+    fn create_stream(&self, request: &StreamRequest<'_>) -> Result<WgpuStream> {
+        self.shared.check()?;
+        Ok(WgpuStream::new(&self.shared, request))
+    }
+}

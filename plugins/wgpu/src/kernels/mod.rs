@@ -1,0 +1,51 @@
+//! The kernels, by kind: descriptors, how they are prepared, and their WGSL.
+//!
+//! A shader's text depends on what kind of work it is, never on extents: those are parameters, so that nodes of many
+//! shapes share a pipeline ([`crate::shader`]).
+
+mod element;
+mod unary;
+mod walk;
+
+use crate::device::WgpuDevice;
+use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
+
+type List = &'static [Kernel<WgpuDevice>];
+
+/// Every list, in the order in which `devbay inspect` prints them.
+const LISTS: &[List] = &[unary::KERNELS];
+
+/// All of them.
+pub const ALL: [Kernel<WgpuDevice>; count()] = all();
+
+const fn count() -> usize {
+    let (mut n, mut list) = (0, 0);
+    while list < LISTS.len() {
+        n += LISTS[list].len();
+        list += 1;
+    }
+    n
+}
+
+const fn all() -> [Kernel<WgpuDevice>; count()] {
+    let mut all = [LISTS[0][0]; count()];
+    let (mut at, mut list) = (0, 0);
+    while list < LISTS.len() {
+        let mut i = 0;
+        while i < LISTS[list].len() {
+            all[at] = LISTS[list][i];
+            at += 1;
+            i += 1;
+        }
+        list += 1;
+    }
+    all
+}
+
+/// Refuses an output of another shape than its input's.
+fn same_shape(x: &TensorView<'_>, y: &TensorView<'_>) -> Result<()> {
+    if x.shape() == y.shape() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("an output of shape {:?} for an input of {:?}", y.shape(), x.shape())))
+}

@@ -1,0 +1,83 @@
+//! GPUs through wgpu: Vulkan, Metal and DirectX 12, as asynchronous devices without pointers.
+//!
+//! - [`device`]: adapters as devices, what they can, what they are lost by;
+//! - [`memory`]: allocations, pooled, and the staging memory of uploads and readbacks;
+//! - [`stream`]: command encoders that are submitted when a stream is signalled or flushed;
+//! - [`worker`]: the thread that waits for submissions, and reports their points;
+//! - [`shader`]: WGSL to pipelines, once for each text, with a cache on disk;
+//! - [`dispatch`]: what a prepared kernel is: shaders, their parameters, and what they are bound to;
+//! - [`kernels`]: the WGSL of each op.
+
+pub mod device;
+pub mod dispatch;
+pub mod kernels;
+pub mod memory;
+pub mod shader;
+pub mod stream;
+pub mod worker;
+
+use device::{Adapters, WgpuDevice};
+use devbay_plugin_api::sdk::{About, Error, Host, Kernel, Options, Plugin, PluginOption, Result};
+use std::sync::OnceLock;
+
+/// One instance of the plugin.
+pub struct Wgpu {
+    adapters: Adapters,
+    host: Host,
+    devices: OnceLock<Result<Vec<WgpuDevice>>>,
+}
+
+impl Plugin for Wgpu {
+    type Device = WgpuDevice;
+
+    const ABOUT: About = About {
+        name: "wgpu",
+        vendor: "devbay",
+        version: env!("CARGO_PKG_VERSION"),
+        profiles: &["base", "kernels"],
+        options: &[
+            PluginOption {
+                key: "backend",
+                default: "auto",
+                doc: "drivers to look for: auto (all that the system has), vulkan, metal, dx12",
+            },
+            PluginOption {
+                key: "software",
+                default: "yes",
+                doc: "yes, or no to leave out adapters that are programs on the processor",
+            },
+        ],
+        ..About::DEFAULT
+    };
+
+    const KERNELS: &'static [Kernel<WgpuDevice>] = &kernels::ALL;
+
+    fn create(host: Host, options: &Options<'_>) -> Result<Self> {
+        let backends = match options.get("backend") {
+            "auto" => wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,
+            "vulkan" => wgpu::Backends::VULKAN,
+            "metal" => wgpu::Backends::METAL,
+            "dx12" => wgpu::Backends::DX12,
+            other => {
+                let text = format!("option backend is auto, vulkan, metal or dx12, found {other}");
+                return Err(Error::invalid(text));
+            }
+        };
+        let software = match options.get("software") {
+            "yes" => true,
+            "no" => false,
+            other => return Err(Error::invalid(format!("option software is yes or no, found {other}"))),
+        };
+        Ok(Self { adapters: Adapters { backends, software }, host, devices: OnceLock::new() })
+    }
+
+    fn devices(&self) -> Result<Vec<&WgpuDevice>> {
+        // The driver is asked when somebody wants to know, once.
+        let devices = self.devices.get_or_init(|| self.adapters.open(self.host));
+        devices.as_ref().map(|devices| devices.iter().collect()).map_err(Clone::clone)
+    }
+}
+
+devbay_plugin_api::static_plugin!(Wgpu);
+#[cfg(feature = "entry")]
+devbay_plugin_api::export_symbol!();

@@ -1,0 +1,260 @@
+//! The thread that waits for submissions, in the order in which they were made, and reports their points.
+//!
+//! One thread per device, asleep while nothing is under way. It blocks in the driver until a submission is done, copies
+//! what was read back to the host's memory, and then reports the point: so a point is reported only when the device
+//! touches nothing that was enqueued before it (B9). Points without work go the same way, and stay in order.
+
+use crate::device::Shared;
+use crate::memory::{Raw, lock};
+use devbay_plugin_api::sdk::*;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+/// Something that was submitted, and what follows when it is done.
+pub struct Entry {
+    /// What to wait for; None if there was nothing to submit.
+    pub index: Option<wgpu::SubmissionIndex>,
+    /// The stream's points.
+    pub timeline: Arc<Timeline>,
+    /// The point that is reached then.
+    pub value: Option<u64>,
+    /// Points of other streams that came before, and whose failure is this one's.
+    pub after: Vec<(Arc<Timeline>, u64)>,
+    /// Copies to the host.
+    pub readbacks: Vec<Readback>,
+    /// Staging memory that is free again.
+    pub uploads: Vec<Raw>,
+    /// Work that fails.
+    pub failure: Option<Error>,
+}
+
+impl Entry {
+    /// A point without work.
+    pub fn point(timeline: &Arc<Timeline>, value: u64) -> Self {
+        Self {
+            index: None,
+            timeline: Arc::clone(timeline),
+            value: Some(value),
+            after: Vec::new(),
+            readbacks: Vec::new(),
+            uploads: Vec::new(),
+            failure: None,
+        }
+    }
+}
+
+/// A copy to the host: from staging memory, when the device has filled it.
+pub struct Readback {
+    /// The staging memory.
+    pub raw: Raw,
+    /// Where it goes.
+    pub dst: HostSpan,
+    /// Whether it was mapped, once that is known.
+    mapped: Arc<AtomicBool>,
+}
+
+/// Memory of the host's that a copy is lent.
+pub struct HostSpan {
+    /// Its first byte.
+    pub start: *mut u8,
+    /// Bytes.
+    pub len: usize,
+}
+
+// SAFETY: the host lends the memory until a point signalled after the copy is reported (B9).
+unsafe impl Send for HostSpan {}
+
+impl HostSpan {
+    fn addresses(&self) -> Range<usize> {
+        self.start.addr()..self.start.addr() + self.len
+    }
+}
+
+impl Readback {
+    /// A copy from staging memory that the device will fill.
+    pub fn new(raw: Raw, dst: HostSpan) -> Self {
+        Self { raw, dst, mapped: Arc::default() }
+    }
+
+    /// Whether it writes to a part of the host's memory.
+    pub fn writes(&self, span: &Range<usize>) -> bool {
+        let own = self.dst.addresses();
+        own.start < span.end && span.start < own.end
+    }
+
+    /// Has the staging memory mapped as soon as the device is done with it.
+    fn map(&self) {
+        let mapped = Arc::clone(&self.mapped);
+        self.raw.buffer.map_async(wgpu::MapMode::Read, .., move |result| {
+            mapped.store(result.is_ok(), Ordering::Release);
+        });
+    }
+
+    /// Copies to the host.
+    fn finish(&self) -> Result<()> {
+        let broken = |text: &str| Error::internal(format!("staging memory could not be read: {text}"));
+        if !self.mapped.load(Ordering::Acquire) {
+            return Err(broken("it was not mapped"));
+        }
+        let bytes = self.raw.buffer.get_mapped_range(..).map_err(|e| broken(&e.to_string()))?;
+        let bytes = bytes.get(..self.dst.len).ok_or_else(|| broken("it is too short"))?;
+        // SAFETY: the host lends `len` bytes for writing until a later point is reported (B9); they are not
+        // staging memory.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.dst.start, self.dst.len) };
+        Ok(())
+    }
+}
+
+/// What is under way on a device.
+#[derive(Default)]
+pub struct Worker {
+    queue: Mutex<Queue>,
+    /// Something was submitted, or the device is closed.
+    submitted: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    entries: VecDeque<Entry>,
+    /// Memory of the host's that the entry in hand writes to.
+    in_hand: Vec<Range<usize>>,
+    closed: bool,
+}
+
+impl Worker {
+    /// Starts the device's thread.
+    ///
+    /// # Errors
+    /// Unavailable if the system gives no thread.
+    pub fn start(shared: &Arc<Shared>) -> Result<()> {
+        let weak = Arc::downgrade(shared);
+        let worker = std::thread::Builder::new()
+            .name("devbay-wgpu".to_owned())
+            .spawn(move || work(&weak))
+            .map_err(|e| Error::unavailable(format!("cannot start the device's thread: {e}")))?;
+        *lock(&shared.worker.thread) = Some(worker);
+        Ok(())
+    }
+
+    /// Ends the thread when all is done that was submitted.
+    pub fn stop(&self) {
+        lock(&self.queue).closed = true;
+        self.submitted.notify_all();
+        if let Some(thread) = lock(&self.thread).take() {
+            // A panic in it has been printed; there is nothing left to wait for.
+            let _ = thread.join();
+        }
+    }
+
+    /// Submits, and notes what follows: both in one order for all streams.
+    ///
+    /// # Errors
+    /// What `submit` says; then nothing follows.
+    pub fn push(
+        &self,
+        mut entry: Entry,
+        submit: impl FnOnce() -> Result<Option<wgpu::SubmissionIndex>>,
+    ) -> Result<()> {
+        let mut queue = lock(&self.queue);
+        entry.index = submit()?;
+        entry.readbacks.iter().for_each(Readback::map);
+        queue.entries.push_back(entry);
+        drop(queue);
+        self.submitted.notify_one();
+        Ok(())
+    }
+
+    /// Whether something that was submitted writes to a part of the host's memory.
+    pub fn writes(&self, span: &Range<usize>) -> bool {
+        let queue = lock(&self.queue);
+        queue.in_hand.iter().any(|own| own.start < span.end && span.start < own.end)
+            || queue.entries.iter().flat_map(|entry| &entry.readbacks).any(|readback| readback.writes(span))
+    }
+}
+
+/// The thread.
+fn work(weak: &Weak<Shared>) {
+    // The device is closed before it is dropped, so this holds nothing alive for longer.
+    let Some(shared) = weak.upgrade() else { return };
+    let worker = &shared.worker;
+    loop {
+        let mut queue = lock(&worker.queue);
+        queue.in_hand.clear();
+        let entry = loop {
+            if let Some(entry) = queue.entries.pop_front() {
+                break entry;
+            }
+            if queue.closed {
+                return;
+            }
+            queue = worker.submitted.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        };
+        queue.in_hand.extend(entry.readbacks.iter().map(|readback| readback.dst.addresses()));
+        drop(queue);
+        finish(&shared, entry);
+    }
+}
+
+/// Waits for a submission and reports its point.
+fn finish(shared: &Shared, mut entry: Entry) {
+    let outcome = outcome(shared, &mut entry);
+    // Freed before the point is reported: who waits for it may want the memory.
+    for readback in entry.readbacks.drain(..) {
+        readback.raw.buffer.unmap();
+        shared.pool.give(readback.raw);
+    }
+    recycle(shared, entry.uploads);
+    match (outcome, entry.value) {
+        (Err(failure), _) => entry.timeline.fail(failure),
+        (Ok(()), Some(value)) => entry.timeline.reach(value),
+        (Ok(()), None) => {}
+    }
+}
+
+fn outcome(shared: &Shared, entry: &mut Entry) -> Result<()> {
+    if let Some(index) = entry.index.take() {
+        let wait = wgpu::PollType::Wait { submission_index: Some(index), timeout: None };
+        let polled = shared.device.poll(wait);
+        shared.check()?;
+        polled.map_err(|e| Error::internal(format!("waiting for the device failed: {e}")))?;
+    }
+    shared.check()?;
+    for (timeline, value) in &entry.after {
+        let (reached, status) = timeline.reached();
+        if let Err(failure) = status
+            && reached < *value
+        {
+            return Err(failed_dependency(&failure));
+        }
+    }
+    // Behind a failure nothing is given out.
+    if entry.timeline.failure().is_none() {
+        entry.readbacks.iter().try_for_each(Readback::finish)?;
+    }
+    entry.failure.take().map_or(Ok(()), Err)
+}
+
+/// Maps staging memory again, for the next upload.
+fn recycle(shared: &Shared, uploads: Vec<Raw>) {
+    if uploads.is_empty() || shared.check().is_err() {
+        return;
+    }
+    let mapped: Vec<Arc<AtomicBool>> = uploads.iter().map(|_| Arc::default()).collect();
+    for (raw, mapped) in uploads.iter().zip(&mapped) {
+        let mapped = Arc::clone(mapped);
+        raw.buffer.map_async(wgpu::MapMode::Write, .., move |result| {
+            mapped.store(result.is_ok(), Ordering::Release);
+        });
+    }
+    // No work uses them any more, so that this does not wait.
+    let _ = shared.device.poll(wgpu::PollType::Poll);
+    for (raw, mapped) in uploads.into_iter().zip(mapped) {
+        if mapped.load(Ordering::Acquire) {
+            shared.pool.give(raw);
+        }
+    }
+}
