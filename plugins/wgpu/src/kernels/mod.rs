@@ -4,6 +4,7 @@
 //! shapes share a pipeline ([`crate::shader`]).
 
 mod element;
+mod math;
 mod unary;
 mod walk;
 
