@@ -3,9 +3,10 @@
 //! A shader's text depends on what kind of work it is, never on extents: those are parameters, so that nodes of many
 //! shapes share a pipeline ([`crate::shader`]).
 
+mod cost;
 mod element;
 mod math;
-mod unary;
+mod elementwise;
 mod walk;
 
 use crate::device::WgpuDevice;
@@ -14,7 +15,7 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS];
+const LISTS: &[List] = &[elementwise::KERNELS];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();
