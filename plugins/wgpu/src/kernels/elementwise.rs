@@ -480,6 +480,9 @@ fn prepare_cast(request: &Request<'_>) -> Result<Prepared> {
         (Class::Float, to) => narrow_float(to, y.dtype()),
         (from, Class::Truth) => format!("let r = x0 != {}(0);", class_type(from)),
         (_, Class::Float) => "let r = f32(x0);".to_owned(),
+        // naga widens by the sign of the result's type.
+        (Class::Int, Class::Ulong) => "let r = u64(i64(x0));".to_owned(),
+        (Class::Uint, Class::Long) => "let r = i64(u64(x0));".to_owned(),
         // The store leaves the low bits.
         (_, to) => format!("let r = {}(x0);", class_type(to)),
     };
