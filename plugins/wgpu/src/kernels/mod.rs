@@ -5,8 +5,8 @@
 
 mod cost;
 mod element;
-mod math;
 mod elementwise;
+mod math;
 mod walk;
 
 use crate::device::WgpuDevice;
