@@ -4,6 +4,10 @@
 //! shapes share a pipeline ([`crate::shader`]).
 
 mod element;
+mod epilogue;
+mod estimate;
+mod matmul;
+mod product;
 mod unary;
 mod walk;
 
@@ -13,7 +17,10 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS];
+const LISTS: &[List] = &[
+    unary::KERNELS,
+    matmul::KERNELS,
+];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();
