@@ -196,7 +196,11 @@ fn prepare_gemm(request: &Request<'_>) -> Result<Prepared> {
     multiply(request, "Gemm", &matrices, turned, epilogue)
 }
 
-fn multiply(
+/// Adds a product of inputs 0 and 1, which may be turned, into output 0.
+///
+/// # Errors
+/// Unsupported beyond what the device can do.
+pub fn multiply(
     request: &Request<'_>,
     name: &'static str,
     matrices: &Matrices,

@@ -3,6 +3,7 @@
 //! A shader's text depends on what kind of work it is, never on extents: those are parameters, so that nodes of many
 //! shapes share a pipeline ([`crate::shader`]).
 
+mod conv;
 mod element;
 mod epilogue;
 mod estimate;
@@ -10,6 +11,7 @@ mod matmul;
 mod product;
 mod unary;
 mod walk;
+mod window;
 
 use crate::device::WgpuDevice;
 use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
@@ -20,6 +22,7 @@ type List = &'static [Kernel<WgpuDevice>];
 const LISTS: &[List] = &[
     unary::KERNELS,
     matmul::KERNELS,
+    conv::KERNELS,
 ];
 
 /// All of them.

@@ -306,7 +306,7 @@ impl Product {
                         .replace("BASE", base),
                 );
                 text.push_str(&format!("var {id} = vec4<{sum}>();\n"));
-                let load = side.load.replace('#', &l.to_string());
+                let load = side.load.replace('#', &l.to_string()).replace("BASE", base);
                 loads.push_str(&format!(
                     "{{\nlet k = k0 + {id}_k;\nvar v = vec4<{sum}>();\nif (k < k_end) {{\n{load}}}\n{id} = v;\n}}\n"
                 ));
