@@ -6,7 +6,7 @@
 //! one element. One- and two-dimensional images are three-dimensional ones with extents of 1.
 
 use super::epilogue::{Activation, Epilogue};
-use super::estimate;
+use super::cost;
 use super::matmul::{self, FLOATS, Matrices, float_type};
 use super::product::{Product, Side, Types, matrix, u32_param, vector_of};
 use super::walk::Walk;
@@ -38,7 +38,7 @@ pub const TERMS_MAX: u64 = 1 << 21;
 pub fn conv_cost(request: &Request<'_>) -> Result<Cost> {
     let weights = request.required_input(1)?.shape();
     let per_output: i64 = weights.iter().skip(1).product();
-    estimate::per_output(request, 2 * per_output.max(0) as u64)
+    cost::per_output(request, 2 * per_output.max(0) as u64)
 }
 
 /// A convolution.

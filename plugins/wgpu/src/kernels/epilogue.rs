@@ -1,5 +1,6 @@
 //! What follows a product while it is still in registers: a factor, what is added, an activation (docs/fused-ops.md).
 
+use super::math;
 use crate::dispatch::{Param, Slot};
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
@@ -30,9 +31,9 @@ impl Activation {
             "Clip" => (2, &[], "let w = select(v, p.act0, v < p.act0);\nreturn select(w, p.act1, w > p.act1);"),
             "HardSigmoid" => (2, &[], "return unit(p.act0 * v + p.act1);"),
             "HardSwish" => (0, &[], "return v * unit(v / 6.0 + 0.5);"),
-            "Sigmoid" => (0, &["sigmoid_"], "return sigmoid_(v);"),
-            "Tanh" => (0, &["tanh_"], "return tanh_(v);"),
-            "Silu" => (0, &["sigmoid_"], "return v * sigmoid_(v);"),
+            "Sigmoid" => (0, &["sigmoid_f"], "return sigmoid_f(v);"),
+            "Tanh" => (0, &["tanh_f"], "return tanh_f(v);"),
+            "Silu" => (0, &["sigmoid_f"], "return v * sigmoid_f(v);"),
             other => return Err(Error::unsupported(format!("activation {other}"))),
         };
         let given = attrs.floats("activation_params")?.unwrap_or_default();
@@ -97,7 +98,7 @@ impl Epilogue {
     pub fn functions(&self, number: &str) -> String {
         let mut text = String::new();
         if !self.activation.code.is_empty() {
-            text.push_str(&math(self.activation.calls));
+            text.push_str(&math::functions(self.activation.calls));
             text.push_str(
                 "fn unit(v: f32) -> f32 {\nlet w = select(v, 0.0, v < 0.0);\nreturn select(w, 1.0, w > 1.0);\n}\n",
             );
@@ -124,15 +125,4 @@ impl Epilogue {
         text.push_str("return v;\n}\n");
         text
     }
-}
-
-fn math(calls: &[&str]) -> String {
-    let mut text = String::new();
-    for call in calls {
-        text.push_str(match *call {
-            "tanh_" => "fn tanh_(v: f32) -> f32 { return tanh(v); }\n",
-            _ => "fn sigmoid_(v: f32) -> f32 { return 1.0 / (1.0 + exp(-v)); }\n",
-        });
-    }
-    text
 }

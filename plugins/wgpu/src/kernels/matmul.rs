@@ -1,7 +1,7 @@
 //! MatMul, Gemm and their fused forms: what their operands are as matrices, and which shader multiplies them.
 
 use super::epilogue::{Activation, Epilogue};
-use super::estimate;
+use super::cost;
 use super::product::{Product, SKINNY_ROWS, Skinny, Types, matrix, vector_of};
 use super::walk::{Walk, dense_strides};
 use crate::device::WgpuDevice;
@@ -42,7 +42,7 @@ fn product_cost(request: &Request<'_>) -> Result<Cost> {
         (0, [.., k]) | (_, [k, ..]) => *k,
         _ => 1,
     };
-    estimate::per_output(request, 2 * k.max(0) as u64)
+    cost::per_output(request, 2 * k.max(0) as u64)
 }
 
 /// The WGSL type of a float's elements.

@@ -4,12 +4,14 @@
 //! shapes share a pipeline ([`crate::shader`]).
 
 mod conv;
+mod cost;
 mod element;
+mod elementwise;
 mod epilogue;
-mod estimate;
+mod math;
 mod matmul;
+mod pool;
 mod product;
-mod unary;
 mod walk;
 mod window;
 
@@ -20,9 +22,10 @@ type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
 const LISTS: &[List] = &[
-    unary::KERNELS,
+    elementwise::KERNELS,
     matmul::KERNELS,
     conv::KERNELS,
+    pool::KERNELS,
 ];
 
 /// All of them.

@@ -1,4 +1,4 @@
-//! What a launch costs, for the host's planner: operands once each, and a number of operations.
+//! What a launch costs, for the host's planner: operands once each, and a number of operations per element.
 
 use crate::device::WgpuDevice;
 use devbay_plugin_api::sdk::{Cost, PrepareRequest, Result, TensorView};
@@ -8,7 +8,7 @@ use devbay_plugin_api::sdk::{Cost, PrepareRequest, Result, TensorView};
 /// # Errors
 /// Invalid without an output.
 pub fn per_output(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Result<Cost> {
-    Ok(of(request, flops.saturating_mul(request.required_output(0)?.n_elements() as u64)))
+    Ok(of(request, flops * request.required_output(0)?.n_elements() as u64))
 }
 
 /// Operations: `flops` for each element of the first input.
@@ -16,7 +16,7 @@ pub fn per_output(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Resul
 /// # Errors
 /// Invalid without an input.
 pub fn per_input(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Result<Cost> {
-    Ok(of(request, flops.saturating_mul(request.required_input(0)?.n_elements() as u64)))
+    Ok(of(request, flops * request.required_input(0)?.n_elements() as u64))
 }
 
 /// Operations in all; bytes from the operands' types.
@@ -32,6 +32,5 @@ fn bytes(tensor: &TensorView<'_>) -> u64 {
     if tensor.is_absent() {
         return 0;
     }
-    let dtype = tensor.dtype();
-    (tensor.n_elements() as u64 * u64::from(dtype.bits) * u64::from(dtype.lanes)).div_ceil(8)
+    (tensor.n_elements() as u64 * u64::from(tensor.dtype().bits)).div_ceil(8)
 }
