@@ -30,7 +30,7 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
 ];
 
 /// Output channels of a group below which threads make elements one by one.
-const CHANNELS_MIN: i64 = 5;
+pub const CHANNELS_MIN: i64 = 5;
 
 /// Terms of a sum whose taps shaders find with a multiplication.
 pub const TERMS_MAX: u64 = 1 << 21;

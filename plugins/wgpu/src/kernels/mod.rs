@@ -4,6 +4,7 @@
 //! shapes share a pipeline ([`crate::shader`]).
 
 mod conv;
+mod conv_transpose;
 mod cost;
 mod element;
 mod elementwise;
@@ -25,6 +26,7 @@ const LISTS: &[List] = &[
     elementwise::KERNELS,
     matmul::KERNELS,
     conv::KERNELS,
+    conv_transpose::KERNELS,
     pool::KERNELS,
 ];
 
