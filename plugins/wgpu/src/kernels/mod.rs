@@ -13,6 +13,7 @@ mod math;
 mod matmul;
 mod pool;
 mod product;
+mod quantised;
 mod walk;
 mod window;
 
@@ -26,6 +27,7 @@ const LISTS: &[List] = &[
     elementwise::KERNELS,
     matmul::KERNELS,
     conv::KERNELS,
+    quantised::KERNELS,
     conv_transpose::KERNELS,
     pool::KERNELS,
 ];
