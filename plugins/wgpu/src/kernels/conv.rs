@@ -97,6 +97,30 @@ impl Conv {
     pub fn is_direct(&self) -> bool {
         self.c_out < CHANNELS_MIN
     }
+
+    /// Parameters of [`Conv::direct_place`], besides the window's.
+    ///
+    /// # Errors
+    /// Unsupported for what has no room in 32 bits.
+    pub fn direct_params(&self) -> Result<Vec<(String, Param)>> {
+        Ok(vec![
+            u32_param("channels", (self.c_out * self.groups) as u64)?,
+            u32_param("groups", self.groups as u64)?,
+            u32_param("c_in", self.c_in as u64)?,
+            u32_param("c_out", self.c_out as u64)?,
+            u32_param("plane", self.window.n_input())?,
+            u32_param("taps", self.window.n_taps())?,
+        ])
+    }
+
+    /// WGSL that takes the element `i` apart: its window, its channel `row`, and the first plane of its group.
+    pub fn direct_place(&self) -> String {
+        format!(
+            "var rest = i;\n{}let row = rest % p.channels;\n\
+             let first = (rest / p.channels * p.groups + row / p.c_out) * p.c_in;\n",
+            self.window.split_output()
+        )
+    }
 }
 
 fn prepare(request: &Request<'_>) -> Result<Prepared> {
@@ -251,14 +275,7 @@ fn add_direct(
 ) -> Result<()> {
     let window = &conv.window;
     let mut params = window.params();
-    params.extend([
-        u32_param("channels", (conv.c_out * conv.groups) as u64)?,
-        u32_param("groups", conv.groups as u64)?,
-        u32_param("c_in", conv.c_in as u64)?,
-        u32_param("c_out", conv.c_out as u64)?,
-        u32_param("plane", window.n_input())?,
-        u32_param("taps", window.n_taps())?,
-    ]);
+    params.extend(conv.direct_params()?);
     u32_param("input", request.required_input(0)?.n_elements() as u64)?;
     params.extend(epilogue.params());
     let mut buffers =
@@ -266,11 +283,10 @@ fn add_direct(
     buffers.extend(epilogue.buffers(element));
     let n = request.required_output(0)?.n_elements() as u64;
     let each = format!(
-        "var rest = i;\n{}let row = rest % p.channels;\nlet first = (rest / p.channels * p.groups + row / p.c_out) * p.c_in;\n\
-         var sum = 0.0;\nfor (var c = 0u; c < p.c_in; c++) {{\n\
+        "{}var sum = 0.0;\nfor (var c = 0u; c < p.c_in; c++) {{\n\
          let x_base = (first + c) * p.plane;\nlet w_base = (row * p.c_in + c) * p.taps;\n{}}}\n\
          y[i] = {element}(finish(sum, 0u, row, 0u, i));\n",
-        window.split_output(),
+        conv.direct_place(),
         window.taps("sum += f32(x[x_base + at]) * f32(weights[w_base + tap]);\n")
     );
     build.add(Step {

@@ -9,6 +9,7 @@ mod cost;
 mod element;
 mod elementwise;
 mod epilogue;
+mod int_product;
 mod math;
 mod matmul;
 mod pool;
@@ -28,6 +29,7 @@ const LISTS: &[List] = &[
     matmul::KERNELS,
     conv::KERNELS,
     quantised::KERNELS,
+    int_product::KERNELS,
     conv_transpose::KERNELS,
     pool::KERNELS,
 ];
