@@ -166,11 +166,12 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
     u32_param("input", x.n_elements() as u64)?;
     let cols = window.n_output();
     let vectors = cols.is_multiple_of(4);
-    let mut params = Vec::new();
+    let (mut params, mut functions) = (Vec::new(), String::new());
     let (right, x_type) = if window.is_pointwise() {
         (matrix("x", "cols", false, vectors), if vectors { vector_of(element) } else { element })
     } else {
         params.extend(patch_params(&conv)?);
+        functions = patch_functions("f32", "f32(x[at])");
         (patches(&window, "f32"), element)
     };
     let product = Product {
@@ -183,7 +184,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         k: if is_empty { 0 } else { k },
         buffers: vec![("w", element, Slot::Input(1)), ("x", x_type, Slot::Input(0))],
         params,
-        functions: patch_functions("f32", "f32(x[at])"),
+        functions,
         left: matrix("w", "rows", true, false),
         right,
         vectors,

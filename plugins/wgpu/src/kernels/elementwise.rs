@@ -372,7 +372,8 @@ fn prepare_formula(
         params.push((format!("k{k}"), Param::F32(value)));
     }
     let inputs: Vec<usize> = (0..formula.n_operands).collect();
-    let code = format!("let r: {} = {};", result_type(formula, class), written(formula, class, &["x0", "x1"]));
+    let code =
+        format!("let r: {} = {};", result_type(formula, class), written(formula, class, &["x0", "x1"]));
     prepare_map(request, Map { name, inputs: &inputs, functions: formula.functions(class), params, code })
 }
 
