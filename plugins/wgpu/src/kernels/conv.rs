@@ -266,7 +266,7 @@ pub fn patches(window: &Window, number: &str) -> Side {
     Side { k_fast: false, hoisted, load }
 }
 
-/// A thread for each element.
+/// A thread for four neighbouring elements of a row.
 fn add_direct(
     build: &mut Build,
     request: &Request<'_>,
@@ -277,23 +277,78 @@ fn add_direct(
     let window = &conv.window;
     let mut params = window.params();
     params.extend(conv.direct_params()?);
-    u32_param("input", request.required_input(0)?.n_elements() as u64)?;
+    let y = request.required_output(0)?.n_elements() as u64;
+    u32_param("elements", y.max(request.required_input(0)?.n_elements() as u64))?;
+    let out_w = window.output[2] as u64;
+    let fours = out_w.div_ceil(4);
+    params.push(u32_param("fours", fours)?);
     params.extend(epilogue.params());
+    let vectors = out_w.is_multiple_of(4);
+    let y_type = if vectors { vector_of(element) } else { element };
     let mut buffers =
-        vec![("x", element, Slot::Input(0)), ("weights", element, Slot::Input(1)), ("y", element, Slot::Output(0))];
+        vec![("x", element, Slot::Input(0)), ("weights", element, Slot::Input(1)), ("y", y_type, Slot::Output(0))];
     buffers.extend(epilogue.buffers(element));
-    let n = request.required_output(0)?.n_elements() as u64;
-    let each = format!(
-        "{}var sum = 0.0;\nfor (var c = 0u; c < p.c_in; c++) {{\n\
-         let x_base = (first + c) * p.plane;\nlet w_base = (row * p.c_in + c) * p.taps;\n{}}}\n\
-         y[i] = {element}(finish(sum, 0u, row, 0u, i));\n",
-        conv.direct_place(),
-        window.taps("sum += f32(x[x_base + at]) * f32(weights[w_base + tap]);\n")
+    let functions = format!(
+        "{}fn x_at(line: u32, at: i32) -> f32 {{\n\
+         return select(0.0, f32(x[line + u32(clamp(at, 0, p.in_w - 1))]), at >= 0 && at < p.in_w);\n}}\n",
+        epilogue.functions("f32")
     );
+    // Along the row the four windows overlap where they move by one.
+    let slides = window.stride[2] == 1 && window.dilation[2] == 1;
+    let along = if slides {
+        "var near = vec4<f32>(0.0, x_at(line, left), x_at(line, left + 1), x_at(line, left + 2));\n\
+         for (var tap_w = 0; tap_w < p.kernel_w; tap_w++) {\n\
+         near = vec4<f32>(near.yzw, x_at(line, left + tap_w + 3));\n\
+         sum += near * f32(weights[w_line + u32(tap_w)]);\n}\n"
+    } else {
+        "for (var tap_w = 0; tap_w < p.kernel_w; tap_w++) {\n\
+         let at = left + tap_w * p.dilation_w;\n\
+         sum += vec4<f32>(x_at(line, at), x_at(line, at + p.stride_w), x_at(line, at + 2 * p.stride_w), \
+         x_at(line, at + 3 * p.stride_w)) * f32(weights[w_line + u32(tap_w)]);\n}\n"
+    };
+    let mut each = String::from("var rest = i / p.fours;\nlet out_w = i32(i % p.fours) * 4;\n");
+    let outer = window.axes().start..2;
+    for i in outer.clone().rev() {
+        let axis = AXES[i];
+        each.push_str(&format!("let out_{axis} = i32(rest % u32(p.out_{axis}));\nrest /= u32(p.out_{axis});\n"));
+    }
+    each.push_str(
+        "let row = rest % p.channels;\nlet first = (rest / p.channels * p.groups + row / p.c_out) * p.c_in;\n\
+         let left = out_w * p.stride_w - p.pad_w;\nvar sum = vec4<f32>();\n\
+         for (var c = 0u; c < p.c_in; c++) {\n\
+         let x_base = (first + c) * p.plane;\nlet w_base = (row * p.c_in + c) * p.taps;\n",
+    );
+    let (mut tap, mut place) = (String::new(), String::new());
+    for i in outer.clone() {
+        let axis = AXES[i];
+        each.push_str(&format!(
+            "for (var tap_{axis} = 0; tap_{axis} < p.kernel_{axis}; tap_{axis}++) {{\n\
+             let at_{axis} = out_{axis} * p.stride_{axis} - p.pad_{axis} + tap_{axis} * p.dilation_{axis};\n\
+             if (at_{axis} < 0 || at_{axis} >= p.in_{axis}) {{ continue; }}\n"
+        ));
+        let is_first = tap.is_empty();
+        tap = if is_first { format!("tap_{axis}") } else { format!("({tap} * p.kernel_{axis} + tap_{axis})") };
+        place = if is_first { format!("at_{axis}") } else { format!("({place} * p.in_{axis} + at_{axis})") };
+    }
+    each.push_str(&format!(
+        "let line = x_base + u32({place} * p.in_w);\nlet w_line = w_base + u32({tap} * p.kernel_w);\n{along}"
+    ));
+    outer.for_each(|_| each.push_str("}\n"));
+    each.push_str("}\nlet at = i / p.fours * u32(p.out_w) + u32(out_w);\n");
+    let value = |lane: usize| format!("{element}(finish(sum[{lane}], 0u, row, 0u, at + {lane}u))");
+    if vectors {
+        let values: Vec<_> = (0..4).map(value).collect();
+        each.push_str(&format!("y[at >> 2u] = {y_type}({});\n", values.join(", ")));
+    } else {
+        for lane in 0..4 {
+            each.push_str(&format!("if (out_w + {lane} < p.out_w) {{ y[at + {lane}u] = {}; }}\n", value(lane)));
+        }
+    }
+    let lines = y / out_w.max(1);
     build.add(Step {
         name: "Conv",
         buffers,
         params,
-        body: Body::Items { n, functions: &epilogue.functions("f32"), each: &each },
+        body: Body::Items { n: lines * fours, functions: &functions, each: &each },
     })
 }

@@ -12,7 +12,7 @@ use super::epilogue::Epilogue;
 use super::walk::Walk;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
-use devbay_plugin_api::abi::DEVBAY_DEVICE_KIND_GPU;
+use devbay_plugin_api::abi::DEVBAY_DEVICE_KIND_CPU;
 use devbay_plugin_api::sdk::*;
 
 /// How one operand is loaded: four neighbouring rows of A, or columns of B, for one k.
@@ -86,8 +86,13 @@ const MEDIUM: Tile = Tile { rows: 64, cols: 64, k: 16, row_fours: 1, col_fours: 
 const WIDE: Tile = Tile { rows: 32, cols: 128, k: 16, row_fours: 1, col_fours: 2 };
 const SMALL: Tile = Tile { rows: 32, cols: 32, k: 16, row_fours: 1, col_fours: 1 };
 
-/// Workgroups that keep a large device busy.
+/// Workgroups that keep a device busy, and a program on the processor.
 const GROUPS_WANTED: u64 = 128;
+const GROUPS_WANTED_BY_CPU: u64 = 4;
+
+/// Terms of a part of a sum, at least, and parts, at most.
+const SPLIT_TERMS: u64 = 256;
+const SPLITS_MAX: u64 = 16;
 
 impl Tile {
     /// Threads along rows and columns.
@@ -99,14 +104,15 @@ impl Tile {
         product.rows.div_ceil(self.rows) * product.cols.div_ceil(self.cols) * product.n_batch
     }
 
-    fn of(product: &Product) -> Self {
+    /// The largest one of which there are enough to keep a device busy with.
+    fn of(product: &Product, groups_wanted: u64) -> Self {
         if product.rows <= 32 {
-            return if product.cols >= 128 && WIDE.count(product) >= GROUPS_WANTED / 2 { WIDE } else { SMALL };
+            return if product.cols >= 128 && WIDE.count(product) * 2 >= groups_wanted { WIDE } else { SMALL };
         }
-        if product.rows >= 96 && LARGE.count(product) >= GROUPS_WANTED {
+        if product.rows >= 96 && LARGE.count(product) >= groups_wanted {
             return LARGE;
         }
-        if product.cols > 32 && MEDIUM.count(product) >= GROUPS_WANTED / 2 { MEDIUM } else { SMALL }
+        if product.cols > 32 && MEDIUM.count(product) * 2 >= groups_wanted { MEDIUM } else { SMALL }
     }
 }
 
@@ -173,12 +179,12 @@ impl Product {
         if self.k == 0 {
             return self.add_sums(build, None);
         }
-        let tile = Tile::of(&self);
-        let splits = match request.device.describe().kind {
-            DEVBAY_DEVICE_KIND_GPU => (GROUPS_WANTED / tile.count(&self)).min(self.k / 256).clamp(1, 16),
-            // The parts of a program on the processor are a few.
-            _ => 1,
+        let groups_wanted = match request.device.describe().kind {
+            DEVBAY_DEVICE_KIND_CPU => GROUPS_WANTED_BY_CPU,
+            _ => GROUPS_WANTED,
         };
+        let tile = Tile::of(&self, groups_wanted);
+        let splits = (groups_wanted / tile.count(&self)).min(self.k / SPLIT_TERMS).clamp(1, SPLITS_MAX);
         if splits == 1 {
             return self.add_tiles(build, tile, None);
         }
@@ -423,7 +429,7 @@ impl Skinny {
         let (rows, element) = (self.rows, self.element);
         // Threads go along what B has next to each other.
         let k_fast = self.b.1 == 1 && self.b.2 != 1;
-        let (cols, parts) = if k_fast { (8, 32) } else { (32, 8) };
+        let (cols, parts) = if k_fast { (8, 32) } else { (16, 16) };
         let mut params = vec![
             u32_param("n_batch", self.n_batch)?,
             u32_param("cols", self.cols)?,
@@ -444,7 +450,7 @@ impl Skinny {
         buffers.extend(self.epilogue.buffers(element));
         let vector = if rows == 1 { "f32".to_owned() } else { format!("vec{rows}<f32>") };
         let loads: Vec<_> =
-            (0..rows).map(|row| format!("f32(a[at0 + {row}u * p.a_row + k * p.a_k])")).collect();
+            (0..rows).map(|row| format!("f32(a[a_at + {row}u * p.a_row + k * p.a_k])")).collect();
         let split = match k_fast {
             true => format!("let part = t % {parts}u;\nlet own = t / {parts}u;\nlet beside = 1u;\n"),
             false => format!("let own = t % {cols}u;\nlet part = t / {cols}u;\nlet beside = {cols}u;\n"),
@@ -458,21 +464,31 @@ impl Skinny {
             ));
         }
         let module = format!(
-            "{}\nvar<workgroup> sums: array<{vector}, 256>;\n\
+            "{}\nfn term(a_at: u32, b_at: u32, k: u32) -> {vector} {{\n\
+             return {vector}({}) * f32(b[b_at + k * p.b_k]);\n}}\n\
+             var<workgroup> sums: array<{vector}, 256>;\n\
              @compute @workgroup_size(256)\nfn main(@builtin(workgroup_id) group: vec3<u32>, \
              @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) t: u32) {{\n{split}\
              let col = group.x * {cols}u + own;\nlet near = min(col, p.cols - 1u);\n\
              for (var e = group.z; e < p.n_batch; e += groups.z) {{\n{}\n\
              var sum = {vector}();\n\
-             for (var k = part; k < p.k; k += {parts}u) {{\n\
-             sum += {vector}({}) * f32(b[at1 + k * p.b_k + near * p.b_col]);\n}}\n\
+             let b_at = at1 + near * p.b_col;\nvar k = part;\n\
+             // Four loads are under way at a time.\n\
+             for (; k + {}u < p.k; k += {}u) {{\n\
+             sum += term(at0, b_at, k) + term(at0, b_at, k + {parts}u) \
+             + term(at0, b_at, k + {}u) + term(at0, b_at, k + {}u);\n}}\n\
+             for (; k < p.k; k += {parts}u) {{ sum += term(at0, b_at, k); }}\n\
              sums[t] = sum;\nworkgroupBarrier();\n\
              for (var half = {}u; half > 0u; half >>= 1u) {{\n\
              if (part < half) {{ sums[t] += sums[t + half * beside]; }}\nworkgroupBarrier();\n}}\n\
              if (part == 0u && col < p.cols) {{\nsum = sums[t];\n{stores}}}\nworkgroupBarrier();\n}}\n}}\n",
             self.epilogue.functions("f32"),
-            self.batch.code(),
             loads.join(", "),
+            self.batch.code(),
+            3 * parts,
+            4 * parts,
+            2 * parts,
+            3 * parts,
             parts / 2
         );
         let groups = u32::try_from(self.cols.div_ceil(cols));
