@@ -11,6 +11,14 @@ pub fn per_output(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Resul
     Ok(of(request, flops * request.required_output(0)?.n_elements() as u64))
 }
 
+/// Operations: `flops` for each element of the first input.
+///
+/// # Errors
+/// Invalid without an input.
+pub fn per_input(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Result<Cost> {
+    Ok(of(request, flops * request.required_input(0)?.n_elements() as u64))
+}
+
 /// Operations in all; bytes from the operands' types.
 pub fn of(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Cost {
     Cost {

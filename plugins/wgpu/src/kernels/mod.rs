@@ -3,11 +3,20 @@
 //! A shader's text depends on what kind of work it is, never on extents: those are parameters, so that nodes of many
 //! shapes share a pipeline ([`crate::shader`]).
 
+mod conv;
+mod conv_transpose;
 mod cost;
 mod element;
 mod elementwise;
+mod epilogue;
+mod int_product;
 mod math;
+mod matmul;
+mod pool;
+mod product;
+mod quantised;
 mod walk;
+mod window;
 
 use crate::device::WgpuDevice;
 use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
@@ -15,7 +24,15 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[elementwise::KERNELS];
+const LISTS: &[List] = &[
+    elementwise::KERNELS,
+    matmul::KERNELS,
+    conv::KERNELS,
+    quantised::KERNELS,
+    int_product::KERNELS,
+    conv_transpose::KERNELS,
+    pool::KERNELS,
+];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();
