@@ -4,9 +4,12 @@
 //! shapes share a pipeline ([`crate::shader`]).
 
 mod element;
+mod fill;
+mod index;
 mod join;
 mod moved;
 mod movement;
+mod pad;
 mod unary;
 mod walk;
 
@@ -20,6 +23,9 @@ const LISTS: &[List] = &[
     unary::KERNELS,
     movement::KERNELS,
     join::KERNELS,
+    index::KERNELS,
+    pad::KERNELS,
+    fill::KERNELS,
 ];
 
 /// All of them.
