@@ -69,8 +69,8 @@ fn constant_of_shape(request: &Request<'_>) -> Result<Prepared> {
     Ok(build.finish())
 }
 
-/// `start + i * delta` of pairs of words, wrapping around.
-const PAIRS: &str = "
+/// WGSL for `wide(a, b)`: the product of two words as a pair of them, low bits first.
+pub const PAIRS: &str = "
 fn wide(a: u32, b: u32) -> vec2<u32> {
   let low = (a & 0xffffu) * (b & 0xffffu);
   let cross = (a >> 16u) * (b & 0xffffu);

@@ -10,6 +10,7 @@ mod join;
 mod moved;
 mod movement;
 mod pad;
+mod scatter;
 mod unary;
 mod walk;
 
@@ -25,6 +26,7 @@ const LISTS: &[List] = &[
     join::KERNELS,
     index::KERNELS,
     pad::KERNELS,
+    scatter::KERNELS,
     fill::KERNELS,
 ];
 
