@@ -10,6 +10,8 @@ mod join;
 mod moved;
 mod movement;
 mod pad;
+mod resize;
+mod sample;
 mod scatter;
 mod unary;
 mod walk;
@@ -27,6 +29,7 @@ const LISTS: &[List] = &[
     index::KERNELS,
     pad::KERNELS,
     scatter::KERNELS,
+    resize::KERNELS,
     fill::KERNELS,
 ];
 
