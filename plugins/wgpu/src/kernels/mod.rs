@@ -9,9 +9,11 @@ mod index;
 mod join;
 mod moved;
 mod movement;
+mod order;
 mod pad;
 mod resize;
 mod sample;
+mod scan;
 mod scatter;
 mod unary;
 mod walk;
@@ -30,6 +32,8 @@ const LISTS: &[List] = &[
     pad::KERNELS,
     scatter::KERNELS,
     resize::KERNELS,
+    order::KERNELS,
+    scan::KERNELS,
     fill::KERNELS,
 ];
 
