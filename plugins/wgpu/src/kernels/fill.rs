@@ -1,5 +1,6 @@
 //! Tensors made of a value, a progression, or of ones in a field of zeros: ConstantOfShape, Range and EyeLike.
 
+use super::cost;
 use super::moved::*;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
@@ -15,13 +16,13 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
         .types(&[TypeVar::of(&[I64]), MOVED])
         .operands(&[0], &[1])
         .host_values(0b1)
-        .cost(cost_written),
+        .cost(cost::written),
     Kernel::new("Range", 11, range)
         .types(&[TypeVar::of(&[F32, I64, I32, I16])])
         .operands(&[0, 0, 0], &[0])
         .host_values(0b111)
-        .cost(cost_written),
-    Kernel::new("EyeLike", 9, eye_like).types(&[MOVED, MOVED]).operands(&[0], &[1]).cost(cost_written),
+        .cost(cost::written),
+    Kernel::new("EyeLike", 9, eye_like).types(&[MOVED, MOVED]).operands(&[0], &[1]).cost(cost::written),
 ];
 
 /// A number of at most 64 bits as two words.

@@ -3,6 +3,7 @@
 //! A negative index counts from the back. One that names nothing is moved to the nearest end: a shader cannot answer
 //! with an error, and reads nothing outside the data.
 
+use super::cost;
 use super::moved::*;
 use super::walk::{Walk, dense_strides};
 use crate::device::WgpuDevice;
@@ -35,13 +36,13 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
         .types(&[TypeVar::of(&[I64, I32, F32]), TypeVar::of(&[I64, I32, F32, F64]), MOVED])
         .operands(&[0, 1, 2], &[2])
         .host_values(0b10)
-        .cost(cost_written),
+        .cost(cost::written),
 ];
 
 /// Of the data only what is gathered is read.
 fn cost_gathered(request: &Request<'_>) -> Result<Cost> {
-    let indices = bytes(request.required_input(1)?);
-    let all = cost(request)?;
+    let indices = cost::bytes(request.required_input(1)?);
+    let all = cost::moved(request)?;
     Ok(Cost { bytes_read: all.bytes_written + indices, ..all })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The joined tensor is a list of rows, and a row is one piece of each part after the other.
 
+use super::cost;
 use super::moved::*;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Slot, Step};
@@ -21,14 +22,14 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
         .types(&[MOVED])
         .operands(&[0], &[0])
         .inputs(1, DEVBAY_VARIADIC)
-        .cost(cost),
+        .cost(cost::moved),
     Kernel::new("Split", 18, split)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 1], &[0])
         .inputs(1, 2)
         .outputs(1, DEVBAY_VARIADIC)
         .host_values(0b10)
-        .cost(cost),
+        .cost(cost::moved),
 ];
 
 /// How parts lie in the joined tensor.

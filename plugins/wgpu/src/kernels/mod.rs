@@ -3,10 +3,14 @@
 //! A shader's text depends on what kind of work it is, never on extents: those are parameters, so that nodes of many
 //! shapes share a pipeline ([`crate::shader`]).
 
+mod cost;
 mod element;
+mod elementwise;
 mod fill;
+mod grid_sample;
 mod index;
 mod join;
+mod math;
 mod moved;
 mod movement;
 mod order;
@@ -15,7 +19,6 @@ mod resize;
 mod sample;
 mod scan;
 mod scatter;
-mod unary;
 mod walk;
 
 use crate::device::WgpuDevice;
@@ -25,13 +28,14 @@ type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
 const LISTS: &[List] = &[
-    unary::KERNELS,
+    elementwise::KERNELS,
     movement::KERNELS,
     join::KERNELS,
     index::KERNELS,
     pad::KERNELS,
     scatter::KERNELS,
     resize::KERNELS,
+    grid_sample::KERNELS,
     order::KERNELS,
     scan::KERNELS,
     fill::KERNELS,

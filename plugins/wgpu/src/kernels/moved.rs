@@ -15,34 +15,6 @@ pub const MOVABLE: &[DType] = &[F32, I64, I32, BOOL, U8, I8, F64, F16, BF16, I16
 /// Edge of a tile of a transposition.
 const TILE: i64 = 16;
 
-/// Reads as many bytes as it writes, and counts nothing.
-pub fn cost(request: &PrepareRequest<'_, WgpuDevice>) -> Result<Cost> {
-    let bytes = request.outputs.iter().map(bytes).sum();
-    Ok(Cost { flops: 0, bytes_read: bytes, bytes_written: bytes })
-}
-
-/// Of a kernel that reads next to nothing.
-pub fn cost_written(request: &PrepareRequest<'_, WgpuDevice>) -> Result<Cost> {
-    Ok(Cost { bytes_read: 0, ..cost(request)? })
-}
-
-/// Operations in all; bytes from the operands' types.
-pub fn cost_of(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Cost {
-    Cost {
-        flops,
-        bytes_read: request.inputs.iter().map(bytes).sum(),
-        bytes_written: request.outputs.iter().map(bytes).sum(),
-    }
-}
-
-/// Bytes of an operand, 0 of an absent one.
-pub fn bytes(tensor: &TensorView<'_>) -> u64 {
-    if tensor.is_absent() {
-        return 0;
-    }
-    (tensor.n_elements() as u64 * u64::from(tensor.dtype().bits)).div_ceil(8)
-}
-
 /// The extents of an operand.
 ///
 /// # Errors

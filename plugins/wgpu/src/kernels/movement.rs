@@ -1,5 +1,6 @@
 //! Ops that put elements in another order, repeat some or leave some out: most are one strided copy.
 
+use super::cost;
 use super::moved::*;
 use super::walk::dense_strides;
 use crate::device::WgpuDevice;
@@ -13,37 +14,37 @@ const INDEX: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<WgpuDevice>] = &[
-    Kernel::new("Transpose", 21, transpose).types(&[MOVED]).operands(&[0], &[0]).cost(cost),
+    Kernel::new("Transpose", 21, transpose).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
     Kernel::new("Slice", 13, slice)
         .types(&[MOVED, INDEX])
         .operands(&[0, 1, 1, 1, 1], &[0])
         .inputs(3, 5)
         .host_values(0b11110)
-        .cost(cost),
+        .cost(cost::moved),
     Kernel::new("Expand", 13, expand)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 1], &[0])
         .host_values(0b10)
-        .cost(cost)
+        .cost(cost::moved)
         .doc("broadcasts to a shape"),
     Kernel::new("Tile", 13, tile)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 1], &[0])
         .host_values(0b10)
-        .cost(cost)
+        .cost(cost::moved)
         .doc("repeats the whole tensor along each axis"),
-    Kernel::new("DepthToSpace", 13, depth_to_space).types(&[MOVED]).operands(&[0], &[0]).cost(cost),
-    Kernel::new("SpaceToDepth", 28, space_to_depth).types(&[MOVED]).operands(&[0], &[0]).cost(cost),
+    Kernel::new("DepthToSpace", 13, depth_to_space).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
+    Kernel::new("SpaceToDepth", 28, space_to_depth).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
     Kernel::new("ReverseSequence", 10, reverse_sequence)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 1], &[0])
-        .cost(cost),
+        .cost(cost::moved),
     Kernel::new("Trilu", 14, trilu)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 1], &[0])
         .inputs(1, 2)
         .host_values(0b10)
-        .cost(cost)
+        .cost(cost::moved)
         .doc("the upper or lower triangle of matrices"),
 ];
 

@@ -2,6 +2,7 @@
 //!
 //! Zeros are equal, whatever their sign. Of equal elements the first comes first, or the last where a node asks for it.
 
+use super::cost;
 use super::moved::*;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Slot, Step};
@@ -24,22 +25,17 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
     Kernel::new("ArgMax", 13, |request| arg(request, true))
         .types(TYPES)
         .operands(&[0], &[1])
-        .cost(|request| cost_read(request, 2)),
+        .cost(|request| cost::per_input(request, 2)),
     Kernel::new("ArgMin", 13, |request| arg(request, false))
         .types(TYPES)
         .operands(&[0], &[1])
-        .cost(|request| cost_read(request, 2)),
+        .cost(|request| cost::per_input(request, 2)),
     Kernel::new("TopK", 11, top_k)
         .types(TYPES)
         .operands(&[0, 1], &[0, 1])
         .host_values(0b10)
-        .cost(|request| cost_read(request, 8)),
+        .cost(|request| cost::per_input(request, 8)),
 ];
-
-fn cost_read(request: &Request<'_>, flops: u64) -> Result<Cost> {
-    let n = request.required_input(0)?.n_elements() as u64;
-    Ok(cost_of(request, flops * n))
-}
 
 /// What is not a number.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,10 @@
-//! Pad: a tensor with a border around it, constant or made of its own elements.
+//! Pad: a tensor with a border around it, constant or made of its own elements; and CenterCropPad, which pads with zeros
+//! or cuts off on both sides.
 //!
 //! A negative pad removes elements; they are removed first, and the border is made of what is left. Each axis that has
 //! a border calculates its own positions; neighbouring axes without one are walked as one.
 
+use super::cost;
 use super::moved::*;
 use super::walk::dense_strides;
 use crate::device::WgpuDevice;
@@ -12,13 +14,20 @@ use devbay_plugin_api::sdk::*;
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<WgpuDevice>] = &[Kernel::new("Pad", 21, prepare)
-    .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[I64]), TypeVar::of(&[I64, I32])])
-    .operands(&[0, 1, 0, 2], &[0])
-    .inputs(2, 4)
-    .host_values(0b1010)
-    .cost(cost)
-    .doc("modes constant, reflect, edge and wrap")];
+pub const KERNELS: &[Kernel<WgpuDevice>] = &[
+    Kernel::new("Pad", 21, pad)
+        .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[I64]), TypeVar::of(&[I64, I32])])
+        .operands(&[0, 1, 0, 2], &[0])
+        .inputs(2, 4)
+        .host_values(0b1010)
+        .cost(cost::moved)
+        .doc("modes constant, reflect, edge and wrap"),
+    Kernel::new("CenterCropPad", 18, center_crop_pad)
+        .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[I64, I32])])
+        .operands(&[0, 1], &[0])
+        .host_values(0b10)
+        .cost(cost::moved),
+];
 
 /// An axis, or several that are walked as one.
 #[derive(Clone, Copy, Debug)]
@@ -39,14 +48,52 @@ struct Border {
     kept: i64,
 }
 
-fn prepare(request: &Request<'_>) -> Result<Prepared> {
-    let data = request.required_input(0)?;
-    let from = extents(data)?;
+fn pad(request: &Request<'_>) -> Result<Prepared> {
+    let from = extents(request.required_input(0)?)?;
     let mode = request.attrs.string("mode", "constant")?;
     if !["constant", "reflect", "edge", "wrap"].contains(&mode) {
         return Err(Error::invalid(format!("unknown mode {mode}")));
     }
-    let (mut axes, to) = axes(request, mode, from)?;
+    let pads = host_ints(request, 1)?.ok_or_else(|| Error::invalid("pads are missing"))?;
+    let named = match host_ints(request, 3)? {
+        Some(named) => named.iter().map(|&i| axis(i, from.len())).collect::<Result<_>>()?,
+        None => (0..from.len()).collect::<Vec<_>>(),
+    };
+    if pads.len() != 2 * named.len() {
+        let text = format!("{} pads for {} axes, expected two for each", pads.len(), named.len());
+        return Err(Error::invalid(text));
+    }
+    let mut amounts = vec![(0, 0); from.len()];
+    for (i, &axis) in named.iter().enumerate() {
+        amounts[axis] = (pads[i], pads[named.len() + i]);
+    }
+    let has_value = mode == "constant" && request.input(2).is_some_and(|value| value.n_elements() > 0);
+    padded(request, mode, &amounts, has_value)
+}
+
+fn center_crop_pad(request: &Request<'_>) -> Result<Prepared> {
+    let from = extents(request.required_input(0)?)?;
+    let wanted = host_ints(request, 1)?.ok_or_else(|| Error::invalid("the extents are missing"))?;
+    let axes = match request.attrs.ints("axes")? {
+        Some(axes) => axes.iter().map(|&i| axis(i, from.len())).collect::<Result<Vec<_>>>()?,
+        None => (0..from.len()).collect(),
+    };
+    if axes.len() != wanted.len() || wanted.iter().any(|&extent| extent < 0) {
+        return Err(Error::invalid(format!("extents of {wanted:?} for {} axes", axes.len())));
+    }
+    let mut amounts = vec![(0, 0); from.len()];
+    for (&axis, &wanted) in axes.iter().zip(&wanted) {
+        // The smaller half is at the front, of what is cut off as of what is added.
+        let more = wanted - from[axis];
+        amounts[axis] = (more / 2, more - more / 2);
+    }
+    padded(request, "constant", &amounts, false)
+}
+
+/// Adds so many elements before and after each axis, with input 2 as their value if there is one.
+fn padded(request: &Request<'_>, mode: &str, amounts: &[(i64, i64)], has_value: bool) -> Result<Prepared> {
+    let data = request.required_input(0)?;
+    let (mut axes, to) = axes(mode, extents(data)?, amounts)?;
     expect_output(request, 0, &to)?;
     let n: i64 = to.iter().product();
     let mut build = Build::new(request);
@@ -54,7 +101,6 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         return Ok(build.finish());
     }
     let has_data = data.n_elements() > 0;
-    let has_value = mode == "constant" && request.input(2).is_some_and(|value| value.n_elements() > 0);
     let (mut unit, mut ratio) = (Unit::of(data.dtype())?, 1);
     if let Some(Axis { to, border: None, .. }) = axes.last()
         && !has_value
@@ -129,23 +175,10 @@ fn positions(axes: &[Axis], mode: &str) -> Result<(String, Vec<(String, crate::d
 }
 
 /// The axes, and the extents of the output.
-fn axes(request: &Request<'_>, mode: &str, from: &[i64]) -> Result<(Vec<Axis>, Vec<i64>)> {
-    let pads = host_ints(request, 1)?.ok_or_else(|| Error::invalid("pads are missing"))?;
-    let named = match host_ints(request, 3)? {
-        Some(named) => named.iter().map(|&i| axis(i, from.len())).collect::<Result<_>>()?,
-        None => (0..from.len()).collect::<Vec<_>>(),
-    };
-    if pads.len() != 2 * named.len() {
-        let text = format!("{} pads for {} axes, expected two for each", pads.len(), named.len());
-        return Err(Error::invalid(text));
-    }
-    let mut amounts = vec![(0, 0); from.len()];
-    for (i, &axis) in named.iter().enumerate() {
-        amounts[axis] = (pads[i], pads[named.len() + i]);
-    }
+fn axes(mode: &str, from: &[i64], amounts: &[(i64, i64)]) -> Result<(Vec<Axis>, Vec<i64>)> {
     let strides = dense_strides(from);
     let (mut axes, mut shape): (Vec<Axis>, Vec<i64>) = (Vec::new(), Vec::new());
-    for (k, (before, after)) in amounts.into_iter().enumerate() {
+    for (k, &(before, after)) in amounts.iter().enumerate() {
         let (n, stride) = (from[k], strides[k]);
         let (to, border) = border(mode, n, before, after)?;
         shape.push(to);

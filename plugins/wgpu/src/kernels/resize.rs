@@ -4,6 +4,7 @@
 //! decides must not depend on a device. The nearest element is copied, whatever its type. Interpolation with few
 //! weights is one step; with many it goes one axis at a time, those first that shrink most.
 
+use super::cost;
 use super::element::Width;
 use super::moved::*;
 use super::sample::{Axis, Filter, Method, Nearest, Samples, Transform};
@@ -35,7 +36,7 @@ fn cost_resized(request: &Request<'_>) -> Result<Cost> {
         "linear" => 8 * n,
         _ => 16 * n,
     };
-    Ok(cost_of(request, flops))
+    Ok(cost::of(request, flops))
 }
 
 fn prepare(request: &Request<'_>) -> Result<Prepared> {

@@ -3,6 +3,7 @@
 //! A thread walks along a line. Where lines are few and long, a workgroup shares one: each thread takes a stretch, once
 //! to see what it adds and once to write it.
 
+use super::cost;
 use super::fill::PAIRS;
 use super::moved::*;
 use crate::device::WgpuDevice;
@@ -25,18 +26,13 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
         .types(SUMMED)
         .operands(&[0, 1], &[0])
         .host_values(0b10)
-        .cost(cost_scanned),
+        .cost(|request| cost::per_input(request, 1)),
     Kernel::new("CumProd", 26, |request| cumulative(request, false))
         .types(SUMMED)
         .operands(&[0, 1], &[0])
         .host_values(0b10)
-        .cost(cost_scanned),
+        .cost(|request| cost::per_input(request, 1)),
 ];
-
-fn cost_scanned(request: &Request<'_>) -> Result<Cost> {
-    let n = request.required_input(0)?.n_elements() as u64;
-    Ok(cost_of(request, n))
-}
 
 /// The WGSL type of elements, where a line starts, and `join(a, b)`.
 fn rule(dtype: DType, is_sum: bool) -> (&'static str, &'static str, String) {

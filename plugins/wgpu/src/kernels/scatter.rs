@@ -1,9 +1,10 @@
-//! ScatterElements and ScatterND: a copy of the data in which indices name what is replaced or reduced.
+//! ScatterElements, ScatterND and TensorScatter: a copy of the data in which indices name what is replaced or reduced.
 //!
 //! Indices may name one element twice; updates are then applied in their order, so that results do not depend on which
 //! thread came first. Where updates only replace and are many, the last one that names an element is found with
 //! atomics; else each element of the result looks through the updates that may be its own.
 
+use super::cost;
 use super::index::{Tuples, expect_within};
 use super::moved::*;
 use super::walk::dense_strides;
@@ -34,11 +35,17 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
         .in_place(&[0])
         .cost(cost_scattered)
         .doc("any dtype; reductions of f32 and integers"),
+    Kernel::new("TensorScatter", 24, tensor_scatter)
+        .types(&[MOVED, TypeVar::of(&[I64])])
+        .operands(&[0, 0, 1], &[0])
+        .inputs(2, 3)
+        .in_place(&[0])
+        .cost(cost::moved),
 ];
 
 fn cost_scattered(request: &Request<'_>) -> Result<Cost> {
     let updates = request.required_input(2)?.n_elements() as u64;
-    Ok(cost_of(request, updates))
+    Ok(cost::of(request, updates))
 }
 
 /// WGSL for `combine(old, put)` of elements as they are loaded; None where what is put replaces the old.
@@ -287,6 +294,61 @@ fn scatter_nd(request: &Request<'_>) -> Result<Prepared> {
     };
     params.push(param("size", tuples.slice / ratio)?);
     let made = Made { name: "ScatterND", buffers, params, functions: &functions, code: &code };
+    unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
+    Ok(build.finish())
+}
+
+fn tensor_scatter(request: &Request<'_>) -> Result<Prepared> {
+    let cache = request.required_input(0)?;
+    let (to, from) = (extents(cache)?, extents(request.required_input(1)?)?);
+    let axis = axis(request.attrs.int("axis", -2)?, to.len())?;
+    expect_output(request, 0, to)?;
+    let fits = |i: usize| if i == axis { from[i] <= to[i] } else { from[i] == to[i] };
+    if axis == 0 || from.len() != to.len() || !(0..to.len()).all(fits) {
+        return Err(Error::invalid(format!("an update of {from:?} along axis {axis} of {to:?}")));
+    }
+    let is_placed = match request.input(2).map(TensorView::shape) {
+        None => false,
+        Some(found) if found == &to[..1] => true,
+        Some(found) => return Err(Error::invalid(format!("places of {found:?} for {} batches", to[0]))),
+    };
+    // A place that is none is moved to the nearest that is one.
+    let first = match (is_placed, request.attrs.string("mode", "linear")?) {
+        (false, "linear" | "circular") => "0",
+        (true, "linear") => "clamp(bitcast<i32>(places[batch].x), 0, i32(p.rows - p.updated))",
+        (true, "circular") => "max(bitcast<i32>(places[batch].x), 0) % i32(p.rows)",
+        (_, mode) => return Err(Error::invalid(format!("mode is linear or circular, found {mode}"))),
+    };
+    let (n, [_, rows, inner]) = (cache.n_elements() as i64, around(to, axis));
+    let mut build = Build::new(request);
+    if n == 0 || from[axis] == 0 {
+        let all = Strided::new(&[n], &[1], 0);
+        all.copy(&mut build, cache.dtype(), Slot::Input(0), Slot::Output(0))?;
+        return Ok(build.finish());
+    }
+    let (unit, ratio) = Unit::of(cache.dtype())?.widened(&[inner]);
+    let code = format!(
+        "let block = e / p.inner / p.rows;\nlet batch = block / p.per_batch;\n\
+         var row = i32((e / p.inner) % p.rows) - ({first});\nif (row < 0) {{ row += i32(p.rows); }}\n\
+         if (u32(row) < p.updated) {{\nlet at = (block * p.updated + u32(row)) * p.inner + e % p.inner;\n\
+         v = {};\n}} else {{ v = {}; }}",
+        unit.load("updates", "at"),
+        unit.load("x", "e")
+    );
+    let mut buffers = vec![
+        ("updates", unit.storage(), Slot::Input(1)),
+        ("x", unit.storage(), Slot::Input(0)),
+    ];
+    if is_placed {
+        buffers.push(("places", "vec2<u32>", Slot::Input(2)));
+    }
+    let params = vec![
+        param("inner", inner / ratio)?,
+        param("rows", rows)?,
+        param("updated", from[axis])?,
+        param("per_batch", to[1..axis].iter().product())?,
+    ];
+    let made = Made { name: "TensorScatter", buffers, params, functions: "", code: &code };
     unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
     Ok(build.finish())
 }
