@@ -4,7 +4,7 @@
 //! resolves operands to ranges of buffers, finds the bind group that was made for them before, and records the
 //! dispatch.
 
-use crate::device::{Shared, WgpuDevice};
+use crate::device::{Abilities, Shared, WgpuDevice};
 use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
 use crate::shader::Shader;
 use crate::stream::WgpuStream;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Threads of a workgroup that runs over items.
-pub const GROUP: u32 = 64;
+pub const GROUP: u32 = 256;
 /// Bind groups that a stream keeps.
 const GROUPS_MAX: usize = 4096;
 /// Offsets of what lies in one workspace.
@@ -138,6 +138,11 @@ impl Build {
     /// Nothing yet.
     pub fn new(request: &PrepareRequest<'_, WgpuDevice>) -> Self {
         Self { shared: Arc::clone(request.device.shared()), dispatches: Vec::new(), scratch_bytes: 0 }
+    }
+
+    /// What the device can.
+    pub fn abilities(&self) -> &Abilities {
+        &self.shared.abilities
     }
 
     /// Bytes of the workspace.

@@ -277,6 +277,7 @@ impl Strided {
         }
         let (this, unit) = self.widened(Unit::of(dtype)?);
         if unit == Unit::One(Width::B4)
+            && !build.abilities().is_software
             && let Some(across) = this.across()
         {
             return this.transpose(build, across, from, to);
