@@ -10,13 +10,18 @@ use super::moved::*;
 use super::sample::{Axis, Filter, Method, Nearest, Samples, Transform};
 use super::walk::dense_strides;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Build, Param, Slot};
+use crate::dispatch::{Body, Build, Param, Slot, Step};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
 
 /// Elements that are weighed for one of the output in one step, at most.
 const TAPS_MAX: usize = 16;
+/// Weights along an axis that are written out in a shader.
+const UNROLLED_MAX: usize = 4;
+/// Planes of a thread, where so many threads are left.
+const PLANES: i64 = 8;
+const THREADS_MIN: i64 = 1 << 15;
 /// In a table: this position is not in the input.
 const OUTSIDE: u32 = u32::MAX;
 
@@ -160,6 +165,9 @@ struct Dim {
 }
 
 /// What a step needs to find the elements of the input.
+///
+/// The axes before the first that is resized are planes: a thread makes one position of several planes, so that tables
+/// are read and positions taken apart once for all of them.
 struct Nest {
     /// WGSL statements that declare `base`, of the axes that stay, and `c{k}` of each axis that is resized.
     code: String,
@@ -169,22 +177,30 @@ struct Nest {
     table: Vec<u32>,
     /// The axes that are resized, by their place, and the elements that each weighs.
     resized: Vec<(usize, usize)>,
+    n_planes: i64,
+    /// Elements of a plane of the output.
+    plane: i64,
 }
 
 impl Nest {
     /// For these axes, whose innermost one that stays is counted in units of `ratio` elements.
     fn of(dims: &[&Dim], ratio: i64) -> Result<Self> {
         let strides = dense_strides(&dims.iter().map(|dim| dim.from).collect::<Vec<_>>());
+        let n_outer = dims.iter().take_while(|dim| dim.samples.is_none()).count();
+        let plane_from: i64 = dims[n_outer..].iter().map(|dim| dim.from).product();
+        let plane = dims[n_outer..].iter().map(|dim| dim.to).product::<i64>() / ratio;
         let mut nest = Self {
-            code: "var rest = e;\nvar base = 0u;\n".to_owned(),
+            code: "var rest = i;\nvar base = 0u;\n".to_owned(),
             outside: String::new(),
-            params: Vec::new(),
+            params: vec![param("plane_from", plane_from / ratio)?, param("plane", plane)?],
             table: Vec::new(),
             resized: Vec::new(),
+            n_planes: dims[..n_outer].iter().map(|dim| dim.to).product(),
+            plane,
         };
         // Axes that stay and are side by side are one.
         let mut end = dims.len();
-        while end > 0 {
+        while end > n_outer {
             let is_kept = |dim: &&&Dim| dim.samples.is_none();
             let n_kept = dims[..end].iter().rev().take_while(is_kept).count().max(1);
             let k = end - n_kept;
@@ -197,16 +213,14 @@ impl Nest {
             }
             nest.params.push(param(format!("d{k}"), to)?);
             nest.params.push(param(format!("s{k}"), stride)?);
-            match k {
-                0 => nest.code.push_str("let c0 = rest;\n"),
-                _ => nest.code.push_str(&format!("let c{k} = rest % p.d{k};\nrest = rest / p.d{k};\n")),
-            }
+            nest.code.push_str(&format!("let c{k} = rest % p.d{k};\nrest = rest / p.d{k};\n"));
             match &dims[k].samples {
                 None => nest.code.push_str(&format!("base += c{k} * p.s{k};\n")),
                 Some(samples) => nest.resize(k, samples)?,
             }
             end = k;
         }
+        nest.resized.reverse();
         Ok(nest)
     }
 
@@ -226,14 +240,44 @@ impl Nest {
         }
         Ok(())
     }
+
+    /// Adds the step: `before` is done once for all planes, `each` sets `v` from `base` in every plane.
+    fn make(self, build: &mut Build, unit: Unit, slots: [Slot; 2], before: &str, each: &str) -> Result<()> {
+        let [from, to] = slots;
+        let table = build.table(&self.table)?;
+        // Several planes a thread only where there are threads enough without.
+        let per_thread = match self.n_planes * self.plane / PLANES >= THREADS_MIN {
+            true => PLANES.min(self.n_planes),
+            false => 1,
+        };
+        let mut params = self.params;
+        params.extend([param("n_planes", self.n_planes)?, param("per_thread", per_thread)?]);
+        let each = format!(
+            "{}let at = i - rest * p.plane;\nlet first = rest * p.per_thread;\n\
+             let end = min(first + p.per_thread, p.n_planes);\n{before}\
+             for (var k = first; k < end; k++) {{\nlet plane = k * p.plane_from + base;\n\
+             var v = {}();\n{each}y[k * p.plane + at] = v;\n}}",
+            self.code,
+            unit.storage()
+        );
+        let n = self.plane * ((self.n_planes + per_thread - 1) / per_thread);
+        build.add(Step {
+            name: "Resize",
+            buffers: vec![("x", unit.storage(), from), ("table", "u32", table), ("y", unit.storage(), to)],
+            params,
+            body: Body::Items { n: n as u64, functions: "", each: &each },
+        })
+    }
 }
 
 fn nearest(build: &mut Build, dtype: DType, dims: &[Dim], outside: f32) -> Result<()> {
     let n: i64 = dims.iter().map(|dim| dim.to).product();
     let run: i64 = dims.iter().rev().take_while(|dim| dim.samples.is_none()).map(|dim| dim.to).product();
     let is_kept = dims.iter().all(|dim| dim.samples.is_none());
+    let slots = [Slot::Input(0), Slot::Output(0)];
     if is_kept {
-        return Strided::new(&[n], &[1], 0).copy(build, dtype, Slot::Input(0), Slot::Output(0));
+        let [from, to] = slots;
+        return Strided::new(&[n], &[1], 0).copy(build, dtype, from, to);
     }
     let any_outside = dims.iter().filter_map(|dim| dim.samples.as_ref()).any(|s| s.outside.contains(&true));
     if any_outside && dtype != F32 {
@@ -241,52 +285,72 @@ fn nearest(build: &mut Build, dtype: DType, dims: &[Dim], outside: f32) -> Resul
     }
     let element = Unit::of(dtype)?;
     let (unit, ratio) = if any_outside { (element, 1) } else { element.widened(&[run]) };
-    let nest = Nest::of(&dims.iter().collect::<Vec<_>>(), ratio)?;
-    let mut found = "var at = base;\n".to_owned();
+    let mut nest = Nest::of(&dims.iter().collect::<Vec<_>>(), ratio)?;
+    let mut found = String::new();
     for (k, _) in &nest.resized {
-        found.push_str(&format!("at += table[p.at{k} + c{k}] * p.s{k};\n"));
+        found.push_str(&format!("base += table[p.at{k} + c{k}] * p.s{k};\n"));
     }
-    found.push_str(&format!("v = {};\n", unit.load("x", "at")));
-    let mut params = nest.params;
-    if any_outside {
-        params.push(("outside".to_owned(), Param::U32(outside.to_bits())));
-        found = format!("if ({}) {{ v = p.outside; }} else {{\n{found}}}", nest.outside);
+    if !unit.is_packed() {
+        if !any_outside {
+            return nest.make(build, unit, slots, &found, "v = x[plane];\n");
+        }
+        nest.params.push(("outside".to_owned(), Param::U32(outside.to_bits())));
+        let before = format!("let is_outside = {};\nif (!is_outside) {{\n{found}}}\n", nest.outside);
+        let each = "if (is_outside) { v = p.outside; } else { v = x[plane]; }\n";
+        return nest.make(build, unit, slots, &before, each);
     }
-    let code = format!("{}{found}", nest.code);
+    // Neighbours in a word may be of two planes.
     let table = build.table(&nest.table)?;
+    let code = format!(
+        "{{\nlet i = e;\n{}{found}base += rest * p.plane_from;\nv = {};\n}}",
+        nest.code,
+        unit.load("x", "base")
+    );
     let buffers = vec![("x", unit.storage(), Slot::Input(0)), ("table", "u32", table)];
-    let made = Made { name: "Resize nearest", buffers, params, functions: "", code: &code };
+    let made = Made { name: "Resize nearest", buffers, params: nest.params, functions: "", code: &code };
     unit.make(build, Slot::Output(0), n / ratio, made)
 }
 
-/// One step that weighs elements along all resized axes of `dims`.
-fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, from: Slot, to: Slot) -> Result<()> {
-    let n: i64 = dims.iter().map(|dim| dim.to).product();
-    let nest = Nest::of(dims, 1)?;
-    // The axes are nested as they lie, the innermost last.
-    let (mut before, mut after) = (String::new(), String::new());
-    let (mut at, mut sum) = ("base".to_owned(), "v_sum".to_owned());
-    for (k, taps) in nest.resized.iter().rev() {
-        let count = if *taps <= 4 { format!("{taps}u") } else { format!("p.taps{k}") };
-        before.push_str(&format!(
-            "for (var t{k} = 0u; t{k} < {count}; t{k}++) {{\nlet row{k} = t{k} * p.d{k} + c{k};\n\
-             let at{k} = {at} + table[p.at{k} + row{k}] * p.s{k};\nvar sum{k} = 0.0;\n"
-        ));
-        after = format!("{sum} += sum{k} * bitcast<f32>(table[p.weights{k} + row{k}]);\n}}\n{after}");
-        (at, sum) = (format!("at{k}"), format!("sum{k}"));
+/// One step that weighs elements along all resized axes of `dims`: few along each, or any number along one.
+fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, slots: [Slot; 2]) -> Result<()> {
+    let mut nest = Nest::of(dims, 1)?;
+    let (mut before, mut each);
+    if let [(k, taps)] = nest.resized[..]
+        && taps > UNROLLED_MAX
+    {
+        before = String::new();
+        each = format!(
+            "var sum = 0.0;\nfor (var t = 0u; t < p.taps{k}; t++) {{\nlet tap = t * p.d{k} + c{k};\n\
+             sum += bitcast<f32>(x[plane + table[p.at{k} + tap] * p.s{k}]) * \
+             bitcast<f32>(table[p.weights{k} + tap]);\n}}\nv = bitcast<u32>(sum);\n"
+        );
+    } else {
+        before = String::new();
+        for &(k, taps) in &nest.resized {
+            for t in 0..taps {
+                before.push_str(&format!(
+                    "let a{k}_{t} = table[p.at{k} + {t}u * p.d{k} + c{k}] * p.s{k};\n\
+                     let w{k}_{t} = bitcast<f32>(table[p.weights{k} + {t}u * p.d{k} + c{k}]);\n"
+                ));
+            }
+        }
+        each = format!("v = bitcast<u32>({});\n", weighed(&nest.resized, "plane"));
     }
-    let mut weighed =
-        format!("var v_sum = 0.0;\n{before}{sum} = bitcast<f32>(x[{at}]);\n{after}v = bitcast<u32>(v_sum);\n");
-    let mut params = nest.params;
     if !nest.outside.is_empty() {
-        params.push(("outside".to_owned(), Param::U32(outside.to_bits())));
-        weighed = format!("if ({}) {{ v = p.outside; }} else {{\n{weighed}}}", nest.outside);
+        nest.params.push(("outside".to_owned(), Param::U32(outside.to_bits())));
+        before.push_str(&format!("let is_outside = {};\n", nest.outside));
+        each = format!("if (is_outside) {{ v = p.outside; }} else {{\n{each}}}\n");
     }
-    let code = format!("{}{weighed}", nest.code);
-    let table = build.table(&nest.table)?;
-    let buffers = vec![("x", "u32", from), ("table", "u32", table)];
-    let made = Made { name: "Resize", buffers, params, functions: "", code: &code };
-    Unit::One(Width::B4).make(build, to, n, made)
+    nest.make(build, Unit::One(Width::B4), slots, &before, &each)
+}
+
+/// WGSL expression for the weighed sum along axes, from a position on.
+fn weighed(axes: &[(usize, usize)], at: &str) -> String {
+    let Some((&(k, taps), inner)) = axes.split_first() else {
+        return format!("bitcast<f32>(x[{at}])");
+    };
+    let term = |t: usize| format!("w{k}_{t} * ({})", weighed(inner, &format!("{at} + a{k}_{t}")));
+    (0..taps).map(term).collect::<Vec<_>>().join(" + ")
 }
 
 fn interpolate(build: &mut Build, dims: Vec<Dim>, outside: f32) -> Result<()> {
@@ -295,9 +359,12 @@ fn interpolate(build: &mut Build, dims: Vec<Dim>, outside: f32) -> Result<()> {
     if order.is_empty() {
         return Strided::new(&[n], &[1], 0).copy(build, F32, Slot::Input(0), Slot::Output(0));
     }
-    let taps = dims.iter().filter_map(|dim| dim.samples.as_ref()).map(|samples| samples.taps);
-    if order.len() == 1 || taps.fold(1usize, usize::saturating_mul) <= TAPS_MAX {
-        return weigh(build, &dims.iter().collect::<Vec<_>>(), outside, Slot::Input(0), Slot::Output(0));
+    let taps: Vec<usize> = dims.iter().filter_map(|dim| dim.samples.as_ref()).map(|s| s.taps).collect();
+    let n_taps = taps.iter().fold(1, |n: usize, &t| n.saturating_mul(t));
+    let is_small = n_taps <= TAPS_MAX && taps.iter().all(|&t| t <= UNROLLED_MAX);
+    if order.len() == 1 || is_small {
+        let slots = [Slot::Input(0), Slot::Output(0)];
+        return weigh(build, &dims.iter().collect::<Vec<_>>(), outside, slots);
     }
     // Those that shrink most come first, then the innermost, so that little lies between the steps.
     let growth = |k: usize| dims[k].to as f64 / dims[k].from as f64;
@@ -315,7 +382,7 @@ fn interpolate(build: &mut Build, dims: Vec<Dim>, outside: f32) -> Result<()> {
             true => build.scratch(4 * now.iter().product::<i64>() as u64),
             false => Slot::Output(0),
         };
-        weigh(build, &[&outer, &dims[k], &inner], outside, from, to.clone())?;
+        weigh(build, &[&outer, &dims[k], &inner], outside, [from, to.clone()])?;
         from = to;
     }
     Ok(())
