@@ -15,6 +15,19 @@ mod matmul;
 mod pool;
 mod product;
 mod quantised;
+mod fill;
+mod grid_sample;
+mod index;
+mod join;
+mod math;
+mod moved;
+mod movement;
+mod order;
+mod pad;
+mod resize;
+mod sample;
+mod scan;
+mod scatter;
 mod walk;
 mod window;
 
@@ -32,6 +45,16 @@ const LISTS: &[List] = &[
     int_product::KERNELS,
     conv_transpose::KERNELS,
     pool::KERNELS,
+    movement::KERNELS,
+    join::KERNELS,
+    index::KERNELS,
+    pad::KERNELS,
+    scatter::KERNELS,
+    resize::KERNELS,
+    grid_sample::KERNELS,
+    order::KERNELS,
+    scan::KERNELS,
+    fill::KERNELS,
 ];
 
 /// All of them.
