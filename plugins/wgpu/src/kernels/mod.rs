@@ -4,6 +4,9 @@
 //! shapes share a pipeline ([`crate::shader`]).
 
 mod element;
+mod lines;
+mod math;
+mod reduce;
 mod unary;
 mod walk;
 
@@ -13,7 +16,7 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS];
+const LISTS: &[List] = &[unary::KERNELS, reduce::KERNELS];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();
