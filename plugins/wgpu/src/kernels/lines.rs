@@ -3,6 +3,7 @@
 //! A workgroup has some lines beside each other and some threads for each, which take turns along it; what they found is
 //! folded in a tree. The order of a fold depends on the shape alone, so that results have the same bits in every run.
 
+use super::math;
 use super::walk::dense_strides;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
@@ -219,8 +220,9 @@ impl Lines {
         params.extend(step.params);
         let LineStep { name, buffers, functions, code, .. } = step;
         let base = self.kept.code("k", "line", "base");
+        let prelude = math::called_by(&[functions, code].concat());
         let module = format!(
-            "{functions}\n@compute @workgroup_size({n_threads})\n\
+            "{prelude}\n{functions}\n@compute @workgroup_size({n_threads})\n\
              fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, \
              @builtin(local_invocation_index) thread: u32) {{\n\
              let group = id.y * groups.x + id.x;\nlet piece = id.z;\n\
@@ -244,18 +246,11 @@ pub struct LineStep<'a> {
     pub buffers: Vec<(&'a str, &'a str, Slot)>,
     /// Parameters besides those of the lines.
     pub params: Vec<(String, Param)>,
-    /// WGSL at module scope.
+    /// WGSL at module scope; what is called of [`math`] is brought along.
     pub functions: &'a str,
     /// WGSL statements.
     pub code: &'a str,
 }
-
-/// WGSL for the larger or smaller of two floats, NaN if one is.
-pub const EXTREMES: &str = "\
-fn is_nan(v: f32) -> bool { return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u; }
-fn larger(a: f32, b: f32) -> f32 { return select(b, a, a > b || is_nan(a)); }
-fn smaller(a: f32, b: f32) -> f32 { return select(b, a, a < b || is_nan(a)); }
-";
 
 /// The axis that a number names, counted from the back if it is negative.
 ///

@@ -4,11 +4,10 @@
 //! alone.
 
 use super::lines::{
-    EXTREMES, LineStep, Lines, axis, bound_input, count, expect_output, per_input,
+    LineStep, Lines, axis, bound_input, count, expect_output, per_input,
 };
-use super::math;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Build, Param, Slot};
+use crate::dispatch::{Build, Slot};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -81,12 +80,12 @@ impl Fold {
         let element = element(dtype);
         let total = if op == Op::Mean && dtype == I32 { "i64" } else { element };
         let least = match dtype {
-            F32 => "bitcast<f32>(p.least)",
+            F32 => "-inf_f()",
             I32 => "-2147483647i - 1i",
             _ => "-9223372036854775807li - 1li",
         };
         let most = match dtype {
-            F32 => "bitcast<f32>(p.least & 0x7fffffffu)",
+            F32 => "inf_f()",
             I32 => "2147483647i",
             _ => "9223372036854775807li",
         };
@@ -99,12 +98,12 @@ impl Fold {
         let map = match op {
             Op::SumSquare | Op::L2 => "v * v".to_owned(),
             Op::L1 => "abs(v)".to_owned(),
-            Op::LogSumExp => "exp_(v - shift(largest[line]))".to_owned(),
+            Op::LogSumExp => "exp_f(v - shift(largest[line]))".to_owned(),
             _ => format!("{total}(v)"),
         };
         let fold = match op {
-            Op::Max if is_float => "larger(a, b)",
-            Op::Min if is_float => "smaller(a, b)",
+            Op::Max if is_float => "larger_f(a, b)",
+            Op::Min if is_float => "smaller_f(a, b)",
             Op::Max => "max(a, b)",
             Op::Min => "min(a, b)",
             Op::Product => "a * b",
@@ -114,28 +113,22 @@ impl Fold {
             Op::Mean if is_float => "v / f32(p.count)".to_owned(),
             // Of nothing there is no mean; a quotient of integers by 0 could be anything.
             Op::Mean => format!("{element}(v / {total}(max(p.count, 1u)))"),
-            Op::L2 => "sqrt(v)".to_owned(),
-            Op::LogSum => "log_(v)".to_owned(),
-            Op::LogSumExp => "log_(v) + shift(largest[line])".to_owned(),
+            Op::L2 => "sqrt_f(v)".to_owned(),
+            Op::LogSum => "log_f(v)".to_owned(),
+            Op::LogSumExp => "log_f(v) + shift(largest[line])".to_owned(),
             _ => "v".to_owned(),
         };
         Self { total, start, map, fold, finish }
     }
 
     fn functions(&self, lines: &Lines) -> String {
-        let has = |name: &str| self.map.contains(name) || self.finish.contains(name);
-        let mut text = String::new();
-        if self.fold.contains("er(") || has("shift") {
-            text.push_str(EXTREMES);
-        }
-        if has("shift") {
+        let folding = format!("fn fold(a: {0}, b: {0}) -> {0} {{ return {1}; }}\n", self.total, self.fold);
+        let mut text = folding + &lines.fold("whole", self.total, "fold(a, b)");
+        if self.map.contains("shift") || self.finish.contains("shift") {
             // The difference of two infinities would be NaN.
-            text.push_str("fn shift(v: f32) -> f32 { return select(v, 0.0, abs(v) == bitcast<f32>(p.least & 0x7fffffffu)); }\n");
+            text.push_str("fn shift(v: f32) -> f32 { return select(v, 0.0, isinf_f(v)); }\n");
         }
-        let used: Vec<&str> = ["exp_", "log_"].into_iter().filter(|name| has(name)).collect();
-        text.push_str(&math::functions(&used));
-        text.push_str(&format!("fn fold(a: {0}, b: {0}) -> {0} {{ return {1}; }}\n", self.total, self.fold));
-        text + &lines.fold("whole", self.total, "fold(a, b)")
+        text
     }
 }
 
@@ -189,13 +182,8 @@ fn reduce(
     y: Slot,
 ) -> Result<()> {
     let element = element(dtype);
-    let params = || {
-        Ok(vec![
-            ("count".to_owned(), count(lines.n())?),
-            ("n_pieces".to_owned(), count(lines.n_pieces())?),
-            ("least".to_owned(), Param::U32(f32::NEG_INFINITY.to_bits())),
-        ])
-    };
+    let params =
+        vec![("count".to_owned(), count(lines.n())?), ("n_pieces".to_owned(), count(lines.n_pieces())?)];
     let folded = |lines: &Lines, map: &str| {
         let each = lines.each(&format!("let v = x[at];\ntotal = fold(total, {map});"));
         format!("var total: {} = {};\n{each}\ntotal = whole(total, thread);\n", fold.total, fold.start)
@@ -209,7 +197,7 @@ fn reduce(
         return lines.add(build, LineStep {
             name: "reduce",
             buffers: with_largest(vec![("x", element, x), ("y", element, y)]),
-            params: params()?,
+            params: params.clone(),
             functions: &fold.functions(lines),
             code: &(folded(lines, &fold.map) + &write),
         });
@@ -220,7 +208,7 @@ fn reduce(
     lines.add(build, LineStep {
         name: "reduce pieces",
         buffers: with_largest(vec![("x", element, x), ("totals", fold.total, totals.clone())]),
-        params: params()?,
+        params: params.clone(),
         functions: &fold.functions(lines),
         code: &format!(
             "{}if (is_first) {{ totals[line * p.n_pieces + piece] = total; }}\n",
@@ -231,7 +219,7 @@ fn reduce(
     rest.add(build, LineStep {
         name: "reduce totals",
         buffers: with_largest(vec![("x", fold.total, totals), ("y", element, y)]),
-        params: params()?,
+        params: params.clone(),
         functions: &fold.functions(&rest),
         code: &(folded(&rest, "v") + &write),
     })
