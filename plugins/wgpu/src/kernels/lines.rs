@@ -93,9 +93,12 @@ fn div_up(n: i64, by: i64) -> i64 {
 }
 
 /// Elements along a line for which threads that share it are worth a tree.
-const SHARED_MIN: i64 = 32;
-/// Elements along a line for which more threads share it.
-const LONG_MIN: i64 = 1024;
+const SHARED_MIN: i64 = 16;
+/// For contiguous lines of fewer elements: how many a workgroup has, and the threads of each.
+const ROWS: &[(i64, (u32, u32))] = &[(512, (8, 8)), (2048, (2, 32))];
+/// Elements of lines that more threads share where lines are few.
+const LONG_MIN: i64 = 4096;
+const FEW: i64 = 64;
 /// Lines beside each other that fill a device with one thread each.
 const MANY: i64 = 4096;
 /// Workgroups below which lines are cut into pieces.
@@ -113,6 +116,8 @@ pub struct Lines {
     width: u32,
     /// Threads of each line.
     height: u32,
+    /// Whether threads beside each other take elements of one line, and not those of lines beside each other.
+    is_contiguous: bool,
     n_pieces: i64,
 }
 
@@ -137,12 +142,12 @@ impl Lines {
         let is_contiguous = n_lines == 1 || along.strides.last() == Some(&1);
         let (width, height) = match is_contiguous {
             _ if n < SHARED_MIN => (64, 1),
-            true if n < LONG_MIN => (1, 64),
-            true => (1, 256),
+            true if n >= LONG_MIN && n_lines < FEW => (1, 256),
+            true => ROWS.iter().find(|(most, _)| n < *most).map_or((1, 64), |(_, tile)| *tile),
             false if n_lines >= MANY => (64, 1),
-            false => (16, 16),
+            false => (16, 4),
         };
-        Self { kept, along, width, height, n_pieces: 1 }
+        Self { kept, along, width, height, is_contiguous, n_pieces: 1 }
     }
 
     /// The same with long lines cut into pieces, if there are few of them: [`Lines::piece`] says how many.
@@ -184,16 +189,36 @@ impl Lines {
         if height == 1 {
             return format!("fn {name}(v: {dtype}, thread: u32) -> {dtype} {{ return v; }}\n");
         }
-        let (n, half) = (width * height, height / 2);
+        // Two stages, the square root of the threads in each: barriers cost more than additions.
+        let first = 1u32 << (height.ilog2().div_ceil(2));
+        let (n, second) = (width * height, height / first);
+        let of_line = |at: &str, n: u32| match self.is_contiguous {
+            true => format!("thread / {height}u * {n}u + {at}"),
+            false => format!("({at}) * {width}u + thread % {width}u"),
+        };
+        let rank = match self.is_contiguous {
+            true => format!("thread % {height}u"),
+            false => format!("thread / {width}u"),
+        };
+        let all = |parts: &str, begin: &str, n: u32, of: u32| {
+            let at = of_line(&format!("{begin} + j"), of);
+            format!(
+                "var a = {parts}[{}];\nfor (var j = 1u; j < {n}u; j++) {{\nlet b = {parts}[{at}];\na = {fold};\n}}\n",
+                of_line(begin, of)
+            )
+        };
         format!(
             "var<workgroup> {name}_parts: array<{dtype}, {n}>;\n\
+             var<workgroup> {name}_sums: array<{dtype}, {n_sums}>;\n\
              fn {name}(v: {dtype}, thread: u32) -> {dtype} {{\n\
              {name}_parts[thread] = v;\nworkgroupBarrier();\n\
-             for (var half = {half}u; half > 0u; half >>= 1u) {{\n\
-             if (thread < half * {width}u) {{\n\
-             let a = {name}_parts[thread];\nlet b = {name}_parts[thread + half * {width}u];\n\
-             {name}_parts[thread] = {fold};\n}}\nworkgroupBarrier();\n}}\n\
-             let result = {name}_parts[thread % {width}u];\nworkgroupBarrier();\nreturn result;\n}}\n"
+             let rank = {rank};\n\
+             if (rank < {second}u) {{\nlet begin = rank * {first}u;\n{stage}{name}_sums[{to}] = a;\n}}\n\
+             workgroupBarrier();\n{last}return a;\n}}\n",
+            n_sums = width * second,
+            stage = all(&format!("{name}_parts"), "begin", first, height),
+            to = of_line("rank", second),
+            last = all(&format!("{name}_sums"), "0u", second, second),
         )
     }
 
@@ -221,16 +246,20 @@ impl Lines {
         let LineStep { name, buffers, functions, code, .. } = step;
         let base = self.kept.code("k", "line", "base");
         let prelude = math::called_by(&[functions, code].concat());
+        let (across, first) = match self.is_contiguous {
+            true => (format!("thread / {height}u"), format!("thread % {height}u")),
+            false => (format!("thread % {width}u"), format!("thread / {width}u")),
+        };
         let module = format!(
             "{prelude}\n{functions}\n@compute @workgroup_size({n_threads})\n\
              fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, \
              @builtin(local_invocation_index) thread: u32) {{\n\
              let group = id.y * groups.x + id.x;\nlet piece = id.z;\n\
-             let line = group * {width}u + thread % {width}u;\nlet is_in = line < p.n_lines;\n\
+             let first = {first};\nlet line = group * {width}u + {across};\nlet is_in = line < p.n_lines;\n\
              {base}\
-             let begin = piece * p.piece + thread / {width}u;\n\
+             let begin = piece * p.piece + first;\n\
              let end = select(0u, min(p.n, (piece + 1u) * p.piece), is_in);\n\
-             let is_first = is_in && thread < {width}u;\n\
+             let is_first = is_in && first == 0u;\n\
              {code}\n}}\n",
             n_threads = width * height,
         );
