@@ -6,7 +6,9 @@
 mod element;
 mod lines;
 mod math;
+mod norms;
 mod reduce;
+mod softmax;
 mod unary;
 mod walk;
 
@@ -16,7 +18,7 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS, reduce::KERNELS];
+const LISTS: &[List] = &[unary::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();
