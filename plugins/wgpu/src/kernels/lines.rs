@@ -137,7 +137,8 @@ impl Lines {
         Self::of(Nest::new([(n_rows, n)].into_iter()), Nest::new([(n, 1)].into_iter()))
     }
 
-    fn of(kept: Nest, along: Nest) -> Self {
+    /// Of where lines begin, and where their elements are from there.
+    pub fn of(kept: Nest, along: Nest) -> Self {
         let (n_lines, n) = (kept.len(), along.len());
         let is_contiguous = n_lines == 1 || along.strides.last() == Some(&1);
         let (width, height) = match is_contiguous {

@@ -8,6 +8,7 @@ mod lines;
 mod math;
 mod norms;
 mod reduce;
+mod rnn;
 mod softmax;
 mod unary;
 mod walk;
@@ -18,7 +19,7 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS];
+const LISTS: &[List] = &[unary::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS, rnn::KERNELS];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();
