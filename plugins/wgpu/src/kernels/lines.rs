@@ -88,7 +88,8 @@ pub fn count(n: i64) -> Result<Param> {
     n.map(Param::U32).ok_or_else(|| Error::unsupported("a tensor of more elements than 31 bits count"))
 }
 
-fn div_up(n: i64, by: i64) -> i64 {
+/// A quotient rounded up.
+pub fn div_up(n: i64, by: i64) -> i64 {
     (n + by - 1) / by
 }
 

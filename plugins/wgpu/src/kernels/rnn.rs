@@ -6,7 +6,7 @@
 //!
 //! With lengths of sequences, a sequence that has ended keeps its state, and its outputs are 0.
 
-use super::lines::{LineStep, Lines, Nest, cost_of, count};
+use super::lines::{LineStep, Lines, Nest, cost_of, count, div_up};
 use super::math;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
@@ -42,7 +42,7 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
 const BUFFERS_MAX: usize = 8;
 /// Rows up to which a product is many dot products, and no tiles.
 const FEW_ROWS: i64 = 4;
-/// Steps from which on recurrent weights are turned round first, so that threads beside each other read numbers beside
+/// Steps from which on recurrent weights are turned round first, so that threads beside each other read what is beside
 /// each other.
 const MANY_STEPS: i64 = 4;
 /// Hidden sizes that a workgroup's memory is made for.
@@ -291,7 +291,7 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
         return Ok(to);
     }
     params.push(("n_rows".to_owned(), count(n_rows)?));
-    let tiles = |n: i64| u32::try_from((n + TILE - 1) / TILE).unwrap_or(u32::MAX);
+    let tiles = |n: i64| u32::try_from(div_up(n, TILE)).unwrap_or(u32::MAX);
     build.add(Step {
         name: "project",
         buffers,
@@ -355,24 +355,30 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
 }
 ";
 
-/// The recurrent weights, and the strides of a gate's unit and of what it is multiplied with.
+/// The recurrent weights in fours, and how many fours it is from a gate's unit to the next, and along the state.
 fn recurrent_weights(build: &mut Build, layer: &Layer<'_>) -> Result<(Slot, [i64; 2])> {
     let Shape { length, directions, hidden, .. } = layer.shape;
-    let width = layer.cell.gates() * hidden;
-    if length < MANY_STEPS {
-        return Ok((Slot::Input(2), [hidden, 1]));
+    let (width, fours) = (layer.cell.gates() * hidden, div_up(hidden, 4));
+    if length < MANY_STEPS && hidden % 4 == 0 {
+        return Ok((Slot::Input(2), [fours, 1]));
     }
-    let n = directions * width * hidden;
-    let to = build.scratch(n as u64 * 4);
+    let n = directions * width * fours;
+    let to = build.scratch(n as u64 * 16);
     build.add(Step {
         name: "turn weights",
-        buffers: vec![("x", "f32", Slot::Input(2)), ("y", "f32", to.clone())],
-        params: vec![("width".to_owned(), count(width)?), ("hidden".to_owned(), count(hidden)?)],
+        buffers: vec![("x", "f32", Slot::Input(2)), ("y", "vec4<f32>", to.clone())],
+        params: vec![
+            ("width".to_owned(), count(width)?),
+            ("hidden".to_owned(), count(hidden)?),
+            ("fours".to_owned(), count(fours)?),
+        ],
         body: Body::Items {
             n: n as u64,
             functions: "",
-            each: "let row = i % p.width;\nlet k = i / p.width % p.hidden;\n\
-                   let d = i / (p.width * p.hidden);\ny[i] = x[(d * p.width + row) * p.hidden + k];",
+            each: "let row = i % p.width;\nlet k = i / p.width % p.fours * 4u;\n\
+                   let at = (i / (p.width * p.fours) * p.width + row) * p.hidden + k;\n\
+                   var v = vec4<f32>();\n\
+                   for (var j = 0u; j < min(4u, p.hidden - k); j++) { v[j] = x[at + j]; }\ny[i] = v;",
         },
     })?;
     Ok((to, [1, width]))
@@ -393,7 +399,7 @@ impl Layer<'_> {
         let Some(capacity) = CAPACITIES.into_iter().find(|&capacity| hidden <= capacity) else {
             return Err(Error::unsupported(format!("a hidden size of {hidden}")));
         };
-        let mut buffers = vec![("products", "f32", products), ("r", "f32", r)];
+        let mut buffers = vec![("products", "f32", products), ("r", "vec4<f32>", r)];
         for (i, name, dtype) in
             [(4, "lengths", "i32"), (5, "h0", "f32"), (6, "c0", "f32"), (7, "peepholes", "f32")]
         {
@@ -429,6 +435,7 @@ impl Layer<'_> {
             ("hidden", hidden),
             ("width", width),
             ("all_width", n_directions * width),
+            ("fours", div_up(hidden, 4)),
             ("r_row", r_row),
             ("r_k", r_k),
             ("reverse", i64::from(self.reverse)),
@@ -491,8 +498,11 @@ impl Layer<'_> {
         let sums = |first: &str, end: &str, state: &str, more: &str| {
             format!(
                 "for (var row = {first}; row < {end}; row += {threads}u) {{\n\
-                 var at = weights + row * p.r_row;\nvar sum = 0.0;\n\
-                 for (var k = 0u; k < p.hidden; k++) {{\nsum += r[at] * {state}[k];\nat += p.r_k;\n}}\n\
+                 var at = weights + row * p.r_row;\nvar sums = vec4<f32>();\n\
+                 for (var k = 0u; k < p.hidden; k += 4u) {{\n\
+                 let some = vec4<f32>({state}[k], {state}[k + 1u], {state}[k + 2u], {state}[k + 3u]);\n\
+                 sums = fma(r[at], some, sums);\nat += p.r_k;\n}}\n\
+                 var sum = (sums.x + sums.y) + (sums.z + sums.w);\n\
                  {more}gates[row] = sum;\n}}\n"
             )
         };
@@ -584,8 +594,10 @@ impl Layer<'_> {
              fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {{\n\
              let d = p.first + id.x / p.batch;\nlet b = id.x % p.batch;\n\
              let state = (d * p.s_d + b * p.s_b) * p.hidden;\nlet length = {length};\n\
-             let weights = d * p.width * p.hidden;\nlet of_cell = p.peepholes_at + d * 3u * p.hidden;\n\
-             {begin}{barrier}\
+             let weights = d * p.width * p.fours;\nlet of_cell = p.peepholes_at + d * 3u * p.hidden;\n\
+             {begin}\
+             if (thread < p.fours * 4u - p.hidden) {{ h[p.hidden + thread] = 0.0; other[p.hidden + thread] = 0.0; }}\n\
+             {barrier}\
              for (var s = 0u; s < p.length; s++) {{\n\
              let is_on = s < length;\n\
              let t = select(s, length - 1u - s, is_on && (d == 1u || p.reverse == 1u));\n\
