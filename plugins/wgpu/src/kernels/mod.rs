@@ -9,6 +9,7 @@ mod math;
 mod norms;
 mod reduce;
 mod rnn;
+mod signal;
 mod softmax;
 mod unary;
 mod walk;
@@ -19,7 +20,7 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS, rnn::KERNELS];
+const LISTS: &[List] = &[unary::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS, rnn::KERNELS, signal::KERNELS];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();
