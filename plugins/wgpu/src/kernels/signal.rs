@@ -1,9 +1,9 @@
 //! STFT and DFT, and the windows that go with them.
 //!
-//! Transforms are sums over all elements: a workgroup has 64 bins of 4 signals, whose samples it brings into its memory
-//! piece by piece. The roots of unity are made first, from angles that are reduced in integers.
+//! Transforms are sums over all elements: a workgroup has 64 bins of some signals, whose samples it brings into its
+//! memory piece by piece. The roots of unity are made first, from angles that are reduced in integers.
 
-use super::lines::{axis, cost_of, count, expect_output, per_output};
+use super::lines::{axis, cost_of, count, div_up, expect_output, per_output};
 use super::math;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
@@ -305,33 +305,43 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         Kind::Real => ("f32", "root * v"),
         _ => ("vec2<f32>", "vec2<f32>(root.x * v.x - root.y * v.y, root.x * v.y + root.y * v.x)"),
     };
-    let mut module = SPECTRA
+    // Roots are read once for all signals of a workgroup.
+    let abreast: i64 = match shape.signals {
+        64.. => 16,
+        4.. => 4,
+        _ => 1,
+    };
+    // Sums are variables of their own: what is indexed by a loop may not stay in registers.
+    let each = |code: &str| (0..abreast).map(|f| code.replace('#', &f.to_string())).collect::<String>();
+    let terms = each(&format!("v = samples[#u * 64u + k];\nsum# += {term};\n"));
+    let module = SPECTRA
+        .replace("SUMS", &each("var sum# = vec2<f32>();\n"))
+        .replace("TERMS", &terms)
+        .replace("WRITES", &each("write(id.y * ABREASTu + #u, bin, sum#);\n"))
         .replace("ELEMENT", element)
         .replace("SAMPLE", shape.sample())
         .replace("WINDOW", if has_window { "v *= window[j];" } else { "" })
-        .replace("WRITE", if shape.parts == 2 { "y[at + 1u] = sums[f].y * p.factor;" } else { "" });
-    for f in 0..4 {
-        module = module.replace(&format!("TERM{f}"), &format!("v = samples[{f}u * 64u + k];\nsums[{f}] += {term};"));
-    }
-    let groups = |n: i64, of: i64| u32::try_from((n + of - 1) / of).unwrap_or(u32::MAX);
-    let groups = [groups(shape.bins, 64), groups(shape.signals, 4), 1];
+        .replace("IMAGINARY", if shape.parts == 2 { "y[at + 1u] = sum.y * p.factor;" } else { "" })
+        .replace("ABREAST", &abreast.to_string());
+    let groups = |n: i64, of: i64| u32::try_from(div_up(n, of)).unwrap_or(u32::MAX);
+    let groups = [groups(shape.bins, 64), groups(shape.signals, abreast), 1];
     build.add(Step { name: "spectra", buffers, params, body: Body::Groups { groups, module: &module } })?;
     Ok(build.finish())
 }
 
-/// 64 bins of 4 signals.
+/// 64 bins of some signals.
 const SPECTRA: &str = "\
-var<workgroup> samples: array<ELEMENT, 256>;
+var<workgroup> samples: array<ELEMENT, ABREAST * 64>;
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let bin = id.x * 64u + thread;
   // Threads beyond the last bin bring samples, too.
   let pace = select(0u, bin, bin < p.bins);
   var place = 0u;
-  var sums: array<vec2<f32>, 4>;
+  SUMS
   for (var first = 0u; first < p.length; first += 64u) {
-    for (var f = 0u; f < 4u; f++) {
-      let signal = min(id.y * 4u + f, p.signals - 1u);
+    for (var f = 0u; f < ABREASTu; f++) {
+      let signal = min(id.y * ABREASTu + f, p.signals - 1u);
       let begin = signal / p.from_per * p.from_outer + signal % p.from_per * p.from_inner;
       let j = first + thread;
       SAMPLE
@@ -344,21 +354,17 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
       place += pace;
       place -= select(0u, p.length, place >= p.length);
       var v: ELEMENT;
-      TERM0
-      TERM1
-      TERM2
-      TERM3
+      TERMS
     }
     workgroupBarrier();
   }
-  for (var f = 0u; f < 4u; f++) {
-    let signal = id.y * 4u + f;
-    if (signal < p.signals && bin < p.bins) {
-      let at = signal / p.to_per * p.to_outer + signal % p.to_per * p.to_inner + bin * p.to_step;
-      y[at] = sums[f].x * p.factor;
-      WRITE
-    }
-  }
+  WRITES
+}
+fn write(signal: u32, bin: u32, sum: vec2<f32>) {
+  if (signal >= p.signals || bin >= p.bins) { return; }
+  let at = signal / p.to_per * p.to_outer + signal % p.to_per * p.to_inner + bin * p.to_step;
+  y[at] = sum.x * p.factor;
+  IMAGINARY
 }
 ";
 
