@@ -317,7 +317,10 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   let col0 = id.x * 32u;
   let down = thread / 8u;
   let across = thread % 8u;
-  var sums: array<vec4<f32>, 4>;
+  var sums0 = vec4<f32>();
+  var sums1 = vec4<f32>();
+  var sums2 = vec4<f32>();
+  var sums3 = vec4<f32>();
   for (var k0 = 0u; k0 < p.inputs; k0 += 16u) {
     for (var i = thread; i < 512u; i += 64u) {
       let k = k0 + i % 16u;
@@ -335,21 +338,25 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     for (var k = 0u; k < 16u; k++) {
       let at = k * 33u;
       let b = vec4<f32>(ws[at + across], ws[at + across + 8u], ws[at + across + 16u], ws[at + across + 24u]);
-      for (var j = 0u; j < 4u; j++) {
-        sums[j] = fma(vec4<f32>(xs[at + down + j * 8u]), b, sums[j]);
-      }
+      sums0 = fma(vec4<f32>(xs[at + down]), b, sums0);
+      sums1 = fma(vec4<f32>(xs[at + down + 8u]), b, sums1);
+      sums2 = fma(vec4<f32>(xs[at + down + 16u]), b, sums2);
+      sums3 = fma(vec4<f32>(xs[at + down + 24u]), b, sums3);
     }
     workgroupBarrier();
   }
-  for (var j = 0u; j < 4u; j++) {
-    for (var i = 0u; i < 4u; i++) {
-      let row = row0 + down + j * 8u;
-      let col = col0 + across + i * 8u;
-      if (row < p.n_rows && col < p.n_cols) {
-        var sum = sums[j][i];
-        BIASED
-        y[row * p.n_cols + col] = sum;
-      }
+  write(row0 + down, col0 + across, sums0);
+  write(row0 + down + 8u, col0 + across, sums1);
+  write(row0 + down + 16u, col0 + across, sums2);
+  write(row0 + down + 24u, col0 + across, sums3);
+}
+fn write(row: u32, first: u32, sums: vec4<f32>) {
+  for (var i = 0u; i < 4u; i++) {
+    let col = first + i * 8u;
+    if (row < p.n_rows && col < p.n_cols) {
+      var sum = sums[i];
+      BIASED
+      y[row * p.n_cols + col] = sum;
     }
   }
 }
