@@ -354,7 +354,9 @@ struct devbay_memory_space {
     uint64_t bind_max;                    /* Largest operand in bytes; 0 for no limit. */
     /* Alignment of a copy's offsets in bytes, a power of two. */
     uint64_t copy_align;
-    /* Copies are multiples of this many bytes; allocations are padded to it. */
+    /* Copies touch a buffer in multiples of this many bytes, and allocations are padded to it: a
+     * copy of another size reads or writes up to the next multiple, and what it writes there is
+     * undefined. The host's memory is touched for the copy's own size. */
     uint64_t copy_granule;
 };
 

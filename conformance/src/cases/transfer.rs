@@ -114,10 +114,14 @@ fn round_trip(rig: &Rig<'_>) -> Outcome {
         for (i, size) in
             [1, 2, 3, 7, 8, 31, 63, 64, 65, 255, 1000, 4095, 4096, 4097, 100_003].iter().enumerate()
         {
-            let size = device.pad(device.at_most(*size));
+            // Of any size: the last granule of a buffer may be touched whole, the host's memory may not.
+            let size = device.at_most(*size);
             let sent = pattern(size, i as u64 + 1);
-            let buffer = device.alloc(size)?;
+            let (padded, granule) = (device.pad(size), device.pad(1));
+            let behind = pattern(padded + granule, i as u64 + 101);
+            let buffer = device.alloc(padded + granule)?;
             let stream = device.stream()?;
+            stream.upload(&behind, &buffer, 0)?;
             stream.upload(&sent, &buffer, 0)?;
             // Received between two guards.
             const GUARD: usize = 64;
@@ -125,7 +129,9 @@ fn round_trip(rig: &Rig<'_>) -> Outcome {
             // SAFETY: the room is there until `finish` returns; if it fails, the stream is destroyed before it.
             unsafe { stream.enqueue_out(buffer.whole(), room.as_mut_ptr().add(GUARD), size) }?;
             stream.finish()?;
+            let all = stream.download(&buffer, 0, padded + granule)?;
             drop(stream);
+            expect(&all[padded..], &behind[padded..], &format!("what lies behind {size} bytes"))?;
             expect(&room[GUARD..GUARD + size], &sent, &format!("{size} bytes to the device and back"))?;
             let guards = room[..GUARD].iter().chain(&room[GUARD + size..]);
             ensure!(

@@ -178,7 +178,10 @@ impl Planner<'_> {
         graph: &TaskGraph,
         schedule: &Schedule<'_>,
     ) -> Result<Placed> {
-        let bind_align = device.space().bind_align.max(1) as usize;
+        // Copies touch whole granules: no two values share one.
+        let space = device.space();
+        let granule = space.copy_granule.max(space.copy_align).max(1).next_power_of_two();
+        let bind_align = space.bind_align.max(granule) as usize;
         let (placed, intervals): (Vec<usize>, Vec<Interval>) = storages
             .iter()
             .enumerate()

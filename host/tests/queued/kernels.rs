@@ -1,6 +1,6 @@
 //! The plugin's kernels, and what they compute as functions that the interpreter calls, too.
 
-use super::plugin::{QueuedDevice, QueuedStream};
+use super::plugin::{QueuedBuffer, QueuedDevice, QueuedStream};
 use devbay_plugin_api::sdk::*;
 
 /// Element `i` of the output is the sum of the elements `i` of all inputs, which repeat, and a number.
@@ -25,7 +25,11 @@ pub(super) fn prepare<const WAIT: bool, const CALLS: bool>(
 }
 
 impl<const WAIT: bool, const CALLS: bool> Launch<QueuedDevice<WAIT, CALLS>> for Add {
-    fn launch(&self, stream: &QueuedStream<WAIT, CALLS>, operands: &mut Operands<'_>) -> Result<()> {
+    fn launch(
+        &self,
+        stream: &QueuedStream<WAIT, CALLS>,
+        operands: &mut Operands<'_, QueuedBuffer>,
+    ) -> Result<()> {
         for reference in operands.input_refs().iter().chain(operands.output_refs()) {
             stream.check(reference.addr, reference.length);
         }
@@ -82,7 +86,11 @@ pub(super) fn prepare_trips<const WAIT: bool, const CALLS: bool>(
 }
 
 impl<const WAIT: bool, const CALLS: bool> Launch<QueuedDevice<WAIT, CALLS>> for Ask {
-    fn launch(&self, stream: &QueuedStream<WAIT, CALLS>, operands: &mut Operands<'_>) -> Result<()> {
+    fn launch(
+        &self,
+        stream: &QueuedStream<WAIT, CALLS>,
+        operands: &mut Operands<'_, QueuedBuffer>,
+    ) -> Result<()> {
         for reference in operands.input_refs().iter().chain(operands.output_refs()) {
             stream.check(reference.addr, reference.length);
         }

@@ -407,7 +407,9 @@ pub struct MemorySpace {
     pub bind_max: u64,
     /// Alignment of a copy's offsets in bytes, a power of two.
     pub copy_align: u64,
-    /// Copies are multiples of this many bytes; allocations are padded to it.
+    /// Copies touch a buffer in multiples of this many bytes, and allocations are padded to it: a copy of another size
+    /// reads or writes up to the next multiple, and what it writes there is undefined. The host's memory is touched
+    /// for the copy's own size.
     pub copy_granule: u64,
 }
 

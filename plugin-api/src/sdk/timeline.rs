@@ -40,7 +40,9 @@ impl Timeline {
     pub fn signal(&self, value: u64) -> Result<()> {
         let last = self.signalled.load(Ordering::Relaxed);
         if value <= last {
-            return Err(Error::invalid(format!("signal of value {value} after {last}, values rise strictly")));
+            return Err(Error::invalid(format!(
+                "signal of value {value} after {last}, values rise strictly"
+            )));
         }
         self.signalled.store(value, Ordering::Release);
         Ok(())

@@ -209,7 +209,8 @@ pub static ALL: &[Formula] = &[
     unary("HardSigmoid", Takes::Floats, 4, "unit_$(k0 * a + k1)").with(&[("alpha", 0.2), ("beta", 0.5)]),
     unary("LeakyRelu", Takes::Floats, 2, "pick_$(a < T(0), k0 * a, a)").with(&[("alpha", 0.01)]),
     unary("Elu", Takes::Floats, 25, "pick_$(a > T(0), a, k0 * expm1_$(a))").with(&[("alpha", 1.0)]),
-    unary("Celu", Takes::Floats, 25, "pick_$(a > T(0), a, k0 * expm1_$(div_$(a, k0)))").with(&[("alpha", 1.0)]),
+    unary("Celu", Takes::Floats, 25, "pick_$(a > T(0), a, k0 * expm1_$(div_$(a, k0)))")
+        .with(&[("alpha", 1.0)]),
     unary("Selu", Takes::Floats, 25, "k1 * pick_$(a > T(0), a, k0 * expm1_$(a))")
         .with(&[("alpha", 1.673_263_2), ("gamma", 1.050_701)]),
     unary("Swish", Takes::Floats, 30, "a * sigmoid_$(k0 * a)").with(&[("alpha", 1.0)]),
@@ -218,7 +219,12 @@ pub static ALL: &[Formula] = &[
         .with(&[("lambd", 0.5), ("bias", 0.0)]),
     // Gelu with and without `approximate="tanh"`: 1 / sqrt(2), and sqrt(2 / pi).
     unary("Gelu", Takes::Floats, 45, "T(0.5) * a * (T(1) + erf_$(a * T(0.70710678)))"),
-    unary("GeluTanh", Takes::Floats, 45, "T(0.5) * a * (T(1) + tanh_$(T(0.7978846) * (a + T(0.044715) * a * a * a)))"),
+    unary(
+        "GeluTanh",
+        Takes::Floats,
+        45,
+        "T(0.5) * a * (T(1) + tanh_$(T(0.7978846) * (a + T(0.044715) * a * a * a)))",
+    ),
     unary("Sin", Takes::Floats, 40, "sin_$(a)"),
     unary("Cos", Takes::Floats, 40, "cos_$(a)"),
     unary("Tan", Takes::Floats, 40, "tan_$(a)"),
@@ -232,7 +238,10 @@ pub static ALL: &[Formula] = &[
     unary("Atanh", Takes::Floats, 40, "atanh_$(a)"),
     Formula { gives: Gives::Truth, ..unary("IsNaN", Takes::Floats, 1, "isnan_$(a)") },
     // `k0` and `k1`: whether negative and positive infinities count.
-    Formula { gives: Gives::Truth, ..unary("IsInf", Takes::Floats, 1, "(isinf_$(a) && pick_$(a < T(0), k0, k1) > T(0))") },
+    Formula {
+        gives: Gives::Truth,
+        ..unary("IsInf", Takes::Floats, 1, "(isinf_$(a) && pick_$(a < T(0), k0, k1) > T(0))")
+    },
 ];
 
 #[cfg(test)]
@@ -242,7 +251,8 @@ mod tests {
     #[test]
     fn words_are_replaced_and_nothing_else() {
         let formula = find("Selu").unwrap();
-        let text = formula.write(Class::Float, "f32", &["x[i]".into()], &["p.alpha".into(), "p.gamma".into()]);
+        let text =
+            formula.write(Class::Float, "f32", &["x[i]".into()], &["p.alpha".into(), "p.gamma".into()]);
         assert_eq!(text, "p.gamma * pick_f(x[i] > f32(0), x[i], p.alpha * expm1_f(x[i]))");
         assert_eq!(formula.functions(Class::Float), ["pick_f", "expm1_f"]);
         assert_eq!(find("Add").unwrap().write(Class::Long, "i64", &["a1".into(), "b".into()], &[]), "a1 + b");

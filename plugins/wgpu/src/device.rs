@@ -1,7 +1,7 @@
 //! Adapters as devices.
 
 use crate::dispatch::ParamPool;
-use crate::memory::{Pool, WgpuBuffer};
+use crate::memory::{Pool, WgpuBuffer, lock};
 use crate::shader::Shaders;
 use crate::stream::WgpuStream;
 use crate::worker::Worker;
@@ -10,7 +10,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_STATUS_DEVICE_LOST,
 };
 use devbay_plugin_api::sdk::*;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Which adapters become devices.
 pub struct Adapters {
@@ -26,12 +26,7 @@ impl Adapters {
     /// # Errors
     /// Unavailable if there is none, with what was looked for.
     pub fn open(&self, host: Host) -> Result<Vec<WgpuDevice>> {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
-            backends: self.backends,
-            // No validation layers of the driver's: errors come from wgpu's own checks.
-            flags: wgpu::InstanceFlags::empty(),
-            ..wgpu::InstanceDescriptor::new_without_display_handle()
-        });
+        let instance = drivers(self.backends);
         let mut refused = Vec::new();
         let mut devices: Vec<WgpuDevice> = Vec::new();
         for adapter in pollster::block_on(instance.enumerate_adapters(self.backends)) {
@@ -59,6 +54,24 @@ impl Adapters {
         }
         Ok(devices)
     }
+}
+
+/// The drivers of some backends, opened once in a process: opening Vulkan's loader anew leaves memory behind in it and
+/// in the C library, every time.
+fn drivers(backends: wgpu::Backends) -> wgpu::Instance {
+    static OPEN: Mutex<Vec<(wgpu::Backends, wgpu::Instance)>> = Mutex::new(Vec::new());
+    let mut open = lock(&OPEN);
+    if let Some((_, instance)) = open.iter().find(|(known, _)| *known == backends) {
+        return instance.clone();
+    }
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends,
+        // No validation layers of the driver's: errors come from wgpu's own checks.
+        flags: wgpu::InstanceFlags::empty(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    open.push((backends, instance.clone()));
+    instance
 }
 
 /// What an adapter offers beyond WebGPU's core, as kernels ask for it.

@@ -186,10 +186,11 @@ impl Build {
         let shared = &self.shared;
         if groups.iter().any(|&n| n > shared.abilities.groups_max) {
             let most = shared.abilities.groups_max;
-            return Err(Error::unsupported(format!("{groups:?} workgroups, the device has {most} on an axis")));
+            return Err(Error::unsupported(format!(
+                "{groups:?} workgroups, the device has {most} on an axis"
+            )));
         }
-        let shader =
-            shared.shaders.get(shared, step.name, &text, !params.is_empty(), step.buffers.len())?;
+        let shader = shared.shaders.get(shared, step.name, &text, !params.is_empty(), step.buffers.len())?;
         let params = match params.is_empty() {
             true => None,
             false => Some(ParamSlot::new(shared, &params)?),
@@ -328,10 +329,10 @@ impl Groups {
         if let Some(at) = list.iter().position(is_same) {
             return Ok(&list[at].group);
         }
-        let params = dispatch.params.as_ref().map(|params| wgpu::BindGroupEntry {
-            binding: 0,
-            resource: params.binding(),
-        });
+        let params = dispatch
+            .params
+            .as_ref()
+            .map(|params| wgpu::BindGroupEntry { binding: 0, resource: params.binding() });
         let buffers = bound.iter().flatten().enumerate().map(|(i, bound)| wgpu::BindGroupEntry {
             binding: i as u32 + 1,
             resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {

@@ -16,8 +16,8 @@ pub mod shader;
 pub mod stream;
 pub mod worker;
 
-use device::{Adapters, WgpuDevice};
 use devbay_plugin_api::sdk::{About, Error, Host, Kernel, Options, Plugin, PluginOption, Result};
+use device::{Adapters, WgpuDevice};
 use std::sync::OnceLock;
 
 /// One instance of the plugin.

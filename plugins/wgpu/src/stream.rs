@@ -49,11 +49,7 @@ impl Recording {
     }
 
     /// The pass that launches go into, and the bind groups.
-    pub fn pass(
-        &mut self,
-        shared: &Shared,
-        label: &str,
-    ) -> (&mut wgpu::ComputePass<'static>, &mut Groups) {
+    pub fn pass(&mut self, shared: &Shared, label: &str) -> (&mut wgpu::ComputePass<'static>, &mut Groups) {
         if self.pass.is_none() {
             let encoder = self.encoder(shared, label);
             let pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()).forget_lifetime();

@@ -151,11 +151,15 @@ fn check(state: &State, device: usize, copy: &CopyDesc) -> Result<Vec<Lent>, Fau
                 format!("{what} begins at {}, expected a multiple of {align}", reference.offset),
             );
         }
-        if !copy.size_bytes.is_multiple_of(granule) {
-            return fault(
-                "B11",
-                format!("a copy of {} bytes, expected a multiple of {granule}", copy.size_bytes),
+        let end =
+            copy.size_bytes.checked_next_multiple_of(granule).and_then(|n| n.checked_add(reference.offset));
+        if end.is_none_or(|end| end > book.size) {
+            let (size, offset) = (copy.size_bytes, reference.offset);
+            let text = format!(
+                "a copy of {size} bytes at {offset} in granules of {granule}, {what} has {}",
+                book.size
             );
+            return fault("B11", text);
         }
         let write_once =
             book.space.flags & DEVBAY_SPACE_WRITE_ONCE != 0 && std::ptr::eq(reference, &copy.dst);

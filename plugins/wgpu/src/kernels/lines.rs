@@ -312,32 +312,3 @@ pub fn bound_input(request: &PrepareRequest<'_, WgpuDevice>, input: usize, outpu
     let is_empty = request.required_input(input)?.n_elements() == 0;
     Ok(if is_empty { Slot::Output(output) } else { Slot::Input(input) })
 }
-
-/// A cost of `flops` for each element of the first output.
-///
-/// # Errors
-/// Invalid without an output.
-pub fn per_output(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Result<Cost> {
-    Ok(cost_of(request, flops * request.required_output(0)?.n_elements() as u64))
-}
-
-/// A cost of `flops` for each element of the first input.
-///
-/// # Errors
-/// Invalid without an input.
-pub fn per_input(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Result<Cost> {
-    Ok(cost_of(request, flops * request.required_input(0)?.n_elements() as u64))
-}
-
-/// A cost of operations in all; bytes from the operands' types.
-pub fn cost_of(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Cost {
-    let bytes = |tensor: &TensorView<'_>| match tensor.is_absent() {
-        true => 0,
-        false => (tensor.n_elements() as u64 * u64::from(tensor.dtype().bits)).div_ceil(8),
-    };
-    Cost {
-        flops,
-        bytes_read: request.inputs.iter().map(bytes).sum(),
-        bytes_written: request.outputs.iter().map(bytes).sum(),
-    }
-}

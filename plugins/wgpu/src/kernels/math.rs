@@ -133,10 +133,7 @@ const FLOATS: &[(&str, &str)] = &[
     ("ceil_f", "fn ceil_f(a: f32) -> f32 { return select(a, ceil(a), abs(a) < 8388608.0); }"),
     ("round_f", "fn round_f(a: f32) -> f32 { return select(a, round(a), abs(a) < 8388608.0); }"),
     // Limited to 0..1.
-    (
-        "unit_f",
-        "fn unit_f(a: f32) -> f32 { return select(select(a, 1.0, a > 1.0), 0.0, a < 0.0); }",
-    ),
+    ("unit_f", "fn unit_f(a: f32) -> f32 { return select(select(a, 1.0, a > 1.0), 0.0, a < 0.0); }"),
     (
         "exp_f",
         r"fn exp_f(arg: f32) -> f32 {

@@ -3,7 +3,9 @@
 //! A shader's text depends on what kind of work it is, never on extents: those are parameters, so that nodes of many
 //! shapes share a pipeline ([`crate::shader`]).
 
+mod cost;
 mod element;
+mod elementwise;
 mod lines;
 mod math;
 mod norms;
@@ -11,7 +13,7 @@ mod reduce;
 mod rnn;
 mod signal;
 mod softmax;
-mod unary;
+mod tiles;
 mod walk;
 
 use crate::device::WgpuDevice;
@@ -20,7 +22,7 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[unary::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS, rnn::KERNELS, signal::KERNELS];
+const LISTS: &[List] = &[elementwise::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS, rnn::KERNELS, signal::KERNELS];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();

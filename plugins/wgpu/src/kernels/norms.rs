@@ -2,7 +2,8 @@
 //!
 //! The variance is summed up in a second pass: the difference of two sums of squares would lose what counts.
 
-use super::lines::{LineStep, Lines, Nest, axis, count, expect_output, per_output};
+use super::cost;
+use super::lines::{LineStep, Lines, Nest, axis, count, expect_output};
 use super::math;
 use super::walk::dense_strides;
 use crate::device::WgpuDevice;
@@ -23,7 +24,7 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
     kernel("RMSNormalization", 23, prepare_rms)
         .operands(&[0, 0], &[0])
         .in_place(&[0])
-        .cost(|request| per_output(request, 5)),
+        .cost(|request| cost::per_output(request, 5)),
     kernel("InstanceNormalization", 6, prepare_instance).operands(&[0, 0, 0], &[0]).in_place(&[0]),
     kernel("GroupNormalization", 21, prepare_group).operands(&[0, 0, 0], &[0]).in_place(&[0]),
     kernel("BatchNormalization", 15, prepare_batch)
@@ -43,7 +44,7 @@ const fn kernel(
 ) -> Kernel<WgpuDevice> {
     Kernel::new(name, since_version, prepare)
         .types(FLOAT)
-        .cost(|request| per_output(request, 8))
+        .cost(|request| cost::per_output(request, 8))
 }
 
 /// WGSL that declares `mean` and `variance` of a line.

@@ -3,9 +3,8 @@
 //! Few long lines are cut into pieces, whose totals a second step folds. The order of all sums depends on the shape
 //! alone.
 
-use super::lines::{
-    LineStep, Lines, axis, bound_input, count, expect_output, per_input,
-};
+use super::cost;
+use super::lines::{LineStep, Lines, axis, bound_input, count, expect_output};
 use crate::device::WgpuDevice;
 use crate::dispatch::{Build, Slot};
 use devbay_plugin_api::sdk::*;
@@ -29,7 +28,7 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
     kernel("ReduceL2", 18, FLOAT, |request| prepare(request, Op::L2)),
     kernel("ReduceLogSum", 18, FLOAT, |request| prepare(request, Op::LogSum)),
     kernel("ReduceLogSumExp", 18, FLOAT, |request| prepare(request, Op::LogSumExp))
-        .cost(|request| per_input(request, 22)),
+        .cost(|request| cost::per_input(request, 22)),
 ];
 
 const fn kernel(
@@ -43,7 +42,7 @@ const fn kernel(
         .operands(&[0, 1], &[0])
         .inputs(1, 2)
         .host_values(1 << 1)
-        .cost(|request| per_input(request, 1))
+        .cost(|request| cost::per_input(request, 1))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,10 @@
 //!
 //! With lengths of sequences, a sequence that has ended keeps its state, and its outputs are 0.
 
-use super::lines::{LineStep, Lines, Nest, cost_of, count, div_up};
+use super::cost;
+use super::lines::{LineStep, Lines, Nest, count, div_up};
 use super::math;
+use super::tiles::{self, Product};
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
 use devbay_plugin_api::sdk::*;
@@ -121,7 +123,7 @@ fn cost(request: &Request<'_>, cell: Cell) -> Result<Cost> {
     let Shape { length, batch, inputs, directions, hidden, .. } = Shape::of(request, cell)?;
     let products = 2 * (inputs + hidden) + 20;
     let flops = directions * length * batch * cell.gates() * hidden * products;
-    Ok(cost_of(request, flops.max(0) as u64))
+    Ok(cost::of(request, flops.max(0) as u64))
 }
 
 /// A function of each element: WGSL over `x`, and the values of its `alpha` and `beta`.
@@ -291,76 +293,18 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
         return Ok(to);
     }
     params.push(("n_rows".to_owned(), count(n_rows)?));
-    let tiles = |n: i64| u32::try_from(div_up(n, TILE)).unwrap_or(u32::MAX);
-    build.add(Step {
-        name: "project",
-        buffers,
-        params,
-        body: Body::Groups {
-            groups: [tiles(n_cols), tiles(n_rows), 1],
-            module: &PROJECT.replace("BIASED", biased),
-        },
-    })?;
+    let module = tiles::module(&Product {
+        begin: "",
+        a: "x[row * p.inputs + k]",
+        b: "w[col * p.inputs + k]",
+        depth: "p.inputs",
+        skips_zeros: false,
+        write: &format!("{biased}y[row * p.n_cols + col] = sum;"),
+    });
+    let groups = [tiles::along(n_cols), tiles::along(n_rows), 1];
+    build.add(Step { name: "project", buffers, params, body: Body::Groups { groups, module: &module } })?;
     Ok(to)
 }
-
-/// Rows and columns of a tile of the inputs' products.
-const TILE: i64 = 32;
-
-/// Tiles of 32 x 32, of which each thread has 4 x 4; 16 numbers deep at a time.
-const PROJECT: &str = "\
-var<workgroup> xs: array<f32, 544>;
-var<workgroup> ws: array<f32, 544>;
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  let row0 = id.y * 32u;
-  let col0 = id.x * 32u;
-  let down = thread / 8u;
-  let across = thread % 8u;
-  var sums0 = vec4<f32>();
-  var sums1 = vec4<f32>();
-  var sums2 = vec4<f32>();
-  var sums3 = vec4<f32>();
-  for (var k0 = 0u; k0 < p.inputs; k0 += 16u) {
-    for (var i = thread; i < 512u; i += 64u) {
-      let k = k0 + i % 16u;
-      let row = row0 + i / 16u;
-      let col = col0 + i / 16u;
-      let to = (i % 16u) * 33u + i / 16u;
-      var v = 0.0;
-      if (k < p.inputs && row < p.n_rows) { v = x[row * p.inputs + k]; }
-      xs[to] = v;
-      v = 0.0;
-      if (k < p.inputs && col < p.n_cols) { v = w[col * p.inputs + k]; }
-      ws[to] = v;
-    }
-    workgroupBarrier();
-    for (var k = 0u; k < 16u; k++) {
-      let at = k * 33u;
-      let b = vec4<f32>(ws[at + across], ws[at + across + 8u], ws[at + across + 16u], ws[at + across + 24u]);
-      sums0 = fma(vec4<f32>(xs[at + down]), b, sums0);
-      sums1 = fma(vec4<f32>(xs[at + down + 8u]), b, sums1);
-      sums2 = fma(vec4<f32>(xs[at + down + 16u]), b, sums2);
-      sums3 = fma(vec4<f32>(xs[at + down + 24u]), b, sums3);
-    }
-    workgroupBarrier();
-  }
-  write(row0 + down, col0 + across, sums0);
-  write(row0 + down + 8u, col0 + across, sums1);
-  write(row0 + down + 16u, col0 + across, sums2);
-  write(row0 + down + 24u, col0 + across, sums3);
-}
-fn write(row: u32, first: u32, sums: vec4<f32>) {
-  for (var i = 0u; i < 4u; i++) {
-    let col = first + i * 8u;
-    if (row < p.n_rows && col < p.n_cols) {
-      var sum = sums[i];
-      BIASED
-      y[row * p.n_cols + col] = sum;
-    }
-  }
-}
-";
 
 /// The recurrent weights in fours, and how many fours it is from a gate's unit to the next, and along the state.
 fn recurrent_weights(build: &mut Build, layer: &Layer<'_>) -> Result<(Slot, [i64; 2])> {

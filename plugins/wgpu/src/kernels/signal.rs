@@ -3,7 +3,8 @@
 //! Transforms are sums over all elements: a workgroup has 64 bins of some signals, whose samples it brings into its
 //! memory piece by piece. The roots of unity are made first, from angles that are reduced in integers.
 
-use super::lines::{axis, cost_of, count, div_up, expect_output, per_output};
+use super::cost;
+use super::lines::{axis, count, div_up, expect_output};
 use super::math;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
@@ -47,7 +48,7 @@ const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared
         .types(&[LENGTH, NUMBER])
         .operands(&[0], &[1])
         .host_values(0b1)
-        .cost(|request| Ok(Cost { bytes_read: 0, ..per_output(request, 50)? }))
+        .cost(|request| Ok(Cost { bytes_read: 0, ..cost::per_output(request, 50)? }))
 }
 
 /// Longest transform: numbers of 32 bits hold four turns of it.
@@ -247,7 +248,7 @@ fn cost(request: &Request<'_>, op: Op) -> Result<Cost> {
     let shape = Shape::of(request, op)?;
     let flops = if shape.kind == Kind::Real { 4 } else { 8 };
     let n = (shape.signals as u64).saturating_mul(shape.bins as u64).saturating_mul(shape.n as u64);
-    Ok(cost_of(request, n.saturating_mul(flops)))
+    Ok(cost::of(request, n.saturating_mul(flops)))
 }
 
 fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {

@@ -1,7 +1,8 @@
 //! Softmax, LogSoftmax and Hardmax along any axis. The largest element is subtracted first, so that no exponential
 //! overflows.
 
-use super::lines::{LineStep, Lines, axis, expect_output, per_output};
+use super::cost;
+use super::lines::{LineStep, Lines, axis, expect_output};
 use crate::device::WgpuDevice;
 use crate::dispatch::{Build, Slot};
 use devbay_plugin_api::sdk::*;
@@ -12,9 +13,9 @@ const FLOAT: &[TypeVar] = &[TypeVar::of(&[F32])];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<WgpuDevice>] = &[
-    kernel("Softmax", |request| prepare(request, Op::Softmax)).cost(|request| per_output(request, 25)),
-    kernel("LogSoftmax", |request| prepare(request, Op::LogSoftmax)).cost(|request| per_output(request, 25)),
-    kernel("Hardmax", |request| prepare(request, Op::Hardmax)).cost(|request| per_output(request, 8)),
+    kernel("Softmax", |request| prepare(request, Op::Softmax)).cost(|request| cost::per_output(request, 25)),
+    kernel("LogSoftmax", |request| prepare(request, Op::LogSoftmax)).cost(|request| cost::per_output(request, 25)),
+    kernel("Hardmax", |request| prepare(request, Op::Hardmax)).cost(|request| cost::per_output(request, 8)),
 ];
 
 const fn kernel(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<WgpuDevice> {

@@ -1,0 +1,36 @@
+//! What a launch costs, for the host's planner: operands once each, and a number of operations per element.
+
+use crate::device::WgpuDevice;
+use devbay_plugin_api::sdk::{Cost, PrepareRequest, Result, TensorView};
+
+/// Operations: `flops` for each element of the first output.
+///
+/// # Errors
+/// Invalid without an output.
+pub fn per_output(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Result<Cost> {
+    Ok(of(request, flops * request.required_output(0)?.n_elements() as u64))
+}
+
+/// Operations: `flops` for each element of the first input.
+///
+/// # Errors
+/// Invalid without an input.
+pub fn per_input(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Result<Cost> {
+    Ok(of(request, flops * request.required_input(0)?.n_elements() as u64))
+}
+
+/// Operations in all; bytes from the operands' types.
+pub fn of(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Cost {
+    Cost {
+        flops,
+        bytes_read: request.inputs.iter().map(bytes).sum(),
+        bytes_written: request.outputs.iter().map(bytes).sum(),
+    }
+}
+
+fn bytes(tensor: &TensorView<'_>) -> u64 {
+    if tensor.is_absent() {
+        return 0;
+    }
+    (tensor.n_elements() as u64 * u64::from(tensor.dtype().bits)).div_ceil(8)
+}
