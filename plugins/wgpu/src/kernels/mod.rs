@@ -9,25 +9,31 @@ mod cost;
 mod element;
 mod elementwise;
 mod epilogue;
-mod int_product;
-mod math;
-mod matmul;
-mod pool;
-mod product;
-mod quantised;
 mod fill;
 mod grid_sample;
 mod index;
+mod int_product;
 mod join;
+mod lines;
 mod math;
+mod matmul;
 mod moved;
 mod movement;
+mod norms;
 mod order;
 mod pad;
+mod pool;
+mod product;
+mod quantised;
+mod reduce;
 mod resize;
+mod rnn;
 mod sample;
 mod scan;
 mod scatter;
+mod signal;
+mod softmax;
+mod tiles;
 mod walk;
 mod window;
 
@@ -55,6 +61,11 @@ const LISTS: &[List] = &[
     order::KERNELS,
     scan::KERNELS,
     fill::KERNELS,
+    reduce::KERNELS,
+    softmax::KERNELS,
+    norms::KERNELS,
+    rnn::KERNELS,
+    signal::KERNELS,
 ];
 
 /// All of them.

@@ -65,8 +65,7 @@ pub fn host_ints(request: &PrepareRequest<'_, WgpuDevice>, i: usize) -> Result<O
         return Ok(None);
     };
     let ints = tensor.constant_ints();
-    let ints =
-        ints.ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of integers")))?;
+    let ints = ints.ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of integers")))?;
     Ok(Some(ints))
 }
 

@@ -246,10 +246,7 @@ fn reverse_sequence(request: &Request<'_>) -> Result<Prepared> {
         };
         let made = Made {
             name: "ReverseSequence",
-            buffers: vec![
-                ("x", unit.storage(), Slot::Input(0)),
-                ("lengths", "vec2<u32>", Slot::Input(1)),
-            ],
+            buffers: vec![("x", unit.storage(), Slot::Input(0)), ("lengths", "vec2<u32>", Slot::Input(1))],
             params: vec![param("run", run / ratio)?, param("times", times)?, param("batches", batches)?],
             functions: "",
             code: &code,
