@@ -234,10 +234,7 @@ fn gather_nd(request: &Request<'_>) -> Result<Prepared> {
         params.push(param("size", tuples.slice / ratio)?);
         let made = Made {
             name: "GatherND",
-            buffers: vec![
-                ("x", unit.storage(), Slot::Input(0)),
-                ("ids", "vec2<u32>", Slot::Input(1)),
-            ],
+            buffers: vec![("x", unit.storage(), Slot::Input(0)), ("ids", "vec2<u32>", Slot::Input(1))],
             params,
             functions: place(I64),
             code: &code,
@@ -300,10 +297,7 @@ fn one_hot(request: &Request<'_>) -> Result<Prepared> {
         expect_places(&[depth])?;
         let made = Made {
             name: "OneHot",
-            buffers: vec![
-                ("ids", storage, Slot::Input(0)),
-                ("values", unit.storage(), Slot::Input(2)),
-            ],
+            buffers: vec![("ids", storage, Slot::Input(0)), ("values", unit.storage(), Slot::Input(2))],
             params: vec![param("inner", inner)?, param("depth", depth)?],
             functions: &functions,
             code: &code,
@@ -312,4 +306,3 @@ fn one_hot(request: &Request<'_>) -> Result<Prepared> {
     }
     Ok(build.finish())
 }
-

@@ -373,13 +373,13 @@ fn interpolate(build: &mut Build, dims: Vec<Dim>, outside: f32) -> Result<()> {
     let mut from = Slot::Input(0);
     for (step, &k) in order.iter().enumerate() {
         let kept = |extents: &[i64]| {
-            let extent = extents.iter().product();
+            let extent = count(extents);
             Dim { from: extent, to: extent, samples: None }
         };
         let (outer, inner) = (kept(&now[..k]), kept(&now[k + 1..]));
         now[k] = dims[k].to;
         let to = match step + 1 < order.len() {
-            true => build.scratch(4 * now.iter().product::<i64>() as u64),
+            true => build.scratch(4 * count(&now).min(COUNT_MAX) as u64),
             false => Slot::Output(0),
         };
         weigh(build, &[&outer, &dims[k], &inner], outside, [from, to.clone()])?;

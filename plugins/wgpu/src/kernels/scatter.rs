@@ -68,11 +68,9 @@ fn reduction(request: &Request<'_>, dtype: DType) -> Result<Option<String>> {
         };
         let (old, put) = (high("old"), high("put"));
         let body = match name {
-            "add" => {
-                "let low = old.x + put.x;\n\
+            "add" => "let low = old.x + put.x;\n\
                  return vec2<u32>(low, old.y + put.y + select(0u, 1u, low < old.x));"
-                    .to_owned()
-            }
+                .to_owned(),
             "mul" => "let low = wide(old.x, put.x);\n\
                       return vec2<u32>(low.x, low.y + old.x * put.y + old.y * put.x);"
                 .to_owned(),
@@ -219,11 +217,8 @@ fn scatter_elements(request: &Request<'_>) -> Result<Prepared> {
         unit.load("x", "e")
     ));
     let functions = format!("{}{}", place(indices.dtype()), combine.unwrap_or_default());
-    let buffers = vec![
-        ids,
-        ("updates", unit.storage(), Slot::Input(2)),
-        ("x", unit.storage(), Slot::Input(0)),
-    ];
+    let buffers =
+        vec![ids, ("updates", unit.storage(), Slot::Input(2)), ("x", unit.storage(), Slot::Input(0))];
     let made = Made { name: "ScatterElements", buffers, params, functions: &functions, code: &code };
     unit.make(&mut build, Slot::Output(0), n, made)?;
     Ok(build.finish())
@@ -257,10 +252,8 @@ fn scatter_nd(request: &Request<'_>) -> Result<Prepared> {
     let ids = ("ids", "vec2<u32>", Slot::Input(1));
     let mut params = tuples.params()?;
     let mut functions = place(I64).to_owned();
-    let mut buffers = vec![
-        ("updates", unit.storage(), Slot::Input(2)),
-        ("x", unit.storage(), Slot::Input(0)),
-    ];
+    let mut buffers =
+        vec![("updates", unit.storage(), Slot::Input(2)), ("x", unit.storage(), Slot::Input(0))];
     let code = if combine.is_none() && tuples.n > LOOKED_MAX {
         let code = format!("let tuple = i;\n{}let place_of = slice;\n", tuples.code());
         let marks = Made {
@@ -335,10 +328,8 @@ fn tensor_scatter(request: &Request<'_>) -> Result<Prepared> {
         unit.load("updates", "at"),
         unit.load("x", "e")
     );
-    let mut buffers = vec![
-        ("updates", unit.storage(), Slot::Input(1)),
-        ("x", unit.storage(), Slot::Input(0)),
-    ];
+    let mut buffers =
+        vec![("updates", unit.storage(), Slot::Input(1)), ("x", unit.storage(), Slot::Input(0))];
     if is_placed {
         buffers.push(("places", "vec2<u32>", Slot::Input(2)));
     }
