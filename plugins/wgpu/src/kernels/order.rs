@@ -333,11 +333,7 @@ impl Top {
                 ("counts", "u32", counts),
             ],
             params: self.params()?,
-            body: Body::Items {
-                n: (self.n_lines * self.k) as u64,
-                functions: &self.functions,
-                each: &each,
-            },
+            body: Body::Items { n: (self.n_lines * self.k) as u64, functions: &self.functions, each: &each },
         })
     }
 }
