@@ -145,6 +145,11 @@ impl Build {
         &self.shared.abilities
     }
 
+    /// Workgroups along one axis, at most.
+    pub fn groups_max(&self) -> u32 {
+        self.shared.abilities.groups_max
+    }
+
     /// Bytes of the workspace.
     pub fn scratch(&mut self, bytes: u64) -> Slot {
         let begin = self.scratch_bytes.next_multiple_of(SCRATCH_ALIGN);

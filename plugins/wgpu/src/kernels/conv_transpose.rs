@@ -79,13 +79,8 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
     for i in window.axes() {
         params.push((format!("per_stride_{}", AXES[i]), Param::F32(1.0 / window.stride[i] as f32)));
     }
-    params.extend([
-        u32_param("plane", plane)?,
-        u32_param("taps", taps)?,
-        u32_param("c_out", c_out as u64)?,
-    ]);
-    let epilogue =
-        Epilogue { addend: request.input(2).map(|_| (Slot::Input(2), 1, 0)), ..Epilogue::NONE };
+    params.extend([u32_param("plane", plane)?, u32_param("taps", taps)?, u32_param("c_out", c_out as u64)?]);
+    let epilogue = Epilogue { addend: request.input(2).map(|_| (Slot::Input(2), 1, 0)), ..Epilogue::NONE };
     let is_empty = x.n_elements() == 0 || k == 0;
     if c_out < CHANNELS_MIN && !is_empty {
         params.extend([u32_param("groups", groups as u64)?, u32_param("c_in", c_in as u64)?]);
@@ -206,7 +201,9 @@ fn spread(window: &Window) -> Side {
     } else {
         load.push_str("let tap_hw = tap;\n");
     }
-    load.push_str("let tap_h = divide(tap_hw, p.per_kernel_w);\nlet tap_w = tap_hw - tap_h * u32(p.kernel_w);\n");
+    load.push_str(
+        "let tap_h = divide(tap_hw, p.per_kernel_w);\nlet tap_w = tap_hw - tap_h * u32(p.kernel_w);\n",
+    );
     let mut within = Vec::new();
     let mut place = String::new();
     for i in window.axes() {
@@ -254,7 +251,11 @@ fn direct(window: &Window, element: &str) -> String {
              p.per_stride_{axis}, p.out_{axis});\nif (at_{axis} < 0) {{ continue; }}\n"
         ));
         let is_first = number.is_empty();
-        number = if is_first { format!("tap_{axis}") } else { format!("({number} * p.kernel_{axis} + tap_{axis})") };
+        number = if is_first {
+            format!("tap_{axis}")
+        } else {
+            format!("({number} * p.kernel_{axis} + tap_{axis})")
+        };
         place = if is_first { format!("at_{axis}") } else { format!("({place} * p.out_{axis} + at_{axis})") };
     }
     text.push_str(&format!(

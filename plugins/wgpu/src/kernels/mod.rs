@@ -14,19 +14,29 @@ mod grid_sample;
 mod index;
 mod int_product;
 mod join;
+mod lines;
 mod math;
 mod matmul;
 mod moved;
 mod movement;
+mod norms;
 mod order;
 mod pad;
 mod pool;
 mod product;
 mod quantised;
+<<<<<<< HEAD
+=======
+mod reduce;
+>>>>>>> main
 mod resize;
+mod rnn;
 mod sample;
 mod scan;
 mod scatter;
+mod signal;
+mod softmax;
+mod tiles;
 mod walk;
 mod window;
 
@@ -54,6 +64,11 @@ const LISTS: &[List] = &[
     order::KERNELS,
     scan::KERNELS,
     fill::KERNELS,
+    reduce::KERNELS,
+    softmax::KERNELS,
+    norms::KERNELS,
+    rnn::KERNELS,
+    signal::KERNELS,
 ];
 
 /// All of them.
