@@ -25,10 +25,7 @@ mod pad;
 mod pool;
 mod product;
 mod quantised;
-<<<<<<< HEAD
-=======
 mod reduce;
->>>>>>> main
 mod resize;
 mod rnn;
 mod sample;
