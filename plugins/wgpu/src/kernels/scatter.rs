@@ -5,6 +5,7 @@
 //! of each place is found with atomics; of many that reduce, each place has a list, which is sorted.
 
 use super::cost;
+use super::elementwise::Number;
 use super::index::{Tuples, expect_within};
 use super::moved::*;
 use super::walk::dense_strides;
@@ -28,13 +29,13 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
         .operands(&[0, 1, 0], &[0])
         .in_place(&[0])
         .cost(cost_scattered)
-        .doc("any dtype; reductions of f32 and integers"),
+        .doc("any dtype; reductions of integers, f32, f16 and bf16"),
     Kernel::new("ScatterND", 18, scatter_nd)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 1, 0], &[0])
         .in_place(&[0])
         .cost(cost_scattered)
-        .doc("any dtype; reductions of f32 and integers"),
+        .doc("any dtype; reductions of integers, f32, f16 and bf16"),
     Kernel::new("TensorScatter", 24, tensor_scatter)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 0, 1], &[0])
@@ -54,11 +55,15 @@ fn reduction(request: &Request<'_>, dtype: DType) -> Result<Option<String>> {
     if name == "none" {
         return Ok(None);
     }
-    let unsupported =
-        || Err(Error::unsupported(format!("reduction {name} of dtype {dtype:?}, expected f32 or integers")));
+    let unsupported = || {
+        Err(Error::unsupported(format!(
+            "reduction {name} of dtype {dtype:?}, expected integers, f32, f16 or bf16"
+        )))
+    };
     let is_signed = matches!(dtype, I8 | I16 | I32 | I64);
     let is_unsigned = matches!(dtype, U8 | U16 | U32 | U64);
-    if dtype != F32 && !is_signed && !is_unsigned {
+    let is_float = matches!(dtype, F32 | F16 | BF16);
+    if !is_float && !is_signed && !is_unsigned {
         return unsupported();
     }
     if dtype.bits == 64 {
@@ -90,23 +95,36 @@ fn reduction(request: &Request<'_>, dtype: DType) -> Result<Option<String>> {
     let shift = 32 - u32::from(dtype.bits);
     let value = |word: &str| match dtype {
         F32 => format!("bitcast<f32>({word})"),
+        F16 => format!("unpack2x16float({word}).x"),
+        BF16 => format!("bitcast<f32>({word} << 16u)"),
         _ if is_signed => format!("(bitcast<i32>({word} << {shift}u) >> {shift}u)"),
         _ => word.to_owned(),
+    };
+    let bits = |value: &str| match dtype {
+        F16 => format!("pack2x16float(vec2<f32>({value}, 0.0))"),
+        BF16 => format!("bfloat_({value})"),
+        _ => format!("bitcast<u32>({value})"),
     };
     // A value that is not a number stays, whichever side it is on.
     let nan = match dtype {
         F32 => "if ((old & 0x7fffffffu) > 0x7f800000u) { return old; }\n",
+        F16 => "if ((old & 0x7fffu) > 0x7c00u) { return old; }\n",
+        BF16 => "if ((old & 0x7fffu) > 0x7f80u) { return old; }\n",
         _ => "",
     };
     let (a, b) = (value("old"), value("put"));
     let body = match name {
-        "add" => format!("return bitcast<u32>({a} + {b});"),
-        "mul" => format!("return bitcast<u32>({a} * {b});"),
+        "add" => format!("return {};", bits(&format!("{a} + {b}"))),
+        "mul" => format!("return {};", bits(&format!("{a} * {b}"))),
         "max" => format!("{nan}if ({a} >= {b}) {{ return old; }}\nreturn put;"),
         "min" => format!("{nan}if ({a} <= {b}) {{ return old; }}\nreturn put;"),
         _ => return unsupported(),
     };
-    Ok(Some(format!("fn combine(old: u32, put: u32) -> u32 {{\n{body}\n}}\n")))
+    let functions = match dtype {
+        BF16 => Number::of(BF16, request.device)?.functions(),
+        _ => "",
+    };
+    Ok(Some(format!("{functions}fn combine(old: u32, put: u32) -> u32 {{\n{body}\n}}\n")))
 }
 
 /// Many updates of many places.
