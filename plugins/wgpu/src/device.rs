@@ -10,6 +10,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_STATUS_DEVICE_LOST,
 };
 use devbay_plugin_api::sdk::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Which adapters become devices.
@@ -18,6 +19,8 @@ pub struct Adapters {
     pub backends: wgpu::Backends,
     /// Whether programs on the processor count.
     pub software: bool,
+    /// Submissions until a device is given up; 0 for never.
+    pub lose_after: u64,
 }
 
 impl Adapters {
@@ -37,7 +40,7 @@ impl Adapters {
             } else if !adapter.get_downlevel_capabilities().flags.contains(compute) {
                 refused.push(format!("{} has no compute shaders", info.name));
             } else {
-                match WgpuDevice::open(&adapter, host, devices.len()) {
+                match WgpuDevice::open(&adapter, host, devices.len(), self.lose_after) {
                     Ok(device) => devices.push(device),
                     Err(error) => refused.push(format!("{}: {}", info.name, error.text())),
                 }
@@ -117,6 +120,8 @@ pub struct Shared {
     pub worker: Worker,
     /// Why the device was lost.
     lost: OnceLock<String>,
+    /// Submissions until the device is given up, for tests; 0 for never.
+    lose_after: AtomicU64,
 }
 
 impl Shared {
@@ -129,6 +134,19 @@ impl Shared {
             Some(reason) => Err(Error::new(DEVBAY_STATUS_DEVICE_LOST, reason.clone())),
             None => Ok(()),
         }
+    }
+
+    /// Counts a submission that is done, and gives the device up if a test wants that now.
+    pub fn count_submission(&self) {
+        if self.lose_after.load(Ordering::Relaxed) > 0 && self.lose_after.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.lose("a test gave it up");
+        }
+    }
+
+    /// Gives the device up, as if its driver had.
+    pub fn lose(&self, reason: &str) {
+        let _ = self.lost.set(format!("the device was lost: {reason}"));
+        self.device.destroy();
     }
 
     /// Runs something with wgpu's errors caught.
@@ -176,7 +194,7 @@ pub struct WgpuDevice {
 }
 
 impl WgpuDevice {
-    fn open(adapter: &wgpu::Adapter, host: Host, index: usize) -> Result<Self> {
+    fn open(adapter: &wgpu::Adapter, host: Host, index: usize, lose_after: u64) -> Result<Self> {
         let info = adapter.get_info();
         let wanted = wgpu::Features::SHADER_F16
             | wgpu::Features::SHADER_INT64
@@ -210,6 +228,7 @@ impl WgpuDevice {
             params: ParamPool::new(limits.min_uniform_buffer_offset_alignment),
             worker: Worker::default(),
             lost: OnceLock::new(),
+            lose_after: AtomicU64::new(lose_after),
             device,
             queue,
             host,

@@ -46,6 +46,11 @@ impl Plugin for Wgpu {
                 default: "yes",
                 doc: "yes, or no to leave out adapters that are programs on the processor",
             },
+            PluginOption {
+                key: "lose_after",
+                default: "0",
+                doc: "for tests: the device is given up, and so lost, after so many submissions; 0 for never",
+            },
         ],
         ..About::DEFAULT
     };
@@ -68,7 +73,10 @@ impl Plugin for Wgpu {
             "no" => false,
             other => return Err(Error::invalid(format!("option software is yes or no, found {other}"))),
         };
-        Ok(Self { adapters: Adapters { backends, software }, host, devices: OnceLock::new() })
+        let lose_after = options.get("lose_after").parse().map_err(|_| {
+            Error::invalid(format!("option lose_after is a number, found {}", options.get("lose_after")))
+        })?;
+        Ok(Self { adapters: Adapters { backends, software, lose_after }, host, devices: OnceLock::new() })
     }
 
     fn devices(&self) -> Result<Vec<&WgpuDevice>> {

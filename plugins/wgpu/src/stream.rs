@@ -248,7 +248,7 @@ impl Stream for WgpuStream {
         // What is ahead of it succeeds.
         self.submit(None)?;
         if failure.status() == DEVBAY_STATUS_DEVICE_LOST {
-            self.shared.device.destroy();
+            self.shared.lose(failure.text());
             return Ok(());
         }
         self.record(|recording, _| {

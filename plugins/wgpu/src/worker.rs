@@ -9,9 +9,9 @@ use crate::memory::{Raw, lock};
 use devbay_plugin_api::sdk::*;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Something that was submitted, and what follows when it is done.
 pub struct Entry {
@@ -52,8 +52,34 @@ pub struct Readback {
     pub raw: Raw,
     /// Where it goes.
     pub dst: HostSpan,
-    /// Whether it was mapped, once that is known.
-    mapped: Arc<AtomicBool>,
+    mapped: Arc<Mapped>,
+}
+
+/// Whether staging memory was mapped, once that is known.
+///
+/// wgpu calls back from whichever thread finds that the device is done, also one that submits: when a wait for the
+/// submission has returned, the callback may still be under way.
+#[derive(Default)]
+struct Mapped {
+    outcome: Mutex<Option<bool>>,
+    known: Condvar,
+}
+
+impl Mapped {
+    fn set(&self, is_mapped: bool) {
+        *lock(&self.outcome) = Some(is_mapped);
+        self.known.notify_all();
+    }
+
+    /// Waits until it is known; on a device that is lost nobody may call any more.
+    fn wait(&self, shared: &Shared) -> bool {
+        let mut outcome = lock(&self.outcome);
+        while outcome.is_none() && shared.check().is_ok() {
+            let waited = self.known.wait_timeout(outcome, Duration::from_millis(50));
+            outcome = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        outcome.unwrap_or(false)
+    }
 }
 
 /// Memory of the host's that a copy is lent.
@@ -89,14 +115,14 @@ impl Readback {
     fn map(&self) {
         let mapped = Arc::clone(&self.mapped);
         self.raw.buffer.map_async(wgpu::MapMode::Read, .., move |result| {
-            mapped.store(result.is_ok(), Ordering::Release);
+            mapped.set(result.is_ok());
         });
     }
 
     /// Copies to the host.
-    fn finish(&self) -> Result<()> {
+    fn finish(&self, shared: &Shared) -> Result<()> {
         let broken = |text: &str| Error::internal(format!("staging memory could not be read: {text}"));
-        if !self.mapped.load(Ordering::Acquire) {
+        if !self.mapped.wait(shared) {
             return Err(broken("it was not mapped"));
         }
         let bytes = self.raw.buffer.get_mapped_range(..).map_err(|e| broken(&e.to_string()))?;
@@ -200,8 +226,9 @@ fn work(weak: &Weak<Shared>) {
 }
 
 /// Waits for a submission and reports its point.
-fn finish(shared: &Shared, mut entry: Entry) {
+fn finish(shared: &Arc<Shared>, mut entry: Entry) {
     let outcome = outcome(shared, &mut entry);
+    shared.count_submission();
     // Freed before the point is reported: who waits for it may want the memory.
     for readback in entry.readbacks.drain(..) {
         readback.raw.buffer.unmap();
@@ -233,28 +260,24 @@ fn outcome(shared: &Shared, entry: &mut Entry) -> Result<()> {
     }
     // Behind a failure nothing is given out.
     if entry.timeline.failure().is_none() {
-        entry.readbacks.iter().try_for_each(Readback::finish)?;
+        entry.readbacks.iter().try_for_each(|readback| readback.finish(shared))?;
     }
     entry.failure.take().map_or(Ok(()), Err)
 }
 
-/// Maps staging memory again, for the next upload.
-fn recycle(shared: &Shared, uploads: Vec<Raw>) {
+/// Maps staging memory again, for the next upload; it is free when it is mapped.
+fn recycle(shared: &Arc<Shared>, uploads: Vec<Raw>) {
     if uploads.is_empty() || shared.check().is_err() {
         return;
     }
-    let mapped: Vec<Arc<AtomicBool>> = uploads.iter().map(|_| Arc::default()).collect();
-    for (raw, mapped) in uploads.iter().zip(&mapped) {
-        let mapped = Arc::clone(mapped);
-        raw.buffer.map_async(wgpu::MapMode::Write, .., move |result| {
-            mapped.store(result.is_ok(), Ordering::Release);
+    for raw in uploads {
+        let (buffer, weak) = (raw.buffer.clone(), Arc::downgrade(shared));
+        buffer.map_async(wgpu::MapMode::Write, .., move |result| {
+            if let Some(shared) = weak.upgrade().filter(|_| result.is_ok()) {
+                shared.pool.give(raw);
+            }
         });
     }
     // No work uses them any more, so that this does not wait.
     let _ = shared.device.poll(wgpu::PollType::Poll);
-    for (raw, mapped) in uploads.into_iter().zip(mapped) {
-        if mapped.load(Ordering::Acquire) {
-            shared.pool.give(raw);
-        }
-    }
 }
