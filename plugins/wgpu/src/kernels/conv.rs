@@ -30,10 +30,10 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
 ];
 
 /// Output channels of a group below which threads make elements one by one.
-pub const CHANNELS_MIN: i64 = 5;
+const CHANNELS_MIN: i64 = 5;
 
 /// Terms of a sum whose taps shaders find with a multiplication.
-pub const TERMS_MAX: u64 = 1 << 21;
+const TERMS_MAX: u64 = 1 << 21;
 
 pub fn conv_cost(request: &Request<'_>) -> Result<Cost> {
     let weights = request.required_input(1)?.shape();
