@@ -325,10 +325,12 @@ impl Product {
                 text.push_str(&format!("var sum{r}_{c} = vec4<{sum}>();\n"));
             }
         }
-        text.push_str(&format!("var k0 = k_begin;\n{loads}\nloop {{\n{stores}\nworkgroupBarrier();\n"));
-        // The next tile is on its way while this one is multiplied.
-        text.push_str(&format!("k0 += {}u;\nif (k0 < k_end) {{\n{loads}}}\n", tile.k));
-        text.push_str(&format!("for (var kk = 0u; kk < {}u; kk++) {{\n", tile.k));
+        // A tile is on its way while the one before it is multiplied.
+        text.push_str(&format!(
+            "for (var k0 = k_begin; ; k0 += {0}u) {{\nif (k0 < k_end) {{\n{loads}}}\nif (k0 > k_begin) {{\n\
+             for (var kk = 0u; kk < {0}u; kk++) {{\n",
+            tile.k
+        ));
         for i in 0..rows {
             text.push_str(&format!("let x{i} = a_tile[kk * {a_line}u + ty + {}u];\n", i * ty));
         }
@@ -341,7 +343,9 @@ impl Product {
                 text.push_str(&format!("sum{r}_{c} += x{}.{lane} * w{c};\n", r / 4));
             }
         }
-        text.push_str("}\nworkgroupBarrier();\nif (k0 >= k_end) { break; }\n}\n");
+        text.push_str(&format!(
+            "}}\n}}\nif (k0 >= k_end) {{ break; }}\nworkgroupBarrier();\n{stores}workgroupBarrier();\n}}\n"
+        ));
         for r in 0..4 * rows {
             for c in 0..cols {
                 text.push_str(&format!(
