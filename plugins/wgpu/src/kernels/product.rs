@@ -346,16 +346,15 @@ impl Product {
         text.push_str(&format!(
             "}}\n}}\nif (k0 >= k_end) {{ break; }}\nworkgroupBarrier();\n{stores}workgroupBarrier();\n}}\n"
         ));
-        for r in 0..4 * rows {
-            for c in 0..cols {
-                text.push_str(&format!(
-                    "store(e, part, at2, row0 + (ty + {}u) * 4u + {}u, col0 + (tx + {}u) * 4u, sum{r}_{c});\n",
-                    r / 4 * ty,
-                    r % 4,
-                    c * tx
-                ));
-            }
-        }
+        // A loop, and not a copy of what follows the sums for each of them.
+        let n = 4 * rows * cols;
+        let sums: Vec<_> = (0..n).map(|i| format!("sum{}_{}", i / cols, i % cols)).collect();
+        text.push_str(&format!(
+            "var sums = array<vec4<{sum}>, {n}>({});\nfor (var i = 0u; i < {n}u; i++) {{\nlet r = i / {cols}u;\n\
+             store(e, part, at2, row0 + (ty + r / 4u * {ty}u) * 4u + r % 4u, \
+             col0 + (tx + i % {cols}u * {tx}u) * 4u, sums[i]);\n}}\n",
+            sums.join(", ")
+        ));
         text.push_str("}\n}\n");
         text
     }
