@@ -5,8 +5,8 @@
 //! needed. Groups of few output channels, as depthwise convolutions have, leave nothing to share; there a thread makes
 //! one element. One- and two-dimensional images are three-dimensional ones with extents of 1.
 
-use super::epilogue::{Activation, Epilogue};
 use super::cost;
+use super::epilogue::{Activation, Epilogue};
 use super::matmul::{self, FLOATS, Matrices, float_type};
 use super::product::{Product, Side, Types, matrix, u32_param, vector_of};
 use super::walk::Walk;
@@ -61,7 +61,11 @@ impl Conv {
         let (to_images, c_out, output) = image(y.shape())?;
         let (rows, c_in, kernel) = image(w.shape())?;
         let groups = attrs.int("group", 1)?;
-        if groups < 1 || rows != c_out || c_in * groups != channels || c_out % groups != 0 || images != to_images
+        if groups < 1
+            || rows != c_out
+            || c_in * groups != channels
+            || c_out % groups != 0
+            || images != to_images
         {
             return Err(Error::invalid(format!(
                 "weights {:?} do not fit {groups} groups of an input {:?} and an output {:?}",
@@ -238,9 +242,7 @@ pub fn patches(window: &Window, number: &str) -> Side {
     let is_deep = window.axes().start == 0;
     let near = if is_deep { "(first_d# * p.in_h + first_h#)" } else { "first_h#" };
     hoisted.push_str(&format!("let near# = {near} * p.in_w + first_w# + i32(BASE);\n"));
-    let mut load = String::from(
-        "let channel = divide(k, p.per_taps);\nlet tap = k - channel * p.taps;\n",
-    );
+    let mut load = String::from("let channel = divide(k, p.per_taps);\nlet tap = k - channel * p.taps;\n");
     if is_deep {
         load.push_str("let tap_d = divide(tap, p.per_taps_hw);\nlet tap_hw = tap - tap_d * p.taps_hw;\n");
     } else {
@@ -285,8 +287,11 @@ fn add_direct(
     params.extend(epilogue.params());
     let vectors = out_w.is_multiple_of(4);
     let y_type = if vectors { vector_of(element) } else { element };
-    let mut buffers =
-        vec![("x", element, Slot::Input(0)), ("weights", element, Slot::Input(1)), ("y", y_type, Slot::Output(0))];
+    let mut buffers = vec![
+        ("x", element, Slot::Input(0)),
+        ("weights", element, Slot::Input(1)),
+        ("y", y_type, Slot::Output(0)),
+    ];
     buffers.extend(epilogue.buffers(element));
     let functions = format!(
         "{}fn x_at(line: u32, at: i32) -> f32 {{\n\
@@ -310,7 +315,9 @@ fn add_direct(
     let outer = window.axes().start..2;
     for i in outer.clone().rev() {
         let axis = AXES[i];
-        each.push_str(&format!("let out_{axis} = i32(rest % u32(p.out_{axis}));\nrest /= u32(p.out_{axis});\n"));
+        each.push_str(&format!(
+            "let out_{axis} = i32(rest % u32(p.out_{axis}));\nrest /= u32(p.out_{axis});\n"
+        ));
     }
     each.push_str(
         "let row = rest % p.channels;\nlet first = (rest / p.channels * p.groups + row / p.c_out) * p.c_in;\n\
@@ -327,7 +334,8 @@ fn add_direct(
              if (at_{axis} < 0 || at_{axis} >= p.in_{axis}) {{ continue; }}\n"
         ));
         let is_first = tap.is_empty();
-        tap = if is_first { format!("tap_{axis}") } else { format!("({tap} * p.kernel_{axis} + tap_{axis})") };
+        tap =
+            if is_first { format!("tap_{axis}") } else { format!("({tap} * p.kernel_{axis} + tap_{axis})") };
         place = if is_first { format!("at_{axis}") } else { format!("({place} * p.in_{axis} + at_{axis})") };
     }
     each.push_str(&format!(
@@ -341,7 +349,10 @@ fn add_direct(
         each.push_str(&format!("y[at >> 2u] = {y_type}({});\n", values.join(", ")));
     } else {
         for lane in 0..4 {
-            each.push_str(&format!("if (out_w + {lane} < p.out_w) {{ y[at + {lane}u] = {}; }}\n", value(lane)));
+            each.push_str(&format!(
+                "if (out_w + {lane} < p.out_w) {{ y[at + {lane}u] = {}; }}\n",
+                value(lane)
+            ));
         }
     }
     let lines = y / out_w.max(1);

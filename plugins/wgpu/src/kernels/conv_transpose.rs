@@ -180,12 +180,17 @@ fn gather(window: &Window, element: &str, is_empty: bool) -> String {
                  p.per_stride_{axis}, p.out_{axis});\nif (at_{axis} < 0) {{ continue; }}\n"
             ));
             let is_first = number.is_empty();
-            number =
-                if is_first { format!("tap_{axis}") } else { format!("({number} * p.kernel_{axis} + tap_{axis})") };
+            number = if is_first {
+                format!("tap_{axis}")
+            } else {
+                format!("({number} * p.kernel_{axis} + tap_{axis})")
+            };
             place =
                 if is_first { format!("at_{axis}") } else { format!("({place} * p.out_{axis} + at_{axis})") };
         }
-        text.push_str(&format!("sum += products[(rest * p.taps + u32({number})) * p.plane + u32({place})];\n"));
+        text.push_str(&format!(
+            "sum += products[(rest * p.taps + u32({number})) * p.plane + u32({place})];\n"
+        ));
         window.axes().for_each(|_| text.push_str("}\n"));
     }
     text.push_str(&format!("y[i] = {element}(finish(sum, 0u, row, 0u, i));\n"));

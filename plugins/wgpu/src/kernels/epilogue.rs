@@ -28,7 +28,9 @@ impl Activation {
             // Comparisons are such that what is not a number stays so.
             "Relu" => (0, &[], "return select(v, 0.0, v < 0.0);"),
             "LeakyRelu" => (1, &[], "return select(v, v * p.act0, v < 0.0);"),
-            "Clip" => (2, &[], "let w = select(v, p.act0, v < p.act0);\nreturn select(w, p.act1, w > p.act1);"),
+            "Clip" => {
+                (2, &[], "let w = select(v, p.act0, v < p.act0);\nreturn select(w, p.act1, w > p.act1);")
+            }
             "HardSigmoid" => (2, &[], "return unit(p.act0 * v + p.act1);"),
             "HardSwish" => (0, &[], "return v * unit(v / 6.0 + 0.5);"),
             "Sigmoid" => (0, &["sigmoid_f"], "return sigmoid_f(v);"),

@@ -101,7 +101,9 @@ impl Zeros {
             1 => Ok(Self::One),
             n if n == lines => Ok(Self::Lines),
             n if n == all_lines => Ok(Self::AllLines),
-            n => Err(Error::invalid(format!("input {i} has {n} zero points, expected 1, {lines} or {all_lines}"))),
+            n => Err(Error::invalid(format!(
+                "input {i} has {n} zero points, expected 1, {lines} or {all_lines}"
+            ))),
         }
     }
 
@@ -155,7 +157,8 @@ fn zero_buffers(
 const INTEGERS: Types = Types { sum: "i32", element: "i32" };
 
 fn matmul(request: &Request<'_>, places: &Places) -> Result<Prepared> {
-    let (a, b, y) = (request.required_input(0)?, request.required_input(places.b)?, request.required_output(0)?);
+    let (a, b, y) =
+        (request.required_input(0)?, request.required_input(places.b)?, request.required_output(0)?);
     let matrices = Matrices::of(a, b, y)?;
     let [rows, k, cols] = [matrices.rows, matrices.k, matrices.cols];
     let all = |tensor: &TensorView<'_>, lines: i64| match k {
@@ -220,7 +223,8 @@ fn matmul(request: &Request<'_>, places: &Places) -> Result<Prepared> {
 }
 
 fn conv(request: &Request<'_>, places: &Places) -> Result<Prepared> {
-    let (x, w, y) = (request.required_input(0)?, request.required_input(places.b)?, request.required_output(0)?);
+    let (x, w, y) =
+        (request.required_input(0)?, request.required_input(places.b)?, request.required_output(0)?);
     let conv = Conv::of(&request.attrs, x, w, y)?;
     let filters = conv.c_out * conv.groups;
     let x_zeros = Zeros::of(request, places.a_zero, 1, 1)?;
@@ -247,15 +251,22 @@ fn conv(request: &Request<'_>, places: &Places) -> Result<Prepared> {
     let [x_zero, w_zero] = zero_buffers(request, &mut buffers, places);
     let zero = x_zeros.load("a_zeros", x_zero, "x");
     if conv.is_direct() && !is_empty {
-        add_direct(&mut build, &conv, buffers, sums.clone(), y, &Direct {
-            x: byte("x", x.dtype(), "x_base + at"),
-            x_zero: zero,
-            w: byte("w", w.dtype(), "w_base + tap"),
-            w_zero: match w_zeros {
-                Zeros::AllLines => byte("b_zeros", w_zero, "row"),
-                other => other.load("b_zeros", w_zero, "x"),
+        add_direct(
+            &mut build,
+            &conv,
+            buffers,
+            sums.clone(),
+            y,
+            &Direct {
+                x: byte("x", x.dtype(), "x_base + at"),
+                x_zero: zero,
+                w: byte("w", w.dtype(), "w_base + tap"),
+                w_zero: match w_zeros {
+                    Zeros::AllLines => byte("b_zeros", w_zero, "row"),
+                    other => other.load("b_zeros", w_zero, "x"),
+                },
             },
-        })?;
+        )?;
     } else {
         let mut right = patches(&conv.window, "i32");
         right.hoisted.push_str(&format!("x_zero = {zero};\n"));

@@ -24,6 +24,12 @@ pub fn functions<S: AsRef<str>>(names: &[S]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
+/// WGSL of the functions that a text calls, and of those that they call.
+pub fn called_by(text: &str) -> String {
+    let names: Vec<&str> = ALL.iter().map(|(name, _)| *name).filter(|name| calls(text, name)).collect();
+    functions(&names)
+}
+
 /// Whether there is a function of that name.
 pub fn has(name: &str) -> bool {
     find(name).is_some()

@@ -1,7 +1,7 @@
 //! MatMul, Gemm and their fused forms: what their operands are as matrices, and which shader multiplies them.
 
-use super::epilogue::{Activation, Epilogue};
 use super::cost;
+use super::epilogue::{Activation, Epilogue};
 use super::product::{Product, SKINNY_ROWS, Skinny, Types, matrix, vector_of};
 use super::walk::{Walk, dense_strides};
 use crate::device::WgpuDevice;
@@ -127,7 +127,8 @@ impl Matrices {
         let is_one = self.b_strides.iter().all(|&stride| stride == 0);
         let dense = dense_strides(&self.batch);
         let each = self.rows * self.k;
-        let follow = (0..self.batch.len()).all(|i| self.batch[i] == 1 || self.a_strides[i] == dense[i] * each);
+        let follow =
+            (0..self.batch.len()).all(|i| self.batch[i] == 1 || self.a_strides[i] == dense[i] * each);
         if is_one && follow {
             self.rows *= self.batch.iter().product::<i64>();
             self.batch.clear();
@@ -156,7 +157,11 @@ fn prepare_matmul(request: &Request<'_>) -> Result<Prepared> {
         None => None,
         Some(bias) if bias.n_elements() as i64 == matrices.cols => Some((Slot::Input(2), 0, 1)),
         Some(bias) => {
-            return Err(Error::invalid(format!("a bias of {:?} for {} columns", bias.shape(), matrices.cols)));
+            return Err(Error::invalid(format!(
+                "a bias of {:?} for {} columns",
+                bias.shape(),
+                matrices.cols
+            )));
         }
     };
     let epilogue = Epilogue { addend, activation: Activation::of(&request.attrs)?, ..Epilogue::NONE };
@@ -231,8 +236,20 @@ pub fn multiply(
             let batch = Walk::over(&matrices.batch).operand(0, &matrices.b_strides);
             let batch = batch.operand(0, &matrices.a_strides).operand(0, &none).merged();
             let (a, b) = ((b.0, b.2, b.1), (a.0, a.2, a.1));
-            Skinny { name, element, batch, n_batch, rows: cols, cols: rows, k, a, b, y: (y, 1, cols), epilogue }
-                .add(&mut build)?;
+            Skinny {
+                name,
+                element,
+                batch,
+                n_batch,
+                rows: cols,
+                cols: rows,
+                k,
+                a,
+                b,
+                y: (y, 1, cols),
+                epilogue,
+            }
+            .add(&mut build)?;
         }
         return Ok(build.finish());
     }

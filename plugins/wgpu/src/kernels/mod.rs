@@ -9,12 +9,31 @@ mod cost;
 mod element;
 mod elementwise;
 mod epilogue;
+mod fill;
+mod grid_sample;
+mod index;
 mod int_product;
+mod join;
+mod lines;
 mod math;
 mod matmul;
+mod moved;
+mod movement;
+mod norms;
+mod order;
+mod pad;
 mod pool;
 mod product;
 mod quantised;
+mod reduce;
+mod resize;
+mod rnn;
+mod sample;
+mod scan;
+mod scatter;
+mod signal;
+mod softmax;
+mod tiles;
 mod walk;
 mod window;
 
@@ -32,6 +51,21 @@ const LISTS: &[List] = &[
     int_product::KERNELS,
     conv_transpose::KERNELS,
     pool::KERNELS,
+    movement::KERNELS,
+    join::KERNELS,
+    index::KERNELS,
+    pad::KERNELS,
+    scatter::KERNELS,
+    resize::KERNELS,
+    grid_sample::KERNELS,
+    order::KERNELS,
+    scan::KERNELS,
+    fill::KERNELS,
+    reduce::KERNELS,
+    softmax::KERNELS,
+    norms::KERNELS,
+    rnn::KERNELS,
+    signal::KERNELS,
 ];
 
 /// All of them.

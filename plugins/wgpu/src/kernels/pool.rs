@@ -66,7 +66,9 @@ impl Fold {
     fn norm(request: &Request<'_>) -> Result<Self> {
         match request.attrs.int("p", 2)? {
             p if p < 1 => Err(Error::invalid(format!("expected a norm of order above 0, found {p}"))),
-            p if p > ORDER_MAX => Err(Error::unsupported(format!("a norm of order {p}, at most {ORDER_MAX}"))),
+            p if p > ORDER_MAX => {
+                Err(Error::unsupported(format!("a norm of order {p}, at most {ORDER_MAX}")))
+            }
             p => Ok(Self::Norm(p)),
         }
     }
@@ -75,7 +77,9 @@ impl Fold {
     fn functions(self) -> String {
         let (join, term, result) = match self {
             // What is not a number is larger than all.
-            Self::Largest => ("return select(a, b, b > a || is_nan(b));", "return x;".to_owned(), "return all;"),
+            Self::Largest => {
+                ("return select(a, b, b > a || is_nan(b));", "return x;".to_owned(), "return all;")
+            }
             Self::Mean => ("return a + b;", "return x;".to_owned(), "return all / max(n, 1.0);"),
             Self::Norm(1) => ("return a + b;", "return abs(x);".to_owned(), "return all;"),
             Self::Norm(2) => ("return a + b;", "return x * x;".to_owned(), "return sqrt(all);"),
@@ -96,10 +100,9 @@ impl Fold {
     fn params(self) -> Vec<(String, Param)> {
         match self {
             Self::Largest => vec![("start".into(), Param::F32(f32::NEG_INFINITY))],
-            Self::Norm(order) => vec![
-                ("start".into(), Param::F32(0.0)),
-                ("per_order".into(), Param::F32(1.0 / order as f32)),
-            ],
+            Self::Norm(order) => {
+                vec![("start".into(), Param::F32(0.0)), ("per_order".into(), Param::F32(1.0 / order as f32))]
+            }
             Self::Mean => vec![("start".into(), Param::F32(0.0))],
         }
     }
@@ -185,7 +188,8 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
         let mut split = String::from("var left = best_at;\n");
         let mut sum = String::from("0u");
         for i in window.axes().rev() {
-            split.push_str(&format!("let own_{0} = left % u32(p.in_{0});\nleft /= u32(p.in_{0});\n", AXES[i]));
+            split
+                .push_str(&format!("let own_{0} = left % u32(p.in_{0});\nleft /= u32(p.in_{0});\n", AXES[i]));
             sum = if i + 1 == SPATIAL_MAX {
                 format!("own_{}", AXES[i])
             } else {
@@ -240,10 +244,7 @@ fn prepare_fold(request: &Request<'_>, fold: Fold) -> Result<Prepared> {
     let mut code = format!(
         "var rest = e;\n{}let base = rest * p.plane;\nvar all = p.start;\nvar n = 0.0;\n{}",
         window.split_output(),
-        window.taps(&format!(
-            "all = join(all, term({}));\nn += 1.0;\n",
-            number.load("x", "(base + at)")
-        ))
+        window.taps(&format!("all = join(all, term({}));\nn += 1.0;\n", number.load("x", "(base + at)")))
     );
     if includes_pads {
         // Places within the padding count; what rounding up adds beyond it never does.
@@ -251,7 +252,8 @@ fn prepare_fold(request: &Request<'_>, fold: Fold) -> Result<Prepared> {
         for i in window.axes() {
             let axis = AXES[i];
             let end = window.pad[i] + window.input[i] + window.pad_after[i];
-            let end = i32::try_from(end).map_err(|_| Error::unsupported(format!("a padded extent of {end}")))?;
+            let end =
+                i32::try_from(end).map_err(|_| Error::unsupported(format!("a padded extent of {end}")))?;
             params.push((format!("end_{axis}"), Param::I32(end)));
             code.push_str(&format!(
                 "n *= f32(clamp((p.end_{axis} - out_{axis} * p.stride_{axis} + p.dilation_{axis} - 1) / \

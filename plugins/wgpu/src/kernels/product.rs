@@ -107,7 +107,11 @@ impl Tile {
     /// The largest one of which there are enough to keep a device busy with.
     fn of(product: &Product, groups_wanted: u64) -> Self {
         if product.rows <= 32 {
-            return if product.cols >= 128 && WIDE.count(product) * 2 >= groups_wanted { WIDE } else { SMALL };
+            return if product.cols >= 128 && WIDE.count(product) * 2 >= groups_wanted {
+                WIDE
+            } else {
+                SMALL
+            };
         }
         if product.rows >= 96 && LARGE.count(product) >= groups_wanted {
             return LARGE;
@@ -128,7 +132,8 @@ pub fn u32_param(name: &str, value: u64) -> Result<(String, Param)> {
 /// A matrix of floats as a side: `extent` names the parameter of how many rows or columns it has. It is stored with its
 /// k inside (`k_fast`), or outside; then it may be bound as vectors of four.
 pub fn matrix(buffer: &str, extent: &str, k_fast: bool, vectors: bool) -> Side {
-    let ends = format!("min(vec4<u32>(FIRST, FIRST + 1u, FIRST + 2u, FIRST + 3u), vec4<u32>(p.{extent} - 1u))");
+    let ends =
+        format!("min(vec4<u32>(FIRST, FIRST + 1u, FIRST + 2u, FIRST + 3u), vec4<u32>(p.{extent} - 1u))");
     // Beyond the end the last one is loaded again: what comes of it is not stored.
     let (hoisted, load) = if k_fast {
         let load = |lane| format!("f32({buffer}[{buffer}_at#.{lane} + k])");
@@ -307,9 +312,7 @@ impl Product {
                 text.push_str(&format!("let {id}_k = {k};\nlet {id}_four = {four};\n"));
                 let hoisted = side.hoisted.replace('#', &l.to_string());
                 text.push_str(
-                    &hoisted
-                        .replace("FIRST", &format!("({origin} + {id}_four * 4u)"))
-                        .replace("BASE", base),
+                    &hoisted.replace("FIRST", &format!("({origin} + {id}_four * 4u)")).replace("BASE", base),
                 );
                 text.push_str(&format!("var {id} = vec4<{sum}>();\n"));
                 let load = side.load.replace('#', &l.to_string()).replace("BASE", base);
@@ -448,8 +451,11 @@ impl Skinny {
         u32_param("elements", self.rows * self.cols * self.n_batch)?;
         params.extend(self.batch.params()?);
         params.extend(self.epilogue.params());
-        let mut buffers =
-            vec![("a", element, self.a.0.clone()), ("b", element, self.b.0.clone()), ("y", element, self.y.0.clone())];
+        let mut buffers = vec![
+            ("a", element, self.a.0.clone()),
+            ("b", element, self.b.0.clone()),
+            ("y", element, self.y.0.clone()),
+        ];
         buffers.extend(self.epilogue.buffers(element));
         let vector = if rows == 1 { "f32".to_owned() } else { format!("vec{rows}<f32>") };
         let loads: Vec<_> =

@@ -92,7 +92,11 @@ fn scale_at(request: &Request<'_>) -> Result<(String, Vec<(String, Param)>)> {
         }
     };
     if scale.shape() != expected {
-        let text = format!("scales of {:?} for axis {axis} of {:?}, expected {expected:?}", scale.shape(), x.shape());
+        let text = format!(
+            "scales of {:?} for axis {axis} of {:?}, expected {expected:?}",
+            scale.shape(),
+            x.shape()
+        );
         return Err(Error::invalid(text));
     }
     if block == 0 {

@@ -1,0 +1,397 @@
+//! STFT and DFT, and the windows that go with them.
+//!
+//! Transforms are sums over all elements: a workgroup has 64 bins of some signals, whose samples it brings into its
+//! memory piece by piece. The roots of unity are made first, from angles that are reduced in integers.
+
+use super::cost;
+use super::lines::{axis, count, div_up, expect_output};
+use super::math;
+use crate::device::WgpuDevice;
+use crate::dispatch::{Body, Build, Param, Slot, Step};
+use devbay_plugin_api::sdk::*;
+
+type Request<'a> = PrepareRequest<'a, WgpuDevice>;
+
+const NUMBER: TypeVar = TypeVar::of(&[F32]);
+const LENGTH: TypeVar = TypeVar::of(&[I64, I32]);
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<WgpuDevice>] = &[
+    Kernel::new("STFT", 17, |request| prepare(request, Op::Stft))
+        .types(&[NUMBER, LENGTH])
+        .operands(&[0, 1, 0, 1], &[0])
+        .inputs(2, 4)
+        .host_values(0b1010)
+        .cost(|request| cost(request, Op::Stft))
+        .doc("spectra of frames, real or complex signals of any length"),
+    Kernel::new("DFT", 17, |request| prepare(request, Op::Dft17))
+        .types(&[NUMBER, LENGTH])
+        .operands(&[0, 1], &[0])
+        .inputs(1, 2)
+        .host_values(0b10)
+        .cost(|request| cost(request, Op::Dft17)),
+    Kernel::new("DFT", 20, |request| prepare(request, Op::Dft20))
+        // The length has a type of its own; the axis is i64.
+        .types(&[NUMBER, LENGTH, TypeVar::of(&[I64])])
+        .operands(&[0, 1, 2], &[0])
+        .inputs(1, 3)
+        .host_values(0b110)
+        .cost(|request| cost(request, Op::Dft20)),
+    // The optimal Hamming window and the Blackman window of the specification's function bodies.
+    window("BlackmanWindow", |request| prepare_window(request, [0.42, 0.5, 0.08])),
+    window("HammingWindow", |request| prepare_window(request, [25.0 / 46.0, 21.0 / 46.0, 0.0])),
+    window("HannWindow", |request| prepare_window(request, [0.5, 0.5, 0.0])),
+];
+
+const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<WgpuDevice> {
+    Kernel::new(name, 17, prepare)
+        .types(&[LENGTH, NUMBER])
+        .operands(&[0], &[1])
+        .host_values(0b1)
+        .cost(|request| Ok(Cost { bytes_read: 0, ..cost::per_output(request, 50)? }))
+}
+
+/// Longest transform: numbers of 32 bits hold four turns of it.
+const LENGTH_MAX: i64 = 1 << 28;
+
+/// WGSL for the cosine and the sine of `i / n` turns, of up to 2^28 elements: whole quarters are taken off in integers.
+const TURN: &str = "\
+fn turn(i: u32, n: u32) -> vec2<f32> {
+  let quarters = (4u * i + n / 2u) / n;
+  let rest = i32(4u * i) - i32(quarters * n);
+  let angle = 1.5707964 * (f32(rest) / f32(n));
+  return vec2<f32>(sincos_f(angle, i32(quarters) + 1), sincos_f(angle, i32(quarters)));
+}
+";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Stft,
+    Dft17,
+    Dft20,
+}
+
+/// What a signal is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Real,
+    Complex,
+    /// The first half of a spectrum, whose other half is its conjugate.
+    Half,
+}
+
+/// Where signals and spectra lie: signal `i` begins at `i / per * outer + i % per * inner`, and its elements are `step`
+/// apart.
+struct Layout {
+    per: i64,
+    outer: i64,
+    inner: i64,
+    step: i64,
+}
+
+/// What there is to transform.
+struct Shape {
+    /// Length of a transform.
+    n: i64,
+    signals: i64,
+    kind: Kind,
+    /// Elements that a signal has; zeros follow.
+    samples: i64,
+    /// Elements that a spectrum has.
+    bins: i64,
+    inverse: bool,
+    from: Layout,
+    to: Layout,
+    /// Numbers of an element of the output: 1 or 2.
+    parts: i64,
+    output: Vec<i64>,
+}
+
+/// One integer of an input that is a host value, or `default` if it is absent.
+fn host_int(request: &Request<'_>, i: usize, default: i64) -> Result<i64> {
+    let Some(tensor) = request.input(i) else { return Ok(default) };
+    match tensor.constant_ints().as_deref() {
+        Some([value]) => Ok(*value),
+        Some(values) => Err(Error::invalid(format!("input {i} has {} elements, expected 1", values.len()))),
+        None => Err(Error::invalid(format!("input {i} has to be a constant of integers"))),
+    }
+}
+
+impl Shape {
+    fn of(request: &Request<'_>, op: Op) -> Result<Self> {
+        match op {
+            Op::Stft => Self::of_stft(request),
+            _ => Self::of_dft(request, op),
+        }
+    }
+
+    fn of_stft(request: &Request<'_>) -> Result<Self> {
+        let signal = request.required_input(0)?.shape();
+        // Exporters leave the last extent of a real signal away.
+        let (batch, length, kind) = match *signal {
+            [batch, length] | [batch, length, 1] => (batch, length, Kind::Real),
+            [batch, length, 2] => (batch, length, Kind::Complex),
+            _ => return Err(Error::invalid(format!("a signal of {signal:?}"))),
+        };
+        let step = host_int(request, 1, 0)?;
+        let window = request.input(2).map(|window| window.shape());
+        let default = window.map_or(length, |window| window.iter().product());
+        let n = host_int(request, 3, default)?;
+        if step < 1 || n < 1 || n > length {
+            return Err(Error::invalid(format!("frames of {n} elements every {step} of {length}")));
+        }
+        if window.is_some_and(|window| window != [n]) {
+            return Err(Error::unsupported(format!("a window of {default} elements for frames of {n}")));
+        }
+        let onesided = request.attrs.int("onesided", 1)? != 0;
+        if onesided && kind == Kind::Complex {
+            return Err(Error::invalid("one side of the spectra of a complex signal"));
+        }
+        let frames = (length - n) / step + 1;
+        let bins = if onesided { n / 2 + 1 } else { n };
+        let parts = if kind == Kind::Complex { 2 } else { 1 };
+        Ok(Self {
+            n,
+            signals: batch * frames,
+            kind,
+            samples: n,
+            bins,
+            inverse: false,
+            // A step longer than the signal makes one frame, and is no number to count with.
+            from: Layout { per: frames, outer: length * parts, inner: step.min(length) * parts, step: parts },
+            to: Layout { per: frames, outer: frames * bins * 2, inner: bins * 2, step: 2 },
+            parts: 2,
+            output: vec![batch, frames, bins, 2],
+        })
+    }
+
+    fn of_dft(request: &Request<'_>, op: Op) -> Result<Self> {
+        let from = request.required_input(0)?.shape();
+        let i = match op {
+            Op::Dft17 => request.attrs.int("axis", 1)?,
+            _ => host_int(request, 2, -2)?,
+        };
+        let i = axis(i, from.len())?;
+        let inverse = request.attrs.int("inverse", 0)? != 0;
+        let onesided = request.attrs.int("onesided", 0)? != 0;
+        let (kind, in_parts) = match (from.last(), onesided && inverse) {
+            _ if i + 1 == from.len() => {
+                return Err(Error::invalid(format!(
+                    "axis {i} of {from:?} is that of real and imaginary parts"
+                )));
+            }
+            (Some(1), false) => (Kind::Real, 1),
+            (Some(2), false) if !onesided => (Kind::Complex, 2),
+            (Some(2), true) => (Kind::Half, 2),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "a signal of {from:?}, onesided {onesided}, inverse {inverse}"
+                )));
+            }
+        };
+        let samples = from[i];
+        let default = match kind {
+            Kind::Half => 2 * samples.max(1) - 2,
+            _ => samples,
+        };
+        let n = host_int(request, 1, default)?;
+        if n < 1 {
+            return Err(Error::invalid(format!("a transform of {n} elements")));
+        }
+        let bins = if onesided && !inverse { n / 2 + 1 } else { n };
+        let parts = if kind == Kind::Half { 1 } else { 2 };
+        let mut output = from.to_vec();
+        output[i] = bins;
+        if let Some(last) = output.last_mut() {
+            *last = parts;
+        }
+        let inner: i64 = from[i + 1..from.len() - 1].iter().product();
+        let layout = |length: i64, parts: i64| Layout {
+            per: inner.max(1),
+            outer: length * inner * parts,
+            inner: parts,
+            step: inner * parts,
+        };
+        Ok(Self {
+            n,
+            signals: from[..i].iter().product::<i64>() * inner,
+            kind,
+            samples,
+            bins,
+            inverse,
+            from: layout(samples, in_parts),
+            to: layout(bins, parts),
+            parts,
+            output,
+        })
+    }
+
+    /// WGSL that declares `v`, sample `j` of the signal that begins at `begin`: f32 where it is real, or `vec2<f32>`.
+    fn sample(&self) -> &'static str {
+        match self.kind {
+            Kind::Real => "var v = 0.0;\nif (j < p.samples) { v = x[begin + j * p.from_step]; }\n",
+            Kind::Complex => {
+                "var v = vec2<f32>();\nif (j < p.samples) {\nlet at = begin + j * p.from_step;\n\
+                 v = vec2<f32>(x[at], x[at + 1u]);\n}\n"
+            }
+            Kind::Half => {
+                "var v = vec2<f32>();\nlet is_there = j <= p.length / 2u;\n\
+                 let place = select(p.length - j, j, is_there);\n\
+                 if (place < p.samples) {\nlet at = begin + place * p.from_step;\n\
+                 v = vec2<f32>(x[at], select(-x[at + 1u], x[at + 1u], is_there));\n}\n"
+            }
+        }
+    }
+}
+
+fn cost(request: &Request<'_>, op: Op) -> Result<Cost> {
+    let shape = Shape::of(request, op)?;
+    let flops = if shape.kind == Kind::Real { 4 } else { 8 };
+    let n = (shape.signals as u64).saturating_mul(shape.bins as u64).saturating_mul(shape.n as u64);
+    Ok(cost::of(request, n.saturating_mul(flops)))
+}
+
+fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
+    let shape = Shape::of(request, op)?;
+    expect_output(request, 0, &shape.output)?;
+    if shape.n > LENGTH_MAX {
+        return Err(Error::unsupported(format!("transforms of {} elements", shape.n)));
+    }
+    if request.required_input(0)?.n_elements() == 0 {
+        return Err(Error::unsupported("transforms of no elements"));
+    }
+    let mut build = Build::new(request);
+    let roots = build.scratch(shape.n as u64 * 8);
+    build.add(Step {
+        name: "roots",
+        buffers: vec![("roots", "vec2<f32>", roots.clone())],
+        params: vec![
+            ("length".to_owned(), count(shape.n)?),
+            ("sign".to_owned(), Param::F32(if shape.inverse { 1.0 } else { -1.0 })),
+        ],
+        body: Body::Items {
+            n: shape.n as u64,
+            functions: &(math::functions(&["sincos_f"]) + TURN),
+            each: "let root = turn(i, p.length);\nroots[i] = vec2<f32>(root.x, p.sign * root.y);",
+        },
+    })?;
+    let has_window = op == Op::Stft && request.input(2).is_some();
+    let mut buffers =
+        vec![("x", "f32", Slot::Input(0)), ("roots", "vec2<f32>", roots), ("y", "f32", Slot::Output(0))];
+    if has_window {
+        buffers.push(("window", "f32", Slot::Input(2)));
+    }
+    let numbers = [
+        ("length", shape.n),
+        ("signals", shape.signals),
+        ("samples", shape.samples),
+        ("bins", shape.bins),
+        ("from_per", shape.from.per),
+        ("from_outer", shape.from.outer),
+        ("from_inner", shape.from.inner),
+        ("from_step", shape.from.step),
+        ("to_per", shape.to.per),
+        ("to_outer", shape.to.outer),
+        ("to_inner", shape.to.inner),
+        ("to_step", shape.to.step),
+    ];
+    let mut params: Vec<(String, Param)> =
+        numbers.iter().map(|&(name, n)| Ok((name.to_owned(), count(n)?))).collect::<Result<_>>()?;
+    let factor = if shape.inverse { 1.0 / shape.n as f64 } else { 1.0 };
+    params.push(("factor".to_owned(), Param::F32(factor as f32)));
+    let (element, term) = match shape.kind {
+        Kind::Real => ("f32", "root * v"),
+        _ => ("vec2<f32>", "vec2<f32>(root.x * v.x - root.y * v.y, root.x * v.y + root.y * v.x)"),
+    };
+    // Roots are read once for all signals of a workgroup.
+    let abreast: i64 = match shape.signals {
+        64.. => 16,
+        4.. => 4,
+        _ => 1,
+    };
+    // Sums are variables of their own: what is indexed by a loop may not stay in registers.
+    let each = |code: &str| (0..abreast).map(|f| code.replace('#', &f.to_string())).collect::<String>();
+    let terms = each(&format!("v = samples[#u * 64u + k];\nsum# += {term};\n"));
+    let module = SPECTRA
+        .replace("SUMS", &each("var sum# = vec2<f32>();\n"))
+        .replace("TERMS", &terms)
+        .replace("WRITES", &each("write(id.y * ABREASTu + #u, bin, sum#);\n"))
+        .replace("ELEMENT", element)
+        .replace("SAMPLE", shape.sample())
+        .replace("WINDOW", if has_window { "v *= window[j];" } else { "" })
+        .replace("IMAGINARY", if shape.parts == 2 { "y[at + 1u] = sum.y * p.factor;" } else { "" })
+        .replace("ABREAST", &abreast.to_string());
+    let groups = |n: i64, of: i64| u32::try_from(div_up(n, of)).unwrap_or(u32::MAX);
+    let groups = [groups(shape.bins, 64), groups(shape.signals, abreast), 1];
+    build.add(Step { name: "spectra", buffers, params, body: Body::Groups { groups, module: &module } })?;
+    Ok(build.finish())
+}
+
+/// 64 bins of some signals.
+const SPECTRA: &str = "\
+var<workgroup> samples: array<ELEMENT, ABREAST * 64>;
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  let bin = id.x * 64u + thread;
+  // Threads beyond the last bin bring samples, too.
+  let pace = select(0u, bin, bin < p.bins);
+  var place = 0u;
+  SUMS
+  for (var first = 0u; first < p.length; first += 64u) {
+    for (var f = 0u; f < ABREASTu; f++) {
+      let signal = min(id.y * ABREASTu + f, p.signals - 1u);
+      let begin = signal / p.from_per * p.from_outer + signal % p.from_per * p.from_inner;
+      let j = first + thread;
+      SAMPLE
+      if (j < p.length) { WINDOW }
+      samples[f * 64u + thread] = v;
+    }
+    workgroupBarrier();
+    for (var k = 0u; k < min(64u, p.length - first); k++) {
+      let root = roots[place];
+      place += pace;
+      place -= select(0u, p.length, place >= p.length);
+      var v: ELEMENT;
+      TERMS
+    }
+    workgroupBarrier();
+  }
+  WRITES
+}
+fn write(signal: u32, bin: u32, sum: vec2<f32>) {
+  if (signal >= p.signals || bin >= p.bins) { return; }
+  let at = signal / p.to_per * p.to_outer + signal % p.to_per * p.to_inner + bin * p.to_step;
+  y[at] = sum.x * p.factor;
+  IMAGINARY
+}
+";
+
+/// A window: `a - b cos(x) + c cos(2 x)` for x from 0 to 2 pi.
+fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared> {
+    let n = host_int(request, 0, 0)?;
+    expect_output(request, 0, &[n])?;
+    if n > LENGTH_MAX {
+        return Err(Error::unsupported(format!("a window of {n} elements")));
+    }
+    // Of a symmetric window the last element is the first one again; one of one element has no turn.
+    let is_periodic = request.attrs.int("periodic", 1)? != 0;
+    let period = (if is_periodic { n } else { n - 1 }).max(1);
+    let mut build = Build::new(request);
+    build.add(Step {
+        name: "window",
+        buffers: vec![("y", "f32", Slot::Output(0))],
+        params: vec![
+            ("period".to_owned(), count(period)?),
+            ("a".to_owned(), Param::F32(a as f32)),
+            ("b".to_owned(), Param::F32(b as f32)),
+            ("c".to_owned(), Param::F32(c as f32)),
+        ],
+        body: Body::Items {
+            n: n.max(0) as u64,
+            functions: &(math::functions(&["sincos_f"]) + TURN),
+            each: "let once = turn(i % p.period, p.period).x;\nlet twice = turn(2u * i % p.period, p.period).x;\n\
+                   y[i] = p.a - p.b * once + p.c * twice;",
+        },
+    })?;
+    Ok(build.finish())
+}
