@@ -184,17 +184,15 @@ impl Product {
         if self.k == 0 {
             return self.add_sums(build, None);
         }
-        let groups_wanted = match request.device.describe().kind {
-            DEVBAY_DEVICE_KIND_CPU => GROUPS_WANTED_BY_CPU,
-            _ => GROUPS_WANTED,
-        };
+        let is_cpu = request.device.describe().kind == DEVBAY_DEVICE_KIND_CPU;
+        let groups_wanted = if is_cpu { GROUPS_WANTED_BY_CPU } else { GROUPS_WANTED };
         let tile = Tile::of(&self, groups_wanted);
         let splits = (groups_wanted / tile.count(&self)).min(self.k / SPLIT_TERMS).clamp(1, SPLITS_MAX);
         if splits == 1 {
-            return self.add_tiles(build, tile, None);
+            return self.add_tiles(build, tile, is_cpu, None);
         }
         let parts = build.scratch(total * 4 * splits);
-        self.add_tiles(build, tile, Some((parts.clone(), splits)))?;
+        self.add_tiles(build, tile, is_cpu, Some((parts.clone(), splits)))?;
         self.add_sums(build, Some((parts, splits)))
     }
 
@@ -241,7 +239,13 @@ impl Product {
         })
     }
 
-    fn add_tiles(&self, build: &mut Build, tile: Tile, parts: Option<(Slot, u64)>) -> Result<()> {
+    fn add_tiles(
+        &self,
+        build: &mut Build,
+        tile: Tile,
+        is_cpu: bool,
+        parts: Option<(Slot, u64)>,
+    ) -> Result<()> {
         let splits = parts.as_ref().map_or(1, |(_, splits)| *splits);
         let k_per = self.k.div_ceil(splits).next_multiple_of(tile.k);
         let mut params = self.params_of_result()?;
@@ -260,7 +264,16 @@ impl Product {
         };
         let bound = if self.vectors { vector_of(y_type) } else { y_type };
         buffers.push(("y", bound, parts.map_or(self.output.clone(), |(slot, _)| slot)));
-        let module = self.tiled(tile, y_type, is_part, &functions);
+        // A driver unrolls what it can count. On the processor that is most of the time that compiling takes, and is
+        // felt in large tiles alone.
+        let steps = match is_cpu && tile.row_fours * tile.col_fours < 4 {
+            true => {
+                params.push(u32_param("k_step", tile.k)?);
+                "p.k_step".to_owned()
+            }
+            false => format!("{}u", tile.k),
+        };
+        let module = self.tiled(tile, y_type, is_part, &functions, &steps);
         let count = |n: u64| u32::try_from(n).map_err(|_| Error::unsupported(format!("{n} tiles")));
         // A batch may be longer than a grid; the shader loops.
         let depth = (self.n_batch * splits).min(u64::from(GRID_DEPTH));
@@ -270,7 +283,7 @@ impl Product {
     }
 
     /// The tiled shader.
-    fn tiled(&self, tile: Tile, y_type: &str, is_part: bool, functions: &str) -> String {
+    fn tiled(&self, tile: Tile, y_type: &str, is_part: bool, functions: &str, steps: &str) -> String {
         let sum = self.types.sum;
         let [ty, tx] = tile.threads();
         let threads = ty * tx;
@@ -331,7 +344,7 @@ impl Product {
         // A tile is on its way while the one before it is multiplied.
         text.push_str(&format!(
             "for (var k0 = k_begin; ; k0 += {0}u) {{\nif (k0 < k_end) {{\n{loads}}}\nif (k0 > k_begin) {{\n\
-             for (var kk = 0u; kk < {0}u; kk++) {{\n",
+             for (var kk = 0u; kk < {steps}; kk++) {{\n",
             tile.k
         ));
         for i in 0..rows {
