@@ -173,8 +173,8 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         code.push_str(&format!("let r = {class}();"));
     } else {
         let mut walk = Walk::over(&equation.extents());
-        for operand in 0..n_operands {
-            buffers.push((INPUTS[operand], number.storage(), Slot::Input(operand)));
+        for (operand, name) in INPUTS.into_iter().enumerate().take(n_operands) {
+            buffers.push((name, number.storage(), Slot::Input(operand)));
             let strides: Vec<i64> = equation.kept.iter().map(|name| name.strides[operand]).collect();
             walk = walk.operand(0, &strides);
         }

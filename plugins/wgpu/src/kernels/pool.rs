@@ -196,7 +196,7 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
                 format!("own_{0} + u32(p.in_{0}) * ({sum})", AXES[i])
             };
         }
-        place = format!("turned");
+        place = "turned".to_owned();
         let code_of_turned = format!("{split}let turned = {sum};\n");
         return add_places(build, number, params, n, &functions, &format!("{code}{code_of_turned}"), &place);
     }

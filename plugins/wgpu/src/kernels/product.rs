@@ -82,6 +82,7 @@ struct Tile {
 }
 
 const LARGE: Tile = Tile { rows: 128, cols: 128, k: 8, row_fours: 2, col_fours: 2 };
+const BROAD: Tile = Tile { rows: 64, cols: 128, k: 8, row_fours: 2, col_fours: 2 };
 const MEDIUM: Tile = Tile { rows: 64, cols: 64, k: 16, row_fours: 1, col_fours: 1 };
 const WIDE: Tile = Tile { rows: 32, cols: 128, k: 16, row_fours: 1, col_fours: 2 };
 const SMALL: Tile = Tile { rows: 32, cols: 32, k: 16, row_fours: 1, col_fours: 1 };
@@ -115,6 +116,9 @@ impl Tile {
         }
         if product.rows >= 96 && LARGE.count(product) >= groups_wanted {
             return LARGE;
+        }
+        if product.rows > 32 && product.cols >= 128 && BROAD.count(product) >= groups_wanted {
+            return BROAD;
         }
         if product.cols > 32 && MEDIUM.count(product) * 2 >= groups_wanted { MEDIUM } else { SMALL }
     }
