@@ -37,8 +37,7 @@ const TERMS_MAX: u64 = 1 << 21;
 
 pub fn conv_cost(request: &Request<'_>) -> Result<Cost> {
     let weights = request.required_input(1)?.shape();
-    let per_output: i64 = weights.iter().skip(1).product();
-    cost::per_output(request, 2 * per_output.max(0) as u64)
+    cost::per_output(request, cost::volume(weights.get(1..).unwrap_or_default()).saturating_mul(2))
 }
 
 /// A convolution.
@@ -63,7 +62,7 @@ impl Conv {
         let groups = attrs.int("group", 1)?;
         if groups < 1
             || rows != c_out
-            || c_in * groups != channels
+            || c_in.checked_mul(groups) != Some(channels)
             || c_out % groups != 0
             || images != to_images
         {
@@ -84,7 +83,7 @@ impl Conv {
 
     /// Terms of a sum.
     pub fn k(&self) -> u64 {
-        self.c_in as u64 * self.window.n_taps()
+        (self.c_in as u64).saturating_mul(self.window.n_taps())
     }
 
     /// Over images and groups: where weights, image and biases begin.

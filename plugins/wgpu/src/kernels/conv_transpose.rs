@@ -23,8 +23,8 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[Kernel::new("ConvTranspose", 11, pr
     .cost(transposed_cost)];
 
 fn transposed_cost(request: &Request<'_>) -> Result<Cost> {
-    let per_input: i64 = request.required_input(1)?.shape().iter().skip(1).product();
-    cost::per_input(request, 2 * per_input.max(0) as u64)
+    let weights = request.required_input(1)?.shape();
+    cost::per_input(request, cost::volume(weights.get(1..).unwrap_or_default()).saturating_mul(2))
 }
 
 /// Positions of the padded output that shaders divide with a multiplication.
@@ -38,7 +38,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
     let groups = request.attrs.int("group", 1)?;
     if groups < 1
         || rows != channels
-        || c_out * groups != channels_out
+        || c_out.checked_mul(groups) != Some(channels_out)
         || channels % groups != 0
         || images != to_images
     {
@@ -70,10 +70,12 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         }
     }
     u32_param("input", x.n_elements() as u64)?;
-    let rows = c_out as u64 * taps;
+    let rows = (c_out as u64).saturating_mul(taps);
     let n_batch = (images * groups) as u64;
     // All taps of all elements, then those of each place added.
-    let products = build.scratch(n_batch.saturating_mul(rows).saturating_mul(plane).saturating_mul(4));
+    let n_products = n_batch.saturating_mul(rows).saturating_mul(plane);
+    u32_param("products", n_products)?;
+    let products = build.scratch(n_products * 4);
     let (n, own) = (plane as i64, rows as i64);
     let vectors = plane.is_multiple_of(4);
     let w_vectors = rows.is_multiple_of(4);

@@ -27,8 +27,8 @@ const OPERANDS_MAX: usize = 7;
 
 fn einsum_cost(request: &Request<'_>) -> Result<Cost> {
     let equation = Equation::of(request)?;
-    let terms: i64 = equation.summed.iter().map(|name| name.extent).product();
-    cost::per_output(request, 2 * terms.max(0) as u64)
+    let terms: Vec<i64> = equation.summed.iter().map(|name| name.extent).collect();
+    cost::per_output(request, cost::volume(&terms).saturating_mul(2))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -73,8 +73,11 @@ impl Equation {
         for (operand, term) in terms.iter().enumerate() {
             let shape = request.required_input(operand)?.shape();
             let ids = ids(term, shape.len()).ok_or_else(|| broken(&format!("does not fit {shape:?}")))?;
+            // Without elements nothing is read, and extents may be beyond what can be multiplied.
+            let is_empty = shape.contains(&0);
+            let strides = if is_empty { vec![0; shape.len()] } else { dense_strides(shape) };
             dots = dots.max(ids.iter().filter(|id| matches!(id, Id::Dots(_))).count());
-            for ((id, &extent), stride) in ids.into_iter().zip(shape).zip(dense_strides(shape)) {
+            for ((id, &extent), stride) in ids.into_iter().zip(shape).zip(strides) {
                 let at = names.iter().position(|name| name.id == id).unwrap_or_else(|| {
                     names.push(Name { id, extent: 1, strides: vec![0; n], times: 0 });
                     names.len() - 1

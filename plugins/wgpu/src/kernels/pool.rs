@@ -46,8 +46,8 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
 ];
 
 fn pool_cost(request: &Request<'_>) -> Result<Cost> {
-    let taps: i64 = request.attrs.ints("kernel_shape")?.unwrap_or_default().iter().product();
-    cost::per_output(request, taps.max(1) as u64)
+    let kernel = request.attrs.ints("kernel_shape")?.unwrap_or_default();
+    cost::per_output(request, cost::volume(&kernel).max(1))
 }
 
 /// What becomes of the elements of a window.
@@ -293,11 +293,8 @@ fn prepare_global(request: &Request<'_>, fold: Fold) -> Result<Prepared> {
     }
     u32_param("elements", x.n_elements() as u64)?;
     let words = number.width().items(planes);
-    let mut params = vec![
-        u32_param("n", planes)?,
-        u32_param("words", words)?,
-        u32_param("plane", spatial.iter().product::<i64>() as u64)?,
-    ];
+    let mut params =
+        vec![u32_param("n", planes)?, u32_param("words", words)?, u32_param("plane", cost::volume(spatial))?];
     params.extend(fold.params());
     // A workgroup makes a word of the result; its threads all know it, and write the same.
     let reduce = format!(

@@ -87,6 +87,18 @@ const MEDIUM: Tile = Tile { rows: 64, cols: 64, k: 16, row_fours: 1, col_fours: 
 const WIDE: Tile = Tile { rows: 32, cols: 128, k: 16, row_fours: 1, col_fours: 2 };
 const SMALL: Tile = Tile { rows: 32, cols: 32, k: 16, row_fours: 1, col_fours: 1 };
 
+/// A thread's loads and stores are not guarded: they are all of a tile's.
+const _: () = {
+    let tiles = [LARGE, BROAD, MEDIUM, WIDE, SMALL];
+    let mut i = 0;
+    while i < tiles.len() {
+        let [down, across] = tiles[i].threads();
+        assert!((tiles[i].rows / 4 * tiles[i].k).is_multiple_of(down * across));
+        assert!((tiles[i].cols / 4 * tiles[i].k).is_multiple_of(down * across));
+        i += 1;
+    }
+};
+
 /// Workgroups that keep a device busy, and a program on the processor.
 const GROUPS_WANTED: u64 = 128;
 const GROUPS_WANTED_BY_CPU: u64 = 4;
@@ -97,7 +109,7 @@ const SPLITS_MAX: u64 = 16;
 
 impl Tile {
     /// Threads along rows and columns.
-    fn threads(self) -> [u64; 2] {
+    const fn threads(self) -> [u64; 2] {
         [self.rows / (4 * self.row_fours), self.cols / (4 * self.col_fours)]
     }
 
