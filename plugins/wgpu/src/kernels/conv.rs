@@ -3,7 +3,7 @@
 //! Per image and group a convolution is `Y[c][q] = sum_k W[c][k] * X(k, q)`, with `c` an output channel, `q` a pixel and
 //! `k` an input channel and tap: a product ([`super::product`]) whose right side is read from the image as it is
 //! needed. Groups of few output channels, as depthwise convolutions have, leave nothing to share; there a thread makes
-//! one element. One- and two-dimensional images are three-dimensional ones with extents of 1.
+//! four elements of a row. One- and two-dimensional images are three-dimensional ones with extents of 1.
 
 use super::cost;
 use super::epilogue::{Activation, Epilogue};
