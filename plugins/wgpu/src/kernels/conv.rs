@@ -3,7 +3,7 @@
 //! Per image and group a convolution is `Y[c][q] = sum_k W[c][k] * X(k, q)`, with `c` an output channel, `q` a pixel and
 //! `k` an input channel and tap: a product ([`super::product`]) whose right side is read from the image as it is
 //! needed. Groups of few output channels, as depthwise convolutions have, leave nothing to share; there a thread makes
-//! one element. One- and two-dimensional images are three-dimensional ones with extents of 1.
+//! four elements of a row. One- and two-dimensional images are three-dimensional ones with extents of 1.
 
 use super::cost;
 use super::epilogue::{Activation, Epilogue};
@@ -30,15 +30,14 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
 ];
 
 /// Output channels of a group below which threads make elements one by one.
-pub const CHANNELS_MIN: i64 = 5;
+const CHANNELS_MIN: i64 = 5;
 
 /// Terms of a sum whose taps shaders find with a multiplication.
-pub const TERMS_MAX: u64 = 1 << 21;
+const TERMS_MAX: u64 = 1 << 21;
 
 pub fn conv_cost(request: &Request<'_>) -> Result<Cost> {
     let weights = request.required_input(1)?.shape();
-    let per_output: i64 = weights.iter().skip(1).product();
-    cost::per_output(request, 2 * per_output.max(0) as u64)
+    cost::per_output(request, cost::volume(weights.get(1..).unwrap_or_default()).saturating_mul(2))
 }
 
 /// A convolution.
@@ -63,7 +62,7 @@ impl Conv {
         let groups = attrs.int("group", 1)?;
         if groups < 1
             || rows != c_out
-            || c_in * groups != channels
+            || c_in.checked_mul(groups) != Some(channels)
             || c_out % groups != 0
             || images != to_images
         {
@@ -84,7 +83,7 @@ impl Conv {
 
     /// Terms of a sum.
     pub fn k(&self) -> u64 {
-        self.c_in as u64 * self.window.n_taps()
+        (self.c_in as u64).saturating_mul(self.window.n_taps())
     }
 
     /// Over images and groups: where weights, image and biases begin.

@@ -8,7 +8,7 @@ use devbay_plugin_api::sdk::{Cost, PrepareRequest, Result, TensorView};
 /// # Errors
 /// Invalid without an output.
 pub fn per_output(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Result<Cost> {
-    Ok(of(request, flops * request.required_output(0)?.n_elements() as u64))
+    Ok(of(request, flops.saturating_mul(request.required_output(0)?.n_elements() as u64)))
 }
 
 /// Operations: `flops` for each element of the first input.
@@ -16,7 +16,7 @@ pub fn per_output(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Resul
 /// # Errors
 /// Invalid without an input.
 pub fn per_input(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Result<Cost> {
-    Ok(of(request, flops * request.required_input(0)?.n_elements() as u64))
+    Ok(of(request, flops.saturating_mul(request.required_input(0)?.n_elements() as u64)))
 }
 
 /// Reads as many bytes as it writes, and counts nothing.
@@ -34,6 +34,11 @@ pub fn moved(request: &PrepareRequest<'_, WgpuDevice>) -> Result<Cost> {
 /// As [`moved`].
 pub fn written(request: &PrepareRequest<'_, WgpuDevice>) -> Result<Cost> {
     Ok(Cost { bytes_read: 0, ..moved(request)? })
+}
+
+/// Extents multiplied out, as far as there are numbers: of a tensor without elements they may be beyond.
+pub fn volume(extents: &[i64]) -> u64 {
+    extents.iter().fold(1, |n: u64, &extent| n.saturating_mul(extent.max(0) as u64))
 }
 
 /// Operations in all; bytes from the operands' types.

@@ -66,13 +66,12 @@ fn places(request: &Request<'_>) -> &'static Places {
 
 fn matmul_cost(request: &Request<'_>) -> Result<Cost> {
     let k = request.required_input(0)?.shape().last().copied().unwrap_or(1);
-    cost::per_output(request, 2 * k.max(0) as u64)
+    cost::per_output(request, (k.max(0) as u64).saturating_mul(2))
 }
 
 fn conv_cost(request: &Request<'_>) -> Result<Cost> {
     let weights = request.required_input(places(request).b)?.shape();
-    let per_output: i64 = weights.iter().skip(1).product();
-    cost::per_output(request, 2 * per_output.max(0) as u64)
+    cost::per_output(request, cost::volume(weights.get(1..).unwrap_or_default()).saturating_mul(2))
 }
 
 /// WGSL for the byte at `at` as i32.

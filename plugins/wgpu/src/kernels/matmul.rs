@@ -42,7 +42,7 @@ fn product_cost(request: &Request<'_>) -> Result<Cost> {
         (0, [.., k]) | (_, [k, ..]) => *k,
         _ => 1,
     };
-    cost::per_output(request, 2 * k.max(0) as u64)
+    cost::per_output(request, (k.max(0) as u64).saturating_mul(2))
 }
 
 /// The WGSL type of a float's elements.
@@ -104,11 +104,16 @@ impl Matrices {
                 _ => return Err(broken()),
             }
         }
-        let strides = |own: &[i64], size: i64| -> Vec<i64> {
-            let dense = dense_strides(own);
-            (0..rank).map(|i| if own[i] == 1 { 0 } else { dense[i] * size }).collect()
+        // Without elements extents may be beyond what can be multiplied, and nothing is read.
+        let is_empty = y.n_elements() == 0;
+        let strides = |own: &[i64], lines: i64| -> Vec<i64> {
+            let stride = |dense: &[i64], i: usize| if own[i] == 1 { 0 } else { dense[i] * lines * k };
+            match is_empty {
+                true => vec![0; rank],
+                false => (0..rank).map(|i| stride(&dense_strides(own), i)).collect(),
+            }
         };
-        let (a_strides, b_strides) = (strides(&a_batch, rows * k), strides(&b_batch, k * cols));
+        let (a_strides, b_strides) = (strides(&a_batch, rows), strides(&b_batch, cols));
         let mut output = batch.clone();
         if !is_row {
             output.push(rows);
@@ -122,7 +127,7 @@ impl Matrices {
         Ok(Self { batch, a_strides, b_strides, rows, k, cols })
     }
 
-    /// Takes products of one B as one product of all their rows.
+    /// Takes products of one B as one product of all their rows; there are some.
     fn fold(&mut self) {
         let is_one = self.b_strides.iter().all(|&stride| stride == 0);
         let dense = dense_strides(&self.batch);
@@ -152,6 +157,9 @@ impl Matrices {
 fn prepare_matmul(request: &Request<'_>) -> Result<Prepared> {
     let (a, b, y) = (request.required_input(0)?, request.required_input(1)?, request.required_output(0)?);
     let mut matrices = Matrices::of(a, b, y)?;
+    if y.n_elements() == 0 {
+        return Ok(Build::new(request).finish());
+    }
     matrices.fold();
     let addend = match request.input(2) {
         None => None,

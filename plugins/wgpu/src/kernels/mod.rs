@@ -6,6 +6,7 @@
 mod conv;
 mod conv_transpose;
 mod cost;
+mod einsum;
 mod element;
 mod elementwise;
 mod epilogue;
@@ -49,6 +50,7 @@ const LISTS: &[List] = &[
     conv::KERNELS,
     quantised::KERNELS,
     int_product::KERNELS,
+    einsum::KERNELS,
     conv_transpose::KERNELS,
     pool::KERNELS,
     movement::KERNELS,

@@ -6,7 +6,7 @@ use super::cost;
 use super::elementwise::{Number, class_type};
 use super::math;
 use super::product::u32_param;
-use super::window::{AXES, SPATIAL_MAX, Window, image};
+use super::window::{AXES, Window, image};
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
 use devbay_plugin_api::sdk::*;
@@ -46,8 +46,8 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
 ];
 
 fn pool_cost(request: &Request<'_>) -> Result<Cost> {
-    let taps: i64 = request.attrs.ints("kernel_shape")?.unwrap_or_default().iter().product();
-    cost::per_output(request, taps.max(1) as u64)
+    let kernel = request.attrs.ints("kernel_shape")?.unwrap_or_default();
+    cost::per_output(request, cost::volume(&kernel).max(1))
 }
 
 /// What becomes of the elements of a window.
@@ -182,46 +182,28 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
     if request.output(1).is_none() {
         return Ok(build.finish());
     }
+    // Where the largest elements were, of all elements of the input.
+    let mut each = format!("let e = i;\n{code}");
     let mut place = "best_at".to_owned();
     if is_turned {
         // The first axis is the fastest.
-        let mut split = String::from("var left = best_at;\n");
-        let mut sum = String::from("0u");
+        each.push_str("var left = best_at;\n");
+        place.clear();
         for i in window.axes().rev() {
-            split
-                .push_str(&format!("let own_{0} = left % u32(p.in_{0});\nleft /= u32(p.in_{0});\n", AXES[i]));
-            sum = if i + 1 == SPATIAL_MAX {
-                format!("own_{}", AXES[i])
-            } else {
-                format!("own_{0} + u32(p.in_{0}) * ({sum})", AXES[i])
+            let axis = AXES[i];
+            each.push_str(&format!("let own_{axis} = left % u32(p.in_{axis});\nleft /= u32(p.in_{axis});\n"));
+            place = match place.is_empty() {
+                true => format!("own_{axis}"),
+                false => format!("own_{axis} + u32(p.in_{axis}) * ({place})"),
             };
         }
-        place = format!("turned");
-        let code_of_turned = format!("{split}let turned = {sum};\n");
-        return add_places(build, number, params, n, &functions, &format!("{code}{code_of_turned}"), &place);
     }
-    add_places(build, number, params, n, &functions, &code, &place)
-}
-
-/// The second output: where the largest elements were, of all elements of the input.
-fn add_places(
-    mut build: Build,
-    number: Number,
-    params: Vec<(String, Param)>,
-    n: u64,
-    functions: &str,
-    code: &str,
-    place: &str,
-) -> Result<Prepared> {
+    each.push_str(&format!("places[e] = vec2<u32>(base + {place}, 0u);\n"));
     build.add(Step {
         name: "MaxPool",
         buffers: vec![("x", number.storage(), Slot::Input(0)), ("places", "vec2<u32>", Slot::Output(1))],
         params,
-        body: Body::Items {
-            n,
-            functions,
-            each: &format!("let e = i;\n{code}places[e] = vec2<u32>(base + {place}, 0u);\n"),
-        },
+        body: Body::Items { n, functions: &functions, each: &each },
     })?;
     Ok(build.finish())
 }
@@ -293,11 +275,8 @@ fn prepare_global(request: &Request<'_>, fold: Fold) -> Result<Prepared> {
     }
     u32_param("elements", x.n_elements() as u64)?;
     let words = number.width().items(planes);
-    let mut params = vec![
-        u32_param("n", planes)?,
-        u32_param("words", words)?,
-        u32_param("plane", spatial.iter().product::<i64>() as u64)?,
-    ];
+    let mut params =
+        vec![u32_param("n", planes)?, u32_param("words", words)?, u32_param("plane", cost::volume(spatial))?];
     params.extend(fold.params());
     // A workgroup makes a word of the result; its threads all know it, and write the same.
     let reduce = format!(

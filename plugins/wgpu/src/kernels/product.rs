@@ -82,9 +82,22 @@ struct Tile {
 }
 
 const LARGE: Tile = Tile { rows: 128, cols: 128, k: 8, row_fours: 2, col_fours: 2 };
+const BROAD: Tile = Tile { rows: 64, cols: 128, k: 8, row_fours: 2, col_fours: 2 };
 const MEDIUM: Tile = Tile { rows: 64, cols: 64, k: 16, row_fours: 1, col_fours: 1 };
 const WIDE: Tile = Tile { rows: 32, cols: 128, k: 16, row_fours: 1, col_fours: 2 };
 const SMALL: Tile = Tile { rows: 32, cols: 32, k: 16, row_fours: 1, col_fours: 1 };
+
+/// A thread's loads and stores are not guarded: they are all of a tile's.
+const _: () = {
+    let tiles = [LARGE, BROAD, MEDIUM, WIDE, SMALL];
+    let mut i = 0;
+    while i < tiles.len() {
+        let [down, across] = tiles[i].threads();
+        assert!((tiles[i].rows / 4 * tiles[i].k).is_multiple_of(down * across));
+        assert!((tiles[i].cols / 4 * tiles[i].k).is_multiple_of(down * across));
+        i += 1;
+    }
+};
 
 /// Workgroups that keep a device busy, and a program on the processor.
 const GROUPS_WANTED: u64 = 128;
@@ -96,7 +109,7 @@ const SPLITS_MAX: u64 = 16;
 
 impl Tile {
     /// Threads along rows and columns.
-    fn threads(self) -> [u64; 2] {
+    const fn threads(self) -> [u64; 2] {
         [self.rows / (4 * self.row_fours), self.cols / (4 * self.col_fours)]
     }
 
@@ -115,6 +128,9 @@ impl Tile {
         }
         if product.rows >= 96 && LARGE.count(product) >= groups_wanted {
             return LARGE;
+        }
+        if product.rows > 32 && product.cols >= 128 && BROAD.count(product) >= groups_wanted {
+            return BROAD;
         }
         if product.cols > 32 && MEDIUM.count(product) * 2 >= groups_wanted { MEDIUM } else { SMALL }
     }
@@ -184,17 +200,15 @@ impl Product {
         if self.k == 0 {
             return self.add_sums(build, None);
         }
-        let groups_wanted = match request.device.describe().kind {
-            DEVBAY_DEVICE_KIND_CPU => GROUPS_WANTED_BY_CPU,
-            _ => GROUPS_WANTED,
-        };
+        let is_cpu = request.device.describe().kind == DEVBAY_DEVICE_KIND_CPU;
+        let groups_wanted = if is_cpu { GROUPS_WANTED_BY_CPU } else { GROUPS_WANTED };
         let tile = Tile::of(&self, groups_wanted);
         let splits = (groups_wanted / tile.count(&self)).min(self.k / SPLIT_TERMS).clamp(1, SPLITS_MAX);
         if splits == 1 {
-            return self.add_tiles(build, tile, None);
+            return self.add_tiles(build, tile, is_cpu, None);
         }
         let parts = build.scratch(total * 4 * splits);
-        self.add_tiles(build, tile, Some((parts.clone(), splits)))?;
+        self.add_tiles(build, tile, is_cpu, Some((parts.clone(), splits)))?;
         self.add_sums(build, Some((parts, splits)))
     }
 
@@ -241,7 +255,13 @@ impl Product {
         })
     }
 
-    fn add_tiles(&self, build: &mut Build, tile: Tile, parts: Option<(Slot, u64)>) -> Result<()> {
+    fn add_tiles(
+        &self,
+        build: &mut Build,
+        tile: Tile,
+        is_cpu: bool,
+        parts: Option<(Slot, u64)>,
+    ) -> Result<()> {
         let splits = parts.as_ref().map_or(1, |(_, splits)| *splits);
         let k_per = self.k.div_ceil(splits).next_multiple_of(tile.k);
         let mut params = self.params_of_result()?;
@@ -260,7 +280,16 @@ impl Product {
         };
         let bound = if self.vectors { vector_of(y_type) } else { y_type };
         buffers.push(("y", bound, parts.map_or(self.output.clone(), |(slot, _)| slot)));
-        let module = self.tiled(tile, y_type, is_part, &functions);
+        // A driver unrolls what it can count. On the processor that is most of the time that compiling takes, and is
+        // felt in large tiles alone.
+        let steps = match is_cpu && tile.row_fours * tile.col_fours < 4 {
+            true => {
+                params.push(u32_param("k_step", tile.k)?);
+                "p.k_step".to_owned()
+            }
+            false => format!("{}u", tile.k),
+        };
+        let module = self.tiled(tile, y_type, is_part, &functions, &steps);
         let count = |n: u64| u32::try_from(n).map_err(|_| Error::unsupported(format!("{n} tiles")));
         // A batch may be longer than a grid; the shader loops.
         let depth = (self.n_batch * splits).min(u64::from(GRID_DEPTH));
@@ -270,7 +299,7 @@ impl Product {
     }
 
     /// The tiled shader.
-    fn tiled(&self, tile: Tile, y_type: &str, is_part: bool, functions: &str) -> String {
+    fn tiled(&self, tile: Tile, y_type: &str, is_part: bool, functions: &str, steps: &str) -> String {
         let sum = self.types.sum;
         let [ty, tx] = tile.threads();
         let threads = ty * tx;
@@ -328,10 +357,12 @@ impl Product {
                 text.push_str(&format!("var sum{r}_{c} = vec4<{sum}>();\n"));
             }
         }
-        text.push_str(&format!("var k0 = k_begin;\n{loads}\nloop {{\n{stores}\nworkgroupBarrier();\n"));
-        // The next tile is on its way while this one is multiplied.
-        text.push_str(&format!("k0 += {}u;\nif (k0 < k_end) {{\n{loads}}}\n", tile.k));
-        text.push_str(&format!("for (var kk = 0u; kk < {}u; kk++) {{\n", tile.k));
+        // A tile is on its way while the one before it is multiplied.
+        text.push_str(&format!(
+            "for (var k0 = k_begin; ; k0 += {0}u) {{\nif (k0 < k_end) {{\n{loads}}}\nif (k0 > k_begin) {{\n\
+             for (var kk = 0u; kk < {steps}; kk++) {{\n",
+            tile.k
+        ));
         for i in 0..rows {
             text.push_str(&format!("let x{i} = a_tile[kk * {a_line}u + ty + {}u];\n", i * ty));
         }
@@ -344,17 +375,18 @@ impl Product {
                 text.push_str(&format!("sum{r}_{c} += x{}.{lane} * w{c};\n", r / 4));
             }
         }
-        text.push_str("}\nworkgroupBarrier();\nif (k0 >= k_end) { break; }\n}\n");
-        for r in 0..4 * rows {
-            for c in 0..cols {
-                text.push_str(&format!(
-                    "store(e, part, at2, row0 + (ty + {}u) * 4u + {}u, col0 + (tx + {}u) * 4u, sum{r}_{c});\n",
-                    r / 4 * ty,
-                    r % 4,
-                    c * tx
-                ));
-            }
-        }
+        text.push_str(&format!(
+            "}}\n}}\nif (k0 >= k_end) {{ break; }}\nworkgroupBarrier();\n{stores}workgroupBarrier();\n}}\n"
+        ));
+        // A loop, and not a copy of what follows the sums for each of them.
+        let n = 4 * rows * cols;
+        let sums: Vec<_> = (0..n).map(|i| format!("sum{}_{}", i / cols, i % cols)).collect();
+        text.push_str(&format!(
+            "var sums = array<vec4<{sum}>, {n}>({});\nfor (var i = 0u; i < {n}u; i++) {{\nlet r = i / {cols}u;\n\
+             store(e, part, at2, row0 + (ty + r / 4u * {ty}u) * 4u + r % 4u, \
+             col0 + (tx + i % {cols}u * {tx}u) * 4u, sums[i]);\n}}\n",
+            sums.join(", ")
+        ));
         text.push_str("}\n}\n");
         text
     }

@@ -81,13 +81,13 @@ fn scale_at(request: &Request<'_>) -> Result<(String, Vec<(String, Param)>)> {
     let axis = usize::try_from(if said < 0 { said + rank as i64 } else { said });
     let axis = axis.ok().filter(|&axis| axis < rank);
     let axis = axis.ok_or_else(|| Error::invalid(format!("axis {said} of a rank of {rank}")))?;
-    let (n, inner) = (x.shape()[axis] as u64, x.shape()[axis + 1..].iter().product::<i64>() as u64);
+    let (n, inner) = (x.shape()[axis] as u64, cost::volume(&x.shape()[axis + 1..]));
     let mut params = vec![u32_param("extent", n)?, u32_param("inner", inner)?];
     let expected = match block {
         0 => vec![n as i64],
         _ => {
             let mut shape = x.shape().to_vec();
-            shape[axis] = (n as i64 + block - 1) / block;
+            shape[axis] = n.div_ceil(block as u64) as i64;
             shape
         }
     };

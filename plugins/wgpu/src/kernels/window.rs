@@ -1,5 +1,6 @@
 //! Windows that slide over images: the geometry that convolutions and poolings share (ONNX Conv-11, MaxPool-12).
 
+use super::cost;
 use crate::dispatch::Param;
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
@@ -128,17 +129,17 @@ impl Window {
 
     /// Elements of one channel of the input.
     pub fn n_input(&self) -> u64 {
-        self.input.iter().product::<i64>() as u64
+        cost::volume(&self.input)
     }
 
     /// Elements of one channel of the output.
     pub fn n_output(&self) -> u64 {
-        self.output.iter().product::<i64>() as u64
+        cost::volume(&self.output)
     }
 
     /// Elements of the window.
     pub fn n_taps(&self) -> u64 {
-        self.kernel.iter().product::<i64>() as u64
+        cost::volume(&self.kernel)
     }
 
     /// Whether each output element is made of the input element at its own place.
