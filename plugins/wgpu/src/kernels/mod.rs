@@ -3,6 +3,7 @@
 //! A shader's text depends on what kind of work it is, never on extents: those are parameters, so that nodes of many
 //! shapes share a pipeline ([`crate::shader`]).
 
+mod attention;
 mod cost;
 mod element;
 mod elementwise;
@@ -22,7 +23,7 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[elementwise::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS, rnn::KERNELS, signal::KERNELS];
+const LISTS: &[List] = &[elementwise::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS, rnn::KERNELS, signal::KERNELS, attention::KERNELS];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();

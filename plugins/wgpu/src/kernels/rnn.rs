@@ -297,6 +297,7 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
         begin: "",
         a: "x[row * p.inputs + k]",
         b: "w[col * p.inputs + k]",
+        b_by_columns: false,
         depth: "p.inputs",
         skips_zeros: false,
         write: &format!("{biased}y[row * p.n_cols + col] = sum;"),
