@@ -12,6 +12,7 @@ mod math;
 mod norms;
 mod reduce;
 mod rnn;
+mod rotary;
 mod signal;
 mod softmax;
 mod tiles;
@@ -23,7 +24,7 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[elementwise::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS, rnn::KERNELS, signal::KERNELS, attention::KERNELS];
+const LISTS: &[List] = &[elementwise::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS, rnn::KERNELS, signal::KERNELS, attention::KERNELS, rotary::KERNELS];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();
