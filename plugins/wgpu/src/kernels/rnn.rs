@@ -48,7 +48,9 @@ const FEW_ROWS: i64 = 4;
 /// each other.
 const MANY_STEPS: i64 = 4;
 /// Hidden sizes that a workgroup's memory is made for.
-const CAPACITIES: [i64; 4] = [32, 128, 256, 640];
+const CAPACITIES: [i64; 5] = [32, 128, 256, 640, 2016];
+/// The largest of them with which it has room for the gates, too.
+const GATES_MAX: i64 = 640;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cell {
@@ -351,6 +353,9 @@ impl Layer<'_> {
         let Some(capacity) = CAPACITIES.into_iter().find(|&capacity| hidden <= capacity) else {
             return Err(Error::unsupported(format!("a hidden size of {hidden}")));
         };
+        if capacity > GATES_MAX && self.resets_after {
+            return Err(Error::unsupported(format!("linear_before_reset with a hidden size of {hidden}")));
+        }
         let mut buffers = vec![("products", "f32", products), ("r", "vec4<f32>", r)];
         for (i, name, dtype) in
             [(4, "lengths", "i32"), (5, "h0", "f32"), (6, "c0", "f32"), (7, "peepholes", "f32")]
@@ -459,7 +464,8 @@ impl Layer<'_> {
             )
         };
         let with_input = "sum += products[from_input + row];\n";
-        let barrier = "workgroupBarrier();\n";
+        let is_wide = capacity > GATES_MAX;
+        let barrier = if is_wide { "workgroupBarrier();\nstorageBarrier();\n" } else { "workgroupBarrier();\n" };
         let n = "p.hidden";
         let step = match self.cell {
             Cell::Rnn => {
@@ -513,6 +519,11 @@ impl Layer<'_> {
                 format!("if (is_on) {{\n{sums}}}\n{barrier}if (is_on) {{\n{next}}}\n")
             }
         };
+        // Gates of wide layers take the place of the inputs' products, which they are the last to read.
+        let (step, gates) = match is_wide {
+            true => (step.replace("gates[", "products[from_input + "), String::new()),
+            false => (step, format!("var<workgroup> gates: array<f32, {}>;\n", gates * capacity)),
+        };
         let initial = |has: bool, name: &str| match has {
             true => format!("{name}[state + j]"),
             false => "0.0".to_owned(),
@@ -540,7 +551,7 @@ impl Layer<'_> {
         let prelude = math::called_by(functions);
         format!(
             "{prelude}\n{functions}\n\
-             var<workgroup> gates: array<f32, {n_gates}>;\nvar<workgroup> h: array<f32, {capacity}>;\n\
+             {gates}var<workgroup> h: array<f32, {capacity}>;\n\
              var<workgroup> other: array<f32, {capacity}>;\n\
              @compute @workgroup_size({threads})\n\
              fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {{\n\
@@ -554,8 +565,7 @@ impl Layer<'_> {
              let is_on = s < length;\n\
              let t = select(s, length - 1u - s, is_on && (d == 1u || p.reverse == 1u));\n\
              let from_input = (t * p.x_t + b * p.x_b) * p.all_width + d * p.width;\n\
-             {step}{write}{barrier}}}\n{last}}}\n",
-            n_gates = gates * capacity,
+             {step}{write}{barrier}}}\n{last}}}\n"
         )
     }
 }
