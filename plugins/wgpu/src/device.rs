@@ -77,6 +77,8 @@ fn drivers(backends: wgpu::Backends) -> wgpu::Instance {
 /// What an adapter offers beyond WebGPU's core, as kernels ask for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Abilities {
+    /// A program on the processor: its workgroups have no memory of their own that is nearer, and barriers are dear.
+    pub is_software: bool,
     /// 16-bit floats in shaders and in memory.
     pub f16: bool,
     /// 64-bit integers in shaders.
@@ -191,6 +193,7 @@ impl WgpuDevice {
         }))
         .map_err(|e| Error::unavailable(format!("cannot be opened: {}", words(&e))))?;
         let abilities = Abilities {
+            is_software: info.device_type == wgpu::DeviceType::Cpu,
             f16: features.contains(wgpu::Features::SHADER_F16),
             i64: features.contains(wgpu::Features::SHADER_INT64),
             subgroups: features.contains(wgpu::Features::SUBGROUP),

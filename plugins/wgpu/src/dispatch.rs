@@ -4,8 +4,8 @@
 //! resolves operands to ranges of buffers, finds the bind group that was made for them before, and records the
 //! dispatch.
 
-use crate::device::{Shared, WgpuDevice};
-use crate::memory::{Raw, WgpuBuffer, lock};
+use crate::device::{Abilities, Shared, WgpuDevice};
+use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
 use crate::shader::Shader;
 use crate::stream::WgpuStream;
 use devbay_plugin_api::sdk::*;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Threads of a workgroup that runs over items.
-pub const GROUP: u32 = 64;
+pub const GROUP: u32 = 256;
 /// Bind groups that a stream keeps.
 const GROUPS_MAX: usize = 4096;
 /// Offsets of what lies in one workspace.
@@ -30,6 +30,29 @@ pub enum Slot {
     Output(usize),
     /// A part of the workspace.
     Scratch(Range<u64>),
+    /// Numbers of the kernel's own ([`Build::table`]).
+    Table(Arc<Table>),
+}
+
+/// Memory that is written once, when a kernel is prepared, and freed with the kernel.
+pub struct Table {
+    shared: Arc<Shared>,
+    raw: Option<Raw>,
+    size: u64,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a table of {} bytes", self.size)
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            self.shared.pool.give(raw);
+        }
+    }
 }
 
 /// A parameter of a shader: a field of its uniform struct `p`.
@@ -117,6 +140,11 @@ impl Build {
         Self { shared: Arc::clone(request.device.shared()), dispatches: Vec::new(), scratch_bytes: 0 }
     }
 
+    /// What the device can.
+    pub fn abilities(&self) -> &Abilities {
+        &self.shared.abilities
+    }
+
     /// Workgroups along one axis, at most.
     pub fn groups_max(&self) -> u32 {
         self.shared.abilities.groups_max
@@ -127,6 +155,18 @@ impl Build {
         let begin = self.scratch_bytes.next_multiple_of(SCRATCH_ALIGN);
         self.scratch_bytes = begin + bytes.max(4).next_multiple_of(4);
         Slot::Scratch(begin..self.scratch_bytes)
+    }
+
+    /// Numbers that the kernel reads in each launch; shaders never write them.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn table(&self, words: &[u32]) -> Result<Slot> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let size = (bytes.len() as u64).max(4);
+        let raw = self.shared.pool.take(&self.shared, Purpose::Operands, size)?;
+        self.shared.guarded(|| self.shared.queue.write_buffer(&raw.buffer, 0, &bytes))?;
+        Ok(Slot::Table(Arc::new(Table { shared: Arc::clone(&self.shared), raw: Some(raw), size })))
     }
 
     /// Adds a dispatch behind those before.
@@ -268,8 +308,12 @@ impl Launch<WgpuDevice> for Program {
 }
 
 /// The memory that a slot is bound to in this launch.
-fn resolve<'a>(slot: &Slot, operands: &Operands<'a, WgpuBuffer>) -> Result<Bound<'a>> {
+fn resolve<'a>(slot: &'a Slot, operands: &Operands<'a, WgpuBuffer>) -> Result<Bound<'a>> {
     let region = match slot {
+        Slot::Table(table) => {
+            let raw = table.raw.as_ref().ok_or_else(|| Error::internal("a table without memory"))?;
+            return Ok(Bound { raw, offset: 0, size: table.size });
+        }
         Slot::Input(i) => operands.input_region(*i),
         Slot::Output(i) => operands.output_region(*i),
         Slot::Scratch(_) => operands.workspace_region(),

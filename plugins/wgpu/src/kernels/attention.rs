@@ -314,8 +314,7 @@ fn append(request: &Request<'_>, build: &mut Build, rows: Rows, i: usize, past: 
 /// Makes weights of scores in their place; all 0 if every one is minus infinity.
 fn weights(build: &mut Build, lines: &Lines, buffers: Vec<(&str, &str, Slot)>) -> Result<()> {
     let show = if buffers.len() > 1 { "shown[at] = x[at];" } else { "" };
-    let functions =
-        lines.fold("largest", "f32", "larger_f(a, b)") + &lines.fold("whole", "f32", "a + b");
+    let functions = lines.fold("largest", "f32", "larger_f(a, b)") + &lines.fold("whole", "f32", "a + b");
     let code = format!(
         "var top = -inf_f();\n{}top = largest(top, thread);\nlet is_none = top == -inf_f();\nvar sum = 0.0;\n\
          {}sum = whole(sum, thread);\n{}",
@@ -323,7 +322,8 @@ fn weights(build: &mut Build, lines: &Lines, buffers: Vec<(&str, &str, Slot)>) -
         lines.each("let e = exp_f(x[at] - top);\nx[at] = e;\nsum += e;"),
         lines.each(&format!("x[at] = select(x[at] / sum, 0.0, is_none);\n{show}")),
     );
-    lines.add(build, LineStep { name: "weights", buffers, params: vec![], functions: &functions, code: &code })
+    lines
+        .add(build, LineStep { name: "weights", buffers, params: vec![], functions: &functions, code: &code })
 }
 
 /// Which keys a query sees: WGSL of a function `sight` that gives what is added to a score.
@@ -339,7 +339,8 @@ impl Sight {
     fn of(request: &Request<'_>, to: [i64; 4], past: i64) -> Result<Self> {
         let attrs = &request.attrs;
         let mut params = vec![("past".to_owned(), count(past)?)];
-        let mut code = "fn sight(batch: u32, head: u32, row: u32, col: u32) -> f32 {\nlet key = i32(col);\n".to_owned();
+        let mut code =
+            "fn sight(batch: u32, head: u32, row: u32, col: u32) -> f32 {\nlet key = i32(col);\n".to_owned();
         match request.input(6) {
             Some(_) => {
                 code += "let number = bitcast<i32>(counts[batch].x);\n\

@@ -19,6 +19,23 @@ pub fn per_input(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Result
     Ok(of(request, flops * request.required_input(0)?.n_elements() as u64))
 }
 
+/// Reads as many bytes as it writes, and counts nothing.
+///
+/// # Errors
+/// None; the signature is that of [`devbay_plugin_api::sdk::Kernel::cost`].
+pub fn moved(request: &PrepareRequest<'_, WgpuDevice>) -> Result<Cost> {
+    let bytes = request.outputs.iter().map(bytes).sum();
+    Ok(Cost { flops: 0, bytes_read: bytes, bytes_written: bytes })
+}
+
+/// Of a kernel that reads next to nothing.
+///
+/// # Errors
+/// As [`moved`].
+pub fn written(request: &PrepareRequest<'_, WgpuDevice>) -> Result<Cost> {
+    Ok(Cost { bytes_read: 0, ..moved(request)? })
+}
+
 /// Operations in all; bytes from the operands' types.
 pub fn of(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Cost {
     Cost {
@@ -28,7 +45,8 @@ pub fn of(request: &PrepareRequest<'_, WgpuDevice>, flops: u64) -> Cost {
     }
 }
 
-fn bytes(tensor: &TensorView<'_>) -> u64 {
+/// Bytes of an operand, 0 of one that is absent.
+pub fn bytes(tensor: &TensorView<'_>) -> u64 {
     if tensor.is_absent() {
         return 0;
     }

@@ -246,7 +246,7 @@ impl Number {
     }
 
     /// Functions that [`Number::each`] calls.
-    fn functions(self) -> &'static str {
+    pub fn functions(self) -> &'static str {
         // The nearest, ties to even; NaN stays one.
         const BFLOAT: &str = r"
 fn bfloat_(x: f32) -> u32 {

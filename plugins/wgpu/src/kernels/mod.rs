@@ -4,19 +4,40 @@
 //! shapes share a pipeline ([`crate::shader`]).
 
 mod attention;
+mod conv;
+mod conv_transpose;
 mod cost;
 mod element;
 mod elementwise;
+mod epilogue;
+mod fill;
+mod grid_sample;
+mod index;
+mod int_product;
+mod join;
 mod lines;
 mod math;
+mod matmul;
+mod moved;
+mod movement;
 mod norms;
+mod order;
+mod pad;
+mod pool;
+mod product;
+mod quantised;
 mod reduce;
+mod resize;
 mod rnn;
 mod rotary;
+mod sample;
+mod scan;
+mod scatter;
 mod signal;
 mod softmax;
 mod tiles;
 mod walk;
+mod window;
 
 use crate::device::WgpuDevice;
 use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
@@ -24,7 +45,32 @@ use devbay_plugin_api::sdk::{Error, Kernel, Result, TensorView};
 type List = &'static [Kernel<WgpuDevice>];
 
 /// Every list, in the order in which `devbay inspect` prints them.
-const LISTS: &[List] = &[elementwise::KERNELS, reduce::KERNELS, softmax::KERNELS, norms::KERNELS, rnn::KERNELS, signal::KERNELS, attention::KERNELS, rotary::KERNELS];
+const LISTS: &[List] = &[
+    elementwise::KERNELS,
+    matmul::KERNELS,
+    conv::KERNELS,
+    quantised::KERNELS,
+    int_product::KERNELS,
+    conv_transpose::KERNELS,
+    pool::KERNELS,
+    movement::KERNELS,
+    join::KERNELS,
+    index::KERNELS,
+    pad::KERNELS,
+    scatter::KERNELS,
+    resize::KERNELS,
+    grid_sample::KERNELS,
+    order::KERNELS,
+    scan::KERNELS,
+    fill::KERNELS,
+    reduce::KERNELS,
+    softmax::KERNELS,
+    norms::KERNELS,
+    rnn::KERNELS,
+    signal::KERNELS,
+    attention::KERNELS,
+    rotary::KERNELS,
+];
 
 /// All of them.
 pub const ALL: [Kernel<WgpuDevice>; count()] = all();

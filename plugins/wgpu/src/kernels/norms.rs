@@ -42,9 +42,7 @@ const fn kernel(
     since_version: u32,
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<WgpuDevice> {
-    Kernel::new(name, since_version, prepare)
-        .types(FLOAT)
-        .cost(|request| cost::per_output(request, 8))
+    Kernel::new(name, since_version, prepare).types(FLOAT).cost(|request| cost::per_output(request, 8))
 }
 
 /// WGSL that declares `mean` and `variance` of a line.
@@ -108,11 +106,8 @@ fn rows<'a>(request: &Request<'_>, shape: &'a [i64]) -> Result<(Lines, &'a [i64]
 fn prepare_layer(request: &Request<'_>) -> Result<Prepared> {
     let shape = operand(request)?;
     let (lines, row) = rows(request, shape)?;
-    let mut buffers = vec![
-        ("x", "f32", Slot::Input(0)),
-        ("scale", "f32", Slot::Input(1)),
-        ("y", "f32", Slot::Output(0)),
-    ];
+    let mut buffers =
+        vec![("x", "f32", Slot::Input(0)), ("scale", "f32", Slot::Input(1)), ("y", "f32", Slot::Output(0))];
     let scale = of_row(request.required_input(1)?, row)?;
     let mut params = vec![epsilon(request)?];
     params.extend(scale.params("s")?);
@@ -148,7 +143,8 @@ fn prepare_rms(request: &Request<'_>) -> Result<Prepared> {
         "var squares = 0.0;\n{}\
          let inverse = 1.0 / sqrt(total(squares, thread) / f32(p.n) + p.epsilon);\n{}",
         lines.each("squares += x[at] * x[at];"),
-        lines.each(&format!("{}y[at] = x[at] * inverse * scale[scale_at];", scale.code("s", "k", "scale_at")))
+        lines
+            .each(&format!("{}y[at] = x[at] * inverse * scale[scale_at];", scale.code("s", "k", "scale_at")))
     );
     let buffers =
         vec![("x", "f32", Slot::Input(0)), ("scale", "f32", Slot::Input(1)), ("y", "f32", Slot::Output(0))];
@@ -192,8 +188,11 @@ fn prepare_groups(request: &Request<'_>, n_groups: i64) -> Result<Prepared> {
     }
     let of_group = n_channels / n_groups.max(1);
     let lines = Lines::rows(batches * n_groups, of_group * inner);
-    let mut params =
-        vec![epsilon(request)?, ("n_groups".to_owned(), count(n_groups)?), ("of_group".to_owned(), count(of_group)?)];
+    let mut params = vec![
+        epsilon(request)?,
+        ("n_groups".to_owned(), count(n_groups)?),
+        ("of_group".to_owned(), count(of_group)?),
+    ];
     let mut code = statistics(&lines)
         + "let inverse = 1.0 / sqrt(variance + p.epsilon);\nlet first_channel = line % p.n_groups * p.of_group;\n";
     if of_group == 1 {

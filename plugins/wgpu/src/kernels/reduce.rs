@@ -223,35 +223,44 @@ fn reduce(
         buffers
     };
     if lines.n_pieces() == 1 {
-        return lines.add(build, LineStep {
-            name: "reduce",
-            buffers: with_largest(vec![("x", stored, x), ("y", element, y)]),
-            params: params.clone(),
-            functions: &fold.functions(lines),
-            code: &(folded(lines, &load, &fold.map) + &write),
-        });
+        return lines.add(
+            build,
+            LineStep {
+                name: "reduce",
+                buffers: with_largest(vec![("x", stored, x), ("y", element, y)]),
+                params: params.clone(),
+                functions: &fold.functions(lines),
+                code: &(folded(lines, &load, &fold.map) + &write),
+            },
+        );
     }
     let n_pieces = lines.n_pieces();
     let bytes = if fold.total == "i64" { 8 } else { 4 };
     let totals = build.scratch((lines.n_lines() * n_pieces * bytes) as u64);
-    lines.add(build, LineStep {
-        name: "reduce pieces",
-        buffers: with_largest(vec![("x", stored, x), ("totals", fold.total, totals.clone())]),
-        params: params.clone(),
-        functions: &fold.functions(lines),
-        code: &format!(
-            "{}if (is_first) {{ totals[line * p.n_pieces + piece] = total; }}\n",
-            folded(lines, &load, &fold.map)
-        ),
-    })?;
+    lines.add(
+        build,
+        LineStep {
+            name: "reduce pieces",
+            buffers: with_largest(vec![("x", stored, x), ("totals", fold.total, totals.clone())]),
+            params: params.clone(),
+            functions: &fold.functions(lines),
+            code: &format!(
+                "{}if (is_first) {{ totals[line * p.n_pieces + piece] = total; }}\n",
+                folded(lines, &load, &fold.map)
+            ),
+        },
+    )?;
     let rest = Lines::rows(lines.n_lines(), n_pieces);
-    rest.add(build, LineStep {
-        name: "reduce totals",
-        buffers: with_largest(vec![("x", fold.total, totals), ("y", element, y)]),
-        params: params.clone(),
-        functions: &fold.functions(&rest),
-        code: &(folded(&rest, "x[at]", "v") + &write),
-    })
+    rest.add(
+        build,
+        LineStep {
+            name: "reduce totals",
+            buffers: with_largest(vec![("x", fold.total, totals), ("y", element, y)]),
+            params: params.clone(),
+            functions: &fold.functions(&rest),
+            code: &(folded(&rest, "x[at]", "v") + &write),
+        },
+    )
 }
 
 /// Which dimensions are reduced.

@@ -163,7 +163,7 @@ fn activations(request: &Request<'_>, cell: Cell, directions: i64) -> Result<Vec
             "softplus" => ("softplus_f(x)", None, None),
             _ => return Err(Error::unsupported(format!("activation {name}"))),
         };
-        let mut next = |given: &mut std::vec::IntoIter<f32>, default: Option<f32>| {
+        let next = |given: &mut std::vec::IntoIter<f32>, default: Option<f32>| {
             default.map_or(0.0, |default| given.next().unwrap_or(default))
         };
         Ok(Activation { code, alpha: next(&mut alphas, alpha), beta: next(&mut betas, beta) })
@@ -196,7 +196,9 @@ fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
         _ => return Err(Error::invalid(format!("unknown direction {direction}"))),
     };
     if directions != expected {
-        return Err(Error::invalid(format!("weights for {directions} directions, {direction} has {expected}")));
+        return Err(Error::invalid(format!(
+            "weights for {directions} directions, {direction} has {expected}"
+        )));
     }
     let (state, y) = shape.outputs();
     let rows = cell.gates() * hidden;
@@ -211,7 +213,10 @@ fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
     for (i, expected) in optional {
         let Some(tensor) = request.input(i) else { continue };
         if tensor.shape() != expected {
-            return Err(Error::invalid(format!("input {i} of shape {:?}, expected {expected:?}", tensor.shape())));
+            return Err(Error::invalid(format!(
+                "input {i} of shape {:?}, expected {expected:?}",
+                tensor.shape()
+            )));
         }
         has[i] = true;
     }
@@ -219,7 +224,10 @@ fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
     for (i, expected) in [&y, &state, &state].into_iter().enumerate() {
         let Some(tensor) = request.output(i) else { continue };
         if tensor.shape() != expected {
-            return Err(Error::invalid(format!("output {i} of shape {:?}, expected {expected:?}", tensor.shape())));
+            return Err(Error::invalid(format!(
+                "output {i} of shape {:?}, expected {expected:?}",
+                tensor.shape()
+            )));
         }
         gives[i] = true;
     }
@@ -281,17 +289,20 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
         let kept = Nest::new([(n_rows, 0), (n_cols, inputs)].into_iter());
         let lines = Lines::of(kept, Nest::new([(inputs, 1)].into_iter()));
         let each = lines.each("sum += x[row * p.inputs + k] * w[at];");
-        lines.add(build, LineStep {
-            name: "project",
-            buffers,
-            params,
-            functions: &lines.fold("total", "f32", "a + b"),
-            code: &format!(
-                "let row = min(line / p.n_cols, {}u);\nlet col = line % p.n_cols;\nvar sum = 0.0;\n\
+        lines.add(
+            build,
+            LineStep {
+                name: "project",
+                buffers,
+                params,
+                functions: &lines.fold("total", "f32", "a + b"),
+                code: &format!(
+                    "let row = min(line / p.n_cols, {}u);\nlet col = line % p.n_cols;\nvar sum = 0.0;\n\
                  {each}sum = total(sum, thread);\nif (is_first) {{\n{biased}y[line] = sum;\n}}",
-                FEW_ROWS - 1
-            ),
-        })?;
+                    FEW_ROWS - 1
+                ),
+            },
+        )?;
         return Ok(to);
     }
     params.push(("n_rows".to_owned(), count(n_rows)?));
@@ -382,8 +393,11 @@ impl Layer<'_> {
             peepholes = ("c0", n);
         }
         let [x_t, x_b] = if batch_first { [1, length] } else { [batch, 1] };
-        let [y_t, y_b, y_d] =
-            if batch_first { [n_directions, length * n_directions, 1] } else { [n_directions * batch, 1, batch] };
+        let [y_t, y_b, y_d] = if batch_first {
+            [n_directions, length * n_directions, 1]
+        } else {
+            [n_directions * batch, 1, batch]
+        };
         let [s_b, s_d] = if batch_first { [n_directions, 1] } else { [1, batch] };
         let numbers = [
             ("first", directions.start),
@@ -411,7 +425,8 @@ impl Layer<'_> {
         let mut functions = String::new();
         for (i, activation) in self.activations.iter().enumerate() {
             let (alpha, beta) = (format!("alpha{i}"), format!("beta{i}"));
-            let code = activation.code.replace("ALPHA", &format!("p.{alpha}")).replace("BETA", &format!("p.{beta}"));
+            let code =
+                activation.code.replace("ALPHA", &format!("p.{alpha}")).replace("BETA", &format!("p.{beta}"));
             params.push((alpha, Param::F32(activation.alpha)));
             params.push((beta, Param::F32(activation.beta)));
             // Comparisons, not clamp, which may lose NaN.
@@ -434,7 +449,11 @@ impl Layer<'_> {
         let to = build.scratch(n as u64 * 4);
         build.add(Step {
             name: "join",
-            buffers: vec![("a", "f32", Slot::Input(6)), ("b", "f32", Slot::Input(7)), ("y", "f32", to.clone())],
+            buffers: vec![
+                ("a", "f32", Slot::Input(6)),
+                ("b", "f32", Slot::Input(7)),
+                ("y", "f32", to.clone()),
+            ],
             params: vec![("n_first".to_owned(), count(n_cells)?)],
             body: Body::Items {
                 n: n as u64,
@@ -448,9 +467,8 @@ impl Layer<'_> {
     fn module(&self, capacity: i64, threads: u64, peepholes: &str, functions: &str) -> String {
         let gates = self.cell.gates();
         let is_lstm = self.cell == Cell::Lstm;
-        let units = |code: &str| {
-            format!("for (var j = thread; j < p.hidden; j += {threads}u) {{\n{code}\n}}\n")
-        };
+        let units =
+            |code: &str| format!("for (var j = thread; j < p.hidden; j += {threads}u) {{\n{code}\n}}\n");
         // Gates' sums of a range of rows, from products with the state or with what a reset gate leaves of it.
         let sums = |first: &str, end: &str, state: &str, more: &str| {
             format!(
@@ -465,7 +483,8 @@ impl Layer<'_> {
         };
         let with_input = "sum += products[from_input + row];\n";
         let is_wide = capacity > GATES_MAX;
-        let barrier = if is_wide { "workgroupBarrier();\nstorageBarrier();\n" } else { "workgroupBarrier();\n" };
+        let barrier =
+            if is_wide { "workgroupBarrier();\nstorageBarrier();\n" } else { "workgroupBarrier();\n" };
         let n = "p.hidden";
         let step = match self.cell {
             Cell::Rnn => {
@@ -539,7 +558,9 @@ impl Layer<'_> {
         };
         // A unit's number is written by the thread that has made it.
         let write = match self.gives[0] {
-            true => units("y[((t * p.y_t + b * p.y_b + d * p.y_d) * p.hidden) + j] = select(0.0, h[j], is_on);"),
+            true => {
+                units("y[((t * p.y_t + b * p.y_b + d * p.y_d) * p.hidden) + j] = select(0.0, h[j], is_on);")
+            }
             false => String::new(),
         };
         let mut last = String::new();

@@ -67,7 +67,9 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         numbers.iter().map(|&(name, n)| Ok((name.to_owned(), count(n)?))).collect::<Result<_>>()?;
     let token = match shape.len() {
         3 => "let token = i / p.size / p.heads;\n",
-        _ => "let head = i / p.size / p.sequence;\nlet token = head / p.heads * p.sequence + i / p.size % p.sequence;\n",
+        _ => {
+            "let head = i / p.size / p.sequence;\nlet token = head / p.heads * p.sequence + i / p.size % p.sequence;\n"
+        }
     };
     let row = match rows {
         None => "token",

@@ -276,11 +276,8 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         },
     })?;
     let has_window = op == Op::Stft && request.input(2).is_some();
-    let mut buffers = vec![
-        ("x", "f32", Slot::Input(0)),
-        ("roots", "vec2<f32>", roots),
-        ("y", "f32", Slot::Output(0)),
-    ];
+    let mut buffers =
+        vec![("x", "f32", Slot::Input(0)), ("roots", "vec2<f32>", roots), ("y", "f32", Slot::Output(0))];
     if has_window {
         buffers.push(("window", "f32", Slot::Input(2)));
     }

@@ -14,7 +14,8 @@ const FLOAT: &[TypeVar] = &[TypeVar::of(&[F32])];
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<WgpuDevice>] = &[
     kernel("Softmax", |request| prepare(request, Op::Softmax)).cost(|request| cost::per_output(request, 25)),
-    kernel("LogSoftmax", |request| prepare(request, Op::LogSoftmax)).cost(|request| cost::per_output(request, 25)),
+    kernel("LogSoftmax", |request| prepare(request, Op::LogSoftmax))
+        .cost(|request| cost::per_output(request, 25)),
     kernel("Hardmax", |request| prepare(request, Op::Hardmax)).cost(|request| cost::per_output(request, 8)),
 ];
 
@@ -65,12 +66,15 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         };
     }
     let mut build = Build::new(request);
-    lines.add(&mut build, LineStep {
-        name: "softmax",
-        buffers: vec![("x", "f32", Slot::Input(0)), ("y", "f32", Slot::Output(0))],
-        params: vec![],
-        functions: &functions,
-        code: &code,
-    })?;
+    lines.add(
+        &mut build,
+        LineStep {
+            name: "softmax",
+            buffers: vec![("x", "f32", Slot::Input(0)), ("y", "f32", Slot::Output(0))],
+            params: vec![],
+            functions: &functions,
+            code: &code,
+        },
+    )?;
     Ok(build.finish())
 }

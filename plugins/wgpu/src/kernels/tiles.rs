@@ -37,7 +37,9 @@ pub fn module(product: &Product<'_>) -> String {
     let each = |code: &str| (0..4).map(|j| code.replace('#', &j.to_string())).collect::<String>();
     let declare = each("var sums# = vec4<f32>();\n");
     let add = match skips_zeros {
-        true => each("let v# = xs[at + down + #u * 8u];\nsums# = select(fma(vec4<f32>(v#), b, sums#), sums#, v# == 0.0);\n"),
+        true => each(
+            "let v# = xs[at + down + #u * 8u];\nsums# = select(fma(vec4<f32>(v#), b, sums#), sums#, v# == 0.0);\n",
+        ),
         false => each("sums# = fma(vec4<f32>(xs[at + down + #u * 8u]), b, sums#);\n"),
     };
     let write = each(&format!(
