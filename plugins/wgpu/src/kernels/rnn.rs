@@ -436,7 +436,8 @@ impl Layer<'_> {
             };
             functions += &format!("fn act{i}(v: f32) -> f32 {{ let x = {x}; return {code}; }}\n");
         }
-        let threads = (self.cell.gates() * capacity).clamp(64, 256) as u64;
+        let threads_max = if build.abilities().is_software { 64 } else { 256 };
+        let threads = (self.cell.gates() * capacity).clamp(64, threads_max) as u64;
         let module = self.module(capacity, threads, peepholes.0, &functions);
         let n_groups = (directions.end - directions.start) * batch;
         let groups = [u32::try_from(n_groups).unwrap_or(u32::MAX), 1, 1];

@@ -1,7 +1,7 @@
 //! STFT and DFT, and the windows that go with them.
 //!
 //! Transforms are sums over all elements: a workgroup has 64 bins of some signals, whose samples it brings into its
-//! memory piece by piece. The roots of unity are made first, from angles that are reduced in integers.
+//! memory piece by piece, four signals' samples in a vector. The roots of unity are a table.
 
 use super::cost;
 use super::lines::{axis, count, div_up, expect_output};
@@ -51,10 +51,12 @@ const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared
         .cost(|request| Ok(Cost { bytes_read: 0, ..cost::per_output(request, 50)? }))
 }
 
-/// Longest transform: numbers of 32 bits hold four turns of it.
-const LENGTH_MAX: i64 = 1 << 28;
+/// Longest transform: of more a table of roots would be large, and the sums would take long.
+const LENGTH_MAX: i64 = 1 << 20;
+/// Longest window: numbers of 32 bits hold four turns of it.
+const WINDOW_MAX: i64 = 1 << 28;
 
-/// WGSL for the cosine and the sine of `i / n` turns, of up to 2^28 elements: whole quarters are taken off in integers.
+/// WGSL for the cosine and the sine of `i / n` turns, of n up to 2^28: whole quarters are taken off in integers.
 const TURN: &str = "\
 fn turn(i: u32, n: u32) -> vec2<f32> {
   let quarters = (4u * i + n / 2u) / n;
@@ -226,19 +228,20 @@ impl Shape {
         })
     }
 
-    /// WGSL that declares `v`, sample `j` of the signal that begins at `begin`: f32 where it is real, or `vec2<f32>`.
+    /// WGSL that returns sample `j` of the signal that begins at `begin`.
     fn sample(&self) -> &'static str {
         match self.kind {
-            Kind::Real => "var v = 0.0;\nif (j < p.samples) { v = x[begin + j * p.from_step]; }\n",
+            Kind::Real => {
+                "if (j >= p.samples) { return vec2<f32>(); }\nreturn vec2<f32>(x[begin + j * p.from_step], 0.0);"
+            }
             Kind::Complex => {
-                "var v = vec2<f32>();\nif (j < p.samples) {\nlet at = begin + j * p.from_step;\n\
-                 v = vec2<f32>(x[at], x[at + 1u]);\n}\n"
+                "if (j >= p.samples) { return vec2<f32>(); }\nlet at = begin + j * p.from_step;\n\
+                 return vec2<f32>(x[at], x[at + 1u]);"
             }
             Kind::Half => {
-                "var v = vec2<f32>();\nlet is_there = j <= p.length / 2u;\n\
-                 let place = select(p.length - j, j, is_there);\n\
-                 if (place < p.samples) {\nlet at = begin + place * p.from_step;\n\
-                 v = vec2<f32>(x[at], select(-x[at + 1u], x[at + 1u], is_there));\n}\n"
+                "let is_there = j <= p.length / 2u;\nlet place = select(p.length - j, j, is_there);\n\
+                 if (place >= p.samples) { return vec2<f32>(); }\nlet at = begin + place * p.from_step;\n\
+                 return vec2<f32>(x[at], select(-x[at + 1u], x[at + 1u], is_there));"
             }
         }
     }
@@ -261,20 +264,12 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         return Err(Error::unsupported("transforms of no elements"));
     }
     let mut build = Build::new(request);
-    let roots = build.scratch(shape.n as u64 * 8);
-    build.add(Step {
-        name: "roots",
-        buffers: vec![("roots", "vec2<f32>", roots.clone())],
-        params: vec![
-            ("length".to_owned(), count(shape.n)?),
-            ("sign".to_owned(), Param::F32(if shape.inverse { 1.0 } else { -1.0 })),
-        ],
-        body: Body::Items {
-            n: shape.n as u64,
-            functions: &(math::functions(&["sincos_f"]) + TURN),
-            each: "let root = turn(i, p.length);\nroots[i] = vec2<f32>(root.x, p.sign * root.y);",
-        },
-    })?;
+    let sign = if shape.inverse { 1.0 } else { -1.0 };
+    let root = |i: i64| {
+        let angle = std::f64::consts::TAU * i as f64 / shape.n as f64;
+        [(angle.cos() as f32).to_bits(), ((sign * angle.sin()) as f32).to_bits()]
+    };
+    let roots = build.table(&(0..shape.n).flat_map(root).collect::<Vec<_>>())?;
     let has_window = op == Op::Stft && request.input(2).is_some();
     let mut buffers =
         vec![("x", "f32", Slot::Input(0)), ("roots", "vec2<f32>", roots), ("y", "f32", Slot::Output(0))];
@@ -299,37 +294,62 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         numbers.iter().map(|&(name, n)| Ok((name.to_owned(), count(n)?))).collect::<Result<_>>()?;
     let factor = if shape.inverse { 1.0 / shape.n as f64 } else { 1.0 };
     params.push(("factor".to_owned(), Param::F32(factor as f32)));
-    let (element, term) = match shape.kind {
-        Kind::Real => ("f32", "root * v"),
-        _ => ("vec2<f32>", "vec2<f32>(root.x * v.x - root.y * v.y, root.x * v.y + root.y * v.x)"),
+    // Roots are read once for all signals of a workgroup; sums are variables of their own, for what is indexed by a loop
+    // may not stay in registers.
+    let fours: i64 = if shape.signals >= 64 { 4 } else { 1 };
+    let each = |code: &str| (0..fours).map(|f| code.replace('#', &f.to_string())).collect::<String>();
+    let real = "let re# = res[k * FOURSu + #u];\n";
+    let (terms, of_memory, to_memory) = match shape.kind {
+        Kind::Real => (
+            "part_re# = fma(vec4<f32>(root.x), re#, part_re#);\npart_im# = fma(vec4<f32>(root.y), re#, part_im#);\n",
+            "",
+            "",
+        ),
+        _ => (
+            "let im# = ims[k * FOURSu + #u];\npart_re# += root.x * re# - root.y * im#;\n\
+             part_im# += root.x * im# + root.y * re#;\n",
+            "var<workgroup> ims: array<vec4<f32>, FOURSu * 64u>;",
+            "ims[thread * FOURSu + four] = im * weight;",
+        ),
     };
-    // Roots are read once for all signals of a workgroup.
-    let abreast: i64 = match shape.signals {
-        64.. => 16,
-        4.. => 4,
-        _ => 1,
+    let of_four = |code: &str| -> String {
+        "xyzw"
+            .chars()
+            .enumerate()
+            .map(|(i, c)| code.replace('@', &c.to_string()).replace('%', &i.to_string()))
+            .collect()
     };
-    // Sums are variables of their own: what is indexed by a loop may not stay in registers.
-    let each = |code: &str| (0..abreast).map(|f| code.replace('#', &f.to_string())).collect::<String>();
-    let terms = each(&format!("v = samples[#u * 64u + k];\nsum# += {term};\n"));
     let module = SPECTRA
-        .replace("SUMS", &each("var sum# = vec2<f32>();\n"))
-        .replace("TERMS", &terms)
-        .replace("WRITES", &each("write(id.y * ABREASTu + #u, bin, sum#);\n"))
-        .replace("ELEMENT", element)
+        .replace("SUMS", &each("var sums_re# = vec4<f32>();\nvar sums_im# = vec4<f32>();\n"))
+        .replace("BEGIN_PART", &each("var part_re# = vec4<f32>();\nvar part_im# = vec4<f32>();\n"))
+        .replace("END_PART", &each("sums_re# += part_re#;\nsums_im# += part_im#;\n"))
+        .replace(
+            "SAMPLES",
+            &of_four("v = sample((id.y * FOURSu + four) * 4u + %u, j);\nre.@ = v.x;\nim.@ = v.y;\n"),
+        )
         .replace("SAMPLE", shape.sample())
-        .replace("WINDOW", if has_window { "v *= window[j];" } else { "" })
+        .replace("WINDOW", if has_window { "if (j < p.length) { weight = window[j]; }" } else { "" })
+        .replace("TERMS", &each(&format!("{real}{terms}")))
+        .replace("PARTS_OF_MEMORY", of_memory)
+        .replace("PARTS_TO_MEMORY", to_memory)
+        .replace(
+            "WRITES",
+            &each(&of_four(
+                "write((id.y * FOURSu + #u) * 4u + %u, bin, vec2<f32>(sums_re#.@, sums_im#.@));\n",
+            )),
+        )
         .replace("IMAGINARY", if shape.parts == 2 { "y[at + 1u] = sum.y * p.factor;" } else { "" })
-        .replace("ABREAST", &abreast.to_string());
+        .replace("FOURS", &fours.to_string());
     let groups = |n: i64, of: i64| u32::try_from(div_up(n, of)).unwrap_or(u32::MAX);
-    let groups = [groups(shape.bins, 64), groups(shape.signals, abreast), 1];
+    let groups = [groups(shape.bins, 64), groups(shape.signals, fours * 4), 1];
     build.add(Step { name: "spectra", buffers, params, body: Body::Groups { groups, module: &module } })?;
     Ok(build.finish())
 }
 
 /// 64 bins of some signals.
 const SPECTRA: &str = "\
-var<workgroup> samples: array<ELEMENT, ABREAST * 64>;
+var<workgroup> res: array<vec4<f32>, FOURSu * 64u>;
+PARTS_OF_MEMORY
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let bin = id.x * 64u + thread;
@@ -338,22 +358,27 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   var place = 0u;
   SUMS
   for (var first = 0u; first < p.length; first += 64u) {
-    for (var f = 0u; f < ABREASTu; f++) {
-      let signal = min(id.y * ABREASTu + f, p.signals - 1u);
-      let begin = signal / p.from_per * p.from_outer + signal % p.from_per * p.from_inner;
-      let j = first + thread;
-      SAMPLE
-      if (j < p.length) { WINDOW }
-      samples[f * 64u + thread] = v;
+    let j = first + thread;
+    var weight = 1.0;
+    WINDOW
+    for (var four = 0u; four < FOURSu; four++) {
+      var re: vec4<f32>;
+      var im: vec4<f32>;
+      var v: vec2<f32>;
+      SAMPLES
+      res[thread * FOURSu + four] = re * weight;
+      PARTS_TO_MEMORY
     }
     workgroupBarrier();
+    // Sums of pieces are added up: long chains would lose more.
+    BEGIN_PART
     for (var k = 0u; k < min(64u, p.length - first); k++) {
       let root = roots[place];
       place += pace;
       place -= select(0u, p.length, place >= p.length);
-      var v: ELEMENT;
       TERMS
     }
+    END_PART
     workgroupBarrier();
   }
   WRITES
@@ -364,13 +389,18 @@ fn write(signal: u32, bin: u32, sum: vec2<f32>) {
   y[at] = sum.x * p.factor;
   IMAGINARY
 }
+fn sample(of_four: u32, j: u32) -> vec2<f32> {
+  let signal = min(of_four, p.signals - 1u);
+  let begin = signal / p.from_per * p.from_outer + signal % p.from_per * p.from_inner;
+  SAMPLE
+}
 ";
 
 /// A window: `a - b cos(x) + c cos(2 x)` for x from 0 to 2 pi.
 fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared> {
     let n = host_int(request, 0, 0)?;
     expect_output(request, 0, &[n])?;
-    if n > LENGTH_MAX {
+    if n > WINDOW_MAX {
         return Err(Error::unsupported(format!("a window of {n} elements")));
     }
     // Of a symmetric window the last element is the first one again; one of one element has no turn.
