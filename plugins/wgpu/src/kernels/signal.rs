@@ -1,7 +1,7 @@
 //! STFT and DFT, and the windows that go with them.
 //!
 //! Transforms are sums over all elements: a workgroup has 64 bins of some signals, whose samples it brings into its
-//! memory piece by piece, four signals' samples in a vector. The roots of unity are a table.
+//! memory piece by piece, four signals' samples in a vector. The roots of unity are a table; STFT has those of onnxruntime ([`chirp`]).
 
 use super::cost;
 use super::lines::{axis, count, div_up, expect_output};
@@ -249,9 +249,35 @@ impl Shape {
 
 fn cost(request: &Request<'_>, op: Op) -> Result<Cost> {
     let shape = Shape::of(request, op)?;
-    let flops = if shape.kind == Kind::Real { 4 } else { 8 };
+    let flops = if shape.kind == Kind::Real && !is_chirp(op, &shape) { 4 } else { 8 };
     let n = (shape.signals as u64).saturating_mul(shape.bins as u64).saturating_mul(shape.n as u64);
     Ok(cost::of(request, n.saturating_mul(flops)))
+}
+
+/// The roots of unity of a length.
+fn roots(n: i64, inverse: bool) -> Vec<u32> {
+    let sign = if inverse { 1.0 } else { -1.0 };
+    let root = |i: i64| {
+        let angle = std::f64::consts::TAU * i as f64 / n as f64;
+        [(angle.cos() as f32).to_bits(), ((sign * angle.sin()) as f32).to_bits()]
+    };
+    (0..n).flat_map(root).collect()
+}
+
+/// Whether factors are those of [`chirp`].
+fn is_chirp(op: Op, shape: &Shape) -> bool {
+    op == Op::Stft && !(shape.n as u64).is_power_of_two()
+}
+
+/// The conjugates of `c[j] = e^(-pi i j^2 / n)`, with angles that are rounded to f32 before they are reduced: as in
+/// onnxruntime, whose spectra of other lengths than powers of two are `c[k] * sum over j of x[j] * c[j] * conj(c[k - j])`.
+/// Spectra that are small beside their frame then agree with its, and with the CPU plugin's.
+fn chirp(n: i64) -> Vec<u32> {
+    let factor = |j: i64| {
+        let angle = f64::from(std::f32::consts::PI * j as f32 * j as f32 / n as f32);
+        [(angle.cos() as f32).to_bits(), (angle.sin() as f32).to_bits()]
+    };
+    (0..n).flat_map(factor).collect()
 }
 
 fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
@@ -264,12 +290,8 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         return Err(Error::unsupported("transforms of no elements"));
     }
     let mut build = Build::new(request);
-    let sign = if shape.inverse { 1.0 } else { -1.0 };
-    let root = |i: i64| {
-        let angle = std::f64::consts::TAU * i as f64 / shape.n as f64;
-        [(angle.cos() as f32).to_bits(), ((sign * angle.sin()) as f32).to_bits()]
-    };
-    let roots = build.table(&(0..shape.n).flat_map(root).collect::<Vec<_>>())?;
+    let is_chirp = is_chirp(op, &shape);
+    let roots = build.table(&if is_chirp { chirp(shape.n) } else { roots(shape.n, shape.inverse) })?;
     let has_window = op == Op::Stft && request.input(2).is_some();
     let mut buffers =
         vec![("x", "f32", Slot::Input(0)), ("roots", "vec2<f32>", roots), ("y", "f32", Slot::Output(0))];
@@ -300,7 +322,7 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
     let each = |code: &str| (0..fours).map(|f| code.replace('#', &f.to_string())).collect::<String>();
     let real = "let re# = res[k * FOURSu + #u];\n";
     let (terms, of_memory, to_memory) = match shape.kind {
-        Kind::Real => (
+        Kind::Real if !is_chirp => (
             "part_re# = fma(vec4<f32>(root.x), re#, part_re#);\npart_im# = fma(vec4<f32>(root.y), re#, part_im#);\n",
             "",
             "",
@@ -312,6 +334,17 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
             "ims[thread * FOURSu + four] = im * weight;",
         ),
     };
+    let (next_root, sample) = match is_chirp {
+        // Of the distance, which falls to 0 at the bin itself and then rises.
+        true => (
+            "let root = roots[place];\nplace = select(place - 1u, place + 1u, first + k >= pace);",
+            "v = less(sample((id.y * FOURSu + four) * 4u + %u, j), roots[min(j, p.length - 1u)]);",
+        ),
+        false => (
+            "let root = roots[place];\nplace += pace;\nplace -= select(0u, p.length, place >= p.length);",
+            "v = sample((id.y * FOURSu + four) * 4u + %u, j);",
+        ),
+    };
     let of_four = |code: &str| -> String {
         "xyzw"
             .chars()
@@ -320,13 +353,13 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
             .collect()
     };
     let module = SPECTRA
+        .replace("FIRST_ROOT", if is_chirp { "pace" } else { "0u" })
+        .replace("NEXT_ROOT", next_root)
+        .replace("LAST_FACTOR", if is_chirp { "sum = less(sum, roots[bin]);" } else { "" })
         .replace("SUMS", &each("var sums_re# = vec4<f32>();\nvar sums_im# = vec4<f32>();\n"))
         .replace("BEGIN_PART", &each("var part_re# = vec4<f32>();\nvar part_im# = vec4<f32>();\n"))
         .replace("END_PART", &each("sums_re# += part_re#;\nsums_im# += part_im#;\n"))
-        .replace(
-            "SAMPLES",
-            &of_four("v = sample((id.y * FOURSu + four) * 4u + %u, j);\nre.@ = v.x;\nim.@ = v.y;\n"),
-        )
+        .replace("SAMPLES", &of_four(&format!("{sample}\nre.@ = v.x;\nim.@ = v.y;\n")))
         .replace("SAMPLE", shape.sample())
         .replace("WINDOW", if has_window { "if (j < p.length) { weight = window[j]; }" } else { "" })
         .replace("TERMS", &each(&format!("{real}{terms}")))
@@ -355,7 +388,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   let bin = id.x * 64u + thread;
   // Threads beyond the last bin bring samples, too.
   let pace = select(0u, bin, bin < p.bins);
-  var place = 0u;
+  var place = FIRST_ROOT;
   SUMS
   for (var first = 0u; first < p.length; first += 64u) {
     let j = first + thread;
@@ -373,9 +406,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     // Sums of pieces are added up: long chains would lose more.
     BEGIN_PART
     for (var k = 0u; k < min(64u, p.length - first); k++) {
-      let root = roots[place];
-      place += pace;
-      place -= select(0u, p.length, place >= p.length);
+      NEXT_ROOT
       TERMS
     }
     END_PART
@@ -383,8 +414,10 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   }
   WRITES
 }
-fn write(signal: u32, bin: u32, sum: vec2<f32>) {
+fn write(signal: u32, bin: u32, found: vec2<f32>) {
+  var sum = found;
   if (signal >= p.signals || bin >= p.bins) { return; }
+  LAST_FACTOR
   let at = signal / p.to_per * p.to_outer + signal % p.to_per * p.to_inner + bin * p.to_step;
   y[at] = sum.x * p.factor;
   IMAGINARY
@@ -393,6 +426,10 @@ fn sample(of_four: u32, j: u32) -> vec2<f32> {
   let signal = min(of_four, p.signals - 1u);
   let begin = signal / p.from_per * p.from_outer + signal % p.from_per * p.from_inner;
   SAMPLE
+}
+// A product with the conjugate.
+fn less(v: vec2<f32>, root: vec2<f32>) -> vec2<f32> {
+  return vec2<f32>(v.x * root.x + v.y * root.y, v.y * root.x - v.x * root.y);
 }
 ";
 
