@@ -1,7 +1,8 @@
-//! STFT and DFT, and the windows that go with them.
+//! STFT and DFT, the windows that go with them, and the weights of mel spectra.
 //!
 //! Transforms are sums over all elements: a workgroup has 64 bins of some signals, whose samples it brings into its
-//! memory piece by piece, four signals' samples in a vector. The roots of unity are a table; STFT has those of onnxruntime ([`chirp`]).
+//! memory piece by piece, four signals' samples in a vector. The roots of unity are a table; STFT has those of
+//! onnxruntime ([`chirp`]).
 
 use super::cost;
 use super::lines::{axis, count, div_up, expect_output};
@@ -41,6 +42,12 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
     window("BlackmanWindow", |request| prepare_window(request, [0.42, 0.5, 0.08])),
     window("HammingWindow", |request| prepare_window(request, [25.0 / 46.0, 21.0 / 46.0, 0.0])),
     window("HannWindow", |request| prepare_window(request, [0.5, 0.5, 0.0])),
+    Kernel::new("MelWeightMatrix", 17, prepare_mel)
+        .types(&[LENGTH, NUMBER])
+        .operands(&[0, 0, 0, 1, 1], &[1])
+        .host_values(0b1_1111)
+        .cost(|request| cost::per_output(request, 8))
+        .doc("frequencies by bands of hearing"),
 ];
 
 const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<WgpuDevice> {
@@ -458,6 +465,58 @@ fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared
             functions: &(math::functions(&["sincos_f"]) + TURN),
             each: "let once = turn(i % p.period, p.period).x;\nlet twice = turn(2u * i % p.period, p.period).x;\n\
                    y[i] = p.a - p.b * once + p.c * twice;",
+        },
+    })?;
+    Ok(build.finish())
+}
+
+fn prepare_mel(request: &Request<'_>) -> Result<Prepared> {
+    let whole = |i: usize| match host_int(request, i, -1)? {
+        n if n >= 0 => Ok(n),
+        n => Err(Error::invalid(format!("input {i} is {n}, expected at least 0"))),
+    };
+    let number = |i: usize| match request.required_input(i)?.constant_f32s().as_deref() {
+        Some([value]) => Ok(f64::from(*value)),
+        _ => Err(Error::invalid(format!("input {i} has to be a constant of one number"))),
+    };
+    let (cols, length, rate) = (whole(0)?, whole(1)?, whole(2)?);
+    let (low, high) = (number(3)?, number(4)?);
+    let rows = length / 2 + 1;
+    expect_output(request, 0, &[rows, cols])?;
+    count(rows)?;
+    count(cols)?;
+    let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
+    let hertz = |mel: f64| 700.0 * (f64::powf(10.0, mel / 2595.0) - 1.0);
+    let step = (mel(high) - mel(low)) / (cols as f64 + 2.0);
+    // The row where each triangle begins; it ends where the one after the next begins.
+    let edge = |i: i64| {
+        let bin = ((length as f64 + 1.0) * hertz(mel(low) + i as f64 * step) / rate as f64).floor();
+        if bin >= 0.0 && bin < rows as f64 {
+            return Ok(bin as u32);
+        }
+        Err(Error::invalid(format!(
+            "bands from {low} to {high} hertz, which end beyond a spectrum of {rows} frequencies at {rate} hertz"
+        )))
+    };
+    let edges = (0..cols + 2).map(edge).collect::<Result<Vec<_>>>()?;
+    if !edges.is_sorted() {
+        return Err(Error::invalid(format!("bands from {low} to {high} hertz, expected rising ones")));
+    }
+    let mut build = Build::new(request);
+    let edges = build.table(&edges)?;
+    build.add(Step {
+        name: "mel weights",
+        buffers: vec![("edges", "u32", edges), ("y", "f32", Slot::Output(0))],
+        params: vec![("cols".to_owned(), count(cols)?)],
+        body: Body::Items {
+            n: request.required_output(0)?.n_elements() as u64,
+            functions: "",
+            each: "let row = i / p.cols;\nlet col = i % p.cols;\n\
+                   let begin = edges[col];\nlet top = edges[col + 1u];\nlet end = edges[col + 2u];\n\
+                   var v = 0.0;\n\
+                   if (row == top) { v = 1.0; }\n\
+                   else if (row >= begin && row < top) { v = f32(row - begin) / f32(top - begin); }\n\
+                   else if (row > top && row < end) { v = f32(end - row) / f32(end - top); }\ny[i] = v;",
         },
     })?;
     Ok(build.finish())
