@@ -5,7 +5,7 @@
 
 use super::cost;
 use super::element::Width;
-use super::lines::{LineStep, Lines, count, expect_output};
+use super::lines::{LineStep, Lines, count, expect_output, product};
 use super::math;
 use super::tiles::{self, Product};
 use crate::device::WgpuDevice;
@@ -36,7 +36,8 @@ fn cost(request: &Request<'_>) -> Result<Cost> {
     let keys = if k.len() == 4 { k[2] } else { k.get(1).copied().unwrap_or(1) };
     // Those of the cache too.
     let past = request.input(4).and_then(|past| past.shape().get(2).copied()).unwrap_or(0);
-    Ok(cost::of(request, q.n_elements() as u64 * (keys + past).max(0) as u64 * 4))
+    let flops = product(&[q.n_elements() as i64, keys.saturating_add(past).max(0), 4]);
+    Ok(cost::of(request, flops as u64))
 }
 
 /// Where the rows of an operand lie: `[batch, heads, sequence, size]`, or with the sequence before the heads.
@@ -132,7 +133,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
         }
         _ => return Err(Error::invalid("past keys without past values, or the other way round")),
     };
-    let total = past + of_k.sequence;
+    let total = past.saturating_add(of_k.sequence);
     let of_y = Rows { size: of_v.size, ..of_q };
     expect_output(request, 0, &of_y.shape())?;
     for (i, rows) in [(1, of_k), (2, of_v)] {
@@ -168,7 +169,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
         Some(slot) => (slot, joined(of_v)),
         None => (Slot::Input(2), of_v),
     };
-    let n_scores = batches * heads * of_q.sequence * total;
+    let n_scores = product(&[batches, heads, of_q.sequence, total]);
     count(n_scores)?;
     if n_scores as u64 * 4 > request.device.shared().abilities.binding_max {
         return Err(Error::unsupported(format!("{n_scores} scores, more than a shader can be bound to")));
@@ -227,7 +228,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
         write: &write,
     });
     let module = format!("{}\n{}{module}", math::functions(&["tanh_f", "inf_f"]), sight.code);
-    let of_all = count(batches * heads)?;
+    let of_all = count(product(&[batches, heads]))?;
     let Param::U32(of_all) = of_all else { return Err(Error::internal("a count is u32")) };
     build.add(Step {
         name: "scores",
@@ -283,8 +284,8 @@ fn append(request: &Request<'_>, build: &mut Build, rows: Rows, i: usize, past: 
     if past == 0 && !is_output {
         return Ok(None);
     }
-    let total = past + rows.sequence;
-    let n = rows.batches * rows.heads * total * rows.size;
+    let total = past.saturating_add(rows.sequence);
+    let n = product(&[rows.batches, rows.heads, total, rows.size]);
     count(n)?;
     let to = if is_output { Slot::Output(i) } else { build.scratch(n as u64 * 4) };
     let mut buffers = vec![("x", "f32", Slot::Input(i)), ("y", "f32", to.clone())];

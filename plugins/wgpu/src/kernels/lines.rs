@@ -79,6 +79,11 @@ impl Nest {
     }
 }
 
+/// A product of extents that need not be one tensor's; what is too large for the type is for [`count`] too.
+pub fn product(extents: &[i64]) -> i64 {
+    extents.iter().fold(1, |product, &extent| product.saturating_mul(extent))
+}
+
 /// A number of elements, as shaders count them.
 ///
 /// # Errors

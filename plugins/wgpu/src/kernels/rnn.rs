@@ -7,7 +7,7 @@
 //! With lengths of sequences, a sequence that has ended keeps its state, and its outputs are 0.
 
 use super::cost;
-use super::lines::{LineStep, Lines, Nest, count, div_up};
+use super::lines::{LineStep, Lines, Nest, count, div_up, product};
 use super::math;
 use super::tiles::{self, Product};
 use crate::device::WgpuDevice;
@@ -99,7 +99,7 @@ impl Shape {
             return Err(broken());
         };
         if inputs != of_inputs
-            || rows != cell.gates() * hidden
+            || rows != product(&[cell.gates(), hidden])
             || r[..2] != [directions, rows]
             || !(1..=2).contains(&directions)
             || request.attrs.int("hidden_size", hidden)? != hidden
@@ -123,8 +123,8 @@ impl Shape {
 
 fn cost(request: &Request<'_>, cell: Cell) -> Result<Cost> {
     let Shape { length, batch, inputs, directions, hidden, .. } = Shape::of(request, cell)?;
-    let products = 2 * (inputs + hidden) + 20;
-    let flops = directions * length * batch * cell.gates() * hidden * products;
+    let products = inputs.saturating_add(hidden).saturating_mul(2).saturating_add(20);
+    let flops = product(&[directions, length, batch, cell.gates(), hidden, products]);
     Ok(cost::of(request, flops.max(0) as u64))
 }
 
@@ -267,9 +267,9 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
     let Shape { length, batch, inputs, directions, hidden, .. } = layer.shape;
     let (n_rows, width) = (length * batch, layer.cell.gates() * hidden);
     let n_cols = directions * width;
-    // Products of 64 bits cannot overflow where the operands are addressable; those in between could.
-    count(n_rows * n_cols)?;
-    let to = build.scratch((n_rows * n_cols * 4) as u64);
+    let n = product(&[n_rows, n_cols]);
+    count(n)?;
+    let to = build.scratch(n as u64 * 4);
     let mut buffers =
         vec![("x", "f32", Slot::Input(0)), ("w", "f32", Slot::Input(1)), ("y", "f32", to.clone())];
     let mut params = vec![("inputs".to_owned(), count(inputs)?), ("n_cols".to_owned(), count(n_cols)?)];

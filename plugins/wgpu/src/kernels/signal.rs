@@ -5,7 +5,7 @@
 //! onnxruntime ([`chirp`]).
 
 use super::cost;
-use super::lines::{axis, count, div_up, expect_output};
+use super::lines::{axis, count, div_up, expect_output, product};
 use super::math;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
@@ -144,7 +144,7 @@ impl Shape {
         };
         let step = host_int(request, 1, 0)?;
         let window = request.input(2).map(|window| window.shape());
-        let default = window.map_or(length, |window| window.iter().product());
+        let default = window.map_or(length, product);
         let n = host_int(request, 3, default)?;
         if step < 1 || n < 1 || n > length {
             return Err(Error::invalid(format!("frames of {n} elements every {step} of {length}")));
@@ -161,14 +161,14 @@ impl Shape {
         let parts = if kind == Kind::Complex { 2 } else { 1 };
         Ok(Self {
             n,
-            signals: batch * frames,
+            signals: product(&[batch, frames]),
             kind,
             samples: n,
             bins,
             inverse: false,
             // A step longer than the signal makes one frame, and is no number to count with.
             from: Layout { per: frames, outer: length * parts, inner: step.min(length) * parts, step: parts },
-            to: Layout { per: frames, outer: frames * bins * 2, inner: bins * 2, step: 2 },
+            to: Layout { per: frames, outer: product(&[frames, bins, 2]), inner: bins * 2, step: 2 },
             parts: 2,
             output: vec![batch, frames, bins, 2],
         })
@@ -217,7 +217,7 @@ impl Shape {
         let inner: i64 = from[i + 1..from.len() - 1].iter().product();
         let layout = |length: i64, parts: i64| Layout {
             per: inner.max(1),
-            outer: length * inner * parts,
+            outer: product(&[length, inner, parts]),
             inner: parts,
             step: inner * parts,
         };
