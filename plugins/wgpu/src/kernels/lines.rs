@@ -317,3 +317,33 @@ pub fn bound_input(request: &PrepareRequest<'_, WgpuDevice>, input: usize, outpu
     let is_empty = request.required_input(input)?.n_elements() == 0;
     Ok(if is_empty { Slot::Output(output) } else { Slot::Input(input) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_that_are_walked_as_one_are_one() {
+        let nest = Nest::new([(2, 60), (3, 20), (1, 7), (5, 1)].into_iter());
+        assert_eq!((nest.extents.as_slice(), nest.strides.as_slice()), (&[6, 5][..], &[20, 1][..]));
+        assert_eq!(nest.len(), 30);
+        let params = nest.params("k").unwrap();
+        assert_eq!(params, [("ks0".into(), Param::U32(20)), ("kd1".into(), Param::U32(5))]);
+        assert_eq!(Nest::new([(4, 1)].into_iter()).code("a", "k", "to"), "let to = k;\n");
+        assert_eq!(Nest::new([(1, 9)].into_iter()).code("a", "k", "to"), "let to = 0u;\n");
+    }
+
+    #[test]
+    fn few_long_lines_are_cut_into_pieces() {
+        let whole = Lines::new(&[300_000], &[true]).in_pieces();
+        assert!(whole.n_pieces() > 1 && whole.n_pieces() <= GROUPS_MIN * 4);
+        assert_eq!(Lines::new(&[4096, 300], &[false, true]).in_pieces().n_pieces(), 1);
+        assert_eq!(Lines::new(&[0, 3], &[true, false]).in_pieces().n_pieces(), 1);
+    }
+
+    #[test]
+    fn axes_count_from_both_ends() {
+        assert_eq!((axis(-1, 3).unwrap(), axis(0, 1).unwrap()), (2, 0));
+        assert!(axis(3, 3).is_err() && axis(-4, 3).is_err() && axis(i64::MIN, 3).is_err());
+    }
+}

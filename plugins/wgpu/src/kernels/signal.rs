@@ -521,3 +521,18 @@ fn prepare_mel(request: &Request<'_>) -> Result<Prepared> {
     })?;
     Ok(build.finish())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_turn_backwards_and_chirps_begin_at_one() {
+        let numbers = |words: Vec<u32>| words.into_iter().map(f32::from_bits).collect::<Vec<_>>();
+        let found = numbers(roots(4, false));
+        for (found, expected) in found.iter().zip([1.0, 0.0, 0.0, -1.0, -1.0, 0.0, 0.0, 1.0]) {
+            assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}");
+        }
+        assert_eq!(numbers(chirp(400))[..2], [1.0, 0.0]);
+    }
+}
