@@ -110,6 +110,7 @@ impl Planner<'_> {
             one_task,
             longest_path_ns: merge::longest_path_ns(&edges, &costs),
             costs_ns: parts.costs_ns.into(),
+            flops: parts.flops.into(),
             steps: parts.steps.into(),
             kinds: parts.kinds.into(),
             refs: parts.refs.into(),
@@ -162,6 +163,11 @@ impl Planner<'_> {
         }
         let first_ref = emitter.parts.refs.len() as u32;
         let step = emitter.parts.steps.len();
+        let flops = match &launch.work {
+            Work::Kernel(chosen) => chosen.cost.as_ref().map_or(0, |cost| cost.flops),
+            Work::Nested(nested, _) => nested.flops(),
+            _ => 0,
+        };
         let (launch_fn, state, kernel, kind) = match launch.work {
             Work::Copy(kind) => {
                 emitter.copy(&launch.inputs, &launch.outputs)?;
@@ -204,6 +210,7 @@ impl Planner<'_> {
         parts.kernels.push(kernel);
         parts.kinds.push(kind);
         parts.costs_ns.push(launch.cost_ns as f32);
+        parts.flops.push(flops);
         Ok(())
     }
 

@@ -320,6 +320,33 @@ impl Plan {
         })
     }
 
+    /// Copies between memories, in bytes, with what each is for.
+    pub fn copies(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.sections().flat_map(|section| {
+            let steps = section.steps.iter().zip(&section.labels).zip(&section.kinds);
+            let copies = steps.filter(|(_, kind)| matches!(kind, StepKind::Copy));
+            let length =
+                |step: &section::Step| section.refs.get(step.first_ref as usize).map_or(0, |r| r.length);
+            copies.map(move |((step, label), _)| (label.as_str(), length(step)))
+        })
+    }
+
+    /// Arithmetic operations of sections on each device, each kernel's as it says; most first.
+    pub fn flops(&self) -> Vec<(&Device, u64)> {
+        let mut all: Vec<(&Device, u64)> = Vec::new();
+        for section in self.sections() {
+            for (step, &flops) in section.steps.iter().zip(&section.flops).filter(|(_, flops)| **flops > 0) {
+                let device = &*section.lanes[step.lane as usize];
+                match all.iter_mut().find(|(known, _)| std::ptr::eq(*known, device)) {
+                    Some((_, sum)) => *sum = sum.saturating_add(flops),
+                    None => all.push((device, flops)),
+                }
+            }
+        }
+        all.sort_by_key(|(_, flops)| std::cmp::Reverse(*flops));
+        all
+    }
+
     /// The section, if that is all there is.
     pub fn single(&self) -> Option<&SectionStage> {
         match &*self.stages {

@@ -69,6 +69,11 @@ impl Inlined {
         self.regions.iter().map(gain).fold(0.0, f64::max)
     }
 
+    /// Operations of the largest of its regions, once.
+    pub fn flops(&self) -> u64 {
+        self.regions.iter().map(|region| region.section.flops.iter().sum()).max().unwrap_or(0)
+    }
+
     /// Nanoseconds that the step should take.
     pub fn cost_ns(&self, program: &Program, node: &Node) -> f64 {
         let regions = self.regions.iter().map(InlinedRegion::cost_ns);

@@ -22,6 +22,7 @@ use std::sync::Arc;
 pub(super) struct Parts {
     pub(super) steps: Vec<Step>,
     pub(super) costs_ns: Vec<f32>,
+    pub(super) flops: Vec<u64>,
     pub(super) refs: Vec<BufferRef>,
     pub(super) arena_refs: Vec<ArenaRef>,
     pub(super) context_refs: Vec<u32>,
@@ -72,6 +73,7 @@ impl Parts {
         self.kernels.push(String::new());
         self.kinds.push(StepKind::Order);
         self.costs_ns.push(0.0);
+        self.flops.push(0);
         self.internals.push(internal);
     }
 }

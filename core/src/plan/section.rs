@@ -168,6 +168,8 @@ pub struct Section {
     pub kinds: Box<[StepKind]>,
     /// Nanoseconds that each step should take.
     pub costs_ns: Box<[f32]>,
+    /// Arithmetic operations of each step, as far as kernels say; of both branches of control flow the greater.
+    pub flops: Box<[u64]>,
     /// Why it is one task, if it is.
     pub one_task: Option<OneTask>,
     /// Nanoseconds of the longest path of launches.

@@ -4,7 +4,7 @@ use crate::inputs::InputArguments;
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
-use crate::{interrupt, say, table};
+use crate::{interrupt, say, shares, table};
 use anyhow::Result;
 use devbay_host::core::Tensor;
 use devbay_host::core::exec::host_io::InputView;
@@ -81,6 +81,7 @@ fn bench(arguments: &Arguments) -> Result<Done> {
             "unit": "ns", "median": at(0.5), "min": times[0], "max": times[times.len() - 1], "p90": at(0.9),
             "load": load.as_nanos() as u64, "first_run": first_run.as_nanos() as u64, "launches": n_steps,
             "arena_bytes": memory.0, "arena_lower_bound_bytes": memory.1, "constant_bytes": memory.2,
+            "work": shares::json(&plan),
             "profile": summary.map(|(profile, summary)| profile.json(summary)),
         })));
     }
@@ -108,6 +109,9 @@ fn bench(arguments: &Arguments) -> Result<Done> {
         table::bytes(memory.1 as u64),
         table::bytes(memory.2 as u64)
     );
+    if let Some(shares) = shares::text(&plan) {
+        say!("{shares}");
+    }
     if let Some((profile, summary)) = summary {
         profile.print(summary);
     }

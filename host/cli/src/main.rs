@@ -19,6 +19,7 @@ mod probe;
 mod profile;
 mod run;
 mod say;
+mod shares;
 mod table;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};

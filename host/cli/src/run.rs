@@ -6,7 +6,7 @@ use crate::inputs::InputArguments;
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
-use crate::{interrupt, say, table};
+use crate::{interrupt, say, shares, table};
 use anyhow::{Context, Result};
 use devbay_host::arrays;
 use devbay_host::compare::{Tolerance, Verdict, compare};
@@ -96,6 +96,9 @@ fn run(arguments: &Arguments) -> Result<Done> {
         for (node, other) in plan.elsewhere(&device) {
             eprintln!("placed  {:<12} {node}", other.name());
         }
+        for (what, size) in plan.copies() {
+            eprintln!("copied  {:<12} {what}", table::bytes(size));
+        }
     }
     let prepare = begin.elapsed();
     progress.finish_and_clear();
@@ -140,7 +143,7 @@ fn run(arguments: &Arguments) -> Result<Done> {
             .collect();
         Some(json!({
             "model": arguments.model, "device": device.name(), "times_ns": times, "outputs": outputs,
-            "compare": verdicts, "classes": classes, "memory": memory,
+            "compare": verdicts, "classes": classes, "memory": memory, "work": shares::json(&plan),
             "profile": summary.map(|(profile, summary)| profile.json(summary)),
         }))
     } else {
@@ -160,6 +163,9 @@ fn run(arguments: &Arguments) -> Result<Done> {
             table::duration(import.as_nanos() as f64),
             table::duration(prepare.as_nanos() as f64)
         );
+        if let Some(shares) = shares::text(&plan) {
+            say!("{shares}");
+        }
         if let Some((profile, summary)) = summary {
             profile.print(summary);
         }

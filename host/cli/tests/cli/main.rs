@@ -7,6 +7,7 @@ mod bad_input;
 mod command;
 mod conformance;
 mod examples;
+mod gpu;
 mod hostile_models;
 mod layers;
 mod loops;

@@ -1,6 +1,7 @@
 //! Tensors made of a value, a progression, or of ones in a field of zeros: ConstantOfShape, Range and EyeLike.
 
 use super::cost;
+use super::elementwise::Number;
 use super::moved::*;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
@@ -18,7 +19,7 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
         .host_values(0b1)
         .cost(cost::written),
     Kernel::new("Range", 11, range)
-        .types(&[TypeVar::of(&[F32, I64, I32, I16])])
+        .types(&[TypeVar::of(&[F32, I64, I32, I16, F16, BF16])])
         .operands(&[0, 0, 0], &[0])
         .host_values(0b111)
         .cost(cost::written),
@@ -101,6 +102,15 @@ fn range(request: &Request<'_>) -> Result<Prepared> {
             "let product = wide(e, p.delta);\nlet low = p.start + product.x;\n\
              let carry = select(0u, 1u, low < product.x);\n\
              v = vec2<u32>(low, p.start_high + product.y + e * p.delta_high + carry);",
+        ),
+        F16 => (
+            "",
+            "let r = fma(f32(e), unpack2x16float(p.delta).x, unpack2x16float(p.start).x);\n\
+             v = pack2x16float(vec2<f32>(r, 0.0));",
+        ),
+        BF16 => (
+            Number::of(BF16, request.device)?.functions(),
+            "v = bfloat_(fma(f32(e), bitcast<f32>(p.delta << 16u), bitcast<f32>(p.start << 16u)));",
         ),
         _ => ("", "v = p.start + e * p.delta;"),
     };

@@ -3,9 +3,10 @@
 //! Along each axis a position becomes a few places with weights; a sample is the sum over all their combinations.
 
 use super::cost;
+use super::elementwise::Number;
 use super::moved::*;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Build, Slot};
+use crate::dispatch::{Body, Build, Slot, Step};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -15,10 +16,10 @@ const AXES_MAX: usize = 3;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<WgpuDevice>] = &[Kernel::new("GridSample", 20, grid_sample)
-    .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[F32])])
+    .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[F32, F16, BF16])])
     .operands(&[0, 1], &[0])
     .cost(|request| cost::per_output(request, 16))
-    .doc("nearest for every dtype; linear and cubic for f32")];
+    .doc("nearest for every dtype; linear and cubic for f32, f16 and bf16")];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
@@ -83,9 +84,10 @@ fn places(mode: Mode, padding: &str, align_corners: bool) -> Result<String> {
 
 fn grid_sample(request: &Request<'_>) -> Result<Prepared> {
     let (x, grid) = (request.required_input(0)?, request.required_input(1)?);
-    let (from, of_grid) = (extents(x)?, extents(grid)?);
-    let broken = || Error::invalid(format!("an image of {from:?} and a grid of {of_grid:?}"));
-    let ([n, channels, image @ ..], [batches, spots @ .., depth]) = (from, of_grid) else {
+    let (from, grid_extents) = (extents(x)?, extents(grid)?);
+    let of_grid = Number::of(grid.dtype(), request.device)?;
+    let broken = || Error::invalid(format!("an image of {from:?} and a grid of {grid_extents:?}"));
+    let ([n, channels, image @ ..], [batches, spots @ .., depth]) = (from, grid_extents) else {
         return Err(broken());
     };
     if n != batches || image.len() != spots.len() || *depth != image.len() as i64 {
@@ -106,8 +108,9 @@ fn grid_sample(request: &Request<'_>) -> Result<Prepared> {
         "cubic" | "bicubic" => Mode::Cubic,
         mode => return Err(Error::invalid(format!("mode is nearest, linear or cubic, found {mode}"))),
     };
-    if mode != Mode::Nearest && x.dtype() != F32 {
-        return Err(Error::unsupported(format!("{mode:?} of dtype {:?}, expected f32", x.dtype())));
+    if mode != Mode::Nearest && !matches!(x.dtype(), F32 | F16 | BF16) {
+        let text = format!("{mode:?} of dtype {:?}, expected floats of at most 32 bits", x.dtype());
+        return Err(Error::unsupported(text));
     }
     let padding = request.attrs.string("padding_mode", "zeros")?;
     let functions = places(mode, padding, request.attrs.int("align_corners", 0)? != 0)?;
@@ -132,8 +135,8 @@ fn grid_sample(request: &Request<'_>) -> Result<Prepared> {
         // The grid names the innermost axis first.
         code.push_str(&format!(
             "var at{k}: array<u32, 4>;\nvar weights{k}: array<f32, 4>;\n\
-             places(grid[spot + {}u], f32(p.extent{k}), &at{k}, &weights{k});\n",
-            axes - 1 - k
+             places({}, f32(p.extent{k}), &at{k}, &weights{k});\n",
+            of_grid.load("grid", &format!("(spot + {}u)", axes - 1 - k))
         ));
         loops.push_str(&format!(
             "for (var i{k} = 0u; i{k} < {count}u; i{k}++) {{\nif (at{k}[i{k}] == NONE) {{ continue; }}\n\
@@ -143,16 +146,41 @@ fn grid_sample(request: &Request<'_>) -> Result<Prepared> {
         weight.push_str(&format!("weights{k}[i{k}] * "));
     }
     let at = format!("plane * p.n_image + {row}");
-    let (inmost, end) = match mode {
-        Mode::Nearest => (format!("v = {};\n", unit.load("x", &at)), ""),
-        _ => (format!("sum += {weight}bitcast<f32>(x[{at}]);\n"), "v = bitcast<u32>(sum);"),
+    let inmost = match mode {
+        Mode::Nearest => format!("v = {};\n", unit.load("x", &format!("({at})"))),
+        _ => {
+            let number = Number::of(x.dtype(), request.device)?;
+            format!("sum += {weight}{};\n", number.load("x", &format!("({at})")))
+        }
     };
-    code.push_str(&format!("{loops}{inmost}{}{end}", "}\n".repeat(axes)));
-    let buffers = vec![("x", unit.storage(), Slot::Input(0)), ("grid", "f32", Slot::Input(1))];
+    code.push_str(&format!("{loops}{inmost}{}", "}\n".repeat(axes)));
     let mut build = Build::new(request);
-    if n_out > 0 {
+    if n_out == 0 {
+        return Ok(build.finish());
+    }
+    let grid = ("grid", of_grid.storage(), Slot::Input(1));
+    if mode == Mode::Nearest {
+        let buffers = vec![("x", unit.storage(), Slot::Input(0)), grid];
         let made = Made { name: "GridSample", buffers, params, functions: &functions, code: &code };
         unit.make(&mut build, Slot::Output(0), n_out, made)?;
+        return Ok(build.finish());
     }
+    let number = Number::of(x.dtype(), request.device)?;
+    code.push_str("let r = sum;");
+    params.push(param("n", n_out)?);
+    build.add(Step {
+        name: "GridSample",
+        buffers: vec![
+            ("x", number.storage(), Slot::Input(0)),
+            grid,
+            ("y", number.storage(), Slot::Output(0)),
+        ],
+        params,
+        body: Body::Items {
+            n: number.width().items(n_out as u64),
+            functions: &format!("{functions}{}", number.functions()),
+            each: &number.each("y", &code),
+        },
+    })?;
     Ok(build.finish())
 }

@@ -15,15 +15,30 @@ pub const MOVABLE: &[DType] = &[F32, I64, I32, BOOL, U8, I8, F64, F16, BF16, I16
 /// Edge of a tile of a transposition.
 const TILE: i64 = 16;
 
-/// The extents of an operand.
+/// Elements that positions of 64 bits count, whatever they are multiplied with here.
+pub const COUNT_MAX: i64 = 1 << 40;
+
+/// The extents of an operand, of which no product overflows.
 ///
 /// # Errors
-/// Invalid if one is negative.
+/// Invalid if one is negative, unsupported if they are too large.
 pub fn extents<'a>(tensor: &TensorView<'a>) -> Result<&'a [i64]> {
     let shape = tensor.shape();
-    match shape.iter().all(|&extent| extent >= 0) {
+    if shape.iter().any(|&extent| extent < 0) {
+        return Err(Error::invalid(format!("a shape of {shape:?}, expected extents from 0")));
+    }
+    // Also those beside an extent of 0.
+    match shape.iter().fold(1i64, |n, &extent| n.saturating_mul(extent.max(1))) <= COUNT_MAX {
         true => Ok(shape),
-        false => Err(Error::invalid(format!("a shape of {shape:?}, expected extents from 0"))),
+        false => Err(Error::unsupported(format!("a tensor of {shape:?} elements"))),
+    }
+}
+
+/// The elements of a shape; i64's last number for more.
+pub fn count(shape: &[i64]) -> i64 {
+    match shape.contains(&0) {
+        true => 0,
+        false => shape.iter().fold(1, |n: i64, &extent| n.saturating_mul(extent)),
     }
 }
 
@@ -243,7 +258,9 @@ impl Strided {
         let mut dims: Vec<(i64, i64)> = Vec::new();
         for (extent, stride) in self.dims.into_iter().filter(|&(extent, _)| extent != 1) {
             match dims.last_mut() {
-                Some(last) if last.1 == stride * extent => *last = (last.0 * extent, stride),
+                Some(last) if last.1 == stride.saturating_mul(extent) => {
+                    *last = (last.0.saturating_mul(extent), stride);
+                }
                 _ => dims.push((extent, stride)),
             }
         }
@@ -270,8 +287,7 @@ impl Strided {
     /// # Errors
     /// As [`Build::add`].
     pub fn copy(self, build: &mut Build, dtype: DType, from: Slot, to: Slot) -> Result<()> {
-        let n: i64 = self.dims.iter().map(|dim| dim.0).product();
-        if n == 0 {
+        if self.dims.iter().any(|dim| dim.0 == 0) {
             return Ok(());
         }
         let (this, unit) = self.widened(Unit::of(dtype)?);
@@ -291,7 +307,7 @@ impl Strided {
             functions: "",
             code: &code,
         };
-        unit.make(build, to, shape.iter().product(), made)
+        unit.make(build, to, count(&shape), made)
     }
 
     /// The axis along which elements are side by side where they are read, if it is not the last one and both are

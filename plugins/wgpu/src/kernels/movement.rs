@@ -59,6 +59,9 @@ fn movement(request: &Request<'_>, shape: &[i64], strides: &[i64], start: i64) -
 /// A copy from input 0, seen with the extents `from`, to output 0, whose axis i is axis `perm[i]` of
 /// that view.
 fn permuted(request: &Request<'_>, from: &[i64], perm: &[usize]) -> Result<Prepared> {
+    if from.contains(&0) {
+        return Ok(Build::new(request).finish());
+    }
     let from_strides = dense_strides(from);
     let shape: Vec<i64> = perm.iter().map(|&i| from[i]).collect();
     let strides: Vec<i64> = perm.iter().map(|&i| from_strides[i]).collect();
@@ -183,7 +186,7 @@ fn depth_to_space(request: &Request<'_>) -> Result<Prepared> {
     if c * block * block != depth {
         return Err(Error::invalid(format!("a depth of {depth} for blocks of {block} by {block}")));
     }
-    expect_output(request, 0, &[n, c, height * block, width * block])?;
+    expect_output(request, 0, &[n, c, height.saturating_mul(block), width.saturating_mul(block)])?;
     match request.attrs.string("mode", "DCR")? {
         "DCR" => permuted(request, &[n, block, block, c, height, width], &[0, 3, 4, 1, 5, 2]),
         "CRD" => permuted(request, &[n, c, block, block, height, width], &[0, 1, 4, 2, 5, 3]),
@@ -197,7 +200,7 @@ fn space_to_depth(request: &Request<'_>) -> Result<Prepared> {
     if rows * block != height || cols * block != width {
         return Err(Error::invalid(format!("{height} by {width} elements for blocks of {block} by {block}")));
     }
-    expect_output(request, 0, &[n, c * block * block, rows, cols])?;
+    expect_output(request, 0, &[n, c.saturating_mul(block * block), rows, cols])?;
     let view = [n, c, rows, block, cols, block];
     match request.attrs.string("mode", "DCR")? {
         "DCR" => permuted(request, &view, &[0, 3, 5, 1, 2, 4]),

@@ -5,7 +5,7 @@
 use super::cost;
 use super::moved::*;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -17,6 +17,8 @@ const TYPES: &[TypeVar] = &[TypeVar::of(ORDERED), TypeVar::of(&[I64])];
 const SHARED: u32 = 64;
 /// A line is shared if it is at least as long.
 const SHARED_MIN: i64 = 256;
+/// Threads that select from one line.
+const SELECTING: u32 = 256;
 /// Comparisons of a TopK, at most: more take seconds.
 const WORK_MAX: i64 = 1 << 32;
 
@@ -180,28 +182,18 @@ fn top_k(request: &Request<'_>) -> Result<Prepared> {
     if n_out == 0 {
         return Ok(build.finish());
     }
-    let n_in = x.n_elements() as i64;
-    if n_in.saturating_mul(n) > WORK_MAX {
-        let text = format!("{} lines of {n} elements, each compared with the others", outer * inner);
+    if n_out.saturating_mul(k) > WORK_MAX {
+        let text = format!("{} lines of {k} results, each compared with the others", outer * inner);
         return Err(Error::unsupported(text));
     }
     let unit = Unit::of(x.dtype())?;
-    let (_, functions) = keys(x.dtype(), is_largest, Nans::Last)?;
-    // The place of an element is the number of those before it; most are known soon not to have one.
+    let (key_type, functions) = keys(x.dtype(), is_largest, Nans::Last)?;
     let order = build.scratch(4 * n_out as u64);
-    let each = "let at = (i / p.inner) % p.extent;\n\
-        let lane = i % p.inner;\nlet outer = i / p.inner / p.extent;\n\
-        let base = outer * p.extent * p.inner + lane;\nlet own = key(i);\nvar place = 0u;\n\
-        for (var j = 0u; j < p.extent && place < p.k; j++) {\n\
-        let found = key(base + j * p.inner);\n\
-        if (above(found, own) || (j < at && !above(own, found))) { place += 1u; }\n}\n\
-        if (place < p.k) { order[(outer * p.k + place) * p.inner + lane] = at; }";
-    build.add(Step {
-        name: "TopK order",
-        buffers: vec![("x", unit.storage(), Slot::Input(0)), ("order", "u32", order.clone())],
-        params: vec![param("extent", n)?, param("inner", inner)?, param("k", k)?],
-        body: Body::Items { n: n_in as u64, functions: &functions, each },
-    })?;
+    let top = Top { unit, functions, n, inner, k, n_lines: outer * inner };
+    match n > SHARED_MIN {
+        true => top.select(&mut build, key_type, &order)?,
+        false => top.compare(&mut build, &order)?,
+    }
     if request.output(0).is_some() {
         let code = format!(
             "let at = (e / p.inner / p.k * p.extent + order[e]) * p.inner + e % p.inner;\nv = {};",
@@ -225,4 +217,123 @@ fn top_k(request: &Request<'_>) -> Result<Prepared> {
         })?;
     }
     Ok(build.finish())
+}
+
+/// The first `k` of lines of `n` elements, whose positions go to a buffer as they lie in the output.
+struct Top {
+    unit: Unit,
+    functions: String,
+    n: i64,
+    inner: i64,
+    k: i64,
+    n_lines: i64,
+}
+
+impl Top {
+    fn params(&self) -> Result<Vec<(String, Param)>> {
+        Ok(vec![
+            param("extent", self.n)?,
+            param("inner", self.inner)?,
+            param("k", self.k)?,
+            param("n_lines", self.n_lines)?,
+        ])
+    }
+
+    /// The place of an element is the number of those before it; most are known soon not to have one.
+    fn compare(&self, build: &mut Build, order: &Slot) -> Result<()> {
+        let each = "let at = (i / p.inner) % p.extent;\n\
+            let lane = i % p.inner;\nlet outer = i / p.inner / p.extent;\n\
+            let base = outer * p.extent * p.inner + lane;\nlet own = key(i);\nvar place = 0u;\n\
+            for (var j = 0u; j < p.extent && place < p.k; j++) {\n\
+            let found = key(base + j * p.inner);\n\
+            if (above(found, own) || (j < at && !above(own, found))) { place += 1u; }\n}\n\
+            if (place < p.k) { order[(outer * p.k + place) * p.inner + lane] = at; }";
+        let n = (self.n_lines * self.n) as u64;
+        build.add(Step {
+            name: "TopK order",
+            buffers: vec![("x", self.unit.storage(), Slot::Input(0)), ("order", "u32", order.clone())],
+            params: self.params()?,
+            body: Body::Items { n, functions: &self.functions, each },
+        })
+    }
+
+    /// A workgroup finds the last key of a line that has a place, bit by bit. Those above it are compared with each
+    /// other; those equal to it follow as they come.
+    fn select(&self, build: &mut Build, key_type: &str, order: &Slot) -> Result<()> {
+        let list = build.scratch(4 * (self.n_lines * self.k) as u64);
+        let counts = build.scratch(4 * self.n_lines as u64);
+        let (bits, guess) = match key_type {
+            "u32" => (32, "let guess = bound | (0x80000000u >> bit);\n"),
+            _ => (
+                64,
+                "let guess = bound | vec2<u32>(select(0u, 0x80000000u >> (bit & 31u), bit > 31u), \
+                 select(0u, 0x80000000u >> (bit & 31u), bit < 32u));\n",
+            ),
+        };
+        let line = "let base = line / p.inner * p.extent * p.inner + line % p.inner;\n\
+                    let first_out = line / p.inner * p.k * p.inner + line % p.inner;\n";
+        let module = format!(
+            "{functions}var<workgroup> counter: atomic<u32>;\n\
+             var<workgroup> ties: array<u32, {SELECTING}>;\nvar<workgroup> firsts: array<u32, {SELECTING}>;\n\
+             @compute @workgroup_size({SELECTING})\n\
+             fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,\n\
+             @builtin(local_invocation_id) id: vec3<u32>) {{\n\
+             for (var line = group.x; line < p.n_lines; line += groups.x) {{\n{line}\
+             var bound = {key_type}();\n\
+             for (var bit = 0u; bit < {bits}u; bit++) {{\n{guess}\
+             if (id.x == 0u) {{ atomicStore(&counter, 0u); }}\nworkgroupBarrier();\n\
+             var own = 0u;\n\
+             for (var j = id.x; j < p.extent; j += {SELECTING}u) {{\n\
+             if (!above(guess, key(base + j * p.inner))) {{ own += 1u; }}\n}}\n\
+             atomicAdd(&counter, own);\nworkgroupBarrier();\n\
+             if (atomicLoad(&counter) >= p.k) {{ bound = guess; }}\nworkgroupBarrier();\n}}\n\
+             let stretch = (p.extent + {SELECTING}u - 1u) / {SELECTING}u;\n\
+             let begin = min(id.x * stretch, p.extent);\nlet end = min(begin + stretch, p.extent);\n\
+             var n_ties = 0u;\nvar n_firsts = 0u;\n\
+             for (var j = begin; j < end; j++) {{\nlet found = key(base + j * p.inner);\n\
+             if (above(found, bound)) {{ n_firsts += 1u; }}\n\
+             else if (!above(bound, found)) {{ n_ties += 1u; }}\n}}\n\
+             ties[id.x] = n_ties;\nfirsts[id.x] = n_firsts;\nworkgroupBarrier();\n\
+             var tie = 0u;\nvar slot = line * p.k;\nvar all = 0u;\n\
+             for (var t = 0u; t < {SELECTING}u; t++) {{\n\
+             if (t < id.x) {{ tie += ties[t]; slot += firsts[t]; }}\nall += firsts[t];\n}}\n\
+             tie += all;\nif (id.x == 0u) {{ counts[line] = all; }}\n\
+             for (var j = begin; j < end; j++) {{\nlet found = key(base + j * p.inner);\n\
+             if (above(found, bound)) {{ list[slot] = j; slot += 1u; }}\n\
+             else if (!above(bound, found)) {{\n\
+             if (tie < p.k) {{ order[first_out + tie * p.inner] = j; }}\ntie += 1u;\n}}\n}}\n\
+             workgroupBarrier();\n}}\n}}\n",
+            functions = self.functions,
+        );
+        build.add(Step {
+            name: "TopK select",
+            buffers: vec![
+                ("x", self.unit.storage(), Slot::Input(0)),
+                ("order", "u32", order.clone()),
+                ("list", "u32", list.clone()),
+                ("counts", "u32", counts.clone()),
+            ],
+            params: self.params()?,
+            body: Body::Groups { groups: [self.n_lines.min(65535) as u32, 1, 1], module: &module },
+        })?;
+        let each = format!(
+            "let line = i / p.k;\nlet slot = i % p.k;\nlet n = counts[line];\n\
+             if (slot < n) {{\n{line}let at = list[i];\nlet own = key(base + at * p.inner);\nvar place = 0u;\n\
+             for (var j = 0u; j < n; j++) {{\nlet other = list[line * p.k + j];\n\
+             let found = key(base + other * p.inner);\n\
+             if (above(found, own) || (other < at && !above(own, found))) {{ place += 1u; }}\n}}\n\
+             order[first_out + place * p.inner] = at;\n}}"
+        );
+        build.add(Step {
+            name: "TopK order of those",
+            buffers: vec![
+                ("x", self.unit.storage(), Slot::Input(0)),
+                ("order", "u32", order.clone()),
+                ("list", "u32", list),
+                ("counts", "u32", counts),
+            ],
+            params: self.params()?,
+            body: Body::Items { n: (self.n_lines * self.k) as u64, functions: &self.functions, each: &each },
+        })
+    }
 }

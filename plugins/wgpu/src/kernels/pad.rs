@@ -95,7 +95,7 @@ fn padded(request: &Request<'_>, mode: &str, amounts: &[(i64, i64)], has_value: 
     let data = request.required_input(0)?;
     let (mut axes, to) = axes(mode, extents(data)?, amounts)?;
     expect_output(request, 0, &to)?;
-    let n: i64 = to.iter().product();
+    let n = count(&to);
     let mut build = Build::new(request);
     if n == 0 {
         return Ok(build.finish());
@@ -184,7 +184,7 @@ fn axes(mode: &str, from: &[i64], amounts: &[(i64, i64)]) -> Result<(Vec<Axis>, 
         shape.push(to);
         match (axes.last_mut(), border) {
             (Some(Axis { to: extent, stride: own, border: None }), None) => {
-                *extent *= to;
+                *extent = extent.saturating_mul(to);
                 *own = stride;
             }
             _ => axes.push(Axis { to, stride, border }),

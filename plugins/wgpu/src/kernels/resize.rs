@@ -6,6 +6,7 @@
 
 use super::cost;
 use super::element::Width;
+use super::elementwise::Number;
 use super::moved::*;
 use super::sample::{Axis, Filter, Method, Nearest, Samples, Transform};
 use super::walk::dense_strides;
@@ -32,7 +33,7 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[Kernel::new("Resize", 19, prepare)
     .inputs(1, 4)
     .host_values(0b1110)
     .cost(cost_resized)
-    .doc("nearest for every dtype; linear and cubic for f32")];
+    .doc("nearest for every dtype; linear and cubic for f32, f16 and bf16")];
 
 fn cost_resized(request: &Request<'_>) -> Result<Cost> {
     let n = request.required_output(0)?.n_elements() as u64;
@@ -79,9 +80,11 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
     if axes.iter().all(|axis| axis.to > 0) {
         match (method.filter, dtype) {
             (Filter::Nearest(_), _) => nearest(&mut build, dtype, &dims, outside)?,
-            (_, F32) => interpolate(&mut build, dims, outside)?,
+            (_, F32 | F16 | BF16) => {
+                interpolate(&mut build, Number::of(dtype, request.device)?, dtype, &dims, outside)?;
+            }
             (filter, dtype) => {
-                let text = format!("{filter:?} of dtype {dtype:?}, expected f32");
+                let text = format!("{filter:?} of dtype {dtype:?}, expected floats of at most 32 bits");
                 return Err(Error::unsupported(text));
             }
         }
@@ -280,9 +283,6 @@ fn nearest(build: &mut Build, dtype: DType, dims: &[Dim], outside: f32) -> Resul
         return Strided::new(&[n], &[1], 0).copy(build, dtype, from, to);
     }
     let any_outside = dims.iter().filter_map(|dim| dim.samples.as_ref()).any(|s| s.outside.contains(&true));
-    if any_outside && dtype != F32 {
-        return Err(Error::unsupported(format!("extrapolation of dtype {dtype:?}, expected f32")));
-    }
     let element = Unit::of(dtype)?;
     let (unit, ratio) = if any_outside { (element, 1) } else { element.widened(&[run]) };
     let mut nest = Nest::of(&dims.iter().collect::<Vec<_>>(), ratio)?;
@@ -290,30 +290,76 @@ fn nearest(build: &mut Build, dtype: DType, dims: &[Dim], outside: f32) -> Resul
     for (k, _) in &nest.resized {
         found.push_str(&format!("base += table[p.at{k} + c{k}] * p.s{k};\n"));
     }
-    if !unit.is_packed() {
-        if !any_outside {
-            return nest.make(build, unit, slots, &found, "v = x[plane];\n");
-        }
-        nest.params.push(("outside".to_owned(), Param::U32(outside.to_bits())));
-        let before = format!("let is_outside = {};\nif (!is_outside) {{\n{found}}}\n", nest.outside);
-        let each = "if (is_outside) { v = p.outside; } else { v = x[plane]; }\n";
-        return nest.make(build, unit, slots, &before, each);
+    let mut code = if unit.is_packed() {
+        // Neighbours in a word may be of two planes.
+        format!("base += rest * p.plane_from;\nv = {};\n", unit.load("x", "base"))
+    } else {
+        "v = x[plane];\n".to_owned()
+    };
+    let mut before = found;
+    if any_outside {
+        let [low, high] = encoded(dtype, outside)?;
+        let value = if unit.bytes() == 8 { "vec2<u32>(p.outside, p.outside_high)" } else { "p.outside" };
+        nest.params.push(("outside".to_owned(), Param::U32(low)));
+        nest.params.push(("outside_high".to_owned(), Param::U32(high)));
+        before = format!("let is_outside = {};\nif (!is_outside) {{\n{before}}}\n", nest.outside);
+        code = format!("if (is_outside) {{ v = {value}; }} else {{\n{code}}}\n");
     }
-    // Neighbours in a word may be of two planes.
+    if !unit.is_packed() {
+        return nest.make(build, unit, slots, &before, &code);
+    }
     let table = build.table(&nest.table)?;
-    let code = format!(
-        "{{\nlet i = e;\n{}{found}base += rest * p.plane_from;\nv = {};\n}}",
-        nest.code,
-        unit.load("x", "base")
-    );
+    let code = format!("{{\nlet i = e;\n{}{before}{code}}}", nest.code);
     let buffers = vec![("x", unit.storage(), Slot::Input(0)), ("table", "u32", table)];
     let made = Made { name: "Resize nearest", buffers, params: nest.params, functions: "", code: &code };
     unit.make(build, Slot::Output(0), n / ratio, made)
 }
 
+/// A number in a dtype, as one or two words.
+fn encoded(dtype: DType, value: f32) -> Result<[u32; 2]> {
+    // Casts from floats end at an integer's limits.
+    Ok(match dtype {
+        F32 => [value.to_bits(), 0],
+        F64 => words(f64::from(value).to_bits()),
+        I64 => words(value as i64 as u64),
+        U64 => words(value as u64),
+        I32 => [value as i32 as u32, 0],
+        U32 => [value as u32, 0],
+        I16 => [u32::from(value as i16 as u16), 0],
+        U16 => [u32::from(value as u16), 0],
+        I8 => [u32::from(value as i8 as u8), 0],
+        U8 => [u32::from(value as u8), 0],
+        BOOL => [u32::from(value != 0.0), 0],
+        // What 8 bits of a fraction hold; others would have to be rounded.
+        BF16 if value.to_bits() & 0xffff == 0 => [value.to_bits() >> 16, 0],
+        F16 => {
+            let bits = value.to_bits();
+            let exponent = i64::from(bits >> 23 & 0xff) - 112;
+            let is_exact = (1..31).contains(&exponent) && bits & 0x1fff == 0;
+            match (value == 0.0, is_exact) {
+                (true, _) => [bits >> 16, 0],
+                (false, true) => [bits >> 16 & 0x8000 | (exponent as u32) << 10 | bits >> 13 & 0x3ff, 0],
+                (false, false) => {
+                    return Err(Error::unsupported(format!("{value} outside of an image of f16")));
+                }
+            }
+        }
+        dtype => return Err(Error::unsupported(format!("{value} outside of an image of {dtype:?}"))),
+    })
+}
+
+fn words(bits: u64) -> [u32; 2] {
+    [bits as u32, (bits >> 32) as u32]
+}
+
 /// One step that weighs elements along all resized axes of `dims`: few along each, or any number along one.
-fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, slots: [Slot; 2]) -> Result<()> {
+fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, ends: [End; 2]) -> Result<()> {
     let mut nest = Nest::of(dims, 1)?;
+    let [from, to] = ends;
+    let load = |at: &str| match from.packed {
+        None => format!("bitcast<f32>(x[{at}])"),
+        Some(number) => number.load("x", at),
+    };
     let (mut before, mut each);
     if let [(k, taps)] = nest.resized[..]
         && taps > UNROLLED_MAX
@@ -321,8 +367,9 @@ fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, slots: [Slot; 2]) -> Re
         before = String::new();
         each = format!(
             "var sum = 0.0;\nfor (var t = 0u; t < p.taps{k}; t++) {{\nlet tap = t * p.d{k} + c{k};\n\
-             sum += bitcast<f32>(x[plane + table[p.at{k} + tap] * p.s{k}]) * \
-             bitcast<f32>(table[p.weights{k} + tap]);\n}}\nv = bitcast<u32>(sum);\n"
+             let at = plane + table[p.at{k} + tap] * p.s{k};\n\
+             sum += {} * bitcast<f32>(table[p.weights{k} + tap]);\n}}\nv = bitcast<u32>(sum);\n",
+            load("at")
         );
     } else {
         before = String::new();
@@ -334,53 +381,83 @@ fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, slots: [Slot; 2]) -> Re
                 ));
             }
         }
-        each = format!("v = bitcast<u32>({});\n", weighed(&nest.resized, "plane"));
+        each = format!("v = bitcast<u32>({});\n", weighed(&nest.resized, "plane", &load));
     }
     if !nest.outside.is_empty() {
         nest.params.push(("outside".to_owned(), Param::U32(outside.to_bits())));
         before.push_str(&format!("let is_outside = {};\n", nest.outside));
         each = format!("if (is_outside) {{ v = p.outside; }} else {{\n{each}}}\n");
     }
-    nest.make(build, Unit::One(Width::B4), slots, &before, &each)
+    let Some(number) = to.packed else {
+        return nest.make(build, Unit::One(Width::B4), [from.slot, to.slot], &before, &each);
+    };
+    // Neighbours in a word may be of two planes.
+    let n: i64 = nest.n_planes * nest.plane;
+    let table = build.table(&nest.table)?;
+    let code = format!(
+        "{{\nlet i = e;\n{}{before}let plane = base + rest * p.plane_from;\n{each}}}\n\
+         let r = bitcast<f32>(v);",
+        nest.code
+    );
+    let mut params = nest.params;
+    params.push(param("n", n)?);
+    build.add(Step {
+        name: "Resize",
+        buffers: vec![("x", "u32", from.slot), ("table", "u32", table), ("y", "u32", to.slot)],
+        params,
+        body: Body::Items {
+            n: number.width().items(n as u64),
+            functions: number.functions(),
+            each: &number.each("y", &code),
+        },
+    })
+}
+
+/// Where a step reads or writes: f32, or narrower numbers.
+#[derive(Clone)]
+struct End {
+    slot: Slot,
+    packed: Option<Number>,
 }
 
 /// WGSL expression for the weighed sum along axes, from a position on.
-fn weighed(axes: &[(usize, usize)], at: &str) -> String {
+fn weighed(axes: &[(usize, usize)], at: &str, load: &dyn Fn(&str) -> String) -> String {
     let Some((&(k, taps), inner)) = axes.split_first() else {
-        return format!("bitcast<f32>(x[{at}])");
+        return load(at);
     };
-    let term = |t: usize| format!("w{k}_{t} * ({})", weighed(inner, &format!("{at} + a{k}_{t}")));
+    let term = |t: usize| format!("w{k}_{t} * ({})", weighed(inner, &format!("{at} + a{k}_{t}"), load));
     (0..taps).map(term).collect::<Vec<_>>().join(" + ")
 }
 
-fn interpolate(build: &mut Build, dims: Vec<Dim>, outside: f32) -> Result<()> {
+fn interpolate(build: &mut Build, number: Number, dtype: DType, dims: &[Dim], outside: f32) -> Result<()> {
+    let packed = (dtype != F32).then_some(number);
+    let [input, output] = [Slot::Input(0), Slot::Output(0)].map(|slot| End { slot, packed });
     let n: i64 = dims.iter().map(|dim| dim.to).product();
     let mut order: Vec<usize> = (0..dims.len()).filter(|&k| dims[k].samples.is_some()).collect();
     if order.is_empty() {
-        return Strided::new(&[n], &[1], 0).copy(build, F32, Slot::Input(0), Slot::Output(0));
+        return Strided::new(&[n], &[1], 0).copy(build, dtype, input.slot, output.slot);
     }
     let taps: Vec<usize> = dims.iter().filter_map(|dim| dim.samples.as_ref()).map(|s| s.taps).collect();
     let n_taps = taps.iter().fold(1, |n: usize, &t| n.saturating_mul(t));
     let is_small = n_taps <= TAPS_MAX && taps.iter().all(|&t| t <= UNROLLED_MAX);
     if order.len() == 1 || is_small {
-        let slots = [Slot::Input(0), Slot::Output(0)];
-        return weigh(build, &dims.iter().collect::<Vec<_>>(), outside, slots);
+        return weigh(build, &dims.iter().collect::<Vec<_>>(), outside, [input, output]);
     }
     // Those that shrink most come first, then the innermost, so that little lies between the steps.
     let growth = |k: usize| dims[k].to as f64 / dims[k].from as f64;
     order.sort_by(|&a, &b| growth(a).total_cmp(&growth(b)).then(b.cmp(&a)));
     let mut now: Vec<i64> = dims.iter().map(|dim| dim.from).collect();
-    let mut from = Slot::Input(0);
+    let mut from = input;
     for (step, &k) in order.iter().enumerate() {
         let kept = |extents: &[i64]| {
-            let extent = extents.iter().product();
+            let extent = count(extents);
             Dim { from: extent, to: extent, samples: None }
         };
         let (outer, inner) = (kept(&now[..k]), kept(&now[k + 1..]));
         now[k] = dims[k].to;
         let to = match step + 1 < order.len() {
-            true => build.scratch(4 * now.iter().product::<i64>() as u64),
-            false => Slot::Output(0),
+            true => End { slot: build.scratch(4 * count(&now).min(COUNT_MAX) as u64), packed: None },
+            false => output.clone(),
         };
         weigh(build, &[&outer, &dims[k], &inner], outside, [from, to.clone()])?;
         from = to;

@@ -189,6 +189,9 @@ impl Axis {
         if !(self.scale > 0.0 && self.scale.is_finite()) {
             return Err(Error::invalid(format!("a scale of {}", self.scale)));
         }
+        if !(1e-9..1e9).contains(&self.scale) {
+            return Err(Error::unsupported(format!("a scale of {}", self.scale)));
+        }
         let (first, taps) = method.filter.support(self.scale);
         let nearest = matches!(method.filter, Filter::Nearest(_));
         let stretch = match method.filter {
@@ -214,7 +217,7 @@ impl Axis {
                 continue;
             }
             // The last element before the position.
-            let before = x.ceil() - 1.0;
+            let before = x.clamp(-1e15, 1e15).ceil() - 1.0;
             let mut sum = 0.0;
             for (t, weight) in weights.iter_mut().enumerate() {
                 let at = before as i64 + first + t as i64;

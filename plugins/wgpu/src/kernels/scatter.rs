@@ -1,25 +1,26 @@
 //! ScatterElements, ScatterND and TensorScatter: a copy of the data in which indices name what is replaced or reduced.
 //!
 //! Indices may name one element twice; updates are then applied in their order, so that results do not depend on which
-//! thread came first. Where updates only replace and are many, the last one that names an element is found with
-//! atomics; else each element of the result looks through the updates that may be its own.
+//! thread came first. Few updates are looked through by each element of the result. Of many that replace, the last one
+//! of each place is found with atomics; of many that reduce, each place has a list, which is sorted.
 
 use super::cost;
+use super::elementwise::Number;
 use super::index::{Tuples, expect_within};
 use super::moved::*;
 use super::walk::dense_strides;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
 
 const MOVED: TypeVar = TypeVar::of(MOVABLE);
 
-/// Updates that each element looks through where none of them is reduced.
-const LOOKED_MAX: i64 = 8;
-/// Updates that all elements together may look through: more take seconds.
-const WORK_MAX: i64 = 1 << 31;
+/// Updates that each element looks through.
+const LOOKED_MAX: i64 = 16;
+/// Threads that count where lists begin.
+const COUNTING: u32 = 256;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<WgpuDevice>] = &[
@@ -28,13 +29,13 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
         .operands(&[0, 1, 0], &[0])
         .in_place(&[0])
         .cost(cost_scattered)
-        .doc("any dtype; reductions of f32 and integers"),
+        .doc("any dtype; reductions of integers, f32, f16 and bf16"),
     Kernel::new("ScatterND", 18, scatter_nd)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 1, 0], &[0])
         .in_place(&[0])
         .cost(cost_scattered)
-        .doc("any dtype; reductions of f32 and integers"),
+        .doc("any dtype; reductions of integers, f32, f16 and bf16"),
     Kernel::new("TensorScatter", 24, tensor_scatter)
         .types(&[MOVED, TypeVar::of(&[I64])])
         .operands(&[0, 0, 1], &[0])
@@ -54,11 +55,15 @@ fn reduction(request: &Request<'_>, dtype: DType) -> Result<Option<String>> {
     if name == "none" {
         return Ok(None);
     }
-    let unsupported =
-        || Err(Error::unsupported(format!("reduction {name} of dtype {dtype:?}, expected f32 or integers")));
+    let unsupported = || {
+        Err(Error::unsupported(format!(
+            "reduction {name} of dtype {dtype:?}, expected integers, f32, f16 or bf16"
+        )))
+    };
     let is_signed = matches!(dtype, I8 | I16 | I32 | I64);
     let is_unsigned = matches!(dtype, U8 | U16 | U32 | U64);
-    if dtype != F32 && !is_signed && !is_unsigned {
+    let is_float = matches!(dtype, F32 | F16 | BF16);
+    if !is_float && !is_signed && !is_unsigned {
         return unsupported();
     }
     if dtype.bits == 64 {
@@ -90,48 +95,161 @@ fn reduction(request: &Request<'_>, dtype: DType) -> Result<Option<String>> {
     let shift = 32 - u32::from(dtype.bits);
     let value = |word: &str| match dtype {
         F32 => format!("bitcast<f32>({word})"),
+        F16 => format!("unpack2x16float({word}).x"),
+        BF16 => format!("bitcast<f32>({word} << 16u)"),
         _ if is_signed => format!("(bitcast<i32>({word} << {shift}u) >> {shift}u)"),
         _ => word.to_owned(),
+    };
+    let bits = |value: &str| match dtype {
+        F16 => format!("pack2x16float(vec2<f32>({value}, 0.0))"),
+        BF16 => format!("bfloat_({value})"),
+        _ => format!("bitcast<u32>({value})"),
     };
     // A value that is not a number stays, whichever side it is on.
     let nan = match dtype {
         F32 => "if ((old & 0x7fffffffu) > 0x7f800000u) { return old; }\n",
+        F16 => "if ((old & 0x7fffu) > 0x7c00u) { return old; }\n",
+        BF16 => "if ((old & 0x7fffu) > 0x7f80u) { return old; }\n",
         _ => "",
     };
     let (a, b) = (value("old"), value("put"));
     let body = match name {
-        "add" => format!("return bitcast<u32>({a} + {b});"),
-        "mul" => format!("return bitcast<u32>({a} * {b});"),
+        "add" => format!("return {};", bits(&format!("{a} + {b}"))),
+        "mul" => format!("return {};", bits(&format!("{a} * {b}"))),
         "max" => format!("{nan}if ({a} >= {b}) {{ return old; }}\nreturn put;"),
         "min" => format!("{nan}if ({a} <= {b}) {{ return old; }}\nreturn put;"),
         _ => return unsupported(),
     };
-    Ok(Some(format!("fn combine(old: u32, put: u32) -> u32 {{\n{body}\n}}\n")))
+    let functions = match dtype {
+        BF16 => Number::of(BF16, request.device)?.functions(),
+        _ => "",
+    };
+    Ok(Some(format!("{functions}fn combine(old: u32, put: u32) -> u32 {{\n{body}\n}}\n")))
 }
 
-/// Adds the steps that find the last update of each of `n` places, and gives the buffer: 1 above the update's number,
-/// or 0. `code` declares `target` for the update `i` of `n_updates`.
-fn last_updates(build: &mut Build, n: i64, n_updates: i64, marks: Made<'_>) -> Result<Slot> {
-    let last = build.scratch(n as u64 * 4);
-    build.add(Step {
-        name: "fill",
-        buffers: vec![("y", "u32", last.clone())],
-        params: vec![],
-        body: Body::Items { n: n as u64, functions: "", each: "y[i] = 0u;" },
-    })?;
-    let mut buffers = marks.buffers;
-    buffers.push(("last", "atomic<u32>", last.clone()));
-    let each = format!("{}atomicMax(&last[place_of], i + 1u);", marks.code);
-    let body = Body::Items { n: n_updates as u64, functions: marks.functions, each: &each };
-    build.add(Step { name: marks.name, buffers, params: marks.params, body })?;
-    Ok(last)
+/// Many updates of many places.
+struct Many<'a> {
+    name: &'a str,
+    /// Buffer, parameters and code that declare `place_of` for the update `i`.
+    ids: (&'a str, &'a str, Slot),
+    params: Vec<(String, Param)>,
+    functions: &'a str,
+    code: &'a str,
+    n_places: i64,
+    n_updates: i64,
+    /// Units of a place.
+    unit: Unit,
+    size: i64,
 }
 
-/// Refuses what would take too long.
-fn expect_work(n: i64, n_looked: i64) -> Result<()> {
-    match n.saturating_mul(n_looked) <= WORK_MAX {
-        true => Ok(()),
-        false => Err(Error::unsupported(format!("{n} elements that look through {n_looked} updates each"))),
+impl Many<'_> {
+    /// Adds the steps that make the output.
+    fn apply(&self, build: &mut Build, combine: Option<&str>) -> Result<()> {
+        let unit = self.unit;
+        let mut buffers =
+            vec![("updates", unit.storage(), Slot::Input(2)), ("x", unit.storage(), Slot::Input(0))];
+        let code = match combine {
+            None => {
+                // 1 above the number of the last update, or 0.
+                let last = self.zeros(build)?;
+                let atomic = ("last", "atomic<u32>", last.clone());
+                self.mark(build, vec![atomic], "atomicMax(&last[place_of], i + 1u);")?;
+                buffers.push(("last", "u32", last));
+                format!(
+                    "let k = last[e / p.size];\nif (k > 0u) {{ v = {}; }} else {{ v = {}; }}",
+                    unit.load("updates", "(k - 1u) * p.size + e % p.size"),
+                    unit.load("x", "e")
+                )
+            }
+            Some(_) => {
+                let [counts, ends, list] = self.lists(build)?;
+                buffers.extend([("counts", "u32", counts), ("ends", "u32", ends), ("list", "u32", list)]);
+                format!(
+                    "v = {};\nlet own = e / p.size;\nlet end = ends[own];\n\
+                     for (var j = end - counts[own]; j < end; j++) {{\nv = combine(v, {});\n}}",
+                    unit.load("x", "e"),
+                    unit.load("updates", "list[j] * p.size + e % p.size")
+                )
+            }
+        };
+        let params = vec![param("size", self.size)?];
+        let functions = combine.unwrap_or_default();
+        let made = Made { name: self.name, buffers, params, functions, code: &code };
+        unit.make(build, Slot::Output(0), self.n_places * self.size, made)
+    }
+
+    /// A number for each place, 0 at first.
+    fn zeros(&self, build: &mut Build) -> Result<Slot> {
+        let zeros = build.scratch(self.n_places as u64 * 4);
+        build.add(Step {
+            name: "zeros",
+            buffers: vec![("y", "u32", zeros.clone())],
+            params: vec![],
+            body: Body::Items { n: self.n_places as u64, functions: "", each: "y[i] = 0u;" },
+        })?;
+        Ok(zeros)
+    }
+
+    /// Adds a step that does something for each update and its place.
+    fn mark(&self, build: &mut Build, with: Vec<(&str, &str, Slot)>, each: &str) -> Result<()> {
+        let buffers = [vec![self.ids.clone()], with].concat();
+        let each = format!("{}{each}", self.code);
+        let body = Body::Items { n: self.n_updates as u64, functions: self.functions, each: &each };
+        build.add(Step { name: self.name, buffers, params: self.params.clone(), body })
+    }
+
+    /// Adds the steps that list the updates of each place in their order: how many they are, where they end in the
+    /// list, and the list.
+    fn lists(&self, build: &mut Build) -> Result<[Slot; 3]> {
+        let counts = self.zeros(build)?;
+        let atomic = ("counts", "atomic<u32>", counts.clone());
+        self.mark(build, vec![atomic], "atomicAdd(&counts[place_of], 1u);")?;
+        let ends = build.scratch(self.n_places as u64 * 4);
+        let counting = format!(
+            "var<workgroup> sums: array<u32, {COUNTING}>;\n@compute @workgroup_size({COUNTING})\n\
+             fn main(@builtin(local_invocation_id) id: vec3<u32>) {{\n\
+             let stretch = (p.n_places - 1u) / {COUNTING}u + 1u;\n\
+             let first = min(id.x * stretch, p.n_places);\nlet end = min(first + stretch, p.n_places);\n\
+             var sum = 0u;\nfor (var k = first; k < end; k++) {{ sum += counts[k]; }}\n\
+             sums[id.x] = sum;\nworkgroupBarrier();\n\
+             sum = 0u;\nfor (var t = 0u; t < id.x; t++) {{ sum += sums[t]; }}\n\
+             for (var k = first; k < end; k++) {{ ends[k] = sum; sum += counts[k]; }}\n}}\n"
+        );
+        build.add(Step {
+            name: "begins of lists",
+            buffers: vec![("counts", "u32", counts.clone()), ("ends", "u32", ends.clone())],
+            params: vec![param("n_places", self.n_places)?],
+            body: Body::Groups { groups: [1, 1, 1], module: &counting },
+        })?;
+        // Each begin rises to the end while the list is filled.
+        let list = build.scratch(self.n_updates as u64 * 4);
+        let atomic = ("ends", "atomic<u32>", ends.clone());
+        let with = vec![atomic, ("list", "u32", list.clone())];
+        self.mark(build, with, "list[atomicAdd(&ends[place_of], 1u)] = i;")?;
+        // A heap, so that one long list does not take its square.
+        let sink = "fn sink(begin: u32, top: u32, n: u32) {\n\
+            var at = top;\nlet own = list[begin + at];\n\
+            for (var child = 2u * at + 1u; child < n; child = 2u * at + 1u) {\n\
+            if (child + 1u < n && list[begin + child + 1u] > list[begin + child]) { child += 1u; }\n\
+            if (list[begin + child] <= own) { break; }\n\
+            list[begin + at] = list[begin + child];\nat = child;\n}\n\
+            list[begin + at] = own;\n}\n";
+        let each = "let n = counts[i];\nlet begin = ends[i] - n;\n\
+            for (var k = n / 2u; k > 0u; k--) { sink(begin, k - 1u, n); }\n\
+            for (var k = n; k > 1u; k--) {\n\
+            let last = list[begin + k - 1u];\nlist[begin + k - 1u] = list[begin];\n\
+            list[begin] = last;\nsink(begin, 0u, k - 1u);\n}";
+        build.add(Step {
+            name: "order of lists",
+            buffers: vec![
+                ("counts", "u32", counts.clone()),
+                ("ends", "u32", ends.clone()),
+                ("list", "u32", list.clone()),
+            ],
+            params: vec![],
+            body: Body::Items { n: self.n_places as u64, functions: sink, each },
+        })?;
+        Ok([counts, ends, list])
     }
 }
 
@@ -162,7 +280,7 @@ fn scatter_elements(request: &Request<'_>) -> Result<Prepared> {
     let strides = dense_strides(to);
     let own = dense_strides(from);
     let mut params = vec![param("n_places", to[axis])?];
-    if combine.is_none() && from[axis] > LOOKED_MAX {
+    if from[axis] > LOOKED_MAX {
         let mut code = "var rest = i;\nvar place_of = place(i, p.n_places) * p.along;\n".to_owned();
         params.push(param("along", strides[axis])?);
         for k in (0..to.len()).rev() {
@@ -173,26 +291,21 @@ fn scatter_elements(request: &Request<'_>) -> Result<Prepared> {
             }
             code.push_str(&format!("rest = rest / p.d{k};\n"));
         }
-        let functions = place(indices.dtype());
-        let marks =
-            Made { name: "ScatterElements marks", buffers: vec![ids], params, functions, code: &code };
-        let last = last_updates(&mut build, n, n_updates, marks)?;
-        let code = format!(
-            "let k = last[e];\nif (k > 0u) {{ v = {}; }} else {{ v = {}; }}",
-            unit.load("updates", "(k - 1u)"),
-            unit.load("x", "e")
-        );
-        let buffers = vec![
-            ("last", "u32", last),
-            ("updates", unit.storage(), Slot::Input(2)),
-            ("x", unit.storage(), Slot::Input(0)),
-        ];
-        let made = Made { name: "ScatterElements", buffers, params: vec![], functions: "", code: &code };
-        unit.make(&mut build, Slot::Output(0), n, made)?;
+        let many = Many {
+            name: "ScatterElements",
+            ids,
+            params,
+            functions: place(indices.dtype()),
+            code: &code,
+            n_places: n,
+            n_updates,
+            unit,
+            size: 1,
+        };
+        many.apply(&mut build, combine.as_deref())?;
         return Ok(build.finish());
     }
 
-    expect_work(n, from[axis])?;
     let mut code = "var rest = e;\nvar k = 0u;\nvar is_named = true;\nvar own = 0u;\n".to_owned();
     for axis_at in (0..to.len()).rev() {
         params.push(param(format!("d{axis_at}"), to[axis_at])?);
@@ -250,42 +363,37 @@ fn scatter_nd(request: &Request<'_>) -> Result<Prepared> {
         Some(_) => (element, 1),
     };
     let ids = ("ids", "vec2<u32>", Slot::Input(1));
+    let size = tuples.slice / ratio;
     let mut params = tuples.params()?;
-    let mut functions = place(I64).to_owned();
-    let mut buffers =
-        vec![("updates", unit.storage(), Slot::Input(2)), ("x", unit.storage(), Slot::Input(0))];
-    let code = if combine.is_none() && tuples.n > LOOKED_MAX {
+    if tuples.n > LOOKED_MAX {
         let code = format!("let tuple = i;\n{}let place_of = slice;\n", tuples.code());
-        let marks = Made {
-            name: "ScatterND marks",
-            buffers: vec![ids],
-            params: std::mem::take(&mut params),
-            functions: &functions,
+        let many = Many {
+            name: "ScatterND",
+            ids,
+            params,
+            functions: place(I64),
             code: &code,
+            n_places: n / tuples.slice,
+            n_updates: tuples.n,
+            unit,
+            size,
         };
-        let last = last_updates(&mut build, n / tuples.slice, tuples.n, marks)?;
-        buffers.push(("last", "u32", last));
-        functions.clear();
-        format!(
-            "let k = last[e / p.size];\nif (k > 0u) {{ v = {}; }} else {{ v = {}; }}",
-            unit.load("updates", "(k - 1u) * p.size + e % p.size"),
-            unit.load("x", "e")
-        )
-    } else {
-        expect_work(n / ratio, tuples.n)?;
-        params.push(param("count", tuples.n)?);
-        buffers.push(ids);
-        let update = unit.load("updates", "tuple * p.size + e % p.size");
-        let change = if combine.is_some() { format!("combine(v, {update})") } else { update };
-        functions.push_str(combine.as_deref().unwrap_or_default());
-        format!(
-            "v = {};\nlet own = e / p.size;\nfor (var tuple = 0u; tuple < p.count; tuple++) {{\n\
-             {}if (slice == own) {{ v = {change}; }}\n}}",
-            unit.load("x", "e"),
-            tuples.code()
-        )
-    };
-    params.push(param("size", tuples.slice / ratio)?);
+        many.apply(&mut build, combine.as_deref())?;
+        return Ok(build.finish());
+    }
+
+    let update = unit.load("updates", "tuple * p.size + e % p.size");
+    let change = if combine.is_some() { format!("combine(v, {update})") } else { update };
+    let code = format!(
+        "v = {};\nlet own = e / p.size;\nfor (var tuple = 0u; tuple < p.count; tuple++) {{\n\
+         {}if (slice == own) {{ v = {change}; }}\n}}",
+        unit.load("x", "e"),
+        tuples.code()
+    );
+    params.extend([param("count", tuples.n)?, param("size", size)?]);
+    let functions = format!("{}{}", place(I64), combine.unwrap_or_default());
+    let buffers =
+        vec![ids, ("updates", unit.storage(), Slot::Input(2)), ("x", unit.storage(), Slot::Input(0))];
     let made = Made { name: "ScatterND", buffers, params, functions: &functions, code: &code };
     unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
     Ok(build.finish())

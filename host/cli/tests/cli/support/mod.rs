@@ -240,19 +240,44 @@ pub fn cases() -> Vec<Case> {
 /// The CPU plugin as a shared library, beside the command.
 ///
 /// # Panics
-/// If it is not there, or older than its sources: cargo builds it for nobody who merely depends on it.
+/// As [`library_of`].
 pub fn plugin_library() -> PathBuf {
+    library_of("cpu")
+}
+
+/// The wgpu plugin as a shared library, if this machine has a Vulkan driver.
+///
+/// # Panics
+/// As [`library_of`]; without a driver with the word `vulkan` in `DEVBAY_REQUIRE`.
+pub fn wgpu_library() -> Option<PathBuf> {
+    let library = library_of("wgpu");
+    let found = devbay(&["devices".as_ref(), "--plugin".as_ref(), library.as_os_str()]);
+    if found.out.contains("wgpu:0") {
+        return Some(library);
+    }
+    let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
+    let required = required.split([',', ' ']).any(|word| word == "vulkan");
+    assert!(!required, "expected a Vulkan driver, which DEVBAY_REQUIRE asks for: {}{}", found.out, found.err);
+    eprintln!("not run: this machine has no Vulkan driver");
+    None
+}
+
+/// One of our plugins as a shared library, beside the command.
+///
+/// # Panics
+/// If it is not there, or older than its sources: cargo builds it for nobody who merely depends on it.
+pub fn library_of(plugin: &str) -> PathBuf {
     let command = Path::new(env!("CARGO_BIN_EXE_devbay"));
-    let library = command.with_file_name("libdevbay_plugin_cpu.so");
+    let library = command.with_file_name(format!("libdevbay_plugin_{plugin}.so"));
     let release =
         if command.parent().is_some_and(|folder| folder.ends_with("release")) { " --release" } else { "" };
-    let build = format!("run `cargo build{release} -p devbay-plugin-cpu`");
+    let build = format!("run `cargo build{release} -p devbay-plugin-{plugin}`");
     let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified());
     let Ok(built) = modified(&library) else {
-        panic!("expected the CPU plugin at {}; {build}", library.display());
+        panic!("expected the plugin {plugin} at {}; {build}", library.display());
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for folder in ["plugins/cpu/src", "plugin-api/src"] {
+    for folder in [&*format!("plugins/{plugin}/src"), "plugin-api/src"] {
         let (path, changed) = newest(&root.join(folder));
         assert!(changed <= built, "{} is older than {}; {build}", library.display(), path.display());
     }
