@@ -5,7 +5,7 @@
 
 use super::cost;
 use super::element::Width;
-use super::lines::{LineStep, Lines, count, expect_output, product};
+use super::lines::{LineStep, Lines, check_turns, count, expect_output, product};
 use super::math;
 use super::tiles::{self, Product};
 use crate::device::WgpuDevice;
@@ -174,6 +174,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
     if n_scores as u64 * 4 > request.device.shared().abilities.binding_max {
         return Err(Error::unsupported(format!("{n_scores} scores, more than a shader can be bound to")));
     }
+    check_turns(&build, tiles::turns(of_q.size.max(total)))?;
     let scores = build.scratch(n_scores as u64 * 4);
     let shows = request.output(3).is_some().then_some(shown);
 

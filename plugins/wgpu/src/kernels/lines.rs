@@ -79,6 +79,21 @@ impl Nest {
     }
 }
 
+/// Turns of loops of a thread, at most, where a device is a program: Mesa's llvmpipe leaves every loop after 65535 turns
+/// of all of them together, and says nothing.
+pub const SOFTWARE_TURNS_MAX: i64 = 60_000;
+
+/// Refuses a step whose threads go round loops so often that a device which is a program would leave them early.
+///
+/// # Errors
+/// Unsupported.
+pub fn check_turns(build: &Build, turns: i64) -> Result<()> {
+    if build.abilities().is_software && turns > SOFTWARE_TURNS_MAX {
+        return Err(Error::unsupported(format!("loops of {turns} turns on a device that is a program")));
+    }
+    Ok(())
+}
+
 /// A product of extents that need not be one tensor's; what is too large for the type is for [`count`] too.
 pub fn product(extents: &[i64]) -> i64 {
     extents.iter().fold(1, |product, &extent| product.saturating_mul(extent))
@@ -242,6 +257,8 @@ impl Lines {
         let along_x = n_groups.clamp(1, groups_max);
         let groups = [along_x, div_up(n_groups, along_x), self.n_pieces];
         let groups = groups.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        let n_passes = step.code.matches("for (var k = begin").count() as i64;
+        check_turns(build, product(&[n_passes, div_up(div_up(self.n(), self.n_pieces), i64::from(height))]))?;
         let mut params = vec![
             ("n_lines".to_owned(), count(self.n_lines())?),
             ("n".to_owned(), count(self.n())?),

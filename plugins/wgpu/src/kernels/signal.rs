@@ -5,7 +5,7 @@
 //! onnxruntime ([`chirp`]).
 
 use super::cost;
-use super::lines::{axis, count, div_up, expect_output, product};
+use super::lines::{axis, check_turns, count, div_up, expect_output, product};
 use super::math;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
@@ -297,6 +297,7 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         return Err(Error::unsupported("transforms of no elements"));
     }
     let mut build = Build::new(request);
+    check_turns(&build, shape.n.saturating_mul(9) / 8 + 8)?;
     let is_chirp = is_chirp(op, &shape);
     let roots = build.table(&if is_chirp { chirp(shape.n) } else { roots(shape.n, shape.inverse) })?;
     let has_window = op == Op::Stft && request.input(2).is_some();

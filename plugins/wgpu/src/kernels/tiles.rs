@@ -29,6 +29,11 @@ pub fn along(n: i64) -> u32 {
     u32::try_from(div_up(n, TILE)).unwrap_or(u32::MAX)
 }
 
+/// Turns of a thread's loops for a product of that depth.
+pub fn turns(depth: i64) -> i64 {
+    div_up(depth, 16).saturating_mul(25) + 20
+}
+
 /// A module for workgroups of 64: columns along x, rows along y.
 pub fn module(product: &Product<'_>) -> String {
     let Product { begin, a, b, b_by_columns, depth, skips_zeros, write } = product;
