@@ -79,6 +79,26 @@ impl Nest {
     }
 }
 
+/// Turns of loops of a thread, at most, where a device is a program: Mesa's llvmpipe leaves every loop after 65535 turns
+/// of all of them together, and says nothing.
+pub const SOFTWARE_TURNS_MAX: i64 = 60_000;
+
+/// Refuses a step whose threads go round loops so often that a device which is a program would leave them early.
+///
+/// # Errors
+/// Unsupported.
+pub fn check_turns(build: &Build, turns: i64) -> Result<()> {
+    if build.abilities().is_software && turns > SOFTWARE_TURNS_MAX {
+        return Err(Error::unsupported(format!("loops of {turns} turns on a device that is a program")));
+    }
+    Ok(())
+}
+
+/// A product of extents that need not be one tensor's; what is too large for the type is for [`count`] too.
+pub fn product(extents: &[i64]) -> i64 {
+    extents.iter().fold(1, |product, &extent| product.saturating_mul(extent))
+}
+
 /// A number of elements, as shaders count them.
 ///
 /// # Errors
@@ -237,6 +257,8 @@ impl Lines {
         let along_x = n_groups.clamp(1, groups_max);
         let groups = [along_x, div_up(n_groups, along_x), self.n_pieces];
         let groups = groups.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        let n_passes = step.code.matches("for (var k = begin").count() as i64;
+        check_turns(build, product(&[n_passes, div_up(div_up(self.n(), self.n_pieces), i64::from(height))]))?;
         let mut params = vec![
             ("n_lines".to_owned(), count(self.n_lines())?),
             ("n".to_owned(), count(self.n())?),
@@ -311,4 +333,34 @@ pub fn expect_output(request: &PrepareRequest<'_, WgpuDevice>, i: usize, expecte
 pub fn bound_input(request: &PrepareRequest<'_, WgpuDevice>, input: usize, output: usize) -> Result<Slot> {
     let is_empty = request.required_input(input)?.n_elements() == 0;
     Ok(if is_empty { Slot::Output(output) } else { Slot::Input(input) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_that_are_walked_as_one_are_one() {
+        let nest = Nest::new([(2, 60), (3, 20), (1, 7), (5, 1)].into_iter());
+        assert_eq!((nest.extents.as_slice(), nest.strides.as_slice()), (&[6, 5][..], &[20, 1][..]));
+        assert_eq!(nest.len(), 30);
+        let params = nest.params("k").unwrap();
+        assert_eq!(params, [("ks0".into(), Param::U32(20)), ("kd1".into(), Param::U32(5))]);
+        assert_eq!(Nest::new([(4, 1)].into_iter()).code("a", "k", "to"), "let to = k;\n");
+        assert_eq!(Nest::new([(1, 9)].into_iter()).code("a", "k", "to"), "let to = 0u;\n");
+    }
+
+    #[test]
+    fn few_long_lines_are_cut_into_pieces() {
+        let whole = Lines::new(&[300_000], &[true]).in_pieces();
+        assert!(whole.n_pieces() > 1 && whole.n_pieces() <= GROUPS_MIN * 4);
+        assert_eq!(Lines::new(&[4096, 300], &[false, true]).in_pieces().n_pieces(), 1);
+        assert_eq!(Lines::new(&[0, 3], &[true, false]).in_pieces().n_pieces(), 1);
+    }
+
+    #[test]
+    fn axes_count_from_both_ends() {
+        assert_eq!((axis(-1, 3).unwrap(), axis(0, 1).unwrap()), (2, 0));
+        assert!(axis(3, 3).is_err() && axis(-4, 3).is_err() && axis(i64::MIN, 3).is_err());
+    }
 }

@@ -3,6 +3,7 @@
 //! A shader's text depends on what kind of work it is, never on extents: those are parameters, so that nodes of many
 //! shapes share a pipeline ([`crate::shader`]).
 
+mod attention;
 mod conv;
 mod conv_transpose;
 mod cost;
@@ -29,6 +30,7 @@ mod quantised;
 mod reduce;
 mod resize;
 mod rnn;
+mod rotary;
 mod sample;
 mod scan;
 mod scatter;
@@ -68,6 +70,8 @@ const LISTS: &[List] = &[
     norms::KERNELS,
     rnn::KERNELS,
     signal::KERNELS,
+    attention::KERNELS,
+    rotary::KERNELS,
 ];
 
 /// All of them.

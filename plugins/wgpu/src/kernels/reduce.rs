@@ -1,12 +1,13 @@
 //! Reductions over any set of axes.
 //!
 //! Few long lines are cut into pieces, whose totals a second step folds. The order of all sums depends on the shape
-//! alone.
+//! alone. Results of 8 bits are packed in a last step, for a thread has one line.
 
 use super::cost;
+use super::element::Width;
 use super::lines::{LineStep, Lines, axis, bound_input, count, expect_output};
 use crate::device::WgpuDevice;
-use crate::dispatch::{Build, Slot};
+use crate::dispatch::{Build, Slot, Step};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -14,14 +15,15 @@ type Request<'a> = PrepareRequest<'a, WgpuDevice>;
 const AXES: TypeVar = TypeVar::of(&[I64]);
 const FLOAT: &[TypeVar] = &[TypeVar::of(&[F32]), AXES];
 const NUMBERS: &[TypeVar] = &[TypeVar::of(&[F32, I32, I64]), AXES];
+const ORDERED: &[TypeVar] = &[TypeVar::of(&[F32, I32, I64, U8, I8, BOOL]), AXES];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<WgpuDevice>] = &[
     kernel("ReduceSum", 13, NUMBERS, |request| prepare(request, Op::Sum)),
     kernel("ReduceMean", 18, NUMBERS, |request| prepare(request, Op::Mean))
         .doc("the mean of integers is without its fraction"),
-    kernel("ReduceMax", 20, NUMBERS, |request| prepare(request, Op::Max)),
-    kernel("ReduceMin", 20, NUMBERS, |request| prepare(request, Op::Min)),
+    kernel("ReduceMax", 20, ORDERED, |request| prepare(request, Op::Max)),
+    kernel("ReduceMin", 20, ORDERED, |request| prepare(request, Op::Min)),
     kernel("ReduceProd", 18, NUMBERS, |request| prepare(request, Op::Product)),
     kernel("ReduceSumSquare", 18, NUMBERS, |request| prepare(request, Op::SumSquare)),
     kernel("ReduceL1", 18, NUMBERS, |request| prepare(request, Op::L1)),
@@ -81,12 +83,18 @@ impl Fold {
         let least = match dtype {
             F32 => "-inf_f()",
             I32 => "-2147483647i - 1i",
-            _ => "-9223372036854775807li - 1li",
+            I64 => "-9223372036854775807li - 1li",
+            I8 => "-128i",
+            _ => "0i",
         };
         let most = match dtype {
             F32 => "inf_f()",
             I32 => "2147483647i",
-            _ => "9223372036854775807li",
+            I64 => "9223372036854775807li",
+            I8 => "127i",
+            U8 => "255i",
+            // Of no truth values the smallest is true.
+            _ => "1i",
         };
         let start = match op {
             Op::Max => least.to_owned(),
@@ -131,11 +139,22 @@ impl Fold {
     }
 }
 
+/// The WGSL type of elements.
 fn element(dtype: DType) -> &'static str {
     match dtype {
-        I32 => "i32",
+        F32 => "f32",
         I64 => "i64",
-        _ => "f32",
+        _ => "i32",
+    }
+}
+
+/// The WGSL type of a buffer's elements, and the element at `at` of `x`.
+fn loaded(dtype: DType) -> (&'static str, String) {
+    match dtype {
+        I8 => ("u32", format!("bitcast<i32>({} << 24u) >> 24u", Width::B1.load("x", "at"))),
+        U8 => ("u32", format!("i32({})", Width::B1.load("x", "at"))),
+        BOOL => ("u32", format!("min(i32({}), 1)", Width::B1.load("x", "at"))),
+        _ => (element(dtype), "x[at]".to_owned()),
     }
 }
 
@@ -164,6 +183,17 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         let largest = build.scratch(lines.n_lines() as u64 * 4);
         reduce(&mut build, &lines, &Fold::of(Op::Max, dtype), dtype, x.clone(), None, largest.clone())?;
         reduce(&mut build, &lines, &fold, dtype, x, Some(largest), y)?;
+    } else if dtype.bits == 8 {
+        let n = lines.n_lines() as u64;
+        let results = build.scratch(n * 4);
+        reduce(&mut build, &lines, &fold, dtype, x, None, results.clone())?;
+        let each = Width::B1.each("y", "v = bitcast<u32>(x[e]);");
+        build.add(Step {
+            name: "pack",
+            buffers: vec![("x", "i32", results), ("y", "u32", y)],
+            params: vec![("n".to_owned(), count(lines.n_lines())?)],
+            body: Width::B1.body(n, "", &each),
+        })?;
     } else {
         reduce(&mut build, &lines, &fold, dtype, x, None, y)?;
     }
@@ -180,11 +210,11 @@ fn reduce(
     largest: Option<Slot>,
     y: Slot,
 ) -> Result<()> {
-    let element = element(dtype);
+    let (element, (stored, load)) = (element(dtype), loaded(dtype));
     let params =
         vec![("count".to_owned(), count(lines.n())?), ("n_pieces".to_owned(), count(lines.n_pieces())?)];
-    let folded = |lines: &Lines, map: &str| {
-        let each = lines.each(&format!("let v = x[at];\ntotal = fold(total, {map});"));
+    let folded = |lines: &Lines, load: &str, map: &str| {
+        let each = lines.each(&format!("let v = {load};\ntotal = fold(total, {map});"));
         format!("var total: {} = {};\n{each}\ntotal = whole(total, thread);\n", fold.total, fold.start)
     };
     let write = format!("if (is_first) {{\nlet v = total;\ny[line] = {};\n}}\n", fold.finish);
@@ -197,10 +227,10 @@ fn reduce(
             build,
             LineStep {
                 name: "reduce",
-                buffers: with_largest(vec![("x", element, x), ("y", element, y)]),
+                buffers: with_largest(vec![("x", stored, x), ("y", element, y)]),
                 params: params.clone(),
                 functions: &fold.functions(lines),
-                code: &(folded(lines, &fold.map) + &write),
+                code: &(folded(lines, &load, &fold.map) + &write),
             },
         );
     }
@@ -211,12 +241,12 @@ fn reduce(
         build,
         LineStep {
             name: "reduce pieces",
-            buffers: with_largest(vec![("x", element, x), ("totals", fold.total, totals.clone())]),
+            buffers: with_largest(vec![("x", stored, x), ("totals", fold.total, totals.clone())]),
             params: params.clone(),
             functions: &fold.functions(lines),
             code: &format!(
                 "{}if (is_first) {{ totals[line * p.n_pieces + piece] = total; }}\n",
-                folded(lines, &fold.map)
+                folded(lines, &load, &fold.map)
             ),
         },
     )?;
@@ -228,7 +258,7 @@ fn reduce(
             buffers: with_largest(vec![("x", fold.total, totals), ("y", element, y)]),
             params: params.clone(),
             functions: &fold.functions(&rest),
-            code: &(folded(&rest, "v") + &write),
+            code: &(folded(&rest, "x[at]", "v") + &write),
         },
     )
 }

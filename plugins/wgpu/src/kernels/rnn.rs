@@ -2,12 +2,13 @@
 //!
 //! The products of the inputs with their weights do not depend on the state: they are made for all steps at once. Then
 //! one workgroup goes through the steps of a sequence in one direction: its threads make the products of the state with
-//! the recurrent weights, then the gates and the new state, which stays in the workgroup's memory.
+//! the recurrent weights, then the gates and the new state, which stays in the workgroup's memory. Long sequences are cut
+//! into several dispatches, for no device lets one run for long; the state is then kept in the workspace.
 //!
 //! With lengths of sequences, a sequence that has ended keeps its state, and its outputs are 0.
 
 use super::cost;
-use super::lines::{LineStep, Lines, Nest, count, div_up};
+use super::lines::{LineStep, Lines, Nest, SOFTWARE_TURNS_MAX, check_turns, count, div_up, product};
 use super::math;
 use super::tiles::{self, Product};
 use crate::device::WgpuDevice;
@@ -48,7 +49,11 @@ const FEW_ROWS: i64 = 4;
 /// each other.
 const MANY_STEPS: i64 = 4;
 /// Hidden sizes that a workgroup's memory is made for.
-const CAPACITIES: [i64; 4] = [32, 128, 256, 640];
+const CAPACITIES: [i64; 5] = [32, 128, 256, 640, 2016];
+/// The largest of them with which it has room for the gates, too.
+const GATES_MAX: i64 = 640;
+/// Turns of loops of a thread in one dispatch, at most: drivers give a device up that does not answer for some seconds.
+const TURNS_MAX: i64 = 1 << 22;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cell {
@@ -97,7 +102,7 @@ impl Shape {
             return Err(broken());
         };
         if inputs != of_inputs
-            || rows != cell.gates() * hidden
+            || rows != product(&[cell.gates(), hidden])
             || r[..2] != [directions, rows]
             || !(1..=2).contains(&directions)
             || request.attrs.int("hidden_size", hidden)? != hidden
@@ -121,8 +126,8 @@ impl Shape {
 
 fn cost(request: &Request<'_>, cell: Cell) -> Result<Cost> {
     let Shape { length, batch, inputs, directions, hidden, .. } = Shape::of(request, cell)?;
-    let products = 2 * (inputs + hidden) + 20;
-    let flops = directions * length * batch * cell.gates() * hidden * products;
+    let products = inputs.saturating_add(hidden).saturating_mul(2).saturating_add(20);
+    let flops = product(&[directions, length, batch, cell.gates(), hidden, products]);
     Ok(cost::of(request, flops.max(0) as u64))
 }
 
@@ -182,6 +187,13 @@ struct Layer<'a> {
     resets_after: bool,
     /// Of one direction, or of both where they are the same.
     activations: &'a [Activation],
+    /// Hidden units that there is room for, and threads of a workgroup.
+    capacity: i64,
+    threads: i64,
+    /// Steps of one dispatch.
+    n_steps: i64,
+    /// Where the state is kept between dispatches, if that is not in inputs and outputs: hidden states, then cells.
+    state: Option<Slot>,
 }
 
 fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
@@ -232,6 +244,18 @@ fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
     if [length, batch, inputs, hidden].contains(&0) {
         return Err(Error::unsupported("a recurrent layer of no elements"));
     }
+    let Some(capacity) = CAPACITIES.into_iter().find(|&capacity| hidden <= capacity) else {
+        return Err(Error::unsupported(format!("a hidden size of {hidden}")));
+    };
+    let resets_after = cell == Cell::Gru && request.attrs.int("linear_before_reset", 0)? != 0;
+    if capacity > GATES_MAX && resets_after {
+        return Err(Error::unsupported(format!("linear_before_reset with a hidden size of {hidden}")));
+    }
+    let is_software = request.device.shared().abilities.is_software;
+    let threads_max = if is_software && capacity <= GATES_MAX { 64 } else { 256 };
+    let threads = (cell.gates() * capacity).clamp(64, threads_max);
+    let turns = div_up(rows, threads) * (div_up(hidden, 4) + 1) + 3 * div_up(hidden, threads) + 1;
+    let turns_max = if is_software { SOFTWARE_TURNS_MAX } else { TURNS_MAX };
     let list = activations(request, cell, directions)?;
     let n = cell.activations().len();
     let mut layer = Layer {
@@ -242,10 +266,17 @@ fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
         reverse: direction == "reverse",
         clip: request.attrs.get("clip").map(|_| request.attrs.float("clip", 0.0)).transpose()?,
         couples: request.attrs.int("input_forget", 0)? != 0,
-        resets_after: cell == Cell::Gru && request.attrs.int("linear_before_reset", 0)? != 0,
+        resets_after,
         activations: &list[..n],
+        capacity,
+        threads,
+        n_steps: (turns_max / turns).clamp(1, length),
+        state: None,
     };
     let mut build = Build::new(request);
+    if layer.n_steps < length || layer.n_buffers() > BUFFERS_MAX {
+        layer.begin(&mut build)?;
+    }
     let products = project(&mut build, &layer)?;
     let (r, r_strides) = recurrent_weights(&mut build, &layer)?;
     if list[..n] == list[list.len() - n..] {
@@ -256,6 +287,7 @@ fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
             layer.add(&mut build, products.clone(), r.clone(), r_strides, d..d + 1)?;
         }
     }
+    layer.end(&mut build)?;
     Ok(build.finish())
 }
 
@@ -265,9 +297,9 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
     let Shape { length, batch, inputs, directions, hidden, .. } = layer.shape;
     let (n_rows, width) = (length * batch, layer.cell.gates() * hidden);
     let n_cols = directions * width;
-    // Products of 64 bits cannot overflow where the operands are addressable; those in between could.
-    count(n_rows * n_cols)?;
-    let to = build.scratch((n_rows * n_cols * 4) as u64);
+    let n = product(&[n_rows, n_cols]);
+    count(n)?;
+    let to = build.scratch(n as u64 * 4);
     let mut buffers =
         vec![("x", "f32", Slot::Input(0)), ("w", "f32", Slot::Input(1)), ("y", "f32", to.clone())];
     let mut params = vec![("inputs".to_owned(), count(inputs)?), ("n_cols".to_owned(), count(n_cols)?)];
@@ -304,10 +336,12 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
         return Ok(to);
     }
     params.push(("n_rows".to_owned(), count(n_rows)?));
+    check_turns(build, tiles::turns(inputs))?;
     let module = tiles::module(&Product {
         begin: "",
         a: "x[row * p.inputs + k]",
         b: "w[col * p.inputs + k]",
+        b_by_columns: false,
         depth: "p.inputs",
         skips_zeros: false,
         write: &format!("{biased}y[row * p.n_cols + col] = sum;"),
@@ -358,14 +392,15 @@ impl Layer<'_> {
     ) -> Result<()> {
         let Shape { length, batch, hidden, batch_first, .. } = self.shape;
         let (n_directions, width) = (self.shape.directions, self.cell.gates() * hidden);
-        let Some(capacity) = CAPACITIES.into_iter().find(|&capacity| hidden <= capacity) else {
-            return Err(Error::unsupported(format!("a hidden size of {hidden}")));
-        };
         let mut buffers = vec![("products", "f32", products), ("r", "vec4<f32>", r)];
-        for (i, name, dtype) in
-            [(4, "lengths", "i32"), (5, "h0", "f32"), (6, "c0", "f32"), (7, "peepholes", "f32")]
-        {
-            if self.has[i] {
+        let is_apart = self.state.is_some();
+        for (i, name, dtype, is_state) in [
+            (4, "lengths", "i32", false),
+            (5, "h0", "f32", true),
+            (6, "c0", "f32", true),
+            (7, "peepholes", "f32", false),
+        ] {
+            if self.has[i] && !(is_state && is_apart) {
                 buffers.push((name, dtype, Slot::Input(i)));
             }
         }
@@ -373,19 +408,11 @@ impl Layer<'_> {
             buffers.push(("bias", "f32", Slot::Input(3)));
         }
         for (i, name) in ["y", "y_h", "y_c"].into_iter().enumerate() {
-            if self.gives[i] {
+            if self.gives[i] && !(i > 0 && is_apart) {
                 buffers.push((name, "f32", Slot::Output(i)));
             }
         }
-        let mut peepholes = ("peepholes", 0);
-        if buffers.len() > BUFFERS_MAX {
-            // One buffer too many: what a cell begins with and is weighted with in one.
-            let n = n_directions * batch * hidden;
-            let joined = self.join(build, n, n_directions * 3 * hidden)?;
-            buffers.retain(|(name, ..)| !["c0", "peepholes"].contains(name));
-            buffers.push(("c0", "f32", joined));
-            peepholes = ("c0", n);
-        }
+        buffers.extend(self.state.clone().map(|slot| ("kept", "f32", slot)));
         let [x_t, x_b] = if batch_first { [1, length] } else { [batch, 1] };
         let [y_t, y_b, y_d] = if batch_first {
             [n_directions, length * n_directions, 1]
@@ -411,7 +438,7 @@ impl Layer<'_> {
             ("y_d", y_d),
             ("s_b", s_b),
             ("s_d", s_d),
-            ("peepholes_at", peepholes.1),
+            ("n_state", self.n_state()),
         ];
         let mut params: Vec<(String, Param)> =
             numbers.iter().map(|&(name, n)| Ok((name.to_owned(), count(n)?))).collect::<Result<_>>()?;
@@ -430,35 +457,80 @@ impl Layer<'_> {
             };
             functions += &format!("fn act{i}(v: f32) -> f32 {{ let x = {x}; return {code}; }}\n");
         }
-        let threads = (self.cell.gates() * capacity).clamp(64, 256) as u64;
-        let module = self.module(capacity, threads, peepholes.0, &functions);
+        let module = self.module(&functions);
         let n_groups = (directions.end - directions.start) * batch;
         let groups = [u32::try_from(n_groups).unwrap_or(u32::MAX), 1, 1];
-        build.add(Step { name: "recur", buffers, params, body: Body::Groups { groups, module: &module } })
+        let mut begin = 0;
+        while begin < length {
+            let end = (begin + self.n_steps).min(length);
+            let mut params = params.clone();
+            params.push(("begin".to_owned(), count(begin)?));
+            params.push(("end".to_owned(), count(end)?));
+            let body = Body::Groups { groups, module: &module };
+            build.add(Step { name: "recur", buffers: buffers.clone(), params, body })?;
+            begin = end;
+        }
+        Ok(())
     }
 
-    /// The initial cells, then the peepholes.
-    fn join(&self, build: &mut Build, n_cells: i64, n_peepholes: i64) -> Result<Slot> {
-        let n = n_cells + n_peepholes;
-        let to = build.scratch(n as u64 * 4);
+    /// Buffers of a dispatch if the state is in inputs and outputs.
+    fn n_buffers(&self) -> usize {
+        let of_inputs = self.has[4..].iter().filter(|has| **has).count();
+        let of_outputs = self.gives.iter().filter(|gives| **gives).count();
+        2 + of_inputs + of_outputs + usize::from(self.has[3] && self.resets_after)
+    }
+
+    /// Hidden states of all sequences; there are as many cells.
+    fn n_state(&self) -> i64 {
+        self.shape.directions * self.shape.batch * self.shape.hidden
+    }
+
+    /// Adds the state to begin with, in the workspace.
+    fn begin(&mut self, build: &mut Build) -> Result<()> {
+        let n = self.n_state();
+        let state = build.scratch(2 * n as u64 * 4);
+        let mut buffers = vec![("kept", "f32", state.clone())];
+        let mut each = "kept[i] = 0.0;\n".to_owned();
+        for (i, name, test, at) in
+            [(5, "h0", "i < p.n_state", "i"), (6, "c0", "i >= p.n_state", "i - p.n_state")]
+        {
+            if self.has[i] {
+                buffers.push((name, "f32", Slot::Input(i)));
+                each += &format!("if ({test}) {{ kept[i] = {name}[{at}]; }}\n");
+            }
+        }
+        let params = vec![("n_state".to_owned(), count(n)?)];
+        let body = Body::Items { n: 2 * n as u64, functions: "", each: &each };
+        build.add(Step { name: "begin", buffers, params, body })?;
+        self.state = Some(state);
+        Ok(())
+    }
+
+    /// Adds the step from the state that was kept to the outputs.
+    fn end(&self, build: &mut Build) -> Result<()> {
+        let Some(state) = self.state.clone().filter(|_| self.gives[1] || self.gives[2]) else {
+            return Ok(());
+        };
+        let n = self.n_state();
+        let mut buffers = vec![("kept", "f32", state)];
+        let mut each = String::new();
+        for (i, name, at) in [(1, "y_h", "i"), (2, "y_c", "p.n_state + i")] {
+            if self.gives[i] {
+                buffers.push((name, "f32", Slot::Output(i)));
+                each += &format!("{name}[i] = kept[{at}];\n");
+            }
+        }
+        let params = vec![("n_state".to_owned(), count(n)?)];
         build.add(Step {
-            name: "join",
-            buffers: vec![
-                ("a", "f32", Slot::Input(6)),
-                ("b", "f32", Slot::Input(7)),
-                ("y", "f32", to.clone()),
-            ],
-            params: vec![("n_first".to_owned(), count(n_cells)?)],
-            body: Body::Items {
-                n: n as u64,
-                functions: "",
-                each: "if (i < p.n_first) { y[i] = a[i]; } else { y[i] = b[i - p.n_first]; }",
-            },
-        })?;
-        Ok(to)
+            name: "end",
+            buffers,
+            params,
+            body: Body::Items { n: n as u64, functions: "", each: &each },
+        })
     }
 
-    fn module(&self, capacity: i64, threads: u64, peepholes: &str, functions: &str) -> String {
+    fn module(&self, functions: &str) -> String {
+        let Self { capacity, threads, .. } = self;
         let gates = self.cell.gates();
         let is_lstm = self.cell == Cell::Lstm;
         let units =
@@ -476,7 +548,9 @@ impl Layer<'_> {
             )
         };
         let with_input = "sum += products[from_input + row];\n";
-        let barrier = "workgroupBarrier();\n";
+        let is_wide = *capacity > GATES_MAX;
+        let barrier =
+            if is_wide { "workgroupBarrier();\nstorageBarrier();\n" } else { "workgroupBarrier();\n" };
         let n = "p.hidden";
         let step = match self.cell {
             Cell::Rnn => {
@@ -513,7 +587,7 @@ impl Layer<'_> {
             Cell::Lstm => {
                 let sums = sums("thread", "p.width", "h", with_input);
                 let peep = |gate: u32, cell: &str| match self.has[7] {
-                    true => format!(" + {peepholes}[of_cell + {gate}u * {n} + j] * {cell}"),
+                    true => format!(" + peepholes[of_cell + {gate}u * {n} + j] * {cell}"),
                     false => String::new(),
                 };
                 let forget = match self.couples {
@@ -530,15 +604,24 @@ impl Layer<'_> {
                 format!("if (is_on) {{\n{sums}}}\n{barrier}if (is_on) {{\n{next}}}\n")
             }
         };
+        // Gates of wide layers take the place of the inputs' products, which they are the last to read.
+        let (step, gates) = match is_wide {
+            true => (step.replace("gates[", "products[from_input + "), String::new()),
+            false => (step, format!("var<workgroup> gates: array<f32, {}>;\n", gates * capacity)),
+        };
+        let is_apart = self.state.is_some();
         let initial = |has: bool, name: &str| match has {
             true => format!("{name}[state + j]"),
             false => "0.0".to_owned(),
         };
-        let begin = units(&format!(
-            "h[j] = {};\nother[j] = {};",
-            initial(self.has[5], "h0"),
-            initial(self.has[6] && is_lstm, "c0")
-        ));
+        let begin = match is_apart {
+            true => units("h[j] = kept[state + j];\nother[j] = kept[p.n_state + state + j];"),
+            false => units(&format!(
+                "h[j] = {};\nother[j] = {};",
+                initial(self.has[5], "h0"),
+                initial(self.has[6] && is_lstm, "c0")
+            )),
+        };
         let length = match self.has[4] {
             true => "u32(clamp(lengths[b], 0, i32(p.length)))",
             false => "p.length",
@@ -551,30 +634,32 @@ impl Layer<'_> {
             false => String::new(),
         };
         let mut last = String::new();
+        if is_apart {
+            last += &units("kept[state + j] = h[j];\nkept[p.n_state + state + j] = other[j];");
+        }
         for (i, name, of) in [(1, "y_h", "h"), (2, "y_c", "other")] {
-            if self.gives[i] {
+            if self.gives[i] && !is_apart {
                 last += &units(&format!("{name}[state + j] = {of}[j];"));
             }
         }
         let prelude = math::called_by(functions);
         format!(
             "{prelude}\n{functions}\n\
-             var<workgroup> gates: array<f32, {n_gates}>;\nvar<workgroup> h: array<f32, {capacity}>;\n\
+             {gates}var<workgroup> h: array<f32, {capacity}>;\n\
              var<workgroup> other: array<f32, {capacity}>;\n\
              @compute @workgroup_size({threads})\n\
              fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {{\n\
              let d = p.first + id.x / p.batch;\nlet b = id.x % p.batch;\n\
              let state = (d * p.s_d + b * p.s_b) * p.hidden;\nlet length = {length};\n\
-             let weights = d * p.width * p.fours;\nlet of_cell = p.peepholes_at + d * 3u * p.hidden;\n\
+             let weights = d * p.width * p.fours;\nlet of_cell = d * 3u * p.hidden;\n\
              {begin}\
              if (thread < p.fours * 4u - p.hidden) {{ h[p.hidden + thread] = 0.0; other[p.hidden + thread] = 0.0; }}\n\
              {barrier}\
-             for (var s = 0u; s < p.length; s++) {{\n\
+             for (var s = p.begin; s < p.end; s++) {{\n\
              let is_on = s < length;\n\
              let t = select(s, length - 1u - s, is_on && (d == 1u || p.reverse == 1u));\n\
              let from_input = (t * p.x_t + b * p.x_b) * p.all_width + d * p.width;\n\
-             {step}{write}{barrier}}}\n{last}}}\n",
-            n_gates = gates * capacity,
+             {step}{write}{barrier}}}\n{last}}}\n"
         )
     }
 }

@@ -1,10 +1,11 @@
-//! STFT and DFT, and the windows that go with them.
+//! STFT and DFT, the windows that go with them, and the weights of mel spectra.
 //!
 //! Transforms are sums over all elements: a workgroup has 64 bins of some signals, whose samples it brings into its
-//! memory piece by piece. The roots of unity are made first, from angles that are reduced in integers.
+//! memory piece by piece, four signals' samples in a vector. The roots of unity are a table; STFT has those of
+//! onnxruntime ([`chirp`]).
 
 use super::cost;
-use super::lines::{axis, count, div_up, expect_output};
+use super::lines::{axis, check_turns, count, div_up, expect_output, product};
 use super::math;
 use crate::device::WgpuDevice;
 use crate::dispatch::{Body, Build, Param, Slot, Step};
@@ -41,6 +42,12 @@ pub const KERNELS: &[Kernel<WgpuDevice>] = &[
     window("BlackmanWindow", |request| prepare_window(request, [0.42, 0.5, 0.08])),
     window("HammingWindow", |request| prepare_window(request, [25.0 / 46.0, 21.0 / 46.0, 0.0])),
     window("HannWindow", |request| prepare_window(request, [0.5, 0.5, 0.0])),
+    Kernel::new("MelWeightMatrix", 17, prepare_mel)
+        .types(&[LENGTH, NUMBER])
+        .operands(&[0, 0, 0, 1, 1], &[1])
+        .host_values(0b1_1111)
+        .cost(|request| cost::per_output(request, 8))
+        .doc("frequencies by bands of hearing"),
 ];
 
 const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<WgpuDevice> {
@@ -51,10 +58,12 @@ const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared
         .cost(|request| Ok(Cost { bytes_read: 0, ..cost::per_output(request, 50)? }))
 }
 
-/// Longest transform: numbers of 32 bits hold four turns of it.
-const LENGTH_MAX: i64 = 1 << 28;
+/// Longest transform: of more a table of roots would be large, and the sums would take long.
+const LENGTH_MAX: i64 = 1 << 20;
+/// Longest window: numbers of 32 bits hold four turns of it.
+const WINDOW_MAX: i64 = 1 << 28;
 
-/// WGSL for the cosine and the sine of `i / n` turns, of up to 2^28 elements: whole quarters are taken off in integers.
+/// WGSL for the cosine and the sine of `i / n` turns, of n up to 2^28: whole quarters are taken off in integers.
 const TURN: &str = "\
 fn turn(i: u32, n: u32) -> vec2<f32> {
   let quarters = (4u * i + n / 2u) / n;
@@ -135,7 +144,7 @@ impl Shape {
         };
         let step = host_int(request, 1, 0)?;
         let window = request.input(2).map(|window| window.shape());
-        let default = window.map_or(length, |window| window.iter().product());
+        let default = window.map_or(length, product);
         let n = host_int(request, 3, default)?;
         if step < 1 || n < 1 || n > length {
             return Err(Error::invalid(format!("frames of {n} elements every {step} of {length}")));
@@ -152,14 +161,14 @@ impl Shape {
         let parts = if kind == Kind::Complex { 2 } else { 1 };
         Ok(Self {
             n,
-            signals: batch * frames,
+            signals: product(&[batch, frames]),
             kind,
             samples: n,
             bins,
             inverse: false,
             // A step longer than the signal makes one frame, and is no number to count with.
             from: Layout { per: frames, outer: length * parts, inner: step.min(length) * parts, step: parts },
-            to: Layout { per: frames, outer: frames * bins * 2, inner: bins * 2, step: 2 },
+            to: Layout { per: frames, outer: product(&[frames, bins, 2]), inner: bins * 2, step: 2 },
             parts: 2,
             output: vec![batch, frames, bins, 2],
         })
@@ -208,7 +217,7 @@ impl Shape {
         let inner: i64 = from[i + 1..from.len() - 1].iter().product();
         let layout = |length: i64, parts: i64| Layout {
             per: inner.max(1),
-            outer: length * inner * parts,
+            outer: product(&[length, inner, parts]),
             inner: parts,
             step: inner * parts,
         };
@@ -226,19 +235,20 @@ impl Shape {
         })
     }
 
-    /// WGSL that declares `v`, sample `j` of the signal that begins at `begin`: f32 where it is real, or `vec2<f32>`.
+    /// WGSL that returns sample `j` of the signal that begins at `begin`.
     fn sample(&self) -> &'static str {
         match self.kind {
-            Kind::Real => "var v = 0.0;\nif (j < p.samples) { v = x[begin + j * p.from_step]; }\n",
+            Kind::Real => {
+                "if (j >= p.samples) { return vec2<f32>(); }\nreturn vec2<f32>(x[begin + j * p.from_step], 0.0);"
+            }
             Kind::Complex => {
-                "var v = vec2<f32>();\nif (j < p.samples) {\nlet at = begin + j * p.from_step;\n\
-                 v = vec2<f32>(x[at], x[at + 1u]);\n}\n"
+                "if (j >= p.samples) { return vec2<f32>(); }\nlet at = begin + j * p.from_step;\n\
+                 return vec2<f32>(x[at], x[at + 1u]);"
             }
             Kind::Half => {
-                "var v = vec2<f32>();\nlet is_there = j <= p.length / 2u;\n\
-                 let place = select(p.length - j, j, is_there);\n\
-                 if (place < p.samples) {\nlet at = begin + place * p.from_step;\n\
-                 v = vec2<f32>(x[at], select(-x[at + 1u], x[at + 1u], is_there));\n}\n"
+                "let is_there = j <= p.length / 2u;\nlet place = select(p.length - j, j, is_there);\n\
+                 if (place >= p.samples) { return vec2<f32>(); }\nlet at = begin + place * p.from_step;\n\
+                 return vec2<f32>(x[at], select(-x[at + 1u], x[at + 1u], is_there));"
             }
         }
     }
@@ -246,9 +256,35 @@ impl Shape {
 
 fn cost(request: &Request<'_>, op: Op) -> Result<Cost> {
     let shape = Shape::of(request, op)?;
-    let flops = if shape.kind == Kind::Real { 4 } else { 8 };
+    let flops = if shape.kind == Kind::Real && !is_chirp(op, &shape) { 4 } else { 8 };
     let n = (shape.signals as u64).saturating_mul(shape.bins as u64).saturating_mul(shape.n as u64);
     Ok(cost::of(request, n.saturating_mul(flops)))
+}
+
+/// The roots of unity of a length.
+fn roots(n: i64, inverse: bool) -> Vec<u32> {
+    let sign = if inverse { 1.0 } else { -1.0 };
+    let root = |i: i64| {
+        let angle = std::f64::consts::TAU * i as f64 / n as f64;
+        [(angle.cos() as f32).to_bits(), ((sign * angle.sin()) as f32).to_bits()]
+    };
+    (0..n).flat_map(root).collect()
+}
+
+/// Whether factors are those of [`chirp`].
+fn is_chirp(op: Op, shape: &Shape) -> bool {
+    op == Op::Stft && !(shape.n as u64).is_power_of_two()
+}
+
+/// The conjugates of `c[j] = e^(-pi i j^2 / n)`, with angles that are rounded to f32 before they are reduced: as in
+/// onnxruntime, whose spectra of other lengths than powers of two are `c[k] * sum over j of x[j] * c[j] * conj(c[k - j])`.
+/// Spectra that are small beside their frame then agree with its, and with the CPU plugin's.
+fn chirp(n: i64) -> Vec<u32> {
+    let factor = |j: i64| {
+        let angle = f64::from(std::f32::consts::PI * j as f32 * j as f32 / n as f32);
+        [(angle.cos() as f32).to_bits(), (angle.sin() as f32).to_bits()]
+    };
+    (0..n).flat_map(factor).collect()
 }
 
 fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
@@ -261,20 +297,9 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         return Err(Error::unsupported("transforms of no elements"));
     }
     let mut build = Build::new(request);
-    let roots = build.scratch(shape.n as u64 * 8);
-    build.add(Step {
-        name: "roots",
-        buffers: vec![("roots", "vec2<f32>", roots.clone())],
-        params: vec![
-            ("length".to_owned(), count(shape.n)?),
-            ("sign".to_owned(), Param::F32(if shape.inverse { 1.0 } else { -1.0 })),
-        ],
-        body: Body::Items {
-            n: shape.n as u64,
-            functions: &(math::functions(&["sincos_f"]) + TURN),
-            each: "let root = turn(i, p.length);\nroots[i] = vec2<f32>(root.x, p.sign * root.y);",
-        },
-    })?;
+    check_turns(&build, shape.n.saturating_mul(9) / 8 + 8)?;
+    let is_chirp = is_chirp(op, &shape);
+    let roots = build.table(&if is_chirp { chirp(shape.n) } else { roots(shape.n, shape.inverse) })?;
     let has_window = op == Op::Stft && request.input(2).is_some();
     let mut buffers =
         vec![("x", "f32", Slot::Input(0)), ("roots", "vec2<f32>", roots), ("y", "f32", Slot::Output(0))];
@@ -299,70 +324,120 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         numbers.iter().map(|&(name, n)| Ok((name.to_owned(), count(n)?))).collect::<Result<_>>()?;
     let factor = if shape.inverse { 1.0 / shape.n as f64 } else { 1.0 };
     params.push(("factor".to_owned(), Param::F32(factor as f32)));
-    let (element, term) = match shape.kind {
-        Kind::Real => ("f32", "root * v"),
-        _ => ("vec2<f32>", "vec2<f32>(root.x * v.x - root.y * v.y, root.x * v.y + root.y * v.x)"),
+    // Roots are read once for all signals of a workgroup; sums are variables of their own, for what is indexed by a loop
+    // may not stay in registers.
+    let fours: i64 = if shape.signals >= 64 { 4 } else { 1 };
+    let each = |code: &str| (0..fours).map(|f| code.replace('#', &f.to_string())).collect::<String>();
+    let real = "let re# = res[k * FOURSu + #u];\n";
+    let (terms, of_memory, to_memory) = match shape.kind {
+        Kind::Real if !is_chirp => (
+            "part_re# = fma(vec4<f32>(root.x), re#, part_re#);\npart_im# = fma(vec4<f32>(root.y), re#, part_im#);\n",
+            "",
+            "",
+        ),
+        _ => (
+            "let im# = ims[k * FOURSu + #u];\npart_re# += root.x * re# - root.y * im#;\n\
+             part_im# += root.x * im# + root.y * re#;\n",
+            "var<workgroup> ims: array<vec4<f32>, FOURSu * 64u>;",
+            "ims[thread * FOURSu + four] = im * weight;",
+        ),
     };
-    // Roots are read once for all signals of a workgroup.
-    let abreast: i64 = match shape.signals {
-        64.. => 16,
-        4.. => 4,
-        _ => 1,
+    let (next_root, sample) = match is_chirp {
+        // Of the distance, which falls to 0 at the bin itself and then rises.
+        true => (
+            "let root = roots[place];\nplace = select(place - 1u, place + 1u, first + k >= pace);",
+            "v = less(sample((id.y * FOURSu + four) * 4u + %u, j), roots[min(j, p.length - 1u)]);",
+        ),
+        false => (
+            "let root = roots[place];\nplace += pace;\nplace -= select(0u, p.length, place >= p.length);",
+            "v = sample((id.y * FOURSu + four) * 4u + %u, j);",
+        ),
     };
-    // Sums are variables of their own: what is indexed by a loop may not stay in registers.
-    let each = |code: &str| (0..abreast).map(|f| code.replace('#', &f.to_string())).collect::<String>();
-    let terms = each(&format!("v = samples[#u * 64u + k];\nsum# += {term};\n"));
+    let of_four = |code: &str| -> String {
+        "xyzw"
+            .chars()
+            .enumerate()
+            .map(|(i, c)| code.replace('@', &c.to_string()).replace('%', &i.to_string()))
+            .collect()
+    };
     let module = SPECTRA
-        .replace("SUMS", &each("var sum# = vec2<f32>();\n"))
-        .replace("TERMS", &terms)
-        .replace("WRITES", &each("write(id.y * ABREASTu + #u, bin, sum#);\n"))
-        .replace("ELEMENT", element)
+        .replace("FIRST_ROOT", if is_chirp { "pace" } else { "0u" })
+        .replace("NEXT_ROOT", next_root)
+        .replace("LAST_FACTOR", if is_chirp { "sum = less(sum, roots[bin]);" } else { "" })
+        .replace("SUMS", &each("var sums_re# = vec4<f32>();\nvar sums_im# = vec4<f32>();\n"))
+        .replace("BEGIN_PART", &each("var part_re# = vec4<f32>();\nvar part_im# = vec4<f32>();\n"))
+        .replace("END_PART", &each("sums_re# += part_re#;\nsums_im# += part_im#;\n"))
+        .replace("SAMPLES", &of_four(&format!("{sample}\nre.@ = v.x;\nim.@ = v.y;\n")))
         .replace("SAMPLE", shape.sample())
-        .replace("WINDOW", if has_window { "v *= window[j];" } else { "" })
+        .replace("WINDOW", if has_window { "if (j < p.length) { weight = window[j]; }" } else { "" })
+        .replace("TERMS", &each(&format!("{real}{terms}")))
+        .replace("PARTS_OF_MEMORY", of_memory)
+        .replace("PARTS_TO_MEMORY", to_memory)
+        .replace(
+            "WRITES",
+            &each(&of_four(
+                "write((id.y * FOURSu + #u) * 4u + %u, bin, vec2<f32>(sums_re#.@, sums_im#.@));\n",
+            )),
+        )
         .replace("IMAGINARY", if shape.parts == 2 { "y[at + 1u] = sum.y * p.factor;" } else { "" })
-        .replace("ABREAST", &abreast.to_string());
+        .replace("FOURS", &fours.to_string());
     let groups = |n: i64, of: i64| u32::try_from(div_up(n, of)).unwrap_or(u32::MAX);
-    let groups = [groups(shape.bins, 64), groups(shape.signals, abreast), 1];
+    let groups = [groups(shape.bins, 64), groups(shape.signals, fours * 4), 1];
     build.add(Step { name: "spectra", buffers, params, body: Body::Groups { groups, module: &module } })?;
     Ok(build.finish())
 }
 
 /// 64 bins of some signals.
 const SPECTRA: &str = "\
-var<workgroup> samples: array<ELEMENT, ABREAST * 64>;
+var<workgroup> res: array<vec4<f32>, FOURSu * 64u>;
+PARTS_OF_MEMORY
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let bin = id.x * 64u + thread;
   // Threads beyond the last bin bring samples, too.
   let pace = select(0u, bin, bin < p.bins);
-  var place = 0u;
+  var place = FIRST_ROOT;
   SUMS
   for (var first = 0u; first < p.length; first += 64u) {
-    for (var f = 0u; f < ABREASTu; f++) {
-      let signal = min(id.y * ABREASTu + f, p.signals - 1u);
-      let begin = signal / p.from_per * p.from_outer + signal % p.from_per * p.from_inner;
-      let j = first + thread;
-      SAMPLE
-      if (j < p.length) { WINDOW }
-      samples[f * 64u + thread] = v;
+    let j = first + thread;
+    var weight = 1.0;
+    WINDOW
+    for (var four = 0u; four < FOURSu; four++) {
+      var re: vec4<f32>;
+      var im: vec4<f32>;
+      var v: vec2<f32>;
+      SAMPLES
+      res[thread * FOURSu + four] = re * weight;
+      PARTS_TO_MEMORY
     }
     workgroupBarrier();
+    // Sums of pieces are added up: long chains would lose more.
+    BEGIN_PART
     for (var k = 0u; k < min(64u, p.length - first); k++) {
-      let root = roots[place];
-      place += pace;
-      place -= select(0u, p.length, place >= p.length);
-      var v: ELEMENT;
+      NEXT_ROOT
       TERMS
     }
+    END_PART
     workgroupBarrier();
   }
   WRITES
 }
-fn write(signal: u32, bin: u32, sum: vec2<f32>) {
+fn write(signal: u32, bin: u32, found: vec2<f32>) {
+  var sum = found;
   if (signal >= p.signals || bin >= p.bins) { return; }
+  LAST_FACTOR
   let at = signal / p.to_per * p.to_outer + signal % p.to_per * p.to_inner + bin * p.to_step;
   y[at] = sum.x * p.factor;
   IMAGINARY
+}
+fn sample(of_four: u32, j: u32) -> vec2<f32> {
+  let signal = min(of_four, p.signals - 1u);
+  let begin = signal / p.from_per * p.from_outer + signal % p.from_per * p.from_inner;
+  SAMPLE
+}
+// A product with the conjugate.
+fn less(v: vec2<f32>, root: vec2<f32>) -> vec2<f32> {
+  return vec2<f32>(v.x * root.x + v.y * root.y, v.y * root.x - v.x * root.y);
 }
 ";
 
@@ -370,7 +445,7 @@ fn write(signal: u32, bin: u32, sum: vec2<f32>) {
 fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared> {
     let n = host_int(request, 0, 0)?;
     expect_output(request, 0, &[n])?;
-    if n > LENGTH_MAX {
+    if n > WINDOW_MAX {
         return Err(Error::unsupported(format!("a window of {n} elements")));
     }
     // Of a symmetric window the last element is the first one again; one of one element has no turn.
@@ -394,4 +469,71 @@ fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared
         },
     })?;
     Ok(build.finish())
+}
+
+fn prepare_mel(request: &Request<'_>) -> Result<Prepared> {
+    let whole = |i: usize| match host_int(request, i, -1)? {
+        n if n >= 0 => Ok(n),
+        n => Err(Error::invalid(format!("input {i} is {n}, expected at least 0"))),
+    };
+    let number = |i: usize| match request.required_input(i)?.constant_f32s().as_deref() {
+        Some([value]) => Ok(f64::from(*value)),
+        _ => Err(Error::invalid(format!("input {i} has to be a constant of one number"))),
+    };
+    let (cols, length, rate) = (whole(0)?, whole(1)?, whole(2)?);
+    let (low, high) = (number(3)?, number(4)?);
+    let rows = length / 2 + 1;
+    expect_output(request, 0, &[rows, cols])?;
+    count(rows)?;
+    count(cols)?;
+    let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
+    let hertz = |mel: f64| 700.0 * (f64::powf(10.0, mel / 2595.0) - 1.0);
+    let step = (mel(high) - mel(low)) / (cols as f64 + 2.0);
+    // The row where each triangle begins; it ends where the one after the next begins.
+    let edge = |i: i64| {
+        let bin = ((length as f64 + 1.0) * hertz(mel(low) + i as f64 * step) / rate as f64).floor();
+        if bin >= 0.0 && bin < rows as f64 {
+            return Ok(bin as u32);
+        }
+        Err(Error::invalid(format!(
+            "bands from {low} to {high} hertz, which end beyond a spectrum of {rows} frequencies at {rate} hertz"
+        )))
+    };
+    let edges = (0..cols + 2).map(edge).collect::<Result<Vec<_>>>()?;
+    if !edges.is_sorted() {
+        return Err(Error::invalid(format!("bands from {low} to {high} hertz, expected rising ones")));
+    }
+    let mut build = Build::new(request);
+    let edges = build.table(&edges)?;
+    build.add(Step {
+        name: "mel weights",
+        buffers: vec![("edges", "u32", edges), ("y", "f32", Slot::Output(0))],
+        params: vec![("cols".to_owned(), count(cols)?)],
+        body: Body::Items {
+            n: request.required_output(0)?.n_elements() as u64,
+            functions: "",
+            each: "let row = i / p.cols;\nlet col = i % p.cols;\n\
+                   let begin = edges[col];\nlet top = edges[col + 1u];\nlet end = edges[col + 2u];\n\
+                   var v = 0.0;\n\
+                   if (row == top) { v = 1.0; }\n\
+                   else if (row >= begin && row < top) { v = f32(row - begin) / f32(top - begin); }\n\
+                   else if (row > top && row < end) { v = f32(end - row) / f32(end - top); }\ny[i] = v;",
+        },
+    })?;
+    Ok(build.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_turn_backwards_and_chirps_begin_at_one() {
+        let numbers = |words: Vec<u32>| words.into_iter().map(f32::from_bits).collect::<Vec<_>>();
+        let found = numbers(roots(4, false));
+        for (found, expected) in found.iter().zip([1.0, 0.0, 0.0, -1.0, -1.0, 0.0, 0.0, 1.0]) {
+            assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}");
+        }
+        assert_eq!(numbers(chirp(400))[..2], [1.0, 0.0]);
+    }
 }

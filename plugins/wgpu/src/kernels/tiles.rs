@@ -14,6 +14,8 @@ pub struct Product<'a> {
     pub a: &'a str,
     /// An element of the second operand, over `k` and `col`.
     pub b: &'a str,
+    /// Whether that operand's columns lie beside each other, and not its rows' elements.
+    pub b_by_columns: bool,
     /// The number of terms.
     pub depth: &'a str,
     /// Whether what is multiplied with 0 of the first operand counts for nothing even if it is no number.
@@ -27,9 +29,15 @@ pub fn along(n: i64) -> u32 {
     u32::try_from(div_up(n, TILE)).unwrap_or(u32::MAX)
 }
 
+/// Turns of a thread's loops for a product of that depth.
+pub fn turns(depth: i64) -> i64 {
+    div_up(depth, 16).saturating_mul(25) + 20
+}
+
 /// A module for workgroups of 64: columns along x, rows along y.
 pub fn module(product: &Product<'_>) -> String {
-    let Product { begin, a, b, depth, skips_zeros, write } = product;
+    let Product { begin, a, b, b_by_columns, depth, skips_zeros, write } = product;
+    let (k_of_b, col_of_b) = if *b_by_columns { ("i / 32u", "i % 32u") } else { ("i % 16u", "i / 16u") };
     // Sums are variables of their own: what is indexed by a loop may not stay in registers.
     let each = |code: &str| (0..4).map(|j| code.replace('#', &j.to_string())).collect::<String>();
     let declare = each("var sums# = vec4<f32>();\n");
@@ -51,10 +59,12 @@ pub fn module(product: &Product<'_>) -> String {
          {begin}{declare}\
          for (var k0 = 0u; k0 < {depth}; k0 += 16u) {{\n\
          for (var i = thread; i < 512u; i += 64u) {{\n\
-         let k = k0 + i % 16u;\nlet row = row0 + i / 16u;\nlet col = col0 + i / 16u;\n\
-         let to = (i % 16u) * 33u + i / 16u;\n\
-         var v = 0.0;\nif (k < {depth} && row < p.n_rows) {{ v = {a}; }}\nxs[to] = v;\n\
-         v = 0.0;\nif (k < {depth} && col < p.n_cols) {{ v = {b}; }}\nws[to] = v;\n}}\n\
+         var v = 0.0;\n\
+         {{\nlet k = k0 + i % 16u;\nlet row = row0 + i / 16u;\n\
+         if (k < {depth} && row < p.n_rows) {{ v = {a}; }}\nxs[(i % 16u) * 33u + i / 16u] = v;\n}}\n\
+         v = 0.0;\n\
+         {{\nlet k = k0 + {k_of_b};\nlet col = col0 + {col_of_b};\n\
+         if (k < {depth} && col < p.n_cols) {{ v = {b}; }}\nws[({k_of_b}) * 33u + {col_of_b}] = v;\n}}\n}}\n\
          workgroupBarrier();\n\
          for (var k = 0u; k < 16u; k++) {{\nlet at = k * 33u;\n\
          let b = vec4<f32>(ws[at + across], ws[at + across + 8u], ws[at + across + 16u], ws[at + across + 24u]);\n\
