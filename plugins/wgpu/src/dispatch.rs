@@ -84,6 +84,16 @@ impl Param {
     }
 }
 
+/// Turns of loops of a thread, at most, where a device is a program: Mesa's llvmpipe leaves every loop after 65535 turns
+/// of all of them together, and says nothing.
+const SOFTWARE_TURNS_MAX: u64 = 60_000;
+
+/// Turns of a loop that goes round `n` times, with `inner` turns of other loops each time. The one that only finds that
+/// it is over counts, too.
+pub fn turns(n: u64, inner: u64) -> u64 {
+    n.saturating_mul(inner.saturating_add(1)).saturating_add(1)
+}
+
 /// One dispatch, as a kernel describes it.
 ///
 /// `code` is WGSL. Buffers are declared from `buffers` as `var<storage, read_write> NAME: array<TYPE>`, parameters as
@@ -95,6 +105,9 @@ pub struct Step<'a> {
     pub buffers: Vec<(&'a str, &'a str, Slot)>,
     /// Name and value of each parameter.
     pub params: Vec<(String, Param)>,
+    /// Turns of loops that one thread makes at most, all loops together, nested ones multiplied; what a driver unrolls
+    /// counts too ([`turns`]). 0 without loops.
+    pub turns: u64,
     /// What runs.
     pub body: Body<'a>,
 }
@@ -150,6 +163,11 @@ impl Build {
         self.shared.abilities.groups_max
     }
 
+    /// What [`Step::turns`] may be, at most.
+    pub fn turns_max(&self) -> u64 {
+        if self.shared.abilities.is_software { SOFTWARE_TURNS_MAX } else { u64::MAX }
+    }
+
     /// Bytes of the workspace.
     pub fn scratch(&mut self, bytes: u64) -> Slot {
         let begin = self.scratch_bytes.next_multiple_of(SCRATCH_ALIGN);
@@ -172,7 +190,7 @@ impl Build {
     /// Adds a dispatch behind those before.
     ///
     /// # Errors
-    /// Internal with the compiler's words; unsupported for more items or buffers than the device can.
+    /// Internal with the compiler's words; unsupported for more items, buffers or turns of loops than the device can.
     pub fn add(&mut self, step: Step<'_>) -> Result<()> {
         let mut text = String::new();
         if !step.params.is_empty() {
@@ -220,6 +238,15 @@ impl Build {
                 [width, n_groups.div_ceil(width), 1]
             }
         };
+        if step.turns > self.turns_max() {
+            return Err(Error::unsupported(format!(
+                "{}: loops of {} turns, of which a device that is a program makes {SOFTWARE_TURNS_MAX}",
+                step.name, step.turns
+            )));
+        }
+        if step.turns == 0 && LOOPS.iter().any(|word| text.contains(word)) {
+            return Err(Error::internal(format!("{}: loops without a bound", step.name)));
+        }
         if text.contains("f16") {
             text.insert_str(0, "enable f16;\n");
         }
@@ -249,6 +276,9 @@ impl Build {
         if scratch == 0 { prepared } else { prepared.with_workspace(scratch, SCRATCH_ALIGN as usize) }
     }
 }
+
+/// How loops begin in WGSL.
+const LOOPS: [&str; 3] = ["for (", "loop {", "while ("];
 
 static NEXT_PROGRAM: AtomicU64 = AtomicU64::new(0);
 

@@ -5,7 +5,7 @@
 
 use super::cost;
 use super::element::Width;
-use super::lines::{LineStep, Lines, check_turns, count, expect_output, product};
+use super::lines::{LineStep, Lines, count, expect_output, product};
 use super::math;
 use super::tiles::{self, Product};
 use crate::device::WgpuDevice;
@@ -174,7 +174,6 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
     if n_scores as u64 * 4 > request.device.shared().abilities.binding_max {
         return Err(Error::unsupported(format!("{n_scores} scores, more than a shader can be bound to")));
     }
-    check_turns(&build, tiles::turns(of_q.size.max(total)))?;
     let scores = build.scratch(n_scores as u64 * 4);
     let shows = request.output(3).is_some().then_some(shown);
 
@@ -235,6 +234,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
         name: "scores",
         buffers,
         params,
+        turns: tiles::turns(of_q.size),
         body: Body::Groups {
             groups: [tiles::along(total), tiles::along(of_q.sequence), of_all],
             module: &module,
@@ -270,6 +270,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
         name: "weighted values",
         buffers: vec![("scores", "f32", scores), ("values", "f32", values), ("y", "f32", Slot::Output(0))],
         params,
+        turns: tiles::turns(total),
         body: Body::Groups {
             groups: [tiles::along(of_v.size), tiles::along(of_q.sequence), of_all],
             module: &module,
@@ -309,7 +310,7 @@ fn append(request: &Request<'_>, build: &mut Build, rows: Rows, i: usize, past: 
          y[i] = x[head / p.heads * p.x_batch + head % p.heads * p.x_head + (row - p.past) * p.x_row + at];"
     );
     let body = Body::Items { n: n as u64, functions: "", each: &each };
-    build.add(Step { name: "append", buffers, params, body })?;
+    build.add(Step { name: "append", buffers, params, turns: 0, body })?;
     Ok(Some(to))
 }
 

@@ -12,7 +12,7 @@ use super::product::{Product, Side, Types, matrix, u32_param, vector_of};
 use super::walk::Walk;
 use super::window::{AXES, Window, image};
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -97,8 +97,13 @@ impl Conv {
     }
 
     /// Whether a thread should make one element, from its own reads alone.
-    pub fn is_direct(&self) -> bool {
-        self.c_out < CHANNELS_MIN
+    pub fn is_direct(&self, build: &Build) -> bool {
+        self.c_out < CHANNELS_MIN && self.direct_turns() <= build.turns_max()
+    }
+
+    /// Turns of loops of a thread that makes one element.
+    pub fn direct_turns(&self) -> u64 {
+        turns(self.c_in as u64, self.window.turns(0))
     }
 
     /// Parameters of [`Conv::direct_place`], besides the window's.
@@ -162,7 +167,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         return matmul::multiply(request, "Conv", &matrices, [false, true], Epilogue { addend, ..epilogue });
     }
     let is_empty = x.n_elements() == 0;
-    if conv.is_direct() && !is_empty {
+    if conv.is_direct(&build) && !is_empty {
         add_direct(&mut build, request, &conv, element, &epilogue)?;
         return Ok(build.finish());
     }
@@ -359,6 +364,7 @@ fn add_direct(
         name: "Conv",
         buffers,
         params,
+        turns: conv.direct_turns(),
         body: Body::Items { n: lines * fours, functions: &functions, each: &each },
     })
 }

@@ -122,6 +122,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         name: "ConvTranspose",
         buffers,
         params,
+        turns: window.turns(0),
         body: Body::Items {
             n: y.n_elements() as u64,
             functions: &format!("{ELEMENT_AT}{}", epilogue.functions("f32")),

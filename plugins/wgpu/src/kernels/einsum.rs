@@ -9,7 +9,7 @@ use super::epilogue::Epilogue;
 use super::product::{Product, Side, Types, u32_param};
 use super::walk::{Walk, dense_strides};
 use crate::device::WgpuDevice;
-use crate::dispatch::{Build, Param, Slot, Step};
+use crate::dispatch::{Build, Param, Slot, Step, turns};
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
@@ -171,7 +171,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
     let class = class_type(number.class());
     let mut params = vec![u32_param("n", n)?];
     let mut buffers = vec![("y", number.storage(), Slot::Output(0))];
-    let mut code = String::new();
+    let (mut code, mut of_element) = (String::new(), 0);
     if is_empty {
         code.push_str(&format!("let r = {class}();"));
     } else {
@@ -198,12 +198,14 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
             (0..n_operands).map(|i| number.load(INPUTS[i], &format!("({})", places[i]))).collect();
         code.push_str(&format!("sum += {};\n", factors.join(" * ")));
         equation.summed.iter().for_each(|_| code.push_str("}\n"));
+        of_element = equation.summed.iter().rev().fold(0, |inner, name| turns(name.extent as u64, inner));
         code.push_str("let r = sum;");
     }
     build.add(Step {
         name: "Einsum",
         buffers,
         params,
+        turns: number.width().turns(of_element),
         body: number.width().body(n, number.functions(), &number.each("y", &code)),
     })?;
     Ok(build.finish())
@@ -225,6 +227,7 @@ struct Matrices {
 
 /// Columns and terms below which tiles would be mostly empty.
 const EXTENT_MIN: i64 = 8;
+const TERMS_MIN: i64 = 8192;
 
 impl Matrices {
     /// None where the equation is no product, or a small one.
@@ -250,7 +253,8 @@ impl Matrices {
         let (n_rows, row) = line(rows, order[0])?;
         let (n_cols, col) = line(cols, order[1])?;
         let ((k, left_term), (_, right_term)) = (line(&summed, order[0])?, line(&summed, order[1])?);
-        if n_rows.min(n_cols).min(k) < EXTENT_MIN {
+        // Long sums are worth it even so: they are cut into parts.
+        if k < EXTENT_MIN || (n_rows.min(n_cols) < EXTENT_MIN && k < TERMS_MIN) {
             return None;
         }
         Some(Self {

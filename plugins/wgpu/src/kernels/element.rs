@@ -1,6 +1,6 @@
 //! Elements in a shader's memory, which is words of 32 bits: narrow ones are packed, 64-bit ones are pairs.
 
-use crate::dispatch::Body;
+use crate::dispatch::{Body, turns};
 use devbay_plugin_api::sdk::*;
 
 /// How elements lie in memory, whatever they mean.
@@ -74,6 +74,11 @@ impl Width {
              let e = i * {lanes}u + lane;\nif (e < p.n) {{\nvar v = {zero};\n{code}\n\
              word |= (v & {mask}u) << (lane * {bits}u);\n}}\n}}\n{buffer}[i] = word;\n"
         )
+    }
+
+    /// Turns of loops of [`Width::each`] whose code has so many for an element.
+    pub fn turns(self, of_element: u64) -> u64 {
+        if self.per_word() == 1 { of_element } else { turns(u64::from(self.per_word()), of_element) }
     }
 
     /// As [`Width::each`], as a step's body over `n` elements; the parameter `n` has to be among the step's.

@@ -314,14 +314,16 @@ pub fn prepare_map(request: &Request<'_>, map: Map<'_>) -> Result<Prepared> {
     if to.width().per_word() > 1 {
         params.push(("n".to_owned(), Param::U32(y.n_elements() as u32)));
     }
+    let functions = math::functions(&map.functions);
     let mut build = Build::new(request);
     build.add(Step {
         name: map.name,
         buffers,
         params,
+        turns: to.width().turns(math::turns(&functions)),
         body: Body::Items {
             n: to.width().items(n),
-            functions: &format!("{}{}", math::functions(&map.functions), to.functions()),
+            functions: &format!("{functions}{}", to.functions()),
             each: &to.each("out", &code),
         },
     })?;

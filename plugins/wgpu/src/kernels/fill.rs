@@ -61,6 +61,7 @@ fn constant_of_shape(request: &Request<'_>) -> Result<Prepared> {
     build.add(Step {
         name: "fill",
         buffers: vec![("y", "u32", Slot::Output(0))],
+        turns: 0,
         params: vec![("even".to_owned(), Param::U32(even)), ("odd".to_owned(), Param::U32(odd))],
         body: Body::Items {
             n: n_bytes.div_ceil(4),
@@ -117,7 +118,7 @@ fn range(request: &Request<'_>) -> Result<Prepared> {
     let names = ["start", "start_high", "delta", "delta_high"];
     let values = [start, delta].concat();
     let params = names.iter().zip(values).map(|(name, value)| ((*name).to_owned(), Param::U32(value)));
-    let made = Made { name: "Range", buffers: vec![], params: params.collect(), functions, code };
+    let made = Made { name: "Range", buffers: vec![], params: params.collect(), functions, code, turns: 0 };
     let mut build = Build::new(request);
     unit.make(&mut build, Slot::Output(0), output.n_elements() as i64, made)?;
     Ok(build.finish())
@@ -143,7 +144,7 @@ fn eye_like(request: &Request<'_>) -> Result<Prepared> {
     // Beyond the corners all diagonals are alike.
     let k = request.attrs.int("k", 0)?.clamp(-rows - 1, cols + 1);
     let params = vec![param("cols", cols)?, param_i32("k", k)?];
-    let made = Made { name: "EyeLike", buffers: vec![], params, functions: "", code: &code };
+    let made = Made { name: "EyeLike", buffers: vec![], params, functions: "", code: &code, turns: 0 };
     let mut build = Build::new(request);
     unit.make(&mut build, Slot::Output(0), rows * cols, made)?;
     Ok(build.finish())

@@ -6,7 +6,7 @@ use super::cost;
 use super::elementwise::Number;
 use super::moved::*;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Slot, Step};
+use crate::dispatch::{Body, Build, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -154,6 +154,8 @@ fn grid_sample(request: &Request<'_>) -> Result<Prepared> {
         }
     };
     code.push_str(&format!("{loops}{inmost}{}", "}\n".repeat(axes)));
+    let of_places = axes as u64 * turns(count, 0);
+    let of_element = of_places + (0..axes).fold(0, |inner, _| turns(count, inner));
     let mut build = Build::new(request);
     if n_out == 0 {
         return Ok(build.finish());
@@ -161,7 +163,14 @@ fn grid_sample(request: &Request<'_>) -> Result<Prepared> {
     let grid = ("grid", of_grid.storage(), Slot::Input(1));
     if mode == Mode::Nearest {
         let buffers = vec![("x", unit.storage(), Slot::Input(0)), grid];
-        let made = Made { name: "GridSample", buffers, params, functions: &functions, code: &code };
+        let made = Made {
+            name: "GridSample",
+            buffers,
+            params,
+            functions: &functions,
+            code: &code,
+            turns: of_element,
+        };
         unit.make(&mut build, Slot::Output(0), n_out, made)?;
         return Ok(build.finish());
     }
@@ -176,6 +185,7 @@ fn grid_sample(request: &Request<'_>) -> Result<Prepared> {
             ("y", number.storage(), Slot::Output(0)),
         ],
         params,
+        turns: number.width().turns(of_element),
         body: Body::Items {
             n: number.width().items(n_out as u64),
             functions: &format!("{functions}{}", number.functions()),

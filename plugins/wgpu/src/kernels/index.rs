@@ -85,6 +85,7 @@ fn gather(request: &Request<'_>) -> Result<Prepared> {
             ],
             functions: place(indices.dtype()),
             code: &code,
+            turns: 0,
         };
         unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
     }
@@ -135,6 +136,7 @@ fn gather_elements(request: &Request<'_>) -> Result<Prepared> {
             params,
             functions: place(indices.dtype()),
             code: &code,
+            turns: 0,
         };
         unit.make(&mut build, Slot::Output(0), n, made)?;
     }
@@ -238,6 +240,7 @@ fn gather_nd(request: &Request<'_>) -> Result<Prepared> {
             params,
             functions: place(I64),
             code: &code,
+            turns: 0,
         };
         unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
     }
@@ -301,6 +304,7 @@ fn one_hot(request: &Request<'_>) -> Result<Prepared> {
             params: vec![param("inner", inner)?, param("depth", depth)?],
             functions: &functions,
             code: &code,
+            turns: 0,
         };
         unit.make(&mut build, Slot::Output(0), n, made)?;
     }

@@ -249,7 +249,7 @@ fn conv(request: &Request<'_>, places: &Places) -> Result<Prepared> {
     let mut buffers = vec![("x", "u32", Slot::Input(0)), ("w", "u32", Slot::Input(places.b))];
     let [x_zero, w_zero] = zero_buffers(request, &mut buffers, places);
     let zero = x_zeros.load("a_zeros", x_zero, "x");
-    if conv.is_direct() && !is_empty {
+    if conv.is_direct(&build) && !is_empty {
         add_direct(
             &mut build,
             &conv,
@@ -336,6 +336,7 @@ fn add_direct(
         name: "ConvInteger",
         buffers,
         params,
+        turns: conv.direct_turns(),
         body: Body::Items { n: y.n_elements() as u64, functions: "", each: &each },
     })
 }
@@ -385,6 +386,7 @@ fn requantise(
         name: "QLinear",
         buffers,
         params,
+        turns: number.width().turns(0),
         body: number.width().body(n, QUANTISED, &number.each("y", &code)),
     })
 }

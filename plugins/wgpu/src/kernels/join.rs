@@ -138,7 +138,7 @@ impl Span {
                 unit.storage()
             );
             let body = Body::Items { n: (self.n_rows * border) as u64, functions: "", each: &each };
-            return build.add(Step { name: "Concat", buffers, params, body });
+            return build.add(Step { name: "Concat", buffers, params, turns: 0, body });
         }
         // A word may hold elements of parts that other steps write.
         params.extend([param("row", self.row)?, param("offset", self.offset)?]);
@@ -146,7 +146,7 @@ impl Span {
         let code = format!(
             "{before}let row = e / p.row;\nlet col = e % p.row - p.offset;\nif (col < p.width) {{\n{choice}}}"
         );
-        let made = Made { name: "Concat", buffers, params, functions: "", code: &code };
+        let made = Made { name: "Concat", buffers, params, functions: "", code: &code, turns: 0 };
         unit.make(build, Slot::Output(0), self.n_rows * self.row, made)
     }
 }

@@ -6,7 +6,7 @@
 use super::math;
 use super::walk::dense_strides;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 /// Nested loops over dimensions of a dense tensor, outermost first; neighbours that are walked as one are one.
@@ -77,21 +77,6 @@ impl Nest {
             }
         }
     }
-}
-
-/// Turns of loops of a thread, at most, where a device is a program: Mesa's llvmpipe leaves every loop after 65535 turns
-/// of all of them together, and says nothing.
-pub const SOFTWARE_TURNS_MAX: i64 = 60_000;
-
-/// Refuses a step whose threads go round loops so often that a device which is a program would leave them early.
-///
-/// # Errors
-/// Unsupported.
-pub fn check_turns(build: &Build, turns: i64) -> Result<()> {
-    if build.abilities().is_software && turns > SOFTWARE_TURNS_MAX {
-        return Err(Error::unsupported(format!("loops of {turns} turns on a device that is a program")));
-    }
-    Ok(())
 }
 
 /// A product of extents that need not be one tensor's; what is too large for the type is for [`count`] too.
@@ -257,8 +242,14 @@ impl Lines {
         let along_x = n_groups.clamp(1, groups_max);
         let groups = [along_x, div_up(n_groups, along_x), self.n_pieces];
         let groups = groups.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        let n_passes = step.code.matches("for (var k = begin").count() as i64;
-        check_turns(build, product(&[n_passes, div_up(div_up(self.n(), self.n_pieces), i64::from(height))]))?;
+        let n_passes = step.code.matches("for (var k = begin").count() as u64;
+        if step.code.matches("for (").count() as u64 != n_passes || step.functions.contains("loop {") {
+            return Err(Error::internal(format!("{}: loops that are not along lines", step.name)));
+        }
+        let of_pass = turns(div_up(div_up(self.n(), self.n_pieces), i64::from(height)).max(0) as u64, 0);
+        // What threads found is folded behind a pass, if at all, in two loops.
+        let of_fold = if height == 1 { 0 } else { 2 * turns(u64::from(height.isqrt() * 2), 0) };
+        let turns = n_passes.saturating_mul(of_pass.saturating_add(of_fold));
         let mut params = vec![
             ("n_lines".to_owned(), count(self.n_lines())?),
             ("n".to_owned(), count(self.n())?),
@@ -287,7 +278,7 @@ impl Lines {
              {code}\n}}\n",
             n_threads = width * height,
         );
-        build.add(Step { name, buffers, params, body: Body::Groups { groups, module: &module } })
+        build.add(Step { name, buffers, params, turns, body: Body::Groups { groups, module: &module } })
     }
 }
 

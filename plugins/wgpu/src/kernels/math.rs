@@ -24,6 +24,12 @@ pub fn functions<S: AsRef<str>>(names: &[S]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
+/// Turns of loops of a call, at most, of functions whose text this is.
+pub fn turns(functions: &str) -> u64 {
+    // Those of a float's remainder: bits of exponents and fractions.
+    if functions.contains("fn rem_f") { 300 } else { 0 }
+}
+
 /// WGSL of the functions that a text calls, and of those that they call.
 pub fn called_by(text: &str) -> String {
     let names: Vec<&str> = ALL.iter().map(|(name, _)| *name).filter(|name| calls(text, name)).collect();

@@ -6,7 +6,7 @@
 use super::element::Width;
 use super::walk::Walk;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 /// Element types that are only moved.
@@ -195,8 +195,12 @@ impl Unit {
             Self::One(width) => width.items(n as u64),
             Self::Vector => n as u64,
         };
+        let turns = match self {
+            Self::One(width) => width.turns(made.turns),
+            Self::Vector => made.turns,
+        };
         let body = Body::Items { n: items, functions: made.functions, each: &each };
-        build.add(Step { name: made.name, buffers, params, body })
+        build.add(Step { name: made.name, buffers, params, turns, body })
     }
 }
 
@@ -212,6 +216,8 @@ pub struct Made<'a> {
     pub functions: &'a str,
     /// WGSL that sets `v` from `e`.
     pub code: &'a str,
+    /// As [`Step::turns`], of `code` for one unit.
+    pub turns: u64,
 }
 
 /// WGSL for `place(k, n)`: where the index at `k` of the buffer `ids` is on an axis of `n` elements. What names nothing
@@ -306,6 +312,7 @@ impl Strided {
             params: walk.params()?,
             functions: "",
             code: &code,
+            turns: 0,
         };
         unit.make(build, to, count(&shape), made)
     }
@@ -368,6 +375,7 @@ impl Strided {
             name: "transpose",
             buffers: vec![("x", "u32", from), ("y", "u32", to)],
             params,
+            turns: turns(n_planes.max(0) as u64 / u64::from(groups[2].max(1)) + 1, 0),
             body: Body::Groups { groups, module: &module },
         })
     }

@@ -253,6 +253,7 @@ fn reverse_sequence(request: &Request<'_>) -> Result<Prepared> {
             params: vec![param("run", run / ratio)?, param("times", times)?, param("batches", batches)?],
             functions: "",
             code: &code,
+            turns: 0,
         };
         unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
     }
@@ -282,6 +283,7 @@ fn trilu(request: &Request<'_>) -> Result<Prepared> {
         params: vec![param("rows", rows)?, param("cols", cols)?, param_i32("k", k)?],
         functions: "",
         code: &code,
+        turns: 0,
     };
     unit.make(&mut build, Slot::Output(0), input.n_elements() as i64, made)?;
     Ok(build.finish())

@@ -7,7 +7,7 @@ use super::lines::{LineStep, Lines, Nest, axis, count, expect_output};
 use super::math;
 use super::walk::dense_strides;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -255,6 +255,7 @@ fn prepare_batch(request: &Request<'_>) -> Result<Prepared> {
         name: "normalise channels",
         buffers,
         params,
+        turns: 0,
         body: Body::Items {
             n: request.required_output(0)?.n_elements() as u64,
             functions: "",
@@ -348,6 +349,7 @@ fn prepare_lrn(request: &Request<'_>) -> Result<Prepared> {
         name: "LRN",
         buffers: in_and_out(),
         params,
+        turns: turns(size.min(n_channels) as u64, 0),
         body: Body::Items {
             n: request.required_output(0)?.n_elements() as u64,
             functions: &math::functions(&["pow_f"]),

@@ -5,7 +5,7 @@
 use super::cost;
 use super::moved::*;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -137,7 +137,7 @@ fn arg(request: &Request<'_>, is_largest: bool) -> Result<Prepared> {
              y[i] = vec2<u32>(place, 0u);"
         );
         let body = Body::Items { n: n_out as u64, functions: &functions, each: &each };
-        build.add(Step { name: "ArgMax", buffers, params, body })?;
+        build.add(Step { name: "ArgMax", buffers, params, turns: turns(n as u64, 0), body })?;
         return Ok(build.finish());
     }
     // Of equal keys the place decides.
@@ -158,7 +158,9 @@ fn arg(request: &Request<'_>, is_largest: bool) -> Result<Prepared> {
          y[line] = vec2<u32>(place, 0u);\n}}\n}}\n"
     );
     let body = Body::Groups { groups: [n_out as u32, 1, 1], module: &module };
-    build.add(Step { name: "ArgMax shared", buffers, params, body })?;
+    let shared = u64::from(SHARED);
+    let turns = turns((n as u64).div_ceil(shared), 0) + turns(shared, 0);
+    build.add(Step { name: "ArgMax shared", buffers, params, turns, body })?;
     Ok(build.finish())
 }
 
@@ -205,6 +207,7 @@ fn top_k(request: &Request<'_>) -> Result<Prepared> {
             params: vec![param("extent", n)?, param("inner", inner)?, param("k", k)?],
             functions: "",
             code: &code,
+            turns: 0,
         };
         unit.make(&mut build, Slot::Output(0), n_out, made)?;
     }
@@ -213,6 +216,7 @@ fn top_k(request: &Request<'_>) -> Result<Prepared> {
             name: "TopK places",
             buffers: vec![("order", "u32", order), ("y", "vec2<u32>", Slot::Output(1))],
             params: vec![],
+            turns: 0,
             body: Body::Items { n: n_out as u64, functions: "", each: "y[i] = vec2<u32>(order[i], 0u);" },
         })?;
     }
@@ -253,6 +257,7 @@ impl Top {
             name: "TopK order",
             buffers: vec![("x", self.unit.storage(), Slot::Input(0)), ("order", "u32", order.clone())],
             params: self.params()?,
+            turns: turns(self.n as u64, 0),
             body: Body::Items { n, functions: &self.functions, each },
         })
     }
@@ -305,6 +310,9 @@ impl Top {
              workgroupBarrier();\n}}\n}}\n",
             functions = self.functions,
         );
+        let groups = self.n_lines.clamp(1, 65535) as u64;
+        let of_pass = turns((self.n as u64).div_ceil(u64::from(SELECTING)), 0);
+        let of_line = turns(bits, of_pass) + 2 * of_pass + turns(u64::from(SELECTING), 0);
         build.add(Step {
             name: "TopK select",
             buffers: vec![
@@ -314,7 +322,8 @@ impl Top {
                 ("counts", "u32", counts.clone()),
             ],
             params: self.params()?,
-            body: Body::Groups { groups: [self.n_lines.min(65535) as u32, 1, 1], module: &module },
+            turns: turns((self.n_lines as u64).div_ceil(groups), of_line),
+            body: Body::Groups { groups: [groups as u32, 1, 1], module: &module },
         })?;
         let each = format!(
             "let line = i / p.k;\nlet slot = i % p.k;\nlet n = counts[line];\n\
@@ -333,6 +342,7 @@ impl Top {
                 ("counts", "u32", counts),
             ],
             params: self.params()?,
+            turns: turns(self.k as u64, 0),
             body: Body::Items { n: (self.n_lines * self.k) as u64, functions: &self.functions, each: &each },
         })
     }

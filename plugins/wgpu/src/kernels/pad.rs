@@ -131,7 +131,7 @@ fn padded(request: &Request<'_>, mode: &str, amounts: &[(i64, i64)], has_value: 
             outside.to_owned()
         }
     };
-    let made = Made { name: "Pad", buffers, params, functions: "", code: &code };
+    let made = Made { name: "Pad", buffers, params, functions: "", code: &code, turns: 0 };
     unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
     Ok(build.finish())
 }

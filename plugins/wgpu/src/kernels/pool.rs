@@ -8,7 +8,7 @@ use super::math;
 use super::product::u32_param;
 use super::window::{AXES, Window, image};
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -177,6 +177,7 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
         name: "MaxPool",
         buffers: vec![("x", number.storage(), Slot::Input(0)), ("y", number.storage(), Slot::Output(0))],
         params: params.clone(),
+        turns: number.width().turns(window.turns(0)),
         body: number.width().body(n, &functions, &number.each("y", &format!("{code}let r = best;"))),
     })?;
     if request.output(1).is_none() {
@@ -203,6 +204,7 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
         name: "MaxPool",
         buffers: vec![("x", number.storage(), Slot::Input(0)), ("places", "vec2<u32>", Slot::Output(1))],
         params,
+        turns: window.turns(0),
         body: Body::Items { n, functions: &functions, each: &each },
     })?;
     Ok(build.finish())
@@ -249,6 +251,7 @@ fn prepare_fold(request: &Request<'_>, fold: Fold) -> Result<Prepared> {
         name: "Pool",
         buffers: vec![("x", number.storage(), Slot::Input(0)), ("y", number.storage(), Slot::Output(0))],
         params,
+        turns: number.width().turns(window.turns(0)),
         body: number.width().body(y.n_elements() as u64, &functions, &number.each("y", &code)),
     })?;
     Ok(build.finish())
@@ -297,11 +300,13 @@ fn prepare_global(request: &Request<'_>, fold: Fold) -> Result<Prepared> {
         number.functions(),
         number.each("y", &reduce)
     );
+    let of_plane = turns(cost::volume(spatial).div_ceil(u64::from(THREADS)), 0) + turns(7, 0);
     let groups = words.min(u64::from(request.device.shared().abilities.groups_max)) as u32;
     build.add(Step {
         name: "GlobalPool",
         buffers: vec![("x", number.storage(), Slot::Input(0)), ("y", number.storage(), Slot::Output(0))],
         params,
+        turns: turns(words.div_ceil(u64::from(groups)), number.width().turns(of_plane)),
         body: Body::Groups { groups: [groups, 1, 1], module: &module },
     })?;
     Ok(build.finish())

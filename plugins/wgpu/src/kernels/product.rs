@@ -11,7 +11,7 @@
 use super::epilogue::Epilogue;
 use super::walk::Walk;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::abi::DEVBAY_DEVICE_KIND_CPU;
 use devbay_plugin_api::sdk::*;
 
@@ -106,6 +106,8 @@ const GROUPS_WANTED_BY_CPU: u64 = 4;
 /// Terms of a part of a sum, at least, and parts, at most.
 const SPLIT_TERMS: u64 = 256;
 const SPLITS_MAX: u64 = 16;
+/// Parts, at most, where a thread cannot make as many terms as there would be.
+const SPLITS_MAX_FORCED: u64 = 64;
 
 impl Tile {
     /// Threads along rows and columns.
@@ -203,13 +205,40 @@ impl Product {
         let is_cpu = request.device.describe().kind == DEVBAY_DEVICE_KIND_CPU;
         let groups_wanted = if is_cpu { GROUPS_WANTED_BY_CPU } else { GROUPS_WANTED };
         let tile = Tile::of(&self, groups_wanted);
-        let splits = (groups_wanted / tile.count(&self)).min(self.k / SPLIT_TERMS).clamp(1, SPLITS_MAX);
+        let wanted = (groups_wanted / tile.count(&self)).min(self.k / SPLIT_TERMS).clamp(1, SPLITS_MAX);
+        // A sum that is too long for one thread's loops is cut, too.
+        let fits = |splits: &u64| self.turns(tile, *splits) <= build.turns_max();
+        let splits = (wanted..=SPLITS_MAX_FORCED).find(fits).unwrap_or(wanted);
+        u32_param("elements of parts", total.saturating_mul(splits))?;
+        let bytes = total.saturating_mul(4 * splits);
+        if splits > wanted && bytes > build.abilities().binding_max {
+            return Err(Error::unsupported(format!("parts of sums of {bytes} bytes")));
+        }
         if splits == 1 {
             return self.add_tiles(build, tile, is_cpu, None);
         }
         let parts = build.scratch(total * 4 * splits);
         self.add_tiles(build, tile, is_cpu, Some((parts.clone(), splits)))?;
         self.add_sums(build, Some((parts, splits)))
+    }
+
+    /// Terms of a part of a sum.
+    fn terms(&self, tile: Tile, splits: u64) -> u64 {
+        self.k.div_ceil(splits).next_multiple_of(tile.k)
+    }
+
+    /// Parts of sums that a grid has behind each other. A batch may be longer; the shader loops.
+    fn depth(&self, splits: u64) -> u64 {
+        self.n_batch.saturating_mul(splits).min(u64::from(GRID_DEPTH))
+    }
+
+    /// Turns of loops of a thread of the tiled shader.
+    fn turns(&self, tile: Tile, splits: u64) -> u64 {
+        // The last turn over k multiplies what the one before it has loaded.
+        let of_sums = turns(self.terms(tile, splits) / tile.k + 1, turns(tile.k, 0));
+        let of_stores = turns(4 * tile.row_fours * tile.col_fours, 0);
+        let n_sums = self.n_batch.saturating_mul(splits).div_ceil(self.depth(splits));
+        turns(n_sums, of_sums.saturating_add(of_stores))
     }
 
     fn params_of_result(&self) -> Result<Vec<(String, Param)>> {
@@ -233,10 +262,11 @@ impl Product {
         params.extend(self.epilogue.params());
         let total = self.rows * self.cols * self.n_batch;
         params.push(u32_param("n", total)?);
-        let mut adds = String::new();
+        let (mut adds, mut of_adds) = (String::new(), 0);
         if let Some((slot, splits)) = parts {
             buffers.push(("parts", sum, slot));
             params.push(u32_param("splits", splits)?);
+            of_adds = turns(splits, 0);
             adds.push_str("for (var s = 0u; s < p.splits; s++) { sum += parts[s * p.n + i]; }\n");
         }
         let code = self.batch.code();
@@ -244,6 +274,7 @@ impl Product {
             name: self.name,
             buffers,
             params,
+            turns: of_adds,
             body: Body::Items {
                 n: total,
                 functions: &self.epilogue.functions(sum),
@@ -263,7 +294,7 @@ impl Product {
         parts: Option<(Slot, u64)>,
     ) -> Result<()> {
         let splits = parts.as_ref().map_or(1, |(_, splits)| *splits);
-        let k_per = self.k.div_ceil(splits).next_multiple_of(tile.k);
+        let k_per = self.terms(tile, splits);
         let mut params = self.params_of_result()?;
         params.extend([u32_param("splits", splits)?, u32_param("k_per", k_per)?]);
         params.extend(self.params.iter().cloned());
@@ -291,11 +322,17 @@ impl Product {
         };
         let module = self.tiled(tile, y_type, is_part, &functions, &steps);
         let count = |n: u64| u32::try_from(n).map_err(|_| Error::unsupported(format!("{n} tiles")));
-        // A batch may be longer than a grid; the shader loops.
-        let depth = (self.n_batch * splits).min(u64::from(GRID_DEPTH));
+        let depth = self.depth(splits);
         let groups =
             [count(self.cols.div_ceil(tile.cols))?, count(self.rows.div_ceil(tile.rows))?, count(depth)?];
-        build.add(Step { name: self.name, buffers, params, body: Body::Groups { groups, module: &module } })
+        let turns = self.turns(tile, splits);
+        build.add(Step {
+            name: self.name,
+            buffers,
+            params,
+            turns,
+            body: Body::Groups { groups, module: &module },
+        })
     }
 
     /// The tiled shader.
@@ -532,10 +569,12 @@ impl Skinny {
         let groups = u32::try_from(self.cols.div_ceil(cols));
         let groups = groups.map_err(|_| Error::unsupported(format!("{} columns", self.cols)))?;
         let depth = self.n_batch.min(u64::from(GRID_DEPTH)) as u32;
+        let of_sum = turns(self.k / (4 * parts), 0) + turns(4, 0) + turns(u64::from(parts.ilog2()), 0);
         build.add(Step {
             name: self.name,
             buffers,
             params,
+            turns: turns(self.n_batch.div_ceil(u64::from(depth.max(1))), of_sum),
             body: Body::Groups { groups: [groups, 1, depth], module: &module },
         })
     }

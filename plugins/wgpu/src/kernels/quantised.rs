@@ -6,7 +6,7 @@ use super::cost;
 use super::elementwise::Number;
 use super::product::u32_param;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -141,6 +141,7 @@ fn linear(
         name,
         buffers,
         params,
+        turns: of_y.width().turns(0),
         body: of_y.width().body(
             n,
             &format!("{functions}{}", of_y.functions()),
@@ -189,6 +190,7 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
     let groups = n.div_ceil(THREADS * 8).min(THREADS);
     let parts = build.scratch(THREADS * 8);
     let scale = build.scratch(8);
+    let fold_turns = |n: u64, groups: u64| turns(n.div_ceil(groups * THREADS), 0) + turns(8, 0);
     // Pairs of the least and the greatest, with 0 among them.
     let fold = |load: &str, store: &str| {
         format!(
@@ -211,6 +213,7 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
             name: "DynamicQuantizeLinear",
             buffers: vec![("x", "f32", Slot::Input(0)), ("parts", "vec2<f32>", parts.clone())],
             params: vec![u32_param("n", n)?],
+            turns: fold_turns(n, groups),
             body: Body::Groups {
                 groups: [groups as u32, 1, 1],
                 module: &fold("vec2<f32>(x[i])", "parts[group.x] = ends[0];\n"),
@@ -231,6 +234,7 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
             ("out_zero", "u32", Slot::Output(2)),
         ],
         params: vec![u32_param("n", groups)?],
+        turns: fold_turns(groups, 1),
         body: Body::Groups { groups: [1, 1, 1], module: &fold("parts[i]", finish) },
     })?;
     if n > 0 {
@@ -243,6 +247,7 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
                 ("y", number.storage(), Slot::Output(0)),
             ],
             params: vec![u32_param("n", n)?],
+            turns: number.width().turns(0),
             body: number.width().body(
                 n,
                 QUANTISED,

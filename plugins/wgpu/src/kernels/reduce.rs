@@ -192,6 +192,7 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
             name: "pack",
             buffers: vec![("x", "i32", results), ("y", "u32", y)],
             params: vec![("n".to_owned(), count(lines.n_lines())?)],
+            turns: Width::B1.turns(0),
             body: Width::B1.body(n, "", &each),
         })?;
     } else {

@@ -11,7 +11,7 @@ use super::moved::*;
 use super::sample::{Axis, Filter, Method, Nearest, Samples, Transform};
 use super::walk::dense_strides;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -244,8 +244,16 @@ impl Nest {
         Ok(())
     }
 
-    /// Adds the step: `before` is done once for all planes, `each` sets `v` from `base` in every plane.
-    fn make(self, build: &mut Build, unit: Unit, slots: [Slot; 2], before: &str, each: &str) -> Result<()> {
+    /// Adds the step: `before` is done once for all planes, `each` sets `v` from `base` in every plane, with `of_plane`
+    /// turns of loops.
+    fn make(
+        self,
+        build: &mut Build,
+        unit: Unit,
+        slots: [Slot; 2],
+        [before, each]: [&str; 2],
+        of_plane: u64,
+    ) -> Result<()> {
         let [from, to] = slots;
         let table = build.table(&self.table)?;
         // Several planes a thread only where there are threads enough without.
@@ -268,6 +276,7 @@ impl Nest {
             name: "Resize",
             buffers: vec![("x", unit.storage(), from), ("table", "u32", table), ("y", unit.storage(), to)],
             params,
+            turns: turns(per_thread as u64, of_plane),
             body: Body::Items { n: n as u64, functions: "", each: &each },
         })
     }
@@ -306,12 +315,13 @@ fn nearest(build: &mut Build, dtype: DType, dims: &[Dim], outside: f32) -> Resul
         code = format!("if (is_outside) {{ v = {value}; }} else {{\n{code}}}\n");
     }
     if !unit.is_packed() {
-        return nest.make(build, unit, slots, &before, &code);
+        return nest.make(build, unit, slots, [&before, &code], 0);
     }
     let table = build.table(&nest.table)?;
     let code = format!("{{\nlet i = e;\n{}{before}{code}}}", nest.code);
     let buffers = vec![("x", unit.storage(), Slot::Input(0)), ("table", "u32", table)];
-    let made = Made { name: "Resize nearest", buffers, params: nest.params, functions: "", code: &code };
+    let made =
+        Made { name: "Resize nearest", buffers, params: nest.params, functions: "", code: &code, turns: 0 };
     unit.make(build, Slot::Output(0), n / ratio, made)
 }
 
@@ -360,11 +370,12 @@ fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, ends: [End; 2]) -> Resu
         None => format!("bitcast<f32>(x[{at}])"),
         Some(number) => number.load("x", at),
     };
-    let (mut before, mut each);
+    let (mut before, mut of_element) = (String::new(), 0);
+    let mut each;
     if let [(k, taps)] = nest.resized[..]
         && taps > UNROLLED_MAX
     {
-        before = String::new();
+        of_element = turns(taps as u64, 0);
         each = format!(
             "var sum = 0.0;\nfor (var t = 0u; t < p.taps{k}; t++) {{\nlet tap = t * p.d{k} + c{k};\n\
              let at = plane + table[p.at{k} + tap] * p.s{k};\n\
@@ -372,7 +383,6 @@ fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, ends: [End; 2]) -> Resu
             load("at")
         );
     } else {
-        before = String::new();
         for &(k, taps) in &nest.resized {
             for t in 0..taps {
                 before.push_str(&format!(
@@ -389,7 +399,7 @@ fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, ends: [End; 2]) -> Resu
         each = format!("if (is_outside) {{ v = p.outside; }} else {{\n{each}}}\n");
     }
     let Some(number) = to.packed else {
-        return nest.make(build, Unit::One(Width::B4), [from.slot, to.slot], &before, &each);
+        return nest.make(build, Unit::One(Width::B4), [from.slot, to.slot], [&before, &each], of_element);
     };
     // Neighbours in a word may be of two planes.
     let n: i64 = nest.n_planes * nest.plane;
@@ -405,6 +415,7 @@ fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, ends: [End; 2]) -> Resu
         name: "Resize",
         buffers: vec![("x", "u32", from.slot), ("table", "u32", table), ("y", "u32", to.slot)],
         params,
+        turns: number.width().turns(of_element),
         body: Body::Items {
             n: number.width().items(n as u64),
             functions: number.functions(),

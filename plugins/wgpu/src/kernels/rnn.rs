@@ -8,11 +8,11 @@
 //! With lengths of sequences, a sequence that has ended keeps its state, and its outputs are 0.
 
 use super::cost;
-use super::lines::{LineStep, Lines, Nest, SOFTWARE_TURNS_MAX, check_turns, count, div_up, product};
+use super::lines::{LineStep, Lines, Nest, count, div_up, product};
 use super::math;
 use super::tiles::{self, Product};
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -53,7 +53,7 @@ const CAPACITIES: [i64; 5] = [32, 128, 256, 640, 2016];
 /// The largest of them with which it has room for the gates, too.
 const GATES_MAX: i64 = 640;
 /// Turns of loops of a thread in one dispatch, at most: drivers give a device up that does not answer for some seconds.
-const TURNS_MAX: i64 = 1 << 22;
+const TURNS_MAX: u64 = 1 << 22;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cell {
@@ -254,8 +254,6 @@ fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
     let is_software = request.device.shared().abilities.is_software;
     let threads_max = if is_software && capacity <= GATES_MAX { 64 } else { 256 };
     let threads = (cell.gates() * capacity).clamp(64, threads_max);
-    let turns = div_up(rows, threads) * (div_up(hidden, 4) + 1) + 3 * div_up(hidden, threads) + 1;
-    let turns_max = if is_software { SOFTWARE_TURNS_MAX } else { TURNS_MAX };
     let list = activations(request, cell, directions)?;
     let n = cell.activations().len();
     let mut layer = Layer {
@@ -270,10 +268,14 @@ fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
         activations: &list[..n],
         capacity,
         threads,
-        n_steps: (turns_max / turns).clamp(1, length),
+        n_steps: length,
         state: None,
     };
     let mut build = Build::new(request);
+    let turns_max = build.turns_max().min(TURNS_MAX);
+    while layer.n_steps > 1 && layer.turns() > turns_max {
+        layer.n_steps = div_up(layer.n_steps, 2);
+    }
     if layer.n_steps < length || layer.n_buffers() > BUFFERS_MAX {
         layer.begin(&mut build)?;
     }
@@ -336,7 +338,6 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
         return Ok(to);
     }
     params.push(("n_rows".to_owned(), count(n_rows)?));
-    check_turns(build, tiles::turns(inputs))?;
     let module = tiles::module(&Product {
         begin: "",
         a: "x[row * p.inputs + k]",
@@ -347,7 +348,8 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
         write: &format!("{biased}y[row * p.n_cols + col] = sum;"),
     });
     let groups = [tiles::along(n_cols), tiles::along(n_rows), 1];
-    build.add(Step { name: "project", buffers, params, body: Body::Groups { groups, module: &module } })?;
+    let (turns, body) = (tiles::turns(inputs), Body::Groups { groups, module: &module });
+    build.add(Step { name: "project", buffers, params, turns, body })?;
     Ok(to)
 }
 
@@ -368,6 +370,7 @@ fn recurrent_weights(build: &mut Build, layer: &Layer<'_>) -> Result<(Slot, [i64
             ("hidden".to_owned(), count(hidden)?),
             ("fours".to_owned(), count(fours)?),
         ],
+        turns: turns(4, 0),
         body: Body::Items {
             n: n as u64,
             functions: "",
@@ -467,10 +470,24 @@ impl Layer<'_> {
             params.push(("begin".to_owned(), count(begin)?));
             params.push(("end".to_owned(), count(end)?));
             let body = Body::Groups { groups, module: &module };
-            build.add(Step { name: "recur", buffers: buffers.clone(), params, body })?;
+            let (buffers, turns) = (buffers.clone(), self.turns());
+            build.add(Step { name: "recur", buffers, params, turns, body })?;
             begin = end;
         }
         Ok(())
+    }
+
+    /// Turns of loops of a thread in one dispatch.
+    fn turns(&self) -> u64 {
+        let Shape { hidden, .. } = self.shape;
+        let of_rows = |n: i64| turns(div_up(n, self.threads) as u64, turns(div_up(hidden, 4) as u64, 0));
+        let of_units = turns(div_up(hidden, self.threads) as u64, 0);
+        // Without the state of before, the candidate of a GRU is made after its gates.
+        let of_sums = match self.cell {
+            Cell::Gru => of_rows(2 * hidden) + of_rows(hidden),
+            cell => of_rows(cell.gates() * hidden),
+        };
+        turns(self.n_steps as u64, of_sums + 3 * of_units) + 3 * of_units
     }
 
     /// Buffers of a dispatch if the state is in inputs and outputs.
@@ -501,7 +518,7 @@ impl Layer<'_> {
         }
         let params = vec![("n_state".to_owned(), count(n)?)];
         let body = Body::Items { n: 2 * n as u64, functions: "", each: &each };
-        build.add(Step { name: "begin", buffers, params, body })?;
+        build.add(Step { name: "begin", buffers, params, turns: 0, body })?;
         self.state = Some(state);
         Ok(())
     }
@@ -525,6 +542,7 @@ impl Layer<'_> {
             name: "end",
             buffers,
             params,
+            turns: 0,
             body: Body::Items { n: n as u64, functions: "", each: &each },
         })
     }

@@ -88,6 +88,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         name: "rotate",
         buffers,
         params,
+        turns: 0,
         body: Body::Items {
             n: request.required_output(0)?.n_elements() as u64,
             functions: "",

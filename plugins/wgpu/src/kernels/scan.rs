@@ -7,7 +7,7 @@ use super::cost;
 use super::fill::PAIRS;
 use super::moved::*;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Slot, Step};
+use crate::dispatch::{Body, Build, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -100,7 +100,7 @@ fn cumulative(request: &Request<'_>, is_sum: bool) -> Result<Prepared> {
             "let line = i;\n{base}var sum = {start};\nfor (var k = 0u; k < p.extent; k++) {{\n{write}}}"
         );
         let body = Body::Items { n: n_lines as u64, functions: &join, each: &each };
-        build.add(Step { name: "scan", buffers, params, body })?;
+        build.add(Step { name: "scan", buffers, params, turns: turns(n as u64, 0), body })?;
         return Ok(build.finish());
     }
     let module = format!(
@@ -116,6 +116,8 @@ fn cumulative(request: &Request<'_>, is_sum: bool) -> Result<Prepared> {
          for (var k = first; k < end; k++) {{\n{write}}}\n}}\n"
     );
     let body = Body::Groups { groups: [n_lines as u32, 1, 1], module: &module };
-    build.add(Step { name: "scan shared", buffers, params, body })?;
+    let stretch = (n as u64).div_ceil(SHARED as u64);
+    let turns = turns(2 * stretch, 0) + turns(SHARED as u64, 0) + 1;
+    build.add(Step { name: "scan shared", buffers, params, turns, body })?;
     Ok(build.finish())
 }

@@ -10,7 +10,7 @@ use super::index::{Tuples, expect_within};
 use super::moved::*;
 use super::walk::dense_strides;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -148,33 +148,36 @@ impl Many<'_> {
         let unit = self.unit;
         let mut buffers =
             vec![("updates", unit.storage(), Slot::Input(2)), ("x", unit.storage(), Slot::Input(0))];
-        let code = match combine {
+        let (code, turns) = match combine {
             None => {
                 // 1 above the number of the last update, or 0.
                 let last = self.zeros(build)?;
                 let atomic = ("last", "atomic<u32>", last.clone());
                 self.mark(build, vec![atomic], "atomicMax(&last[place_of], i + 1u);")?;
                 buffers.push(("last", "u32", last));
-                format!(
+                let code = format!(
                     "let k = last[e / p.size];\nif (k > 0u) {{ v = {}; }} else {{ v = {}; }}",
                     unit.load("updates", "(k - 1u) * p.size + e % p.size"),
                     unit.load("x", "e")
-                )
+                );
+                (code, 0)
             }
             Some(_) => {
                 let [counts, ends, list] = self.lists(build)?;
                 buffers.extend([("counts", "u32", counts), ("ends", "u32", ends), ("list", "u32", list)]);
-                format!(
+                let code = format!(
                     "v = {};\nlet own = e / p.size;\nlet end = ends[own];\n\
                      for (var j = end - counts[own]; j < end; j++) {{\nv = combine(v, {});\n}}",
                     unit.load("x", "e"),
                     unit.load("updates", "list[j] * p.size + e % p.size")
-                )
+                );
+                // All of them may be of one place.
+                (code, turns(self.n_updates as u64, 0))
             }
         };
         let params = vec![param("size", self.size)?];
         let functions = combine.unwrap_or_default();
-        let made = Made { name: self.name, buffers, params, functions, code: &code };
+        let made = Made { name: self.name, buffers, params, functions, code: &code, turns };
         unit.make(build, Slot::Output(0), self.n_places * self.size, made)
     }
 
@@ -185,6 +188,7 @@ impl Many<'_> {
             name: "zeros",
             buffers: vec![("y", "u32", zeros.clone())],
             params: vec![],
+            turns: 0,
             body: Body::Items { n: self.n_places as u64, functions: "", each: "y[i] = 0u;" },
         })?;
         Ok(zeros)
@@ -195,7 +199,7 @@ impl Many<'_> {
         let buffers = [vec![self.ids.clone()], with].concat();
         let each = format!("{}{each}", self.code);
         let body = Body::Items { n: self.n_updates as u64, functions: self.functions, each: &each };
-        build.add(Step { name: self.name, buffers, params: self.params.clone(), body })
+        build.add(Step { name: self.name, buffers, params: self.params.clone(), turns: 0, body })
     }
 
     /// Adds the steps that list the updates of each place in their order: how many they are, where they end in the
@@ -215,10 +219,12 @@ impl Many<'_> {
              sum = 0u;\nfor (var t = 0u; t < id.x; t++) {{ sum += sums[t]; }}\n\
              for (var k = first; k < end; k++) {{ ends[k] = sum; sum += counts[k]; }}\n}}\n"
         );
+        let stretch = (self.n_places as u64).div_ceil(u64::from(COUNTING));
         build.add(Step {
             name: "begins of lists",
             buffers: vec![("counts", "u32", counts.clone()), ("ends", "u32", ends.clone())],
             params: vec![param("n_places", self.n_places)?],
+            turns: 2 * turns(stretch, 0) + turns(u64::from(COUNTING), 0),
             body: Body::Groups { groups: [1, 1, 1], module: &counting },
         })?;
         // Each begin rises to the end while the list is filled.
@@ -239,6 +245,9 @@ impl Many<'_> {
             for (var k = n; k > 1u; k--) {\n\
             let last = list[begin + k - 1u];\nlist[begin + k - 1u] = list[begin];\n\
             list[begin] = last;\nsink(begin, 0u, k - 1u);\n}";
+        // All updates may be of one place; an element sinks down the levels of the heap.
+        let n = self.n_updates as u64;
+        let of_sink = turns(u64::from(n.max(1).ilog2()), 0);
         build.add(Step {
             name: "order of lists",
             buffers: vec![
@@ -247,6 +256,7 @@ impl Many<'_> {
                 ("list", "u32", list.clone()),
             ],
             params: vec![],
+            turns: turns(n, of_sink).saturating_add(turns(n / 2, of_sink)),
             body: Body::Items { n: self.n_places as u64, functions: sink, each },
         })?;
         Ok([counts, ends, list])
@@ -332,7 +342,8 @@ fn scatter_elements(request: &Request<'_>) -> Result<Prepared> {
     let functions = format!("{}{}", place(indices.dtype()), combine.unwrap_or_default());
     let buffers =
         vec![ids, ("updates", unit.storage(), Slot::Input(2)), ("x", unit.storage(), Slot::Input(0))];
-    let made = Made { name: "ScatterElements", buffers, params, functions: &functions, code: &code };
+    let turns = turns(from[axis] as u64, 0);
+    let made = Made { name: "ScatterElements", buffers, params, functions: &functions, code: &code, turns };
     unit.make(&mut build, Slot::Output(0), n, made)?;
     Ok(build.finish())
 }
@@ -394,7 +405,8 @@ fn scatter_nd(request: &Request<'_>) -> Result<Prepared> {
     let functions = format!("{}{}", place(I64), combine.unwrap_or_default());
     let buffers =
         vec![ids, ("updates", unit.storage(), Slot::Input(2)), ("x", unit.storage(), Slot::Input(0))];
-    let made = Made { name: "ScatterND", buffers, params, functions: &functions, code: &code };
+    let turns = turns(tuples.n as u64, 0);
+    let made = Made { name: "ScatterND", buffers, params, functions: &functions, code: &code, turns };
     unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
     Ok(build.finish())
 }
@@ -447,7 +459,7 @@ fn tensor_scatter(request: &Request<'_>) -> Result<Prepared> {
         param("updated", from[axis])?,
         param("per_batch", to[1..axis].iter().product())?,
     ];
-    let made = Made { name: "TensorScatter", buffers, params, functions: "", code: &code };
+    let made = Made { name: "TensorScatter", buffers, params, functions: "", code: &code, turns: 0 };
     unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
     Ok(build.finish())
 }

@@ -5,10 +5,10 @@
 //! onnxruntime ([`chirp`]).
 
 use super::cost;
-use super::lines::{axis, check_turns, count, div_up, expect_output, product};
+use super::lines::{axis, count, div_up, expect_output, product};
 use super::math;
 use crate::device::WgpuDevice;
-use crate::dispatch::{Body, Build, Param, Slot, Step};
+use crate::dispatch::{Body, Build, Param, Slot, Step, turns};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, WgpuDevice>;
@@ -297,7 +297,6 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         return Err(Error::unsupported("transforms of no elements"));
     }
     let mut build = Build::new(request);
-    check_turns(&build, shape.n.saturating_mul(9) / 8 + 8)?;
     let is_chirp = is_chirp(op, &shape);
     let roots = build.table(&if is_chirp { chirp(shape.n) } else { roots(shape.n, shape.inverse) })?;
     let has_window = op == Op::Stft && request.input(2).is_some();
@@ -383,7 +382,9 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         .replace("FOURS", &fours.to_string());
     let groups = |n: i64, of: i64| u32::try_from(div_up(n, of)).unwrap_or(u32::MAX);
     let groups = [groups(shape.bins, 64), groups(shape.signals, fours * 4), 1];
-    build.add(Step { name: "spectra", buffers, params, body: Body::Groups { groups, module: &module } })?;
+    let turns = turns(div_up(shape.n, 64) as u64, turns(fours as u64, 0) + turns(64, 0));
+    let body = Body::Groups { groups, module: &module };
+    build.add(Step { name: "spectra", buffers, params, turns, body })?;
     Ok(build.finish())
 }
 
@@ -461,6 +462,7 @@ fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared
             ("b".to_owned(), Param::F32(b as f32)),
             ("c".to_owned(), Param::F32(c as f32)),
         ],
+        turns: 0,
         body: Body::Items {
             n: n.max(0) as u64,
             functions: &(math::functions(&["sincos_f"]) + TURN),
@@ -509,6 +511,7 @@ fn prepare_mel(request: &Request<'_>) -> Result<Prepared> {
         name: "mel weights",
         buffers: vec![("edges", "u32", edges), ("y", "f32", Slot::Output(0))],
         params: vec![("cols".to_owned(), count(cols)?)],
+        turns: 0,
         body: Body::Items {
             n: request.required_output(0)?.n_elements() as u64,
             functions: "",

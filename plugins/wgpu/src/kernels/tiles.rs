@@ -2,6 +2,7 @@
 //! 16 numbers' depth in the workgroup's memory.
 
 use super::lines::div_up;
+use crate::dispatch;
 
 /// Rows and columns of a tile.
 const TILE: i64 = 32;
@@ -30,8 +31,9 @@ pub fn along(n: i64) -> u32 {
 }
 
 /// Turns of a thread's loops for a product of that depth.
-pub fn turns(depth: i64) -> i64 {
-    div_up(depth, 16).saturating_mul(25) + 20
+pub fn turns(depth: i64) -> u64 {
+    let of_piece = dispatch::turns(8, 0) + dispatch::turns(16, 0);
+    dispatch::turns(div_up(depth, 16) as u64, of_piece).saturating_add(4 * dispatch::turns(4, 0))
 }
 
 /// A module for workgroups of 64: columns along x, rows along y.

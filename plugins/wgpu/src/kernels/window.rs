@@ -1,7 +1,7 @@
 //! Windows that slide over images: the geometry that convolutions and poolings share (ONNX Conv-11, MaxPool-12).
 
 use super::cost;
-use crate::dispatch::Param;
+use crate::dispatch::{Param, turns};
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
 /// Spatial dimensions that are worked on, at most.
@@ -140,6 +140,11 @@ impl Window {
     /// Elements of the window.
     pub fn n_taps(&self) -> u64 {
         cost::volume(&self.kernel)
+    }
+
+    /// Turns of [`Window::taps`], whose body has so many itself.
+    pub fn turns(&self, of_tap: u64) -> u64 {
+        self.axes().rev().fold(of_tap, |inner, i| turns(self.kernel[i] as u64, inner))
     }
 
     /// Whether each output element is made of the input element at its own place.
