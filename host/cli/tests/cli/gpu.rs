@@ -42,6 +42,20 @@ fn models_match_on_wgpu_and_run_there() {
     assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// A device that is lost in the middle: an error of its own kind that names device and plugin, and the end is clean.
+#[test]
+fn a_lost_device_is_an_error_with_its_name() {
+    let Some(library) = wgpu_library() else { return };
+    let case = &cases()[0];
+    for after in [1, 5, 20] {
+        let mut command = command();
+        command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs).arg("--plugin").arg(&library);
+        command.args(["--device", "wgpu:0", "--plugin-option", &format!("wgpu.lose_after={after}")]);
+        let finished = finish(&mut command);
+        finished.expect(6).says(&["DEVICE_LOST", "wgpu:0", "plugin wgpu", "a test gave it up"]);
+    }
+}
+
 #[test]
 fn without_a_driver_the_reason_is_said_and_others_live_on() {
     let library = library_of("wgpu");
