@@ -6,9 +6,9 @@
 
 use crate::device::Shared;
 use crate::dispatch::Groups;
-use crate::marks::Marks;
+use crate::marks::{Marks, now_ns};
 use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
-use crate::worker::{Entry, HostSpan, Readback};
+use crate::worker::{Entry, HostSpan, Readback, Trace};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
 use devbay_plugin_api::sdk::*;
 use std::sync::{Arc, Mutex};
@@ -34,6 +34,7 @@ pub struct Recording {
     failure: Option<Error>,
     /// Times of launches, while the host listens.
     marks: Option<Marks>,
+    n_launches: u32,
     /// Bind groups of earlier launches.
     pub groups: Groups,
 }
@@ -59,6 +60,7 @@ impl Recording {
         name: &str,
     ) -> (&mut wgpu::ComputePass<'static>, &mut Groups) {
         let is_marked = shared.host.traces();
+        self.n_launches += 1;
         if self.pass.is_none() || is_marked {
             self.encoder(shared, label);
             if is_marked && self.marks.is_none() {
@@ -106,6 +108,7 @@ impl WgpuStream {
         }
         recording.pass = None;
         let mut encoder = recording.encoder.take();
+        let has_work = encoder.is_some();
         let marks = recording.marks.take().zip(encoder.as_mut());
         let times = marks.and_then(|(marks, encoder)| marks.resolve(&self.shared, encoder));
         let entry = Entry {
@@ -116,7 +119,12 @@ impl WgpuStream {
             readbacks: std::mem::take(&mut recording.readbacks),
             uploads: std::mem::take(&mut recording.uploads),
             failure: recording.failure.take(),
-            times: times.map(|times| (times, self.label.clone())),
+            trace: (has_work && self.shared.host.traces()).then(|| Trace {
+                track: self.label.clone(),
+                begin_ns: now_ns(),
+                n_launches: std::mem::take(&mut recording.n_launches),
+                times,
+            }),
         };
         entry.uploads.iter().for_each(|upload| upload.buffer.unmap());
         let shared = &self.shared;

@@ -30,8 +30,20 @@ pub struct Entry {
     pub uploads: Vec<Raw>,
     /// Work that fails.
     pub failure: Option<Error>,
-    /// Times of launches, and the stream's name, while the host listens.
-    pub times: Option<(Times, String)>,
+    /// What the host's timeline wants, while it listens.
+    pub trace: Option<Trace>,
+}
+
+/// A submission as the host's timeline has it.
+pub struct Trace {
+    /// The stream's name.
+    pub track: String,
+    /// When it was submitted, by the monotonic clock.
+    pub begin_ns: u64,
+    /// Launches in it.
+    pub n_launches: u32,
+    /// Times of the launches.
+    pub times: Option<Times>,
 }
 
 impl Entry {
@@ -45,7 +57,7 @@ impl Entry {
             readbacks: Vec::new(),
             uploads: Vec::new(),
             failure: None,
-            times: None,
+            trace: None,
         }
     }
 }
@@ -193,7 +205,7 @@ impl Worker {
         let mut queue = lock(&self.queue);
         entry.index = submit()?;
         entry.readbacks.iter().for_each(Readback::map);
-        entry.times.iter().for_each(|(times, _)| times.map());
+        entry.trace.iter().flat_map(|trace| &trace.times).for_each(Times::map);
         queue.entries.push_back(entry);
         drop(queue);
         self.submitted.notify_one();
@@ -234,8 +246,16 @@ fn work(weak: &Weak<Shared>) {
 /// Waits for a submission and reports its point.
 fn finish(shared: &Arc<Shared>, mut entry: Entry) {
     let outcome = outcome(shared, &mut entry);
-    if let Some((times, track)) = entry.times.take().filter(|_| outcome.is_ok()) {
-        times.report(shared, &track, now_ns());
+    if let Some(trace) = entry.trace.take().filter(|_| outcome.is_ok()) {
+        let end_ns = now_ns();
+        let name = match trace.n_launches {
+            0 => "submission of copies".to_owned(),
+            n => format!("submission of {n} launches"),
+        };
+        shared.host.trace(&name, &format!("{} submissions", trace.track), trace.begin_ns..end_ns);
+        if let Some(times) = trace.times {
+            times.report(shared, &trace.track, end_ns);
+        }
     }
     shared.count_submission();
     // Freed before the point is reported: who waits for it may want the memory.
