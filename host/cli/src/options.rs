@@ -105,6 +105,10 @@ impl PluginArguments {
         if self.project {
             search = search.with_project(&std::env::current_dir()?);
         }
+        let rates_file = rates_file::path_from_environment();
+        // Plugins keep what their drivers compiled beside the rates.
+        let cache_dir = rates_file.as_ref().and_then(|file| file.parent()).and_then(|dir| dir.to_str());
+        let config = cache_dir.map(|dir| ("cache_dir".to_owned(), dir.to_owned())).into_iter().collect();
         let probe = if self.no_probe { None } else { std::env::current_exe().ok().map(ProbeOptions::new) };
         Ok(Runtime::new(RuntimeOptions {
             threads: self.threads,
@@ -121,7 +125,8 @@ impl PluginArguments {
             layers: self.layers.names(),
             violations: self.layers.report.clone(),
             trace: trace.map(Recorder::sink),
-            rates_file: rates_file::path_from_environment(),
+            rates_file,
+            config,
             ..RuntimeOptions::default()
         })?)
     }

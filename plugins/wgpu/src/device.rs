@@ -138,7 +138,8 @@ impl Shared {
 
     /// Counts a submission that is done, and gives the device up if a test wants that now.
     pub fn count_submission(&self) {
-        if self.lose_after.load(Ordering::Relaxed) > 0 && self.lose_after.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.lose_after.load(Ordering::Relaxed) > 0 && self.lose_after.fetch_sub(1, Ordering::Relaxed) == 1
+        {
             self.lose("a test gave it up");
         }
     }

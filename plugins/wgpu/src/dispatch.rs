@@ -145,12 +145,15 @@ pub struct Build {
     shared: Arc<Shared>,
     dispatches: Vec<Dispatch>,
     scratch_bytes: u64,
+    /// The node's name, for traces.
+    label: Box<str>,
 }
 
 impl Build {
     /// Nothing yet.
     pub fn new(request: &PrepareRequest<'_, WgpuDevice>) -> Self {
-        Self { shared: Arc::clone(request.device.shared()), dispatches: Vec::new(), scratch_bytes: 0 }
+        let shared = Arc::clone(request.device.shared());
+        Self { shared, dispatches: Vec::new(), scratch_bytes: 0, label: request.label.into() }
     }
 
     /// What the device can.
@@ -271,7 +274,7 @@ impl Build {
     pub fn finish(self) -> Prepared {
         let scratch = self.scratch_bytes as usize;
         let id = NEXT_PROGRAM.fetch_add(1, Ordering::Relaxed);
-        let program = Program { id, shared: self.shared, dispatches: self.dispatches };
+        let program = Program { id, shared: self.shared, dispatches: self.dispatches, label: self.label };
         let prepared = Prepared::new::<WgpuDevice, _>(program);
         if scratch == 0 { prepared } else { prepared.with_workspace(scratch, SCRATCH_ALIGN as usize) }
     }
@@ -287,6 +290,8 @@ pub struct Program {
     id: u64,
     shared: Arc<Shared>,
     dispatches: Vec<Dispatch>,
+    /// The node's name, for traces; equal nodes share a kernel, and then it is that of the first of them.
+    label: Box<str>,
 }
 
 impl Drop for Program {
@@ -325,7 +330,7 @@ impl Launch<WgpuDevice> for Program {
                 for (bound, slot) in bound.iter_mut().zip(&dispatch.slots) {
                     *bound = Some(resolve(slot, operands)?);
                 }
-                let (pass, groups) = recording.pass(shared, label);
+                let (pass, groups) = recording.pass(shared, label, &self.label);
                 let group = groups.get(shared, (self.id, at as u32), dispatch, bound)?;
                 pass.set_pipeline(&dispatch.shader.pipeline);
                 pass.set_bind_group(0, group, &[]);

@@ -4,6 +4,7 @@
 //! - [`memory`]: allocations, pooled, and the staging memory of uploads and readbacks;
 //! - [`stream`]: command encoders that are submitted when a stream is signalled or flushed;
 //! - [`worker`]: the thread that waits for submissions, and reports their points;
+//! - [`marks`]: when launches ran, for the host's timeline;
 //! - [`shader`]: WGSL to pipelines, once for each text, with a cache on disk;
 //! - [`dispatch`]: what a prepared kernel is: shaders, their parameters, and what they are bound to;
 //! - [`kernels`]: the WGSL of each op.
@@ -11,6 +12,7 @@
 pub mod device;
 pub mod dispatch;
 pub mod kernels;
+pub mod marks;
 pub mod memory;
 pub mod shader;
 pub mod stream;

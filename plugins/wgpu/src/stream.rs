@@ -6,8 +6,9 @@
 
 use crate::device::Shared;
 use crate::dispatch::Groups;
+use crate::marks::{Marks, now_ns};
 use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
-use crate::worker::{Entry, HostSpan, Readback};
+use crate::worker::{Entry, HostSpan, Readback, Trace};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
 use devbay_plugin_api::sdk::*;
 use std::sync::{Arc, Mutex};
@@ -31,6 +32,9 @@ pub struct Recording {
     readbacks: Vec<Readback>,
     after: Vec<(Arc<Timeline>, u64)>,
     failure: Option<Error>,
+    /// Times of launches, while the host listens.
+    marks: Option<Marks>,
+    n_launches: u32,
     /// Bind groups of earlier launches.
     pub groups: Groups,
 }
@@ -48,12 +52,24 @@ impl Recording {
         })
     }
 
-    /// The pass that launches go into, and the bind groups.
-    pub fn pass(&mut self, shared: &Shared, label: &str) -> (&mut wgpu::ComputePass<'static>, &mut Groups) {
-        if self.pass.is_none() {
-            let encoder = self.encoder(shared, label);
-            let pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()).forget_lifetime();
-            self.pass = Some(pass);
+    /// The pass that a launch goes into, and the bind groups. A marked launch has a pass of its own.
+    pub fn pass(
+        &mut self,
+        shared: &Shared,
+        label: &str,
+        name: &str,
+    ) -> (&mut wgpu::ComputePass<'static>, &mut Groups) {
+        let is_marked = shared.host.traces();
+        self.n_launches += 1;
+        if self.pass.is_none() || is_marked {
+            self.encoder(shared, label);
+            if is_marked && self.marks.is_none() {
+                self.marks = Marks::of(shared);
+            }
+            let timestamp_writes = self.marks.as_mut().and_then(|marks| marks.next(name));
+            let desc = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+            let encoder = self.encoder.as_mut().expect("made above");
+            self.pass = Some(encoder.begin_compute_pass(&desc).forget_lifetime());
         }
         (self.pass.as_mut().expect("made above"), &mut self.groups)
     }
@@ -91,7 +107,10 @@ impl WgpuStream {
             return Ok(());
         }
         recording.pass = None;
-        let encoder = recording.encoder.take();
+        let mut encoder = recording.encoder.take();
+        let has_work = encoder.is_some();
+        let marks = recording.marks.take().zip(encoder.as_mut());
+        let times = marks.and_then(|(marks, encoder)| marks.resolve(&self.shared, encoder));
         let entry = Entry {
             index: None,
             timeline: Arc::clone(&self.timeline),
@@ -100,6 +119,12 @@ impl WgpuStream {
             readbacks: std::mem::take(&mut recording.readbacks),
             uploads: std::mem::take(&mut recording.uploads),
             failure: recording.failure.take(),
+            trace: (has_work && self.shared.host.traces()).then(|| Trace {
+                track: self.label.clone(),
+                begin_ns: now_ns(),
+                n_launches: std::mem::take(&mut recording.n_launches),
+                times,
+            }),
         };
         entry.uploads.iter().for_each(|upload| upload.buffer.unmap());
         let shared = &self.shared;

@@ -5,6 +5,7 @@
 //! touches nothing that was enqueued before it (B9). Points without work go the same way, and stay in order.
 
 use crate::device::Shared;
+use crate::marks::{Times, now_ns};
 use crate::memory::{Raw, lock};
 use devbay_plugin_api::sdk::*;
 use std::collections::VecDeque;
@@ -29,6 +30,20 @@ pub struct Entry {
     pub uploads: Vec<Raw>,
     /// Work that fails.
     pub failure: Option<Error>,
+    /// What the host's timeline wants, while it listens.
+    pub trace: Option<Trace>,
+}
+
+/// A submission as the host's timeline has it.
+pub struct Trace {
+    /// The stream's name.
+    pub track: String,
+    /// When it was submitted, by the monotonic clock.
+    pub begin_ns: u64,
+    /// Launches in it.
+    pub n_launches: u32,
+    /// Times of the launches.
+    pub times: Option<Times>,
 }
 
 impl Entry {
@@ -42,6 +57,7 @@ impl Entry {
             readbacks: Vec::new(),
             uploads: Vec::new(),
             failure: None,
+            trace: None,
         }
     }
 }
@@ -60,19 +76,23 @@ pub struct Readback {
 /// wgpu calls back from whichever thread finds that the device is done, also one that submits: when a wait for the
 /// submission has returned, the callback may still be under way.
 #[derive(Default)]
-struct Mapped {
+pub struct Mapped {
     outcome: Mutex<Option<bool>>,
     known: Condvar,
 }
 
 impl Mapped {
-    fn set(&self, is_mapped: bool) {
-        *lock(&self.outcome) = Some(is_mapped);
-        self.known.notify_all();
+    /// Has staging memory mapped for reading as soon as the device is done with it.
+    pub fn request(this: &Arc<Self>, raw: &Raw) {
+        let this = Arc::clone(this);
+        raw.buffer.map_async(wgpu::MapMode::Read, .., move |result| {
+            *lock(&this.outcome) = Some(result.is_ok());
+            this.known.notify_all();
+        });
     }
 
     /// Waits until it is known; on a device that is lost nobody may call any more.
-    fn wait(&self, shared: &Shared) -> bool {
+    pub fn wait(&self, shared: &Shared) -> bool {
         let mut outcome = lock(&self.outcome);
         while outcome.is_none() && shared.check().is_ok() {
             let waited = self.known.wait_timeout(outcome, Duration::from_millis(50));
@@ -113,10 +133,7 @@ impl Readback {
 
     /// Has the staging memory mapped as soon as the device is done with it.
     fn map(&self) {
-        let mapped = Arc::clone(&self.mapped);
-        self.raw.buffer.map_async(wgpu::MapMode::Read, .., move |result| {
-            mapped.set(result.is_ok());
-        });
+        Mapped::request(&self.mapped, &self.raw);
     }
 
     /// Copies to the host.
@@ -188,6 +205,7 @@ impl Worker {
         let mut queue = lock(&self.queue);
         entry.index = submit()?;
         entry.readbacks.iter().for_each(Readback::map);
+        entry.trace.iter().flat_map(|trace| &trace.times).for_each(Times::map);
         queue.entries.push_back(entry);
         drop(queue);
         self.submitted.notify_one();
@@ -228,6 +246,17 @@ fn work(weak: &Weak<Shared>) {
 /// Waits for a submission and reports its point.
 fn finish(shared: &Arc<Shared>, mut entry: Entry) {
     let outcome = outcome(shared, &mut entry);
+    if let Some(trace) = entry.trace.take().filter(|_| outcome.is_ok()) {
+        let end_ns = now_ns();
+        let name = match trace.n_launches {
+            0 => "submission of copies".to_owned(),
+            n => format!("submission of {n} launches"),
+        };
+        shared.host.trace(&name, &format!("{} submissions", trace.track), trace.begin_ns..end_ns);
+        if let Some(times) = trace.times {
+            times.report(shared, &trace.track, end_ns);
+        }
+    }
     shared.count_submission();
     // Freed before the point is reported: who waits for it may want the memory.
     for readback in entry.readbacks.drain(..) {

@@ -2,7 +2,7 @@
 //!
 //! The device is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe.
 
-use crate::support::{cases, command, finish, library_of, wgpu_library};
+use crate::support::{Folder, cases, command, finish, library_of, wgpu_library};
 use serde_json::Value;
 
 /// Operations of a model that the device has to do itself.
@@ -40,6 +40,42 @@ fn models_match_on_wgpu_and_run_there() {
         }
     }
     assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// What one stream is given goes to the device at once: as many launches as the plan has, one submission.
+#[test]
+fn launches_of_a_task_are_one_submission() {
+    let Some(library) = wgpu_library() else { return };
+    let case =
+        cases().into_iter().find(|case| case.name.starts_with("mnist_cnn")).expect("it is in the repository");
+    let folder = Folder::new();
+    let trace = folder.path("trace.json");
+    let mut command = command();
+    command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs).arg("--plugin").arg(&library);
+    command.args(["--device", "wgpu:0", "--profile"]).arg(&trace);
+    assert_eq!(finish(&mut command).code, 0);
+    let trace: Value = serde_json::from_slice(&std::fs::read(&trace).expect("a timeline")).expect("JSON");
+    let events = trace.get("traceEvents").unwrap_or(&trace).as_array().expect("events").clone();
+    let marks: Vec<&str> = events.iter().filter_map(|event| event["name"].as_str()).collect();
+    let with_launches: Vec<&&str> =
+        marks.iter().filter(|name| name.starts_with("submission") && name.ends_with("launches")).collect();
+    assert_eq!(with_launches, [&"submission of 7 launches"]);
+    // Each launch is there by the device's clock, under its node's name, and as the host enqueued it.
+    assert!(marks.iter().filter(|name| name.contains("node_Conv_3")).count() >= 2, "{marks:?}");
+}
+
+/// A device that is lost in the middle: an error of its own kind that names device and plugin, and the end is clean.
+#[test]
+fn a_lost_device_is_an_error_with_its_name() {
+    let Some(library) = wgpu_library() else { return };
+    let case = &cases()[0];
+    for after in [1, 5, 20] {
+        let mut command = command();
+        command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs).arg("--plugin").arg(&library);
+        command.args(["--device", "wgpu:0", "--plugin-option", &format!("wgpu.lose_after={after}")]);
+        let finished = finish(&mut command);
+        finished.expect(6).says(&["DEVICE_LOST", "wgpu:0", "plugin wgpu", "a test gave it up"]);
+    }
 }
 
 #[test]

@@ -37,6 +37,7 @@ pub fn called_by(text: &str) -> String {
 }
 
 /// Whether there is a function of that name.
+#[cfg(test)]
 pub fn has(name: &str) -> bool {
     find(name).is_some()
 }

@@ -75,7 +75,7 @@ const LISTS: &[List] = &[
 ];
 
 /// All of them.
-pub const ALL: [Kernel<WgpuDevice>; count()] = all();
+pub static ALL: [Kernel<WgpuDevice>; count()] = all();
 
 const fn count() -> usize {
     let (mut n, mut list) = (0, 0);
