@@ -100,6 +100,31 @@ pub struct Abilities {
     pub binding_max: u64,
 }
 
+impl Abilities {
+    /// The address space of a shader's parameters in WGSL: uniform, but for devices that are programs. Mesa's llvmpipe
+    /// compiles a shader anew, in every launch, for the values of uniforms that its branches ask for, and keeps what it
+    /// compiled; storage it leaves alone.
+    pub fn param_space(&self) -> &'static str {
+        if self.is_software { "storage, read" } else { "uniform" }
+    }
+
+    /// How parameters are bound.
+    pub fn param_binding(&self) -> wgpu::BufferBindingType {
+        match self.is_software {
+            true => wgpu::BufferBindingType::Storage { read_only: true },
+            false => wgpu::BufferBindingType::Uniform,
+        }
+    }
+
+    /// What memory of parameters is used as.
+    pub fn param_usage(&self) -> wgpu::BufferUsages {
+        match self.is_software {
+            true => wgpu::BufferUsages::STORAGE,
+            false => wgpu::BufferUsages::UNIFORM,
+        }
+    }
+}
+
 /// What a device, its streams, buffers and kernels share.
 pub struct Shared {
     /// wgpu's device.
@@ -226,7 +251,9 @@ impl WgpuDevice {
         let shared = Arc::new(Shared {
             shaders: Shaders::open(&device, &info, cached, host),
             pool: Pool::default(),
-            params: ParamPool::new(limits.min_uniform_buffer_offset_alignment),
+            params: ParamPool::new(
+                limits.min_uniform_buffer_offset_alignment.max(limits.min_storage_buffer_offset_alignment),
+            ),
             worker: Worker::default(),
             lost: OnceLock::new(),
             lose_after: AtomicU64::new(lose_after),

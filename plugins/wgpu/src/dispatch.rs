@@ -55,7 +55,7 @@ impl Drop for Table {
     }
 }
 
-/// A parameter of a shader: a field of its uniform struct `p`.
+/// A parameter of a shader: a field of its struct `p`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Param {
     /// `u32`.
@@ -97,7 +97,7 @@ pub fn turns(n: u64, inner: u64) -> u64 {
 /// One dispatch, as a kernel describes it.
 ///
 /// `code` is WGSL. Buffers are declared from `buffers` as `var<storage, read_write> NAME: array<TYPE>`, parameters as
-/// the fields of a uniform `p`, in order.
+/// the fields of `p`, in order.
 pub struct Step<'a> {
     /// A name for errors and debuggers.
     pub name: &'a str,
@@ -196,12 +196,13 @@ impl Build {
     /// Internal with the compiler's words; unsupported for more items, buffers or turns of loops than the device can.
     pub fn add(&mut self, step: Step<'_>) -> Result<()> {
         let mut text = String::new();
+        let space = self.shared.abilities.param_space();
         if !step.params.is_empty() {
             text.push_str("struct Params {\n");
             for (name, value) in &step.params {
                 text.push_str(&format!("  {name}: {},\n", value.type_name()));
             }
-            text.push_str("}\n@group(0) @binding(0) var<uniform> p: Params;\n");
+            text.push_str(&format!("}}\n@group(0) @binding(0) var<{space}> p: Params;\n"));
         }
         let mut params = step.params;
         for (i, (name, element, _)) in step.buffers.iter().enumerate() {
@@ -222,7 +223,7 @@ impl Build {
                 let n_items = u32::try_from(n)
                     .map_err(|_| Error::unsupported(format!("{n} items of a dispatch, more than 2^32")))?;
                 if params.is_empty() {
-                    text.insert_str(0, "@group(0) @binding(0) var<uniform> p: Params;\n");
+                    text.insert_str(0, &format!("@group(0) @binding(0) var<{space}> p: Params;\n"));
                     text.insert_str(0, "struct Params {\n  n_items: u32,\n}\n");
                 } else {
                     text = text.replacen("struct Params {\n", "struct Params {\n  n_items: u32,\n", 1);
@@ -466,7 +467,7 @@ impl ParamPool {
             shared.device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("parameters"),
                 size: CHUNK_BYTES,
-                usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
+                usage: shared.abilities.param_usage() | wgpu::BufferUsages::COPY_DST,
                 mapped_at_creation: false,
             })
         })?;

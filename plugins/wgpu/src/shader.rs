@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::device::Shared;
+use crate::device::{Abilities, Shared};
 use crate::memory::lock;
 
 /// A compiled shader.
@@ -99,7 +99,7 @@ impl Shaders {
             return Err(Error::unsupported(text));
         }
         let compiled = shared.guarded(|| {
-            let (layout, pipeline_layout) = self.layout(device, has_params, n_buffers);
+            let (layout, pipeline_layout) = self.layout(device, &shared.abilities, has_params, n_buffers);
             let source = wgpu::ShaderModuleDescriptor {
                 label: Some(name),
                 source: wgpu::ShaderSource::Wgsl(text.into()),
@@ -126,6 +126,7 @@ impl Shaders {
     fn layout(
         &self,
         device: &wgpu::Device,
+        abilities: &Abilities,
         has_params: bool,
         n_buffers: usize,
     ) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
@@ -137,7 +138,7 @@ impl Shaders {
                 ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
                 count: None,
             };
-            let params = has_params.then(|| entry(0, wgpu::BufferBindingType::Uniform));
+            let params = has_params.then(|| entry(0, abilities.param_binding()));
             // Everything may be written: operands of one launch are often parts of one buffer, which wgpu lets
             // be bound for reading or for writing in a dispatch, not for both.
             let storage = wgpu::BufferBindingType::Storage { read_only: false };
