@@ -74,7 +74,7 @@ fn a_lost_device_is_an_error_with_its_name() {
         command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs).arg("--plugin").arg(&library);
         command.args(["--device", "wgpu:0", "--plugin-option", &format!("wgpu.lose_after={after}")]);
         let finished = finish(&mut command);
-        finished.expect(6).says(&["DEVICE_LOST", "wgpu:0", "plugin wgpu", "a test gave it up"]);
+        finished.expect(8).says(&["DEVICE_LOST", "wgpu:0", "plugin wgpu", "a test gave it up"]);
     }
 }
 

@@ -251,7 +251,7 @@ pub fn plugin_library() -> PathBuf {
 /// As [`library_of`]; without a driver with the word `vulkan` in `DEVBAY_REQUIRE`.
 pub fn wgpu_library() -> Option<PathBuf> {
     let library = library_of("wgpu");
-    let found = devbay(&["devices".as_ref(), "--plugin".as_ref(), library.as_os_str()]);
+    let found = devbay(["devices".as_ref(), "--plugin".as_ref(), library.as_os_str()]);
     if found.out.contains("wgpu:0") {
         return Some(library);
     }
