@@ -1,0 +1,15 @@
+#!/bin/sh
+# Judges the plugin without a GPU: builds the emulator, and runs the conformance suite on the plugin with it in place of
+# CUDA's driver and NVRTC. Kernels run on the processor, so that this shows what the host's side does and what the
+# written text means, and nothing of a GPU.
+#
+#   plugins/cuda/emulator/run.sh target/debug/devbay target/debug/libdevbay_plugin_cuda.so [arguments of conformance]
+set -eu
+devbay=$1 plugin=$2
+shift 2
+here=$(cd "$(dirname "$0")" && pwd)
+export EMULATOR_DIR="${EMULATOR_DIR:-${TMPDIR:-/tmp}/devbay-cuda-emulator}"
+mkdir -p "$EMULATOR_DIR"
+c++ -std=c++17 -O1 -g -shared -fPIC -pthread -o "$EMULATOR_DIR/libcuda.so.1" "$here/cuda.cpp" -ldl
+LD_LIBRARY_PATH="$EMULATOR_DIR" DEVBAY_NVRTC="$EMULATOR_DIR/libcuda.so.1" \
+  exec "$devbay" conformance "$plugin" "$@"

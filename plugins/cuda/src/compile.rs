@@ -1,0 +1,347 @@
+//! From CUDA C to what the driver loads: NVRTC, and a cache of what it made.
+//!
+//! NVRTC needs no GPU, and need not be there: kernels are then refused with the names that were looked for. It makes a
+//! cubin for the device's own architecture, which no driver has to compile again; for an architecture newer than
+//! itself, PTX of the newest one that it knows.
+//!
+//! Nothing is contracted (`--fmad=false`): `fma` in WGSL is one operation, `a * b + c` two, so that a kernel gives the
+//! same numbers here as where it was tested. Kernels that want the speed of a multiply-add say `fma`.
+
+use devbay_plugin_api::sdk::{Error, Host, LogLevel, Result};
+use libloading::Library;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::ptr::{null, null_mut};
+
+/// A device's architecture: major and minor compute capability.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Arch(pub u32, pub u32);
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.0, self.1)
+    }
+}
+
+/// Options that every kernel is compiled with, besides the architecture; they are part of a cached kernel's key.
+const OPTIONS: &[&CStr] = &[c"--std=c++17", c"--fmad=false"];
+
+type Program = *mut c_void;
+
+macro_rules! functions {
+    ($($field:ident: $name:literal, fn($($arg:ty),*);)*) => {
+        struct Functions {
+            $($field: unsafe extern "C" fn($($arg),*) -> c_int,)*
+        }
+
+        impl Functions {
+            fn load(library: &Library) -> Result<Self> {
+                Ok(Self {
+                    $($field: {
+                        // SAFETY: the type is that of NVRTC's header, which has not changed since CUDA 11.2.
+                        let symbol = unsafe { library.get::<unsafe extern "C" fn($($arg),*) -> c_int>($name) };
+                        *symbol.map_err(|e| Error::unavailable(format!("nvrtc is too old: {}", words(&e))))?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    version: "nvrtcVersion", fn(*mut c_int, *mut c_int);
+    n_archs: "nvrtcGetNumSupportedArchs", fn(*mut c_int);
+    archs: "nvrtcGetSupportedArchs", fn(*mut c_int);
+    create: "nvrtcCreateProgram",
+        fn(*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char);
+    compile: "nvrtcCompileProgram", fn(Program, c_int, *const *const c_char);
+    destroy: "nvrtcDestroyProgram", fn(*mut Program);
+    log_size: "nvrtcGetProgramLogSize", fn(Program, *mut usize);
+    log: "nvrtcGetProgramLog", fn(Program, *mut c_char);
+    cubin_size: "nvrtcGetCUBINSize", fn(Program, *mut usize);
+    cubin: "nvrtcGetCUBIN", fn(Program, *mut c_char);
+    ptx_size: "nvrtcGetPTXSize", fn(Program, *mut usize);
+    ptx: "nvrtcGetPTX", fn(Program, *mut c_char);
+}
+
+/// The run-time compiler. All methods may be called from any thread.
+pub struct Nvrtc {
+    functions: Functions,
+    version: (u32, u32),
+    /// Those that it compiles for, ascending.
+    archs: Vec<Arch>,
+    /// Stays open: instances of the plugin come and go.
+    _library: ManuallyDrop<Library>,
+}
+
+/// An error of the loader's, with what it came from.
+fn words(error: &libloading::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+impl Nvrtc {
+    /// Opens the library at a path; without one, the first of the loader's that is no newer than the driver, whose major
+    /// version is given if there is a driver: what a newer one makes, it may refuse.
+    ///
+    /// # Errors
+    /// Unavailable with what was looked for.
+    pub fn open(path: Option<&Path>, driver_major: Option<u32>) -> Result<Self> {
+        if let Some(path) = path {
+            return Self::open_at(path).map_err(|e| {
+                Error::unavailable(format!("nvrtc at {} cannot be used: {}", path.display(), e.text()))
+            });
+        }
+        let newest = driver_major.unwrap_or(13);
+        let mut reasons = Vec::new();
+        for name in candidates(newest) {
+            match Self::open_at(Path::new(&name)) {
+                Ok(nvrtc) if nvrtc.version.0 > newest => {
+                    reasons.push(format!("{name} is of CUDA {}, the driver of {newest}", nvrtc.version.0));
+                }
+                Ok(nvrtc) => return Ok(nvrtc),
+                Err(error) => reasons.push(error.text().to_owned()),
+            }
+        }
+        Err(Error::unavailable(format!(
+            "nvrtc, which compiles kernels, was not found (DEVBAY_NVRTC names its file): {}",
+            reasons.join("; ")
+        )))
+    }
+
+    fn open_at(path: &Path) -> Result<Self> {
+        // SAFETY: NVRTC's static constructors are NVIDIA's; the path is the loader's own or one that the user gave.
+        let library = unsafe { Library::new(path) };
+        let library = library.map_err(|e| Error::unavailable(words(&e)))?;
+        let functions = Functions::load(&library)?;
+        let (mut major, mut minor, mut n) = (0, 0, 0);
+        // SAFETY: places for two numbers.
+        check("nvrtcVersion", unsafe { (functions.version)(&mut major, &mut minor) })?;
+        // SAFETY: a place for a number.
+        check("nvrtcGetNumSupportedArchs", unsafe { (functions.n_archs)(&mut n) })?;
+        let mut archs = vec![0; n.max(0) as usize];
+        // SAFETY: places for as many numbers as it said.
+        check("nvrtcGetSupportedArchs", unsafe { (functions.archs)(archs.as_mut_ptr()) })?;
+        let mut archs: Vec<Arch> = archs.iter().map(|&a| Arch(a as u32 / 10, a as u32 % 10)).collect();
+        archs.sort();
+        Ok(Self {
+            functions,
+            version: (major as u32, minor as u32),
+            archs,
+            _library: ManuallyDrop::new(library),
+        })
+    }
+
+    /// Its version, major and minor.
+    pub fn version(&self) -> (u32, u32) {
+        self.version
+    }
+
+    /// What a device of an architecture loads: `sm_` and a number for a cubin, `compute_` for PTX.
+    ///
+    /// # Errors
+    /// Unsupported for a device older than everything that NVRTC knows.
+    pub fn target(&self, arch: Arch) -> Result<String> {
+        if self.archs.contains(&arch) {
+            return Ok(format!("sm_{arch}"));
+        }
+        match self.archs.iter().rev().find(|known| **known < arch) {
+            Some(known) => Ok(format!("compute_{known}")),
+            None => Err(Error::unsupported(format!(
+                "compute capability {}.{}, which nvrtc {}.{} does not compile for",
+                arch.0, arch.1, self.version.0, self.version.1
+            ))),
+        }
+    }
+
+    /// Compiles a text for what [`Nvrtc::target`] gave; PTX ends with a zero.
+    ///
+    /// # Errors
+    /// Internal with the compiler's log.
+    pub fn compile(&self, name: &str, text: &str, target: &str) -> Result<Vec<u8>> {
+        let broken = |_| Error::internal(format!("kernel {name}: a zero in its text"));
+        let (text, file) = (CString::new(text).map_err(broken)?, CString::new(name).map_err(broken)?);
+        let arch = CString::new(format!("--gpu-architecture={target}")).map_err(broken)?;
+        let program = self.create(&text, &file)?;
+        let options: Vec<*const c_char> =
+            OPTIONS.iter().map(|option| option.as_ptr()).chain([arch.as_ptr()]).collect();
+        // SAFETY: the program is alive, the options outlive the call.
+        let code = unsafe { (self.functions.compile)(program.raw, options.len() as c_int, options.as_ptr()) };
+        if code != 0 {
+            let log = program.bytes(self.functions.log_size, self.functions.log).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log).replace('\0', "");
+            return Err(Error::internal(format!(
+                "kernel {name} does not compile for {target}: {}",
+                log.trim()
+            ))
+            .with_native_code(i64::from(code)));
+        }
+        match target.starts_with("sm_") {
+            true => program.bytes(self.functions.cubin_size, self.functions.cubin),
+            false => program.bytes(self.functions.ptx_size, self.functions.ptx),
+        }
+    }
+
+    fn create(&self, text: &CStr, file: &CStr) -> Result<Created<'_>> {
+        let mut raw = null_mut();
+        // SAFETY: a place for the program; texts that end with a zero; no headers.
+        let code =
+            unsafe { (self.functions.create)(&mut raw, text.as_ptr(), file.as_ptr(), 0, null(), null()) };
+        check("nvrtcCreateProgram", code)?;
+        Ok(Created { raw, functions: &self.functions })
+    }
+}
+
+/// The library's names for the loader, the newest first.
+fn candidates(newest: u32) -> Vec<String> {
+    let mut names = Vec::new();
+    for major in (11..=newest).rev() {
+        match cfg!(windows) {
+            true => names.extend([format!("nvrtc64_{major}0_0.dll"), format!("nvrtc64_{major}2_0.dll")]),
+            false => names.push(format!("libnvrtc.so.{major}")),
+        }
+    }
+    if !cfg!(windows) {
+        names.extend(["libnvrtc.so".to_owned(), "/usr/local/cuda/lib64/libnvrtc.so".to_owned()]);
+    }
+    names
+}
+
+fn check(call: &str, code: c_int) -> Result<()> {
+    match code {
+        0 => Ok(()),
+        code => Err(Error::internal(format!("{call} failed with code {code}")).with_native_code(code.into())),
+    }
+}
+
+/// A program of NVRTC's.
+struct Created<'a> {
+    raw: Program,
+    functions: &'a Functions,
+}
+
+impl Created<'_> {
+    /// What one of the pairs of functions gives that tell a size and fill a buffer.
+    fn bytes(
+        &self,
+        size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+        fill: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    ) -> Result<Vec<u8>> {
+        let mut n = 0;
+        // SAFETY: the program is alive; a place for a number.
+        check("asking nvrtc for a size", unsafe { size(self.raw, &mut n) })?;
+        let mut bytes = vec![0u8; n];
+        // SAFETY: as above; the buffer has the size that was told.
+        check("reading from nvrtc", unsafe { fill(self.raw, bytes.as_mut_ptr().cast()) })?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Created<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `create`, destroyed once. That it fails changes nothing for anybody.
+        unsafe { (self.functions.destroy)(&mut self.raw) };
+    }
+}
+
+/// Compiled kernels on disk, one file each, for all processes.
+///
+/// A file's name is a hash of all that its content depends on; it begins with a hash of the content. Files are renamed
+/// when they are whole. Nothing is ever deleted.
+pub struct Cache {
+    folder: Option<PathBuf>,
+}
+
+impl Cache {
+    /// In the host's cache folder, or none.
+    pub fn new(folder: Option<&Path>) -> Self {
+        Self { folder: folder.map(|folder| folder.join("cuda")) }
+    }
+
+    /// A kernel, compiled if it was not before.
+    ///
+    /// # Errors
+    /// As [`Nvrtc::compile`].
+    pub fn get(&self, nvrtc: &Nvrtc, host: Host, name: &str, text: &str, target: &str) -> Result<Vec<u8>> {
+        let Some(folder) = &self.folder else { return nvrtc.compile(name, text, target) };
+        let (major, minor) = nvrtc.version;
+        let key = format!("{OPTIONS:?} {target} {major}.{minor} {text}");
+        let path = folder.join(format!("{:032x}.bin", hash(key.as_bytes())));
+        if let Some(image) = read(&path) {
+            return Ok(image);
+        }
+        let image = nvrtc.compile(name, text, target)?;
+        if let Err(error) = write(folder, &path, &image) {
+            host.log(LogLevel::Warn, &format!("kernels are not cached in {}: {error}", folder.display()));
+        }
+        Ok(image)
+    }
+}
+
+/// What a file holds, unless it is broken.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = std::fs::read(path).ok()?;
+    let sum = bytes.get(..16)?.try_into().ok()?;
+    if u128::from_le_bytes(sum) != hash(&bytes[16..]) {
+        return None;
+    }
+    Some(bytes.split_off(16))
+}
+
+fn write(folder: &Path, path: &Path, image: &[u8]) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    // Two threads of one process may write the same.
+    let thread = format!("{:?}", std::thread::current().id());
+    let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
+    let part = path.with_extension(format!("{}-{thread}.part", std::process::id()));
+    let bytes = [&hash(image).to_le_bytes()[..], image].concat();
+    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    written
+}
+
+/// FNV-1a of 128 bits: no defence against who wants two texts to meet, who could as well write the file.
+fn hash(bytes: &[u8]) -> u128 {
+    let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58du128;
+    for &byte in bytes {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        assert_eq!(hash(b""), 0x6c62272e07bb014262b821756295c58d);
+        assert_eq!(hash(b"a"), 0xd228cb696f1a8caf78912b704e4a8964);
+    }
+
+    #[test]
+    fn a_broken_file_is_not_read() {
+        let folder = std::env::temp_dir().join(format!("devbay-cuda-cache-{}", std::process::id()));
+        let path = folder.join("a.bin");
+        write(&folder, &path, b"image").unwrap();
+        assert_eq!(read(&path).as_deref(), Some(&b"image"[..]));
+        std::fs::write(&path, b"0123456789abcdefimage").unwrap();
+        assert_eq!(read(&path), None);
+        std::fs::write(&path, b"short").unwrap();
+        assert_eq!(read(&path), None);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_a_reason() {
+        let error = Nvrtc::open(Some(Path::new("/nowhere/libnvrtc.so")), None).err().expect("an error");
+        assert_eq!(error.status(), devbay_plugin_api::abi::DEVBAY_STATUS_UNAVAILABLE);
+        assert!(error.text().contains("/nowhere/libnvrtc.so"), "{error}");
+    }
+}

@@ -1,0 +1,479 @@
+//! GPUs as devices.
+
+use crate::compile::{Arch, Cache, Nvrtc};
+use crate::dispatch::Kernels;
+use crate::driver::{AccessDesc, Address, Driver, Functions, Handle, Location, attribute};
+use crate::memory::{CudaBuffer, DevicePool, PinnedPool, lock};
+use crate::stream::{CudaStream, HostSpans};
+use devbay_plugin_api::abi::{
+    DEVBAY_DEVICE_CROSS_WAIT, DEVBAY_DEVICE_KIND_GPU, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_DEVICE,
+    DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_PINNED_HOST, DEVBAY_STATUS_DEVICE_LOST,
+};
+use devbay_plugin_api::sdk::*;
+use std::ffi::{c_char, c_int};
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// The device's own memory among its spaces.
+pub const SPACE_DEVICE: usize = 0;
+/// Host memory that it reaches.
+pub const SPACE_PINNED: usize = 1;
+
+/// Where operands begin: what 16-byte loads need, and what a warp reads at once.
+const BIND_ALIGN: u64 = 256;
+/// Kernels write narrow elements by words.
+const COPY_GRANULE: u64 = 4;
+
+/// What a device offers, as kernels ask for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Abilities {
+    /// Compute capability.
+    pub arch: Arch,
+    /// 16-bit floats in kernels.
+    pub f16: bool,
+    /// 64-bit integers in kernels.
+    pub i64: bool,
+    /// Operations across a warp, in WGSL.
+    pub subgroups: bool,
+    /// Buffers that a kernel may have.
+    pub storage_buffers_max: u32,
+    /// Blocks along x; 65535 along y and z.
+    pub groups_max: u32,
+    /// Bytes that a block may share.
+    pub shared_bytes: u32,
+    /// Bytes of an operand.
+    pub binding_max: u64,
+    /// Multiprocessors.
+    pub n_processors: u32,
+    /// A stream can write a word to memory.
+    pub writes_words: bool,
+}
+
+/// What a device, its streams, buffers and kernels share.
+pub struct Shared {
+    /// The driver.
+    pub driver: &'static Driver,
+    /// The primary context, retained.
+    pub context: Handle,
+    /// The device's number.
+    pub device: c_int,
+    /// The host's services.
+    pub host: Host,
+    /// What kernels may use.
+    pub abilities: Abilities,
+    /// The device's memory.
+    pub memory: DevicePool,
+    /// Host memory that it reaches.
+    pub pinned: PinnedPool,
+    /// Compiled kernels.
+    pub kernels: Kernels,
+    /// The run-time compiler, or why there is none.
+    pub nvrtc: Arc<Result<Nvrtc>>,
+    /// Kernels of earlier processes.
+    pub cache: Cache,
+    /// Memory of the host's that will be written.
+    pub spans: HostSpans,
+    /// Events that nobody uses.
+    events: Mutex<Vec<Event>>,
+    /// Why the device was lost.
+    lost: OnceLock<Error>,
+}
+
+// SAFETY: the driver's handles may be used by any thread whose current context is theirs, which `current` sees to.
+unsafe impl Send for Shared {}
+// SAFETY: as for Send.
+unsafe impl Sync for Shared {}
+
+/// An event of the driver's.
+#[derive(Clone, Copy)]
+pub struct Event(pub Handle);
+
+// SAFETY: as for `Shared`.
+unsafe impl Send for Event {}
+
+/// The calling thread's context, set for a while.
+pub struct Current<'a> {
+    functions: &'a Functions,
+    /// What was there before; None if it was the same.
+    before: Option<Handle>,
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: the context that was current, or NULL; whoever made it current keeps it alive. A failure leaves
+            // our own current, which is alive too.
+            unsafe { (self.functions.cuCtxSetCurrent)(before) };
+        }
+    }
+}
+
+impl Shared {
+    /// Makes the device's context the calling thread's until the value is dropped (rule B18 of the notes).
+    ///
+    /// # Errors
+    /// Device lost, and what the driver says.
+    #[inline]
+    pub fn current(&self) -> Result<Current<'_>> {
+        self.check()?;
+        self.current_even_lost()
+    }
+
+    /// As [`Shared::current`], also on a device that is lost: for what waits and frees.
+    ///
+    /// # Errors
+    /// What the driver says.
+    #[inline]
+    pub fn current_even_lost(&self) -> Result<Current<'_>> {
+        let functions = &self.driver.functions;
+        let mut before = null_mut();
+        // SAFETY: a place for a handle.
+        self.done("cuCtxGetCurrent", unsafe { (functions.cuCtxGetCurrent)(&mut before) })?;
+        if before == self.context {
+            return Ok(Current { functions, before: None });
+        }
+        // SAFETY: the context is retained for as long as `self` lives.
+        self.done("cuCtxSetCurrent", unsafe { (functions.cuCtxSetCurrent)(self.context) })?;
+        Ok(Current { functions, before: Some(before) })
+    }
+
+    /// A code of a function of the driver's as a result. A code after which nothing works any more loses the device, for
+    /// all of its streams.
+    ///
+    /// # Errors
+    /// As [`Driver::check`].
+    #[inline]
+    pub fn done(&self, call: &str, code: c_int) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        self.driver.check(call, code).inspect_err(|error| {
+            if error.status() == DEVBAY_STATUS_DEVICE_LOST {
+                self.lose(error.clone());
+            }
+        })
+    }
+
+    /// Declares the device lost.
+    pub fn lose(&self, error: Error) {
+        let _ = self.lost.set(error);
+    }
+
+    /// Refuses work on a device that is lost.
+    ///
+    /// # Errors
+    /// Device lost, with what lost it.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        match self.lost.get() {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// An event, used again from the pool or made; the context has to be current.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn take_event(&self) -> Result<Event> {
+        if let Some(event) = lock(&self.events).pop() {
+            return Ok(event);
+        }
+        let mut event = null_mut();
+        // Who waits for it sleeps; nobody asks for its time.
+        let flags = 1 | 2;
+        // SAFETY: a place for a handle.
+        self.done("cuEventCreate", unsafe { (self.driver.functions.cuEventCreate)(&mut event, flags) })?;
+        Ok(Event(event))
+    }
+
+    /// Gives an event back that no stream waits for from now on; those that do have its state of then.
+    pub fn give_event(&self, event: Event) {
+        lock(&self.events).push(event);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let functions = &self.driver.functions;
+        let mut before = null_mut();
+        // SAFETY: a place for a handle.
+        unsafe { (functions.cuCtxGetCurrent)(&mut before) };
+        // SAFETY: the context is released below. All calls that free may fail where the device is lost; there is nobody to
+        // tell.
+        unsafe { (functions.cuCtxSetCurrent)(self.context) };
+        for event in lock(&self.events).drain(..) {
+            // SAFETY: made by `take_event`; no stream is left that uses it.
+            unsafe { (functions.cuEventDestroy_v2)(event.0) };
+        }
+        self.kernels.unload(self.driver);
+        self.pinned.free_all(self.driver);
+        self.memory.destroy(self.driver);
+        let before = if before == self.context { null_mut() } else { before };
+        // SAFETY: what was current before, unless it was ours, which may end now.
+        unsafe { (functions.cuCtxSetCurrent)(before) };
+        // SAFETY: retained once, by `open`.
+        unsafe { (functions.cuDevicePrimaryCtxRelease_v2)(self.device) };
+    }
+}
+
+/// One GPU, opened.
+pub struct CudaDevice {
+    shared: Arc<Shared>,
+    desc: DeviceDesc,
+}
+
+/// What [`open_all`] is told.
+pub struct Settings<'a> {
+    /// NVRTC's file, if it was named.
+    pub nvrtc: Option<&'a Path>,
+    /// The host's services.
+    pub host: Host,
+}
+
+/// Opens every GPU.
+///
+/// # Errors
+/// Unavailable without a driver or a device that it can open, with the reasons.
+pub fn open_all(settings: &Settings<'_>) -> Result<Vec<CudaDevice>> {
+    let driver = Driver::get()?;
+    let functions = &driver.functions;
+    let mut n = 0;
+    // SAFETY: a place for a number.
+    driver.check("cuDeviceGetCount", unsafe { (functions.cuDeviceGetCount)(&mut n) })?;
+    if n == 0 {
+        return Err(Error::unavailable("CUDA's driver knows no device"));
+    }
+    let nvrtc = Arc::new(Nvrtc::open(settings.nvrtc, Some(driver.version.0)));
+    if let Err(error) = nvrtc.as_ref() {
+        settings.host.log(LogLevel::Warn, error.text());
+    }
+    let (mut devices, mut refused) = (Vec::new(), Vec::new());
+    for ordinal in 0..n {
+        match CudaDevice::open(driver, ordinal, &nvrtc, settings.host) {
+            Ok(device) => devices.push(device),
+            Err(error) => refused.push(format!("device {ordinal}: {}", error.text())),
+        }
+    }
+    if devices.is_empty() {
+        return Err(Error::unavailable(format!("no device can be used; {}", refused.join("; "))));
+    }
+    for reason in refused {
+        settings.host.log(LogLevel::Warn, &reason);
+    }
+    share_memory(driver, &devices, settings.host);
+    Ok(devices)
+}
+
+/// Lets devices reach each other's memory where their links allow it.
+fn share_memory(driver: &Driver, devices: &[CudaDevice], host: Host) {
+    for (owner, other) in devices.iter().flat_map(|owner| devices.iter().map(move |other| (owner, other))) {
+        let mut can = 0;
+        let (from, to) = (other.shared.device, owner.shared.device);
+        if from == to {
+            continue;
+        }
+        // SAFETY: a place for a number, and two of the driver's devices.
+        let code = unsafe { (driver.functions.cuDeviceCanAccessPeer)(&mut can, from, to) };
+        if code != 0 || can == 0 {
+            continue;
+        }
+        let desc = AccessDesc { location: Location::device(from), flags: 3 };
+        // Copies work without it, by way of the host.
+        if let Err(error) = owner.shared.memory.share(&owner.shared, &desc) {
+            host.log(LogLevel::Info, &format!("device {from} does not reach device {to}: {}", error.text()));
+        }
+    }
+}
+
+impl CudaDevice {
+    fn open(driver: &'static Driver, ordinal: c_int, nvrtc: &Arc<Result<Nvrtc>>, host: Host) -> Result<Self> {
+        let functions = &driver.functions;
+        let mut device = 0;
+        // SAFETY: a place for a number.
+        driver.check("cuDeviceGet", unsafe { (functions.cuDeviceGet)(&mut device, ordinal) })?;
+        let number = |attribute: c_int| -> Result<u32> {
+            let mut value = 0;
+            // SAFETY: a place for a number.
+            let code = unsafe { (functions.cuDeviceGetAttribute)(&mut value, attribute, device) };
+            driver.check("cuDeviceGetAttribute", code)?;
+            Ok(value.max(0) as u32)
+        };
+        let arch =
+            Arch(number(attribute::COMPUTE_CAPABILITY_MAJOR)?, number(attribute::COMPUTE_CAPABILITY_MINOR)?);
+        if arch < Arch(7, 0) {
+            let text = format!("compute capability {}.{}, 7.0 is the oldest that is used", arch.0, arch.1);
+            return Err(Error::unsupported(text));
+        }
+        if number(attribute::UNIFIED_ADDRESSING)? == 0 {
+            return Err(Error::unsupported("a device without unified addressing"));
+        }
+        let name = text(64, |buffer, n| {
+            // SAFETY: a buffer of `n` bytes.
+            driver.check("cuDeviceGetName", unsafe { (functions.cuDeviceGetName)(buffer, n, device) })
+        })?;
+        let pci = text(32, |buffer, n| {
+            // SAFETY: a buffer of `n` bytes.
+            driver.check("cuDeviceGetPCIBusId", unsafe { (functions.cuDeviceGetPCIBusId)(buffer, n, device) })
+        })?;
+        let (mut uuid, mut bytes_total) = ([0u8; 16], 0);
+        // SAFETY: a place for 16 bytes.
+        driver.check("cuDeviceGetUuid", unsafe { (functions.cuDeviceGetUuid_v2)(&mut uuid, device) })?;
+        // SAFETY: a place for a number.
+        let code = unsafe { (functions.cuDeviceTotalMem_v2)(&mut bytes_total, device) };
+        driver.check("cuDeviceTotalMem", code)?;
+        let abilities = Abilities {
+            arch,
+            f16: true,
+            i64: true,
+            subgroups: false,
+            storage_buffers_max: crate::dispatch::ARGS_MAX as u32 - 2,
+            groups_max: number(attribute::MAX_GRID_DIM_X)?,
+            shared_bytes: number(attribute::MAX_SHARED_MEMORY_PER_BLOCK)?,
+            binding_max: u64::from(u32::MAX),
+            n_processors: number(attribute::MULTIPROCESSOR_COUNT)?,
+            writes_words: number(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0,
+        };
+        let has_pools = number(attribute::MEMORY_POOLS_SUPPORTED)? != 0;
+        let mut context = null_mut();
+        // SAFETY: a place for a handle.
+        let code = unsafe { (functions.cuDevicePrimaryCtxRetain)(&mut context, device) };
+        driver.check("cuDevicePrimaryCtxRetain", code)?;
+        let shared = Arc::new(Shared {
+            driver,
+            context,
+            device,
+            host,
+            abilities,
+            memory: DevicePool::default(),
+            pinned: PinnedPool::default(),
+            kernels: Kernels::default(),
+            nvrtc: Arc::clone(nvrtc),
+            cache: Cache::new(host.config("cache_dir").map(Path::new)),
+            spans: HostSpans::default(),
+            events: Mutex::default(),
+            lost: OnceLock::new(),
+        });
+        if has_pools {
+            shared.memory.open(&shared)?;
+        }
+        let compiler = match nvrtc.as_ref() {
+            Ok(nvrtc) => format!("nvrtc {}.{}", nvrtc.version().0, nvrtc.version().1),
+            Err(_) => "no nvrtc".to_owned(),
+        };
+        let (major, minor) = driver.version;
+        let space = SpaceDesc {
+            kind: DEVBAY_SPACE_DEVICE,
+            flags: DEVBAY_SPACE_ADDRESSABLE,
+            bytes_total: bytes_total as u64,
+            alloc_max: 0,
+            alloc_align: 256,
+            bind_align: BIND_ALIGN,
+            bind_max: 0,
+            copy_align: 1,
+            copy_granule: COPY_GRANULE,
+        };
+        let pinned = SpaceDesc {
+            kind: DEVBAY_SPACE_PINNED_HOST,
+            flags: DEVBAY_SPACE_HOST_VISIBLE | DEVBAY_SPACE_ADDRESSABLE,
+            bytes_total: 0,
+            ..space
+        };
+        let desc = DeviceDesc {
+            kind: DEVBAY_DEVICE_KIND_GPU,
+            id: stable_id(&uuid),
+            physical_id: physical_id(&pci),
+            driver: format!("CUDA {major}.{minor}, driver {}, {compiler}", module_version()),
+            name,
+            flags: DEVBAY_DEVICE_CROSS_WAIT,
+            spaces: vec![space, pinned],
+            ..DeviceDesc::default()
+        };
+        Ok(Self { shared, desc })
+    }
+
+    /// What its streams, buffers and kernels share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+/// A text that the driver writes into a buffer.
+fn text(n: usize, fill: impl FnOnce(*mut c_char, c_int) -> Result<()>) -> Result<String> {
+    let mut bytes = vec![0u8; n];
+    fill(bytes.as_mut_ptr().cast(), n as c_int)?;
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(n);
+    Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
+}
+
+/// The name that NVIDIA's tools print: two parts of one card have their own.
+fn stable_id(uuid: &[u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("gpu-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// `pci:` and the address, which every plugin can tell; zero for what sits on no bus.
+fn physical_id(pci_bus_id: &str) -> [u8; 16] {
+    let mut id = [0; 16];
+    if !pci_bus_id.is_empty() {
+        let text = format!("pci:{}", pci_bus_id.to_lowercase());
+        for (to, from) in id.iter_mut().zip(text.bytes()) {
+            *to = from;
+        }
+    }
+    id
+}
+
+/// The version of the driver itself, as its kernel module says it on Linux.
+fn module_version() -> String {
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let version = text.lines().next().and_then(|line| line.split_whitespace().find(is_version));
+    version.unwrap_or("of unknown version").to_owned()
+}
+
+impl Device for CudaDevice {
+    type Buffer = CudaBuffer;
+    type Stream = CudaStream;
+    const MEMORY_INFO: bool = true;
+
+    fn describe(&self) -> &DeviceDesc {
+        &self.desc
+    }
+
+    fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<CudaBuffer>> {
+        CudaBuffer::alloc(&self.shared, request)
+    }
+
+    fn memory_info(&self, space_idx: usize) -> Result<MemoryUse> {
+        match space_idx {
+            SPACE_DEVICE => self.shared.memory.usage(&self.shared),
+            SPACE_PINNED => Ok(self.shared.pinned.usage()),
+            other => Err(Error::invalid(format!("memory space {other}, there are 2"))),
+        }
+    }
+
+    fn create_stream(&self, request: &StreamRequest<'_>) -> Result<CudaStream> {
+        CudaStream::new(&self.shared, request)
+    }
+}
+
+/// An address as the driver takes it.
+pub fn address<T>(pointer: *const T) -> Address {
+    pointer.expose_provenance() as Address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_the_forms_that_others_use() {
+        let pci = physical_id("0000:65:00.0");
+        assert_eq!(&pci, b"pci:0000:65:00.0");
+        assert_eq!(physical_id(""), [0; 16]);
+        let uuid = [0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0, 1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(stable_id(&uuid), "gpu-12345678-9abc-def0-0102-030405060708");
+    }
+}

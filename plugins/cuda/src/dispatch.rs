@@ -1,0 +1,268 @@
+//! What a prepared kernel is: launches of compiled kernels, with their parameters and what they are given.
+//!
+//! A kernel's prepare function adds [`Step`]s to a [`Build`]; all launches then go one way, [`Program::launch`]: the
+//! addresses of the operands into an array on the stack, and one call of the driver's for each step. Nothing is
+//! allocated or locked.
+
+use crate::device::{CudaDevice, Shared};
+use crate::driver::{Driver, Handle};
+use crate::memory::{CudaBuffer, lock};
+use crate::source::{self, Source};
+use crate::step::Text;
+pub use crate::step::{Body, Param, Slot, Step};
+use crate::stream::CudaStream;
+use devbay_plugin_api::abi::BufferRef;
+use devbay_plugin_api::sdk::*;
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Parameters of a kernel: the struct, addresses and lengths.
+pub const ARGS_MAX: usize = 34;
+/// Blocks along y and z, on every device.
+const GROUPS_YZ_MAX: u32 = 65535;
+/// Bytes of parameters that every device takes; a struct has less, addresses come after it.
+const PARAM_BYTES_MAX: usize = 3072;
+/// Offsets of what lies in one workspace.
+const SCRATCH_ALIGN: u64 = 256;
+
+/// A compiled kernel, loaded.
+struct Kernel {
+    function: Handle,
+    block: [u32; 3],
+    params: Vec<source::Param>,
+}
+
+// SAFETY: as for `Shared`: a function's handle may be used by any thread, at once.
+unsafe impl Send for Kernel {}
+// SAFETY: as for Send.
+unsafe impl Sync for Kernel {}
+
+type Loaded = Arc<OnceLock<Result<Arc<Kernel>>>>;
+
+/// The kernels of a device, each compiled and loaded once.
+#[derive(Default)]
+pub struct Kernels {
+    by_text: Mutex<HashMap<String, Loaded>>,
+    modules: Mutex<Vec<Module>>,
+}
+
+struct Module(Handle);
+
+// SAFETY: as for `Kernel`.
+unsafe impl Send for Module {}
+
+impl Kernels {
+    fn get(&self, shared: &Shared, name: &str, wgsl: &str) -> Result<Arc<Kernel>> {
+        let loaded = Arc::clone(lock(&self.by_text).entry(wgsl.to_owned()).or_default());
+        // Others who want the same wait for it; those who want another one do not.
+        loaded.get_or_init(|| self.load(shared, name, wgsl)).clone()
+    }
+
+    fn load(&self, shared: &Shared, name: &str, wgsl: &str) -> Result<Arc<Kernel>> {
+        let Source { text, entry, params, block } = source::from_wgsl(name, wgsl)?;
+        if params.len() > ARGS_MAX {
+            return Err(Error::unsupported(format!("kernel {name} of {} parameters", params.len())));
+        }
+        let nvrtc = shared.nvrtc.as_ref().as_ref().map_err(Clone::clone)?;
+        let target = nvrtc.target(shared.abilities.arch)?;
+        let image = shared.cache.get(nvrtc, shared.host, name, &text, &target)?;
+        let _current = shared.current()?;
+        let functions = &shared.driver.functions;
+        let (mut module, mut function) = (null_mut(), null_mut());
+        // SAFETY: a place for a handle, and an image that NVRTC made, PTX ending with a zero; a file of the cache's has the
+        // sum that it was written with.
+        let code = unsafe { (functions.cuModuleLoadData)(&mut module, image.as_ptr().cast()) };
+        shared.done(&format!("loading kernel {name} ({target})"), code)?;
+        lock(&self.modules).push(Module(module));
+        let entry = CString::new(entry).map_err(|_| Error::internal("a zero in a kernel's name"))?;
+        // SAFETY: a place for a handle, the module just loaded, and a text that ends with a zero.
+        let code = unsafe { (functions.cuModuleGetFunction)(&mut function, module, entry.as_ptr()) };
+        shared.done(&format!("finding kernel {name}"), code)?;
+        Ok(Arc::new(Kernel { function, block, params }))
+    }
+
+    /// Unloads all of them; the context is current, and nothing is launched any more.
+    pub fn unload(&self, driver: &Driver) {
+        for module in lock(&self.modules).drain(..) {
+            // SAFETY: loaded by `load`, unloaded once; programs hold what owns this.
+            unsafe { (driver.functions.cuModuleUnload)(module.0) };
+        }
+    }
+}
+
+/// What a launch passes for one parameter.
+enum Arg {
+    /// The struct.
+    Params,
+    /// The address of an operand.
+    Address(Slot),
+    /// How many elements of so many bytes an operand has.
+    Length(Slot, u32),
+}
+
+/// A launch that is ready.
+struct Dispatch {
+    kernel: Arc<Kernel>,
+    params: Box<[u8]>,
+    args: Box<[Arg]>,
+    grid: [u32; 3],
+}
+
+/// A kernel in the making.
+pub struct Build {
+    shared: Arc<Shared>,
+    dispatches: Vec<Dispatch>,
+    scratch_bytes: u64,
+}
+
+impl Build {
+    /// Nothing yet.
+    pub fn new(request: &PrepareRequest<'_, CudaDevice>) -> Self {
+        Self { shared: Arc::clone(request.device.shared()), dispatches: Vec::new(), scratch_bytes: 0 }
+    }
+
+    /// Bytes of the workspace.
+    pub fn scratch(&mut self, bytes: u64) -> Slot {
+        let begin = self.scratch_bytes.next_multiple_of(SCRATCH_ALIGN);
+        self.scratch_bytes = begin + bytes.max(4).next_multiple_of(4);
+        Slot::Scratch(begin..self.scratch_bytes)
+    }
+
+    /// Adds a launch behind those before.
+    ///
+    /// # Errors
+    /// Internal with the compiler's words; unsupported for more items, blocks or buffers than the device can, and for
+    /// WGSL that is not written as CUDA C; unavailable without NVRTC.
+    pub fn add(&mut self, step: Step<'_>) -> Result<()> {
+        let name = step.name;
+        let slots: Vec<Slot> = step.buffers.iter().map(|(.., slot)| slot.clone()).collect();
+        let shared = &self.shared;
+        let most = [shared.abilities.groups_max, GROUPS_YZ_MAX, GROUPS_YZ_MAX];
+        let Some(Text { wgsl, params, groups: grid }) = step.text(most[0])? else { return Ok(()) };
+        if grid.iter().zip(most).any(|(&n, most)| n > most) {
+            return Err(Error::unsupported(format!("{grid:?} blocks, the device has {most:?}")));
+        }
+        if grid.contains(&0) {
+            return Ok(());
+        }
+        let kernel = shared.kernels.get(shared, name, &wgsl)?;
+        let params: Box<[u8]> = params.iter().flat_map(|(_, value)| value.bytes()).collect();
+        let args = arguments(&kernel.params, &params, &slots)
+            .map_err(|e| Error::new(e.status(), format!("kernel {name}: {}", e.text())))?;
+        self.dispatches.push(Dispatch { kernel, params, args, grid });
+        Ok(())
+    }
+
+    /// The kernel.
+    pub fn finish(self) -> Prepared {
+        let scratch = self.scratch_bytes as usize;
+        let prepared = Prepared::new::<CudaDevice, _>(Program { dispatches: self.dispatches });
+        if scratch == 0 { prepared } else { prepared.with_workspace(scratch, SCRATCH_ALIGN as usize) }
+    }
+}
+
+/// What is passed for a kernel's parameters; binding `i + 1` is buffer `i` of the step.
+fn arguments(wanted: &[source::Param], params: &[u8], slots: &[Slot]) -> Result<Box<[Arg]>> {
+    let slot = |binding: u32| {
+        let slot = (binding as usize).checked_sub(1).and_then(|i| slots.get(i));
+        slot.cloned().ok_or_else(|| Error::internal(format!("no buffer of binding {binding}")))
+    };
+    let arg = |param: &source::Param| match *param {
+        // The driver reads as many bytes as the kernel's struct has.
+        source::Param::Uniform(size) if size as usize != params.len() => {
+            Err(Error::internal(format!("{} bytes of parameters for a struct of {size}", params.len())))
+        }
+        source::Param::Uniform(_) if params.len() > PARAM_BYTES_MAX => {
+            Err(Error::unsupported(format!("{} bytes of parameters", params.len())))
+        }
+        source::Param::Uniform(_) => Ok(Arg::Params),
+        source::Param::Storage(binding) => Ok(Arg::Address(slot(binding)?)),
+        source::Param::Length(binding, stride) => Ok(Arg::Length(slot(binding)?, stride)),
+    };
+    wanted.iter().map(arg).collect()
+}
+
+/// A prepared kernel.
+pub struct Program {
+    dispatches: Vec<Dispatch>,
+}
+
+impl Launch<CudaDevice> for Program {
+    fn launch(&self, stream: &CudaStream, operands: &mut Operands<'_, CudaBuffer>) -> Result<()> {
+        let shared = stream.shared();
+        let _current = shared.current()?;
+        for dispatch in &self.dispatches {
+            let mut values = [0u64; ARGS_MAX];
+            let mut pointers = [null_mut::<c_void>(); ARGS_MAX];
+            let at = values.as_mut_ptr();
+            for (i, arg) in dispatch.args.iter().enumerate() {
+                // A length is the low half of its word: devices and hosts of CUDA are little endian.
+                let value = match arg {
+                    Arg::Params => {
+                        pointers[i] = dispatch.params.as_ptr().cast_mut().cast();
+                        continue;
+                    }
+                    Arg::Address(slot) => resolve(slot, operands)?.0,
+                    Arg::Length(slot, stride) => {
+                        let n = resolve(slot, operands)?.1 / u64::from(*stride).max(1);
+                        u64::from(u32::try_from(n).unwrap_or(u32::MAX))
+                    }
+                };
+                // SAFETY: `i` is below ARGS_MAX, which `load` has checked.
+                unsafe { at.add(i).write(value) };
+                pointers[i] = at.wrapping_add(i).cast();
+            }
+            let ([gx, gy, gz], [bx, by, bz]) = (dispatch.grid, dispatch.kernel.block);
+            // SAFETY: the kernel's parameters are as its text declares them, which `arguments` has matched; the memory that
+            // they name is lent until a later point is reported (B9). The driver copies them before it returns.
+            let code = unsafe {
+                (shared.driver.functions.cuLaunchKernel)(
+                    dispatch.kernel.function,
+                    gx,
+                    gy,
+                    gz,
+                    bx,
+                    by,
+                    bz,
+                    0,
+                    stream.raw(),
+                    pointers.as_mut_ptr(),
+                    null_mut(),
+                )
+            };
+            shared.done("cuLaunchKernel", code)?;
+        }
+        Ok(())
+    }
+}
+
+/// The address and the bytes of what a slot is in this launch.
+#[inline]
+fn resolve(slot: &Slot, operands: &Operands<'_, CudaBuffer>) -> Result<(u64, u64)> {
+    let whole = |reference: &BufferRef| (reference.addr, reference.length);
+    let (address, length) = match slot {
+        Slot::Input(i) => whole(operands.input_ref(*i)),
+        Slot::Output(i) => whole(operands.output_ref(*i)),
+        Slot::Scratch(part) => (operands.workspace_ref().addr + part.start, part.end - part.start),
+    };
+    if address == 0 && length > 0 {
+        return Err(Error::invalid(format!("{slot:?} has no address")));
+    }
+    Ok((address, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_that_do_not_fit_the_kernel_are_refused() {
+        let wanted = [source::Param::Uniform(8), source::Param::Storage(1), source::Param::Length(2, 4)];
+        let slots = [Slot::Input(0), Slot::Output(0)];
+        assert_eq!(arguments(&wanted, &[0; 8], &slots).map(|args| args.len()), Ok(3));
+        assert!(arguments(&wanted, &[0; 12], &slots).is_err());
+        assert!(arguments(&wanted, &[0; 8], &slots[..1]).is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! NVIDIA GPUs through CUDA's driver, as asynchronous devices with addresses.
+//!
+//! - [`driver`]: the driver's functions, opened when they are there, and its codes as errors;
+//! - [`device`]: GPUs as devices, their contexts, what they are lost by;
+//! - [`memory`]: the device's memory and page-locked memory, both pooled;
+//! - [`stream`]: streams, their points, and the thread that reports them;
+//! - [`step`]: one launch as a kernel describes it, and its WGSL;
+//! - [`source`]: WGSL to CUDA C;
+//! - [`compile`]: CUDA C to cubins, once for each text, with a cache on disk;
+//! - [`dispatch`]: what a prepared kernel is: compiled kernels, their parameters, and what they are given;
+//! - [`kernels`]: the ops.
+//!
+//! Nothing of CUDA is needed to build. Without its driver there are no devices, and the reason is told; without NVRTC
+//! there are no kernels.
+
+pub mod compile;
+pub mod device;
+pub mod dispatch;
+pub mod driver;
+pub mod kernels;
+pub mod memory;
+pub mod source;
+pub mod step;
+pub mod stream;
+
+use devbay_plugin_api::sdk::{About, Host, Kernel, Options, Plugin, PluginOption, Result};
+use device::{CudaDevice, Settings};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// One instance of the plugin.
+pub struct Cuda {
+    host: Host,
+    nvrtc: Option<PathBuf>,
+    devices: OnceLock<Result<Vec<CudaDevice>>>,
+}
+
+impl Plugin for Cuda {
+    type Device = CudaDevice;
+
+    const ABOUT: About = About {
+        name: "cuda",
+        vendor: "devbay",
+        version: env!("CARGO_PKG_VERSION"),
+        profiles: &["base", "kernels"],
+        options: &[PluginOption {
+            key: "nvrtc",
+            default: "",
+            doc: "file of NVRTC, which compiles kernels; else DEVBAY_NVRTC, else what the loader finds",
+        }],
+        ..About::DEFAULT
+    };
+
+    const KERNELS: &'static [Kernel<CudaDevice>] = kernels::ALL;
+
+    fn create(host: Host, options: &Options<'_>) -> Result<Self> {
+        let nvrtc = match options.get("nvrtc") {
+            "" => std::env::var_os("DEVBAY_NVRTC").map(PathBuf::from),
+            path => Some(PathBuf::from(path)),
+        };
+        Ok(Self { host, nvrtc, devices: OnceLock::new() })
+    }
+
+    fn devices(&self) -> Result<Vec<&CudaDevice>> {
+        // The driver is asked when somebody wants to know, once.
+        let settings = Settings { nvrtc: self.nvrtc.as_deref(), host: self.host };
+        let devices = self.devices.get_or_init(|| device::open_all(&settings));
+        devices.as_ref().map(|devices| devices.iter().collect()).map_err(Clone::clone)
+    }
+}
+
+devbay_plugin_api::static_plugin!(Cuda);
+#[cfg(feature = "entry")]
+devbay_plugin_api::export_symbol!();

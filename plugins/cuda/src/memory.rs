@@ -1,0 +1,351 @@
+//! Memory: the device's from a pool of the driver's, the host's page-locked from a pool of our own.
+//!
+//! The host frees a buffer only when no work uses it any more (B9), so that freed memory is anybody's at once. The
+//! driver's pool gives and takes in the order of a stream; all of ours goes through one stream on which nothing else
+//! runs, and so never waits for kernels, as `cuMemFree` does. Locking pages takes long, so they are kept.
+
+use crate::device::{SPACE_DEVICE, SPACE_PINNED, Shared, address};
+use crate::driver::{AccessDesc, Address, Driver, Handle, Location, PoolProps, pool_attribute};
+use devbay_plugin_api::abi::DEVBAY_STATUS_OUT_OF_MEMORY;
+use devbay_plugin_api::sdk::*;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Bytes of free page-locked memory that a device keeps.
+const PINNED_KEPT_MAX: usize = 256 << 20;
+/// Allocations begin and end at multiples of this: kernels write whole words, and read vectors. The driver's own begin
+/// there.
+const GRANULE: usize = 256;
+
+/// Locks, whoever panicked before.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device's memory.
+#[derive(Default)]
+pub struct DevicePool {
+    /// None where the driver has no pools.
+    pool: OnceLock<Pool>,
+    in_use: AtomicU64,
+}
+
+/// The driver's pool, and the stream that orders it.
+struct Pool {
+    pool: Handle,
+    stream: Handle,
+}
+
+impl DevicePool {
+    /// Makes the pool.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn open(&self, shared: &Shared) -> Result<()> {
+        let _current = shared.current()?;
+        let functions = &shared.driver.functions;
+        let props = PoolProps {
+            alloc_type: 1,
+            handle_types: 0,
+            location: Location::device(shared.device),
+            security: null_mut(),
+            bytes_max: 0,
+            reserved: [0; 56],
+        };
+        let (mut pool, mut stream) = (null_mut(), null_mut());
+        // SAFETY: a place for a handle, and properties that outlive the call.
+        shared.done("cuMemPoolCreate", unsafe { (functions.cuMemPoolCreate)(&mut pool, &props) })?;
+        // Free memory stays until somebody has none; the driver gives it up then.
+        let mut threshold = u64::MAX;
+        let value = (&raw mut threshold).cast();
+        // SAFETY: the pool was just made; the attribute is a u64.
+        let code =
+            unsafe { (functions.cuMemPoolSetAttribute)(pool, pool_attribute::RELEASE_THRESHOLD, value) };
+        shared.done("cuMemPoolSetAttribute", code)?;
+        // SAFETY: a place for a handle; 1 for a stream that does not wait for the default one.
+        let code = unsafe { (functions.cuStreamCreateWithPriority)(&mut stream, 1, 0) };
+        shared.done("cuStreamCreate", code)?;
+        let _ = self.pool.set(Pool { pool, stream });
+        Ok(())
+    }
+
+    /// Lets another device reach the pool.
+    ///
+    /// # Errors
+    /// What the driver says; unsupported without a pool.
+    pub fn share(&self, shared: &Shared, desc: &AccessDesc) -> Result<()> {
+        let pool = self.pool.get().ok_or_else(|| Error::unsupported("a device without pools of memory"))?;
+        let _current = shared.current()?;
+        // SAFETY: the pool lives; the description outlives the call.
+        let code = unsafe { (shared.driver.functions.cuMemPoolSetAccess)(pool.pool, desc, 1) };
+        shared.done("cuMemPoolSetAccess", code)
+    }
+
+    fn take(&self, shared: &Shared, size: usize) -> Result<Address> {
+        let _current = shared.current()?;
+        let functions = &shared.driver.functions;
+        let mut at = 0;
+        let Some(pool) = self.pool.get() else {
+            // SAFETY: a place for an address.
+            let code = unsafe { (functions.cuMemAlloc_v2)(&mut at, size) };
+            shared.done("cuMemAlloc", code)?;
+            self.in_use.fetch_add(size as u64, Ordering::Relaxed);
+            return Ok(at);
+        };
+        let get = |at: &mut Address| {
+            // SAFETY: a place for an address; pool and stream live.
+            let code = unsafe { (functions.cuMemAllocFromPoolAsync)(at, size, pool.pool, pool.stream) };
+            shared.done("cuMemAllocFromPoolAsync", code)
+        };
+        if let Err(error) = get(&mut at) {
+            if error.status() != DEVBAY_STATUS_OUT_OF_MEMORY {
+                return Err(error);
+            }
+            // What was freed is in pieces, or what others need: give it back, and ask once more.
+            // SAFETY: the stream lives.
+            let code = unsafe { (functions.cuStreamSynchronize)(pool.stream) };
+            shared.done("cuStreamSynchronize", code)?;
+            // SAFETY: the pool lives.
+            shared.done("cuMemPoolTrimTo", unsafe { (functions.cuMemPoolTrimTo)(pool.pool, 0) })?;
+            get(&mut at)?;
+        }
+        // Other streams may use it from now on. Nothing runs on this one, so that this does not wait for kernels.
+        // SAFETY: the stream lives.
+        let code = unsafe { (functions.cuStreamSynchronize)(pool.stream) };
+        shared.done("cuStreamSynchronize", code)?;
+        self.in_use.fetch_add(size as u64, Ordering::Relaxed);
+        Ok(at)
+    }
+
+    fn give(&self, shared: &Shared, at: Address, size: usize) {
+        self.in_use.fetch_sub(size as u64, Ordering::Relaxed);
+        let Ok(_current) = shared.current_even_lost() else { return };
+        let functions = &shared.driver.functions;
+        let code = match self.pool.get() {
+            // SAFETY: allocated by `take`, freed once; no work uses it (B9).
+            Some(pool) => unsafe { (functions.cuMemFreeAsync)(at, pool.stream) },
+            // SAFETY: as above.
+            None => unsafe { (functions.cuMemFree_v2)(at) },
+        };
+        if let Err(error) = shared.done("freeing memory", code) {
+            shared.host.log(LogLevel::Warn, error.text());
+        }
+    }
+
+    /// What is in use, and what could be had.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn usage(&self, shared: &Shared) -> Result<MemoryUse> {
+        let _current = shared.current()?;
+        let functions = &shared.driver.functions;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: places for two numbers.
+        shared.done("cuMemGetInfo", unsafe { (functions.cuMemGetInfo_v2)(&mut free, &mut total) })?;
+        let mut available = free as u64;
+        if let Some(pool) = self.pool.get() {
+            let number = |attribute| -> Result<u64> {
+                let mut value = 0u64;
+                let to = (&raw mut value).cast();
+                // SAFETY: the pool lives; both attributes are u64.
+                let code = unsafe { (functions.cuMemPoolGetAttribute)(pool.pool, attribute, to) };
+                shared.done("cuMemPoolGetAttribute", code)?;
+                Ok(value)
+            };
+            let reserved = number(pool_attribute::RESERVED_MEM_CURRENT)?;
+            available += reserved.saturating_sub(number(pool_attribute::USED_MEM_CURRENT)?);
+        }
+        Ok(MemoryUse { bytes_in_use: self.in_use.load(Ordering::Relaxed), bytes_available: available })
+    }
+
+    /// Gives everything back; the context is current, and no buffer is left.
+    pub fn destroy(&self, driver: &Driver) {
+        let Some(pool) = self.pool.get() else { return };
+        // SAFETY: made by `open`, destroyed once, when nobody uses it: buffers hold what owns this.
+        unsafe { (driver.functions.cuStreamSynchronize)(pool.stream) };
+        // SAFETY: as above.
+        unsafe { (driver.functions.cuStreamDestroy_v2)(pool.stream) };
+        // SAFETY: as above.
+        unsafe { (driver.functions.cuMemPoolDestroy)(pool.pool) };
+    }
+}
+
+/// Page-locked memory of the host's.
+pub struct Pinned {
+    start: *mut u8,
+    size: usize,
+}
+
+// SAFETY: the value only owns the memory; who works in it is ordered by streams (B12).
+unsafe impl Send for Pinned {}
+// SAFETY: as for Send.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// Its first byte.
+    pub fn start(&self) -> *mut u8 {
+        self.start
+    }
+}
+
+/// Free page-locked memory by size.
+#[derive(Default)]
+pub struct PinnedPool {
+    free: Mutex<FreePinned>,
+    in_use: AtomicU64,
+}
+
+#[derive(Default)]
+struct FreePinned {
+    by_size: BTreeMap<usize, Vec<Pinned>>,
+    bytes: usize,
+}
+
+/// Sizes are rounded up to eighths of a power of two, so that at most an eighth is lost.
+fn size_class(size: usize) -> usize {
+    let size = size.max(4096);
+    size.next_multiple_of((size.next_power_of_two() / 16).max(4096))
+}
+
+impl PinnedPool {
+    /// Memory of at least `size` bytes, aligned to pages.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn take(&self, shared: &Shared, size: usize) -> Result<Pinned> {
+        let class = size_class(size);
+        {
+            let mut free = lock(&self.free);
+            if let Some(pinned) = free.by_size.get_mut(&class).and_then(Vec::pop) {
+                free.bytes -= class;
+                self.in_use.fetch_add(class as u64, Ordering::Relaxed);
+                return Ok(pinned);
+            }
+        }
+        let _current = shared.current()?;
+        let mut start = null_mut::<c_void>();
+        // 1: every context of the process may use it.
+        // SAFETY: a place for an address.
+        let code = unsafe { (shared.driver.functions.cuMemHostAlloc)(&mut start, class, 1) };
+        shared.done("cuMemHostAlloc", code)?;
+        self.in_use.fetch_add(class as u64, Ordering::Relaxed);
+        Ok(Pinned { start: start.cast(), size: class })
+    }
+
+    /// Takes memory back that no work uses.
+    pub fn give(&self, shared: &Shared, pinned: Pinned) {
+        self.in_use.fetch_sub(pinned.size as u64, Ordering::Relaxed);
+        let mut free = lock(&self.free);
+        if free.bytes + pinned.size <= PINNED_KEPT_MAX {
+            free.bytes += pinned.size;
+            free.by_size.entry(pinned.size).or_default().push(pinned);
+            return;
+        }
+        drop(free);
+        if let Ok(_current) = shared.current_even_lost() {
+            release(shared.driver, &pinned);
+        }
+    }
+
+    /// What is in use, staging memory with it, and what the system says that it has; 0 where it does not say.
+    pub fn usage(&self) -> MemoryUse {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+        let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        MemoryUse {
+            bytes_in_use: self.in_use.load(Ordering::Relaxed),
+            bytes_available: kibibytes.unwrap_or(0) << 10,
+        }
+    }
+
+    /// Gives everything back; the context is current.
+    pub fn free_all(&self, driver: &Driver) {
+        let free = std::mem::take(&mut *lock(&self.free));
+        free.by_size.values().flatten().for_each(|pinned| release(driver, pinned));
+    }
+}
+
+fn release(driver: &Driver, pinned: &Pinned) {
+    // SAFETY: allocated by `take`, and taken out of the pool; no work uses it.
+    unsafe { (driver.functions.cuMemFreeHost)(pinned.start.cast()) };
+}
+
+/// Memory of the host's, that is: of who allocated it.
+pub struct CudaBuffer {
+    shared: Arc<Shared>,
+    memory: Memory,
+    base: Address,
+}
+
+enum Memory {
+    Device {
+        at: Address,
+        size: usize,
+    },
+    /// None once it is given back.
+    Pinned(Option<Pinned>),
+}
+
+impl CudaBuffer {
+    /// Memory as the request says.
+    ///
+    /// # Errors
+    /// Out of memory; invalid for a space that is not there.
+    pub fn alloc(shared: &Arc<Shared>, request: &AllocRequest<'_>) -> Result<Allocated<Self>> {
+        // Room to begin at a multiple of more than the driver's own alignment.
+        let size = request.size_bytes.max(1).checked_next_multiple_of(GRANULE);
+        let size = size.and_then(|size| size.checked_add(request.align.saturating_sub(GRANULE)));
+        let size = size.ok_or_else(|| Error::out_of_memory(format!("{} bytes", request.size_bytes)))?;
+        let memory = match request.space_idx {
+            SPACE_DEVICE => Memory::Device { at: shared.memory.take(shared, size)?, size },
+            SPACE_PINNED => Memory::Pinned(Some(shared.pinned.take(shared, size)?)),
+            other => return Err(Error::invalid(format!("memory space {other}, there are 2"))),
+        };
+        let mut buffer = Self { shared: Arc::clone(shared), memory, base: 0 };
+        buffer.base = buffer.start().next_multiple_of(request.align as u64);
+        Ok(Allocated { base: buffer.address(), size_bytes: request.size_bytes, buffer })
+    }
+
+    /// Its first address, for the device, and for the host too if it is page-locked: addressing is unified.
+    pub fn address(&self) -> Address {
+        self.base
+    }
+
+    /// Where the allocation begins.
+    fn start(&self) -> Address {
+        match &self.memory {
+            Memory::Device { at, .. } => *at,
+            Memory::Pinned(pinned) => pinned.as_ref().map_or(0, |pinned| address(pinned.start)),
+        }
+    }
+}
+
+impl Drop for CudaBuffer {
+    fn drop(&mut self) {
+        match &mut self.memory {
+            Memory::Device { at, size } => self.shared.memory.give(&self.shared, *at, *size),
+            Memory::Pinned(pinned) => {
+                if let Some(pinned) = pinned.take() {
+                    self.shared.pinned.give(&self.shared, pinned);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_class_loses_an_eighth_at_most() {
+        for size in [1, 4096, 4097, 100_000, 1 << 20, (1 << 20) + 1, 123_456_789] {
+            let class = size_class(size);
+            assert!(class >= size && (class <= 8192 || class - size <= size / 8), "{size} in {class}");
+            assert_eq!(size_class(class), class);
+        }
+    }
+}

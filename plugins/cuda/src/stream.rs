@@ -1,0 +1,515 @@
+//! Streams: the driver's own, with points that need no object of the host's.
+//!
+//! A signal has the stream write its value to a word of host memory, so that `reached` is a load, and records an event,
+//! by which other streams wait and a thread of the stream's is woken. The thread copies what was read back from staging
+//! memory to the host's, and then reports the point.
+//!
+//! Copies from and to the host go through page-locked staging memory, since the driver may block on any other. Those of
+//! more than [`STAGED_MAX`] bytes do not: they block until the driver has taken or given the bytes.
+//!
+//! What fails is found in one of two ways. A code of the driver's that no call recovers from loses the device for all
+//! streams. A failure that was enqueued ([`Stream::fail`]), or came with a wait for a stream that has one, is known when
+//! later points are signalled; they do not write the word, and the thread fails them in their turn.
+
+use crate::device::{Event, Shared, address};
+use crate::driver::{Address, Handle};
+use crate::memory::{CudaBuffer, Pinned, lock};
+use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
+use devbay_plugin_api::sdk::*;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes of a copy that goes through staging memory.
+const STAGED_MAX: usize = 64 << 20;
+
+/// A queue of work.
+pub struct CudaStream {
+    points: Arc<Points>,
+    recording: Mutex<Recording>,
+    /// None once it has ended.
+    waiter: Option<JoinHandle<()>>,
+}
+
+/// What the stream and its thread share.
+struct Points {
+    shared: Arc<Shared>,
+    raw: Handle,
+    timeline: Timeline,
+    /// Where the stream writes its last point; None where it cannot.
+    word: Option<Pinned>,
+    /// The last point that is reached only when the thread says so: something was read back before it, or it waits for
+    /// another stream's.
+    staged: AtomicU64,
+    /// The last point that [`Stream::reached`] gave: what was reached stays so, also where the thread comes later.
+    shown: AtomicU64,
+    /// From which point on they fail: all above, with this.
+    broken: OnceLock<(u64, Error)>,
+    queue: Mutex<Queue>,
+    /// Something was enqueued, or the stream is closed.
+    pushed: Condvar,
+}
+
+// SAFETY: as for `Shared`: the stream's handle may be used by any thread; calls that enqueue come one at a time (B17).
+unsafe impl Send for Points {}
+// SAFETY: as for Send.
+unsafe impl Sync for Points {}
+
+#[derive(Default)]
+struct Queue {
+    /// In the order of the stream; the first stays until it is done.
+    entries: VecDeque<Entry>,
+    closed: bool,
+}
+
+/// A place on the stream, and what follows when it is reached.
+struct Entry {
+    event: Event,
+    /// The point that it is.
+    value: Option<u64>,
+    /// Points of other streams that came before: reported first, and whose failure is this one's.
+    after: Vec<(Arc<Points>, u64)>,
+    readbacks: Vec<Readback>,
+    /// Staging memory that is free again.
+    uploads: Vec<Pinned>,
+    /// Work that fails.
+    failure: Option<Error>,
+}
+
+/// What was enqueued since the last entry.
+#[derive(Default)]
+struct Recording {
+    after: Vec<(Arc<Points>, u64)>,
+    readbacks: Vec<Readback>,
+    uploads: Vec<Pinned>,
+    /// Since the last point something was read back or waited for: the next one is the thread's to report.
+    is_staged: bool,
+    /// The last point that was signalled.
+    last: u64,
+}
+
+/// A copy to the host's memory, from staging memory that the device has filled.
+struct Readback {
+    pinned: Pinned,
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the host lends the memory until a point signalled after the copy is reported (B9).
+unsafe impl Send for Readback {}
+
+impl Readback {
+    fn span(&self) -> Range<usize> {
+        self.start.addr()..self.start.addr() + self.len
+    }
+
+    fn finish(&self) {
+        // SAFETY: the host lends `len` bytes for writing until a later point is reported (B9); they are not staging
+        // memory, which has as many.
+        unsafe { std::ptr::copy_nonoverlapping(self.pinned.start(), self.start, self.len) };
+    }
+}
+
+/// Memory of the host's that a device's streams will write to, in entries that will be done.
+#[derive(Default)]
+pub struct HostSpans {
+    spans: Mutex<Vec<Range<usize>>>,
+    /// One is written.
+    written: Condvar,
+}
+
+fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+impl HostSpans {
+    fn add(&self, readbacks: &[Readback]) {
+        if !readbacks.is_empty() {
+            lock(&self.spans).extend(readbacks.iter().map(Readback::span));
+        }
+    }
+
+    fn remove(&self, readbacks: &[Readback]) {
+        if readbacks.is_empty() {
+            return;
+        }
+        let mut spans = lock(&self.spans);
+        for readback in readbacks {
+            if let Some(at) = spans.iter().position(|span| *span == readback.span()) {
+                spans.swap_remove(at);
+            }
+        }
+        drop(spans);
+        self.written.notify_all();
+    }
+
+    /// Blocks while something is to be written to a part of the host's memory.
+    fn wait(&self, span: &Range<usize>) {
+        let mut spans = lock(&self.spans);
+        while spans.iter().any(|other| meet(other, span)) {
+            spans = self.written.wait(spans).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl CudaStream {
+    /// A stream of a device.
+    ///
+    /// # Errors
+    /// What the driver says; unavailable if the system gives no thread.
+    pub fn new(shared: &Arc<Shared>, request: &StreamRequest<'_>) -> Result<Self> {
+        let _current = shared.current()?;
+        let functions = &shared.driver.functions;
+        let (mut least, mut most) = (0, 0);
+        // SAFETY: places for two numbers.
+        let code = unsafe { (functions.cuCtxGetStreamPriorityRange)(&mut least, &mut most) };
+        shared.done("cuCtxGetStreamPriorityRange", code)?;
+        // The driver's numbers fall as urgency rises.
+        let priority = request.priority.saturating_neg().clamp(most.min(least), least.max(most));
+        let word = match shared.abilities.writes_words {
+            false => None,
+            true => {
+                let word = shared.pinned.take(shared, size_of::<u64>())?;
+                // SAFETY: page-locked memory of at least a page, which nobody else has.
+                unsafe { word.start().cast::<u64>().write(0) };
+                Some(word)
+            }
+        };
+        let mut raw = null_mut();
+        // SAFETY: a place for a handle; 1 for a stream that does not wait for the default one.
+        let code = unsafe { (functions.cuStreamCreateWithPriority)(&mut raw, 1, priority) };
+        shared.done("cuStreamCreateWithPriority", code)?;
+        let points = Arc::new(Points {
+            shared: Arc::clone(shared),
+            raw,
+            timeline: Timeline::default(),
+            word,
+            staged: AtomicU64::new(0),
+            shown: AtomicU64::new(0),
+            broken: OnceLock::new(),
+            queue: Mutex::default(),
+            pushed: Condvar::new(),
+        });
+        let mut stream = Self { points: Arc::clone(&points), recording: Mutex::default(), waiter: None };
+        let waiter = std::thread::Builder::new().name("devbay-cuda".to_owned()).spawn(move || points.work());
+        let waiter =
+            waiter.map_err(|e| Error::unavailable(format!("cannot start the stream's thread: {e}")))?;
+        stream.waiter = Some(waiter);
+        Ok(stream)
+    }
+
+    /// Its device.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.points.shared
+    }
+
+    /// The driver's stream.
+    pub fn raw(&self) -> Handle {
+        self.points.raw
+    }
+
+    /// Enqueues a place behind all before, a point or none, and what follows when it is reached.
+    fn submit(&self, value: Option<u64>, failure: Option<Error>) -> Result<()> {
+        let (points, shared) = (&self.points, self.shared());
+        let _current = shared.current_even_lost()?;
+        let functions = &shared.driver.functions;
+        let recording = &mut *lock(&self.recording);
+        recording.is_staged |= !recording.readbacks.is_empty() || !recording.after.is_empty();
+        if let Some(value) = value {
+            recording.last = value;
+            if std::mem::take(&mut recording.is_staged) {
+                points.staged.store(value, Ordering::SeqCst);
+            }
+            if let (Some(word), None) = (&points.word, points.broken.get()) {
+                // With flags 0 all that was enqueued before is visible to the host first.
+                // SAFETY: the word lives as long as the stream.
+                let code = unsafe {
+                    (functions.cuStreamWriteValue64_v2)(points.raw, address(word.start()), value, 0)
+                };
+                shared.done("cuStreamWriteValue64", code)?;
+            }
+        }
+        let event = shared.take_event()?;
+        // SAFETY: event and stream live; nobody else has the event.
+        let code = unsafe { (functions.cuEventRecord)(event.0, points.raw) };
+        shared.done("cuEventRecord", code)?;
+        let entry = Entry {
+            event,
+            value,
+            after: std::mem::take(&mut recording.after),
+            readbacks: std::mem::take(&mut recording.readbacks),
+            uploads: std::mem::take(&mut recording.uploads),
+            failure,
+        };
+        shared.spans.add(&entry.readbacks);
+        lock(&points.queue).entries.push_back(entry);
+        points.pushed.notify_one();
+        Ok(())
+    }
+
+    /// Fails all points from here on.
+    fn fail_with(&self, failure: Error) -> Result<()> {
+        let last = lock(&self.recording).last;
+        self.submit(None, Some(failure.clone()))?;
+        // The first failure is kept.
+        let _ = self.points.broken.set((last, failure));
+        Ok(())
+    }
+
+    fn enqueue_copy(&self, to: Address, from: Address, size: usize) -> Result<()> {
+        let shared = self.shared();
+        let _current = shared.current()?;
+        // SAFETY: both ranges are lent until a later point is reported (B9), or staging memory that lives as long; the SDK
+        // has checked them against their buffers.
+        let code = unsafe { (shared.driver.functions.cuMemcpyAsync)(to, from, size, self.points.raw) };
+        shared.done("cuMemcpyAsync", code)
+    }
+
+    /// Waits for readbacks that write to the host's memory that is to be read now: the one case in which a copy
+    /// blocks on the device, where somebody sends on what was read back without having waited for it.
+    fn settle(&self, start: *const u8, len: usize) -> Result<()> {
+        let span = start.addr()..start.addr() + len;
+        let is_recorded = lock(&self.recording).readbacks.iter().any(|own| meet(&own.span(), &span));
+        if is_recorded {
+            self.submit(None, None)?;
+        }
+        self.shared().spans.wait(&span);
+        Ok(())
+    }
+}
+
+impl Points {
+    /// The value that the stream has written last.
+    fn word(&self) -> u64 {
+        let Some(word) = &self.word else { return 0 };
+        // SAFETY: page-locked memory, aligned to pages, that lives as long as `self`; the device writes it whole, nobody
+        // else does.
+        unsafe { AtomicU64::from_ptr(word.start().cast()) }.load(Ordering::SeqCst)
+    }
+
+    /// The stream's thread.
+    fn work(&self) {
+        // If this fails, so does every wait below.
+        let _current = self.shared.current_even_lost();
+        loop {
+            let mut queue = lock(&self.queue);
+            let event = loop {
+                match queue.entries.front() {
+                    Some(entry) => break entry.event,
+                    None if queue.closed => return,
+                    None => queue = self.pushed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            drop(queue);
+            // Also on a device that is said to be lost: it may still touch what was lent.
+            // SAFETY: the event is this entry's until the entry is taken out.
+            let code = unsafe { (self.shared.driver.functions.cuEventSynchronize)(event.0) };
+            let outcome = self.shared.done("cuEventSynchronize", code).and_then(|()| self.shared.check());
+            let entry = lock(&self.queue).entries.pop_front();
+            if let Some(entry) = entry {
+                self.finish(entry, outcome);
+            }
+        }
+    }
+
+    fn finish(&self, entry: Entry, outcome: Result<()>) {
+        let shared = &self.shared;
+        let outcome = outcome.and_then(|()| {
+            // The device has passed them, so that this waits for their threads at most.
+            for (other, value) in &entry.after {
+                other.timeline.wait(*value).map_err(|failure| failed_dependency(&failure))?;
+            }
+            // Behind a failure nothing is given out.
+            if self.timeline.failure().is_none() {
+                entry.readbacks.iter().for_each(Readback::finish);
+            }
+            entry.failure.map_or(Ok(()), Err)
+        });
+        shared.spans.remove(&entry.readbacks);
+        // Freed before the point is reported: who waits for it may want the memory.
+        for pinned in entry.readbacks.into_iter().map(|readback| readback.pinned).chain(entry.uploads) {
+            shared.pinned.give(shared, pinned);
+        }
+        shared.give_event(entry.event);
+        match (outcome, entry.value) {
+            (Err(failure), _) => self.timeline.fail(failure),
+            (Ok(()), Some(value)) => self.timeline.reach(value),
+            (Ok(()), None) => {}
+        }
+    }
+}
+
+/// The first address of a range.
+fn of(region: &Region<'_, CudaBuffer>) -> Result<Address> {
+    let buffer = region.buffer.ok_or_else(|| Error::invalid("a copy of memory that is not this plugin's"))?;
+    Ok(buffer.address() + region.offset as u64)
+}
+
+impl Stream for CudaStream {
+    type Buffer = CudaBuffer;
+    const TIMELINE: bool = true;
+    const WAIT: bool = true;
+    const ON_REACHED: bool = true;
+    const HOST_WAIT: bool = true;
+    const FAIL: bool = true;
+
+    fn copy(&self, copy: &CopyRequest<'_, CudaBuffer>) -> Result<()> {
+        let (shared, size) = (self.shared(), copy.size_bytes);
+        shared.check()?;
+        match &copy.kind {
+            CopyKind::BufferToBuffer(src, dst) => self.enqueue_copy(of(dst)?, of(src)?, size),
+            CopyKind::HostToBuffer(src, dst) => {
+                let to = of(dst)?;
+                self.settle(*src, size)?;
+                if size > STAGED_MAX {
+                    return self.enqueue_copy(to, address(*src), size);
+                }
+                let staging = shared.pinned.take(shared, size)?;
+                // SAFETY: the host lends `size` bytes until a later point is reported (B9); staging memory has as many.
+                unsafe { std::ptr::copy_nonoverlapping(*src, staging.start(), size) };
+                match self.enqueue_copy(to, address(staging.start()), size) {
+                    Ok(()) => lock(&self.recording).uploads.push(staging),
+                    Err(error) => {
+                        shared.pinned.give(shared, staging);
+                        return Err(error);
+                    }
+                }
+                Ok(())
+            }
+            CopyKind::BufferToHost(src, dst) => {
+                let from = of(src)?;
+                if size > STAGED_MAX {
+                    return self.enqueue_copy(address(*dst), from, size);
+                }
+                let staging = shared.pinned.take(shared, size)?;
+                match self.enqueue_copy(address(staging.start()), from, size) {
+                    Ok(()) => {
+                        let readback = Readback { pinned: staging, start: *dst, len: size };
+                        lock(&self.recording).readbacks.push(readback);
+                    }
+                    Err(error) => {
+                        shared.pinned.give(shared, staging);
+                        return Err(error);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn signal(&self, value: u64) -> Result<()> {
+        self.shared().check()?;
+        self.points.timeline.signal(value)?;
+        // What cannot be enqueued is never reached, and nobody shall wait for it.
+        self.submit(Some(value), None).inspect_err(|error| self.points.timeline.fail(error.clone()))
+    }
+
+    fn reached(&self) -> (u64, Result<()>) {
+        // The word first: what has to be copied to the host before a point that it shows is then seen too.
+        let word = self.points.word();
+        let staged = self.points.staged.load(Ordering::SeqCst);
+        let (reached, status) = self.points.timeline.reached();
+        let reached = if reached >= staged { reached.max(word) } else { reached };
+        let reached = self.points.shown.fetch_max(reached, Ordering::SeqCst).max(reached);
+        (reached, status.and_then(|()| self.shared().check()))
+    }
+
+    fn wait(&self, other: &Self, value: u64) -> Result<()> {
+        other.points.timeline.check_signalled(value)?;
+        if Arc::ptr_eq(&self.points, &other.points) {
+            return Ok(());
+        }
+        if let Some((last, failure)) = other.points.broken.get()
+            && value > *last
+        {
+            return self.fail_with(failed_dependency(failure));
+        }
+        let (reached, status) = other.points.timeline.reached();
+        if reached >= value {
+            return Ok(());
+        }
+        if let Err(failure) = status {
+            return self.fail_with(failed_dependency(&failure));
+        }
+        let shared = self.shared();
+        let _current = shared.current()?;
+        let queue = lock(&other.points.queue);
+        // None if the device has passed it and only its thread has not said so.
+        if let Some(entry) = queue.entries.iter().find(|entry| entry.value.is_some_and(|own| own >= value)) {
+            // SAFETY: the event was recorded, and is the entry's while the queue is locked; the stream keeps what it waits
+            // for, not the event.
+            let code =
+                unsafe { (shared.driver.functions.cuStreamWaitEvent)(self.points.raw, entry.event.0, 0) };
+            shared.done("cuStreamWaitEvent", code)?;
+        }
+        drop(queue);
+        lock(&self.recording).after.push((Arc::clone(&other.points), value));
+        Ok(())
+    }
+
+    fn on_reached(&self, value: u64, done: Done) -> Result<()> {
+        self.points.timeline.on_reached(value, done)
+    }
+
+    fn host_wait(&self, value: u64, timeout: Duration) -> Result<()> {
+        // The thread may not have said yet what the word shows.
+        if let (reached, Ok(())) = self.reached()
+            && reached >= value
+        {
+            return Ok(());
+        }
+        self.points.timeline.host_wait(value, timeout)
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.points.timeline.failure().or_else(|| self.shared().check().err())
+    }
+
+    fn fail(&self, failure: Error) -> Result<()> {
+        self.shared().check()?;
+        if failure.status() != DEVBAY_STATUS_DEVICE_LOST {
+            return self.fail_with(failure);
+        }
+        self.shared().lose(failure);
+        Ok(())
+    }
+}
+
+impl Drop for CudaStream {
+    fn drop(&mut self) {
+        let points = Arc::clone(&self.points);
+        let shared = &points.shared;
+        // What was copied since the last point is done too, unless the device is gone.
+        let _ = self.submit(None, None);
+        let current = shared.current_even_lost();
+        let functions = &shared.driver.functions;
+        if current.is_ok() {
+            // SAFETY: the stream lives. Whatever it says, nothing of it is touched any more afterwards.
+            unsafe { (functions.cuStreamSynchronize)(points.raw) };
+        }
+        lock(&points.queue).closed = true;
+        points.pushed.notify_all();
+        if let Some(waiter) = self.waiter.take() {
+            // A panic in it has been printed; there is nothing left to wait for.
+            let _ = waiter.join();
+        }
+        points.timeline.abandon();
+        if current.is_ok() {
+            // SAFETY: made by `new`, destroyed once, here; the thread has ended, and no call uses a stream that is destroyed.
+            unsafe { (functions.cuStreamDestroy_v2)(points.raw) };
+        }
+    }
+}
+
+impl Drop for Points {
+    fn drop(&mut self) {
+        // The stream is gone, so that nobody writes the word.
+        if let Some(word) = self.word.take() {
+            self.shared.pinned.give(&self.shared, word);
+        }
+    }
+}
