@@ -29,6 +29,8 @@ pub struct Recording {
     /// The pass that launches go into; it is ended before anything else is recorded.
     pass: Option<wgpu::ComputePass<'static>>,
     uploads: Vec<Raw>,
+    /// What copies within one buffer go through.
+    scraps: Vec<Raw>,
     readbacks: Vec<Readback>,
     after: Vec<(Arc<Timeline>, u64)>,
     failure: Option<Error>,
@@ -118,6 +120,7 @@ impl WgpuStream {
             after: std::mem::take(&mut recording.after),
             readbacks: std::mem::take(&mut recording.readbacks),
             uploads: std::mem::take(&mut recording.uploads),
+            scraps: std::mem::take(&mut recording.scraps),
             failure: recording.failure.take(),
             trace: (has_work && self.shared.host.traces()).then(|| Trace {
                 track: self.label.clone(),
@@ -225,8 +228,7 @@ impl Stream for WgpuStream {
                     let encoder = recording.encoder(shared, label);
                     encoder.copy_buffer_to_buffer(from, src.offset as u64, &between.buffer, 0, size);
                     encoder.copy_buffer_to_buffer(&between.buffer, 0, to, dst.offset as u64, size);
-                    // The queue orders whoever gets it next behind these copies.
-                    shared.pool.give(between);
+                    recording.scraps.push(between);
                     Ok(())
                 })
             }

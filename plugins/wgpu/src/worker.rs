@@ -28,6 +28,8 @@ pub struct Entry {
     pub readbacks: Vec<Readback>,
     /// Staging memory that is free again.
     pub uploads: Vec<Raw>,
+    /// Memory of the device's that is free again.
+    pub scraps: Vec<Raw>,
     /// Work that fails.
     pub failure: Option<Error>,
     /// What the host's timeline wants, while it listens.
@@ -56,6 +58,7 @@ impl Entry {
             after: Vec::new(),
             readbacks: Vec::new(),
             uploads: Vec::new(),
+            scraps: Vec::new(),
             failure: None,
             trace: None,
         }
@@ -263,6 +266,7 @@ fn finish(shared: &Arc<Shared>, mut entry: Entry) {
         readback.raw.buffer.unmap();
         shared.pool.give(readback.raw);
     }
+    entry.scraps.into_iter().for_each(|raw| shared.pool.give(raw));
     recycle(shared, entry.uploads);
     match (outcome, entry.value) {
         (Err(failure), _) => entry.timeline.fail(failure),
