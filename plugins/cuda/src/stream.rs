@@ -5,7 +5,7 @@
 //! memory to the host's, and then reports the point.
 //!
 //! Copies from and to the host go through page-locked staging memory, since the driver may block on any other. Those of
-//! more than [`STAGED_MAX`] bytes do not: they block until the driver has taken or given the bytes.
+//! more than `STAGED_MAX` bytes do not: they block until the driver has taken or given the bytes.
 //!
 //! What fails is found in one of two ways. A code of the driver's that no call recovers from loses the device for all
 //! streams. A failure that was enqueued ([`Stream::fail`]), or came with a wait for a stream that has one, is known when

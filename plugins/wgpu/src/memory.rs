@@ -1,7 +1,7 @@
 //! Allocations and staging memory, both pooled.
 //!
 //! A driver takes microseconds to milliseconds for an allocation, and wgpu clears what it has not seen before. What
-//! is freed is kept for the next one of its size class, up to [`KEPT_BYTES_MAX`] in all.
+//! is freed is kept for the next one of its size class, up to `KEPT_BYTES_MAX` in all.
 
 use crate::device::Shared;
 use devbay_plugin_api::sdk::*;
