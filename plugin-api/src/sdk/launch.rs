@@ -25,7 +25,8 @@ pub trait Launch<D: Device>: Send + Sync + 'static {
 
 /// The operands of one launch, in allocations of type `B`.
 ///
-/// Where the processor reaches the memory, they are read by address or as slices; elsewhere by [`Operands::input_region`] and its kin.
+/// Where the processor reaches the memory, they are read by address or as slices; elsewhere by
+/// [`Operands::input_region`] and its kin.
 pub struct Operands<'a, B = HostBuffer> {
     refs: *const BufferRef,
     header: &'a StateHeader,
