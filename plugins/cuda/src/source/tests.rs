@@ -1,3 +1,5 @@
+//! Small shaders and their CUDA C.
+
 use super::*;
 use devbay_plugin_api::abi::DEVBAY_STATUS_UNSUPPORTED;
 
