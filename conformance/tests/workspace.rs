@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const PLUGIN_FOLDERS: &[&str] = &["plugins", "conformance/fixtures", "bench/plugin"];
 
 /// What plugins may depend on.
-const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api", "devbay-formulas"];
+const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api", "devbay-shaders"];
 
 /// A plugin that is another one with a defect.
 const LAYERED_PLUGINS: &[(&str, &[&str])] = &[

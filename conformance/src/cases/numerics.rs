@@ -187,6 +187,7 @@ numbers! {
     "affinegrid" "AffineGrid",
     "nonmaxsuppression" "NonMaxSuppression",
     "fusedconv" "FusedConv" in "devbay",
+    "fusedelementwise" "FusedElementwise" in "devbay",
     "fusedgemm" "FusedGemm" in "devbay",
     "fusedmatmul" "FusedMatMul" in "devbay",
 }

@@ -83,7 +83,7 @@ impl Unit {
         let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
         let mut specialised = specialise(&self.program, &types, &mut Evaluate::new(&self.env))?;
         let env = &self.env;
-        crate::passes::fuse::run(&mut specialised, &env.device.plugin().about().kernels, &|node| {
+        crate::passes::fuse_all(&mut specialised, &env.device.plugin().about().kernels, &|node| {
             env.is_pinned(node)
         });
         let mut plan = Plan::build(specialised, &self.env)?;

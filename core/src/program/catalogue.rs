@@ -164,12 +164,14 @@ const fn fused(name: &'static str, infer: InferFn) -> OpDef {
     OpDef { domain: DEVBAY_DOMAIN, ..kernel(name, [1, 1, 1], infer) }
 }
 
-/// devbay's own ops, sorted by name: what passes make of several nodes. All take the attributes
-/// `activation` (a name: empty, Relu, LeakyRelu, Clip, HardSigmoid, HardSwish, Sigmoid, Tanh, Silu) and
-/// `activation_params` (its numbers).
+/// devbay's own ops, sorted by name: what passes make of several nodes (docs/fused-ops.md). Convolutions and products
+/// take the attributes `activation` (a name: empty, Relu, LeakyRelu, Clip, HardSigmoid, HardSwish, Sigmoid, Tanh, Silu)
+/// and `activation_params` (its numbers).
 const DEVBAY: &[OpDef] = &[
     // Conv with X, W, B?, Z?: Z has the result's shape and is added before the activation.
     fused("FusedConv", fused_conv),
+    // Elementwise ops one after the other.
+    fused("FusedElementwise", fused_elementwise),
     // Gemm with A, B, C?.
     fused("FusedGemm", fused_gemm),
     // MatMul with A, B and a bias of the last dimension?.

@@ -7,6 +7,7 @@ use super::error::{Error, Result};
 use super::prepared::Prepared;
 use super::view::PrepareRequest;
 use crate::abi::*;
+use std::borrow::Borrow;
 
 /// Element types by their usual names.
 pub mod dtypes {
@@ -95,23 +96,68 @@ pub type ShapeFn<D> = fn(&PrepareRequest<'_, D>, usize) -> Result<(DType, Vec<i6
 
 /// One kernel of a plugin: what the host reads first, then what the SDK calls.
 #[repr(C)]
-pub struct Kernel<D> {
+pub struct Kernel<D: 'static> {
     info: KernelInfo,
-    prepare: PrepareFn<D>,
+    prepare: PreparedBy<D>,
     adapt: Option<AdaptFn<D>>,
     cost: Option<CostFn<D>>,
     shape: Option<ShapeFn<D>>,
 }
 
-impl<D> Clone for Kernel<D> {
+/// What prepares a kernel.
+enum PreparedBy<D: 'static> {
+    /// A function of the plugin's.
+    Own(PrepareFn<D>),
+    /// A kernel that several plugins share, which also has its cost and its types.
+    Shared(&'static (dyn Shared<D> + Sync)),
+}
+
+impl<D: 'static> Clone for PreparedBy<D> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<D> std::marker::Copy for Kernel<D> {}
+impl<D: 'static> std::marker::Copy for PreparedBy<D> {}
 
-impl<D> Kernel<D> {
+/// A kernel of another list, asked on behalf of a device `D`.
+trait Shared<D> {
+    fn prepare_for(&self, request: &PrepareRequest<'_, D>) -> Result<Prepared>;
+    fn estimate_for(&self, request: &PrepareRequest<'_, D>) -> Result<Cost>;
+    fn output_type_for(
+        &self,
+        request: &PrepareRequest<'_, D>,
+        output_idx: usize,
+    ) -> Result<(DType, Vec<i64>)>;
+}
+
+impl<D: Borrow<T>, T: 'static> Shared<D> for Kernel<T> {
+    fn prepare_for(&self, request: &PrepareRequest<'_, D>) -> Result<Prepared> {
+        self.prepare(&request.on(request.device.borrow()))
+    }
+
+    fn estimate_for(&self, request: &PrepareRequest<'_, D>) -> Result<Cost> {
+        self.estimate(&request.on(request.device.borrow()))
+    }
+
+    fn output_type_for(
+        &self,
+        request: &PrepareRequest<'_, D>,
+        output_idx: usize,
+    ) -> Result<(DType, Vec<i64>)> {
+        self.output_type(&request.on(request.device.borrow()), output_idx)
+    }
+}
+
+impl<D: 'static> Clone for Kernel<D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D: 'static> std::marker::Copy for Kernel<D> {}
+
+impl<D: 'static> Kernel<D> {
     /// A kernel of ONNX's op `op` as defined in opset `since_version`. Say its types and operands next.
     pub const fn new(op: &'static str, since_version: u32, prepare: PrepareFn<D>) -> Self {
         Self {
@@ -134,11 +180,36 @@ impl<D> Kernel<D> {
                 in_place: List::EMPTY,
                 doc: Str::EMPTY,
             },
-            prepare,
+            prepare: PreparedBy::Own(prepare),
             adapt: None,
             cost: None,
             shape: None,
         }
+    }
+
+    /// A kernel that is written for what devices of several plugins have in common, a `T`, which the device lends.
+    #[must_use]
+    pub const fn shared<T: 'static>(kernel: &'static Kernel<T>) -> Self
+    where
+        D: Borrow<T>,
+    {
+        Self { info: kernel.info, prepare: PreparedBy::Shared(kernel), adapt: None, cost: None, shape: None }
+    }
+
+    /// As [`Kernel::shared`], of a list.
+    #[must_use]
+    pub const fn shared_all<T: 'static, const N: usize>(kernels: &'static [Kernel<T>; N]) -> [Self; N]
+    where
+        D: Borrow<T>,
+    {
+        assert!(N > 0, "a list of kernels without a kernel");
+        let mut all = [Self::shared(&kernels[0]); N];
+        let mut i = 1;
+        while i < N {
+            all[i] = Self::shared(&kernels[i]);
+            i += 1;
+        }
+        all
     }
 
     /// Op of another domain.
@@ -297,16 +368,18 @@ impl<D> Kernel<D> {
     }
 
     pub(crate) fn prepare(&self, request: &PrepareRequest<'_, D>) -> Result<Prepared> {
-        match self.adapt {
-            Some(adapt) => adapt(request, self.prepare),
-            None => (self.prepare)(request),
+        match (self.prepare, self.adapt) {
+            (PreparedBy::Shared(kernel), _) => kernel.prepare_for(request),
+            (PreparedBy::Own(prepare), Some(adapt)) => adapt(request, prepare),
+            (PreparedBy::Own(prepare), None) => prepare(request),
         }
     }
 
     pub(crate) fn estimate(&self, request: &PrepareRequest<'_, D>) -> Result<Cost> {
-        match self.cost {
-            Some(cost) => cost(request),
-            None => Err(Error::unsupported("this kernel has no cost function")),
+        match (self.prepare, self.cost) {
+            (PreparedBy::Shared(kernel), _) => kernel.estimate_for(request),
+            (PreparedBy::Own(_), Some(cost)) => cost(request),
+            (PreparedBy::Own(_), None) => Err(Error::unsupported("this kernel has no cost function")),
         }
     }
 
@@ -315,9 +388,10 @@ impl<D> Kernel<D> {
         request: &PrepareRequest<'_, D>,
         output_idx: usize,
     ) -> Result<(DType, Vec<i64>)> {
-        match self.shape {
-            Some(shape) => shape(request, output_idx),
-            None => Err(Error::unsupported("this kernel has no shape function")),
+        match (self.prepare, self.shape) {
+            (PreparedBy::Shared(kernel), _) => kernel.output_type_for(request, output_idx),
+            (PreparedBy::Own(_), Some(shape)) => shape(request, output_idx),
+            (PreparedBy::Own(_), None) => Err(Error::unsupported("this kernel has no shape function")),
         }
     }
 }

@@ -58,6 +58,7 @@
 
 mod error;
 pub mod export;
+mod fused;
 mod host;
 mod kernel;
 mod launch;
@@ -69,6 +70,7 @@ mod view;
 
 pub use crate::abi::DType;
 pub use error::{Error, Result, guard};
+pub use fused::{FusedOperand, FusedStep, fused_steps};
 pub use host::{Host, LogLevel};
 pub use kernel::{Cost, Kernel, TypeVar, dtypes::*};
 pub use launch::{DeferredLaunch, Element, Launch, Operands, SendPtr};

@@ -434,6 +434,21 @@ impl<'a, D> PrepareRequest<'a, D> {
         })
     }
 
+    /// The same request, of something else that the device stands for.
+    pub(crate) fn on<T>(&self, device: &'a T) -> PrepareRequest<'a, T> {
+        let Self { device: _, host, attrs, inputs, outputs, numerics, label, abi_minor } = self;
+        PrepareRequest {
+            device,
+            host: *host,
+            attrs: attrs.clone(),
+            inputs: inputs.clone(),
+            outputs: outputs.clone(),
+            numerics: *numerics,
+            label,
+            abi_minor: *abi_minor,
+        }
+    }
+
     /// The input at `i`, None if it is absent or beyond those given.
     pub fn input(&self, i: usize) -> Option<&TensorView<'a>> {
         self.inputs.get(i).filter(|tensor| !tensor.is_absent())

@@ -1,7 +1,7 @@
 //! GPUs as devices.
 
 use crate::compile::{Arch, Cache, Nvrtc};
-use crate::dispatch::Kernels;
+use crate::dispatch::{Compiler, Kernels};
 use crate::driver::{AccessDesc, Address, Driver, Functions, Handle, Location, attribute};
 use crate::memory::{CudaBuffer, DevicePool, PinnedPool, lock};
 use crate::stream::{CudaStream, HostSpans};
@@ -10,6 +10,8 @@ use devbay_plugin_api::abi::{
     DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_PINNED_HOST, DEVBAY_STATUS_DEVICE_LOST,
 };
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::target::{Abilities, Target};
+use std::borrow::Borrow;
 use std::ffi::{c_char, c_int};
 use std::path::Path;
 use std::ptr::null_mut;
@@ -25,30 +27,8 @@ const BIND_ALIGN: u64 = 256;
 /// Kernels write narrow elements by words.
 const COPY_GRANULE: u64 = 4;
 
-/// What a device offers, as kernels ask for it.
-#[derive(Clone, Copy, Debug)]
-pub struct Abilities {
-    /// Compute capability.
-    pub arch: Arch,
-    /// 16-bit floats in kernels.
-    pub f16: bool,
-    /// 64-bit integers in kernels.
-    pub i64: bool,
-    /// Operations across a warp, in WGSL.
-    pub subgroups: bool,
-    /// Buffers that a kernel may have.
-    pub storage_buffers_max: u32,
-    /// Blocks along x; 65535 along y and z.
-    pub groups_max: u32,
-    /// Bytes that a block may share.
-    pub shared_bytes: u32,
-    /// Bytes of an operand.
-    pub binding_max: u64,
-    /// Multiprocessors.
-    pub n_processors: u32,
-    /// A stream can write a word to memory.
-    pub writes_words: bool,
-}
+/// Blocks along y and z, on every device; along x there may be more.
+const GROUPS_MAX: u32 = 65535;
 
 /// What a device, its streams, buffers and kernels share.
 pub struct Shared {
@@ -60,8 +40,10 @@ pub struct Shared {
     pub device: c_int,
     /// The host's services.
     pub host: Host,
-    /// What kernels may use.
-    pub abilities: Abilities,
+    /// Compute capability.
+    pub arch: Arch,
+    /// A stream can write a word to memory.
+    pub writes_words: bool,
     /// The device's memory.
     pub memory: DevicePool,
     /// Host memory that it reaches.
@@ -221,6 +203,8 @@ impl Drop for Shared {
 /// One GPU, opened.
 pub struct CudaDevice {
     shared: Arc<Shared>,
+    /// What its kernels are prepared for.
+    target: Target,
     desc: DeviceDesc,
 }
 
@@ -324,17 +308,14 @@ impl CudaDevice {
         let code = unsafe { (functions.cuDeviceTotalMem_v2)(&mut bytes_total, device) };
         driver.check("cuDeviceTotalMem", code)?;
         let abilities = Abilities {
-            arch,
+            is_software: false,
             f16: true,
             i64: true,
-            subgroups: false,
             storage_buffers_max: crate::dispatch::ARGS_MAX as u32 - 2,
-            groups_max: number(attribute::MAX_GRID_DIM_X)?,
-            shared_bytes: number(attribute::MAX_SHARED_MEMORY_PER_BLOCK)?,
+            groups_max: GROUPS_MAX,
             binding_max: u64::from(u32::MAX),
-            n_processors: number(attribute::MULTIPROCESSOR_COUNT)?,
-            writes_words: number(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0,
         };
+        let writes_words = number(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0;
         let has_pools = number(attribute::MEMORY_POOLS_SUPPORTED)? != 0;
         let mut context = null_mut();
         // SAFETY: a place for a handle.
@@ -345,7 +326,8 @@ impl CudaDevice {
             context,
             device,
             host,
-            abilities,
+            arch,
+            writes_words,
             memory: DevicePool::default(),
             pinned: PinnedPool::default(),
             kernels: Kernels::default(),
@@ -390,7 +372,8 @@ impl CudaDevice {
             spaces: vec![space, pinned],
             ..DeviceDesc::default()
         };
-        Ok(Self { shared, desc })
+        let target = Target { abilities, backend: Arc::new(Compiler(Arc::clone(&shared))) };
+        Ok(Self { shared, target, desc })
     }
 
     /// What its streams, buffers and kernels share.
@@ -431,6 +414,12 @@ fn module_version() -> String {
     let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
     let version = text.lines().next().and_then(|line| line.split_whitespace().find(is_version));
     version.unwrap_or("of unknown version").to_owned()
+}
+
+impl Borrow<Target> for CudaDevice {
+    fn borrow(&self) -> &Target {
+        &self.target
+    }
 }
 
 impl Device for CudaDevice {

@@ -1,31 +1,28 @@
 //! What a prepared kernel is: launches of compiled kernels, with their parameters and what they are given.
 //!
-//! A kernel's prepare function adds [`Step`]s to a [`Build`]; all launches then go one way, [`Program::launch`]: the
-//! addresses of the operands into an array on the stack, and one call of the driver's for each step. Nothing is
-//! allocated or locked.
+//! [`devbay_shaders`] describes kernels as dispatches; [`Compiler`] compiles them, and all launches go one way,
+//! [`Program::launch`]: the addresses of the operands into an array on the stack, and one call of the driver's for each
+//! dispatch. Nothing is allocated or locked.
 
 use crate::device::{CudaDevice, Shared};
 use crate::driver::{Driver, Handle};
-use crate::memory::{CudaBuffer, lock};
+use crate::memory::{CudaBuffer, Table, lock};
 use crate::source::{self, Source};
-use crate::step::Text;
-pub use crate::step::{Body, Param, Slot, Step};
 use crate::stream::CudaStream;
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::step::{self, SCRATCH_ALIGN, Work};
+use devbay_shaders::target::Backend;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
+use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Parameters of a kernel: the struct, addresses and lengths.
 pub const ARGS_MAX: usize = 34;
-/// Blocks along y and z, on every device.
-const GROUPS_YZ_MAX: u32 = 65535;
 /// Bytes of parameters that every device takes; a struct has less, addresses come after it.
 const PARAM_BYTES_MAX: usize = 3072;
-/// Offsets of what lies in one workspace.
-const SCRATCH_ALIGN: u64 = 256;
 
 /// A compiled kernel, loaded.
 struct Kernel {
@@ -66,7 +63,7 @@ impl Kernels {
             return Err(Error::unsupported(format!("kernel {name} of {} parameters", params.len())));
         }
         let nvrtc = shared.nvrtc.as_ref().as_ref().map_err(Clone::clone)?;
-        let target = nvrtc.target(shared.abilities.arch)?;
+        let target = nvrtc.target(shared.arch)?;
         let image = shared.cache.get(nvrtc, shared.host, name, &text, &target)?;
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
@@ -110,56 +107,48 @@ struct Dispatch {
     grid: [u32; 3],
 }
 
-/// A kernel in the making.
-pub struct Build {
-    shared: Arc<Shared>,
-    dispatches: Vec<Dispatch>,
-    scratch_bytes: u64,
+/// What a buffer of a kernel is.
+#[derive(Clone)]
+enum Slot {
+    Input(usize),
+    Output(usize),
+    Scratch(Range<u64>),
+    Table(Arc<Table>),
 }
 
-impl Build {
-    /// Nothing yet.
-    pub fn new(request: &PrepareRequest<'_, CudaDevice>) -> Self {
-        Self { shared: Arc::clone(request.device.shared()), dispatches: Vec::new(), scratch_bytes: 0 }
-    }
+/// Makes a device's kernels.
+pub struct Compiler(pub Arc<Shared>);
 
-    /// Bytes of the workspace.
-    pub fn scratch(&mut self, bytes: u64) -> Slot {
-        let begin = self.scratch_bytes.next_multiple_of(SCRATCH_ALIGN);
-        self.scratch_bytes = begin + bytes.max(4).next_multiple_of(4);
-        Slot::Scratch(begin..self.scratch_bytes)
-    }
-
-    /// Adds a launch behind those before.
-    ///
-    /// # Errors
-    /// Internal with the compiler's words; unsupported for more items, blocks or buffers than the device can, and for
-    /// WGSL that is not written as CUDA C; unavailable without NVRTC.
-    pub fn add(&mut self, step: Step<'_>) -> Result<()> {
-        let name = step.name;
-        let slots: Vec<Slot> = step.buffers.iter().map(|(.., slot)| slot.clone()).collect();
-        let shared = &self.shared;
-        let most = [shared.abilities.groups_max, GROUPS_YZ_MAX, GROUPS_YZ_MAX];
-        let Some(Text { wgsl, params, groups: grid }) = step.text(most[0])? else { return Ok(()) };
-        if grid.iter().zip(most).any(|(&n, most)| n > most) {
-            return Err(Error::unsupported(format!("{grid:?} blocks, the device has {most:?}")));
+impl Backend for Compiler {
+    fn prepare(&self, work: Work) -> Result<Prepared> {
+        let shared = &self.0;
+        let mut tables: Vec<(Arc<[u32]>, Arc<Table>)> = Vec::new();
+        let mut dispatches = Vec::with_capacity(work.dispatches.len());
+        for step::Dispatch { name, wgsl, params, slots, groups: grid } in work.dispatches {
+            let kernel = shared.kernels.get(shared, &name, &wgsl)?;
+            let slots = slots.into_iter().map(|slot| match slot {
+                step::Slot::Input(i) => Ok(Slot::Input(i)),
+                step::Slot::Output(i) => Ok(Slot::Output(i)),
+                step::Slot::Scratch(range) => Ok(Slot::Scratch(range)),
+                step::Slot::Table(words) => {
+                    if let Some((_, table)) = tables.iter().find(|(known, _)| Arc::ptr_eq(known, &words)) {
+                        return Ok(Slot::Table(Arc::clone(table)));
+                    }
+                    let table = Arc::new(Table::new(shared, &words)?);
+                    tables.push((words, Arc::clone(&table)));
+                    Ok(Slot::Table(table))
+                }
+            });
+            let slots: Vec<Slot> = slots.collect::<Result<_>>()?;
+            let args = arguments(&kernel.params, &params, &slots)
+                .map_err(|e| Error::new(e.status(), format!("kernel {name}: {}", e.text())))?;
+            dispatches.push(Dispatch { kernel, params, args, grid });
         }
-        if grid.contains(&0) {
-            return Ok(());
+        let prepared = Prepared::new::<CudaDevice, _>(Program { dispatches });
+        match work.scratch_bytes as usize {
+            0 => Ok(prepared),
+            bytes => Ok(prepared.with_workspace(bytes, SCRATCH_ALIGN as usize)),
         }
-        let kernel = shared.kernels.get(shared, name, &wgsl)?;
-        let params: Box<[u8]> = params.iter().flat_map(|(_, value)| value.bytes()).collect();
-        let args = arguments(&kernel.params, &params, &slots)
-            .map_err(|e| Error::new(e.status(), format!("kernel {name}: {}", e.text())))?;
-        self.dispatches.push(Dispatch { kernel, params, args, grid });
-        Ok(())
-    }
-
-    /// The kernel.
-    pub fn finish(self) -> Prepared {
-        let scratch = self.scratch_bytes as usize;
-        let prepared = Prepared::new::<CudaDevice, _>(Program { dispatches: self.dispatches });
-        if scratch == 0 { prepared } else { prepared.with_workspace(scratch, SCRATCH_ALIGN as usize) }
     }
 }
 
@@ -246,9 +235,10 @@ fn resolve(slot: &Slot, operands: &Operands<'_, CudaBuffer>) -> Result<(u64, u64
         Slot::Input(i) => whole(operands.input_ref(*i)),
         Slot::Output(i) => whole(operands.output_ref(*i)),
         Slot::Scratch(part) => (operands.workspace_ref().addr + part.start, part.end - part.start),
+        Slot::Table(table) => (table.address(), table.size()),
     };
     if address == 0 && length > 0 {
-        return Err(Error::invalid(format!("{slot:?} has no address")));
+        return Err(Error::invalid("an operand without an address"));
     }
     Ok((address, length))
 }

@@ -65,12 +65,6 @@ pub struct AccessDesc {
 pub mod attribute {
     use std::ffi::c_int;
 
-    /// Blocks along x.
-    pub const MAX_GRID_DIM_X: c_int = 5;
-    /// Bytes that a block may share without asking.
-    pub const MAX_SHARED_MEMORY_PER_BLOCK: c_int = 8;
-    /// Multiprocessors.
-    pub const MULTIPROCESSOR_COUNT: c_int = 16;
     /// Host and device addresses are of one space.
     pub const UNIFIED_ADDRESSING: c_int = 41;
     /// Compute capability.

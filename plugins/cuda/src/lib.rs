@@ -4,11 +4,11 @@
 //! - [`device`]: GPUs as devices, their contexts, what they are lost by;
 //! - [`memory`]: the device's memory and page-locked memory, both pooled;
 //! - [`stream`]: streams, their points, and the thread that reports them;
-//! - [`step`]: one launch as a kernel describes it, and its WGSL;
 //! - [`source`]: WGSL to CUDA C;
 //! - [`compile`]: CUDA C to cubins, once for each text, with a cache on disk;
-//! - [`dispatch`]: what a prepared kernel is: compiled kernels, their parameters, and what they are given;
-//! - [`kernels`]: the ops.
+//! - [`dispatch`]: what a prepared kernel is: compiled kernels, their parameters, and what they are given.
+//!
+//! The kernels, in WGSL, are those of [`devbay_shaders`].
 //!
 //! Nothing of CUDA is needed to build. Without its driver there are no devices, and the reason is told; without NVRTC
 //! there are no kernels.
@@ -17,16 +17,17 @@ pub mod compile;
 pub mod device;
 pub mod dispatch;
 pub mod driver;
-pub mod kernels;
 pub mod memory;
 pub mod source;
-pub mod step;
 pub mod stream;
 
 use devbay_plugin_api::sdk::{About, Host, Kernel, Options, Plugin, PluginOption, Result};
+use devbay_shaders::kernels::ALL;
 use device::{CudaDevice, Settings};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+
+static KERNELS: [Kernel<CudaDevice>; ALL.len()] = Kernel::shared_all(ALL);
 
 /// One instance of the plugin.
 pub struct Cuda {
@@ -51,7 +52,7 @@ impl Plugin for Cuda {
         ..About::DEFAULT
     };
 
-    const KERNELS: &'static [Kernel<CudaDevice>] = kernels::ALL;
+    const KERNELS: &'static [Kernel<CudaDevice>] = &KERNELS;
 
     fn create(host: Host, options: &Options<'_>) -> Result<Self> {
         let nvrtc = match options.get("nvrtc") {

@@ -173,6 +173,51 @@ impl DevicePool {
     }
 }
 
+/// Memory of the device's that is written once, and freed when nobody has it any more.
+pub struct Table {
+    shared: Arc<Shared>,
+    at: Address,
+    size: usize,
+}
+
+impl Table {
+    /// With these numbers; they are there when this returns.
+    ///
+    /// # Errors
+    /// Out of memory, and what the driver says.
+    pub fn new(shared: &Arc<Shared>, words: &[u32]) -> Result<Self> {
+        let size = size_of_val(words).max(1).next_multiple_of(GRANULE);
+        let table = Self { shared: Arc::clone(shared), at: shared.memory.take(shared, size)?, size };
+        let _current = shared.current()?;
+        let functions = &shared.driver.functions;
+        let stream = shared.memory.pool.get().map_or(null_mut(), |pool| pool.stream);
+        // SAFETY: both ranges have the size, and live until the stream is done, which is waited for.
+        let code = unsafe {
+            (functions.cuMemcpyAsync)(table.at, address(words.as_ptr()), size_of_val(words), stream)
+        };
+        shared.done("cuMemcpyAsync", code)?;
+        // SAFETY: the pool's stream, or the default one.
+        shared.done("cuStreamSynchronize", unsafe { (functions.cuStreamSynchronize)(stream) })?;
+        Ok(table)
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> Address {
+        self.at
+    }
+
+    /// Its bytes, as a kernel counts them.
+    pub fn size(&self) -> u64 {
+        self.size as u64
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.shared.memory.give(&self.shared, self.at, self.size);
+    }
+}
+
 /// Page-locked memory of the host's.
 pub struct Pinned {
     start: *mut u8,

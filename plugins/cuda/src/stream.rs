@@ -170,7 +170,7 @@ impl CudaStream {
         shared.done("cuCtxGetStreamPriorityRange", code)?;
         // The driver's numbers fall as urgency rises.
         let priority = request.priority.saturating_neg().clamp(most.min(least), least.max(most));
-        let word = match shared.abilities.writes_words {
+        let word = match shared.writes_words {
             false => None,
             true => {
                 let word = shared.pinned.take(shared, size_of::<u64>())?;

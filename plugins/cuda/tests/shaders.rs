@@ -1,4 +1,4 @@
-//! The wgpu plugin's kernels as CUDA C: every text that they have is written, and compiled where there is NVRTC.
+//! The kernels as CUDA C: every text that they have is written, and compiled where there is NVRTC.
 
 mod texts;
 
@@ -6,11 +6,6 @@ use devbay_plugin_cuda::compile::{Arch, Nvrtc};
 use devbay_plugin_cuda::source;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use texts::{device, dispatch};
-
-#[path = "../../wgpu/src/kernels/mod.rs"]
-#[allow(dead_code, reason = "what the kernels do not call of their own is the wgpu plugin's to say")]
-mod kernels;
 
 #[test]
 fn every_kernel_is_written_as_cuda_c() {

@@ -1,6 +1,6 @@
 //! Adapters as devices.
 
-use crate::dispatch::ParamPool;
+use crate::dispatch::{Compiler, ParamPool};
 use crate::memory::{Pool, WgpuBuffer, lock};
 use crate::shader::Shaders;
 use crate::stream::WgpuStream;
@@ -10,6 +10,8 @@ use devbay_plugin_api::abi::{
     DEVBAY_STATUS_DEVICE_LOST,
 };
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::target::{Abilities, Target};
+use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -77,51 +79,19 @@ fn drivers(backends: wgpu::Backends) -> wgpu::Instance {
     instance
 }
 
-/// What an adapter offers beyond WebGPU's core, as kernels ask for it.
-#[derive(Clone, Copy, Debug)]
-pub struct Abilities {
-    /// A program on the processor: its workgroups have no memory of their own that is nearer, and barriers are dear.
-    pub is_software: bool,
-    /// 16-bit floats in shaders and in memory.
-    pub f16: bool,
-    /// 64-bit integers in shaders.
-    pub i64: bool,
-    /// Operations across a subgroup.
-    pub subgroups: bool,
-    /// Times of passes.
-    pub timestamps: bool,
-    /// Storage buffers that a shader may have.
-    pub storage_buffers_max: u32,
-    /// Workgroups along one axis of a dispatch.
-    pub groups_max: u32,
-    /// Bytes of workgroup memory.
-    pub shared_bytes: u32,
-    /// Bytes of one binding.
-    pub binding_max: u64,
+/// How a device's shaders have their parameters bound, as [`Abilities::param_space`] declares them.
+pub fn param_binding(abilities: &Abilities) -> wgpu::BufferBindingType {
+    match abilities.is_software {
+        true => wgpu::BufferBindingType::Storage { read_only: true },
+        false => wgpu::BufferBindingType::Uniform,
+    }
 }
 
-impl Abilities {
-    /// The address space of a shader's parameters in WGSL: uniform, but for devices that are programs. Mesa's llvmpipe
-    /// compiles a shader anew, in every launch, for the values of uniforms that its branches ask for, and keeps what it
-    /// compiled; storage it leaves alone.
-    pub fn param_space(&self) -> &'static str {
-        if self.is_software { "storage, read" } else { "uniform" }
-    }
-
-    /// How parameters are bound.
-    pub fn param_binding(&self) -> wgpu::BufferBindingType {
-        match self.is_software {
-            true => wgpu::BufferBindingType::Storage { read_only: true },
-            false => wgpu::BufferBindingType::Uniform,
-        }
-    }
-
-    /// What memory of parameters is used as.
-    pub fn param_usage(&self) -> wgpu::BufferUsages {
-        match self.is_software {
-            true => wgpu::BufferUsages::STORAGE,
-            false => wgpu::BufferUsages::UNIFORM,
-        }
+/// What memory of parameters is used as.
+pub fn param_usage(abilities: &Abilities) -> wgpu::BufferUsages {
+    match abilities.is_software {
+        true => wgpu::BufferUsages::STORAGE,
+        false => wgpu::BufferUsages::UNIFORM,
     }
 }
 
@@ -135,6 +105,8 @@ pub struct Shared {
     pub host: Host,
     /// What shaders may use.
     pub abilities: Abilities,
+    /// The device tells times of passes.
+    pub timestamps: bool,
     /// Free memory.
     pub pool: Pool,
     /// Pipelines.
@@ -216,6 +188,8 @@ fn words(error: &dyn std::error::Error) -> String {
 /// One adapter, opened.
 pub struct WgpuDevice {
     shared: Arc<Shared>,
+    /// What its kernels are prepared for.
+    target: Target,
     desc: DeviceDesc,
 }
 
@@ -224,7 +198,6 @@ impl WgpuDevice {
         let info = adapter.get_info();
         let wanted = wgpu::Features::SHADER_F16
             | wgpu::Features::SHADER_INT64
-            | wgpu::Features::SUBGROUP
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::PIPELINE_CACHE;
         let features = adapter.features() & wanted;
@@ -240,11 +213,8 @@ impl WgpuDevice {
             is_software: info.device_type == wgpu::DeviceType::Cpu,
             f16: features.contains(wgpu::Features::SHADER_F16),
             i64: features.contains(wgpu::Features::SHADER_INT64),
-            subgroups: features.contains(wgpu::Features::SUBGROUP),
-            timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
             storage_buffers_max: limits.max_storage_buffers_per_shader_stage,
             groups_max: limits.max_compute_workgroups_per_dimension,
-            shared_bytes: limits.max_compute_workgroup_storage_size,
             binding_max: limits.max_storage_buffer_binding_size,
         };
         let cached = features.contains(wgpu::Features::PIPELINE_CACHE);
@@ -261,6 +231,7 @@ impl WgpuDevice {
             queue,
             host,
             abilities,
+            timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         });
         // Errors outside of a scope would end the process; there is none that kernels do not check for.
         shared.device.on_uncaptured_error(Arc::new(move |error| {
@@ -299,12 +270,19 @@ impl WgpuDevice {
             }],
             ..DeviceDesc::default()
         };
-        Ok(Self { shared, desc })
+        let target = Target { abilities, backend: Arc::new(Compiler(Arc::clone(&shared))) };
+        Ok(Self { shared, target, desc })
     }
 
     /// What its streams, buffers and kernels share.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+}
+
+impl Borrow<Target> for WgpuDevice {
+    fn borrow(&self) -> &Target {
+        &self.target
     }
 }
 

@@ -1,41 +1,35 @@
-//! What a prepared kernel is: dispatches of shaders, with their parameters and what they are bound to.
+//! What a prepared kernel is: compiled shaders, with their parameters and what they are bound to.
 //!
-//! A kernel's prepare function adds [`Step`]s to a [`Build`]; all launches then go one way, [`Program::launch`]: it
-//! resolves operands to ranges of buffers, finds the bind group that was made for them before, and records the
-//! dispatch.
+//! [`devbay_shaders`] describes kernels as dispatches; [`Compiler`] compiles them, and all launches go one way,
+//! [`Program::launch`]: it resolves operands to ranges of buffers, finds the bind group that was made for them before, and
+//! records the dispatch.
 
-use crate::device::{Abilities, Shared, WgpuDevice};
+use crate::device::{Shared, WgpuDevice, param_usage};
 use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
 use crate::shader::Shader;
 use crate::stream::WgpuStream;
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::step::{self, SCRATCH_ALIGN, Work};
+use devbay_shaders::target::Backend;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Threads of a workgroup that runs over items.
-pub const GROUP: u32 = 256;
 /// Bind groups that a stream keeps.
 const GROUPS_MAX: usize = 4096;
-/// Offsets of what lies in one workspace.
-const SCRATCH_ALIGN: u64 = 256;
 
 /// What a buffer of a shader is bound to.
-#[derive(Clone, Debug)]
-pub enum Slot {
-    /// An input, whole.
+#[derive(Debug)]
+enum Slot {
     Input(usize),
-    /// An output, whole.
     Output(usize),
-    /// A part of the workspace.
     Scratch(Range<u64>),
-    /// Numbers of the kernel's own ([`Build::table`]).
     Table(Arc<Table>),
 }
 
 /// Memory that is written once, when a kernel is prepared, and freed with the kernel.
-pub struct Table {
+struct Table {
     shared: Arc<Shared>,
     raw: Option<Raw>,
     size: u64,
@@ -47,89 +41,22 @@ impl std::fmt::Debug for Table {
     }
 }
 
+impl Table {
+    fn new(shared: &Arc<Shared>, words: &[u32]) -> Result<Self> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let size = (bytes.len() as u64).max(4);
+        let raw = shared.pool.take(shared, Purpose::Operands, size)?;
+        shared.guarded(|| shared.queue.write_buffer(&raw.buffer, 0, &bytes))?;
+        Ok(Self { shared: Arc::clone(shared), raw: Some(raw), size })
+    }
+}
+
 impl Drop for Table {
     fn drop(&mut self) {
         if let Some(raw) = self.raw.take() {
             self.shared.pool.give(raw);
         }
     }
-}
-
-/// A parameter of a shader: a field of its struct `p`.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Param {
-    /// `u32`.
-    U32(u32),
-    /// `i32`.
-    I32(i32),
-    /// `f32`.
-    F32(f32),
-}
-
-impl Param {
-    fn type_name(self) -> &'static str {
-        match self {
-            Self::U32(_) => "u32",
-            Self::I32(_) => "i32",
-            Self::F32(_) => "f32",
-        }
-    }
-
-    fn bytes(self) -> [u8; 4] {
-        match self {
-            Self::U32(value) => value.to_le_bytes(),
-            Self::I32(value) => value.to_le_bytes(),
-            Self::F32(value) => value.to_le_bytes(),
-        }
-    }
-}
-
-/// Turns of loops of a thread, at most, where a device is a program: Mesa's llvmpipe leaves every loop after 65535 turns
-/// of all of them together, and says nothing.
-const SOFTWARE_TURNS_MAX: u64 = 60_000;
-
-/// Turns of a loop that goes round `n` times, with `inner` turns of other loops each time. The one that only finds that
-/// it is over counts, too.
-pub fn turns(n: u64, inner: u64) -> u64 {
-    n.saturating_mul(inner.saturating_add(1)).saturating_add(1)
-}
-
-/// One dispatch, as a kernel describes it.
-///
-/// `code` is WGSL. Buffers are declared from `buffers` as `var<storage, read_write> NAME: array<TYPE>`, parameters as
-/// the fields of `p`, in order.
-pub struct Step<'a> {
-    /// A name for errors and debuggers.
-    pub name: &'a str,
-    /// Name, element type and slot of each buffer.
-    pub buffers: Vec<(&'a str, &'a str, Slot)>,
-    /// Name and value of each parameter.
-    pub params: Vec<(String, Param)>,
-    /// Turns of loops that one thread makes at most, all loops together, nested ones multiplied; what a driver unrolls
-    /// counts too ([`turns`]). 0 without loops.
-    pub turns: u64,
-    /// What runs.
-    pub body: Body<'a>,
-}
-
-/// The code of a step, and over what it runs.
-pub enum Body<'a> {
-    /// Functions, and statements that are run for every `i` below `n`.
-    Items {
-        /// Items.
-        n: u64,
-        /// WGSL at module scope.
-        functions: &'a str,
-        /// WGSL statements over `i: u32`.
-        each: &'a str,
-    },
-    /// A module with an entry `main` of its own.
-    Groups {
-        /// Workgroups along each axis.
-        groups: [u32; 3],
-        /// WGSL.
-        module: &'a str,
-    },
 }
 
 /// A dispatch that is ready.
@@ -140,149 +67,45 @@ struct Dispatch {
     groups: [u32; 3],
 }
 
-/// A kernel in the making.
-pub struct Build {
-    shared: Arc<Shared>,
-    dispatches: Vec<Dispatch>,
-    scratch_bytes: u64,
-    /// The node's name, for traces.
-    label: Box<str>,
-}
+/// Makes a device's kernels.
+pub struct Compiler(pub Arc<Shared>);
 
-impl Build {
-    /// Nothing yet.
-    pub fn new(request: &PrepareRequest<'_, WgpuDevice>) -> Self {
-        let shared = Arc::clone(request.device.shared());
-        Self { shared, dispatches: Vec::new(), scratch_bytes: 0, label: request.label.into() }
-    }
-
-    /// What the device can.
-    pub fn abilities(&self) -> &Abilities {
-        &self.shared.abilities
-    }
-
-    /// Workgroups along one axis, at most.
-    pub fn groups_max(&self) -> u32 {
-        self.shared.abilities.groups_max
-    }
-
-    /// What [`Step::turns`] may be, at most.
-    pub fn turns_max(&self) -> u64 {
-        if self.shared.abilities.is_software { SOFTWARE_TURNS_MAX } else { u64::MAX }
-    }
-
-    /// Bytes of the workspace.
-    pub fn scratch(&mut self, bytes: u64) -> Slot {
-        let begin = self.scratch_bytes.next_multiple_of(SCRATCH_ALIGN);
-        self.scratch_bytes = begin + bytes.max(4).next_multiple_of(4);
-        Slot::Scratch(begin..self.scratch_bytes)
-    }
-
-    /// Numbers that the kernel reads in each launch; shaders never write them.
-    ///
-    /// # Errors
-    /// Out of memory.
-    pub fn table(&self, words: &[u32]) -> Result<Slot> {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let size = (bytes.len() as u64).max(4);
-        let raw = self.shared.pool.take(&self.shared, Purpose::Operands, size)?;
-        self.shared.guarded(|| self.shared.queue.write_buffer(&raw.buffer, 0, &bytes))?;
-        Ok(Slot::Table(Arc::new(Table { shared: Arc::clone(&self.shared), raw: Some(raw), size })))
-    }
-
-    /// Adds a dispatch behind those before.
-    ///
-    /// # Errors
-    /// Internal with the compiler's words; unsupported for more items, buffers or turns of loops than the device can.
-    pub fn add(&mut self, step: Step<'_>) -> Result<()> {
-        let mut text = String::new();
-        let space = self.shared.abilities.param_space();
-        if !step.params.is_empty() {
-            text.push_str("struct Params {\n");
-            for (name, value) in &step.params {
-                text.push_str(&format!("  {name}: {},\n", value.type_name()));
-            }
-            text.push_str(&format!("}}\n@group(0) @binding(0) var<{space}> p: Params;\n"));
-        }
-        let mut params = step.params;
-        for (i, (name, element, _)) in step.buffers.iter().enumerate() {
-            let binding = i + 1;
-            text.push_str(&format!(
-                "@group(0) @binding({binding}) var<storage, read_write> {name}: array<{element}>;\n"
-            ));
-        }
-        let groups = match step.body {
-            Body::Groups { groups, module } => {
-                text.push_str(module);
-                groups
-            }
-            Body::Items { n, functions, each } => {
-                if n == 0 {
-                    return Ok(());
+impl Backend for Compiler {
+    fn prepare(&self, work: Work) -> Result<Prepared> {
+        let shared = &self.0;
+        let mut tables: Vec<(Arc<[u32]>, Arc<Table>)> = Vec::new();
+        let mut dispatches = Vec::with_capacity(work.dispatches.len());
+        for step::Dispatch { name, wgsl, params, slots, groups } in work.dispatches {
+            let shader = shared.shaders.get(shared, &name, &wgsl, !params.is_empty(), slots.len())?;
+            let params = match params.is_empty() {
+                true => None,
+                false => Some(ParamSlot::new(shared, params.into_vec())?),
+            };
+            let slots = slots.into_iter().map(|slot| match slot {
+                step::Slot::Input(i) => Ok(Slot::Input(i)),
+                step::Slot::Output(i) => Ok(Slot::Output(i)),
+                step::Slot::Scratch(range) => Ok(Slot::Scratch(range)),
+                step::Slot::Table(words) => {
+                    if let Some((_, table)) = tables.iter().find(|(known, _)| Arc::ptr_eq(known, &words)) {
+                        return Ok(Slot::Table(Arc::clone(table)));
+                    }
+                    let table = Arc::new(Table::new(shared, &words)?);
+                    tables.push((words, Arc::clone(&table)));
+                    Ok(Slot::Table(table))
                 }
-                let n_items = u32::try_from(n)
-                    .map_err(|_| Error::unsupported(format!("{n} items of a dispatch, more than 2^32")))?;
-                if params.is_empty() {
-                    text.insert_str(0, &format!("@group(0) @binding(0) var<{space}> p: Params;\n"));
-                    text.insert_str(0, "struct Params {\n  n_items: u32,\n}\n");
-                } else {
-                    text = text.replacen("struct Params {\n", "struct Params {\n  n_items: u32,\n", 1);
-                }
-                params.insert(0, ("n_items".to_owned(), Param::U32(n_items)));
-                text.push_str(functions);
-                text.push_str(&format!(
-                    "\n@compute @workgroup_size({GROUP})\n\
-                     fn main(@builtin(global_invocation_id) id: vec3<u32>, \
-                     @builtin(num_workgroups) groups: vec3<u32>) {{\n\
-                     let i = id.y * (groups.x * {GROUP}u) + id.x;\n\
-                     if (i >= p.n_items) {{ return; }}\n{each}\n}}\n"
-                ));
-                let n_groups = n_items.div_ceil(GROUP);
-                let width = n_groups.min(self.shared.abilities.groups_max);
-                [width, n_groups.div_ceil(width), 1]
-            }
-        };
-        if step.turns > self.turns_max() {
-            return Err(Error::unsupported(format!(
-                "{}: loops of {} turns, of which a device that is a program makes {SOFTWARE_TURNS_MAX}",
-                step.name, step.turns
-            )));
+            });
+            let slots = slots.collect::<Result<_>>()?;
+            dispatches.push(Dispatch { shader, params, slots, groups });
         }
-        if step.turns == 0 && LOOPS.iter().any(|word| text.contains(word)) {
-            return Err(Error::internal(format!("{}: loops without a bound", step.name)));
-        }
-        if text.contains("f16") {
-            text.insert_str(0, "enable f16;\n");
-        }
-        let shared = &self.shared;
-        if groups.iter().any(|&n| n > shared.abilities.groups_max) {
-            let most = shared.abilities.groups_max;
-            return Err(Error::unsupported(format!(
-                "{groups:?} workgroups, the device has {most} on an axis"
-            )));
-        }
-        let shader = shared.shaders.get(shared, step.name, &text, !params.is_empty(), step.buffers.len())?;
-        let params = match params.is_empty() {
-            true => None,
-            false => Some(ParamSlot::new(shared, &params)?),
-        };
-        let slots = step.buffers.into_iter().map(|(.., slot)| slot).collect();
-        self.dispatches.push(Dispatch { shader, params, slots, groups });
-        Ok(())
-    }
-
-    /// The kernel.
-    pub fn finish(self) -> Prepared {
-        let scratch = self.scratch_bytes as usize;
         let id = NEXT_PROGRAM.fetch_add(1, Ordering::Relaxed);
-        let program = Program { id, shared: self.shared, dispatches: self.dispatches, label: self.label };
+        let program = Program { id, shared: Arc::clone(shared), dispatches, label: work.label };
         let prepared = Prepared::new::<WgpuDevice, _>(program);
-        if scratch == 0 { prepared } else { prepared.with_workspace(scratch, SCRATCH_ALIGN as usize) }
+        match work.scratch_bytes as usize {
+            0 => Ok(prepared),
+            bytes => Ok(prepared.with_workspace(bytes, SCRATCH_ALIGN as usize)),
+        }
     }
 }
-
-/// How loops begin in WGSL.
-const LOOPS: [&str; 3] = ["for (", "loop {", "while ("];
 
 static NEXT_PROGRAM: AtomicU64 = AtomicU64::new(0);
 
@@ -467,7 +290,7 @@ impl ParamPool {
             shared.device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("parameters"),
                 size: CHUNK_BYTES,
-                usage: shared.abilities.param_usage() | wgpu::BufferUsages::COPY_DST,
+                usage: param_usage(&shared.abilities) | wgpu::BufferUsages::COPY_DST,
                 mapped_at_creation: false,
             })
         })?;
@@ -487,8 +310,7 @@ struct ParamSlot {
 }
 
 impl ParamSlot {
-    fn new(shared: &Arc<Shared>, params: &[(String, Param)]) -> Result<Self> {
-        let mut bytes: Vec<u8> = params.iter().flat_map(|(_, value)| value.bytes()).collect();
+    fn new(shared: &Arc<Shared>, mut bytes: Vec<u8>) -> Result<Self> {
         // A uniform struct's size is a multiple of 16.
         let size = (bytes.len() as u64).next_multiple_of(shared.params.align);
         bytes.resize(bytes.len().next_multiple_of(16), 0);

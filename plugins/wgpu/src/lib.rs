@@ -6,12 +6,12 @@
 //! - [`worker`]: the thread that waits for submissions, and reports their points;
 //! - [`marks`]: when launches ran, for the host's timeline;
 //! - [`shader`]: WGSL to pipelines, once for each text, with a cache on disk;
-//! - [`dispatch`]: what a prepared kernel is: shaders, their parameters, and what they are bound to;
-//! - [`kernels`]: the WGSL of each op.
+//! - [`dispatch`]: what a prepared kernel is: shaders, their parameters, and what they are bound to.
+//!
+//! The kernels, in WGSL, are those of [`devbay_shaders`].
 
 pub mod device;
 pub mod dispatch;
-pub mod kernels;
 pub mod marks;
 pub mod memory;
 pub mod shader;
@@ -19,8 +19,11 @@ pub mod stream;
 pub mod worker;
 
 use devbay_plugin_api::sdk::{About, Error, Host, Kernel, Options, Plugin, PluginOption, Result};
+use devbay_shaders::kernels::ALL;
 use device::{Adapters, WgpuDevice};
 use std::sync::OnceLock;
+
+static KERNELS: [Kernel<WgpuDevice>; ALL.len()] = Kernel::shared_all(ALL);
 
 /// One instance of the plugin.
 pub struct Wgpu {
@@ -57,7 +60,7 @@ impl Plugin for Wgpu {
         ..About::DEFAULT
     };
 
-    const KERNELS: &'static [Kernel<WgpuDevice>] = &kernels::ALL;
+    const KERNELS: &'static [Kernel<WgpuDevice>] = &KERNELS;
 
     fn create(host: Host, options: &Options<'_>) -> Result<Self> {
         let backends = match options.get("backend") {

@@ -21,7 +21,7 @@ pub struct Marks {
 impl Marks {
     /// None if the host does not listen, or the device has no clock.
     pub fn of(shared: &Shared) -> Option<Self> {
-        if !cfg!(unix) || !shared.host.traces() || !shared.abilities.timestamps {
+        if !cfg!(unix) || !shared.host.traces() || !shared.timestamps {
             return None;
         }
         let set = shared.device.create_query_set(&wgpu::QuerySetDescriptor {

@@ -4,11 +4,12 @@
 //! takes longer than most of them run.
 
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::target::Abilities;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::device::{Abilities, Shared};
+use crate::device::{Shared, param_binding};
 use crate::memory::lock;
 
 /// A compiled shader.
@@ -93,11 +94,6 @@ impl Shaders {
         n_buffers: usize,
     ) -> Result<Arc<Shader>> {
         let device = &shared.device;
-        let max = shared.abilities.storage_buffers_max as usize;
-        if n_buffers > max {
-            let text = format!("shader {name} binds {n_buffers} buffers, the device has {max}");
-            return Err(Error::unsupported(text));
-        }
         let compiled = shared.guarded(|| {
             let (layout, pipeline_layout) = self.layout(device, &shared.abilities, has_params, n_buffers);
             let source = wgpu::ShaderModuleDescriptor {
@@ -138,7 +134,7 @@ impl Shaders {
                 ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
                 count: None,
             };
-            let params = has_params.then(|| entry(0, abilities.param_binding()));
+            let params = has_params.then(|| entry(0, param_binding(abilities)));
             // Everything may be written: operands of one launch are often parts of one buffer, which wgpu lets
             // be bound for reading or for writing in a dispatch, not for both.
             let storage = wgpu::BufferBindingType::Storage { read_only: false };

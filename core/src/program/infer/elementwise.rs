@@ -3,6 +3,7 @@
 use super::extent::{broadcast, broadcasts_to};
 use super::{Operands, invalid};
 use crate::error::Result;
+use crate::program::AttrValue;
 use crate::program::onnx_types::dtype_from_onnx;
 use crate::tensor::{BOOL, DType, TensorType, dtype_name};
 
@@ -62,6 +63,29 @@ pub fn variadic(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         shapes.push(ops.required(i)?.shape.as_deref());
     }
     ops.result(ops.shared_dtype(&inputs)?, broadcast(&shapes)?)
+}
+
+/// devbay's FusedElementwise: a list of ops, each with two operands and two numbers.
+pub fn fused_elementwise(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let wrong = |name: &str, what: &str| invalid(format!("expected {what} as attribute {name}"));
+    let Some(AttrValue::Strings(names)) = ops.node.attr("ops").filter(|_| !ops.types.is_empty()) else {
+        return Err(wrong("ops", "names of ops"));
+    };
+    let n_constants = match ops.node.attr("constants") {
+        None => 0,
+        Some(AttrValue::Floats(constants)) => constants.len() as i64,
+        Some(_) => return Err(wrong("constants", "numbers")),
+    };
+    let operands = ops.node.ints("operands").unwrap_or_default();
+    // A step reads inputs, constants, and what the steps before it made.
+    let is_known = |(i, &at): (usize, &i64)| at >= -n_constants && at < (ops.types.len() + i / 2) as i64;
+    if names.is_empty() || operands.len() != 2 * names.len() || !operands.iter().enumerate().all(is_known) {
+        return Err(wrong("operands", "two places for each op"));
+    }
+    if !matches!(ops.node.attr("params"), Some(AttrValue::Floats(params)) if params.len() == 2 * names.len()) {
+        return Err(wrong("params", "two numbers for each op"));
+    }
+    variadic(ops)
 }
 
 /// Where: a condition and two operands.
@@ -131,6 +155,19 @@ mod tests {
             "f32[2] - f64[]",
             "error: expected one element type, found f32 as input 0 and f64 as input 2",
         );
+    }
+
+    #[test]
+    fn fused() {
+        let op = |operands: &str| {
+            format!("FusedElementwise ops=[Add,Relu] operands=[{operands}] params=[0.0,0.0,0.0,0.0] constants=[1.5]")
+        };
+        check(&op("0,1,2,2"), "f32[2,1] f32[3]", "f32[2,3]");
+        check(&op("0,-1,1,1"), "f32[2]", "f32[2]");
+        check(&op("0,3,2,2"), "f32[2,1] f32[3]", "error: expected two places for each op");
+        check(&op("0,-2,1,1"), "f32[2]", "error: expected two places for each op");
+        check(&op("0,1"), "f32[2] f32[2]", "error: expected two places for each op");
+        check("FusedElementwise", "f32[2]", "error: expected names of ops as attribute ops");
     }
 
     #[test]

@@ -60,8 +60,8 @@ pub(super) mod functions {
     };
     pub use super::einsum::{det, einsum};
     pub use super::elementwise::{
-        arithmetic, binary_of_first, bool_of, cast, cast_like, clip, compare, dropout, logical, not, prelu,
-        same, variadic, where_,
+        arithmetic, binary_of_first, bool_of, cast, cast_like, clip, compare, dropout, fused_elementwise,
+        logical, not, prelu, same, variadic, where_,
     };
     pub use super::gather::{
         compress, gather, gather_elements, gather_nd, non_max_suppression, scatter_elements, scatter_nd,

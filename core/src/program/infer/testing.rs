@@ -55,11 +55,17 @@ fn parse_op(text: &str) -> Node {
     node
 }
 
-/// `3`, `1.5`, `[1,2]`, `SAME_UPPER`, or a tensor with its content.
+/// `3`, `1.5`, `[1,2]`, `[1.5]`, `[a,b]`, `SAME_UPPER`, or a tensor with its content.
 fn attribute(text: &str) -> AttrValue {
     if let Some(list) = text.strip_prefix('[') {
         let list = list.strip_suffix(']').expect("a list ends");
-        return AttrValue::Ints(numbers(list));
+        if self::list(list).all(|word| word.parse::<i64>().is_ok()) {
+            return AttrValue::Ints(numbers(list));
+        }
+        if self::list(list).all(|word| word.parse::<f32>().is_ok()) {
+            return AttrValue::Floats(numbers(list));
+        }
+        return AttrValue::Strings(self::list(list).map(str::to_owned).collect());
     }
     if text.contains('{') {
         return AttrValue::Tensor(operand(text).1.expect("a tensor has a content"));

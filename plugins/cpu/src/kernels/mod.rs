@@ -38,6 +38,7 @@ mod fft;
 mod fill;
 mod fold;
 mod functions;
+mod fused;
 mod gated;
 mod grid_sample;
 mod index;
@@ -115,6 +116,7 @@ type List = &'static [Kernel<CpuDevice>];
 /// Every list, in the order in which `devbay inspect` prints them.
 const LISTS: &[List] = &[
     unary::KERNELS,
+    fused::KERNELS,
     activations::KERNELS,
     functions::KERNELS,
     cast::KERNELS,

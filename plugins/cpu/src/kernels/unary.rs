@@ -164,7 +164,7 @@ pub(crate) struct Params([u64; 2]);
 impl Params {
     const NONE: Self = Self([0; 2]);
 
-    fn of<T: Element>(values: [T; 2]) -> Self {
+    pub(crate) fn of<T: Element>(values: [T; 2]) -> Self {
         const { assert!(size_of::<T>() <= 8 && align_of::<T>() <= 8) };
         let mut bits = [0u64; 2];
         // SAFETY: two elements have no more bytes than `bits`, and no stricter alignment.
@@ -181,11 +181,11 @@ impl Params {
 }
 
 /// Loops take addresses without a type, so that one state and one launch serve all ops.
-type Body = unsafe fn(*const u8, *mut u8, usize, &Params);
+pub(crate) type Body = unsafe fn(*const u8, *mut u8, usize, &Params);
 
 dispatch! {
     /// The loop of an op: `n` elements from `x` to `y`, which may be the same memory.
-    fn body<Op: Unary>(x: *const u8, y: *mut u8, n: usize, params: &Params) = unary_body
+    pub(crate) fn body<Op: Unary>(x: *const u8, y: *mut u8, n: usize, params: &Params) = unary_body
 }
 
 #[inline(always)]

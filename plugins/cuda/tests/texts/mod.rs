@@ -1,208 +1,107 @@
-//! The WGSL of every kernel that the wgpu plugin has, made without wgpu: its kernels, prepared for a device that only
-//! writes their texts down.
-//!
-//! The kernel files stand in this crate under the names that they expect: `device`, `dispatch`, `kernels`.
+//! The texts of all kernels, made without a device: kernels prepared for one that only writes their texts down.
 
 use devbay_plugin_api::abi::{self, *};
 use devbay_plugin_api::sdk;
+use devbay_plugin_api::sdk::{
+    AllocRequest, Allocated, CopyRequest, DeviceDesc, HostBuffer, Launch, Operands, StreamRequest,
+};
+use devbay_shaders::kernels::ALL;
+use devbay_shaders::step::Work;
+use devbay_shaders::target::{Abilities, Backend, Target};
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Texts by themselves, with the name of a kernel that has it.
 static TEXTS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
-/// As the wgpu plugin's module of this name.
-pub mod device {
-    use devbay_plugin_api::sdk::*;
+/// What a GPU of NVIDIA's can.
+const ABILITIES: Abilities = Abilities {
+    is_software: false,
+    f16: true,
+    i64: true,
+    storage_buffers_max: 32,
+    groups_max: 65535,
+    binding_max: 1 << 40,
+};
 
-    /// A device that runs nothing.
-    #[derive(Default)]
-    pub struct WgpuDevice {
-        desc: DeviceDesc,
-        shared: Shared,
-    }
+/// Writes texts down.
+struct Notes;
 
-    /// As the wgpu plugin's.
-    #[derive(Default)]
-    pub struct Shared {
-        /// What shaders may use.
-        pub abilities: Abilities,
-    }
-
-    /// As the wgpu plugin's.
-    #[allow(dead_code, reason = "which of them kernels ask for changes with the kernels")]
-    #[allow(missing_docs, reason = "as there")]
-    pub struct Abilities {
-        pub f16: bool,
-        pub i64: bool,
-        pub subgroups: bool,
-        pub timestamps: bool,
-        pub is_software: bool,
-        pub storage_buffers_max: u32,
-        pub groups_max: u32,
-        pub shared_bytes: u32,
-        pub binding_max: u64,
-    }
-
-    impl Default for Abilities {
-        fn default() -> Self {
-            Self {
-                f16: true,
-                i64: true,
-                subgroups: false,
-                timestamps: false,
-                is_software: false,
-                storage_buffers_max: 32,
-                groups_max: 65535,
-                shared_bytes: 48 << 10,
-                binding_max: 1 << 40,
-            }
-        }
-    }
-
-    impl WgpuDevice {
-        /// As the wgpu plugin's.
-        pub fn shared(&self) -> &Shared {
-            &self.shared
-        }
-    }
-
-    impl Device for WgpuDevice {
-        type Buffer = HostBuffer;
-        type Stream = NoStream;
-
-        fn describe(&self) -> &DeviceDesc {
-            &self.desc
-        }
-
-        fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> {
-            HostBuffer::alloc(request)
-        }
-
-        fn create_stream(&self, _request: &StreamRequest<'_>) -> Result<NoStream> {
-            Ok(NoStream)
-        }
-    }
-
-    /// A stream on which nothing runs.
-    pub struct NoStream;
-
-    impl Stream for NoStream {
-        type Buffer = HostBuffer;
-
-        fn copy(&self, copy: &CopyRequest<'_, HostBuffer>) -> Result<()> {
-            copy.run_on_host();
-            Ok(())
-        }
+impl Backend for Notes {
+    fn prepare(&self, work: Work) -> sdk::Result<sdk::Prepared> {
+        let mut texts = TEXTS.lock().expect("no test panics with it");
+        texts.extend(work.dispatches.into_iter().map(|dispatch| (dispatch.wgsl, dispatch.name)));
+        Ok(sdk::Prepared::new::<Paper, _>(Nothing))
     }
 }
 
-/// As the wgpu plugin's module of this name.
-#[allow(dead_code, reason = "which of it kernels use changes with the kernels")]
-#[allow(missing_docs, reason = "as there")]
-pub mod dispatch {
-    use super::device::{Abilities, NoStream, WgpuDevice};
-    use devbay_plugin_api::sdk::*;
-    use devbay_plugin_cuda::step;
-    pub use devbay_plugin_cuda::step::{Body, Param};
-    use std::ops::Range;
+/// A kernel that cannot be launched.
+struct Nothing;
 
-    #[derive(Clone, Debug)]
-    pub enum Slot {
-        Input(usize),
-        Output(usize),
-        Scratch(Range<u64>),
-        Table,
-    }
-
-    pub struct Step<'a> {
-        pub name: &'a str,
-        pub buffers: Vec<(&'a str, &'a str, Slot)>,
-        pub params: Vec<(String, Param)>,
-        pub turns: u64,
-        pub body: Body<'a>,
-    }
-
-    pub fn turns(n: u64, inner: u64) -> u64 {
-        n.saturating_mul(inner.saturating_add(1)).saturating_add(1)
-    }
-
-    /// Writes texts down.
-    pub struct Build {
-        abilities: Abilities,
-    }
-
-    impl Build {
-        pub fn new(_request: &PrepareRequest<'_, WgpuDevice>) -> Self {
-            Self { abilities: Abilities::default() }
-        }
-
-        pub fn abilities(&self) -> &Abilities {
-            &self.abilities
-        }
-
-        pub fn groups_max(&self) -> u32 {
-            self.abilities.groups_max
-        }
-
-        pub fn turns_max(&self) -> u64 {
-            u64::MAX
-        }
-
-        pub fn scratch(&mut self, bytes: u64) -> Slot {
-            Slot::Scratch(0..bytes)
-        }
-
-        pub fn table(&self, _words: &[u32]) -> Result<Slot> {
-            Ok(Slot::Table)
-        }
-
-        /// Writes the step's text down.
-        pub fn add(&mut self, step: Step<'_>) -> Result<()> {
-            let name = step.name.to_owned();
-            let place = |slot| match slot {
-                Slot::Input(i) => step::Slot::Input(i),
-                Slot::Output(i) => step::Slot::Output(i),
-                Slot::Scratch(range) => step::Slot::Scratch(range),
-                // Where it lies is nothing to the text.
-                Slot::Table => step::Slot::Scratch(0..4),
-            };
-            let buffers = step.buffers.into_iter().map(|(name, ty, slot)| (name, ty, place(slot))).collect();
-            let step = step::Step { name: step.name, buffers, params: step.params, body: step.body };
-            if let Some(text) = step.text(65535)? {
-                super::TEXTS.lock().expect("no test panics with it").insert(text.wgsl, name);
-            }
-            Ok(())
-        }
-
-        /// A kernel that cannot be launched.
-        pub fn finish(self) -> Prepared {
-            Prepared::new::<WgpuDevice, _>(Nothing)
-        }
-    }
-
-    struct Nothing;
-
-    impl Launch<WgpuDevice> for Nothing {
-        fn launch(&self, _stream: &NoStream, _operands: &mut Operands<'_>) -> Result<()> {
-            Err(Error::unsupported("a launch"))
-        }
+impl Launch<Paper> for Nothing {
+    fn launch(&self, _stream: &NoStream, _operands: &mut Operands<'_>) -> sdk::Result<()> {
+        Err(sdk::Error::unsupported("a launch"))
     }
 }
 
-struct Texts(device::WgpuDevice);
+/// A device that runs nothing.
+struct Paper {
+    desc: DeviceDesc,
+    target: Target,
+}
+
+impl Borrow<Target> for Paper {
+    fn borrow(&self) -> &Target {
+        &self.target
+    }
+}
+
+impl sdk::Device for Paper {
+    type Buffer = HostBuffer;
+    type Stream = NoStream;
+
+    fn describe(&self) -> &DeviceDesc {
+        &self.desc
+    }
+
+    fn alloc(&self, request: &AllocRequest<'_>) -> sdk::Result<Allocated<HostBuffer>> {
+        HostBuffer::alloc(request)
+    }
+
+    fn create_stream(&self, _request: &StreamRequest<'_>) -> sdk::Result<NoStream> {
+        Ok(NoStream)
+    }
+}
+
+/// A stream on which nothing runs.
+struct NoStream;
+
+impl sdk::Stream for NoStream {
+    type Buffer = HostBuffer;
+
+    fn copy(&self, copy: &CopyRequest<'_, HostBuffer>) -> sdk::Result<()> {
+        copy.run_on_host();
+        Ok(())
+    }
+}
+
+static KERNELS: [sdk::Kernel<Paper>; ALL.len()] = sdk::Kernel::shared_all(ALL);
+
+struct Texts(Paper);
 
 impl sdk::Plugin for Texts {
-    type Device = device::WgpuDevice;
+    type Device = Paper;
     const ABOUT: sdk::About = sdk::About { name: "texts", ..sdk::About::DEFAULT };
-    const KERNELS: &'static [sdk::Kernel<device::WgpuDevice>] = &crate::kernels::ALL;
+    const KERNELS: &'static [sdk::Kernel<Paper>] = &KERNELS;
 
     fn create(_host: sdk::Host, _options: &sdk::Options<'_>) -> sdk::Result<Self> {
-        Ok(Self(device::WgpuDevice::default()))
+        let target = Target { abilities: ABILITIES, backend: Arc::new(Notes) };
+        Ok(Self(Paper { desc: DeviceDesc::default(), target }))
     }
 
-    fn devices(&self) -> sdk::Result<Vec<&device::WgpuDevice>> {
+    fn devices(&self) -> sdk::Result<Vec<&Paper>> {
         Ok(vec![&self.0])
     }
 }

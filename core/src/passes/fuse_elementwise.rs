@@ -1,0 +1,383 @@
+//! Fuses elementwise ops on f32 that follow each other into one: what lies between them is not written to memory.
+//!
+//! The result is devbay's `FusedElementwise` 1 (docs/fused-ops.md). A group grows from its last op towards those before
+//! it: an op joins whose result has the group's shape and is used inside the group alone, so that nothing is calculated
+//! twice. A device that has no kernel for it keeps the plain ops.
+//!
+//! Runs on specialised programs, after [`super::fuse`], which takes what belongs to a convolution or a product.
+
+use super::uses::Uses;
+use crate::kernel::KernelTable;
+use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
+use crate::tensor::{F32, n_elements};
+use std::collections::{BTreeSet, HashMap};
+
+/// Ops of a group, at most.
+const OPS_MAX: usize = 24;
+/// Tensors that a group reads, at most: with the result, as many buffers as every GPU binds at once.
+const INPUTS_MAX: usize = 7;
+/// Numbers that a group has built in, at most.
+const CONSTANTS_MAX: usize = 16;
+
+/// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
+pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) -> bool) -> usize {
+    if !kernels.has(DEVBAY_DOMAIN, "FusedElementwise") {
+        return 0;
+    }
+    let mut main = std::mem::take(&mut program.main);
+    let fused = region(program, &mut main, stay);
+    program.main = main;
+    fused
+}
+
+fn region(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> usize {
+    let mut fused = 0;
+    for node in &mut region.nodes {
+        for (_, nested) in &mut node.regions {
+            fused += self::region(program, nested, stay);
+        }
+    }
+    let uses = Uses::of_region(program, region);
+    let steps: Vec<Option<Step>> =
+        region.nodes.iter().map(|node| step_of(program, node).filter(|_| !stay(node))).collect();
+    let makers: HashMap<ValueId, usize> =
+        steps.iter().enumerate().filter_map(|(at, step)| Some((step.as_ref()?.output, at))).collect();
+    let search = Search { program, uses: &uses, steps: &steps, makers: &makers };
+    let mut gone = vec![false; steps.len()];
+    let mut made: HashMap<usize, Node> = HashMap::new();
+    for last in (0..steps.len()).rev().filter(|&at| steps[at].is_some()) {
+        if gone[last] {
+            continue;
+        }
+        let members = search.group(last, &gone);
+        let Some(node) = search.node(&members, &region.nodes[last]) else { continue };
+        members.iter().for_each(|&at| gone[at] = true);
+        fused += members.len() - 1;
+        made.insert(last, node);
+    }
+    let nodes = std::mem::take(&mut region.nodes).into_iter().enumerate();
+    // A group stands where its last op was: operands of it may be made in between.
+    let kept = nodes.filter_map(|(at, node)| made.remove(&at).or_else(|| (!gone[at]).then_some(node)));
+    region.nodes = kept.collect();
+    fused
+}
+
+/// An op that may be fused.
+struct Step {
+    op: &'static str,
+    /// What the node reads.
+    reads: Vec<ValueId>,
+    /// What is calculated with.
+    operands: Vec<ValueId>,
+    params: [f32; 2],
+    output: ValueId,
+    shape: Vec<usize>,
+}
+
+/// Ops of one operand by name, with their attributes and defaults in the order of the parameters.
+const UNARY: &[(&str, &[(&str, f32)])] = &[
+    ("Abs", &[]),
+    ("Ceil", &[]),
+    ("Celu", &[("alpha", 1.0)]),
+    ("Elu", &[("alpha", 1.0)]),
+    ("Erf", &[]),
+    ("Exp", &[]),
+    ("Floor", &[]),
+    ("HardSigmoid", &[("alpha", 0.2), ("beta", 0.5)]),
+    ("HardSwish", &[]),
+    ("LeakyRelu", &[("alpha", 0.01)]),
+    ("Log", &[]),
+    ("Mish", &[]),
+    ("Neg", &[]),
+    ("Reciprocal", &[]),
+    ("Relu", &[]),
+    ("Round", &[]),
+    ("Selu", &[("alpha", 1.673_263_2), ("gamma", 1.050_701)]),
+    ("Sigmoid", &[]),
+    ("Softplus", &[]),
+    ("Softsign", &[]),
+    ("Sqrt", &[]),
+    ("Swish", &[("alpha", 1.0)]),
+    ("Tanh", &[]),
+    ("ThresholdedRelu", &[("alpha", 1.0)]),
+];
+
+const BINARY: &[&str] = &["Add", "Div", "Mul", "Sub"];
+
+/// A node as a step of a group; None if it cannot be one.
+fn step_of(program: &Program, node: &Node) -> Option<Step> {
+    if !node.op.domain.is_empty() || node.outputs.len() != 1 {
+        return None;
+    }
+    let shape_of = |id: ValueId| {
+        let ty = program.value(id).ty.as_ref().filter(|ty| ty.dtype == F32)?;
+        ty.known_shape()
+    };
+    let output = node.output(0)?;
+    let shape = shape_of(output)?;
+    let reads: Vec<ValueId> = node.inputs.iter().copied().collect::<Option<_>>()?;
+    let mut operands = reads.clone();
+    let name = &*node.op.name;
+    let mut params = [0.0; 2];
+    let op = if let Some(&(op, attrs)) = UNARY.iter().find(|(op, _)| *op == name) {
+        for (param, (attr, default)) in params.iter_mut().zip(attrs) {
+            *param = node.float(attr, *default);
+        }
+        op
+    } else if let Some(op) = BINARY.iter().find(|op| **op == name) {
+        op
+    } else {
+        match name {
+            "Gelu" if node.string("approximate", "none") == "tanh" => "GeluTanh",
+            "Gelu" => "Gelu",
+            // A square is a product, exactly.
+            "Pow" if scalar(program, operands[1])? == 2.0 => {
+                operands[1] = operands[0];
+                "Mul"
+            }
+            _ => return None,
+        }
+    };
+    if operands.iter().any(|&id| shape_of(id).is_none()) {
+        return None;
+    }
+    Some(Step { op, reads, operands, params, output, shape })
+}
+
+/// The number of a constant of one f32.
+fn scalar(program: &Program, id: ValueId) -> Option<f32> {
+    match program.constant(id)?.elements::<f32>()? {
+        [value] => Some(*value),
+        _ => None,
+    }
+}
+
+struct Search<'a> {
+    program: &'a Program,
+    uses: &'a Uses,
+    /// By node.
+    steps: &'a [Option<Step>],
+    makers: &'a HashMap<ValueId, usize>,
+}
+
+impl Search<'_> {
+    fn step(&self, at: usize) -> &Step {
+        self.steps[at].as_ref().expect("only steps are members")
+    }
+
+    /// The nodes of the group that ends with `last`, in order.
+    fn group(&self, last: usize, gone: &[bool]) -> BTreeSet<usize> {
+        let mut members = BTreeSet::from([last]);
+        let mut within: HashMap<ValueId, u32> = HashMap::new();
+        let count = |within: &mut HashMap<ValueId, u32>, at: usize| {
+            self.step(at).reads.iter().for_each(|&id| *within.entry(id).or_default() += 1);
+        };
+        count(&mut within, last);
+        // Nodes are in order, so that whoever uses a value was looked at before its maker.
+        for at in (0..last).rev() {
+            let Some(step) = self.steps[at].as_ref().filter(|_| !gone[at]) else { continue };
+            let used = within.get(&step.output).copied().unwrap_or(0);
+            if used == 0 || used != self.uses.count(step.output) || step.shape != self.step(last).shape {
+                continue;
+            }
+            members.insert(at);
+            if members.len() > OPS_MAX || !self.fits(&members) {
+                members.remove(&at);
+                continue;
+            }
+            count(&mut within, at);
+        }
+        members
+    }
+
+    /// Tensors and numbers that a group reads.
+    fn leaves(&self, members: &BTreeSet<usize>) -> (Vec<ValueId>, Vec<f32>) {
+        let (mut inputs, mut constants): (Vec<ValueId>, Vec<f32>) = (Vec::new(), Vec::new());
+        for id in members.iter().flat_map(|&at| &self.step(at).operands) {
+            if self.makers.get(id).is_some_and(|at| members.contains(at)) {
+                continue;
+            }
+            match scalar(self.program, *id) {
+                Some(number) if !constants.iter().any(|known| known.to_bits() == number.to_bits()) => {
+                    constants.push(number);
+                }
+                Some(_) => {}
+                None if !inputs.contains(id) => inputs.push(*id),
+                None => {}
+            }
+        }
+        // A result may share its memory with the first one.
+        let last = members.last().expect("a group has a node");
+        let size = |id: &ValueId| {
+            let ty = self.program.value(*id).ty.as_ref();
+            ty.and_then(|ty| ty.known_shape()).and_then(|shape| n_elements(&shape))
+        };
+        let whole = n_elements(&self.step(*last).shape);
+        inputs.sort_by_key(|id| size(id) != whole);
+        (inputs, constants)
+    }
+
+    fn fits(&self, members: &BTreeSet<usize>) -> bool {
+        let (inputs, constants) = self.leaves(members);
+        inputs.len() <= INPUTS_MAX && constants.len() <= CONSTANTS_MAX
+    }
+
+    /// The fused node in place of the group's last one; None if it would be none, or have another shape.
+    fn node(&self, members: &BTreeSet<usize>, last: &Node) -> Option<Node> {
+        let (inputs, constants) = self.leaves(members);
+        if members.len() < 2 || inputs.is_empty() || !self.gives_shape(&inputs, last) {
+            return None;
+        }
+        let order: Vec<usize> = members.iter().copied().collect();
+        // Inputs, then results of the ops, then, below zero, constants.
+        let place = |id: &ValueId| -> Option<i64> {
+            if let Some(i) = inputs.iter().position(|input| input == id) {
+                return Some(i as i64);
+            }
+            let made = self.makers.get(id).and_then(|at| order.binary_search(at).ok());
+            if let Some(i) = made {
+                return Some((inputs.len() + i) as i64);
+            }
+            let number = scalar(self.program, *id)?;
+            let i = constants.iter().position(|known| known.to_bits() == number.to_bits())?;
+            Some(-1 - i as i64)
+        };
+        let (mut ops, mut operands, mut params) = (Vec::new(), Vec::new(), Vec::new());
+        for &at in &order {
+            let step = self.step(at);
+            ops.push(step.op.to_owned());
+            // An op of one operand has it twice.
+            let [a, b] = [step.operands.first()?, step.operands.last()?];
+            operands.extend([place(a)?, place(b)?]);
+            params.extend(step.params);
+        }
+        let mut node = Node::new(
+            Op::devbay("FusedElementwise", 1),
+            inputs.into_iter().map(Some).collect(),
+            last.outputs.clone(),
+        );
+        node.name = last.name.clone();
+        node.set_attr("ops", AttrValue::Strings(ops));
+        node.set_attr("operands", AttrValue::Ints(operands));
+        node.set_attr("params", AttrValue::Floats(params));
+        node.set_attr("constants", AttrValue::Floats(constants));
+        Some(node)
+    }
+
+    /// Whether the tensors that are read give the result's shape: a number of a high rank, which is built in, may have
+    /// given it more dimensions.
+    fn gives_shape(&self, inputs: &[ValueId], last: &Node) -> bool {
+        let shape = |id: ValueId| self.program.value(id).ty.as_ref().and_then(|ty| ty.known_shape());
+        let Some(wanted) = last.output(0).and_then(shape) else { return false };
+        let mut found = vec![1; wanted.len()];
+        for &input in inputs {
+            let Some(own) = shape(input) else { return false };
+            let Some(before) = wanted.len().checked_sub(own.len()) else { return false };
+            for (found, own) in found[before..].iter_mut().zip(own) {
+                *found = if *found == 1 { own } else { *found };
+            }
+        }
+        let longest = inputs.iter().filter_map(|&id| shape(id)).map(|shape| shape.len()).max();
+        found == wanted && longest == Some(wanted.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::text::{parse, print};
+
+    /// Expects the body of a program with input x: f32[2,3] to become another.
+    fn check(before: &str, after: &str) {
+        let program = |body: &str| {
+            format!("devbay-program 1\n\nprogram \"\"(%x: f32[2,3], %row: f32[3], %wide: f32[4,2,3]) {{\n{body}}}\n")
+        };
+        let mut found = parse(&program(before)).unwrap_or_else(|e| panic!("{e}"));
+        let mut main = std::mem::take(&mut found.main);
+        region(&found, &mut main, &|node| &*node.name == "pinned");
+        found.main = main;
+        let expected = parse(&program(after)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(print(&found), print(&expected));
+    }
+
+    #[test]
+    fn a_line_of_ops_becomes_one() {
+        check(
+            "  %half = const f32[1] [0.5]\n\
+             \u{20} %a: f32[2,3] = Add@14(%x, %row)\n\
+             \u{20} %b: f32[2,3] = LeakyRelu@16(%a) {alpha = 0.25}\n\
+             \u{20} %c: f32[2,3] = Mul@14(%half, %b)\n\
+             \u{20} return %c\n",
+            "  %c: f32[2,3] = devbay.FusedElementwise@1(%x, %row) {ops = [\"Add\", \"LeakyRelu\", \"Mul\"], \
+             operands = [0, 1, 2, 2, -1, 3], params = [0.0, 0.0, 0.25, 0.0, 0.0, 0.0], constants = [0.5]}\n\
+             \u{20} return %c\n",
+        );
+    }
+
+    #[test]
+    fn a_value_that_the_group_alone_uses_twice_is_inside() {
+        check(
+            "  %two = const f32[] [2.0]\n\
+             \u{20} %a: f32[2,3] = Neg@13(%x)\n\
+             \u{20} %b: f32[2,3] = Sigmoid@13(%a)\n\
+             \u{20} %c: f32[2,3] = Mul@14(%a, %b)\n\
+             \u{20} %d: f32[2,3] = Pow@15(%c, %two)\n\
+             \u{20} return %d\n",
+            "  %d: f32[2,3] = devbay.FusedElementwise@1(%x) {ops = [\"Neg\", \"Sigmoid\", \"Mul\", \"Mul\"], \
+             operands = [0, 0, 1, 1, 1, 2, 3, 3], params = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], \
+             constants = floats []}\n\
+             \u{20} return %d\n",
+        );
+    }
+
+    #[test]
+    fn what_others_need_what_is_smaller_and_what_is_pinned_stays() {
+        let others = "  %a: f32[2,3] = Neg@13(%x)\n\
+                      \u{20} %b: f32[2,3] = Sigmoid@13(%a)\n\
+                      \u{20} return %a, %b\n";
+        check(others, others);
+        let smaller = "  %a: f32[2,3] = Neg@13(%x)\n\
+                       \u{20} %b: f32[4,2,3] = Add@14(%a, %wide)\n\
+                       \u{20} return %b\n";
+        check(smaller, smaller);
+        let pinned = "  %a: f32[2,3] = Neg@13(%x) as \"pinned\"\n\
+                      \u{20} %b: f32[2,3] = Sigmoid@13(%a)\n\
+                      \u{20} return %b\n";
+        check(pinned, pinned);
+    }
+
+    #[test]
+    fn a_number_that_gives_the_result_its_rank_is_no_number() {
+        let body = "  %one = const f32[1,1,1] [1.0]\n\
+                    \u{20} %a: f32[1,2,3] = Add@14(%x, %one)\n\
+                    \u{20} %b: f32[1,2,3] = Exp@13(%a)\n\
+                    \u{20} return %b\n";
+        check(body, body);
+    }
+
+    #[test]
+    fn groups_are_of_what_devices_bind() {
+        // Sums of nine tensors: the last group has seven of them.
+        let (mut body, mut before) = (String::new(), "%x".to_owned());
+        for i in 0..8 {
+            body.push_str(&format!("  %n{i}: f32[2,3] = MatMul@13(%x, %row)\n"));
+        }
+        for i in 0..8 {
+            body.push_str(&format!("  %s{i}: f32[2,3] = Add@14({before}, %n{i})\n"));
+            before = format!("%s{i}");
+        }
+        let text = format!(
+            "devbay-program 1\n\nprogram \"\"(%x: f32[2,3], %row: f32[3]) {{\n{body}  return {before}\n}}\n"
+        );
+        let mut program = parse(&text).unwrap_or_else(|e| panic!("{e}"));
+        let mut main = std::mem::take(&mut program.main);
+        assert_eq!(region(&program, &mut main, &|_| false), 6);
+        let fused: Vec<usize> = main
+            .nodes
+            .iter()
+            .filter(|node| &*node.op.name == "FusedElementwise")
+            .map(|node| node.inputs.len())
+            .collect();
+        assert_eq!(fused, [3, 7]);
+    }
+}

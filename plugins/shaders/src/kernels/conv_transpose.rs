@@ -1,0 +1,201 @@
+//! ConvTranspose: seen from its output a convolution whose windows skip what lies between the input's elements.
+//!
+//! Per image and group all taps are multiplied with all elements, `P[c][t][q] = sum_k W[k][c][t] * X[k][q]`, a plain
+//! product; then each element of the output adds those that fall on it.
+
+use super::cost;
+use super::epilogue::Epilogue;
+use super::matmul::{FLOATS, float_type};
+use super::product::{Product, Types, matrix, u32_param, vector_of};
+use super::walk::Walk;
+use super::window::{AXES, SPATIAL_MAX, Window, image};
+use crate::step::{Body, Build, Param, Slot, Step};
+use crate::target::Target;
+use devbay_plugin_api::sdk::*;
+
+type Request<'a> = PrepareRequest<'a, Target>;
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<Target>] = &[Kernel::new("ConvTranspose", 11, prepare)
+    .types(FLOATS)
+    .operands(&[0, 0, 0], &[0])
+    .inputs(2, 3)
+    .cost(transposed_cost)];
+
+fn transposed_cost(request: &Request<'_>) -> Result<Cost> {
+    let weights = request.required_input(1)?.shape();
+    cost::per_input(request, cost::volume(weights.get(1..).unwrap_or_default()).saturating_mul(2))
+}
+
+/// Positions of the padded output that shaders divide with a multiplication.
+const POSITIONS_MAX: i64 = 1 << 21;
+
+fn prepare(request: &Request<'_>) -> Result<Prepared> {
+    let (x, w, y) = (request.required_input(0)?, request.required_input(1)?, request.required_output(0)?);
+    let (images, channels, input) = image(x.shape())?;
+    let (to_images, channels_out, output) = image(y.shape())?;
+    let (rows, c_out, kernel) = image(w.shape())?;
+    let groups = request.attrs.int("group", 1)?;
+    if groups < 1
+        || rows != channels
+        || c_out.checked_mul(groups) != Some(channels_out)
+        || channels % groups != 0
+        || images != to_images
+    {
+        return Err(Error::invalid(format!(
+            "weights {:?} do not fit {groups} groups of an input {:?} and an output {:?}",
+            w.shape(),
+            x.shape(),
+            y.shape()
+        )));
+    }
+    if let Some(bias) = request.input(2)
+        && bias.shape() != [channels_out]
+    {
+        return Err(Error::invalid(format!("a bias of {:?} for {channels_out} channels", bias.shape())));
+    }
+    // The window's input is this op's output.
+    let mut window = Window::of(&request.attrs, kernel, output, input)?;
+    place(request, &mut window)?;
+    let c_in = channels / groups;
+    let element = float_type(request)?;
+    let mut build = Build::new(request);
+    if y.n_elements() == 0 {
+        return build.finish();
+    }
+    let (taps, plane) = (window.n_taps(), window.n_output());
+    for i in 0..SPATIAL_MAX {
+        if window.input[i] + window.pad[i] >= POSITIONS_MAX {
+            return Err(Error::unsupported(format!("an output of {:?}, extents below 2^21 are", y.shape())));
+        }
+    }
+    u32_param("input", x.n_elements() as u64)?;
+    let rows = (c_out as u64).saturating_mul(taps);
+    let n_batch = (images * groups) as u64;
+    // All taps of all elements, then those of each place added.
+    let n_products = n_batch.saturating_mul(rows).saturating_mul(plane);
+    u32_param("products", n_products)?;
+    let products = build.scratch(n_products * 4);
+    let (n, own) = (plane as i64, rows as i64);
+    let vectors = plane.is_multiple_of(4);
+    let w_vectors = rows.is_multiple_of(4);
+    let bound = |is_vectors| if is_vectors { vector_of(element) } else { element };
+    let product = Product {
+        name: "ConvTranspose",
+        types: Types { sum: "f32", element: "f32" },
+        batch: Walk::over(&[images, groups])
+            .operand(0, &[0, c_in * own])
+            .operand(0, &[groups * c_in * n, c_in * n])
+            .operand(0, &[0, 0])
+            .merged(),
+        n_batch,
+        rows,
+        cols: plane,
+        k: c_in as u64,
+        buffers: vec![("w", bound(w_vectors), Slot::Input(1)), ("x", bound(vectors), Slot::Input(0))],
+        params: Vec::new(),
+        functions: String::new(),
+        left: matrix("w", "rows", false, w_vectors),
+        right: matrix("x", "cols", false, vectors),
+        vectors,
+        epilogue: Epilogue::NONE,
+        output: products.clone(),
+    };
+    product.add(&mut build, request)?;
+    let epilogue = Epilogue { addend: request.input(2).map(|_| (Slot::Input(2), 1, 0)), ..Epilogue::NONE };
+    let mut params = window.params();
+    for i in window.axes() {
+        params.push((format!("per_stride_{}", AXES[i]), Param::F32(1.0 / window.stride[i] as f32)));
+    }
+    params.extend([
+        u32_param("plane", plane)?,
+        u32_param("taps", taps)?,
+        u32_param("channels", (c_out * groups) as u64)?,
+    ]);
+    params.extend(epilogue.params());
+    let mut buffers = vec![("y", element, Slot::Output(0))];
+    if x.n_elements() > 0 {
+        buffers.push(("products", "f32", products));
+    }
+    buffers.extend(epilogue.buffers(element));
+    build.add(Step {
+        name: "ConvTranspose",
+        buffers,
+        params,
+        turns: window.turns(0),
+        body: Body::Items {
+            n: y.n_elements() as u64,
+            functions: &format!("{ELEMENT_AT}{}", epilogue.functions("f32")),
+            each: &gather(&window, element, x.n_elements() == 0),
+        },
+    })?;
+    build.finish()
+}
+
+/// Checks the output's extents, or finds the padding that follows from them (ONNX ConvTranspose-11): what is too much
+/// is divided between the ends.
+fn place(request: &Request<'_>, window: &mut Window) -> Result<()> {
+    let extra = request.attrs.ints("output_padding")?.unwrap_or_else(|| vec![0; window.rank]);
+    if extra.len() != window.rank || extra.iter().any(|extra| !(0..1 << 30).contains(extra)) {
+        return Err(Error::invalid(format!("an output_padding of {extra:?}")));
+    }
+    let auto_pad = request.attrs.string("auto_pad", "NOTSET")?;
+    let is_implied = request.attrs.ints("output_shape")?.is_some() || auto_pad.starts_with("SAME");
+    for i in 0..SPATIAL_MAX {
+        let extra = (i + window.rank).checked_sub(SPATIAL_MAX).map_or(0, |i| extra[i]);
+        let full = window.stride[i] * (window.output[i].max(1) - 1)
+            + extra
+            + (window.kernel[i] - 1) * window.dilation[i]
+            + 1;
+        if is_implied {
+            let total = (full - window.input[i]).max(0);
+            window.pad[i] = if auto_pad == "SAME_UPPER" { total / 2 } else { total - total / 2 };
+        } else if window.output[i] > 0 && window.input[i] != full - window.pad[i] - window.pad_after[i] {
+            let text = format!("an output of {:?} from one of {:?}", window.input, window.output);
+            return Err(Error::invalid(text));
+        }
+    }
+    Ok(())
+}
+
+/// Which element of the input a position of the padded output is on; -1 for none.
+const ELEMENT_AT: &str = "fn element_at(position: i32, stride: i32, per: f32, n: i32) -> i32 {\n\
+    let q = i32((f32(position) + 0.5) * per);\n\
+    return select(-1, q, position >= 0 && q * stride == position && q < n);\n}\n";
+
+/// Adds up what falls on an element of the output.
+fn gather(window: &Window, element: &str, is_empty: bool) -> String {
+    let mut text = String::from("var rest = i;\n");
+    for i in window.axes().rev() {
+        let axis = AXES[i];
+        text.push_str(&format!(
+            "let own_{axis} = i32(rest % u32(p.in_{axis})) + p.pad_{axis};\nrest /= u32(p.in_{axis});\n"
+        ));
+    }
+    text.push_str("let row = rest % p.channels;\nvar sum = 0.0;\n");
+    if !is_empty {
+        let (mut number, mut place) = (String::new(), String::new());
+        for i in window.axes() {
+            let axis = AXES[i];
+            text.push_str(&format!(
+                "for (var tap_{axis} = 0; tap_{axis} < p.kernel_{axis}; tap_{axis}++) {{\n\
+                 let at_{axis} = element_at(own_{axis} - tap_{axis} * p.dilation_{axis}, p.stride_{axis}, \
+                 p.per_stride_{axis}, p.out_{axis});\nif (at_{axis} < 0) {{ continue; }}\n"
+            ));
+            let is_first = number.is_empty();
+            number = if is_first {
+                format!("tap_{axis}")
+            } else {
+                format!("({number} * p.kernel_{axis} + tap_{axis})")
+            };
+            place =
+                if is_first { format!("at_{axis}") } else { format!("({place} * p.out_{axis} + at_{axis})") };
+        }
+        text.push_str(&format!(
+            "sum += products[(rest * p.taps + u32({number})) * p.plane + u32({place})];\n"
+        ));
+        window.axes().for_each(|_| text.push_str("}\n"));
+    }
+    text.push_str(&format!("y[i] = {element}(finish(sum, 0u, row, 0u, i));\n"));
+    text
+}

@@ -1,0 +1,130 @@
+//! What follows a product while it is still in registers: a factor, what is added, an activation (docs/fused-ops.md).
+
+use super::math;
+use crate::step::{Param, Slot};
+use devbay_plugin_api::sdk::{Attrs, Error, Result};
+
+/// An activation: its WGSL over `v`, and its parameters.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Activation {
+    code: &'static str,
+    /// Functions of `math.rs` that the code calls.
+    calls: &'static [&'static str],
+    params: [f32; 2],
+}
+
+impl Activation {
+    /// Nothing.
+    pub const NONE: Self = Self { code: "", calls: &[], params: [0.0; 2] };
+
+    /// From the attributes `activation` and `activation_params`.
+    ///
+    /// # Errors
+    /// Unsupported for a name that is not known here, invalid for missing parameters.
+    pub fn of(attrs: &Attrs<'_>) -> Result<Self> {
+        let name = attrs.string("activation", "")?;
+        let (n_params, calls, code): (usize, &[&str], _) = match name {
+            "" => (0, &[], ""),
+            // Comparisons are such that what is not a number stays so.
+            "Relu" => (0, &[], "return select(v, 0.0, v < 0.0);"),
+            "LeakyRelu" => (1, &[], "return select(v, v * p.act0, v < 0.0);"),
+            "Clip" => {
+                (2, &[], "let w = select(v, p.act0, v < p.act0);\nreturn select(w, p.act1, w > p.act1);")
+            }
+            "HardSigmoid" => (2, &[], "return unit(p.act0 * v + p.act1);"),
+            "HardSwish" => (0, &[], "return v * unit(v / 6.0 + 0.5);"),
+            "Sigmoid" => (0, &["sigmoid_f"], "return sigmoid_f(v);"),
+            "Tanh" => (0, &["tanh_f"], "return tanh_f(v);"),
+            "Silu" => (0, &["sigmoid_f"], "return v * sigmoid_f(v);"),
+            other => return Err(Error::unsupported(format!("activation {other}"))),
+        };
+        let given = attrs.floats("activation_params")?.unwrap_or_default();
+        if given.len() < n_params {
+            return Err(Error::invalid(format!("activation {name} has too few parameters")));
+        }
+        let param = |i: usize| given.get(i).copied().unwrap_or(0.0);
+        Ok(Self { code, calls, params: [param(0), param(1)] })
+    }
+}
+
+/// `y = act(alpha * product + beta * addend + residual)`.
+#[derive(Clone, Debug)]
+pub struct Epilogue {
+    /// Factor of the product.
+    pub alpha: f32,
+    /// What is added, with its distances between rows and columns.
+    pub addend: Option<(Slot, u32, u32)>,
+    /// Its factor.
+    pub beta: f32,
+    /// What is added that has the result's shape.
+    pub residual: Option<Slot>,
+    /// What is applied last.
+    pub activation: Activation,
+}
+
+impl Epilogue {
+    /// Leaves the product as it is.
+    pub const NONE: Self =
+        Self { alpha: 1.0, addend: None, beta: 1.0, residual: None, activation: Activation::NONE };
+
+    /// The buffers `addend` and `residual`, of elements of the type `element`.
+    pub fn buffers(&self, element: &'static str) -> Vec<(&'static str, &'static str, Slot)> {
+        let addend = self.addend.iter().map(|(slot, ..)| ("addend", element, slot.clone()));
+        let residual = self.residual.iter().map(|slot| ("residual", element, slot.clone()));
+        addend.chain(residual).collect()
+    }
+
+    /// Parameters that the code reads.
+    pub fn params(&self) -> Vec<(String, Param)> {
+        let mut params = Vec::new();
+        let mut add = |name: &str, value| params.push((name.to_owned(), value));
+        if self.alpha != 1.0 {
+            add("alpha", Param::F32(self.alpha));
+        }
+        if let Some((_, row, col)) = &self.addend {
+            add("addend_row", Param::U32(*row));
+            add("addend_col", Param::U32(*col));
+            if self.beta != 1.0 {
+                add("beta", Param::F32(self.beta));
+            }
+        }
+        if !self.activation.code.is_empty() {
+            add("act0", Param::F32(self.activation.params[0]));
+            add("act1", Param::F32(self.activation.params[1]));
+        }
+        params
+    }
+
+    /// WGSL: `fn finish(sum, addend_base: u32, row: u32, col: u32, at: u32)`, with `at` the place in the result, over
+    /// numbers of the type `number`.
+    pub fn functions(&self, number: &str) -> String {
+        let mut text = String::new();
+        if !self.activation.code.is_empty() {
+            text.push_str(&math::functions(self.activation.calls));
+            text.push_str(
+                "fn unit(v: f32) -> f32 {\nlet w = select(v, 0.0, v < 0.0);\nreturn select(w, 1.0, w > 1.0);\n}\n",
+            );
+            text.push_str(&format!("fn activate(v: f32) -> f32 {{\n{}\n}}\n", self.activation.code));
+        }
+        text.push_str(&format!(
+            "fn finish(sum: {number}, addend_base: u32, row: u32, col: u32, at: u32) -> {number} {{\nvar v = sum;\n"
+        ));
+        if self.alpha != 1.0 {
+            text.push_str("v *= p.alpha;\n");
+        }
+        if self.addend.is_some() {
+            let beta = if self.beta == 1.0 { "" } else { "p.beta * " };
+            text.push_str(&format!(
+                "v += {beta}{number}(addend[addend_base + row * p.addend_row + col * p.addend_col]);\n"
+            ));
+        }
+        if self.residual.is_some() {
+            text.push_str(&format!("v += {number}(residual[at]);\n"));
+        }
+        if !self.activation.code.is_empty() {
+            text.push_str("v = activate(v);\n");
+        }
+        text.push_str("return v;\n}\n");
+        text
+    }
+}

@@ -1,0 +1,312 @@
+//! Gather, GatherElements, GatherND and OneHot: elements that indices name.
+//!
+//! A negative index counts from the back. One that names nothing is moved to the nearest end: a shader cannot answer
+//! with an error, and reads nothing outside the data.
+
+use super::cost;
+use super::moved::*;
+use super::walk::{Walk, dense_strides};
+use crate::step::{Build, Slot};
+use crate::target::Target;
+use devbay_plugin_api::sdk::*;
+
+type Request<'a> = PrepareRequest<'a, Target>;
+
+const MOVED: TypeVar = TypeVar::of(MOVABLE);
+const INDEX: TypeVar = TypeVar::of(&[I64, I32]);
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<Target>] = &[
+    Kernel::new("Gather", 13, gather)
+        .types(&[MOVED, INDEX])
+        .operands(&[0, 1], &[0])
+        .cost(cost_gathered)
+        .doc("slices of one axis"),
+    Kernel::new("GatherElements", 13, gather_elements)
+        .types(&[MOVED, INDEX])
+        .operands(&[0, 1], &[0])
+        .cost(cost_gathered)
+        .doc("one element for each index along one axis"),
+    Kernel::new("GatherND", 13, gather_nd)
+        .types(&[MOVED, TypeVar::of(&[I64])])
+        .operands(&[0, 1], &[0])
+        .cost(cost_gathered)
+        .doc("slices named by tuples of indices"),
+    Kernel::new("OneHot", 11, one_hot)
+        .types(&[TypeVar::of(&[I64, I32, F32]), TypeVar::of(&[I64, I32, F32, F64]), MOVED])
+        .operands(&[0, 1, 2], &[2])
+        .host_values(0b10)
+        .cost(cost::written),
+];
+
+/// Of the data only what is gathered is read.
+fn cost_gathered(request: &Request<'_>) -> Result<Cost> {
+    let indices = cost::bytes(request.required_input(1)?);
+    let all = cost::moved(request)?;
+    Ok(Cost { bytes_read: all.bytes_written + indices, ..all })
+}
+
+/// Refuses data of which there is nothing to name, and axes that indices of 32 bits do not reach.
+fn expect_places(extents: &[i64]) -> Result<()> {
+    match extents.iter().all(|&n| (1..i64::from(i32::MAX)).contains(&n)) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("indices of axes of {extents:?} elements"))),
+    }
+}
+
+fn gather(request: &Request<'_>) -> Result<Prepared> {
+    let (data, indices) = (request.required_input(0)?, request.required_input(1)?);
+    let from = extents(data)?;
+    let axis = axis(request.attrs.int("axis", 0)?, from.len())?;
+    let of_indices = extents(indices)?;
+    expect_output(request, 0, &[&from[..axis], of_indices, &from[axis + 1..]].concat())?;
+    let [_, n_places, inner] = around(from, axis);
+    let n = request.required_output(0)?.n_elements() as i64;
+    let mut build = Build::new(request);
+    if n > 0 {
+        expect_places(&[n_places])?;
+        let (unit, ratio) = Unit::of(data.dtype())?.widened(&[inner]);
+        let code = format!(
+            "let slice = e / p.inner;\nlet outer = slice / p.n_indices;\n\
+             let at = (outer * p.n_places + place(slice % p.n_indices, p.n_places)) * p.inner + e % p.inner;\n\
+             v = {};",
+            unit.load("x", "at")
+        );
+        let made = Made {
+            name: "Gather",
+            buffers: vec![
+                ("x", unit.storage(), Slot::Input(0)),
+                ("ids", index_storage(indices.dtype()), Slot::Input(1)),
+            ],
+            params: vec![
+                param("inner", inner / ratio)?,
+                param("n_indices", indices.n_elements() as i64)?,
+                param("n_places", n_places)?,
+            ],
+            functions: place(indices.dtype()),
+            code: &code,
+            turns: 0,
+        };
+        unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
+    }
+    build.finish()
+}
+
+/// Checks that indices have no larger extent than the data, but on the axis.
+///
+/// # Errors
+/// Invalid if they have.
+pub fn expect_within(indices: &[i64], data: &[i64], axis: usize) -> Result<()> {
+    let fits = |i: usize| i == axis || indices[i] <= data[i];
+    if indices.len() == data.len() && (0..data.len()).all(fits) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "indices of {indices:?} for axis {axis} of {data:?}, expected no larger extent beside the axis"
+    )))
+}
+
+fn gather_elements(request: &Request<'_>) -> Result<Prepared> {
+    let (data, indices) = (request.required_input(0)?, request.required_input(1)?);
+    let (from, to) = (extents(data)?, extents(indices)?);
+    let axis = axis(request.attrs.int("axis", 0)?, from.len())?;
+    expect_output(request, 0, to)?;
+    expect_within(to, from, axis)?;
+    let n = indices.n_elements() as i64;
+    let mut build = Build::new(request);
+    if n > 0 {
+        expect_places(&from[axis..=axis])?;
+        let mut strides = dense_strides(from);
+        let along = std::mem::take(&mut strides[axis]);
+        let walk = Walk::over(to).operand(0, &strides).merged();
+        let unit = Unit::of(data.dtype())?;
+        let code = format!(
+            "{}let at = at0 + place(e, p.n_places) * p.along;\nv = {};",
+            walk.code(),
+            unit.load("x", "at")
+        );
+        let mut params = walk.params()?;
+        params.extend([param("n_places", from[axis])?, param("along", along)?]);
+        let made = Made {
+            name: "GatherElements",
+            buffers: vec![
+                ("x", unit.storage(), Slot::Input(0)),
+                ("ids", index_storage(indices.dtype()), Slot::Input(1)),
+            ],
+            params,
+            functions: place(indices.dtype()),
+            code: &code,
+            turns: 0,
+        };
+        unit.make(&mut build, Slot::Output(0), n, made)?;
+    }
+    build.finish()
+}
+
+/// Slices of a tensor that tuples of indices name.
+pub struct Tuples {
+    /// Tuples, and tuples of a batch.
+    pub n: i64,
+    per_batch: i64,
+    /// Slices of a batch.
+    batch: i64,
+    /// Extent of each axis that a tuple names, and the slices between its positions.
+    dims: Vec<(i64, i64)>,
+    /// Elements of a slice.
+    pub slice: i64,
+}
+
+impl Tuples {
+    /// For data and indices of these extents, and the extents of all slices together.
+    ///
+    /// # Errors
+    /// Invalid if they do not fit.
+    pub fn new(data: &[i64], indices: &[i64], batch_dims: i64) -> Result<(Self, Vec<i64>)> {
+        let broken = || {
+            Error::invalid(format!(
+                "indices of {indices:?} for data of {data:?} and {batch_dims} batch dimensions"
+            ))
+        };
+        let (&width, outer) = indices.split_last().ok_or_else(broken)?;
+        let batch = usize::try_from(batch_dims).map_err(|_| broken())?;
+        let width = usize::try_from(width).ok().filter(|&width| width <= data.len()).ok_or_else(broken)?;
+        if batch > outer.len() || batch + width > data.len() || outer[..batch] != data[..batch] {
+            return Err(broken());
+        }
+        let named = &data[batch..batch + width];
+        let dims = named.iter().copied().zip(dense_strides(named)).collect();
+        let tuples = Self {
+            n: outer.iter().product(),
+            per_batch: outer[batch..].iter().product(),
+            batch: named.iter().product(),
+            dims,
+            slice: data[batch + width..].iter().product(),
+        };
+        Ok((tuples, [outer, &data[batch + width..]].concat()))
+    }
+
+    /// Parameters for [`Tuples::code`].
+    ///
+    /// # Errors
+    /// Invalid for axes of nothing; unsupported beyond 32 bits.
+    pub fn params(&self) -> Result<Vec<(String, crate::step::Param)>> {
+        let named: Vec<i64> = self.dims.iter().map(|dim| dim.0).collect();
+        expect_places(&named)?;
+        let mut params = vec![param("per_batch", self.per_batch.max(1))?, param("batch", self.batch)?];
+        for (k, &(extent, stride)) in self.dims.iter().enumerate() {
+            params.extend([param(format!("n{k}"), extent)?, param(format!("m{k}"), stride)?]);
+        }
+        Ok(params)
+    }
+
+    /// WGSL statements that declare `slice`, the slice that `tuple` names.
+    pub fn code(&self) -> String {
+        let width = self.dims.len();
+        let mut code = "var slice = tuple / p.per_batch * p.batch;\n".to_owned();
+        for k in 0..width {
+            code.push_str(&format!("slice += place(tuple * {width}u + {k}u, p.n{k}) * p.m{k};\n"));
+        }
+        code
+    }
+
+    /// Whether tuples are empty, and name everything.
+    pub fn names_all(&self) -> bool {
+        self.dims.is_empty()
+    }
+}
+
+fn gather_nd(request: &Request<'_>) -> Result<Prepared> {
+    let data = request.required_input(0)?;
+    let indices = extents(request.required_input(1)?)?;
+    let (tuples, to) = Tuples::new(extents(data)?, indices, request.attrs.int("batch_dims", 0)?)?;
+    expect_output(request, 0, &to)?;
+    let n = request.required_output(0)?.n_elements() as i64;
+    let mut build = Build::new(request);
+    if n > 0 {
+        if tuples.names_all() {
+            return Err(Error::unsupported("tuples without indices"));
+        }
+        let (unit, ratio) = Unit::of(data.dtype())?.widened(&[tuples.slice]);
+        let code = format!(
+            "let tuple = e / p.size;\n{}let at = slice * p.size + e % p.size;\nv = {};",
+            tuples.code(),
+            unit.load("x", "at")
+        );
+        let mut params = tuples.params()?;
+        params.push(param("size", tuples.slice / ratio)?);
+        let made = Made {
+            name: "GatherND",
+            buffers: vec![("x", unit.storage(), Slot::Input(0)), ("ids", "vec2<u32>", Slot::Input(1))],
+            params,
+            functions: place(I64),
+            code: &code,
+            turns: 0,
+        };
+        unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
+    }
+    build.finish()
+}
+
+fn one_hot(request: &Request<'_>) -> Result<Prepared> {
+    let (indices, values) = (request.required_input(0)?, request.required_input(2)?);
+    let from = extents(indices)?;
+    let to = extents(request.required_output(0)?)?;
+    let axis = axis(request.attrs.int("axis", -1)?, from.len() + 1)?;
+    let mut without = to.to_vec();
+    // The depth is a host value of any type; the host has put it into the output's shape.
+    let depth = match to.len() == from.len() + 1 {
+        true => without.remove(axis),
+        false => 0,
+    };
+    if without != from || values.n_elements() != 2 {
+        return Err(Error::invalid(format!(
+            "an output of {to:?} from indices of {from:?} along axis {axis}, and {} values",
+            values.n_elements()
+        )));
+    }
+    let n = request.required_output(0)?.n_elements() as i64;
+    let mut build = Build::new(request);
+    if n > 0 {
+        let inner: i64 = from[axis..].iter().product();
+        let unit = Unit::of(values.dtype())?;
+        // An index that names nothing leaves its column off; so it is given a place behind the last.
+        let (storage, place) = match indices.dtype() {
+            I64 => (
+                "vec2<u32>",
+                "let pair = ids[k];\nlet at = bitcast<i32>(pair.x);\n\
+                 if (pair.y != select(0u, 0xffffffffu, at < 0)) { return n; }\n",
+            ),
+            I32 => ("u32", "let at = bitcast<i32>(ids[k]);\n"),
+            // The fraction is cut off; what is no number counts as 0.
+            _ => (
+                "u32",
+                "let bits = ids[k];\n\
+                 if ((bits & 0x7fffffffu) > 0x7f800000u) { return 0u; }\n\
+                 let value = bitcast<f32>(bits);\n\
+                 if (abs(value) >= 2147483648.0) { return n; }\nlet at = i32(value);\n",
+            ),
+        };
+        let functions = format!(
+            "fn hot(k: u32, n: u32) -> u32 {{\n{place}\
+             if (at >= 0) {{ return u32(at); }}\n\
+             if (at < -i32(n)) {{ return n; }}\nreturn u32(at + i32(n));\n}}\n"
+        );
+        let off = unit.load("values", "0u");
+        let on = unit.load("values", "1u");
+        let code = format!(
+            "let row = e / p.inner;\nlet k = row / p.depth * p.inner + e % p.inner;\n\
+             if (hot(k, p.depth) == row % p.depth) {{ v = {on}; }} else {{ v = {off}; }}"
+        );
+        expect_places(&[depth])?;
+        let made = Made {
+            name: "OneHot",
+            buffers: vec![("ids", storage, Slot::Input(0)), ("values", unit.storage(), Slot::Input(2))],
+            params: vec![param("inner", inner)?, param("depth", depth)?],
+            functions: &functions,
+            code: &code,
+            turns: 0,
+        };
+        unit.make(&mut build, Slot::Output(0), n, made)?;
+    }
+    build.finish()
+}

@@ -1,0 +1,477 @@
+//! Resize: other extents for the same picture, element by element or interpolated.
+//!
+//! Every resized axis has a table of positions and weights, made in f64 when the kernel is prepared: what rounding
+//! decides must not depend on a device. The nearest element is copied, whatever its type. Interpolation with few
+//! weights is one step; with many it goes one axis at a time, those first that shrink most.
+
+use super::cost;
+use super::element::Width;
+use super::elementwise::Number;
+use super::moved::*;
+use super::sample::{Axis, Filter, Method, Nearest, Samples, Transform};
+use super::walk::dense_strides;
+use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::target::Target;
+use devbay_plugin_api::sdk::*;
+
+type Request<'a> = PrepareRequest<'a, Target>;
+
+/// Elements that are weighed for one of the output in one step, at most.
+const TAPS_MAX: usize = 16;
+/// Weights along an axis that are written out in a shader.
+const UNROLLED_MAX: usize = 4;
+/// Planes of a thread, where so many threads are left.
+const PLANES: i64 = 8;
+const THREADS_MIN: i64 = 1 << 15;
+/// In a table: this position is not in the input.
+const OUTSIDE: u32 = u32::MAX;
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<Target>] = &[Kernel::new("Resize", 19, prepare)
+    .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[F32]), TypeVar::of(&[I64])])
+    .operands(&[0, 1, 1, 2], &[0])
+    .inputs(1, 4)
+    .host_values(0b1110)
+    .cost(cost_resized)
+    .doc("nearest for every dtype; linear and cubic for f32, f16 and bf16")];
+
+fn cost_resized(request: &Request<'_>) -> Result<Cost> {
+    let n = request.required_output(0)?.n_elements() as u64;
+    let flops = match request.attrs.string("mode", "nearest")? {
+        "nearest" => 0,
+        "linear" => 8 * n,
+        _ => 16 * n,
+    };
+    Ok(cost::of(request, flops))
+}
+
+fn prepare(request: &Request<'_>) -> Result<Prepared> {
+    let attrs = &request.attrs;
+    let antialias = attrs.int("antialias", 0)? != 0;
+    let method = Method {
+        transform: Transform::named(attrs.string("coordinate_transformation_mode", "half_pixel")?)?,
+        filter: match attrs.string("mode", "nearest")? {
+            "nearest" if antialias => {
+                return Err(Error::invalid("antialias with mode nearest"));
+            }
+            "nearest" => {
+                Filter::Nearest(Nearest::named(attrs.string("nearest_mode", "round_prefer_floor")?)?)
+            }
+            "linear" => Filter::Linear { antialias },
+            "cubic" => Filter::Cubic { a: attrs.float("cubic_coeff_a", -0.75)?.into(), antialias },
+            mode => return Err(Error::invalid(format!("unknown mode {mode}"))),
+        },
+        exclude_outside: attrs.int("exclude_outside", 0)? != 0,
+    };
+    let axes = axes(request)?;
+    let mut dims: Vec<Dim> = Vec::new();
+    for axis in &axes {
+        dims.push(match axis.is_identity(method.transform) {
+            true => Dim { from: axis.from as i64, to: axis.to as i64, samples: None },
+            false => {
+                let samples = axis.samples(&method)?;
+                Dim { from: axis.from as i64, to: axis.to as i64, samples: Some(samples) }
+            }
+        });
+    }
+    let dtype = request.required_input(0)?.dtype();
+    let outside = attrs.float("extrapolation_value", 0.0)?;
+    let mut build = Build::new(request);
+    if axes.iter().all(|axis| axis.to > 0) {
+        match (method.filter, dtype) {
+            (Filter::Nearest(_), _) => nearest(&mut build, dtype, &dims, outside)?,
+            (_, F32 | F16 | BF16) => {
+                interpolate(&mut build, Number::of(dtype, request.device)?, dtype, &dims, outside)?;
+            }
+            (filter, dtype) => {
+                let text = format!("{filter:?} of dtype {dtype:?}, expected floats of at most 32 bits");
+                return Err(Error::unsupported(text));
+            }
+        }
+    }
+    build.finish()
+}
+
+/// All axes of the input, resized or not.
+fn axes(request: &Request<'_>) -> Result<Vec<Axis>> {
+    let from = extents(request.required_input(0)?)?;
+    let to = extents(request.required_output(0)?)?;
+    if from.len() != to.len() {
+        return Err(Error::invalid(format!("{from:?} resized to {to:?}")));
+    }
+    let named = match request.attrs.ints("axes")? {
+        None => (0..from.len()).collect::<Vec<_>>(),
+        Some(axes) => axes.iter().map(|&i| axis(i, from.len())).collect::<Result<_>>()?,
+    };
+    let floats = |i: usize| match request.input(i) {
+        Some(tensor) if tensor.n_elements() > 0 => tensor
+            .constant_f32s()
+            .map(Some)
+            .ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of f32"))),
+        _ => Ok(None),
+    };
+    let sizes = host_ints(request, 3)?.filter(|sizes| !sizes.is_empty());
+    let scales: Vec<f64> = match (floats(2)?, sizes) {
+        (Some(scales), None) => scales.into_iter().map(f64::from).collect(),
+        (None, Some(sizes)) => scales_of(request, from, &named, &sizes)?,
+        (scales, _) => {
+            return Err(Error::invalid(match scales {
+                Some(_) => "scales and sizes, expected one of them",
+                None => "neither scales nor sizes, expected one of them",
+            }));
+        }
+    };
+    let roi = floats(1)?.unwrap_or_default();
+    if scales.len() != named.len() {
+        return Err(Error::invalid(format!("{} scales or sizes for {} axes", scales.len(), named.len())));
+    }
+    let axis = |(&from, &to): (&i64, &i64)| Axis {
+        from: from as usize,
+        to: to as usize,
+        scale: 1.0,
+        roi: (0.0, 1.0),
+    };
+    let mut axes: Vec<Axis> = from.iter().zip(to).map(axis).collect();
+    for (k, &i) in named.iter().enumerate() {
+        axes[i].scale = scales[k];
+        if let (Some(&start), Some(&end)) = (roi.get(k), roi.get(named.len() + k)) {
+            axes[i].roi = (start.into(), end.into());
+        }
+    }
+    // What is said to stay as it is has to: nothing else is read.
+    if let Some(axis) = axes.iter().find(|axis| axis.from == 0 && axis.to > 0) {
+        return Err(Error::invalid(format!("an empty axis resized to {} elements", axis.to)));
+    }
+    Ok(axes)
+}
+
+/// The scales that lead to given sizes.
+fn scales_of(request: &Request<'_>, from: &[i64], named: &[usize], sizes: &[i64]) -> Result<Vec<f64>> {
+    let each = named.iter().zip(sizes);
+    let each = each.map(|(&i, &size)| size as f64 / from[i] as f64);
+    let one = match request.attrs.string("keep_aspect_ratio_policy", "stretch")? {
+        "stretch" => return Ok(each.collect()),
+        "not_larger" => each.fold(f64::INFINITY, f64::min),
+        "not_smaller" => each.fold(0.0, f64::max),
+        policy => {
+            return Err(Error::invalid(format!("unknown keep_aspect_ratio_policy {policy}")));
+        }
+    };
+    Ok(vec![one; sizes.len()])
+}
+
+/// An axis, or several that stay as they are.
+struct Dim {
+    from: i64,
+    to: i64,
+    samples: Option<Samples>,
+}
+
+/// What a step needs to find the elements of the input.
+///
+/// The axes before the first that is resized are planes: a thread makes one position of several planes, so that tables
+/// are read and positions taken apart once for all of them.
+struct Nest {
+    /// WGSL statements that declare `base`, of the axes that stay, and `c{k}` of each axis that is resized.
+    code: String,
+    /// WGSL expression: whether an element is outside of the input; empty if none is.
+    outside: String,
+    params: Vec<(String, Param)>,
+    table: Vec<u32>,
+    /// The axes that are resized, by their place, and the elements that each weighs.
+    resized: Vec<(usize, usize)>,
+    n_planes: i64,
+    /// Elements of a plane of the output.
+    plane: i64,
+}
+
+impl Nest {
+    /// For these axes, whose innermost one that stays is counted in units of `ratio` elements.
+    fn of(dims: &[&Dim], ratio: i64) -> Result<Self> {
+        let strides = dense_strides(&dims.iter().map(|dim| dim.from).collect::<Vec<_>>());
+        let n_outer = dims.iter().take_while(|dim| dim.samples.is_none()).count();
+        let plane_from: i64 = dims[n_outer..].iter().map(|dim| dim.from).product();
+        let plane = dims[n_outer..].iter().map(|dim| dim.to).product::<i64>() / ratio;
+        let mut nest = Self {
+            code: "var rest = i;\nvar base = 0u;\n".to_owned(),
+            outside: String::new(),
+            params: vec![param("plane_from", plane_from / ratio)?, param("plane", plane)?],
+            table: Vec::new(),
+            resized: Vec::new(),
+            n_planes: dims[..n_outer].iter().map(|dim| dim.to).product(),
+            plane,
+        };
+        // Axes that stay and are side by side are one.
+        let mut end = dims.len();
+        while end > n_outer {
+            let is_kept = |dim: &&&Dim| dim.samples.is_none();
+            let n_kept = dims[..end].iter().rev().take_while(is_kept).count().max(1);
+            let k = end - n_kept;
+            let mut to: i64 = dims[k..end].iter().map(|dim| dim.to).product();
+            let mut stride = strides[end - 1];
+            if end == dims.len() && ratio > 1 {
+                to /= ratio;
+            } else {
+                stride /= ratio;
+            }
+            nest.params.push(param(format!("d{k}"), to)?);
+            nest.params.push(param(format!("s{k}"), stride)?);
+            nest.code.push_str(&format!("let c{k} = rest % p.d{k};\nrest = rest / p.d{k};\n"));
+            match &dims[k].samples {
+                None => nest.code.push_str(&format!("base += c{k} * p.s{k};\n")),
+                Some(samples) => nest.resize(k, samples)?,
+            }
+            end = k;
+        }
+        nest.resized.reverse();
+        Ok(nest)
+    }
+
+    /// Adds the table of an axis: its positions, then its weights.
+    fn resize(&mut self, k: usize, samples: &Samples) -> Result<()> {
+        self.resized.push((k, samples.taps));
+        self.params.push(param(format!("at{k}"), self.table.len() as i64)?);
+        let outside = samples.outside.iter().cycle();
+        let positions = samples.positions.iter().zip(outside);
+        self.table.extend(positions.map(|(&at, &outside)| if outside { OUTSIDE } else { at }));
+        self.params.push(param(format!("weights{k}"), self.table.len() as i64)?);
+        self.table.extend(samples.weights.iter().map(|weight| weight.to_bits()));
+        self.params.push(param(format!("taps{k}"), samples.taps as i64)?);
+        if samples.outside.contains(&true) {
+            let or = if self.outside.is_empty() { "" } else { " || " };
+            self.outside.push_str(&format!("{or}table[p.at{k} + c{k}] == {OUTSIDE}u"));
+        }
+        Ok(())
+    }
+
+    /// Adds the step: `before` is done once for all planes, `each` sets `v` from `base` in every plane, with `of_plane`
+    /// turns of loops.
+    fn make(
+        self,
+        build: &mut Build,
+        unit: Unit,
+        slots: [Slot; 2],
+        [before, each]: [&str; 2],
+        of_plane: u64,
+    ) -> Result<()> {
+        let [from, to] = slots;
+        let table = build.table(&self.table);
+        // Several planes a thread only where there are threads enough without.
+        let per_thread = match self.n_planes * self.plane / PLANES >= THREADS_MIN {
+            true => PLANES.min(self.n_planes),
+            false => 1,
+        };
+        let mut params = self.params;
+        params.extend([param("n_planes", self.n_planes)?, param("per_thread", per_thread)?]);
+        let each = format!(
+            "{}let at = i - rest * p.plane;\nlet first = rest * p.per_thread;\n\
+             let end = min(first + p.per_thread, p.n_planes);\n{before}\
+             for (var k = first; k < end; k++) {{\nlet plane = k * p.plane_from + base;\n\
+             var v = {}();\n{each}y[k * p.plane + at] = v;\n}}",
+            self.code,
+            unit.storage()
+        );
+        let n = self.plane * ((self.n_planes + per_thread - 1) / per_thread);
+        build.add(Step {
+            name: "Resize",
+            buffers: vec![("x", unit.storage(), from), ("table", "u32", table), ("y", unit.storage(), to)],
+            params,
+            turns: turns(per_thread as u64, of_plane),
+            body: Body::Items { n: n as u64, functions: "", each: &each },
+        })
+    }
+}
+
+fn nearest(build: &mut Build, dtype: DType, dims: &[Dim], outside: f32) -> Result<()> {
+    let n: i64 = dims.iter().map(|dim| dim.to).product();
+    let run: i64 = dims.iter().rev().take_while(|dim| dim.samples.is_none()).map(|dim| dim.to).product();
+    let is_kept = dims.iter().all(|dim| dim.samples.is_none());
+    let slots = [Slot::Input(0), Slot::Output(0)];
+    if is_kept {
+        let [from, to] = slots;
+        return Strided::new(&[n], &[1], 0).copy(build, dtype, from, to);
+    }
+    let any_outside = dims.iter().filter_map(|dim| dim.samples.as_ref()).any(|s| s.outside.contains(&true));
+    let element = Unit::of(dtype)?;
+    let (unit, ratio) = if any_outside { (element, 1) } else { element.widened(&[run]) };
+    let mut nest = Nest::of(&dims.iter().collect::<Vec<_>>(), ratio)?;
+    let mut found = String::new();
+    for (k, _) in &nest.resized {
+        found.push_str(&format!("base += table[p.at{k} + c{k}] * p.s{k};\n"));
+    }
+    let mut code = if unit.is_packed() {
+        // Neighbours in a word may be of two planes.
+        format!("base += rest * p.plane_from;\nv = {};\n", unit.load("x", "base"))
+    } else {
+        "v = x[plane];\n".to_owned()
+    };
+    let mut before = found;
+    if any_outside {
+        let [low, high] = encoded(dtype, outside)?;
+        let value = if unit.bytes() == 8 { "vec2<u32>(p.outside, p.outside_high)" } else { "p.outside" };
+        nest.params.push(("outside".to_owned(), Param::U32(low)));
+        nest.params.push(("outside_high".to_owned(), Param::U32(high)));
+        before = format!("let is_outside = {};\nif (!is_outside) {{\n{before}}}\n", nest.outside);
+        code = format!("if (is_outside) {{ v = {value}; }} else {{\n{code}}}\n");
+    }
+    if !unit.is_packed() {
+        return nest.make(build, unit, slots, [&before, &code], 0);
+    }
+    let table = build.table(&nest.table);
+    let code = format!("{{\nlet i = e;\n{}{before}{code}}}", nest.code);
+    let buffers = vec![("x", unit.storage(), Slot::Input(0)), ("table", "u32", table)];
+    let made =
+        Made { name: "Resize nearest", buffers, params: nest.params, functions: "", code: &code, turns: 0 };
+    unit.make(build, Slot::Output(0), n / ratio, made)
+}
+
+/// A number in a dtype, as one or two words.
+fn encoded(dtype: DType, value: f32) -> Result<[u32; 2]> {
+    // Casts from floats end at an integer's limits.
+    Ok(match dtype {
+        F32 => [value.to_bits(), 0],
+        F64 => words(f64::from(value).to_bits()),
+        I64 => words(value as i64 as u64),
+        U64 => words(value as u64),
+        I32 => [value as i32 as u32, 0],
+        U32 => [value as u32, 0],
+        I16 => [u32::from(value as i16 as u16), 0],
+        U16 => [u32::from(value as u16), 0],
+        I8 => [u32::from(value as i8 as u8), 0],
+        U8 => [u32::from(value as u8), 0],
+        BOOL => [u32::from(value != 0.0), 0],
+        // What 8 bits of a fraction hold; others would have to be rounded.
+        BF16 if value.to_bits() & 0xffff == 0 => [value.to_bits() >> 16, 0],
+        F16 => {
+            let bits = value.to_bits();
+            let exponent = i64::from(bits >> 23 & 0xff) - 112;
+            let is_exact = (1..31).contains(&exponent) && bits & 0x1fff == 0;
+            match (value == 0.0, is_exact) {
+                (true, _) => [bits >> 16, 0],
+                (false, true) => [bits >> 16 & 0x8000 | (exponent as u32) << 10 | bits >> 13 & 0x3ff, 0],
+                (false, false) => {
+                    return Err(Error::unsupported(format!("{value} outside of an image of f16")));
+                }
+            }
+        }
+        dtype => return Err(Error::unsupported(format!("{value} outside of an image of {dtype:?}"))),
+    })
+}
+
+fn words(bits: u64) -> [u32; 2] {
+    [bits as u32, (bits >> 32) as u32]
+}
+
+/// One step that weighs elements along all resized axes of `dims`: few along each, or any number along one.
+fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, ends: [End; 2]) -> Result<()> {
+    let mut nest = Nest::of(dims, 1)?;
+    let [from, to] = ends;
+    let load = |at: &str| match from.packed {
+        None => format!("bitcast<f32>(x[{at}])"),
+        Some(number) => number.load("x", at),
+    };
+    let (mut before, mut of_element) = (String::new(), 0);
+    let mut each;
+    if let [(k, taps)] = nest.resized[..]
+        && taps > UNROLLED_MAX
+    {
+        of_element = turns(taps as u64, 0);
+        each = format!(
+            "var sum = 0.0;\nfor (var t = 0u; t < p.taps{k}; t++) {{\nlet tap = t * p.d{k} + c{k};\n\
+             let at = plane + table[p.at{k} + tap] * p.s{k};\n\
+             sum += {} * bitcast<f32>(table[p.weights{k} + tap]);\n}}\nv = bitcast<u32>(sum);\n",
+            load("at")
+        );
+    } else {
+        for &(k, taps) in &nest.resized {
+            for t in 0..taps {
+                before.push_str(&format!(
+                    "let a{k}_{t} = table[p.at{k} + {t}u * p.d{k} + c{k}] * p.s{k};\n\
+                     let w{k}_{t} = bitcast<f32>(table[p.weights{k} + {t}u * p.d{k} + c{k}]);\n"
+                ));
+            }
+        }
+        each = format!("v = bitcast<u32>({});\n", weighed(&nest.resized, "plane", &load));
+    }
+    if !nest.outside.is_empty() {
+        nest.params.push(("outside".to_owned(), Param::U32(outside.to_bits())));
+        before.push_str(&format!("let is_outside = {};\n", nest.outside));
+        each = format!("if (is_outside) {{ v = p.outside; }} else {{\n{each}}}\n");
+    }
+    let Some(number) = to.packed else {
+        return nest.make(build, Unit::One(Width::B4), [from.slot, to.slot], [&before, &each], of_element);
+    };
+    // Neighbours in a word may be of two planes.
+    let n: i64 = nest.n_planes * nest.plane;
+    let table = build.table(&nest.table);
+    let code = format!(
+        "{{\nlet i = e;\n{}{before}let plane = base + rest * p.plane_from;\n{each}}}\n\
+         let r = bitcast<f32>(v);",
+        nest.code
+    );
+    let mut params = nest.params;
+    params.push(param("n", n)?);
+    build.add(Step {
+        name: "Resize",
+        buffers: vec![("x", "u32", from.slot), ("table", "u32", table), ("y", "u32", to.slot)],
+        params,
+        turns: number.width().turns(of_element),
+        body: Body::Items {
+            n: number.width().items(n as u64),
+            functions: number.functions(),
+            each: &number.each("y", &code),
+        },
+    })
+}
+
+/// Where a step reads or writes: f32, or narrower numbers.
+#[derive(Clone)]
+struct End {
+    slot: Slot,
+    packed: Option<Number>,
+}
+
+/// WGSL expression for the weighed sum along axes, from a position on.
+fn weighed(axes: &[(usize, usize)], at: &str, load: &dyn Fn(&str) -> String) -> String {
+    let Some((&(k, taps), inner)) = axes.split_first() else {
+        return load(at);
+    };
+    let term = |t: usize| format!("w{k}_{t} * ({})", weighed(inner, &format!("{at} + a{k}_{t}"), load));
+    (0..taps).map(term).collect::<Vec<_>>().join(" + ")
+}
+
+fn interpolate(build: &mut Build, number: Number, dtype: DType, dims: &[Dim], outside: f32) -> Result<()> {
+    let packed = (dtype != F32).then_some(number);
+    let [input, output] = [Slot::Input(0), Slot::Output(0)].map(|slot| End { slot, packed });
+    let n: i64 = dims.iter().map(|dim| dim.to).product();
+    let mut order: Vec<usize> = (0..dims.len()).filter(|&k| dims[k].samples.is_some()).collect();
+    if order.is_empty() {
+        return Strided::new(&[n], &[1], 0).copy(build, dtype, input.slot, output.slot);
+    }
+    let taps: Vec<usize> = dims.iter().filter_map(|dim| dim.samples.as_ref()).map(|s| s.taps).collect();
+    let n_taps = taps.iter().fold(1, |n: usize, &t| n.saturating_mul(t));
+    let is_small = n_taps <= TAPS_MAX && taps.iter().all(|&t| t <= UNROLLED_MAX);
+    if order.len() == 1 || is_small {
+        return weigh(build, &dims.iter().collect::<Vec<_>>(), outside, [input, output]);
+    }
+    // Those that shrink most come first, then the innermost, so that little lies between the steps.
+    let growth = |k: usize| dims[k].to as f64 / dims[k].from as f64;
+    order.sort_by(|&a, &b| growth(a).total_cmp(&growth(b)).then(b.cmp(&a)));
+    let mut now: Vec<i64> = dims.iter().map(|dim| dim.from).collect();
+    let mut from = input;
+    for (step, &k) in order.iter().enumerate() {
+        let kept = |extents: &[i64]| {
+            let extent = count(extents);
+            Dim { from: extent, to: extent, samples: None }
+        };
+        let (outer, inner) = (kept(&now[..k]), kept(&now[k + 1..]));
+        now[k] = dims[k].to;
+        let to = match step + 1 < order.len() {
+            true => End { slot: build.scratch(4 * count(&now).min(COUNT_MAX) as u64), packed: None },
+            false => output.clone(),
+        };
+        weigh(build, &[&outer, &dims[k], &inner], outside, [from, to.clone()])?;
+        from = to;
+    }
+    Ok(())
+}

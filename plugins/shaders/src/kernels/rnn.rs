@@ -1,0 +1,683 @@
+//! RNN, GRU and LSTM.
+//!
+//! The products of the inputs with their weights do not depend on the state: they are made for all steps at once. Then
+//! one workgroup goes through the steps of a sequence in one direction: its threads make the products of the state with
+//! the recurrent weights, then the gates and the new state, which stays in the workgroup's memory. Long sequences are cut
+//! into several dispatches, for no device lets one run for long; the state is then kept in the workspace.
+//!
+//! With lengths of sequences, a sequence that has ended keeps its state, and its outputs are 0.
+
+use super::cost;
+use super::lines::{LineStep, Lines, Nest, count, div_up, product};
+use super::math;
+use super::tiles::{self, Product};
+use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::target::Target;
+use devbay_plugin_api::sdk::*;
+
+type Request<'a> = PrepareRequest<'a, Target>;
+
+const TYPES: &[TypeVar] = &[TypeVar::of(&[F32]), TypeVar::of(&[I32])];
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<Target>] = &[
+    Kernel::new("RNN", 14, |request| prepare(request, Cell::Rnn))
+        .types(TYPES)
+        .operands(&[0, 0, 0, 0, 1, 0], &[0, 0])
+        .inputs(3, 6)
+        .outputs(0, 2)
+        .cost(|request| cost(request, Cell::Rnn)),
+    Kernel::new("GRU", 14, |request| prepare(request, Cell::Gru))
+        .types(TYPES)
+        .operands(&[0, 0, 0, 0, 1, 0], &[0, 0])
+        .inputs(3, 6)
+        .outputs(0, 2)
+        .cost(|request| cost(request, Cell::Gru)),
+    Kernel::new("LSTM", 14, |request| prepare(request, Cell::Lstm))
+        .types(TYPES)
+        .operands(&[0, 0, 0, 0, 1, 0, 0, 0], &[0, 0, 0])
+        .inputs(3, 8)
+        .outputs(0, 3)
+        .cost(|request| cost(request, Cell::Lstm)),
+];
+
+/// Buffers of a dispatch on every device.
+const BUFFERS_MAX: usize = 8;
+/// Rows up to which a product is many dot products, and no tiles.
+const FEW_ROWS: i64 = 4;
+/// Steps from which on recurrent weights are turned round first, so that threads beside each other read what is beside
+/// each other.
+const MANY_STEPS: i64 = 4;
+/// Hidden sizes that a workgroup's memory is made for.
+const CAPACITIES: [i64; 5] = [32, 128, 256, 640, 2016];
+/// The largest of them with which it has room for the gates, too.
+const GATES_MAX: i64 = 640;
+/// Turns of loops of a thread in one dispatch, at most: drivers give a device up that does not answer for some seconds.
+const TURNS_MAX: u64 = 1 << 22;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cell {
+    Rnn,
+    Gru,
+    Lstm,
+}
+
+impl Cell {
+    fn gates(self) -> i64 {
+        match self {
+            Self::Rnn => 1,
+            Self::Gru => 3,
+            Self::Lstm => 4,
+        }
+    }
+
+    /// The activations of a direction, as the specification names them by default.
+    fn activations(self) -> &'static [&'static str] {
+        match self {
+            Self::Rnn => &["Tanh"],
+            Self::Gru => &["Sigmoid", "Tanh"],
+            Self::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+        }
+    }
+}
+
+/// Extents of a node.
+#[derive(Clone, Copy)]
+struct Shape {
+    length: i64,
+    batch: i64,
+    inputs: i64,
+    directions: i64,
+    hidden: i64,
+    batch_first: bool,
+}
+
+impl Shape {
+    fn of(request: &Request<'_>, cell: Cell) -> Result<Self> {
+        let [x, w, r] = [0, 1, 2].map(|i| request.required_input(i).map(|tensor| tensor.shape()));
+        let (x, w, r) = (x?, w?, r?);
+        let broken =
+            || Error::invalid(format!("an input of {x:?}, weights of {w:?} and recurrent weights of {r:?}"));
+        let (&[first, second, inputs], &[directions, rows, of_inputs], &[_, _, hidden]) = (x, w, r) else {
+            return Err(broken());
+        };
+        if inputs != of_inputs
+            || rows != product(&[cell.gates(), hidden])
+            || r[..2] != [directions, rows]
+            || !(1..=2).contains(&directions)
+            || request.attrs.int("hidden_size", hidden)? != hidden
+        {
+            return Err(broken());
+        }
+        let batch_first = request.attrs.int("layout", 0)? != 0;
+        let (length, batch) = if batch_first { (second, first) } else { (first, second) };
+        Ok(Self { length, batch, inputs, directions, hidden, batch_first })
+    }
+
+    /// Of a state, and of the first output.
+    fn outputs(&self) -> (Vec<i64>, Vec<i64>) {
+        let Self { length, batch, directions, hidden, .. } = *self;
+        match self.batch_first {
+            true => (vec![batch, directions, hidden], vec![batch, length, directions, hidden]),
+            false => (vec![directions, batch, hidden], vec![length, directions, batch, hidden]),
+        }
+    }
+}
+
+fn cost(request: &Request<'_>, cell: Cell) -> Result<Cost> {
+    let Shape { length, batch, inputs, directions, hidden, .. } = Shape::of(request, cell)?;
+    let products = inputs.saturating_add(hidden).saturating_mul(2).saturating_add(20);
+    let flops = product(&[directions, length, batch, cell.gates(), hidden, products]);
+    Ok(cost::of(request, flops.max(0) as u64))
+}
+
+/// A function of each element: WGSL over `x`, and the values of its `alpha` and `beta`.
+#[derive(Clone, PartialEq)]
+struct Activation {
+    code: &'static str,
+    alpha: f32,
+    beta: f32,
+}
+
+/// The activations of all directions; alpha and beta go to those that have them, in order.
+fn activations(request: &Request<'_>, cell: Cell, directions: i64) -> Result<Vec<Activation>> {
+    let (attrs, defaults) = (&request.attrs, cell.activations());
+    let n = defaults.len() * directions as usize;
+    let names = match attrs.get("activations") {
+        None => defaults.repeat(directions as usize),
+        Some(AttrValue::Strings(names)) if names.len() == n => names.clone(),
+        Some(_) => return Err(Error::invalid(format!("activations are no list of {n} names"))),
+    };
+    let mut alphas = attrs.floats("activation_alpha")?.unwrap_or_default().into_iter();
+    let mut betas = attrs.floats("activation_beta")?.unwrap_or_default().into_iter();
+    let one = |name: &&str| {
+        // The reference implementations take names in any case.
+        let (code, alpha, beta) = match name.to_ascii_lowercase().as_str() {
+            "sigmoid" => ("sigmoid_f(x)", None, None),
+            "tanh" => ("tanh_f(x)", None, None),
+            "relu" => ("select(x, 0.0, x < 0.0)", None, None),
+            "leakyrelu" => ("select(x, ALPHA * x, x < 0.0)", Some(0.01), None),
+            "thresholdedrelu" => ("select(x, 0.0, x <= ALPHA)", Some(1.0), None),
+            "elu" => ("select(x, ALPHA * expm1_f(x), x < 0.0)", Some(1.0), None),
+            "hardsigmoid" => ("unit_f(ALPHA * x + BETA)", Some(0.2), Some(0.5)),
+            "scaledtanh" => ("ALPHA * tanh_f(BETA * x)", Some(1.0), Some(1.0)),
+            "affine" => ("ALPHA * x + BETA", Some(1.0), Some(0.0)),
+            "softsign" => ("x / (1.0 + abs(x))", None, None),
+            "softplus" => ("softplus_f(x)", None, None),
+            _ => return Err(Error::unsupported(format!("activation {name}"))),
+        };
+        let next = |given: &mut std::vec::IntoIter<f32>, default: Option<f32>| {
+            default.map_or(0.0, |default| given.next().unwrap_or(default))
+        };
+        Ok(Activation { code, alpha: next(&mut alphas, alpha), beta: next(&mut betas, beta) })
+    };
+    names.iter().map(one).collect()
+}
+
+/// What prepare knows of a node.
+struct Layer<'a> {
+    cell: Cell,
+    shape: Shape,
+    has: [bool; 8],
+    gives: [bool; 3],
+    reverse: bool,
+    clip: Option<f32>,
+    couples: bool,
+    /// GRU: the reset gate acts behind the product with the state, whose bias then stays apart.
+    resets_after: bool,
+    /// Of one direction, or of both where they are the same.
+    activations: &'a [Activation],
+    /// Hidden units that there is room for, and threads of a workgroup.
+    capacity: i64,
+    threads: i64,
+    /// Steps of one dispatch.
+    n_steps: i64,
+    /// Where the state is kept between dispatches, if that is not in inputs and outputs: hidden states, then cells.
+    state: Option<Slot>,
+}
+
+fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
+    let shape = Shape::of(request, cell)?;
+    let Shape { length, batch, inputs, directions, hidden, .. } = shape;
+    let direction = request.attrs.string("direction", "forward")?;
+    let expected = match direction {
+        "forward" | "reverse" => 1,
+        "bidirectional" => 2,
+        _ => return Err(Error::invalid(format!("unknown direction {direction}"))),
+    };
+    if directions != expected {
+        return Err(Error::invalid(format!(
+            "weights for {directions} directions, {direction} has {expected}"
+        )));
+    }
+    let (state, y) = shape.outputs();
+    let rows = cell.gates() * hidden;
+    let optional = [
+        (3, vec![directions, 2 * rows]),
+        (4, vec![batch]),
+        (5, state.clone()),
+        (6, state.clone()),
+        (7, vec![directions, 3 * hidden]),
+    ];
+    let mut has = [true, true, true, false, false, false, false, false];
+    for (i, expected) in optional {
+        let Some(tensor) = request.input(i) else { continue };
+        if tensor.shape() != expected {
+            return Err(Error::invalid(format!(
+                "input {i} of shape {:?}, expected {expected:?}",
+                tensor.shape()
+            )));
+        }
+        has[i] = true;
+    }
+    let mut gives = [false; 3];
+    for (i, expected) in [&y, &state, &state].into_iter().enumerate() {
+        let Some(tensor) = request.output(i) else { continue };
+        if tensor.shape() != expected {
+            return Err(Error::invalid(format!(
+                "output {i} of shape {:?}, expected {expected:?}",
+                tensor.shape()
+            )));
+        }
+        gives[i] = true;
+    }
+    if [length, batch, inputs, hidden].contains(&0) {
+        return Err(Error::unsupported("a recurrent layer of no elements"));
+    }
+    let Some(capacity) = CAPACITIES.into_iter().find(|&capacity| hidden <= capacity) else {
+        return Err(Error::unsupported(format!("a hidden size of {hidden}")));
+    };
+    let resets_after = cell == Cell::Gru && request.attrs.int("linear_before_reset", 0)? != 0;
+    if capacity > GATES_MAX && resets_after {
+        return Err(Error::unsupported(format!("linear_before_reset with a hidden size of {hidden}")));
+    }
+    let is_software = request.device.abilities.is_software;
+    let threads_max = if is_software && capacity <= GATES_MAX { 64 } else { 256 };
+    let threads = (cell.gates() * capacity).clamp(64, threads_max);
+    let list = activations(request, cell, directions)?;
+    let n = cell.activations().len();
+    let mut layer = Layer {
+        cell,
+        shape,
+        has,
+        gives,
+        reverse: direction == "reverse",
+        clip: request.attrs.get("clip").map(|_| request.attrs.float("clip", 0.0)).transpose()?,
+        couples: request.attrs.int("input_forget", 0)? != 0,
+        resets_after,
+        activations: &list[..n],
+        capacity,
+        threads,
+        n_steps: length,
+        state: None,
+    };
+    let mut build = Build::new(request);
+    let turns_max = build.turns_max().min(TURNS_MAX);
+    while layer.n_steps > 1 && layer.turns() > turns_max {
+        layer.n_steps = div_up(layer.n_steps, 2);
+    }
+    if layer.n_steps < length || layer.n_buffers() > BUFFERS_MAX {
+        layer.begin(&mut build)?;
+    }
+    let products = project(&mut build, &layer)?;
+    let (r, r_strides) = recurrent_weights(&mut build, &layer)?;
+    if list[..n] == list[list.len() - n..] {
+        layer.add(&mut build, products, r, r_strides, 0..directions)?;
+    } else {
+        for d in 0..directions {
+            layer.activations = &list[d as usize * n..][..n];
+            layer.add(&mut build, products.clone(), r.clone(), r_strides, d..d + 1)?;
+        }
+    }
+    layer.end(&mut build)?;
+    build.finish()
+}
+
+/// Adds the products of all inputs with their weights, and the biases: rows as those of the input, of the gates of all
+/// directions.
+fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
+    let Shape { length, batch, inputs, directions, hidden, .. } = layer.shape;
+    let (n_rows, width) = (length * batch, layer.cell.gates() * hidden);
+    let n_cols = directions * width;
+    let n = product(&[n_rows, n_cols]);
+    count(n)?;
+    let to = build.scratch(n as u64 * 4);
+    let mut buffers =
+        vec![("x", "f32", Slot::Input(0)), ("w", "f32", Slot::Input(1)), ("y", "f32", to.clone())];
+    let mut params = vec![("inputs".to_owned(), count(inputs)?), ("n_cols".to_owned(), count(n_cols)?)];
+    // What stays apart is behind the first gates of each direction.
+    let biased = if layer.resets_after {
+        "let own = col % p.width;\nsum += bias[2u * (col - own) + own];\n\
+         if (own < p.width / 3u * 2u) { sum += bias[2u * (col - own) + p.width + own]; }\n"
+    } else {
+        "let own = col % p.width;\nsum += bias[2u * (col - own) + own] + bias[2u * (col - own) + p.width + own];\n"
+    };
+    let biased = if layer.has[3] { biased } else { "" };
+    if layer.has[3] {
+        buffers.push(("bias", "f32", Slot::Input(3)));
+        params.push(("width".to_owned(), count(width)?));
+    }
+    if n_rows <= FEW_ROWS {
+        let kept = Nest::new([(n_rows, 0), (n_cols, inputs)].into_iter());
+        let lines = Lines::of(kept, Nest::new([(inputs, 1)].into_iter()));
+        let each = lines.each("sum += x[row * p.inputs + k] * w[at];");
+        lines.add(
+            build,
+            LineStep {
+                name: "project",
+                buffers,
+                params,
+                functions: &lines.fold("total", "f32", "a + b"),
+                code: &format!(
+                    "let row = min(line / p.n_cols, {}u);\nlet col = line % p.n_cols;\nvar sum = 0.0;\n\
+                 {each}sum = total(sum, thread);\nif (is_first) {{\n{biased}y[line] = sum;\n}}",
+                    FEW_ROWS - 1
+                ),
+            },
+        )?;
+        return Ok(to);
+    }
+    params.push(("n_rows".to_owned(), count(n_rows)?));
+    let module = tiles::module(&Product {
+        begin: "",
+        a: "x[row * p.inputs + k]",
+        b: "w[col * p.inputs + k]",
+        b_by_columns: false,
+        depth: "p.inputs",
+        skips_zeros: false,
+        write: &format!("{biased}y[row * p.n_cols + col] = sum;"),
+    });
+    let groups = [tiles::along(n_cols), tiles::along(n_rows), 1];
+    let (turns, body) = (tiles::turns(inputs), Body::Groups { groups, module: &module });
+    build.add(Step { name: "project", buffers, params, turns, body })?;
+    Ok(to)
+}
+
+/// The recurrent weights in fours, and how many fours it is from a gate's unit to the next, and along the state.
+fn recurrent_weights(build: &mut Build, layer: &Layer<'_>) -> Result<(Slot, [i64; 2])> {
+    let Shape { length, directions, hidden, .. } = layer.shape;
+    let (width, fours) = (layer.cell.gates() * hidden, div_up(hidden, 4));
+    if length < MANY_STEPS && hidden % 4 == 0 {
+        return Ok((Slot::Input(2), [fours, 1]));
+    }
+    let n = directions * width * fours;
+    let to = build.scratch(n as u64 * 16);
+    build.add(Step {
+        name: "turn weights",
+        buffers: vec![("x", "f32", Slot::Input(2)), ("y", "vec4<f32>", to.clone())],
+        params: vec![
+            ("width".to_owned(), count(width)?),
+            ("hidden".to_owned(), count(hidden)?),
+            ("fours".to_owned(), count(fours)?),
+        ],
+        turns: turns(4, 0),
+        body: Body::Items {
+            n: n as u64,
+            functions: "",
+            each: "let row = i % p.width;\nlet k = i / p.width % p.fours * 4u;\n\
+                   let at = (i / (p.width * p.fours) * p.width + row) * p.hidden + k;\n\
+                   var v = vec4<f32>();\n\
+                   for (var j = 0u; j < min(4u, p.hidden - k); j++) { v[j] = x[at + j]; }\ny[i] = v;",
+        },
+    })?;
+    Ok((to, [1, width]))
+}
+
+impl Layer<'_> {
+    /// Adds the steps of some directions.
+    fn add(
+        &self,
+        build: &mut Build,
+        products: Slot,
+        r: Slot,
+        [r_row, r_k]: [i64; 2],
+        directions: std::ops::Range<i64>,
+    ) -> Result<()> {
+        let Shape { length, batch, hidden, batch_first, .. } = self.shape;
+        let (n_directions, width) = (self.shape.directions, self.cell.gates() * hidden);
+        let mut buffers = vec![("products", "f32", products), ("r", "vec4<f32>", r)];
+        let is_apart = self.state.is_some();
+        for (i, name, dtype, is_state) in [
+            (4, "lengths", "i32", false),
+            (5, "h0", "f32", true),
+            (6, "c0", "f32", true),
+            (7, "peepholes", "f32", false),
+        ] {
+            if self.has[i] && !(is_state && is_apart) {
+                buffers.push((name, dtype, Slot::Input(i)));
+            }
+        }
+        if self.has[3] && self.resets_after {
+            buffers.push(("bias", "f32", Slot::Input(3)));
+        }
+        for (i, name) in ["y", "y_h", "y_c"].into_iter().enumerate() {
+            if self.gives[i] && !(i > 0 && is_apart) {
+                buffers.push((name, "f32", Slot::Output(i)));
+            }
+        }
+        buffers.extend(self.state.clone().map(|slot| ("kept", "f32", slot)));
+        let [x_t, x_b] = if batch_first { [1, length] } else { [batch, 1] };
+        let [y_t, y_b, y_d] = if batch_first {
+            [n_directions, length * n_directions, 1]
+        } else {
+            [n_directions * batch, 1, batch]
+        };
+        let [s_b, s_d] = if batch_first { [n_directions, 1] } else { [1, batch] };
+        let numbers = [
+            ("first", directions.start),
+            ("batch", batch),
+            ("length", length),
+            ("hidden", hidden),
+            ("width", width),
+            ("all_width", n_directions * width),
+            ("fours", div_up(hidden, 4)),
+            ("r_row", r_row),
+            ("r_k", r_k),
+            ("reverse", i64::from(self.reverse)),
+            ("x_t", x_t),
+            ("x_b", x_b),
+            ("y_t", y_t),
+            ("y_b", y_b),
+            ("y_d", y_d),
+            ("s_b", s_b),
+            ("s_d", s_d),
+            ("n_state", self.n_state()),
+        ];
+        let mut params: Vec<(String, Param)> =
+            numbers.iter().map(|&(name, n)| Ok((name.to_owned(), count(n)?))).collect::<Result<_>>()?;
+        params.push(("clip".to_owned(), Param::F32(self.clip.unwrap_or(0.0))));
+        let mut functions = String::new();
+        for (i, activation) in self.activations.iter().enumerate() {
+            let (alpha, beta) = (format!("alpha{i}"), format!("beta{i}"));
+            let code =
+                activation.code.replace("ALPHA", &format!("p.{alpha}")).replace("BETA", &format!("p.{beta}"));
+            params.push((alpha, Param::F32(activation.alpha)));
+            params.push((beta, Param::F32(activation.beta)));
+            // Comparisons, not clamp, which may lose NaN.
+            let x = match self.clip {
+                Some(_) => "select(select(v, p.clip, v > p.clip), -p.clip, v < -p.clip)",
+                None => "v",
+            };
+            functions += &format!("fn act{i}(v: f32) -> f32 {{ let x = {x}; return {code}; }}\n");
+        }
+        let module = self.module(&functions);
+        let n_groups = (directions.end - directions.start) * batch;
+        let groups = [u32::try_from(n_groups).unwrap_or(u32::MAX), 1, 1];
+        let mut begin = 0;
+        while begin < length {
+            let end = (begin + self.n_steps).min(length);
+            let mut params = params.clone();
+            params.push(("begin".to_owned(), count(begin)?));
+            params.push(("end".to_owned(), count(end)?));
+            let body = Body::Groups { groups, module: &module };
+            let (buffers, turns) = (buffers.clone(), self.turns());
+            build.add(Step { name: "recur", buffers, params, turns, body })?;
+            begin = end;
+        }
+        Ok(())
+    }
+
+    /// Turns of loops of a thread in one dispatch.
+    fn turns(&self) -> u64 {
+        let Shape { hidden, .. } = self.shape;
+        let of_rows = |n: i64| turns(div_up(n, self.threads) as u64, turns(div_up(hidden, 4) as u64, 0));
+        let of_units = turns(div_up(hidden, self.threads) as u64, 0);
+        // Without the state of before, the candidate of a GRU is made after its gates.
+        let of_sums = match self.cell {
+            Cell::Gru => of_rows(2 * hidden) + of_rows(hidden),
+            cell => of_rows(cell.gates() * hidden),
+        };
+        turns(self.n_steps as u64, of_sums + 3 * of_units) + 3 * of_units
+    }
+
+    /// Buffers of a dispatch if the state is in inputs and outputs.
+    fn n_buffers(&self) -> usize {
+        let of_inputs = self.has[4..].iter().filter(|has| **has).count();
+        let of_outputs = self.gives.iter().filter(|gives| **gives).count();
+        2 + of_inputs + of_outputs + usize::from(self.has[3] && self.resets_after)
+    }
+
+    /// Hidden states of all sequences; there are as many cells.
+    fn n_state(&self) -> i64 {
+        self.shape.directions * self.shape.batch * self.shape.hidden
+    }
+
+    /// Adds the state to begin with, in the workspace.
+    fn begin(&mut self, build: &mut Build) -> Result<()> {
+        let n = self.n_state();
+        let state = build.scratch(2 * n as u64 * 4);
+        let mut buffers = vec![("kept", "f32", state.clone())];
+        let mut each = "kept[i] = 0.0;\n".to_owned();
+        for (i, name, test, at) in
+            [(5, "h0", "i < p.n_state", "i"), (6, "c0", "i >= p.n_state", "i - p.n_state")]
+        {
+            if self.has[i] {
+                buffers.push((name, "f32", Slot::Input(i)));
+                each += &format!("if ({test}) {{ kept[i] = {name}[{at}]; }}\n");
+            }
+        }
+        let params = vec![("n_state".to_owned(), count(n)?)];
+        let body = Body::Items { n: 2 * n as u64, functions: "", each: &each };
+        build.add(Step { name: "begin", buffers, params, turns: 0, body })?;
+        self.state = Some(state);
+        Ok(())
+    }
+
+    /// Adds the step from the state that was kept to the outputs.
+    fn end(&self, build: &mut Build) -> Result<()> {
+        let Some(state) = self.state.clone().filter(|_| self.gives[1] || self.gives[2]) else {
+            return Ok(());
+        };
+        let n = self.n_state();
+        let mut buffers = vec![("kept", "f32", state)];
+        let mut each = String::new();
+        for (i, name, at) in [(1, "y_h", "i"), (2, "y_c", "p.n_state + i")] {
+            if self.gives[i] {
+                buffers.push((name, "f32", Slot::Output(i)));
+                each += &format!("{name}[i] = kept[{at}];\n");
+            }
+        }
+        let params = vec![("n_state".to_owned(), count(n)?)];
+        build.add(Step {
+            name: "end",
+            buffers,
+            params,
+            turns: 0,
+            body: Body::Items { n: n as u64, functions: "", each: &each },
+        })
+    }
+
+    fn module(&self, functions: &str) -> String {
+        let Self { capacity, threads, .. } = self;
+        let gates = self.cell.gates();
+        let is_lstm = self.cell == Cell::Lstm;
+        let units =
+            |code: &str| format!("for (var j = thread; j < p.hidden; j += {threads}u) {{\n{code}\n}}\n");
+        // Gates' sums of a range of rows, from products with the state or with what a reset gate leaves of it.
+        let sums = |first: &str, end: &str, state: &str, more: &str| {
+            format!(
+                "for (var row = {first}; row < {end}; row += {threads}u) {{\n\
+                 var at = weights + row * p.r_row;\nvar sums = vec4<f32>();\n\
+                 for (var k = 0u; k < p.hidden; k += 4u) {{\n\
+                 let some = vec4<f32>({state}[k], {state}[k + 1u], {state}[k + 2u], {state}[k + 3u]);\n\
+                 sums = fma(r[at], some, sums);\nat += p.r_k;\n}}\n\
+                 var sum = (sums.x + sums.y) + (sums.z + sums.w);\n\
+                 {more}gates[row] = sum;\n}}\n"
+            )
+        };
+        let with_input = "sum += products[from_input + row];\n";
+        let is_wide = *capacity > GATES_MAX;
+        let barrier =
+            if is_wide { "workgroupBarrier();\nstorageBarrier();\n" } else { "workgroupBarrier();\n" };
+        let n = "p.hidden";
+        let step = match self.cell {
+            Cell::Rnn => {
+                let sums = sums("thread", "p.width", "h", with_input);
+                let next = units("h[j] = act0(gates[j]);");
+                format!("if (is_on) {{\n{sums}}}\n{barrier}if (is_on) {{\n{next}}}\n")
+            }
+            Cell::Gru if self.resets_after => {
+                let bias = if self.has[3] { "sum += bias[(2u * d + 1u) * p.width + row];" } else { "" };
+                let more = format!(
+                    "if (row < 2u * {n}) {{ sum += products[from_input + row]; }} else {{ {bias} }}\n"
+                );
+                let sums = sums("thread", "p.width", "h", &more);
+                let next = units(&format!(
+                    "let update = act0(gates[j]);\nlet reset = act0(gates[{n} + j]);\n\
+                     let candidate = act1(products[from_input + 2u * {n} + j] + reset * gates[2u * {n} + j]);\n\
+                     h[j] = candidate + update * (h[j] - candidate);"
+                ));
+                format!("if (is_on) {{\n{sums}}}\n{barrier}if (is_on) {{\n{next}}}\n")
+            }
+            Cell::Gru => {
+                let gate_sums = sums("thread", &format!("2u * {n}"), "h", with_input);
+                let reset = units(&format!("other[j] = act0(gates[{n} + j]) * h[j];"));
+                let last_sums = sums(&format!("2u * {n} + thread"), "p.width", "other", with_input);
+                let next = units(&format!(
+                    "let update = act0(gates[j]);\nlet candidate = act1(gates[2u * {n} + j]);\n\
+                     h[j] = candidate + update * (h[j] - candidate);"
+                ));
+                format!(
+                    "if (is_on) {{\n{gate_sums}}}\n{barrier}if (is_on) {{\n{reset}}}\n{barrier}\
+                     if (is_on) {{\n{last_sums}}}\n{barrier}if (is_on) {{\n{next}}}\n"
+                )
+            }
+            Cell::Lstm => {
+                let sums = sums("thread", "p.width", "h", with_input);
+                let peep = |gate: u32, cell: &str| match self.has[7] {
+                    true => format!(" + peepholes[of_cell + {gate}u * {n} + j] * {cell}"),
+                    false => String::new(),
+                };
+                let forget = match self.couples {
+                    true => "1.0 - input".to_owned(),
+                    false => format!("act0(gates[2u * {n} + j]{})", peep(2, "before")),
+                };
+                let next = units(&format!(
+                    "let before = other[j];\nlet input = act0(gates[j]{});\nlet forget = {forget};\n\
+                     let cell = forget * before + input * act1(gates[3u * {n} + j]);\n\
+                     let output = act0(gates[{n} + j]{});\nother[j] = cell;\nh[j] = output * act2(cell);",
+                    peep(0, "before"),
+                    peep(1, "cell")
+                ));
+                format!("if (is_on) {{\n{sums}}}\n{barrier}if (is_on) {{\n{next}}}\n")
+            }
+        };
+        // Gates of wide layers take the place of the inputs' products, which they are the last to read.
+        let (step, gates) = match is_wide {
+            true => (step.replace("gates[", "products[from_input + "), String::new()),
+            false => (step, format!("var<workgroup> gates: array<f32, {}>;\n", gates * capacity)),
+        };
+        let is_apart = self.state.is_some();
+        let initial = |has: bool, name: &str| match has {
+            true => format!("{name}[state + j]"),
+            false => "0.0".to_owned(),
+        };
+        let begin = match is_apart {
+            true => units("h[j] = kept[state + j];\nother[j] = kept[p.n_state + state + j];"),
+            false => units(&format!(
+                "h[j] = {};\nother[j] = {};",
+                initial(self.has[5], "h0"),
+                initial(self.has[6] && is_lstm, "c0")
+            )),
+        };
+        let length = match self.has[4] {
+            true => "u32(clamp(lengths[b], 0, i32(p.length)))",
+            false => "p.length",
+        };
+        // A unit's number is written by the thread that has made it.
+        let write = match self.gives[0] {
+            true => {
+                units("y[((t * p.y_t + b * p.y_b + d * p.y_d) * p.hidden) + j] = select(0.0, h[j], is_on);")
+            }
+            false => String::new(),
+        };
+        let mut last = String::new();
+        if is_apart {
+            last += &units("kept[state + j] = h[j];\nkept[p.n_state + state + j] = other[j];");
+        }
+        for (i, name, of) in [(1, "y_h", "h"), (2, "y_c", "other")] {
+            if self.gives[i] && !is_apart {
+                last += &units(&format!("{name}[state + j] = {of}[j];"));
+            }
+        }
+        let prelude = math::called_by(functions);
+        format!(
+            "{prelude}\n{functions}\n\
+             {gates}var<workgroup> h: array<f32, {capacity}>;\n\
+             var<workgroup> other: array<f32, {capacity}>;\n\
+             @compute @workgroup_size({threads})\n\
+             fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {{\n\
+             let d = p.first + id.x / p.batch;\nlet b = id.x % p.batch;\n\
+             let state = (d * p.s_d + b * p.s_b) * p.hidden;\nlet length = {length};\n\
+             let weights = d * p.width * p.fours;\nlet of_cell = d * 3u * p.hidden;\n\
+             {begin}\
+             if (thread < p.fours * 4u - p.hidden) {{ h[p.hidden + thread] = 0.0; other[p.hidden + thread] = 0.0; }}\n\
+             {barrier}\
+             for (var s = p.begin; s < p.end; s++) {{\n\
+             let is_on = s < length;\n\
+             let t = select(s, length - 1u - s, is_on && (d == 1u || p.reverse == 1u));\n\
+             let from_input = (t * p.x_t + b * p.x_b) * p.all_width + d * p.width;\n\
+             {step}{write}{barrier}}}\n{last}}}\n"
+        )
+    }
+}

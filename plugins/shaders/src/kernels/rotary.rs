@@ -1,0 +1,104 @@
+//! RotaryEmbedding: pairs of a head's elements, turned by the angle of their position.
+
+use super::cost;
+use super::lines::{count, expect_output};
+use crate::step::{Body, Build, Param, Slot, Step};
+use crate::target::Target;
+use devbay_plugin_api::sdk::*;
+
+type Request<'a> = PrepareRequest<'a, Target>;
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<Target>] = &[Kernel::new("RotaryEmbedding", 23, prepare)
+    .types(&[TypeVar::of(&[F32]), TypeVar::of(&[I64])])
+    .operands(&[0, 0, 0, 1], &[0])
+    .inputs(3, 4)
+    .cost(|request| cost::per_output(request, 3))
+    .doc("a position beyond the table has its last row")];
+
+fn prepare(request: &Request<'_>) -> Result<Prepared> {
+    let attrs = &request.attrs;
+    let shape = request.required_input(0)?.shape();
+    expect_output(request, 0, shape)?;
+    let n = attrs.int("num_heads", 0)?;
+    let (batches, heads, sequence, size) = match *shape {
+        [batches, heads, sequence, size] => (batches, heads, sequence, size),
+        [batches, sequence, hidden] if n > 0 && hidden % n == 0 => (batches, n, sequence, hidden / n),
+        _ => return Err(Error::invalid(format!("an input of {shape:?} with {n} heads"))),
+    };
+    let turned = match attrs.int("rotary_embedding_dim", 0)? {
+        0 => size,
+        turned => turned,
+    };
+    if !(0..=size).contains(&turned) || turned % 2 != 0 {
+        return Err(Error::invalid(format!("heads of {size} elements, of which {turned} are turned")));
+    }
+    let pairs = turned / 2;
+    let (cos, sin) = (request.required_input(1)?.shape(), request.required_input(2)?.shape());
+    let rows = match request.input(3).map(|positions| positions.shape()) {
+        None => None,
+        Some(found) if found == [batches, sequence] => Some(cos.first().copied().unwrap_or(0)),
+        Some(found) => return Err(Error::invalid(format!("positions of {found:?}"))),
+    };
+    let expected = match rows {
+        Some(rows) => vec![rows, pairs],
+        None => vec![batches, sequence, pairs],
+    };
+    if cos != expected || sin != expected {
+        return Err(Error::invalid(format!("tables of {cos:?} and {sin:?}, expected {expected:?}")));
+    }
+    if pairs == 0 || rows == Some(0) {
+        return Err(Error::unsupported("tables of no elements"));
+    }
+    let mut buffers = vec![
+        ("x", "f32", Slot::Input(0)),
+        ("cosines", "f32", Slot::Input(1)),
+        ("sines", "f32", Slot::Input(2)),
+        ("y", "f32", Slot::Output(0)),
+    ];
+    let numbers = [
+        ("heads", heads),
+        ("sequence", sequence),
+        ("size", size),
+        ("pairs", pairs),
+        ("table", rows.unwrap_or(1)),
+    ];
+    let params: Vec<(String, Param)> =
+        numbers.iter().map(|&(name, n)| Ok((name.to_owned(), count(n)?))).collect::<Result<_>>()?;
+    let token = match shape.len() {
+        3 => "let token = i / p.size / p.heads;\n",
+        _ => {
+            "let head = i / p.size / p.sequence;\nlet token = head / p.heads * p.sequence + i / p.size % p.sequence;\n"
+        }
+    };
+    let row = match rows {
+        None => "token",
+        Some(_) => {
+            buffers.push(("positions", "vec2<u32>", Slot::Input(3)));
+            "min(positions[token].x, p.table - 1u)"
+        }
+    };
+    // The pair, whether the element is its second, and how far the other is.
+    let pair = match attrs.int("interleaved", 0)? != 0 {
+        true => "let pair = at / 2u;\nlet is_second = at % 2u == 1u;\nlet apart = 1u;\n",
+        false => "let pair = at % p.pairs;\nlet is_second = at >= p.pairs;\nlet apart = p.pairs;\n",
+    };
+    let mut build = Build::new(request);
+    build.add(Step {
+        name: "rotate",
+        buffers,
+        params,
+        turns: 0,
+        body: Body::Items {
+            n: request.required_output(0)?.n_elements() as u64,
+            functions: "",
+            each: &format!(
+                "let at = i % p.size;\nif (at >= 2u * p.pairs) {{\ny[i] = x[i];\nreturn;\n}}\n{token}{pair}\
+                 let angle = {row} * p.pairs + pair;\nlet c = cosines[angle];\nlet s = sines[angle];\n\
+                 if (is_second) {{ y[i] = s * x[i - apart] + c * x[i]; }} \
+                 else {{ y[i] = c * x[i] - s * x[i + apart]; }}"
+            ),
+        },
+    })?;
+    build.finish()
+}

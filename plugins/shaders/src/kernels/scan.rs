@@ -1,0 +1,123 @@
+//! CumSum and CumProd: what comes out at one place depends on all that came before it.
+//!
+//! A thread walks along a line. Where lines are few and long, a workgroup shares one: each thread takes a stretch, once
+//! to see what it adds and once to write it.
+
+use super::cost;
+use super::fill::PAIRS;
+use super::moved::*;
+use crate::step::{Body, Build, Slot, Step, turns};
+use crate::target::Target;
+use devbay_plugin_api::sdk::*;
+
+type Request<'a> = PrepareRequest<'a, Target>;
+
+const SUMMED: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32, U32, U64]), TypeVar::of(&[I64, I32])];
+
+/// Threads that share one line.
+const SHARED: i64 = 64;
+/// A line is shared if it is at least as long, and there are at most so many.
+const SHARED_MIN: i64 = 512;
+const LINES_MAX: i64 = 1024;
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<Target>] = &[
+    Kernel::new("CumSum", 14, |request| cumulative(request, true))
+        .types(SUMMED)
+        .operands(&[0, 1], &[0])
+        .host_values(0b10)
+        .cost(|request| cost::per_input(request, 1)),
+    Kernel::new("CumProd", 26, |request| cumulative(request, false))
+        .types(SUMMED)
+        .operands(&[0, 1], &[0])
+        .host_values(0b10)
+        .cost(|request| cost::per_input(request, 1)),
+];
+
+/// The WGSL type of elements, where a line starts, and `join(a, b)`.
+fn rule(dtype: DType, is_sum: bool) -> (&'static str, &'static str, String) {
+    let plain = |word: &str| {
+        let op = if is_sum { "+" } else { "*" };
+        format!("fn join(a: {word}, b: {word}) -> {word} {{ return a {op} b; }}\n")
+    };
+    match (dtype, is_sum) {
+        (F32, true) => ("f32", "0.0", plain("f32")),
+        (F32, false) => ("f32", "1.0", plain("f32")),
+        (I64 | U64, true) => (
+            "vec2<u32>",
+            "vec2<u32>(0u, 0u)",
+            "fn join(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {\nlet low = a.x + b.x;\n\
+             return vec2<u32>(low, a.y + b.y + select(0u, 1u, low < a.x));\n}\n"
+                .to_owned(),
+        ),
+        (I64 | U64, false) => (
+            "vec2<u32>",
+            "vec2<u32>(1u, 0u)",
+            format!(
+                "{PAIRS}fn join(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {{\nlet low = wide(a.x, b.x);\n\
+                 return vec2<u32>(low.x, low.y + a.x * b.y + a.y * b.x);\n}}\n"
+            ),
+        ),
+        // The low bits of a sum or product do not depend on signs.
+        (_, true) => ("u32", "0u", plain("u32")),
+        (_, false) => ("u32", "1u", plain("u32")),
+    }
+}
+
+fn cumulative(request: &Request<'_>, is_sum: bool) -> Result<Prepared> {
+    let x = request.required_input(0)?;
+    let from = extents(x)?;
+    expect_output(request, 0, from)?;
+    let axis = match host_ints(request, 1)?.as_deref() {
+        Some([i]) => axis(*i, from.len())?,
+        found => {
+            return Err(Error::invalid(format!("axes of {found:?}, expected one constant axis")));
+        }
+    };
+    let is_exclusive = request.attrs.int("exclusive", 0)? != 0;
+    let is_reverse = request.attrs.int("reverse", 0)? != 0;
+    let [outer, n, inner] = around(from, axis);
+    let mut build = Build::new(request);
+    if x.n_elements() == 0 {
+        return build.finish();
+    }
+    let (word, start, join) = rule(x.dtype(), is_sum);
+    let n_lines = outer * inner;
+    let buffers = vec![("x", word, Slot::Input(0)), ("y", word, Slot::Output(0))];
+    let params = vec![
+        param("extent", n)?,
+        param("inner", inner)?,
+        param("stretch", (n as u64).div_ceil(SHARED as u64) as i64)?,
+    ];
+    let base = "let base = line / p.inner * p.extent * p.inner + line % p.inner;\n";
+    let at = if is_reverse { "base + (p.extent - 1u - k) * p.inner" } else { "base + k * p.inner" };
+    let write = match is_exclusive {
+        true => format!("let at = {at};\nlet own = x[at];\ny[at] = sum;\nsum = join(sum, own);\n"),
+        false => format!("let at = {at};\nsum = join(sum, x[at]);\ny[at] = sum;\n"),
+    };
+    if n < SHARED_MIN || n_lines > LINES_MAX {
+        let each = format!(
+            "let line = i;\n{base}var sum = {start};\nfor (var k = 0u; k < p.extent; k++) {{\n{write}}}"
+        );
+        let body = Body::Items { n: n_lines as u64, functions: &join, each: &each };
+        build.add(Step { name: "scan", buffers, params, turns: turns(n as u64, 0), body })?;
+        return build.finish();
+    }
+    let module = format!(
+        "{join}var<workgroup> sums: array<{word}, {SHARED}>;\n\
+         @compute @workgroup_size({SHARED})\n\
+         fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) id: vec3<u32>) {{\n\
+         let line = group.x;\n{base}\
+         let first = min(id.x * p.stretch, p.extent);\nlet end = min(first + p.stretch, p.extent);\n\
+         var sum = {start};\n\
+         for (var k = first; k < end; k++) {{ sum = join(sum, x[{at}]); }}\n\
+         sums[id.x] = sum;\nworkgroupBarrier();\n\
+         sum = {start};\nfor (var t = 0u; t < id.x; t++) {{ sum = join(sum, sums[t]); }}\n\
+         for (var k = first; k < end; k++) {{\n{write}}}\n}}\n"
+    );
+    let body = Body::Groups { groups: [n_lines as u32, 1, 1], module: &module };
+    let stretch = (n as u64).div_ceil(SHARED as u64);
+    let turns = turns(2 * stretch, 0) + turns(SHARED as u64, 0) + 1;
+    build.add(Step { name: "scan shared", buffers, params, turns, body })?;
+    build.finish()
+}

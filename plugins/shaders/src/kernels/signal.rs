@@ -1,0 +1,542 @@
+//! STFT and DFT, the windows that go with them, and the weights of mel spectra.
+//!
+//! Transforms are sums over all elements: a workgroup has 64 bins of some signals, whose samples it brings into its
+//! memory piece by piece, four signals' samples in a vector. The roots of unity are a table; STFT has those of
+//! onnxruntime ([`chirp`]).
+
+use super::cost;
+use super::lines::{axis, count, div_up, expect_output, product};
+use super::math;
+use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::target::Target;
+use devbay_plugin_api::sdk::*;
+
+type Request<'a> = PrepareRequest<'a, Target>;
+
+const NUMBER: TypeVar = TypeVar::of(&[F32]);
+const LENGTH: TypeVar = TypeVar::of(&[I64, I32]);
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<Target>] = &[
+    Kernel::new("STFT", 17, |request| prepare(request, Op::Stft))
+        .types(&[NUMBER, LENGTH])
+        .operands(&[0, 1, 0, 1], &[0])
+        .inputs(2, 4)
+        .host_values(0b1010)
+        .cost(|request| cost(request, Op::Stft))
+        .doc("spectra of frames, real or complex signals of any length"),
+    Kernel::new("DFT", 17, |request| prepare(request, Op::Dft17))
+        .types(&[NUMBER, LENGTH])
+        .operands(&[0, 1], &[0])
+        .inputs(1, 2)
+        .host_values(0b10)
+        .cost(|request| cost(request, Op::Dft17)),
+    Kernel::new("DFT", 20, |request| prepare(request, Op::Dft20))
+        // The length has a type of its own; the axis is i64.
+        .types(&[NUMBER, LENGTH, TypeVar::of(&[I64])])
+        .operands(&[0, 1, 2], &[0])
+        .inputs(1, 3)
+        .host_values(0b110)
+        .cost(|request| cost(request, Op::Dft20)),
+    // The optimal Hamming window and the Blackman window of the specification's function bodies.
+    window("BlackmanWindow", |request| prepare_window(request, [0.42, 0.5, 0.08])),
+    window("HammingWindow", |request| prepare_window(request, [25.0 / 46.0, 21.0 / 46.0, 0.0])),
+    window("HannWindow", |request| prepare_window(request, [0.5, 0.5, 0.0])),
+    Kernel::new("MelWeightMatrix", 17, prepare_mel)
+        .types(&[LENGTH, NUMBER])
+        .operands(&[0, 0, 0, 1, 1], &[1])
+        .host_values(0b1_1111)
+        .cost(|request| cost::per_output(request, 8))
+        .doc("frequencies by bands of hearing"),
+];
+
+const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<Target> {
+    Kernel::new(name, 17, prepare)
+        .types(&[LENGTH, NUMBER])
+        .operands(&[0], &[1])
+        .host_values(0b1)
+        .cost(|request| Ok(Cost { bytes_read: 0, ..cost::per_output(request, 50)? }))
+}
+
+/// Longest transform: of more a table of roots would be large, and the sums would take long.
+const LENGTH_MAX: i64 = 1 << 20;
+/// Longest window: numbers of 32 bits hold four turns of it.
+const WINDOW_MAX: i64 = 1 << 28;
+
+/// WGSL for the cosine and the sine of `i / n` turns, of n up to 2^28: whole quarters are taken off in integers.
+const TURN: &str = "\
+fn turn(i: u32, n: u32) -> vec2<f32> {
+  let quarters = (4u * i + n / 2u) / n;
+  let rest = i32(4u * i) - i32(quarters * n);
+  let angle = 1.5707964 * (f32(rest) / f32(n));
+  return vec2<f32>(sincos_f(angle, i32(quarters) + 1), sincos_f(angle, i32(quarters)));
+}
+";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Stft,
+    Dft17,
+    Dft20,
+}
+
+/// What a signal is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Real,
+    Complex,
+    /// The first half of a spectrum, whose other half is its conjugate.
+    Half,
+}
+
+/// Where signals and spectra lie: signal `i` begins at `i / per * outer + i % per * inner`, and its elements are `step`
+/// apart.
+struct Layout {
+    per: i64,
+    outer: i64,
+    inner: i64,
+    step: i64,
+}
+
+/// What there is to transform.
+struct Shape {
+    /// Length of a transform.
+    n: i64,
+    signals: i64,
+    kind: Kind,
+    /// Elements that a signal has; zeros follow.
+    samples: i64,
+    /// Elements that a spectrum has.
+    bins: i64,
+    inverse: bool,
+    from: Layout,
+    to: Layout,
+    /// Numbers of an element of the output: 1 or 2.
+    parts: i64,
+    output: Vec<i64>,
+}
+
+/// One integer of an input that is a host value, or `default` if it is absent.
+fn host_int(request: &Request<'_>, i: usize, default: i64) -> Result<i64> {
+    let Some(tensor) = request.input(i) else { return Ok(default) };
+    match tensor.constant_ints().as_deref() {
+        Some([value]) => Ok(*value),
+        Some(values) => Err(Error::invalid(format!("input {i} has {} elements, expected 1", values.len()))),
+        None => Err(Error::invalid(format!("input {i} has to be a constant of integers"))),
+    }
+}
+
+impl Shape {
+    fn of(request: &Request<'_>, op: Op) -> Result<Self> {
+        match op {
+            Op::Stft => Self::of_stft(request),
+            _ => Self::of_dft(request, op),
+        }
+    }
+
+    fn of_stft(request: &Request<'_>) -> Result<Self> {
+        let signal = request.required_input(0)?.shape();
+        // Exporters leave the last extent of a real signal away.
+        let (batch, length, kind) = match *signal {
+            [batch, length] | [batch, length, 1] => (batch, length, Kind::Real),
+            [batch, length, 2] => (batch, length, Kind::Complex),
+            _ => return Err(Error::invalid(format!("a signal of {signal:?}"))),
+        };
+        let step = host_int(request, 1, 0)?;
+        let window = request.input(2).map(|window| window.shape());
+        let default = window.map_or(length, product);
+        let n = host_int(request, 3, default)?;
+        if step < 1 || n < 1 || n > length {
+            return Err(Error::invalid(format!("frames of {n} elements every {step} of {length}")));
+        }
+        if window.is_some_and(|window| window != [n]) {
+            return Err(Error::unsupported(format!("a window of {default} elements for frames of {n}")));
+        }
+        let onesided = request.attrs.int("onesided", 1)? != 0;
+        if onesided && kind == Kind::Complex {
+            return Err(Error::invalid("one side of the spectra of a complex signal"));
+        }
+        let frames = (length - n) / step + 1;
+        let bins = if onesided { n / 2 + 1 } else { n };
+        let parts = if kind == Kind::Complex { 2 } else { 1 };
+        Ok(Self {
+            n,
+            signals: product(&[batch, frames]),
+            kind,
+            samples: n,
+            bins,
+            inverse: false,
+            // A step longer than the signal makes one frame, and is no number to count with.
+            from: Layout { per: frames, outer: length * parts, inner: step.min(length) * parts, step: parts },
+            to: Layout { per: frames, outer: product(&[frames, bins, 2]), inner: bins * 2, step: 2 },
+            parts: 2,
+            output: vec![batch, frames, bins, 2],
+        })
+    }
+
+    fn of_dft(request: &Request<'_>, op: Op) -> Result<Self> {
+        let from = request.required_input(0)?.shape();
+        let i = match op {
+            Op::Dft17 => request.attrs.int("axis", 1)?,
+            _ => host_int(request, 2, -2)?,
+        };
+        let i = axis(i, from.len())?;
+        let inverse = request.attrs.int("inverse", 0)? != 0;
+        let onesided = request.attrs.int("onesided", 0)? != 0;
+        let (kind, in_parts) = match (from.last(), onesided && inverse) {
+            _ if i + 1 == from.len() => {
+                return Err(Error::invalid(format!(
+                    "axis {i} of {from:?} is that of real and imaginary parts"
+                )));
+            }
+            (Some(1), false) => (Kind::Real, 1),
+            (Some(2), false) if !onesided => (Kind::Complex, 2),
+            (Some(2), true) => (Kind::Half, 2),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "a signal of {from:?}, onesided {onesided}, inverse {inverse}"
+                )));
+            }
+        };
+        let samples = from[i];
+        let default = match kind {
+            Kind::Half => 2 * samples.max(1) - 2,
+            _ => samples,
+        };
+        let n = host_int(request, 1, default)?;
+        if n < 1 {
+            return Err(Error::invalid(format!("a transform of {n} elements")));
+        }
+        let bins = if onesided && !inverse { n / 2 + 1 } else { n };
+        let parts = if kind == Kind::Half { 1 } else { 2 };
+        let mut output = from.to_vec();
+        output[i] = bins;
+        if let Some(last) = output.last_mut() {
+            *last = parts;
+        }
+        let inner: i64 = from[i + 1..from.len() - 1].iter().product();
+        let layout = |length: i64, parts: i64| Layout {
+            per: inner.max(1),
+            outer: product(&[length, inner, parts]),
+            inner: parts,
+            step: inner * parts,
+        };
+        Ok(Self {
+            n,
+            signals: from[..i].iter().product::<i64>() * inner,
+            kind,
+            samples,
+            bins,
+            inverse,
+            from: layout(samples, in_parts),
+            to: layout(bins, parts),
+            parts,
+            output,
+        })
+    }
+
+    /// WGSL that returns sample `j` of the signal that begins at `begin`.
+    fn sample(&self) -> &'static str {
+        match self.kind {
+            Kind::Real => {
+                "if (j >= p.samples) { return vec2<f32>(); }\nreturn vec2<f32>(x[begin + j * p.from_step], 0.0);"
+            }
+            Kind::Complex => {
+                "if (j >= p.samples) { return vec2<f32>(); }\nlet at = begin + j * p.from_step;\n\
+                 return vec2<f32>(x[at], x[at + 1u]);"
+            }
+            Kind::Half => {
+                "let is_there = j <= p.length / 2u;\nlet place = select(p.length - j, j, is_there);\n\
+                 if (place >= p.samples) { return vec2<f32>(); }\nlet at = begin + place * p.from_step;\n\
+                 return vec2<f32>(x[at], select(-x[at + 1u], x[at + 1u], is_there));"
+            }
+        }
+    }
+}
+
+fn cost(request: &Request<'_>, op: Op) -> Result<Cost> {
+    let shape = Shape::of(request, op)?;
+    let flops = if shape.kind == Kind::Real && !is_chirp(op, &shape) { 4 } else { 8 };
+    let n = (shape.signals as u64).saturating_mul(shape.bins as u64).saturating_mul(shape.n as u64);
+    Ok(cost::of(request, n.saturating_mul(flops)))
+}
+
+/// The roots of unity of a length.
+fn roots(n: i64, inverse: bool) -> Vec<u32> {
+    let sign = if inverse { 1.0 } else { -1.0 };
+    let root = |i: i64| {
+        let angle = std::f64::consts::TAU * i as f64 / n as f64;
+        [(angle.cos() as f32).to_bits(), ((sign * angle.sin()) as f32).to_bits()]
+    };
+    (0..n).flat_map(root).collect()
+}
+
+/// Whether factors are those of [`chirp`].
+fn is_chirp(op: Op, shape: &Shape) -> bool {
+    op == Op::Stft && !(shape.n as u64).is_power_of_two()
+}
+
+/// The conjugates of `c[j] = e^(-pi i j^2 / n)`, with angles that are rounded to f32 before they are reduced: as in
+/// onnxruntime, whose spectra of other lengths than powers of two are `c[k] * sum over j of x[j] * c[j] * conj(c[k - j])`.
+/// Spectra that are small beside their frame then agree with its, and with the CPU plugin's.
+fn chirp(n: i64) -> Vec<u32> {
+    let factor = |j: i64| {
+        let angle = f64::from(std::f32::consts::PI * j as f32 * j as f32 / n as f32);
+        [(angle.cos() as f32).to_bits(), (angle.sin() as f32).to_bits()]
+    };
+    (0..n).flat_map(factor).collect()
+}
+
+fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
+    let shape = Shape::of(request, op)?;
+    expect_output(request, 0, &shape.output)?;
+    if shape.n > LENGTH_MAX {
+        return Err(Error::unsupported(format!("transforms of {} elements", shape.n)));
+    }
+    if request.required_input(0)?.n_elements() == 0 {
+        return Err(Error::unsupported("transforms of no elements"));
+    }
+    let mut build = Build::new(request);
+    let is_chirp = is_chirp(op, &shape);
+    let roots = build.table(&if is_chirp { chirp(shape.n) } else { roots(shape.n, shape.inverse) });
+    let has_window = op == Op::Stft && request.input(2).is_some();
+    let mut buffers =
+        vec![("x", "f32", Slot::Input(0)), ("roots", "vec2<f32>", roots), ("y", "f32", Slot::Output(0))];
+    if has_window {
+        buffers.push(("window", "f32", Slot::Input(2)));
+    }
+    let numbers = [
+        ("length", shape.n),
+        ("signals", shape.signals),
+        ("samples", shape.samples),
+        ("bins", shape.bins),
+        ("from_per", shape.from.per),
+        ("from_outer", shape.from.outer),
+        ("from_inner", shape.from.inner),
+        ("from_step", shape.from.step),
+        ("to_per", shape.to.per),
+        ("to_outer", shape.to.outer),
+        ("to_inner", shape.to.inner),
+        ("to_step", shape.to.step),
+    ];
+    let mut params: Vec<(String, Param)> =
+        numbers.iter().map(|&(name, n)| Ok((name.to_owned(), count(n)?))).collect::<Result<_>>()?;
+    let factor = if shape.inverse { 1.0 / shape.n as f64 } else { 1.0 };
+    params.push(("factor".to_owned(), Param::F32(factor as f32)));
+    // Roots are read once for all signals of a workgroup; sums are variables of their own, for what is indexed by a loop
+    // may not stay in registers.
+    let fours: i64 = if shape.signals >= 64 { 4 } else { 1 };
+    let each = |code: &str| (0..fours).map(|f| code.replace('#', &f.to_string())).collect::<String>();
+    let real = "let re# = res[k * FOURSu + #u];\n";
+    let (terms, of_memory, to_memory) = match shape.kind {
+        Kind::Real if !is_chirp => (
+            "part_re# = fma(vec4<f32>(root.x), re#, part_re#);\npart_im# = fma(vec4<f32>(root.y), re#, part_im#);\n",
+            "",
+            "",
+        ),
+        _ => (
+            "let im# = ims[k * FOURSu + #u];\npart_re# += root.x * re# - root.y * im#;\n\
+             part_im# += root.x * im# + root.y * re#;\n",
+            "var<workgroup> ims: array<vec4<f32>, FOURSu * 64u>;",
+            "ims[thread * FOURSu + four] = im * weight;",
+        ),
+    };
+    let (next_root, sample) = match is_chirp {
+        // Of the distance, which falls to 0 at the bin itself and then rises.
+        true => (
+            "let root = roots[place];\nplace = select(place - 1u, place + 1u, first + k >= pace);",
+            "v = less(sample((id.y * FOURSu + four) * 4u + %u, j), roots[min(j, p.length - 1u)]);",
+        ),
+        false => (
+            "let root = roots[place];\nplace += pace;\nplace -= select(0u, p.length, place >= p.length);",
+            "v = sample((id.y * FOURSu + four) * 4u + %u, j);",
+        ),
+    };
+    let of_four = |code: &str| -> String {
+        "xyzw"
+            .chars()
+            .enumerate()
+            .map(|(i, c)| code.replace('@', &c.to_string()).replace('%', &i.to_string()))
+            .collect()
+    };
+    let module = SPECTRA
+        .replace("FIRST_ROOT", if is_chirp { "pace" } else { "0u" })
+        .replace("NEXT_ROOT", next_root)
+        .replace("LAST_FACTOR", if is_chirp { "sum = less(sum, roots[bin]);" } else { "" })
+        .replace("SUMS", &each("var sums_re# = vec4<f32>();\nvar sums_im# = vec4<f32>();\n"))
+        .replace("BEGIN_PART", &each("var part_re# = vec4<f32>();\nvar part_im# = vec4<f32>();\n"))
+        .replace("END_PART", &each("sums_re# += part_re#;\nsums_im# += part_im#;\n"))
+        .replace("SAMPLES", &of_four(&format!("{sample}\nre.@ = v.x;\nim.@ = v.y;\n")))
+        .replace("SAMPLE", shape.sample())
+        .replace("WINDOW", if has_window { "if (j < p.length) { weight = window[j]; }" } else { "" })
+        .replace("TERMS", &each(&format!("{real}{terms}")))
+        .replace("PARTS_OF_MEMORY", of_memory)
+        .replace("PARTS_TO_MEMORY", to_memory)
+        .replace(
+            "WRITES",
+            &each(&of_four(
+                "write((id.y * FOURSu + #u) * 4u + %u, bin, vec2<f32>(sums_re#.@, sums_im#.@));\n",
+            )),
+        )
+        .replace("IMAGINARY", if shape.parts == 2 { "y[at + 1u] = sum.y * p.factor;" } else { "" })
+        .replace("FOURS", &fours.to_string());
+    let groups = |n: i64, of: i64| u32::try_from(div_up(n, of)).unwrap_or(u32::MAX);
+    let groups = [groups(shape.bins, 64), groups(shape.signals, fours * 4), 1];
+    let turns = turns(div_up(shape.n, 64) as u64, turns(fours as u64, 0) + turns(64, 0));
+    let body = Body::Groups { groups, module: &module };
+    build.add(Step { name: "spectra", buffers, params, turns, body })?;
+    build.finish()
+}
+
+/// 64 bins of some signals.
+const SPECTRA: &str = "\
+var<workgroup> res: array<vec4<f32>, FOURSu * 64u>;
+PARTS_OF_MEMORY
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  let bin = id.x * 64u + thread;
+  // Threads beyond the last bin bring samples, too.
+  let pace = select(0u, bin, bin < p.bins);
+  var place = FIRST_ROOT;
+  SUMS
+  for (var first = 0u; first < p.length; first += 64u) {
+    let j = first + thread;
+    var weight = 1.0;
+    WINDOW
+    for (var four = 0u; four < FOURSu; four++) {
+      var re: vec4<f32>;
+      var im: vec4<f32>;
+      var v: vec2<f32>;
+      SAMPLES
+      res[thread * FOURSu + four] = re * weight;
+      PARTS_TO_MEMORY
+    }
+    workgroupBarrier();
+    // Sums of pieces are added up: long chains would lose more.
+    BEGIN_PART
+    for (var k = 0u; k < min(64u, p.length - first); k++) {
+      NEXT_ROOT
+      TERMS
+    }
+    END_PART
+    workgroupBarrier();
+  }
+  WRITES
+}
+fn write(signal: u32, bin: u32, found: vec2<f32>) {
+  var sum = found;
+  if (signal >= p.signals || bin >= p.bins) { return; }
+  LAST_FACTOR
+  let at = signal / p.to_per * p.to_outer + signal % p.to_per * p.to_inner + bin * p.to_step;
+  y[at] = sum.x * p.factor;
+  IMAGINARY
+}
+fn sample(of_four: u32, j: u32) -> vec2<f32> {
+  let signal = min(of_four, p.signals - 1u);
+  let begin = signal / p.from_per * p.from_outer + signal % p.from_per * p.from_inner;
+  SAMPLE
+}
+// A product with the conjugate.
+fn less(v: vec2<f32>, root: vec2<f32>) -> vec2<f32> {
+  return vec2<f32>(v.x * root.x + v.y * root.y, v.y * root.x - v.x * root.y);
+}
+";
+
+/// A window: `a - b cos(x) + c cos(2 x)` for x from 0 to 2 pi.
+fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared> {
+    let n = host_int(request, 0, 0)?;
+    expect_output(request, 0, &[n])?;
+    if n > WINDOW_MAX {
+        return Err(Error::unsupported(format!("a window of {n} elements")));
+    }
+    // Of a symmetric window the last element is the first one again; one of one element has no turn.
+    let is_periodic = request.attrs.int("periodic", 1)? != 0;
+    let period = (if is_periodic { n } else { n - 1 }).max(1);
+    let mut build = Build::new(request);
+    build.add(Step {
+        name: "window",
+        buffers: vec![("y", "f32", Slot::Output(0))],
+        params: vec![
+            ("period".to_owned(), count(period)?),
+            ("a".to_owned(), Param::F32(a as f32)),
+            ("b".to_owned(), Param::F32(b as f32)),
+            ("c".to_owned(), Param::F32(c as f32)),
+        ],
+        turns: 0,
+        body: Body::Items {
+            n: n.max(0) as u64,
+            functions: &(math::functions(&["sincos_f"]) + TURN),
+            each: "let once = turn(i % p.period, p.period).x;\nlet twice = turn(2u * i % p.period, p.period).x;\n\
+                   y[i] = p.a - p.b * once + p.c * twice;",
+        },
+    })?;
+    build.finish()
+}
+
+fn prepare_mel(request: &Request<'_>) -> Result<Prepared> {
+    let whole = |i: usize| match host_int(request, i, -1)? {
+        n if n >= 0 => Ok(n),
+        n => Err(Error::invalid(format!("input {i} is {n}, expected at least 0"))),
+    };
+    let number = |i: usize| match request.required_input(i)?.constant_f32s().as_deref() {
+        Some([value]) => Ok(f64::from(*value)),
+        _ => Err(Error::invalid(format!("input {i} has to be a constant of one number"))),
+    };
+    let (cols, length, rate) = (whole(0)?, whole(1)?, whole(2)?);
+    let (low, high) = (number(3)?, number(4)?);
+    let rows = length / 2 + 1;
+    expect_output(request, 0, &[rows, cols])?;
+    count(rows)?;
+    count(cols)?;
+    let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
+    let hertz = |mel: f64| 700.0 * (f64::powf(10.0, mel / 2595.0) - 1.0);
+    let step = (mel(high) - mel(low)) / (cols as f64 + 2.0);
+    // The row where each triangle begins; it ends where the one after the next begins.
+    let edge = |i: i64| {
+        let bin = ((length as f64 + 1.0) * hertz(mel(low) + i as f64 * step) / rate as f64).floor();
+        if bin >= 0.0 && bin < rows as f64 {
+            return Ok(bin as u32);
+        }
+        Err(Error::invalid(format!(
+            "bands from {low} to {high} hertz, which end beyond a spectrum of {rows} frequencies at {rate} hertz"
+        )))
+    };
+    let edges = (0..cols + 2).map(edge).collect::<Result<Vec<_>>>()?;
+    if !edges.is_sorted() {
+        return Err(Error::invalid(format!("bands from {low} to {high} hertz, expected rising ones")));
+    }
+    let mut build = Build::new(request);
+    let edges = build.table(&edges);
+    build.add(Step {
+        name: "mel weights",
+        buffers: vec![("edges", "u32", edges), ("y", "f32", Slot::Output(0))],
+        params: vec![("cols".to_owned(), count(cols)?)],
+        turns: 0,
+        body: Body::Items {
+            n: request.required_output(0)?.n_elements() as u64,
+            functions: "",
+            each: "let row = i / p.cols;\nlet col = i % p.cols;\n\
+                   let begin = edges[col];\nlet top = edges[col + 1u];\nlet end = edges[col + 2u];\n\
+                   var v = 0.0;\n\
+                   if (row == top) { v = 1.0; }\n\
+                   else if (row >= begin && row < top) { v = f32(row - begin) / f32(top - begin); }\n\
+                   else if (row > top && row < end) { v = f32(end - row) / f32(end - top); }\ny[i] = v;",
+        },
+    })?;
+    build.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_turn_backwards_and_chirps_begin_at_one() {
+        let numbers = |words: Vec<u32>| words.into_iter().map(f32::from_bits).collect::<Vec<_>>();
+        let found = numbers(roots(4, false));
+        for (found, expected) in found.iter().zip([1.0, 0.0, 0.0, -1.0, -1.0, 0.0, 0.0, 1.0]) {
+            assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}");
+        }
+        assert_eq!(numbers(chirp(400))[..2], [1.0, 0.0]);
+    }
+}

@@ -1,0 +1,15 @@
+//! ONNX's ops as WGSL, for every plugin whose device runs WGSL or what is made from it.
+//!
+//! A kernel is written once: its descriptor, what it is prepared from, and its text. What compiles and launches it is the
+//! plugin's ([`target::Backend`]), which has all of them by one line,
+//! [`Kernel::shared_all`](devbay_plugin_api::sdk::Kernel::shared_all).
+//!
+//! - [`target`]: what kernels are prepared for: what a device can, and who compiles for it;
+//! - [`step`]: what a kernel describes: dispatches, their parameters, and what they are bound to;
+//! - [`formulas`]: the elementwise ops as expressions;
+//! - [`kernels`]: the ops.
+
+pub mod formulas;
+pub mod kernels;
+pub mod step;
+pub mod target;

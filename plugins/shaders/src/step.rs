@@ -1,0 +1,275 @@
+//! What a kernel describes: dispatches of shaders, with their parameters and what they are bound to.
+//!
+//! A kernel's prepare function adds [`Step`]s to a [`Build`], which makes WGSL of them; a [`Backend`] compiles it and
+//! launches it.
+
+use crate::target::{Abilities, Backend, Target};
+use devbay_plugin_api::sdk::{Error, PrepareRequest, Prepared, Result};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Threads of a workgroup that runs over items.
+pub const GROUP: u32 = 256;
+/// Offsets of what lies in one workspace.
+pub const SCRATCH_ALIGN: u64 = 256;
+
+/// What a buffer of a shader is bound to.
+#[derive(Clone, Debug)]
+pub enum Slot {
+    /// An input, whole.
+    Input(usize),
+    /// An output, whole.
+    Output(usize),
+    /// A part of the workspace, in bytes.
+    Scratch(Range<u64>),
+    /// Numbers of the kernel's own, which shaders never write. Slots that share them share their memory.
+    Table(Arc<[u32]>),
+}
+
+/// A parameter of a shader: a field of its struct `p`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Param {
+    /// `u32`.
+    U32(u32),
+    /// `i32`.
+    I32(i32),
+    /// `f32`.
+    F32(f32),
+}
+
+impl Param {
+    fn type_name(self) -> &'static str {
+        match self {
+            Self::U32(_) => "u32",
+            Self::I32(_) => "i32",
+            Self::F32(_) => "f32",
+        }
+    }
+
+    fn bytes(self) -> [u8; 4] {
+        match self {
+            Self::U32(value) => value.to_le_bytes(),
+            Self::I32(value) => value.to_le_bytes(),
+            Self::F32(value) => value.to_le_bytes(),
+        }
+    }
+}
+
+/// Turns of a loop that goes round `n` times, with `inner` turns of other loops each time. The one that only finds that
+/// it is over counts, too.
+pub fn turns(n: u64, inner: u64) -> u64 {
+    n.saturating_mul(inner.saturating_add(1)).saturating_add(1)
+}
+
+/// One dispatch, as a kernel describes it.
+///
+/// Buffers are declared from `buffers` as `var<storage, read_write> NAME: array<TYPE>`, parameters as the fields of `p`, in
+/// order.
+pub struct Step<'a> {
+    /// A name for errors and debuggers.
+    pub name: &'a str,
+    /// Name, element type and slot of each buffer.
+    pub buffers: Vec<(&'a str, &'a str, Slot)>,
+    /// Name and value of each parameter.
+    pub params: Vec<(String, Param)>,
+    /// Turns of loops that one thread makes at most, all loops together, nested ones multiplied; what a driver unrolls
+    /// counts too ([`turns`]). 0 without loops.
+    pub turns: u64,
+    /// What runs.
+    pub body: Body<'a>,
+}
+
+/// The code of a step, and over what it runs.
+pub enum Body<'a> {
+    /// Functions, and statements that are run for every `i` below `n`.
+    Items {
+        /// Items.
+        n: u64,
+        /// WGSL at module scope.
+        functions: &'a str,
+        /// WGSL statements over `i: u32`.
+        each: &'a str,
+    },
+    /// A module with an entry `main` of its own.
+    Groups {
+        /// Workgroups along each axis.
+        groups: [u32; 3],
+        /// WGSL.
+        module: &'a str,
+    },
+}
+
+/// A dispatch as a back end gets it.
+pub struct Dispatch {
+    /// A name for errors and debuggers.
+    pub name: String,
+    /// The whole module, with an entry `main`: parameters at binding 0 of group 0 if there are any, then the buffers.
+    pub wgsl: String,
+    /// The bytes of the parameters' struct, without padding at its end.
+    pub params: Box<[u8]>,
+    /// The buffers' slots, from binding 1 on.
+    pub slots: Vec<Slot>,
+    /// Workgroups along each axis; none is 0.
+    pub groups: [u32; 3],
+}
+
+/// A kernel as a back end gets it.
+pub struct Work {
+    /// The node's name, for traces; equal nodes share a kernel, and then it is that of the first of them.
+    pub label: Box<str>,
+    /// In order, each behind those before.
+    pub dispatches: Vec<Dispatch>,
+    /// Bytes of the workspace, which begins at a multiple of [`SCRATCH_ALIGN`].
+    pub scratch_bytes: u64,
+}
+
+/// A kernel in the making.
+pub struct Build {
+    abilities: Abilities,
+    backend: Arc<dyn Backend>,
+    work: Work,
+}
+
+impl Build {
+    /// Nothing yet.
+    pub fn new(request: &PrepareRequest<'_, Target>) -> Self {
+        let Target { abilities, backend } = request.device.clone();
+        let work = Work { label: request.label.into(), dispatches: Vec::new(), scratch_bytes: 0 };
+        Self { abilities, backend, work }
+    }
+
+    /// What the device can.
+    pub fn abilities(&self) -> &Abilities {
+        &self.abilities
+    }
+
+    /// Workgroups along each axis, at most.
+    pub fn groups_max(&self) -> u32 {
+        self.abilities.groups_max
+    }
+
+    /// What [`Step::turns`] may be, at most.
+    pub fn turns_max(&self) -> u64 {
+        self.abilities.turns_max()
+    }
+
+    /// Bytes of the workspace.
+    pub fn scratch(&mut self, bytes: u64) -> Slot {
+        let begin = self.work.scratch_bytes.next_multiple_of(SCRATCH_ALIGN);
+        self.work.scratch_bytes = begin + bytes.max(4).next_multiple_of(4);
+        Slot::Scratch(begin..self.work.scratch_bytes)
+    }
+
+    /// Numbers that the kernel reads in each launch; shaders never write them.
+    pub fn table(&self, words: &[u32]) -> Slot {
+        Slot::Table(words.into())
+    }
+
+    /// Adds a dispatch behind those before.
+    ///
+    /// # Errors
+    /// Unsupported for more items, buffers, workgroups or turns of loops than the device can; internal for loops without a
+    /// bound.
+    pub fn add(&mut self, step: Step<'_>) -> Result<()> {
+        let dispatch = step.dispatch(&self.abilities)?;
+        self.work.dispatches.extend(dispatch);
+        Ok(())
+    }
+
+    /// The kernel.
+    ///
+    /// # Errors
+    /// As [`Backend::prepare`].
+    pub fn finish(self) -> Result<Prepared> {
+        self.backend.prepare(self.work)
+    }
+}
+
+/// How loops begin in WGSL.
+const LOOPS: [&str; 3] = ["for (", "loop {", "while ("];
+
+impl Step<'_> {
+    /// The step for a device; None if there is nothing to do.
+    fn dispatch(self, abilities: &Abilities) -> Result<Option<Dispatch>> {
+        let Self { name, buffers, mut params, turns, body } = self;
+        if let Body::Items { n, .. } = body {
+            let n = u32::try_from(n)
+                .map_err(|_| Error::unsupported(format!("{n} items of a dispatch, more than 2^32")))?;
+            params.insert(0, ("n_items".to_owned(), Param::U32(n)));
+        }
+        let mut wgsl = declarations(&buffers, &params, abilities.param_space());
+        let groups = match body {
+            Body::Groups { groups, module } => {
+                wgsl.push_str(module);
+                groups
+            }
+            Body::Items { n, functions, each } => {
+                wgsl.push_str(functions);
+                wgsl.push_str(&format!(
+                    "\n@compute @workgroup_size({GROUP})\n\
+                     fn main(@builtin(global_invocation_id) id: vec3<u32>, \
+                     @builtin(num_workgroups) groups: vec3<u32>) {{\n\
+                     let i = id.y * (groups.x * {GROUP}u) + id.x;\n\
+                     if (i >= p.n_items) {{ return; }}\n{each}\n}}\n"
+                ));
+                let n_groups = (n as u32).div_ceil(GROUP);
+                let width = n_groups.min(abilities.groups_max);
+                [width, n_groups.div_ceil(width.max(1)), 1]
+            }
+        };
+        if wgsl.contains("f16") {
+            wgsl.insert_str(0, "enable f16;\n");
+        }
+        if turns > abilities.turns_max() {
+            let most = abilities.turns_max();
+            return Err(Error::unsupported(format!(
+                "{name}: loops of {turns} turns, of which a device that is a program makes {most}"
+            )));
+        }
+        if turns == 0 && LOOPS.iter().any(|word| wgsl.contains(word)) {
+            return Err(Error::internal(format!("{name}: loops without a bound")));
+        }
+        if groups.contains(&0) {
+            return Ok(None);
+        }
+        if groups.iter().any(|&n| n > abilities.groups_max) {
+            let most = abilities.groups_max;
+            return Err(Error::unsupported(format!(
+                "{name}: {groups:?} workgroups, the device has {most} on an axis"
+            )));
+        }
+        if buffers.len() > abilities.storage_buffers_max as usize {
+            let most = abilities.storage_buffers_max;
+            return Err(Error::unsupported(format!(
+                "{name}: {} buffers, the device has {most}",
+                buffers.len()
+            )));
+        }
+        Ok(Some(Dispatch {
+            name: name.to_owned(),
+            wgsl,
+            params: params.iter().flat_map(|(_, value)| value.bytes()).collect(),
+            slots: buffers.into_iter().map(|(.., slot)| slot).collect(),
+            groups,
+        }))
+    }
+}
+
+/// Where buffers and parameters are, as a module begins.
+fn declarations(buffers: &[(&str, &str, Slot)], params: &[(String, Param)], space: &str) -> String {
+    let mut text = String::new();
+    if !params.is_empty() {
+        text.push_str("struct Params {\n");
+        for (name, value) in params {
+            text.push_str(&format!("  {name}: {},\n", value.type_name()));
+        }
+        text.push_str(&format!("}}\n@group(0) @binding(0) var<{space}> p: Params;\n"));
+    }
+    for (i, (name, element, _)) in buffers.iter().enumerate() {
+        let binding = i + 1;
+        text.push_str(&format!(
+            "@group(0) @binding({binding}) var<storage, read_write> {name}: array<{element}>;\n"
+        ));
+    }
+    text
+}

@@ -1,0 +1,59 @@
+//! What kernels are prepared for: what a device can, and who compiles for it.
+
+use crate::step::Work;
+use devbay_plugin_api::sdk::{Prepared, Result};
+use std::sync::Arc;
+
+/// What a device can, as kernels ask for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Abilities {
+    /// A program on the processor: its workgroups have no memory of their own that is nearer, barriers are dear, and loops
+    /// are bounded ([`Abilities::turns_max`]).
+    pub is_software: bool,
+    /// 16-bit floats in shaders and in memory.
+    pub f16: bool,
+    /// 64-bit integers in shaders.
+    pub i64: bool,
+    /// Storage buffers that a shader may have.
+    pub storage_buffers_max: u32,
+    /// Workgroups along each axis of a dispatch.
+    pub groups_max: u32,
+    /// Bytes of one binding.
+    pub binding_max: u64,
+}
+
+/// Turns of loops of a thread, at most, where a device is a program: Mesa's llvmpipe leaves every loop after 65535 turns
+/// of all of them together, and says nothing.
+const SOFTWARE_TURNS_MAX: u64 = 60_000;
+
+impl Abilities {
+    /// What [`Step::turns`](crate::step::Step::turns) may be, at most.
+    pub fn turns_max(&self) -> u64 {
+        if self.is_software { SOFTWARE_TURNS_MAX } else { u64::MAX }
+    }
+
+    /// The address space of a shader's parameters in WGSL: uniform, but for devices that are programs. Mesa's llvmpipe
+    /// compiles a shader anew, in every launch, for the values of uniforms that its branches ask for, and keeps what it
+    /// compiled; storage it leaves alone.
+    pub fn param_space(&self) -> &'static str {
+        if self.is_software { "storage, read" } else { "uniform" }
+    }
+}
+
+/// Makes kernels of what was described: compiles, and keeps what launches need.
+pub trait Backend: Send + Sync {
+    /// A kernel that runs all dispatches, in order.
+    ///
+    /// # Errors
+    /// Internal with the compiler's words; out of memory; unsupported beyond what the device can.
+    fn prepare(&self, work: Work) -> Result<Prepared>;
+}
+
+/// A device, as far as kernels are concerned.
+#[derive(Clone)]
+pub struct Target {
+    /// What it can.
+    pub abilities: Abilities,
+    /// Who compiles for it.
+    pub backend: Arc<dyn Backend>,
+}
