@@ -18,6 +18,7 @@ pub(crate) enum Attribute {
 }
 
 /// One node with its data and what has to come out.
+#[derive(Clone)]
 pub(crate) struct Sample {
     pub attributes: Vec<Attribute>,
     pub inputs: Vec<HostTensor>,

@@ -42,6 +42,7 @@ fn b30_the_description_reaches_every_struct() {
         ("MemoryInfo", <abi::MemoryInfo as StableAbi>::LAYOUT),
         ("KernelCost", <abi::KernelCost as StableAbi>::LAYOUT),
         ("PluginTable", <abi::PluginTable as StableAbi>::LAYOUT),
+        ("ReplayTable", <abi::ReplayTable as StableAbi>::LAYOUT),
         ("FaultTable", <abi::FaultTable as StableAbi>::LAYOUT),
         ("OptionInfo", <abi::OptionInfo as StableAbi>::LAYOUT),
         ("PluginInfo", <abi::PluginInfo as StableAbi>::LAYOUT),

@@ -12,6 +12,7 @@ mod load;
 mod memory;
 mod negotiate;
 mod numerics;
+mod replay;
 mod shutdown;
 mod stream;
 mod stress;
@@ -32,6 +33,7 @@ pub(crate) const LISTS: &[&[Case]] = &[
     event::ORDER_CASES,
     kernel::CASES,
     launch::CASES,
+    replay::CASES,
     numerics::CASES,
     shutdown::CASES,
     stress::CASES,

@@ -19,6 +19,7 @@ mod describe;
 mod kernel;
 mod plugin;
 mod points;
+mod replay;
 mod stream;
 
 pub use buffer::Buffer;
@@ -26,6 +27,7 @@ pub use describe::{DeviceAbout, Space};
 pub use kernel::{Pack, PrepareRequest, PreparedKernel};
 pub use plugin::Plugin;
 pub(crate) use plugin::must_leak;
+pub(crate) use replay::Recording;
 pub use stream::Stream;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -66,6 +68,11 @@ impl Device {
     /// `PLUGIN:INDEX`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether its streams record launches and replay them.
+    pub(crate) fn replays(&self) -> bool {
+        self.plugin.replays().is_some()
     }
 
     /// Its position in the plugin's list.

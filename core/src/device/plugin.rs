@@ -2,6 +2,7 @@
 
 use super::Device;
 use super::describe::DeviceAbout;
+use super::replay::ReplayFns;
 use crate::about::{About, Refusal, RefusalKind, Threading};
 use crate::error::{Error, ErrorKind, Result};
 use crate::services::Services;
@@ -23,6 +24,8 @@ pub struct Plugin {
     pub(super) minor: u32,
     pub(super) instance: NonNull<Instance>,
     poisoned: AtomicBool,
+    /// The extension that records launches, once somebody has asked for it.
+    replays: OnceLock<Option<ReplayFns>>,
     pub(super) serial: Option<Mutex<()>>,
     /// Dropped when the instance is destroyed; a poisoned one's threads may still use it.
     services: ManuallyDrop<Box<Services>>,
@@ -94,6 +97,7 @@ impl Plugin {
             minor,
             instance,
             poisoned: AtomicBool::new(false),
+            replays: OnceLock::new(),
             services: ManuallyDrop::new(services),
             library: ManuallyDrop::new(library),
         }))
@@ -174,6 +178,15 @@ impl Plugin {
         // SAFETY: the plugin's function with its own instance (invariant 1).
         let table = unsafe { get(self.instance.as_ptr(), id, min_revision) };
         NonNull::new(table.cast_mut())
+    }
+
+    /// The functions that record and replay launches, if it has them. Not of a serialised plugin, whose lock is held
+    /// around launches.
+    pub(super) fn replays(&self) -> Option<ReplayFns> {
+        if self.is_serialised() {
+            return None;
+        }
+        *self.replays.get_or_init(|| ReplayFns::of(self))
     }
 
     /// Whether calls of it come one at a time.

@@ -1,6 +1,7 @@
 //! Frames: what one run of a section changes, pooled.
 
 use super::nested::Context;
+use super::replay::Replay;
 use super::section::REST_LIMIT;
 use super::tasks::TaskState;
 use super::timeline::Timelines;
@@ -17,6 +18,8 @@ use std::sync::Arc;
 pub struct Frame {
     /// The streams that the run owns. First, because their end waits for the work that uses the rest.
     pub(crate) streams: Streams,
+    /// What the device runs with one call. Behind the streams, before the memory that it names.
+    pub(crate) replay: Replay,
     /// References of all steps; those of inputs and results are patched per run.
     pub(crate) refs: Box<[BufferRef]>,
     #[expect(dead_code, reason = "the references point into them")]
@@ -203,7 +206,8 @@ impl Frame {
         for &i in &section.context_refs {
             refs[i as usize].addr = std::ptr::from_ref(&*context) as u64;
         }
-        Ok(Self { streams, refs, arenas, context, tasks, staging: None, is_spent: false })
+        let replay = Replay::of(section);
+        Ok(Self { streams, replay, refs, arenas, context, tasks, staging: None, is_spent: false })
     }
 
     /// Brings the devices to rest after a run. One that ended well has left those of a placed section at rest.

@@ -17,6 +17,7 @@ mod processor;
 pub mod queue;
 mod ready;
 pub(crate) mod regions;
+pub(crate) mod replay;
 pub mod section;
 mod sleeper;
 mod task_loop;

@@ -63,6 +63,23 @@ impl Frame {
             // SAFETY: the caller's promise.
             return unsafe { self.launch_tasks(section, cancel) };
         }
+        if self.replay.is_on() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.launch_or_replay(section, cancel) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_line(section, cancel) }
+    }
+
+    /// [`Frame::launch`] for a straight line.
+    ///
+    /// # Safety
+    /// As [`Frame::launch`].
+    ///
+    /// # Errors
+    /// As [`Frame::launch`].
+    #[inline(always)]
+    pub(super) unsafe fn launch_line(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
         let serial = section.device.plugin().serialise();
         let streams = self.streams.handles();
         let refs = self.refs.as_ptr();
@@ -104,7 +121,7 @@ impl Frame {
     }
 
     #[cold]
-    fn why(&self, section: &Section, cancel: Option<&Cancel>, ended: Ended<'_>) -> Error {
+    pub(super) fn why(&self, section: &Section, cancel: Option<&Cancel>, ended: Ended<'_>) -> Error {
         match ended {
             Ended::Cancelled => cancel.map_or_else(Cancel::unknown, Cancel::error),
             Ended::Failed(step, status) => {

@@ -86,6 +86,13 @@ pub struct Stream {
     _private: [u8; 0],
 }
 
+/// Launches that a stream took down, to be run again with one call (B22). Opaque; plugin-owned.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+pub struct Recording {
+    _private: [u8; 0],
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Frozen types: no size field, embedded by value, unchanged within the major.
 // ---------------------------------------------------------------------------------------------------
@@ -1205,6 +1212,61 @@ pub struct PluginTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
+}
+
+/// Table of the extension that takes down the launches of a task once and runs them again with one call, id 3 (B6, B22).
+/// Growable; plugin-owned, as long as the instance.
+///
+/// A recording has the launches with the references that they were given: the memory and the prepared kernels that it
+/// names stay until it is freed and every point that was signalled behind a replay is reached. What the memory holds may
+/// change from replay to replay, where it is may not. A host records what it has launched before, so that a kernel may
+/// do in its first launch what cannot be recorded.
+///
+/// Required as a whole.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ReplayTable {
+    /// Bytes of this struct that its maker knows.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Begins a recording: launches on the stream are taken down from now on and do not run. Nothing else may be
+    /// enqueued there until `record_end`.
+    ///
+    /// Owns: nothing.
+    /// Threads: one at a time per stream; launches that are recorded come from the thread that began.
+    /// Order: what was enqueued before runs as it would.
+    /// Errors: UNSUPPORTED on an inline stream; INVALID on a stream that records.
+    /// Since: 0.2.
+    pub record_begin: Option<unsafe extern "C" fn(stream: *mut Stream) -> Status>,
+    /// Ends the recording that was begun, and gives it.
+    ///
+    /// Owns: the host owns what is written to `out_recording`, and frees it with `recording_free`.
+    /// Threads: that of `record_begin`.
+    /// Order: what is enqueued from now on runs again.
+    /// Errors: UNSUPPORTED for launches that cannot be recorded; INVALID on a stream that does not record. After an
+    /// error there is no recording, and the stream is as before `record_begin`.
+    /// Since: 0.2.
+    pub record_end:
+        Option<unsafe extern "C" fn(stream: *mut Stream, out_recording: *mut *mut Recording) -> Status>,
+    /// Enqueues all launches of a recording, in their order, on the stream that recorded them.
+    ///
+    /// Owns: nothing; the recording is lent until a point signalled behind it is reached.
+    /// Threads: one at a time per stream.
+    /// Order: as a launch.
+    /// Errors: as a launch; INVALID on a stream that records.
+    /// Since: 0.2.
+    pub replay: Option<unsafe extern "C" fn(stream: *mut Stream, recording: *mut Recording) -> Status>,
+    /// Frees a recording.
+    ///
+    /// Owns: takes it back.
+    /// Threads: any.
+    /// Order: after the last replay's points were reached, or its streams destroyed, and before the memory and the
+    /// prepared kernels that it names.
+    /// Errors: none.
+    /// Since: 0.2.
+    pub recording_free: Option<unsafe extern "C" fn(recording: *mut Recording)>,
 }
 
 /// Table of the extension that makes streams fail on request, id 0x80000010 (B6, B13): an experiment, so that a

@@ -8,12 +8,14 @@
 use super::error::{Error, Result, guard, remember_panics};
 use super::memory::{AllocRequest, BufferBox, CopyRequest, StreamRequest};
 use super::view::{PrepareRequest, TensorView};
+use super::replay::Replays;
 use super::{Device, DeviceDesc, Done, Host, Kernel, Options, Plugin, Prepared, Stream};
 use crate::abi;
 use crate::abi::*;
 use core::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +44,8 @@ unsafe impl Send for DeviceList {}
 pub struct StreamBox<S> {
     stream: S,
     failure: Mutex<Option<Error>>,
+    /// Launches are taken down and do not run.
+    pub(super) records: AtomicBool,
 }
 
 impl<S> StreamBox<S> {
@@ -286,7 +290,7 @@ unsafe fn report(detail: *mut ErrorDetail, body: impl FnOnce() -> Result<()>) ->
 ///
 /// # Safety
 /// `handle` is NULL or a handle of this plugin's whose value is a `T`, alive for `'a`.
-unsafe fn deref<'a, T, H>(handle: *mut H, what: &str) -> Result<&'a T> {
+pub(super) unsafe fn deref<'a, T, H>(handle: *mut H, what: &str) -> Result<&'a T> {
     // SAFETY: the caller's promise.
     unsafe { handle.cast::<T>().cast_const().as_ref() }
         .ok_or_else(|| Error::invalid(format!("{what} is NULL")))
@@ -296,7 +300,7 @@ unsafe fn deref<'a, T, H>(handle: *mut H, what: &str) -> Result<&'a T> {
 ///
 /// # Safety
 /// `handle` is NULL or came from `Box::into_raw` of a `T`, and is given back once.
-unsafe fn free<T, H>(handle: *mut H) {
+pub(super) unsafe fn free<T, H>(handle: *mut H) {
     if !handle.is_null() {
         // The message went to standard error; a function without a status has no other way.
         let _ = guard(|| {
@@ -490,7 +494,7 @@ unsafe extern "C" fn stream_create<D: Device>(
             // SAFETY: the host's text, alive for the call.
             label: unsafe { desc.label.get() }.map_err(refused)?,
         })?;
-        let stream = Box::new(StreamBox { stream, failure: Mutex::new(None) });
+        let stream = Box::new(StreamBox { stream, failure: Mutex::new(None), records: AtomicBool::new(false) });
         // SAFETY: the host's place for one handle.
         unsafe { out.write(Box::into_raw(stream).cast()) };
         Ok(())
@@ -513,13 +517,43 @@ unsafe fn on_stream<D: Device>(
     body: impl FnOnce(&D::Stream) -> Result<()>,
 ) -> Status {
     // SAFETY: the caller's promise.
+    unsafe { on_box::<D>(stream, |stream| body(&stream.stream)) }
+}
+
+/// As [`on_stream`], with what the SDK knows of the stream.
+///
+/// # Safety
+/// As [`on_stream`].
+pub(super) unsafe fn on_box<D: Device>(
+    stream: *mut abi::Stream,
+    body: impl FnOnce(&StreamBox<D::Stream>) -> Result<()>,
+) -> Status {
+    // SAFETY: the caller's promise.
     let Ok(stream) = (unsafe { deref::<StreamBox<D::Stream>, _>(stream, "the stream") }) else {
         return DEVBAY_STATUS_INVALID;
     };
-    match guard(|| body(&stream.stream)) {
+    match guard(|| body(stream)) {
         Ok(()) => DEVBAY_STATUS_OK,
         Err(error) => stream.keep(error),
     }
+}
+
+/// As [`on_stream`], for what a recording cannot have.
+///
+/// # Safety
+/// As [`on_stream`].
+unsafe fn enqueue_on<D: Device>(
+    stream: *mut abi::Stream,
+    body: impl FnOnce(&D::Stream) -> Result<()>,
+) -> Status {
+    let body = |stream: &StreamBox<D::Stream>| {
+        if D::Stream::REPLAY && stream.records.load(Ordering::Relaxed) {
+            return Err(Error::invalid("the stream records launches, and takes nothing else"));
+        }
+        body(&stream.stream)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on_box::<D>(stream, body) }
 }
 
 unsafe extern "C" fn copy<D: Device>(stream: *mut abi::Stream, desc: *const CopyDesc) -> Status {
@@ -531,12 +565,12 @@ unsafe extern "C" fn copy<D: Device>(stream: *mut abi::Stream, desc: *const Copy
         }
     };
     // SAFETY: the host's handle of this plugin's.
-    unsafe { on_stream::<D>(stream, body) }
+    unsafe { enqueue_on::<D>(stream, body) }
 }
 
 unsafe extern "C" fn stream_signal<D: Device>(stream: *mut abi::Stream, value: u64) -> Status {
     // SAFETY: the host's handle of this plugin's.
-    unsafe { on_stream::<D>(stream, |stream| stream.signal(value)) }
+    unsafe { enqueue_on::<D>(stream, |stream| stream.signal(value)) }
 }
 
 unsafe extern "C" fn stream_reached<D: Device>(stream: *mut abi::Stream, out_value: *mut u64) -> Status {
@@ -563,7 +597,7 @@ unsafe extern "C" fn stream_wait<D: Device>(
         stream.wait(&other.stream, value)
     };
     // SAFETY: the host's handle of this plugin's.
-    unsafe { on_stream::<D>(stream, body) }
+    unsafe { enqueue_on::<D>(stream, body) }
 }
 
 unsafe extern "C" fn stream_on_reached<D: Device>(
@@ -591,7 +625,7 @@ unsafe extern "C" fn stream_host_wait<D: Device>(
 
 unsafe extern "C" fn stream_flush<D: Device>(stream: *mut abi::Stream) -> Status {
     // SAFETY: the host's handle of this plugin's.
-    unsafe { on_stream::<D>(stream, Stream::flush) }
+    unsafe { enqueue_on::<D>(stream, Stream::flush) }
 }
 
 unsafe extern "C" fn stream_error<D: Device>(stream: *mut abi::Stream, error: *mut ErrorDetail) -> Status {
@@ -793,6 +827,9 @@ unsafe extern "C" fn get_extension<P: Plugin>(
         if id == extension::FAULT && min_revision <= 1 && <P::Device as Device>::Stream::FAIL {
             return Ok(Some(std::ptr::from_ref(Faults::<P::Device>::TABLE).cast()));
         }
+        if id == extension::REPLAY && min_revision <= 1 && <P::Device as Device>::Stream::REPLAY {
+            return Ok(Some(std::ptr::from_ref(Replays::<P::Device>::TABLE).cast()));
+        }
         Ok(instance.plugin.extension(id, min_revision))
     });
     table.ok().flatten().unwrap_or(null_mut())
@@ -815,5 +852,5 @@ unsafe extern "C" fn stream_fail<D: Device>(stream: *mut abi::Stream, status: St
         status => stream.fail(Error::new(status, "a failure that was asked for")),
     };
     // SAFETY: the host's handle of this plugin's.
-    unsafe { on_stream::<D>(stream, body) }
+    unsafe { enqueue_on::<D>(stream, body) }
 }

@@ -277,15 +277,18 @@ pub struct DeferredLaunch {
 }
 
 // SAFETY: the state is launched by many threads at once (B21) and lent until a point signalled after the launch
-// is reported (B9); references are addresses.
+// is reported (B9), or its recording freed; references are addresses.
 unsafe impl Send for DeferredLaunch {}
+// SAFETY: nothing of it changes; who runs it is ordered by its stream.
+unsafe impl Sync for DeferredLaunch {}
 
 impl DeferredLaunch {
-    /// Runs it now. Once, in the order of the stream, before a later point is reported.
+    /// Runs it now: once in the order of the stream, before a later point is reported, or, of a recording, once for each
+    /// replay.
     ///
     /// # Errors
     /// What the kernel says; a panic in it becomes an error.
-    pub fn run<S: super::Stream>(self) -> Result<()> {
+    pub fn run<S: super::Stream>(&self) -> Result<()> {
         let refs = if self.spilled.is_empty() { self.inline.as_ptr() } else { self.spilled.as_ptr() };
         // SAFETY: the host keeps the state until a later point is reported (B9).
         let launch = unsafe { (*self.state).launch };

@@ -65,6 +65,7 @@ mod launch;
 pub mod layout;
 mod memory;
 mod prepared;
+mod replay;
 mod timeline;
 mod view;
 
@@ -282,6 +283,9 @@ impl Done {
     }
 }
 
+/// What a stream has recorded: whatever its plugin makes of launches.
+pub type Recorded = Box<dyn std::any::Any + Send + Sync>;
+
 /// An in-order queue of work with a timeline (B12).
 ///
 /// Inline devices need [`Stream::copy`] alone. Others set [`Stream::TIMELINE`] and implement `signal` and
@@ -301,6 +305,8 @@ pub trait Stream: Send + Sync + 'static {
     const FLUSH: bool = false;
     /// Whether `fail` is there.
     const FAIL: bool = false;
+    /// Whether launches can be recorded and replayed ([`crate::abi::ReplayTable`]).
+    const REPLAY: bool = false;
 
     /// Enqueues a copy; the SDK has checked its ranges.
     ///
@@ -359,6 +365,30 @@ pub trait Stream: Send + Sync + 'static {
     /// As `signal`.
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Takes launches down from now on, instead of running them. The SDK refuses everything but launches meanwhile.
+    ///
+    /// # Errors
+    /// Unsupported on an inline stream.
+    fn record_begin(&self) -> Result<()> {
+        Err(Error::unsupported("a recording on this stream"))
+    }
+
+    /// Ends what was begun, and gives what was taken down.
+    ///
+    /// # Errors
+    /// Unsupported for launches that cannot be recorded; then the stream is as before.
+    fn record_end(&self) -> Result<Recorded> {
+        Err(Error::unsupported("a recording on this stream"))
+    }
+
+    /// Enqueues what this stream has recorded.
+    ///
+    /// # Errors
+    /// As a launch.
+    fn replay(&self, _recorded: &Recorded) -> Result<()> {
+        Err(Error::unsupported("a recording on this stream"))
     }
 
     /// Detail of a failure that was found after its call returned.

@@ -31,6 +31,8 @@ struct Shared {
     label: String,
     bytes_per_s: u64,
     queue: Mutex<Queue>,
+    /// Launches that are taken down and not run, while a recording is made.
+    recorded: Mutex<Option<Vec<DeferredLaunch>>>,
     /// Something was enqueued, or the stream ends.
     enqueued: Condvar,
     timeline: Timeline,
@@ -45,6 +47,7 @@ struct Queue {
 #[expect(clippy::large_enum_variant, reason = "launches are the rule, and a box would allocate for each")]
 enum Command {
     Launch(DeferredLaunch),
+    Replay(Arc<Vec<DeferredLaunch>>),
     Copy(Span),
     Signal(u64),
     Wait(Arc<Shared>, u64),
@@ -79,6 +82,7 @@ impl CpuStream {
             label: if request.label.is_empty() { "stream".to_owned() } else { request.label.to_owned() },
             bytes_per_s,
             queue: Mutex::default(),
+            recorded: Mutex::default(),
             enqueued: Condvar::new(),
             timeline: Timeline::default(),
         });
@@ -154,6 +158,7 @@ impl Shared {
     fn execute(&self, command: Command) -> Result<()> {
         match command {
             Command::Launch(launch) => launch.run::<CpuStream>(),
+            Command::Replay(launches) => launches.iter().try_for_each(DeferredLaunch::run::<CpuStream>),
             Command::Copy(span) => {
                 let begin = Instant::now();
                 // SAFETY: the host lends both ranges until a later point is reported, and `copy` allows overlap.
@@ -180,6 +185,7 @@ impl Command {
         match self {
             Self::Launch(launch) if launch.label().is_empty() => "launch",
             Self::Launch(launch) => launch.label(),
+            Self::Replay(_) => "replay",
             Self::Copy(_) => "copy",
             Self::Signal(_) => "signal",
             Self::Wait(..) => "wait",
@@ -220,6 +226,7 @@ impl Stream for CpuStream {
     const HOST_WAIT: bool = true;
     const FLUSH: bool = true;
     const FAIL: bool = true;
+    const REPLAY: bool = true;
 
     fn copy(&self, copy: &CopyRequest<'_, HostBuffer>) -> Result<()> {
         match self {
@@ -235,7 +242,28 @@ impl Stream for CpuStream {
     }
 
     fn defer(&self, launch: DeferredLaunch) -> Result<()> {
-        self.shared()?.push(Command::Launch(launch))
+        let shared = self.shared()?;
+        if let Some(recorded) = &mut *lock(&shared.recorded) {
+            recorded.push(launch);
+            return Ok(());
+        }
+        shared.push(Command::Launch(launch))
+    }
+
+    fn record_begin(&self) -> Result<()> {
+        *lock(&self.shared()?.recorded) = Some(Vec::new());
+        Ok(())
+    }
+
+    fn record_end(&self) -> Result<Recorded> {
+        let launches = lock(&self.shared()?.recorded).take().unwrap_or_default();
+        Ok(Box::new(Arc::new(launches)))
+    }
+
+    fn replay(&self, recorded: &Recorded) -> Result<()> {
+        let launches = recorded.downcast_ref::<Arc<Vec<DeferredLaunch>>>();
+        let launches = launches.ok_or_else(|| Error::internal("a recording of another kind"))?;
+        self.shared()?.push(Command::Replay(Arc::clone(launches)))
     }
 
     fn signal(&self, value: u64) -> Result<()> {

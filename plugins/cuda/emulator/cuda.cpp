@@ -2,8 +2,8 @@
 // whose streams are threads, and whose kernels are compiled by the C++ compiler and run on the processor.
 //
 // It is for trying the plugin where there is no GPU (run.sh). It refuses calls without a current context, fills memory
-// that was allocated or freed, and can be told to differ: EMULATOR_NO_WORDS and EMULATOR_NO_POOLS take a feature away,
-// EMULATOR_DELAY_US makes every piece of work take longer, EMULATOR_INIT is what cuInit returns. Threads of a block run one
+// that was allocated or freed, and can be told to differ: EMULATOR_NO_WORDS, EMULATOR_NO_POOLS and EMULATOR_NO_GRAPHS take
+// a feature away, EMULATOR_DELAY_US makes every piece of work take longer, EMULATOR_INIT is what cuInit returns. Threads of a block run one
 // after the other, as fibers where a kernel has barriers. Speed, errors of the device's, and the memory model of a GPU are
 // left out.
 
@@ -51,7 +51,8 @@ struct Stream {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> work;
-  bool is_closed = false, is_busy = false;
+  bool is_closed = false, is_busy = false, is_capturing = false;
+  std::vector<std::function<void()>> captured;
   std::thread thread;
 
   Stream() : thread([this] { run(); }) {}
@@ -76,6 +77,7 @@ struct Stream {
   }
   void add(std::function<void()> what) {
     std::lock_guard<std::mutex> lock(mutex);
+    if (is_capturing) return captured.push_back(std::move(what));
     work.push_back(std::move(what));
     changed.notify_all();
   }
@@ -229,6 +231,7 @@ Code cuMemFreeHost(void *start) {
 
 Code cuMemcpyAsync(Address to, Address from, size_t size, Handle stream) {
   NEEDS_CONTEXT
+  if (!stream) return memcpy((void *)to, (void *)from, size), 0;
   ((Stream *)stream)->add([=] { memcpy((void *)to, (void *)from, size); });
   return 0;
 }
@@ -244,7 +247,40 @@ Code cuStreamDestroy_v2(Handle stream) {
 }
 Code cuStreamSynchronize(Handle stream) {
   NEEDS_CONTEXT
-  return ((Stream *)stream)->wait(), 0;
+  if (stream) ((Stream *)stream)->wait();
+  return 0;
+}
+// A graph is the work that a stream was given while it was captured; instantiated it is the same.
+Code cuStreamBeginCapture_v2(Handle stream, int) {
+  NEEDS_CONTEXT
+  auto own = (Stream *)stream;
+  std::lock_guard<std::mutex> lock(own->mutex);
+  if (own->is_capturing) return 1;
+  return own->is_capturing = true, 0;
+}
+Code cuStreamEndCapture(Handle stream, Handle *graph) {
+  NEEDS_CONTEXT
+  auto own = (Stream *)stream;
+  std::lock_guard<std::mutex> lock(own->mutex);
+  if (!own->is_capturing || told("EMULATOR_NO_GRAPHS")) return own->is_capturing = false, 901;
+  own->is_capturing = false;
+  *graph = new std::vector<std::function<void()>>(std::move(own->captured));
+  own->captured.clear();
+  return 0;
+}
+Code cuGraphInstantiateWithFlags(Handle *exec, Handle graph, unsigned long long) {
+  NEEDS_CONTEXT
+  return *exec = new std::vector<std::function<void()>>(*(std::vector<std::function<void()>> *)graph), 0;
+}
+Code cuGraphDestroy(Handle graph) { return delete (std::vector<std::function<void()>> *)graph, 0; }
+Code cuGraphExecDestroy(Handle exec) { return delete (std::vector<std::function<void()>> *)exec, 0; }
+Code cuGraphLaunch(Handle exec, Handle stream) {
+  NEEDS_CONTEXT
+  auto work = *(std::vector<std::function<void()>> *)exec;
+  ((Stream *)stream)->add([=] {
+    for (auto &each : work) each();
+  });
+  return 0;
 }
 Code cuStreamWaitEvent(Handle stream, Handle handle, unsigned) {
   NEEDS_CONTEXT

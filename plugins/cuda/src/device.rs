@@ -44,6 +44,8 @@ pub struct Shared {
     pub arch: Arch,
     /// A stream can write a word to memory.
     pub writes_words: bool,
+    /// Launches that are recorded become graphs.
+    pub graphs: bool,
     /// The device's memory.
     pub memory: DevicePool,
     /// Host memory that it reaches.
@@ -212,6 +214,8 @@ pub struct CudaDevice {
 pub struct Settings<'a> {
     /// NVRTC's file, if it was named.
     pub nvrtc: Option<&'a Path>,
+    /// Whether launches that are recorded become graphs.
+    pub graphs: bool,
     /// The host's services.
     pub host: Host,
 }
@@ -235,7 +239,7 @@ pub fn open_all(settings: &Settings<'_>) -> Result<Vec<CudaDevice>> {
     }
     let (mut devices, mut refused) = (Vec::new(), Vec::new());
     for ordinal in 0..n {
-        match CudaDevice::open(driver, ordinal, &nvrtc, settings.host) {
+        match CudaDevice::open(driver, ordinal, &nvrtc, settings) {
             Ok(device) => devices.push(device),
             Err(error) => refused.push(format!("device {ordinal}: {}", error.text())),
         }
@@ -272,7 +276,13 @@ fn share_memory(driver: &Driver, devices: &[CudaDevice], host: Host) {
 }
 
 impl CudaDevice {
-    fn open(driver: &'static Driver, ordinal: c_int, nvrtc: &Arc<Result<Nvrtc>>, host: Host) -> Result<Self> {
+    fn open(
+        driver: &'static Driver,
+        ordinal: c_int,
+        nvrtc: &Arc<Result<Nvrtc>>,
+        settings: &Settings<'_>,
+    ) -> Result<Self> {
+        let host = settings.host;
         let functions = &driver.functions;
         let mut device = 0;
         // SAFETY: a place for a number.
@@ -328,6 +338,7 @@ impl CudaDevice {
             host,
             arch,
             writes_words,
+            graphs: settings.graphs,
             memory: DevicePool::default(),
             pinned: PinnedPool::default(),
             kernels: Kernels::default(),

@@ -156,6 +156,12 @@ functions! {
     cuStreamSynchronize(Handle);
     cuStreamWaitEvent(Handle, Handle, c_uint);
     cuStreamWriteValue64_v2(Handle, Address, u64, c_uint);
+    cuStreamBeginCapture_v2(Handle, c_int);
+    cuStreamEndCapture(Handle, *mut Handle);
+    cuGraphInstantiateWithFlags(*mut Handle, Handle, u64);
+    cuGraphLaunch(Handle, Handle);
+    cuGraphExecDestroy(Handle);
+    cuGraphDestroy(Handle);
     cuEventCreate(*mut Handle, c_uint);
     cuEventDestroy_v2(Handle);
     cuEventRecord(Handle, Handle);

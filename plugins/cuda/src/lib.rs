@@ -21,7 +21,7 @@ pub mod memory;
 pub mod source;
 pub mod stream;
 
-use devbay_plugin_api::sdk::{About, Host, Kernel, Options, Plugin, PluginOption, Result};
+use devbay_plugin_api::sdk::{About, Error, Host, Kernel, Options, Plugin, PluginOption, Result};
 use devbay_shaders::kernels::ALL;
 use device::{CudaDevice, Settings};
 use std::path::PathBuf;
@@ -33,6 +33,7 @@ static KERNELS: [Kernel<CudaDevice>; ALL.len()] = Kernel::shared_all(ALL);
 pub struct Cuda {
     host: Host,
     nvrtc: Option<PathBuf>,
+    graphs: bool,
     devices: OnceLock<Result<Vec<CudaDevice>>>,
 }
 
@@ -44,11 +45,18 @@ impl Plugin for Cuda {
         vendor: "devbay",
         version: env!("CARGO_PKG_VERSION"),
         profiles: &["base", "kernels"],
-        options: &[PluginOption {
-            key: "nvrtc",
-            default: "",
-            doc: "file of NVRTC, which compiles kernels; else DEVBAY_NVRTC, else what the loader finds",
-        }],
+        options: &[
+            PluginOption {
+                key: "nvrtc",
+                default: "",
+                doc: "file of NVRTC, which compiles kernels; else DEVBAY_NVRTC, else what the loader finds",
+            },
+            PluginOption {
+                key: "graphs",
+                default: "yes",
+                doc: "yes, or no to launch each kernel by itself, where the host would have them as one of the driver's graphs",
+            },
+        ],
         ..About::DEFAULT
     };
 
@@ -59,12 +67,17 @@ impl Plugin for Cuda {
             "" => std::env::var_os("DEVBAY_NVRTC").map(PathBuf::from),
             path => Some(PathBuf::from(path)),
         };
-        Ok(Self { host, nvrtc, devices: OnceLock::new() })
+        let graphs = match options.get("graphs") {
+            "yes" => true,
+            "no" => false,
+            other => return Err(Error::invalid(format!("option graphs is yes or no, found {other}"))),
+        };
+        Ok(Self { host, nvrtc, graphs, devices: OnceLock::new() })
     }
 
     fn devices(&self) -> Result<Vec<&CudaDevice>> {
         // The driver is asked when somebody wants to know, once.
-        let settings = Settings { nvrtc: self.nvrtc.as_deref(), host: self.host };
+        let settings = Settings { nvrtc: self.nvrtc.as_deref(), graphs: self.graphs, host: self.host };
         let devices = self.devices.get_or_init(|| device::open_all(&settings));
         devices.as_ref().map(|devices| devices.iter().collect()).map_err(Clone::clone)
     }

@@ -7,6 +7,8 @@
 //! Copies from and to the host go through page-locked staging memory, since the driver may block on any other. Those of
 //! more than `STAGED_MAX` bytes do not: they block until the driver has taken or given the bytes.
 //!
+//! Launches that are recorded become one of the driver's graphs.
+//!
 //! What fails is found in one of two ways. A code of the driver's that no call recovers from loses the device for all
 //! streams. A failure that was enqueued ([`Stream::fail`]), or came with a wait for a stream that has one, is known when
 //! later points are signalled; they do not write the word, and the thread fails them in their turn.
@@ -356,6 +358,7 @@ impl Stream for CudaStream {
     const ON_REACHED: bool = true;
     const HOST_WAIT: bool = true;
     const FAIL: bool = true;
+    const REPLAY: bool = true;
 
     fn copy(&self, copy: &CopyRequest<'_, CudaBuffer>) -> Result<()> {
         let (shared, size) = (self.shared(), copy.size_bytes);
@@ -465,6 +468,49 @@ impl Stream for CudaStream {
         self.points.timeline.host_wait(value, timeout)
     }
 
+    fn record_begin(&self) -> Result<()> {
+        let shared = self.shared();
+        if !shared.graphs {
+            return Err(Error::unsupported("graphs, which the option graphs=no leaves out"));
+        }
+        let _current = shared.current()?;
+        // 1: calls of this thread that cannot be captured fail, those of others go on.
+        // SAFETY: the stream lives.
+        let code = unsafe { (shared.driver.functions.cuStreamBeginCapture_v2)(self.points.raw, 1) };
+        shared.done("cuStreamBeginCapture", code)
+    }
+
+    fn record_end(&self) -> Result<Recorded> {
+        let shared = self.shared();
+        let _current = shared.current()?;
+        let functions = &shared.driver.functions;
+        let (mut graph, mut exec) = (null_mut(), null_mut());
+        // SAFETY: the stream lives; a place for a handle.
+        let code = unsafe { (functions.cuStreamEndCapture)(self.points.raw, &mut graph) };
+        if code != 0 || graph.is_null() {
+            // The stream goes on as it was, and takes the launches themselves.
+            let words = shared.driver.check("cuStreamEndCapture", code).err();
+            let words = words.as_ref().map_or("nothing was captured", Error::text);
+            return Err(Error::unsupported(format!("a graph of these launches: {words}")));
+        }
+        // SAFETY: a place for a handle, and the graph just captured.
+        let code = unsafe { (functions.cuGraphInstantiateWithFlags)(&mut exec, graph, 0) };
+        // SAFETY: as above; what was instantiated does not need it.
+        unsafe { (functions.cuGraphDestroy)(graph) };
+        shared.done("cuGraphInstantiate", code)?;
+        Ok(Box::new(Graph { shared: Arc::clone(shared), exec }))
+    }
+
+    fn replay(&self, recorded: &Recorded) -> Result<()> {
+        let shared = self.shared();
+        let graph = recorded.downcast_ref::<Graph>();
+        let graph = graph.ok_or_else(|| Error::internal("a recording of another kind"))?;
+        let _current = shared.current()?;
+        // SAFETY: the graph was captured on this stream, and is not freed before its replays are done (B22).
+        let code = unsafe { (shared.driver.functions.cuGraphLaunch)(graph.exec, self.points.raw) };
+        shared.done("cuGraphLaunch", code)
+    }
+
     fn failure(&self) -> Option<Error> {
         self.points.timeline.failure().or_else(|| self.shared().check().err())
     }
@@ -476,6 +522,26 @@ impl Stream for CudaStream {
         }
         self.shared().lose(failure);
         Ok(())
+    }
+}
+
+/// Launches that the driver has as one.
+struct Graph {
+    shared: Arc<Shared>,
+    exec: Handle,
+}
+
+// SAFETY: as for `Shared`; launches of it come one at a time, as its stream's calls do.
+unsafe impl Send for Graph {}
+// SAFETY: as for Send.
+unsafe impl Sync for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.shared.current_even_lost() {
+            // SAFETY: instantiated by `record_end`, destroyed once, behind its replays (B22).
+            unsafe { (self.shared.driver.functions.cuGraphExecDestroy)(self.exec) };
+        }
     }
 }
 

@@ -1,0 +1,104 @@
+//! Recordings: launches that a stream took down once, and enqueues again with one call (B22).
+
+use super::{Plugin, Stream};
+use crate::error::{ErrorKind, Result};
+use devbay_plugin_api::abi::{self, *};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+/// The functions of the extension.
+#[derive(Clone, Copy)]
+pub(super) struct ReplayFns {
+    begin: unsafe extern "C" fn(*mut abi::Stream) -> Status,
+    end: unsafe extern "C" fn(*mut abi::Stream, *mut *mut abi::Recording) -> Status,
+    replay: unsafe extern "C" fn(*mut abi::Stream, *mut abi::Recording) -> Status,
+    free: unsafe extern "C" fn(*mut abi::Recording),
+}
+
+impl ReplayFns {
+    /// Those of a plugin; None if it has not all of them.
+    pub(super) fn of(plugin: &Plugin) -> Option<Self> {
+        let table = plugin.extension(extension::REPLAY, 1)?;
+        // SAFETY: the extension's table, which lives as long as the instance (B6).
+        let table = unsafe { read_struct(table.as_ptr().cast_const().cast::<ReplayTable>()) }.ok()?;
+        Some(Self {
+            begin: table.record_begin?,
+            end: table.record_end?,
+            replay: table.replay?,
+            free: table.recording_free?,
+        })
+    }
+}
+
+/// What a stream recorded. To be dropped behind the stream, whose end waits for replays, and before what it names.
+pub(crate) struct Recording {
+    handle: NonNull<abi::Recording>,
+    fns: ReplayFns,
+    plugin: Arc<Plugin>,
+}
+
+// SAFETY: a recording is used by whoever has its stream, and freed from any thread.
+unsafe impl Send for Recording {}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.plugin.release(|_| {
+            // SAFETY: made by `record_end`, given back once, behind its replays.
+            unsafe { (self.fns.free)(self.handle.as_ptr()) };
+        });
+    }
+}
+
+impl Stream {
+    /// Takes down what `launches` launches on the stream, instead of running it. None if the plugin cannot record it:
+    /// nothing was then enqueued, and it is to be launched.
+    ///
+    /// # Errors
+    /// What the plugin says; nothing was enqueued.
+    ///
+    /// # Safety
+    /// The memory and kernels that the launches name stay until the recording is dropped.
+    pub(crate) unsafe fn record<E>(
+        &mut self,
+        launches: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> Result<std::result::Result<Option<Recording>, E>> {
+        let plugin = Arc::clone(&self.device.plugin);
+        let Some(fns) = plugin.replays() else { return Ok(Ok(None)) };
+        self.device.check_usable()?;
+        let stream = self.handle.as_ptr();
+        // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`).
+        let status = unsafe { (fns.begin)(stream) };
+        if status == DEVBAY_STATUS_UNSUPPORTED {
+            return Ok(Ok(None));
+        }
+        self.check(status, "record_begin")?;
+        let launched = launches();
+        let mut recording = null_mut();
+        // SAFETY: as above, and a place for the recording.
+        let status = unsafe { (fns.end)(stream, &mut recording) };
+        let handle = NonNull::new(recording).filter(|_| status == DEVBAY_STATUS_OK);
+        let recording = handle.map(|handle| Recording { handle, fns, plugin });
+        if let Err(error) = launched {
+            return Ok(Err(error));
+        }
+        match self.check(status, "record_end") {
+            Ok(()) => Ok(Ok(recording)),
+            Err(error) if error.kind() == ErrorKind::UnsupportedOp => Ok(Ok(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Enqueues what this stream has recorded.
+    ///
+    /// # Safety
+    /// The memory that the recording names is bound as it was, and stays until the stream has come to rest.
+    ///
+    /// # Errors
+    /// What the plugin says.
+    #[inline]
+    pub(crate) unsafe fn replay(&mut self, recording: &Recording) -> Result<()> {
+        // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`), and what that recorded.
+        let status = unsafe { (recording.fns.replay)(self.handle.as_ptr(), recording.handle.as_ptr()) };
+        self.check(status, "replay")
+    }
+}

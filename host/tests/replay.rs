@@ -1,0 +1,67 @@
+//! Lines of launches that an asynchronous device takes down once and runs again with one call (B22).
+//!
+//! The device is the CPU plugin's with streams that are threads, which say in the timeline what they run.
+
+use devbay_host::core::Tensor;
+use devbay_host::devices::{Policy, Requirements};
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// The plugin beside the tests.
+fn library() -> PathBuf {
+    // target/PROFILE/deps/TEST
+    let exe = std::env::current_exe().expect("a test knows its own path");
+    let profile = exe.parent().and_then(Path::parent).expect("tests are in target/PROFILE/deps");
+    let path = profile.join("libdevbay_plugin_cpu.so");
+    assert!(path.exists(), "{} is missing; run `cargo build -p devbay-plugin-cpu`", path.display());
+    path
+}
+
+/// A runtime whose device has such streams, and the names of what they run.
+fn runtime(streams: &str) -> (Runtime, Arc<Mutex<Vec<String>>>) {
+    let names = Arc::<Mutex<Vec<String>>>::default();
+    let noted = Arc::clone(&names);
+    let options = RuntimeOptions {
+        threads: 1,
+        plugins: vec![library()],
+        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
+        trace: Some(Arc::new(move |_, mark| noted.lock().unwrap().push(mark.name))),
+        ..RuntimeOptions::default()
+    };
+    (Runtime::new(options).expect("a runtime"), names)
+}
+
+/// Results of runs on different inputs.
+fn results(runtime: &Runtime, n: usize) -> Vec<Vec<f32>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx");
+    let model = Model::load(&path).expect("a model of the repository's");
+    let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
+    let session = Session::new(&model, &device).expect("a session");
+    let name = session.inputs()[0].name.clone();
+    let run = |i: usize| {
+        let pixels: Vec<f32> = (0..28 * 28).map(|at| ((at * 7 + i * 131) % 256) as f32 / 255.0).collect();
+        let input = Tensor::from_elements(&[1, 1, 28, 28], &pixels).expect("a tensor");
+        let outputs = session.run(&[(&name, &input)], &RunOptions::default()).expect("a run");
+        outputs[0].elements::<f32>().expect("floats").to_vec()
+    };
+    (0..n).map(run).collect()
+}
+
+#[test]
+fn b22_a_line_is_recorded_and_replayed() {
+    let n = 6;
+    let (inline, _) = runtime("inline");
+    let expected = results(&inline, n);
+    let (queued, names) = runtime("async");
+    assert_eq!(results(&queued, n), expected);
+    drop(queued);
+    let names = names.lock().unwrap();
+    let is_launch = |name: &&String| !["replay", "copy", "signal", "wait"].contains(&name.as_str());
+    // The first run launches, the second one records.
+    assert_eq!(names.iter().filter(|name| *name == "replay").count(), n - 1, "{names:?}");
+    let n_launches = names.iter().filter(is_launch).count();
+    assert!((3..20).contains(&n_launches), "{n_launches} launches, expected those of one run: {names:?}");
+}
