@@ -228,6 +228,13 @@ _Static_assert(offsetof(devbay_plugin_table, kernel_cost) == 152, "devbay_plugin
 _Static_assert(offsetof(devbay_plugin_table, pack) == 160, "devbay_plugin_table.pack");
 _Static_assert(offsetof(devbay_plugin_table, memory_info) == 168, "devbay_plugin_table.memory_info");
 _Static_assert(offsetof(devbay_plugin_table, kernel_shape) == 176, "devbay_plugin_table.kernel_shape");
+_Static_assert(sizeof(devbay_replay_table) == 40, "devbay_replay_table");
+_Static_assert(offsetof(devbay_replay_table, struct_size) == 0, "devbay_replay_table.struct_size");
+_Static_assert(offsetof(devbay_replay_table, reserved) == 4, "devbay_replay_table.reserved");
+_Static_assert(offsetof(devbay_replay_table, record_begin) == 8, "devbay_replay_table.record_begin");
+_Static_assert(offsetof(devbay_replay_table, record_end) == 16, "devbay_replay_table.record_end");
+_Static_assert(offsetof(devbay_replay_table, replay) == 24, "devbay_replay_table.replay");
+_Static_assert(offsetof(devbay_replay_table, recording_free) == 32, "devbay_replay_table.recording_free");
 _Static_assert(sizeof(devbay_fault_table) == 16, "devbay_fault_table");
 _Static_assert(offsetof(devbay_fault_table, struct_size) == 0, "devbay_fault_table.struct_size");
 _Static_assert(offsetof(devbay_fault_table, reserved) == 4, "devbay_fault_table.reserved");

@@ -60,6 +60,7 @@ typedef struct devbay_prepared devbay_prepared;
 typedef struct devbay_memory_info devbay_memory_info;
 typedef struct devbay_kernel_cost devbay_kernel_cost;
 typedef struct devbay_plugin_table devbay_plugin_table;
+typedef struct devbay_replay_table devbay_replay_table;
 typedef struct devbay_fault_table devbay_fault_table;
 typedef struct devbay_option_info devbay_option_info;
 typedef struct devbay_plugin_info devbay_plugin_info;
@@ -117,6 +118,9 @@ typedef struct devbay_buffer devbay_buffer;
 
 /* An in-order queue of work on a device, with a timeline (B12). Opaque. */
 typedef struct devbay_stream devbay_stream;
+
+/* Launches that a stream took down, to be run again with one call (B22). Opaque; plugin-owned. */
+typedef struct devbay_recording devbay_recording;
 
 /* ----------------------------------------------------------------------------------------------
  * Frozen types: no size field, embedded by value, unchanged within the major.
@@ -925,6 +929,58 @@ struct devbay_plugin_table {
     devbay_status (*kernel_shape)(devbay_instance *instance, const devbay_prepare_desc *desc,
             uint32_t output_idx, devbay_dtype *out_dtype, int64_t *out_shape,
             uint32_t rank_max, uint32_t *out_rank, devbay_error_detail *error);
+};
+
+/* Table of the extension that takes down the launches of a task once and runs them again with
+ * one call, id 3 (B6, B22). Growable; plugin-owned, as long as the instance.
+ *
+ * A recording has the launches with the references that they were given: the memory and the
+ * prepared kernels that it names stay until it is freed and every point that was signalled
+ * behind a replay is reached. What the memory holds may change from replay to replay, where it
+ * is may not. A host records what it has launched before, so that a kernel may do in its first
+ * launch what cannot be recorded.
+ *
+ * Required up to recording_free. */
+struct devbay_replay_table {
+    uint32_t struct_size;                 /* Bytes of this struct that its maker knows. */
+    uint32_t reserved;                    /* Reserved, 0. */
+    /* Begins a recording: launches on the stream are taken down from now on and do not run.
+     * Nothing else may be enqueued there until record_end.
+     *
+     * Owns: nothing.
+     * Threads: one at a time per stream; launches that are recorded come from the thread that
+     * began.
+     * Order: what was enqueued before runs as it would.
+     * Errors: UNSUPPORTED on an inline stream; INVALID on a stream that records.
+     * Since: 0.2. */
+    devbay_status (*record_begin)(devbay_stream *stream);
+    /* Ends the recording that was begun, and gives it.
+     *
+     * Owns: the host owns what is written to out_recording, and frees it with recording_free.
+     * Threads: that of record_begin.
+     * Order: what is enqueued from now on runs again.
+     * Errors: UNSUPPORTED for launches that cannot be recorded; INVALID on a stream that does
+     * not record. After an error there is no recording, and the stream is as before
+     * record_begin.
+     * Since: 0.2. */
+    devbay_status (*record_end)(devbay_stream *stream, devbay_recording **out_recording);
+    /* Enqueues all launches of a recording, in their order, on the stream that recorded them.
+     *
+     * Owns: nothing; the recording is lent until a point signalled behind it is reached.
+     * Threads: one at a time per stream.
+     * Order: as a launch.
+     * Errors: as a launch; INVALID on a stream that records.
+     * Since: 0.2. */
+    devbay_status (*replay)(devbay_stream *stream, devbay_recording *recording);
+    /* Frees a recording.
+     *
+     * Owns: takes it back.
+     * Threads: any.
+     * Order: after the last replay's points were reached, or its streams destroyed, and before
+     * the memory and the prepared kernels that it names.
+     * Errors: none.
+     * Since: 0.2. */
+    void (*recording_free)(devbay_recording *recording);
 };
 
 /* Table of the extension that makes streams fail on request, id 0x80000010 (B6, B13): an

@@ -56,7 +56,9 @@ impl Replays {
                 ..
             }) => Ok(Self { begin, end, replay, free }),
             Ok(_) => failed("the extension that records launches lacks functions"),
-            Err(error) => failed(format!("the table of the extension that records launches is broken: {error}")),
+            Err(error) => {
+                failed(format!("the table of the extension that records launches is broken: {error}"))
+            }
         }
     }
 
@@ -96,7 +98,12 @@ impl Drop for Recorded {
 }
 
 /// Prepares a node of one input, whose result has the input's size.
-fn prepared<'a>(device: &'a Device<'a>, request: &Request, size: usize, sample: &Sample) -> Outcome<Option<Node<'a>>> {
+fn prepared<'a>(
+    device: &'a Device<'a>,
+    request: &Request,
+    size: usize,
+    sample: &Sample,
+) -> Outcome<Option<Node<'a>>> {
     let node = match request.prepare(device)? {
         Ok(node) => node,
         Err((_, words)) => return failed(format!("prepare refused what it took before: {words}")),
@@ -193,11 +200,7 @@ fn nothing_else(rig: &Rig<'_>) -> Outcome {
         let stream = device.stream()?;
         let expected = node.run(kernel, &stream, sample, How::default())?.output;
         let refused = |status: Status, what: &str| {
-            ensure!(
-                status == DEVBAY_STATUS_INVALID,
-                "{what} gave {}, expected INVALID",
-                status_name(status)
-            );
+            ensure!(status == DEVBAY_STATUS_INVALID, "{what} gave {}, expected INVALID", status_name(status));
             Ok(())
         };
         match replays.end(&stream) {
@@ -218,8 +221,8 @@ fn nothing_else(rig: &Rig<'_>) -> Outcome {
         let status = unsafe { stream.copy(&desc) }?;
         let copied = refused(status, "copy on a stream that records");
         let signalled = match device.opened.table.stream_signal {
-            // SAFETY: the plugin's function with its own stream.
             Some(signal) => {
+                // SAFETY: the plugin's function with its own stream.
                 let status = unsafe { signal(stream.handle.as_ptr(), stream.signalled() + 1) };
                 refused(status, "stream_signal on a stream that records")
             }

@@ -9,7 +9,7 @@ use super::frame::Frame;
 use super::section::launch_steps;
 use crate::device::Recording;
 use crate::error::Result;
-use crate::plan::section::Section;
+use crate::plan::section::{Section, StepKind};
 use devbay_plugin_api::abi::BufferRef;
 
 /// How often a frame's references may have moved until nothing is recorded any more.
@@ -29,8 +29,10 @@ impl Replay {
     /// For a new frame.
     pub fn of(section: &Section) -> Self {
         let is_alone = section.lanes.len() == 1 && !section.device.about().inline;
+        // Copies and control flow are not launches of the device's.
+        let is_all_kernels = section.kinds.iter().all(|kind| *kind == StepKind::Kernel);
         let is_worth_it = section.is_line() && section.steps.len() > 1 && !section.is_traced();
-        match is_alone && is_worth_it && section.device.replays() {
+        match is_alone && is_all_kernels && is_worth_it && section.device.replays() {
             true => Self::Launched { before: false, n_moves: 0 },
             false => Self::Off,
         }
@@ -52,7 +54,11 @@ impl Frame {
     /// # Errors
     /// As [`Frame::launch`].
     #[inline(never)]
-    pub(super) unsafe fn launch_or_replay(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
+    pub(super) unsafe fn launch_or_replay(
+        &mut self,
+        section: &Section,
+        cancel: Option<&Cancel>,
+    ) -> Result<()> {
         Cancel::check(cancel)?;
         let n_moves = match &self.replay {
             Replay::Recorded { recording, bound, n_moves } => {
@@ -92,15 +98,16 @@ impl Frame {
         let launches = || unsafe { launch_steps::<false>(&section.steps, refs, streams, None) };
         // SAFETY: memory and kernels stay as long as the frame, which drops the recording before them.
         let recorded = unsafe { self.streams.first.record(launches) }?;
-        match recorded.map_err(|ended| self.why(section, cancel, ended))? {
-            Some(recording) => {
+        match recorded {
+            Ok(Some(recording)) => {
                 let bound = bound_refs(section, &self.refs).collect();
                 // SAFETY: as above, and the caller's promise.
                 let replayed = unsafe { self.streams.first.replay(&recording) };
                 self.replay = Replay::Recorded { recording, bound, n_moves };
                 replayed
             }
-            None => {
+            // It cannot be recorded; what a launch had to say against it is said again if it was no matter of that.
+            Ok(None) | Err(_) => {
                 self.replay = Replay::Off;
                 // SAFETY: the caller's promise.
                 unsafe { self.launch_line(section, cancel) }

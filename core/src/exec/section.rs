@@ -121,7 +121,7 @@ impl Frame {
     }
 
     #[cold]
-    pub(super) fn why(&self, section: &Section, cancel: Option<&Cancel>, ended: Ended<'_>) -> Error {
+    fn why(&self, section: &Section, cancel: Option<&Cancel>, ended: Ended<'_>) -> Error {
         match ended {
             Ended::Cancelled => cancel.map_or_else(Cancel::unknown, Cancel::error),
             Ended::Failed(step, status) => {

@@ -290,7 +290,9 @@ mod tests {
     /// Expects the body of a program with input x: f32[2,3] to become another.
     fn check(before: &str, after: &str) {
         let program = |body: &str| {
-            format!("devbay-program 1\n\nprogram \"\"(%x: f32[2,3], %row: f32[3], %wide: f32[4,2,3]) {{\n{body}}}\n")
+            format!(
+                "devbay-program 1\n\nprogram \"\"(%x: f32[2,3], %row: f32[3], %wide: f32[4,2,3]) {{\n{body}}}\n"
+            )
         };
         let mut found = parse(&program(before)).unwrap_or_else(|e| panic!("{e}"));
         let mut main = std::mem::take(&mut found.main);

@@ -66,7 +66,7 @@ struct Line {
 #[expect(clippy::large_enum_variant, reason = "launches are the rule")]
 pub(super) enum Command {
     /// With what runs it: [`DeferredLaunch::run`] for the form's streams.
-    Launch(DeferredLaunch, fn(DeferredLaunch) -> Result<()>),
+    Launch(DeferredLaunch, fn(&DeferredLaunch) -> Result<()>),
     Copy(Span),
     Signal(u64),
     Wait(u64, u64),
@@ -275,7 +275,7 @@ impl World {
             (Some(_), _) => {
                 Err(Error::new(DEVBAY_STATUS_INTERNAL, format!("a {name} was told to fail later")))
             }
-            (None, Command::Launch(launch, run)) => run(launch),
+            (None, Command::Launch(launch, run)) => run(&launch),
             (None, Command::Copy(span)) => {
                 // SAFETY: the host lends both ranges until a later point is reported, and `copy` allows overlap.
                 unsafe { std::ptr::copy(span.src, span.dst, span.size_bytes) };

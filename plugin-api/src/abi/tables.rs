@@ -1140,6 +1140,54 @@ pub const LAYOUTS: &[StructLayout] = &[
         ],
     },
     StructLayout {
+        name: "ReplayTable",
+        c_name: "devbay_replay_table",
+        size: size_of::<ReplayTable>(),
+        align: align_of::<ReplayTable>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(ReplayTable, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(ReplayTable, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "record_begin",
+                offset: offset_of!(ReplayTable, record_begin),
+                size: size_of::<Option<unsafe extern "C" fn(stream: *mut Stream) -> Status>>(),
+            },
+            FieldLayout {
+                name: "record_end",
+                offset: offset_of!(ReplayTable, record_end),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            stream: *mut Stream,
+                            out_recording: *mut *mut Recording,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "replay",
+                offset: offset_of!(ReplayTable, replay),
+                size: size_of::<
+                    Option<unsafe extern "C" fn(stream: *mut Stream, recording: *mut Recording) -> Status>,
+                >(),
+            },
+            FieldLayout {
+                name: "recording_free",
+                offset: offset_of!(ReplayTable, recording_free),
+                size: size_of::<Option<unsafe extern "C" fn(recording: *mut Recording)>>(),
+            },
+        ],
+    },
+    StructLayout {
         name: "FaultTable",
         c_name: "devbay_fault_table",
         size: size_of::<FaultTable>(),
@@ -1775,6 +1823,31 @@ unsafe impl Growable for PluginTable {
                     ) -> Status,
                 >,
             >(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for ReplayTable {
+    const NAME: &'static str = "ReplayTable";
+    const REQUIRED_SIZE: usize = offset_of!(ReplayTable, recording_free)
+        + size_of::<Option<unsafe extern "C" fn(recording: *mut Recording)>>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(ReplayTable, struct_size) + size_of::<u32>(),
+        offset_of!(ReplayTable, reserved) + size_of::<u32>(),
+        offset_of!(ReplayTable, record_begin)
+            + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream) -> Status>>(),
+        offset_of!(ReplayTable, record_end)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(stream: *mut Stream, out_recording: *mut *mut Recording) -> Status,
+                >,
+            >(),
+        offset_of!(ReplayTable, replay)
+            + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, recording: *mut Recording) -> Status>>(
+            ),
+        offset_of!(ReplayTable, recording_free)
+            + size_of::<Option<unsafe extern "C" fn(recording: *mut Recording)>>(),
     ];
 }
 

@@ -1222,7 +1222,7 @@ pub struct PluginTable {
 /// change from replay to replay, where it is may not. A host records what it has launched before, so that a kernel may
 /// do in its first launch what cannot be recorded.
 ///
-/// Required as a whole.
+/// Required up to `recording_free`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -7,8 +7,8 @@
 
 use super::error::{Error, Result, guard, remember_panics};
 use super::memory::{AllocRequest, BufferBox, CopyRequest, StreamRequest};
-use super::view::{PrepareRequest, TensorView};
 use super::replay::Replays;
+use super::view::{PrepareRequest, TensorView};
 use super::{Device, DeviceDesc, Done, Host, Kernel, Options, Plugin, Prepared, Stream};
 use crate::abi;
 use crate::abi::*;
@@ -494,7 +494,8 @@ unsafe extern "C" fn stream_create<D: Device>(
             // SAFETY: the host's text, alive for the call.
             label: unsafe { desc.label.get() }.map_err(refused)?,
         })?;
-        let stream = Box::new(StreamBox { stream, failure: Mutex::new(None), records: AtomicBool::new(false) });
+        let stream =
+            Box::new(StreamBox { stream, failure: Mutex::new(None), records: AtomicBool::new(false) });
         // SAFETY: the host's place for one handle.
         unsafe { out.write(Box::into_raw(stream).cast()) };
         Ok(())

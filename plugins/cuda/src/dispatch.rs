@@ -11,11 +11,10 @@ use crate::source::{self, Source};
 use crate::stream::CudaStream;
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::*;
-use devbay_shaders::step::{self, SCRATCH_ALIGN, Work};
+use devbay_shaders::step::{self, SCRATCH_ALIGN, Tables, Work};
 use devbay_shaders::target::Backend;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -107,14 +106,8 @@ struct Dispatch {
     grid: [u32; 3],
 }
 
-/// What a buffer of a kernel is.
-#[derive(Clone)]
-enum Slot {
-    Input(usize),
-    Output(usize),
-    Scratch(Range<u64>),
-    Table(Arc<Table>),
-}
+/// What a buffer of a shader is bound to.
+type Slot = step::Slot<Arc<Table>>;
 
 /// Makes a device's kernels.
 pub struct Compiler(pub Arc<Shared>);
@@ -122,24 +115,11 @@ pub struct Compiler(pub Arc<Shared>);
 impl Backend for Compiler {
     fn prepare(&self, work: Work) -> Result<Prepared> {
         let shared = &self.0;
-        let mut tables: Vec<(Arc<[u32]>, Arc<Table>)> = Vec::new();
+        let mut tables = Tables::new(|words: &[u32]| Table::new(shared, words).map(Arc::new));
         let mut dispatches = Vec::with_capacity(work.dispatches.len());
         for step::Dispatch { name, wgsl, params, slots, groups: grid } in work.dispatches {
             let kernel = shared.kernels.get(shared, &name, &wgsl)?;
-            let slots = slots.into_iter().map(|slot| match slot {
-                step::Slot::Input(i) => Ok(Slot::Input(i)),
-                step::Slot::Output(i) => Ok(Slot::Output(i)),
-                step::Slot::Scratch(range) => Ok(Slot::Scratch(range)),
-                step::Slot::Table(words) => {
-                    if let Some((_, table)) = tables.iter().find(|(known, _)| Arc::ptr_eq(known, &words)) {
-                        return Ok(Slot::Table(Arc::clone(table)));
-                    }
-                    let table = Arc::new(Table::new(shared, &words)?);
-                    tables.push((words, Arc::clone(&table)));
-                    Ok(Slot::Table(table))
-                }
-            });
-            let slots: Vec<Slot> = slots.collect::<Result<_>>()?;
+            let slots: Vec<Slot> = slots.into_iter().map(|slot| tables.place(slot)).collect::<Result<_>>()?;
             let args = arguments(&kernel.params, &params, &slots)
                 .map_err(|e| Error::new(e.status(), format!("kernel {name}: {}", e.text())))?;
             dispatches.push(Dispatch { kernel, params, args, grid });

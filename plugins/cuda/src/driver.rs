@@ -269,7 +269,7 @@ impl Driver {
 fn classified(code: c_int, text: String) -> Error {
     match code {
         2 => Error::out_of_memory(text),
-        // No device, a stub, a driver of another version than the kernel's module, a device that others hold.
+        // No device, the toolkit's library in place of a driver, a driver of another version than the kernel's module, a device that others hold.
         34 | 46 | 100..=102 | 802..=804 => Error::unavailable(text),
         801 => Error::unsupported(text),
         // Deinitialised, ECC, NVLink, contained; the context is destroyed; illegal addresses and instructions,

@@ -13,17 +13,50 @@ pub const GROUP: u32 = 256;
 /// Offsets of what lies in one workspace.
 pub const SCRATCH_ALIGN: u64 = 256;
 
-/// What a buffer of a shader is bound to.
+/// What a buffer of a shader is bound to; `T` is where numbers are that the kernel has of its own.
 #[derive(Clone, Debug)]
-pub enum Slot {
+pub enum Slot<T = Arc<[u32]>> {
     /// An input, whole.
     Input(usize),
     /// An output, whole.
     Output(usize),
     /// A part of the workspace, in bytes.
     Scratch(Range<u64>),
-    /// Numbers of the kernel's own, which shaders never write. Slots that share them share their memory.
-    Table(Arc<[u32]>),
+    /// Numbers of the kernel's own, which shaders never write.
+    Table(T),
+}
+
+/// Memory of a device for the tables of a kernel: slots with the same numbers share it.
+pub struct Tables<T, F> {
+    make: F,
+    made: Vec<(Arc<[u32]>, T)>,
+}
+
+impl<T: Clone, F: Fn(&[u32]) -> Result<T>> Tables<T, F> {
+    /// None yet; `make` makes one.
+    pub fn new(make: F) -> Self {
+        Self { make, made: Vec::new() }
+    }
+
+    /// A slot with its table in the device's memory.
+    ///
+    /// # Errors
+    /// What making one says.
+    pub fn place(&mut self, slot: Slot) -> Result<Slot<T>> {
+        Ok(match slot {
+            Slot::Input(i) => Slot::Input(i),
+            Slot::Output(i) => Slot::Output(i),
+            Slot::Scratch(range) => Slot::Scratch(range),
+            Slot::Table(words) => match self.made.iter().find(|(known, _)| Arc::ptr_eq(known, &words)) {
+                Some((_, table)) => Slot::Table(table.clone()),
+                None => {
+                    let table = (self.make)(&words)?;
+                    self.made.push((words, table.clone()));
+                    Slot::Table(table)
+                }
+            },
+        })
+    }
 }
 
 /// A parameter of a shader: a field of its struct `p`.

@@ -9,10 +9,9 @@ use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
 use crate::shader::Shader;
 use crate::stream::WgpuStream;
 use devbay_plugin_api::sdk::*;
-use devbay_shaders::step::{self, SCRATCH_ALIGN, Work};
+use devbay_shaders::step::{self, SCRATCH_ALIGN, Tables, Work};
 use devbay_shaders::target::Backend;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -20,13 +19,7 @@ use std::sync::{Arc, Mutex};
 const GROUPS_MAX: usize = 4096;
 
 /// What a buffer of a shader is bound to.
-#[derive(Debug)]
-enum Slot {
-    Input(usize),
-    Output(usize),
-    Scratch(Range<u64>),
-    Table(Arc<Table>),
-}
+type Slot = step::Slot<Arc<Table>>;
 
 /// Memory that is written once, when a kernel is prepared, and freed with the kernel.
 struct Table {
@@ -73,7 +66,7 @@ pub struct Compiler(pub Arc<Shared>);
 impl Backend for Compiler {
     fn prepare(&self, work: Work) -> Result<Prepared> {
         let shared = &self.0;
-        let mut tables: Vec<(Arc<[u32]>, Arc<Table>)> = Vec::new();
+        let mut tables = Tables::new(|words: &[u32]| Table::new(shared, words).map(Arc::new));
         let mut dispatches = Vec::with_capacity(work.dispatches.len());
         for step::Dispatch { name, wgsl, params, slots, groups } in work.dispatches {
             let shader = shared.shaders.get(shared, &name, &wgsl, !params.is_empty(), slots.len())?;
@@ -81,20 +74,7 @@ impl Backend for Compiler {
                 true => None,
                 false => Some(ParamSlot::new(shared, params.into_vec())?),
             };
-            let slots = slots.into_iter().map(|slot| match slot {
-                step::Slot::Input(i) => Ok(Slot::Input(i)),
-                step::Slot::Output(i) => Ok(Slot::Output(i)),
-                step::Slot::Scratch(range) => Ok(Slot::Scratch(range)),
-                step::Slot::Table(words) => {
-                    if let Some((_, table)) = tables.iter().find(|(known, _)| Arc::ptr_eq(known, &words)) {
-                        return Ok(Slot::Table(Arc::clone(table)));
-                    }
-                    let table = Arc::new(Table::new(shared, &words)?);
-                    tables.push((words, Arc::clone(&table)));
-                    Ok(Slot::Table(table))
-                }
-            });
-            let slots = slots.collect::<Result<_>>()?;
+            let slots: Vec<Slot> = slots.into_iter().map(|slot| tables.place(slot)).collect::<Result<_>>()?;
             dispatches.push(Dispatch { shader, params, slots, groups });
         }
         let id = NEXT_PROGRAM.fetch_add(1, Ordering::Relaxed);

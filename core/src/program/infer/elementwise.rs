@@ -82,7 +82,8 @@ pub fn fused_elementwise(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     if names.is_empty() || operands.len() != 2 * names.len() || !operands.iter().enumerate().all(is_known) {
         return Err(wrong("operands", "two places for each op"));
     }
-    if !matches!(ops.node.attr("params"), Some(AttrValue::Floats(params)) if params.len() == 2 * names.len()) {
+    if !matches!(ops.node.attr("params"), Some(AttrValue::Floats(params)) if params.len() == 2 * names.len())
+    {
         return Err(wrong("params", "two numbers for each op"));
     }
     variadic(ops)
@@ -160,7 +161,9 @@ mod tests {
     #[test]
     fn fused() {
         let op = |operands: &str| {
-            format!("FusedElementwise ops=[Add,Relu] operands=[{operands}] params=[0.0,0.0,0.0,0.0] constants=[1.5]")
+            format!(
+                "FusedElementwise ops=[Add,Relu] operands=[{operands}] params=[0.0,0.0,0.0,0.0] constants=[1.5]"
+            )
         };
         check(&op("0,1,2,2"), "f32[2,1] f32[3]", "f32[2,3]");
         check(&op("0,-1,1,1"), "f32[2]", "f32[2]");

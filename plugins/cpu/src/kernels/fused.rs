@@ -125,8 +125,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         return Err(Error::unsupported(format!("{n_inputs} inputs, {INPUTS_MAX} are the most")));
     }
     let out = extents(request.required_output(0)?)?;
-    let inputs: Vec<_> =
-        (0..n_inputs).map(|i| extents(request.required_input(i)?)).collect::<Result<_>>()?;
+    let inputs: Vec<_> = (0..n_inputs).map(|i| extents(request.required_input(i)?)).collect::<Result<_>>()?;
     let mut shapes: [&[usize]; INPUTS_MAX] = [&[]; INPUTS_MAX];
     shapes.iter_mut().zip(&inputs).for_each(|(shape, input)| *shape = input);
     let isa = request.device.isa;
@@ -174,7 +173,8 @@ fn placed(steps: &[FusedStep<'_>], isa: Isa) -> Result<Vec<Step>> {
             None
         } else {
             let free = held.iter().position(Option::is_none);
-            let free = free.ok_or_else(|| Error::unsupported("more results at one time than there is room for"))?;
+            let free =
+                free.ok_or_else(|| Error::unsupported("more results at one time than there is room for"))?;
             held[free] = Some(i);
             slots[i] = free;
             Some(free)

@@ -50,9 +50,8 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
                 FusedOperand::Constant(value) => number(format!("c{i}_{k}"), value),
             });
         }
-        let attrs: Vec<String> = (0..formula.attrs.len())
-            .map(|k| number(format!("k{i}_{k}"), step.params[k]))
-            .collect();
+        let attrs: Vec<String> =
+            (0..formula.attrs.len()).map(|k| number(format!("k{i}_{k}"), step.params[k])).collect();
         let text = formula.write(Class::Float, ty, &operands, &attrs);
         code.push_str(&format!("let r{i}: {ty} = {text};\n"));
     }
