@@ -85,14 +85,17 @@ def chain(path, n, size):
 # Width and number of blocks of each stage.
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 
-# Numbers that all weights are made of, over and over: what a run takes does not depend on them.
-NORMAL = [random.Random(0).gauss(0.0, 1.0) for _ in range(1 << 14)]
+# Numbers that all weights are made of, over and over. Their count is a prime, so that no two filters are the same:
+# equal ones would add up, layer by layer, beyond what f32 holds.
+_RANDOM = random.Random(0)
+NORMAL = [_RANDOM.gauss(0.0, 1.0) for _ in range(16381)]
 
 
-def _floats(n, mean, scale):
-    """n numbers around a mean, as bytes."""
-    part = array("f", (mean + scale * value for value in NORMAL[:n])).tobytes()
-    return (part * (-(-n // len(NORMAL))))[: 4 * n]
+def floats(n, mean, scale):
+    """n numbers around a mean, as bytes, which begin elsewhere each time."""
+    part = array("f", (mean + scale * value for value in NORMAL)).tobytes()
+    begin = 4 * _RANDOM.randrange(len(NORMAL))
+    return (part * (n // len(NORMAL) + 2))[begin : begin + 4 * n]
 
 
 def resnet50(path, batch):
@@ -105,9 +108,9 @@ def resnet50(path, batch):
         i = n_convs
         n_convs += 1
         fan_in = n_in * kernel * kernel
-        w = graph.weight(f"w{i}", [n_out, n_in, kernel, kernel], _floats(n_out * fan_in, 0.0, (2 / fan_in) ** 0.5))
+        w = graph.weight(f"w{i}", [n_out, n_in, kernel, kernel], floats(n_out * fan_in, 0.0, (2 / fan_in) ** 0.5))
         parameters = [
-            graph.weight(f"{name}{i}", [n_out], _floats(n_out, mean, scale))
+            graph.weight(f"{name}{i}", [n_out], floats(n_out, mean, scale))
             for name, mean, scale in (("scale", 1.0, 0.1), ("bias", 0.0, 0.1), ("mean", 0.0, 0.1), ("var", 1.0, 0.05))
         ]
         pads = [(kernel - 1) // 2] * 4
@@ -131,7 +134,7 @@ def resnet50(path, batch):
             n_in = 4 * width
     x = graph.node("GlobalAveragePool", [x], "average")
     x = graph.node("Flatten", [x], "flat", axis=1)
-    w = graph.weight("fc_w", [1000, 2048], _floats(1000 * 2048, 0.0, 0.02))
+    w = graph.weight("fc_w", [1000, 2048], floats(1000 * 2048, 0.0, 0.02))
     b = graph.weight("fc_b", [1000], bytes(4000))
     graph.node("Gemm", [x, w, b], "logits", transB=1)
     return graph.write(path, [("data", [batch, 3, 224, 224])], [("logits", [batch, 1000])])
