@@ -35,7 +35,7 @@ impl sdk::Plugin for Faulty {
         .types(SINGLE)
         .operands(&[0], &[0]),
         Kernel::new("Floor", 13, |request| {
-            let module = "var<workgroup> much: array<f32, 1073741824>;\n\
+            let module = "var<workgroup> much: array<f32, 8388608>;\n\
                 @compute @workgroup_size(1)\nfn main() { much[0] = in0[0]; out[0] = much[0]; }\n";
             kernel(request, "greedy", Body::Groups { groups: [1, 1, 1], module })
         })
@@ -145,7 +145,7 @@ fn more_than_the_device_gives_at_once_is_out_of_memory() {
         "devbay-program 1\n\nprogram \"wide\"(%x: f32[{n}]) {{\n  %y = Neg@13(%x) as \"the node\"\n  return %y\n}}\n"
     );
     let model = Model::from_program(text::parse(&source).expect("a program"));
-    let words = ["wgpu:0", "plugin wgpu", "value `x`"];
+    let words = ["wgpu:0", "plugin wgpu", "the node", "value `y`"];
     expect_error(Session::new(&model, &device).map(drop), ErrorKind::OutOfMemory, &words);
     assert_eq!(device.bytes_in_use().0, 0, "bytes of the device");
     expect_life(&runtime, &["wgpu:0", "cpu:0"]);
