@@ -7,12 +7,16 @@
 
 mod agree;
 mod async_value;
+#[cfg(feature = "wgpu")]
+mod bare_wgpu;
 mod beside;
 mod cold_start;
 mod control;
 mod dense;
 mod devices;
 mod executor;
+#[cfg(feature = "wgpu")]
+mod gpu_launch;
 mod graphs;
 mod launch;
 mod measure;
@@ -65,6 +69,8 @@ const BENCHES: &[(&str, Bench)] = &[
     ("executor", executor::run),
     ("serving", serving::run),
     ("wake", wake::run),
+    #[cfg(feature = "wgpu")]
+    ("gpu-launch", gpu_launch::run),
 ];
 
 fn main() -> Result<()> {

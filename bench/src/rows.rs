@@ -26,6 +26,26 @@ pub struct Row {
     pub max: f64,
     /// Number of passes.
     pub runs: usize,
+    /// What part of the subject's time devbay takes; None for devbay itself.
+    pub ratio: Option<Ratio>,
+}
+
+/// Ratios, one a pass.
+#[derive(Clone, Copy, Serialize)]
+pub struct Ratio {
+    /// Median over passes.
+    pub median: f64,
+    /// Least.
+    pub min: f64,
+    /// Greatest.
+    pub max: f64,
+}
+
+impl Ratio {
+    /// Of sorted ratios; None if there is none.
+    fn of(sorted: &[f64]) -> Option<Self> {
+        Some(Self { median: median(sorted), min: *sorted.first()?, max: *sorted.last()? })
+    }
 }
 
 /// The rows as they come.
@@ -62,6 +82,9 @@ impl Rows {
         let ours = subjects.iter().find(|(subject, _)| subject == OURS).map(|(_, figures)| figures);
         for (subject, figures) in subjects {
             let sorted = sorted(figures.iter().copied());
+            let ratios =
+                ours.filter(|_| subject != OURS).map(|ours| ours.iter().zip(figures).map(|(a, b)| a / b));
+            let ratios = ratios.map(self::sorted).unwrap_or_default();
             let row = Row {
                 bench: bench.to_owned(),
                 case: case.to_owned(),
@@ -72,14 +95,13 @@ impl Rows {
                 min: sorted.first().copied().unwrap_or(f64::NAN),
                 max: sorted.last().copied().unwrap_or(f64::NAN),
                 runs: sorted.len(),
+                ratio: Ratio::of(&ratios),
             };
-            let ratios =
-                ours.filter(|_| subject != OURS).map(|ours| ours.iter().zip(figures).map(|(a, b)| a / b));
-            self.print(&row, &ratios.map(self::sorted).unwrap_or_default());
+            self.print(&row);
         }
     }
 
-    fn print(&mut self, row: &Row, ratios: &[f64]) {
+    fn print(&mut self, row: &Row) {
         if self.json {
             if let Ok(line) = serde_json::to_string(row) {
                 println!("{line}");
@@ -93,11 +115,9 @@ impl Rows {
             );
             self.headed = true;
         }
-        let ratio = match ratios {
-            [] => String::new(),
-            [least, .., most] => format!("{:.3} ({least:.3} to {most:.3})", median(ratios)),
-            [only] => format!("{only:.3}"),
-        };
+        let ratio = row.ratio.map_or_else(String::new, |Ratio { median, min, max }| {
+            if row.runs > 1 { format!("{median:.3} ({min:.3} to {max:.3})") } else { format!("{median:.3}") }
+        });
         println!(
             "{:<11} {:<24} {:>3}  {:<26} {:>10} {:>10} {:>10} {:<9} {:>5}  {ratio}",
             row.bench,

@@ -28,14 +28,14 @@ pub fn runtime(threads: usize) -> Result<Runtime> {
     })?)
 }
 
-/// A runtime with one plugin, `cpu` or `bench`, as a library.
+/// A runtime with one plugin, `cpu`, `bench` or `wgpu`, as a library.
 pub fn runtime_with_library(threads: usize, plugin: &str) -> Result<Runtime> {
     let plugins = vec![library(plugin)?];
     Ok(Runtime::new(RuntimeOptions { threads, plugins, ..RuntimeOptions::default() })?)
 }
 
 /// A plugin's library, which was built beside this program.
-fn library(plugin: &str) -> Result<PathBuf> {
+pub fn library(plugin: &str) -> Result<PathBuf> {
     let folder = std::env::current_exe()?;
     let folder = folder.parent().context("the program is in a folder")?;
     let path = folder.join(format!("libdevbay_plugin_{plugin}.so"));

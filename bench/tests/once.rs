@@ -91,3 +91,28 @@ fn callers_and_wakes_have_rows() -> Result<()> {
     }
     Ok(())
 }
+
+/// Beside wgpu itself, wherever there is a driver, and in one submission whatever the length.
+#[cfg(feature = "wgpu")]
+#[test]
+fn launches_on_a_gpu_have_rows_beside_wgpu() -> Result<()> {
+    let (rows, said) = rows(&["gpu-launch"])?;
+    if said.contains("skipped") {
+        let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
+        ensure!(!required.contains("vulkan"), "DEVBAY_REQUIRE asks for a Vulkan driver: {said}");
+        eprintln!("not run: this machine has no Vulkan driver");
+        return Ok(());
+    }
+    for n in [1, 100, 400] {
+        for part in ["record", "host", "whole"] {
+            for subject in ["devbay", "wgpu", "wgpu, state set once"] {
+                ensure_row(&rows, "gpu-launch", &format!("{n} {part}"), subject)?;
+            }
+        }
+        let case = format!("{n} submissions");
+        let submissions =
+            rows.iter().find(|row| row["case"] == case.as_str()).context("how many there were")?;
+        ensure!(submissions["median"] == 1.0, "{submissions}");
+    }
+    Ok(())
+}

@@ -12,7 +12,8 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, cold-start, executor, serving, wake;
+    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, cold-start, executor, serving, wake,
+    /// gpu-launch;
     /// all of them if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -41,7 +42,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let (root, target) = (repository_root(), target_folder()?);
     let packages = ["devbay-bench", "devbay-cli", "devbay-plugin-cpu", "devbay-plugin-bench"];
     let packages = packages.map(|name| ["--package", name]);
-    python::run(cargo(&root).args(packages.as_flattened()))?;
+    let plugin = arguments.run_any(&["gpu-launch"]).then_some(["--package", "devbay-plugin-wgpu"]);
+    python::run(cargo(&root).args(packages.as_flattened()).args(plugin.as_slice().as_flattened()))?;
 
     let mut bench = Command::new(target.join("release/devbay-bench"));
     bench.args(&arguments.names);

@@ -175,6 +175,7 @@ impl Device {
                 ErrorKind::OutOfMemory,
                 format!("{padded} bytes are wanted at once, the device has {limit}"),
             )
+            .in_plugin(self.plugin.name())
             .on_device(&self.name));
         }
         // Systems that overcommit give memory that they do not have, and end the process later.
@@ -185,6 +186,7 @@ impl Device {
                 ErrorKind::OutOfMemory,
                 format!("{padded} bytes are wanted at once, the device has {available} available"),
             )
+            .in_plugin(self.plugin.name())
             .on_device(&self.name));
         }
         let desc = AllocDesc {

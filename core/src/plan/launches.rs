@@ -505,7 +505,7 @@ fn too_large(program: &Program, id: ValueId, device: &Device) -> Error {
     let value = program.value(id);
     let ty = value.ty.as_ref().map(ToString::to_string).unwrap_or_default();
     let text = format!("value `{}`, {ty}, is larger than the device takes", value.name);
-    Error::new(ErrorKind::OutOfMemory, text).on_device(device.name())
+    Error::new(ErrorKind::OutOfMemory, text).in_plugin(device.plugin().name()).on_device(device.name())
 }
 
 impl Work {

@@ -4,8 +4,8 @@ use crate::inputs::InputArguments;
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
-use crate::{interrupt, say, shares, table};
-use anyhow::Result;
+use crate::{interrupt, say, sessions, shares, table};
+use anyhow::{Result, bail};
 use devbay_host::core::Tensor;
 use devbay_host::core::exec::host_io::InputView;
 use devbay_host::core::plan::section::Section;
@@ -31,6 +31,12 @@ pub struct Arguments {
     /// Runs that are not counted, first
     #[arg(long, value_name = "N", default_value_t = 3)]
     warmup: usize,
+    /// Runs in flight at once, each on a thread of its own; a time is then that of all of them over their number
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    at_once: usize,
+    /// Then open, run and close so many sessions, and say what memory they left behind
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    sessions: usize,
     #[command(flatten)]
     profile: ProfileArguments,
     #[command(flatten)]
@@ -59,7 +65,7 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     let random = arguments.inputs.random.or(Some(0));
     let inputs = InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &device)?;
     let options = arguments.device.session(&runtime, &device, recorder)?;
-    let session = Session::with_options(&model, &device, options)?;
+    let session = Session::with_options(&model, &device, options.clone())?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let plan = session.plan_for(&given)?;
     let load = begin.elapsed();
@@ -68,6 +74,13 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     let (first_run, mut times) = measured.inspect_err(|_| profile.iter().for_each(Profile::finish_failed))?;
     let summary = profile.as_ref().map(Profile::finish).transpose()?;
     let summary = profile.as_ref().zip(summary.as_ref());
+    let left = match arguments.sessions {
+        0 => None,
+        n => {
+            let run = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
+            Some(sessions::come_and_go(n, &arguments.model, &device, &options, &given, &run)?)
+        }
+    };
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
     let memory = plan.sections().fold((0, 0, 0), |(arena, bound, constants), line| {
@@ -81,7 +94,7 @@ fn bench(arguments: &Arguments) -> Result<Done> {
             "unit": "ns", "median": at(0.5), "min": times[0], "max": times[times.len() - 1], "p90": at(0.9),
             "load": load.as_nanos() as u64, "first_run": first_run.as_nanos() as u64, "launches": n_steps,
             "arena_bytes": memory.0, "arena_lower_bound_bytes": memory.1, "constant_bytes": memory.2,
-            "work": shares::json(&plan),
+            "work": shares::json(&plan), "at_once": arguments.at_once, "sessions": left.map(|left| left.json()),
             "profile": summary.map(|(profile, summary)| profile.json(summary)),
         })));
     }
@@ -112,6 +125,9 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     if let Some(shares) = shares::text(&plan) {
         say!("{shares}");
     }
+    if let Some(left) = left {
+        say!("{}", left.text());
+    }
     if let Some((profile, summary)) = summary {
         profile.print(summary);
     }
@@ -129,17 +145,23 @@ fn measure(
     let first = session.run(given, &options)?;
     let first_run = begin.elapsed();
     let views = session.in_order(given)?;
-    let mut memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
+    let memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
+    let mut memories = vec![memory; arguments.at_once.max(1)];
     let mut times = Vec::new();
     let deadline = Instant::now() + Duration::from_secs_f64(arguments.seconds.clamp(0.0, 3600.0));
     let mut n = 0;
     loop {
-        let begin = Instant::now();
-        once(session, &views, &mut memory, &options)?;
-        let time = begin.elapsed();
+        let time = match &mut *memories {
+            [memory] => {
+                let begin = Instant::now();
+                once(session, &views, memory, &options)?;
+                begin.elapsed().as_nanos() as f64
+            }
+            memories => together(session, &views, memories, &options)?,
+        };
         n += 1;
         if n > arguments.warmup {
-            times.push(time.as_nanos() as f64);
+            times.push(time);
         }
         let enough = match arguments.runs {
             0 => !times.is_empty() && Instant::now() >= deadline,
@@ -149,6 +171,29 @@ fn measure(
             return Ok((first_run, times));
         }
     }
+}
+
+/// Runs of each thread between two readings of the clock, so that the threads' start weighs little.
+const RUNS_TOGETHER: usize = 4;
+
+/// Nanoseconds of a run when so many are in flight at once.
+fn together(
+    session: &Session,
+    views: &[InputView<'_>],
+    memories: &mut [Vec<Vec<u8>>],
+    options: &RunOptions,
+) -> Result<f64> {
+    let n = memories.len() * RUNS_TOGETHER;
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let runs = memories.iter_mut().map(|memory| {
+            scope.spawn(|| (0..RUNS_TOGETHER).try_for_each(|_| once(session, views, memory, options)))
+        });
+        // All of them are started before the first is waited for.
+        let runs: Vec<_> = runs.collect();
+        runs.into_iter().try_for_each(|run| run.join().unwrap_or_else(|_| bail!("a run panicked")))
+    })?;
+    Ok(begin.elapsed().as_nanos() as f64 / n as f64)
 }
 
 fn once(

@@ -19,6 +19,7 @@ mod probe;
 mod profile;
 mod run;
 mod say;
+mod sessions;
 mod shares;
 mod table;
 

@@ -10,6 +10,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_STATUS_DEVICE_LOST,
 };
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::step::GROUP;
 use devbay_shaders::target::{Abilities, Target};
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +42,8 @@ impl Adapters {
                 refused.push(format!("{} is a program on the processor", info.name));
             } else if !adapter.get_downlevel_capabilities().flags.contains(compute) {
                 refused.push(format!("{} has no compute shaders", info.name));
+            } else if let Some(lacking) = lacking(&adapter.limits()) {
+                refused.push(format!("{} {lacking}", info.name));
             } else {
                 match WgpuDevice::open(&adapter, host, devices.len(), self.lose_after) {
                     Ok(device) => devices.push(device),
@@ -59,6 +62,18 @@ impl Adapters {
         }
         Ok(devices)
     }
+}
+
+/// What kernels take for granted, where an adapter has less: a driver that is too old, or a small chip.
+fn lacking(limits: &wgpu::Limits) -> Option<String> {
+    let needs = [
+        (limits.max_compute_invocations_per_workgroup, GROUP, "threads in a workgroup"),
+        (limits.max_compute_workgroup_size_x, GROUP, "threads along a workgroup's first axis"),
+        (limits.max_storage_buffers_per_shader_stage, 8, "storage buffers in a shader"),
+        (limits.max_compute_workgroup_storage_size, 16 << 10, "bytes of memory in a workgroup"),
+    ];
+    let (found, least, what) = needs.into_iter().find(|(found, least, _)| found < least)?;
+    Some(format!("has {found} {what}, kernels need {least}"))
 }
 
 /// The drivers of some backends, opened once in a process: opening Vulkan's loader anew leaves memory behind in it and
@@ -328,5 +343,19 @@ impl Device for WgpuDevice {
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<WgpuStream> {
         self.shared.check()?;
         Ok(WgpuStream::new(&self.shared, request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapter_that_kernels_cannot_use_is_refused_with_what_it_lacks() {
+        assert_eq!(lacking(&wgpu::Limits::default()), None);
+        let small = wgpu::Limits { max_compute_invocations_per_workgroup: 128, ..wgpu::Limits::default() };
+        assert_eq!(lacking(&small).as_deref(), Some("has 128 threads in a workgroup, kernels need 256"));
+        // WebGL's: no compute at all.
+        assert!(lacking(&wgpu::Limits::downlevel_webgl2_defaults()).is_some());
     }
 }

@@ -8,6 +8,7 @@ mod command;
 mod conformance;
 mod examples;
 mod gpu;
+mod gpu_check;
 mod hostile_models;
 mod layers;
 mod loops;

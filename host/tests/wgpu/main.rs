@@ -1,6 +1,9 @@
-//! The wgpu plugin in an application: nothing leaks with sessions that come and go, and idle devices are idle.
+//! The wgpu plugin in an application: nothing leaks with sessions that come and go, idle devices are idle, and what
+//! fails is told (`failures.rs`).
 //!
 //! The device is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe.
+
+mod failures;
 
 use devbay_host::core::device::Device;
 use devbay_host::core::{Result, Tensor};

@@ -1,0 +1,277 @@
+//! `gpu-launch`: small launches that go to a GPU in one submission, through the wgpu plugin beside wgpu itself.
+//!
+//! A chain of `Add`s of 64 elements, each a launch that needs the one before. The peer dispatches the same shader over
+//! the same operands, in the places in which the plan has them. `N record` is what N launches take the host until they
+//! are recorded, `N host` until they are submitted; the work's end is awaited and not measured. `N whole` is a run of the
+//! session, with its input's copy to the device and its result's copy back, from call to result. `N submissions` is how
+//! many there are in the plugin's own timeline of such a run.
+
+use crate::bare_wgpu::{Bare, State};
+use crate::measure::{Subject, passes};
+use crate::peers::Peers;
+use crate::rows::{OURS, Rows};
+use crate::setup;
+use anyhow::{Context, Result, ensure};
+use devbay_core::Tensor;
+use devbay_core::device::{Buffer, Device, Stream};
+use devbay_core::exec::host_io::InputView;
+use devbay_core::plan::{Plan, PlanOptions};
+use devbay_host::devices::{Policy, Requirements};
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session};
+use devbay_host::trace::Recorder;
+use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
+use std::ptr::null;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Elements of every tensor.
+pub const N_ELEMENTS: usize = 64;
+
+/// Launches of a chain.
+const LENGTHS: [usize; 3] = [1, 100, 400];
+
+const MOMENT: Duration = Duration::from_millis(30);
+
+/// The same where the work that follows, which takes a hundred times as long here, is not measured.
+const HOST_MOMENT: Duration = Duration::from_micros(500);
+
+/// The longest that a chain may be under way.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The buffers of a chain, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// What goes in.
+    Input,
+    /// What comes out.
+    Output,
+    /// What is between launches.
+    Arena,
+    /// The second operand of every addition.
+    Constants,
+}
+
+/// A part of a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operand {
+    /// The buffer.
+    pub buffer: Place,
+    /// Its first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Both operands of an addition, and its result.
+pub type Operands = [Operand; 3];
+
+/// Sizes of the buffers that are the plan's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// Bytes between launches.
+    pub arena: u64,
+    /// Bytes of constants.
+    pub constants: u64,
+    /// Where the second operand is in them.
+    pub one_offset: u64,
+}
+
+pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
+    let cases = LENGTHS.map(|n| ["record", "host", "whole", "submissions"].map(|part| format!("{n} {part}")));
+    if !cases.as_flattened().iter().any(|case| rows.want(case)) {
+        return Ok(());
+    }
+    let runtime = setup::runtime_with_library(1, "wgpu")?;
+    let device = match choose(&runtime) {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("gpu-launch: skipped, as there is no GPU: {error:#}");
+            return Ok(());
+        }
+    };
+    eprintln!("gpu-launch: {}, {}", device.about().product, device.about().driver);
+    let one = Tensor::from_elements(&[N_ELEMENTS], &[1.0f32; N_ELEMENTS])?;
+    for (n, cases) in LENGTHS.into_iter().zip(&cases) {
+        let model = Model::from_program(setup::chain_of_adds(n, &one)?);
+        let session = Session::new(&model, &device)?;
+        chain(rows, cases, n, &session, &one, n_passes)?;
+        if rows.want(&cases[3]) {
+            let submitted = submissions(&model, n)?;
+            rows.case("gpu-launch", &cases[3], 1, "", &[(OURS.to_owned(), vec![submitted as f64])]);
+        }
+    }
+    Ok(())
+}
+
+fn choose(runtime: &Runtime) -> Result<Arc<Device>> {
+    Ok(runtime.choose(&Policy::Explicit("wgpu:0".to_owned()), &Requirements::default())?.device)
+}
+
+/// Measures one chain.
+fn chain(
+    rows: &mut Rows,
+    [record, host, whole, _]: &[String; 4],
+    n: usize,
+    session: &Session,
+    one: &Tensor,
+    n_passes: usize,
+) -> Result<()> {
+    let input = InputView::of(one);
+    let expected: Vec<u8> = vec![1.0 + n as f32; N_ELEMENTS].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let mut launches = Launches::new(&session.plan(&[input])?, session.device(), n)?;
+    let ones = [1.0f32; N_ELEMENTS];
+    let product = &session.device().about().product;
+    let open = |state| Bare::open(product, &launches.operands, launches.buffers, &ones, state);
+    let (bare, least) = (open(State::EachTime)?, open(State::Once)?);
+
+    let mut results = [vec![0u8; expected.len()], vec![0u8; expected.len()], vec![0u8; expected.len()]];
+    session.run_into(&[input], &mut [&mut results[0]], &RunOptions::default())?;
+    bare.run(one.bytes(), &mut results[1])?;
+    least.run(one.bytes(), &mut results[2])?;
+    ensure!(results.iter().all(|result| *result == expected), "a chain of {n} gave another sum");
+
+    let per = n as f64;
+    let names = ["wgpu", "wgpu, state set once"];
+    for (case, with_submission) in [(record, false), (host, true)] {
+        if !rows.want(case) {
+            continue;
+        }
+        let bare_round = |bare: &Bare| -> Result<Duration> {
+            let begin = Instant::now();
+            let recorded = bare.record();
+            let recording = begin.elapsed();
+            let index = bare.submit(recorded);
+            let all = begin.elapsed();
+            bare.wait(index)?;
+            Ok(if with_submission { all } else { recording })
+        };
+        let mut subjects = [
+            Subject::timed(names[0], per, || bare_round(&bare)),
+            Subject::timed(names[1], per, || bare_round(&least)),
+            Subject::timed(OURS, per, || launches.round(with_submission)),
+        ];
+        let figures = passes(&mut subjects, n_passes, HOST_MOMENT)?;
+        drop(subjects);
+        rows.case("gpu-launch", case, 1, "ns/launch", &figures);
+    }
+    if rows.want(whole) {
+        let [ours, theirs, other] = &mut results;
+        let mut subjects = [
+            Subject::fallible(names[0], per, || bare.run(one.bytes(), theirs)),
+            Subject::fallible(names[1], per, || least.run(one.bytes(), other)),
+            Subject::fallible(OURS, per, || {
+                Ok(session.run_into(&[input], &mut [&mut *ours], &RunOptions::default())?)
+            }),
+        ];
+        let figures = passes(&mut subjects, n_passes, MOMENT)?;
+        drop(subjects);
+        rows.case("gpu-launch", whole, 1, "ns/launch", &figures);
+    }
+    Ok(())
+}
+
+/// A plan's launches over memory of their own, as its runs make them.
+struct Launches {
+    // First, because its end waits for the work that uses the rest.
+    stream: Stream,
+    refs: Vec<BufferRef>,
+    plan: Arc<Plan>,
+    #[expect(dead_code, reason = "the references point into them")]
+    memory: [Buffer; 3],
+    operands: Vec<Operands>,
+    buffers: Buffers,
+}
+
+impl Launches {
+    fn new(plan: &Arc<Plan>, device: &Arc<Device>, n: usize) -> Result<Self> {
+        let stage = plan.single().context("a chain is one section")?;
+        let section = &stage.section;
+        let n_steps = section.steps.len();
+        ensure!(n_steps == n, "{n_steps} launches, expected {n}");
+        ensure!(section.is_line() && section.context_refs.is_empty(), "a chain is a straight line");
+        let bytes = size_of::<f32>() * N_ELEMENTS;
+        let arena_bytes = section.memories[0].arena;
+        let alloc = |size: usize| device.alloc(size.max(bytes), DEVBAY_USAGE_TRANSIENT);
+        let memory = [alloc(bytes)?, alloc(bytes)?, alloc(arena_bytes)?];
+        let [input, output, arena] = &memory;
+        let mut refs = section.refs.to_vec();
+        let mut places = vec![Place::Constants; refs.len()];
+        let arena_refs = section.arena_refs.iter().map(|own| {
+            let blank = &section.refs[own.ref_idx as usize];
+            (own.ref_idx, Place::Arena, arena.reference(blank.offset as usize, blank.length as usize))
+        });
+        let patched = |patches: &[devbay_core::plan::section::Patch], buffer: &Buffer, place| {
+            let reference = |patch: &devbay_core::plan::section::Patch| {
+                let own = buffer.reference(patch.offset as usize, patch.length as usize);
+                (patch.ref_idx, place, own)
+            };
+            patches.iter().map(reference).collect::<Vec<_>>()
+        };
+        let inputs = patched(&section.input_patches, input, Place::Input);
+        let outputs = patched(&section.output_patches, output, Place::Output);
+        for (at, place, reference) in arena_refs.chain(inputs).chain(outputs) {
+            (refs[at as usize], places[at as usize]) = (reference, place);
+        }
+        let operand = |at: usize| {
+            let BufferRef { offset, length, .. } = refs[at];
+            Operand { buffer: places[at], offset, length }
+        };
+        let operands: Vec<Operands> = section
+            .steps
+            .iter()
+            .map(|step| [0, 1, 2].map(|i| operand(step.first_ref as usize + i)))
+            .collect();
+        let ones = operands.iter().flatten().find(|operand| operand.buffer == Place::Constants);
+        let one = ones.context("an addition has a constant")?;
+        let buffers =
+            Buffers { arena: arena_bytes as u64, constants: one.offset + one.length, one_offset: one.offset };
+        let stream = device.create_stream("bench")?;
+        Ok(Self { stream, refs, plan: Arc::clone(plan), memory, operands, buffers })
+    }
+
+    /// What recording takes, with the submission if it is wanted; the work is done when this returns.
+    fn round(&mut self, with_submission: bool) -> Result<Duration> {
+        let section = &self.plan.single().context("a chain is one section")?.section;
+        let (stream, refs) = (self.stream.handle(), self.refs.as_ptr());
+        let begin = Instant::now();
+        for step in &section.steps {
+            // SAFETY: the step's references begin there, and are of memory of this struct's.
+            let refs = unsafe { refs.add(step.first_ref as usize) };
+            // SAFETY: function, state and references belong together (B21); the stream is of the plan's device, and
+            // nobody else's.
+            let status = unsafe { (step.launch)(step.state, stream, refs, null()) };
+            self.stream.check(status, "launch")?;
+        }
+        let recording = begin.elapsed();
+        let value = self.stream.signal()?;
+        let all = begin.elapsed();
+        self.stream.wait_reached(value, LIMIT)?;
+        Ok(if with_submission { all } else { recording })
+    }
+}
+
+/// Submissions with launches that one run makes, as the plugin's timeline tells.
+fn submissions(model: &Model, n: usize) -> Result<usize> {
+    let recorder = Recorder::default();
+    let runtime = Runtime::new(RuntimeOptions {
+        threads: 1,
+        plugins: vec![setup::library("wgpu")?],
+        trace: Some(recorder.sink()),
+        ..RuntimeOptions::default()
+    })?;
+    let plans = PlanOptions { trace: Some(recorder.clone()), ..PlanOptions::default() };
+    let session = Session::with_options(model, &choose(&runtime)?, plans)?;
+    let one = Tensor::from_elements(&[N_ELEMENTS], &[1.0f32; N_ELEMENTS])?;
+    session.run(&[("x", &one)], &RunOptions::default())?;
+    // Marks come with the submissions' ends, the last of which may be later than the run's.
+    drop((session, runtime));
+    let recording = recorder.take();
+    let names = recording.marks.iter().map(|(_, mark)| mark.name.as_str());
+    let launched =
+        names.filter_map(|name| name.strip_prefix("submission of ")?.strip_suffix(" launches")?.parse().ok());
+    let launched: Vec<usize> = launched.collect();
+    ensure!(launched.iter().sum::<usize>() == n, "submissions of {launched:?} launches, expected {n} in all");
+    Ok(launched.len())
+}
