@@ -1,8 +1,8 @@
-//! Lines of launches that an asynchronous device takes down once and runs again with one call (B22).
-//!
-//! The device is the CPU plugin's with streams that are threads, which say in the timeline what they run.
+//! The CPU plugin in an application: lines of launches that its threads as streams take down once and run again with one
+//! call (B22), and sessions that come and go.
 
 use devbay_host::core::Tensor;
+use devbay_host::core::program::text;
 use devbay_host::devices::{Policy, Requirements};
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
@@ -64,4 +64,42 @@ fn b22_a_line_is_recorded_and_replayed() {
     assert_eq!(names.iter().filter(|name| *name == "replay").count(), n - 1, "{names:?}");
     let n_launches = names.iter().filter(is_launch).count();
     assert!((3..20).contains(&n_launches), "{n_launches} launches, expected those of one run: {names:?}");
+}
+
+/// Bytes that this process has in memory.
+#[cfg(target_os = "linux")]
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/statm").expect("the system says");
+    let pages: u64 =
+        status.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of pages");
+    pages * 4096
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ten_thousand_sessions_leave_nothing_behind() {
+    let source = "devbay-program 1\n\n\
+                  program \"small\"(%x: f32[64]) {\n\
+                  \u{20} %w = const f32[64] hex{WEIGHTS}\n\
+                  \u{20} %a = Mul@14(%x, %w)\n\
+                  \u{20} %y = Relu@14(%a)\n\
+                  \u{20} return %y\n}\n";
+    let source = source.replace("WEIGHTS", &"0000803f".repeat(64));
+    let (runtime, _) = runtime("inline");
+    let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
+    let x = Tensor::from_elements(&[64], &[1.0f32; 64]).expect("a tensor");
+    let rounds = |n: usize| {
+        for _ in 0..n {
+            let model = Model::from_program(text::parse(&source).expect("a program"));
+            let session = Session::new(&model, &device).expect("a session");
+            session.run(&[("x", &x)], &RunOptions::default()).expect("a run");
+        }
+    };
+    rounds(500);
+    let (before, in_use) = (resident(), device.bytes_in_use().0);
+    rounds(10_000);
+    let grown = resident().saturating_sub(before);
+    assert_eq!(device.bytes_in_use().0, in_use, "bytes of the device");
+    // A session that stayed would have its weights, plan and frame: more than 2 kB each.
+    assert!(grown < 4 << 20, "{grown} bytes more after 10,000 sessions");
 }
