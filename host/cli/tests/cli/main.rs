@@ -13,6 +13,7 @@ mod layers;
 mod loops;
 mod models;
 mod pins;
+mod placement;
 mod plans;
 mod profile;
 mod runs;

@@ -54,7 +54,13 @@ fn plan_text(rates: Rates, n_threads: usize) -> String {
 
 #[test]
 fn the_text_of_a_plan() {
-    let rates = Rates { flops_per_ns: 8.0, bytes_per_ns: 4.0, launch_ns: 5.0, hand_over_ns: 100.0 };
+    let rates = Rates {
+        flops_per_ns: 8.0,
+        bytes_per_ns: 4.0,
+        launch_ns: 5.0,
+        hand_over_ns: 100.0,
+        ..Rates::default()
+    };
     insta::assert_snapshot!("divided", plan_text(rates, 2));
     insta::assert_snapshot!("cheap", plan_text(Rates { hand_over_ns: 50_000.0, ..rates }, 2));
     insta::assert_snapshot!("one_thread", plan_text(rates, 1));
