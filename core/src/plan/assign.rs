@@ -47,8 +47,8 @@ pub struct Carried {
 
 /// Nanoseconds as a cost.
 pub fn cost(ns: f64) -> u64 {
-    // Not a number counts as nothing: `max` gives the other.
-    (ns * UNITS).max(0.0).min(COST_MAX).round() as u64
+    // What is not a number stays that, and counts as nothing.
+    (ns * UNITS).clamp(0.0, COST_MAX).round() as u64
 }
 
 /// A cost in nanoseconds.

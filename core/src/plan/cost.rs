@@ -75,16 +75,16 @@ impl Rates {
     /// An accelerator is taken for a middling graphics card with plain kernels: 2 of the 10 to 30 Tflop/s and 300 of the
     /// 400 to 1000 GB/s that data sheets of the 2020s say, launches and copies of the order that drivers are known for,
     /// 5 to 20 us, and what a PCIe 3.0 bus of 16 lanes gives, about 10 GB/s. A processor with a memory of its own is a
-    /// driver that plays a graphics card in software: figures of Mesa's llvmpipe on two cores, as
-    /// `devbay devices --calibrate` gave them.
+    /// driver that plays a graphics card in software: figures of the order that `devbay devices --calibrate` gave for
+    /// Mesa's llvmpipe on two cores.
     pub fn of_kind(kind: u32, has_own_memory: bool) -> Self {
         match kind {
             DEVBAY_DEVICE_KIND_CPU | DEVBAY_DEVICE_KIND_OTHER if has_own_memory => Self {
-                flops_per_ns: 2.0,
-                bytes_per_ns: 2.0,
-                launch_ns: 20_000.0,
-                to_device: Link { latency_ns: 10_000.0, bytes_per_ns: 4.0 },
-                from_device: Link { latency_ns: 100_000.0, bytes_per_ns: 4.0 },
+                flops_per_ns: 1.0,
+                bytes_per_ns: 1.0,
+                launch_ns: 25_000.0,
+                to_device: Link { latency_ns: 50_000.0, bytes_per_ns: 2.0 },
+                from_device: Link { latency_ns: 100_000.0, bytes_per_ns: 2.0 },
                 ..Self::default()
             },
             DEVBAY_DEVICE_KIND_CPU | DEVBAY_DEVICE_KIND_OTHER => Self::default(),

@@ -109,6 +109,35 @@ fn a_lost_device_is_gone_on_without_when_asked() {
     }
 }
 
+/// Copies between the memories are measured where there are two, and kept with the other rates.
+#[test]
+fn copies_are_measured_and_kept() {
+    let Some(library) = wgpu_library() else { return };
+    let folder = Folder::new();
+    let devbay = |more: &[&str]| {
+        let mut command = command();
+        command.arg("devices").arg("--plugin").arg(&library).args(more).arg("--json");
+        finish(command.env("DEVBAY_CACHE_DIR", folder.path("cache"))).expect(0).json()
+    };
+    let of = |report: &Value, name: &str| {
+        let devices = report["devices"].as_array().expect("devices");
+        let found = devices.iter().find(|device| device["device"] == name || device["name"] == name);
+        found.unwrap_or_else(|| panic!("expected {name} in {report}")).clone()
+    };
+    let before = of(&devbay(&[]), "wgpu:0")["rates"].clone();
+    assert_eq!(before["measured"], false, "{before}");
+    let measured = devbay(&["--calibrate"]);
+    let after = of(&devbay(&[]), "wgpu:0")["rates"].clone();
+    for figure in &of(&measured, "wgpu:0")["figures"].as_array().expect("figures")[4..] {
+        assert_eq!(figure["measured"], true, "{figure}");
+        let name = figure["name"].as_str().expect("a name");
+        assert_eq!(after[name], figure["value"], "{after}");
+    }
+    for figure in &of(&measured, "cpu:0")["figures"].as_array().expect("figures")[4..] {
+        assert_eq!(figure["reason"], "its kernels work in the host's memory", "{figure}");
+    }
+}
+
 #[test]
 fn without_a_driver_the_reason_is_said_and_others_live_on() {
     let library = library_of("wgpu");
