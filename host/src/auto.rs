@@ -129,6 +129,7 @@ pub fn title(candidate: &Candidate) -> String {
     match candidate.placement.by {
         PlaceBy::Order if used.len() < 2 => devices[0].name().to_owned(),
         PlaceBy::Order => format!("{} ({})", devices[0].name(), used.join(", ")),
+        PlaceBy::Cost if used.len() < 2 => format!("together (all {})", used.join("")),
         PlaceBy::Cost => format!("together ({})", used.join(", ")),
     }
 }
