@@ -6,10 +6,11 @@
 use super::merge::GAIN_HAND_OVERS;
 use super::nested::{Inlined, inline};
 use super::place::{self, Chosen};
+use super::placement::{Refused, Table};
 use super::regions::{Flow, flow};
 use super::tasks::Policy;
 use super::unroll::{Unrolled, unroll};
-use super::{Env, is_static};
+use super::{Env, PlaceBy, is_static};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{AttrValue, Node, Program, ValueId};
@@ -80,6 +81,39 @@ pub fn works_of_region(region: &Program, env: &Env, first: Option<usize>) -> Res
         }
     }
     Ok(Some(works))
+}
+
+/// What runs each node of a program, placed first if that is its devices' rule.
+///
+/// # Errors
+/// As [`Chooser::work`].
+pub fn works(program: &Program, env: &Env) -> Result<Vec<NodeWork>> {
+    let mut chooser = Chooser::new(program, env);
+    let mut refused = Refused::new();
+    // Each time round, at least one device is known not to take a node.
+    loop {
+        let sites = match env.placement.by {
+            PlaceBy::Cost if env.n_sites() > 1 => {
+                Table::new(program, env, &refused).cheapest().map(|found| found.sites).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        let n_refused = refused.len();
+        let mut works = Vec::with_capacity(program.main.nodes.len());
+        for (at, node) in program.main.nodes.iter().enumerate() {
+            let first = sites.get(at).copied().flatten();
+            let work = chooser.work(node, first).map_err(|e| e.at_node(node.label()))?;
+            if let Some(first) = first
+                && work.sites().iter().any(|&site| site != first)
+            {
+                refused.insert((at, first));
+            }
+            works.push(work);
+        }
+        if refused.len() == n_refused {
+            return Ok(works);
+        }
+    }
 }
 
 impl<'a> Chooser<'a> {

@@ -47,9 +47,8 @@ use crate::kernel::KernelDef;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::trace::Recorder;
-use choose::{Chooser, NodeWork};
+use choose::{NodeWork, works};
 use constants::ConstantPool;
-use placement::{Refused, Table};
 use section::{Section, Shaped, StepKind};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -390,39 +389,6 @@ impl Plan {
             Stage::Section(stage) => Some(&stage.section),
             _ => None,
         })
-    }
-}
-
-/// What runs each node of a program.
-///
-/// # Errors
-/// As [`Chooser::work`].
-fn works(program: &Program, env: &Env) -> Result<Vec<NodeWork>> {
-    let mut chooser = Chooser::new(program, env);
-    let mut refused = Refused::new();
-    // Each time round, at least one device is known not to take a node.
-    loop {
-        let sites = match env.placement.by {
-            PlaceBy::Cost if env.n_sites() > 1 => {
-                Table::new(program, env, &refused).cheapest().map(|found| found.sites).unwrap_or_default()
-            }
-            _ => Vec::new(),
-        };
-        let n_refused = refused.len();
-        let mut works = Vec::with_capacity(program.main.nodes.len());
-        for (at, node) in program.main.nodes.iter().enumerate() {
-            let first = sites.get(at).copied().flatten();
-            let work = chooser.work(node, first).map_err(|e| e.at_node(node.label()))?;
-            if let Some(first) = first
-                && work.sites().iter().any(|&site| site != first)
-            {
-                refused.insert((at, first));
-            }
-            works.push(work);
-        }
-        if refused.len() == n_refused {
-            return Ok(works);
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where nodes run when what they take decides: on the devices with which launches and copies together take least.
 //!
 //! Kernels are asked what they cost, not prepared: so a kernel may still refuse when it is, and then the nodes are placed
-//! again without it (`mod.rs`). Nodes that are pinned stay where they are pinned. Control flow is placed as a whole, its
+//! again without it (`choose.rs`). Nodes that are pinned stay where they are pinned. Control flow is placed as a whole, its
 //! regions' nodes being counted as often as they should run. What is not known before it runs is not placed: its operands
 //! are counted as read by the host, and its results as the host's.
 //!
