@@ -3,7 +3,8 @@
 //! Everything is measured the ordinary way: small programs run in sessions, and a loop runs on the work queue. A
 //! program is a chain of equal launches; it is run short and long in turn, and the difference of the two times is what
 //! the additional launches take. What a run costs besides (copies, waiting, checks) drops out. Of many such pairs the
-//! median counts.
+//! median counts. Copies between the memories of host and device are measured alike, but for the wait that a copy to the
+//! host always ends with.
 //!
 //! Rates are those of one thread where a device is the processor: its kernels divide their loops among the queue's
 //! threads, so the device that is measured has a queue of one. What cannot be measured keeps its default, with the
@@ -11,7 +12,7 @@
 
 use crate::model::Model;
 use crate::session::{RunOptions, Session};
-use devbay_core::device::Device;
+use devbay_core::device::{Device, Ferry};
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::host_io::InputView;
 use devbay_core::exec::queue::WorkQueue;
@@ -35,6 +36,10 @@ const MATRIX: usize = 256;
 /// Elements of the tensors that are added: 4 MiB each, more than a core's own caches hold.
 const ELEMENTS: usize = 1 << 20;
 
+/// Bytes of a copy that is nothing but its latency, and of one that is nothing but its bytes.
+const SMALL: usize = 64;
+const LARGE: usize = 8 << 20;
+
 /// After so long nobody has taken what was offered.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1);
 
@@ -49,11 +54,28 @@ pub enum Quantity {
     Launch,
     /// From offering a task until another thread runs it.
     HandOver,
+    /// A copy of nothing to the device.
+    ToDevice,
+    /// Copies to the device.
+    ToDeviceBytes,
+    /// A copy of nothing to the host, until the host may read it.
+    FromDevice,
+    /// Copies to the host.
+    FromDeviceBytes,
 }
 
 impl Quantity {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Flops, Self::Bytes, Self::Launch, Self::HandOver];
+    pub const ALL: [Self; 8] = [
+        Self::Flops,
+        Self::Bytes,
+        Self::Launch,
+        Self::HandOver,
+        Self::ToDevice,
+        Self::ToDeviceBytes,
+        Self::FromDevice,
+        Self::FromDeviceBytes,
+    ];
 
     /// Its name in [`Rates`] and in JSON; the unit is its end.
     pub fn name(self) -> &'static str {
@@ -62,6 +84,10 @@ impl Quantity {
             Self::Bytes => "bytes_per_ns",
             Self::Launch => "launch_ns",
             Self::HandOver => "hand_over_ns",
+            Self::ToDevice => "to_device_ns",
+            Self::ToDeviceBytes => "to_device_bytes_per_ns",
+            Self::FromDevice => "from_device_ns",
+            Self::FromDeviceBytes => "from_device_bytes_per_ns",
         }
     }
 
@@ -72,6 +98,10 @@ impl Quantity {
             Self::Bytes => "memory traffic of one thread",
             Self::Launch => "a launch that does nothing",
             Self::HandOver => "a task handed to another thread",
+            Self::ToDevice => "a copy of nothing to the device",
+            Self::ToDeviceBytes => "copies to the device",
+            Self::FromDevice => "a copy of nothing to the host",
+            Self::FromDeviceBytes => "copies to the host",
         }
     }
 
@@ -79,8 +109,8 @@ impl Quantity {
     pub fn unit(self) -> &'static str {
         match self {
             Self::Flops => "operations/ns",
-            Self::Bytes => "bytes/ns",
-            Self::Launch | Self::HandOver => "ns",
+            Self::Bytes | Self::ToDeviceBytes | Self::FromDeviceBytes => "bytes/ns",
+            Self::Launch | Self::HandOver | Self::ToDevice | Self::FromDevice => "ns",
         }
     }
 
@@ -91,6 +121,10 @@ impl Quantity {
             Self::Bytes => &mut rates.bytes_per_ns,
             Self::Launch => &mut rates.launch_ns,
             Self::HandOver => &mut rates.hand_over_ns,
+            Self::ToDevice => &mut rates.to_device.latency_ns,
+            Self::ToDeviceBytes => &mut rates.to_device.bytes_per_ns,
+            Self::FromDevice => &mut rates.from_device.latency_ns,
+            Self::FromDeviceBytes => &mut rates.from_device.bytes_per_ns,
         }
     }
 }
@@ -111,6 +145,8 @@ pub struct Figure {
 pub struct Calibration {
     /// Each quantity, in the order of [`Quantity::ALL`].
     pub figures: Vec<Figure>,
+    /// What devices of its kind are taken for; what was not measured is as this says.
+    pub defaults: Rates,
     /// How long it took.
     pub took: Duration,
 }
@@ -118,7 +154,7 @@ pub struct Calibration {
 impl Calibration {
     /// The rates, defaults where nothing was measured.
     pub fn rates(&self) -> Rates {
-        let mut rates = Rates::default();
+        let mut rates = self.defaults;
         for figure in &self.figures {
             *figure.quantity.of(&mut rates) = figure.value;
         }
@@ -126,8 +162,8 @@ impl Calibration {
     }
 }
 
-/// Measures `device`. `alone` is the same device in a runtime of one thread, which arithmetic, traffic and launches are
-/// measured on; hand-overs are measured on the queue of `device`. Takes about a second.
+/// Measures `device`. `alone` is the same device in a runtime of one thread, which arithmetic, traffic, launches and
+/// copies are measured on; hand-overs are measured on the queue of `device`. Takes a second or two.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if `alone` is another device, or has more than one thread. What fails while it is
@@ -154,16 +190,56 @@ pub fn calibrate(device: &Arc<Device>, alone: &Arc<Device>) -> Result<Calibratio
     let flops = rate(2 * MATRIX * MATRIX * MATRIX, product_ns(alone));
     let bytes = rate(3 * ELEMENTS * size_of::<f32>(), sum_ns(alone));
     let hand_over = hand_over_ns(device.plugin().services().queue());
+    let links = links(alone);
+    let defaults = device.default_rates();
     let figure = |(quantity, measured): (Quantity, std::result::Result<f64, String>)| {
         let measured = measured.and_then(|value| match value {
             value if value.is_finite() && value > 0.0 => Ok(value),
             value => Err(format!("the clock gave {value} {}", quantity.unit())),
         });
-        let default = *quantity.of(&mut Rates::default());
+        let default = *quantity.of(&mut { defaults });
         Figure { quantity, value: *measured.as_ref().unwrap_or(&default), default_because: measured.err() }
     };
-    let figures = Quantity::ALL.into_iter().zip([flops, bytes, launch, hand_over]).map(figure).collect();
-    Ok(Calibration { figures, took: begin.elapsed() })
+    let measured = [flops, bytes, launch, hand_over].into_iter().chain(links);
+    let figures = Quantity::ALL.into_iter().zip(measured).map(figure).collect();
+    Ok(Calibration { figures, defaults, took: begin.elapsed() })
+}
+
+/// What copies take: to the device, then from it, first a copy of nothing in nanoseconds, then bytes in one.
+///
+/// Copies to a device are enqueued one behind the other, and nobody waits for each; a copy from it is waited for.
+fn links(device: &Arc<Device>) -> [std::result::Result<f64, String>; 4] {
+    let about = device.about();
+    if about.host_refs && device.space().host_visible {
+        return std::array::from_fn(|_| Err("its kernels work in the host's memory".to_owned()));
+    }
+    let ferry = |size| Ferry::new(device, size);
+    let to = ferry(SMALL).and_then(|mut ferry| each_ns(&mut ferry, Ferry::copy_in, (1, 33)));
+    let from = ferry(SMALL).and_then(|mut ferry| median(|| ns_of(&mut ferry, Ferry::copy_out, 1)));
+    let rate = |copy: Copy| {
+        let mut ferry = ferry(LARGE)?;
+        Ok(ferry.size() as f64 / each_ns(&mut ferry, copy, (1, 3))?)
+    };
+    let (to_rate, from_rate) = (rate(Ferry::copy_in), rate(Ferry::copy_out));
+    [to, to_rate, from, from_rate].map(|result: Result<f64>| result.map_err(|error| error.to_string()))
+}
+
+/// Copies so many times.
+type Copy = fn(&mut Ferry, usize) -> Result<()>;
+
+/// Nanoseconds of one copy: of pairs of few and many copies, the median.
+fn each_ns(ferry: &mut Ferry, copy: Copy, (few, many): (usize, usize)) -> Result<f64> {
+    copy(ferry, many)?;
+    median(|| {
+        let [few_ns, many_ns] = [ns_of(ferry, copy, few)?, ns_of(ferry, copy, many)?];
+        Ok((many_ns - few_ns) / (many - few) as f64)
+    })
+}
+
+fn ns_of(ferry: &mut Ferry, copy: Copy, n: usize) -> Result<f64> {
+    let begin = Instant::now();
+    copy(ferry, n)?;
+    Ok(begin.elapsed().as_nanos() as f64)
 }
 
 /// A product of two matrices, the second one constant, as weights are.

@@ -23,12 +23,14 @@
 
 #[cfg(feature = "arrays")]
 pub mod arrays;
+pub mod auto;
 pub mod calibrate;
 pub mod compare;
 mod deadline;
 pub mod devices;
 pub mod discover;
 pub mod eager;
+pub mod failover;
 pub mod file;
 pub mod import;
 pub mod layers;

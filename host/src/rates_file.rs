@@ -103,8 +103,8 @@ struct Record {
 }
 
 impl Record {
-    fn rates(&self) -> Rates {
-        let mut rates = Rates::default();
+    fn rates(&self, defaults: Rates) -> Rates {
+        let mut rates = defaults;
         for quantity in Quantity::ALL {
             if let Some(&value) = self.measured.get(quantity.name()) {
                 *quantity.of(&mut rates) = value;
@@ -154,16 +154,18 @@ impl KnownRates {
             Ok(known) if known.version != VERSION => {
                 ignored(format!("expected version {VERSION}, found {}", known.version))
             }
-            Ok(known) => match known.devices.iter().find(|record| !record.rates().are_possible()) {
-                Some(record) => ignored(format!("{} has a rate that cannot be", record.key.device)),
-                None => (known, None),
-            },
+            Ok(known) => {
+                match known.devices.iter().find(|record| !record.rates(Rates::default()).are_possible()) {
+                    Some(record) => ignored(format!("{} has a rate that cannot be", record.key.device)),
+                    None => (known, None),
+                }
+            }
         }
     }
 
-    /// The rates of a device, if they were measured.
-    pub fn find(&self, key: &Key) -> Option<Rates> {
-        self.devices.iter().find(|record| record.key == *key).map(Record::rates)
+    /// The rates of a device, if they were measured; `defaults` for what was not.
+    pub fn find(&self, key: &Key, defaults: Rates) -> Option<Rates> {
+        self.devices.iter().find(|record| record.key == *key).map(|record| record.rates(defaults))
     }
 
     /// Takes what was measured, in the place of what was known of that device.
@@ -224,6 +226,7 @@ mod tests {
             default_because: reason.map(str::to_owned),
         };
         Calibration {
+            defaults: Rates::default(),
             figures: vec![
                 figure(Quantity::Flops, flops, None),
                 figure(Quantity::Launch, 7.0, Some("it was not asked")),
@@ -251,15 +254,16 @@ mod tests {
     fn what_is_written_is_read_for_the_same_key_alone() {
         let file = File::new("round-trip");
         let (mut known, warning) = KnownRates::read(&file.0);
-        assert_eq!((known.find(&key(2, 1)), warning), (None, None));
+        assert_eq!((known.find(&key(2, 1), Rates::default()), warning), (None, None));
         known.put(key(1, 1), &calibration(10.0));
         known.put(key(2, 1), &calibration(20.0));
         known.write(&file.0).unwrap();
         let (read, warning) = KnownRates::read(&file.0);
         assert_eq!((&read, warning), (&known, None));
         // What was not measured is not kept.
-        let expected = Rates { flops_per_ns: 20.0, ..Rates::default() };
-        assert_eq!(read.find(&key(2, 1)), Some(expected));
+        let defaults = Rates { launch_ns: 9.0, ..Rates::default() };
+        let expected = Rates { flops_per_ns: 20.0, ..defaults };
+        assert_eq!(read.find(&key(2, 1), defaults), Some(expected));
         let other = [
             key(3, 1),
             key(2, 2),
@@ -267,7 +271,7 @@ mod tests {
             Key { plugin_version: "2".to_owned(), ..key(2, 1) },
             Key { product: "another processor".to_owned(), ..key(2, 1) },
         ];
-        assert!(other.iter().all(|key| read.find(key).is_none()));
+        assert!(other.iter().all(|key| read.find(key, defaults).is_none()));
         let folder = fs::read_dir(file.0.parent().unwrap()).unwrap();
         assert_eq!(folder.count(), 1, "nothing else is left");
     }
@@ -278,7 +282,7 @@ mod tests {
         known.put(key(2, 1), &calibration(10.0));
         known.put(key(2, 2), &calibration(30.0));
         assert_eq!(known.devices.len(), 1);
-        assert_eq!(known.find(&key(2, 2)).map(|rates| rates.flops_per_ns), Some(30.0));
+        assert_eq!(known.find(&key(2, 2), Rates::default()).map(|rates| rates.flops_per_ns), Some(30.0));
     }
 
     #[test]

@@ -156,7 +156,8 @@ impl Runtime {
                 report.notes.push(warning);
             }
             for device in &devices {
-                if let Some(rates) = known.find(&Key::of(device, report.library_of(device.plugin().name()))) {
+                let key = Key::of(device, report.library_of(device.plugin().name()));
+                if let Some(rates) = known.find(&key, device.default_rates()) {
                     device.set_rates(rates);
                 }
             }

@@ -1,6 +1,7 @@
 //! Sessions: a model on a device, run from many threads at once, or in the background.
 
 use crate::deadline::{self, Armed};
+use crate::failover::{Failover, Failure};
 use crate::model::Model;
 use crate::run::{Admission, InFlight, OnFull, Run};
 use devbay_core::device::Device;
@@ -10,11 +11,11 @@ use devbay_core::exec::host_io::{Bound, InputView, OutputView};
 use devbay_core::exec::jobs::Priority;
 use devbay_core::exec::unit::Unit;
 use devbay_core::plan::report::PlanReport;
-use devbay_core::plan::{Placement, Plan, PlanOptions};
+use devbay_core::plan::{PlaceBy, Placement, Plan, PlanOptions};
 use devbay_core::program::{Program, ValueId};
 use devbay_core::tensor::{DType, Tensor, TensorType, bytes_of, n_elements};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// One input or output of a model.
@@ -35,6 +36,8 @@ pub struct Session {
     /// The plan of a model whose inputs have known extents: it can have no other.
     only_plan: Option<Arc<Plan>>,
     in_flight: Option<Arc<InFlight>>,
+    /// With what it goes on when a device fails, if it may.
+    failover: Option<Arc<Failover>>,
 }
 
 /// How a session is made.
@@ -46,6 +49,15 @@ pub struct SessionOptions {
     pub others: Vec<Arc<Device>>,
     /// Nodes by name, and the device that each must run on.
     pub pins: Vec<(String, Arc<Device>)>,
+    /// What decides among the devices for nodes that are not pinned: their order, or what nodes and copies should take.
+    pub by: PlaceBy,
+    /// Whether runs go on when a device fails at run time: on the session's other devices, then on these. None: the
+    /// failure is the run's.
+    ///
+    /// The model is planned for the others when it happens, and the run is made again there from its inputs, as are all
+    /// later ones; runs that are bound ([`Session::bind`]) are not. A node that is pinned to the device that failed keeps
+    /// the session from going on.
+    pub failover: Option<Vec<Arc<Device>>>,
     /// How many runs may be in flight at once, those that wait for a thread counted; None for any number.
     pub runs_max: Option<NonZeroUsize>,
 }
@@ -100,8 +112,13 @@ impl Session {
         options: impl Into<SessionOptions>,
     ) -> Result<Self> {
         let options = options.into();
-        let placement = Placement { device: Arc::clone(device), others: options.others, pins: options.pins };
-        let unit = model.placed(&placement, options.plans)?;
+        let SessionOptions { plans, others, pins, by, failover, runs_max } = options;
+        let placement = Placement { device: Arc::clone(device), others, pins, by };
+        let unit = model.placed(&placement, plans.clone())?;
+        let failover = failover.map(|spares| {
+            let (next, planning) = (OnceLock::new(), Mutex::new(()));
+            Arc::new(Failover { model: model.clone(), placement, plans, spares, next, planning })
+        });
         let program = unit.program();
         let mut session = Self {
             inputs: ports(program, &program.main.inputs),
@@ -109,7 +126,8 @@ impl Session {
             device: Arc::clone(device),
             unit,
             only_plan: None,
-            in_flight: options.runs_max.map(|runs_max| InFlight::new(runs_max.get())),
+            in_flight: runs_max.map(|runs_max| InFlight::new(runs_max.get())),
+            failover,
         };
         let known: Option<Vec<(DType, Vec<usize>)>> = session
             .inputs
@@ -117,9 +135,15 @@ impl Session {
             .map(|port| port.ty.as_ref().and_then(|ty| Some((ty.dtype, ty.known_shape()?))))
             .collect();
         if let Some(known) = known {
-            let plan =
-                session.unit.plan_for(known.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())))?;
-            session.only_plan = Some(plan);
+            let types = known.iter().map(|(dtype, shape)| (*dtype, shape.as_slice()));
+            match session.unit.plan_for(types) {
+                Ok(plan) => session.only_plan = Some(plan),
+                Err(error) => match session.failover.as_ref().and_then(|failover| failover.after(&error)) {
+                    // Runs go there from the beginning.
+                    Some(_) => {}
+                    None => return Err(error),
+                },
+            }
         }
         Ok(session)
     }
@@ -134,7 +158,28 @@ impl Session {
         &self.outputs
     }
 
-    /// The device.
+    /// The session that runs go to: this one, until a device fails and another one takes over
+    /// ([`SessionOptions::failover`]).
+    pub fn current(&self) -> &Session {
+        let mut session = self;
+        while let Some(next) = session.failover.as_ref().and_then(|failover| failover.next()) {
+            session = next;
+        }
+        session
+    }
+
+    /// Devices that failed so far and were gone on without, in order.
+    pub fn failures(&self) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        let mut session = self;
+        while let Some((failure, next)) = session.failover.as_ref().and_then(|failover| failover.next.get()) {
+            failures.push(failure.clone());
+            session = next;
+        }
+        failures
+    }
+
+    /// The device that it was made for.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -150,7 +195,8 @@ impl Session {
     /// As [`Session::run`].
     pub fn plan(&self, inputs: &[InputView<'_>]) -> Result<Arc<Plan>> {
         self.check(inputs)?;
-        self.unit.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))
+        let types = || inputs.iter().map(|input| (input.dtype, input.shape));
+        self.attempt(|session| session.unit.plan_for(types()))
     }
 
     /// As [`Session::plan`], with inputs by name.
@@ -174,12 +220,12 @@ impl Session {
                 return Err(Error::new(ErrorKind::InvalidInput, text));
             }
         }
-        self.unit.plan_for(types.iter().copied())
+        self.attempt(|session| session.unit.plan_for(types.iter().copied()))
     }
 
     /// What a plan of this session's is: its tasks, their estimated costs, memory.
     pub fn plan_report(&self, plan: &Plan) -> PlanReport {
-        PlanReport::of(plan, self.unit.env())
+        PlanReport::of(plan, self.current().unit.env())
     }
 
     /// Runs on inputs by name and gives the outputs in the model's order.
@@ -191,7 +237,7 @@ impl Session {
     pub fn run(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Vec<Tensor>> {
         let inputs = self.in_order(inputs)?;
         self.check(&inputs)?;
-        self.limited(options, |cancel| self.unit.run_host(&inputs, cancel))
+        self.limited(options, |cancel| self.attempt(|session| session.unit.run_host(&inputs, cancel)))
     }
 
     /// Starts a run on inputs by name, and gives what it will give. Any number of runs share the session's plans.
@@ -213,22 +259,24 @@ impl Session {
         let armed = options.deadline.map(|limit| deadline::arm(&cancel, limit));
         let admission = self.admit(options, Some(&cancel))?;
         let (setter, run) = Run::new(self.outputs.len(), cancel.clone());
-        let unit = Arc::clone(&self.unit);
+        let (unit, failover) = (Arc::clone(&self.unit), self.failover.clone());
         let job = move || {
             let run = || {
                 Cancel::check(Some(&cancel))?;
                 let views: Vec<InputView<'_>> = inputs.iter().map(InputView::of).collect();
-                unit.run_host(&views, Some(&cancel))
+                let attempt = |unit: &Unit| unit.run_host(&views, Some(&cancel));
+                attempt_on(&unit, failover.as_deref(), &attempt)
             };
             let outcome = caught("the run", run).flatten();
             let outcome = outcome.map_err(|error| error.on_device(unit.env().device.name()));
             // Who hears of the run's end finds that nothing is held for it any more.
-            drop((inputs, armed, admission, unit));
+            drop((inputs, armed, admission, unit, failover));
             setter.set(outcome);
         };
         let queue = self.device.plugin().services().queue();
-        let waits = |device: &&Arc<Device>| !device.about().inline || device.about().may_block;
-        if self.unit.env().placement.devices().iter().any(waits) {
+        let waits = |device: &Arc<Device>| !device.about().inline || device.about().may_block;
+        let mut spares = self.failover.iter().flat_map(|failover| &failover.spares);
+        if self.unit.env().placement.devices().into_iter().any(waits) || spares.any(waits) {
             queue.spawn_blocking(options.priority, job);
         } else {
             queue.spawn(options.priority, job);
@@ -247,6 +295,9 @@ impl Session {
         outputs: &mut [OutputView<'_>],
         options: &RunOptions,
     ) -> Result<()> {
+        if self.failover.is_some() {
+            return self.run_into_or_fail_over(inputs, outputs, options);
+        }
         let planned = match &self.only_plan {
             Some(plan) => self.unit.planned_as(plan, inputs),
             None => self.unit.planned(inputs),
@@ -256,6 +307,30 @@ impl Session {
         };
         // What there is a plan for is what the model takes.
         self.limited(options, |cancel| planned.run_into(outputs, cancel))
+    }
+
+    #[inline(never)]
+    fn run_into_or_fail_over(
+        &self,
+        inputs: &[InputView<'_>],
+        outputs: &mut [OutputView<'_>],
+        options: &RunOptions,
+    ) -> Result<()> {
+        self.check(inputs)?;
+        self.limited(options, |cancel| self.attempt(|session| session.unit.run_into(inputs, outputs, cancel)))
+    }
+
+    /// Something on the session that runs go to, and again on the one after it when a device fails.
+    fn attempt<R>(&self, mut attempt: impl FnMut(&Session) -> Result<R>) -> Result<R> {
+        let mut session = self.current();
+        loop {
+            let result = attempt(session).map_err(|error| error.on_device(session.device.name()));
+            let next = result.as_ref().err().and_then(|error| session.failover.as_ref()?.after(error));
+            match next {
+                Some(next) => session = next,
+                None => return result,
+            }
+        }
     }
 
     #[inline(never)]
@@ -270,7 +345,8 @@ impl Session {
     }
 
     /// Prepares many runs on the same memory: between them nothing is checked, looked up or patched. None if
-    /// the model is not static for these inputs, or the device cannot work in the caller's memory.
+    /// the model is not static for these inputs, or the device cannot work in the caller's memory. They end with the
+    /// device: nobody goes on with another one for them.
     ///
     /// # Errors
     /// As [`Session::run_into`].
@@ -280,7 +356,7 @@ impl Session {
         outputs: &mut [OutputView<'a>],
     ) -> Result<Option<Bound<'a>>> {
         self.check(inputs)?;
-        self.unit.bind(inputs, outputs)
+        self.current().unit.bind(inputs, outputs)
     }
 
     #[inline]
@@ -381,6 +457,23 @@ impl Session {
             }
         }
         Ok(())
+    }
+}
+
+/// As [`Session::attempt`], for who has no session but what it is made of.
+fn attempt_on<R>(
+    unit: &Unit,
+    failover: Option<&Failover>,
+    attempt: &dyn Fn(&Unit) -> Result<R>,
+) -> Result<R> {
+    let go_on = |next: &Session| next.attempt(|session| attempt(&session.unit));
+    if let Some(next) = failover.and_then(Failover::next) {
+        return go_on(next);
+    }
+    let result = attempt(unit).map_err(|error| error.on_device(unit.env().device.name()));
+    match result.as_ref().err().and_then(|error| failover?.after(error)) {
+        Some(next) => go_on(next),
+        None => result,
     }
 }
 

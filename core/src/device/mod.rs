@@ -16,6 +16,7 @@
 
 mod buffer;
 mod describe;
+mod ferry;
 mod kernel;
 mod plugin;
 mod points;
@@ -24,6 +25,7 @@ mod stream;
 
 pub use buffer::Buffer;
 pub use describe::{DeviceAbout, Space};
+pub use ferry::Ferry;
 pub use kernel::{Pack, PrepareRequest, PreparedKernel};
 pub use plugin::Plugin;
 pub(crate) use plugin::must_leak;
@@ -113,6 +115,16 @@ impl Device {
     /// How fast it works, if that was measured before.
     pub fn rates(&self) -> Option<Rates> {
         self.rates.get().copied()
+    }
+
+    /// How fast it should work: as was measured, else as devices of its kind do.
+    pub fn expected_rates(&self) -> Rates {
+        self.rates().unwrap_or_else(|| self.default_rates())
+    }
+
+    /// How fast devices of its kind work.
+    pub fn default_rates(&self) -> Rates {
+        Rates::of_kind(self.info.kind, !(self.info.host_refs && self.space().host_visible))
     }
 
     /// Tells how fast it works, before anything is planned for it; the first one to tell is believed.

@@ -82,10 +82,7 @@ impl Unit {
         }
         let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
         let mut specialised = specialise(&self.program, &types, &mut Evaluate::new(&self.env))?;
-        let env = &self.env;
-        crate::passes::fuse_all(&mut specialised, &env.device.plugin().about().kernels, &|node| {
-            env.is_pinned(node)
-        });
+        self.env.fuse(&mut specialised);
         let mut plan = Plan::build(specialised, &self.env)?;
         plan.is_declared = self.takes(&plan.inputs);
         let plan = Arc::new(plan);

@@ -1,15 +1,16 @@
 //! What runs each node: a view, a kernel of one of the devices, a step for its regions, or a stage of its own.
 //!
-//! A node runs on the device that it is pinned to, else on the first of the plan's devices that has a kernel which
-//! takes it. Equal nodes share a prepared kernel, so that its state is made, and cached, once.
+//! A node runs on the device that it is pinned to, else on the one that placement says (`placement.rs`), else on the
+//! first of the plan's devices that has a kernel which takes it. Equal nodes of one device share a prepared kernel, so that its state is made, and cached, once.
 
 use super::merge::GAIN_HAND_OVERS;
 use super::nested::{Inlined, inline};
 use super::place::{self, Chosen};
+use super::placement::{Refused, Table};
 use super::regions::{Flow, flow};
 use super::tasks::Policy;
 use super::unroll::{Unrolled, unroll};
-use super::{Env, is_static};
+use super::{Env, PlaceBy, is_static};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{AttrValue, Node, Program, ValueId};
@@ -59,24 +60,60 @@ pub struct Chooser<'a> {
 /// A node, and the device and kernel that were chosen for it.
 struct Prepared<'a> {
     node: &'a Node,
+    /// The device that was asked before the others.
+    first: Option<usize>,
     site: usize,
     chosen: Arc<Chosen>,
 }
 
-/// What runs each node of a region; None if nobody knows of one before its operands are there.
+/// What runs each node of a region, whose nodes are asked of the device `first` before the others; None if nobody knows
+/// of one before its operands are there.
 ///
 /// # Errors
 /// As [`Chooser::work`].
-pub fn works_of_region(region: &Program, env: &Env) -> Result<Option<Vec<NodeWork>>> {
+pub fn works_of_region(region: &Program, env: &Env, first: Option<usize>) -> Result<Option<Vec<NodeWork>>> {
     let mut chooser = Chooser::new(region, env);
     let mut works = Vec::with_capacity(region.main.nodes.len());
     for node in &region.main.nodes {
-        match chooser.work(node).map_err(|e| e.at_node(node.label()))? {
+        match chooser.work(node, first).map_err(|e| e.at_node(node.label()))? {
             NodeWork::Later => return Ok(None),
             work => works.push(work),
         }
     }
     Ok(Some(works))
+}
+
+/// What runs each node of a program, placed first if that is its devices' rule.
+///
+/// # Errors
+/// As [`Chooser::work`].
+pub fn works(program: &Program, env: &Env) -> Result<Vec<NodeWork>> {
+    let mut chooser = Chooser::new(program, env);
+    let mut refused = Refused::new();
+    // Each time round, at least one device is known not to take a node.
+    loop {
+        let sites = match env.placement.by {
+            PlaceBy::Cost if env.n_sites() > 1 => {
+                Table::new(program, env, &refused).cheapest().map(|found| found.sites).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        let n_refused = refused.len();
+        let mut works = Vec::with_capacity(program.main.nodes.len());
+        for (at, node) in program.main.nodes.iter().enumerate() {
+            let first = sites.get(at).copied().flatten();
+            let work = chooser.work(node, first).map_err(|e| e.at_node(node.label()))?;
+            if let Some(first) = first
+                && work.sites().iter().any(|&site| site != first)
+            {
+                refused.insert((at, first));
+            }
+            works.push(work);
+        }
+        if refused.len() == n_refused {
+            return Ok(works);
+        }
+    }
 }
 
 impl<'a> Chooser<'a> {
@@ -85,20 +122,20 @@ impl<'a> Chooser<'a> {
         Self { program, env, prepared: HashMap::new() }
     }
 
-    /// What runs a node.
+    /// What runs a node, which is asked of the device `first` before the others.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] for a node without a kernel, with what each kernel of each device said.
-    pub fn work(&mut self, node: &'a Node) -> Result<NodeWork> {
+    pub fn work(&mut self, node: &'a Node, first: Option<usize>) -> Result<NodeWork> {
         if !node.regions.is_empty() {
-            if let Some(unrolled) = unroll(self.program, node, self.env)? {
+            if let Some(unrolled) = unroll(self.program, node, self.env, first)? {
                 return Ok(NodeWork::Unrolled(Arc::new(unrolled)));
             }
-            let nested = inline(self.program, node, self.env)?;
+            let nested = inline(self.program, node, self.env, first)?;
             if let Some((site, nested)) = nested.as_ref().filter(|(_, nested)| !self.is_worth_tasks(nested)) {
                 return Ok(NodeWork::Nested(*site, nested.clone()));
             }
-            if let Some(flow) = flow(self.program, node, self.env)? {
+            if let Some(flow) = flow(self.program, node, self.env, first)? {
                 return Ok(NodeWork::Flow(Arc::new(flow)));
             }
             return Ok(nested.map_or(NodeWork::Later, |(site, nested)| NodeWork::Nested(site, nested)));
@@ -111,13 +148,13 @@ impl<'a> Chooser<'a> {
         }
         let likeness = self.likeness(node);
         for other in self.prepared.get(&likeness).into_iter().flatten() {
-            if self.same_request(other.node, node) && self.env.sites_of(other.node) == self.env.sites_of(node)
-            {
+            let same_sites = other.first == first && self.env.sites_of(other.node) == self.env.sites_of(node);
+            if same_sites && self.same_request(other.node, node) {
                 return Ok(NodeWork::Kernel(other.site, Arc::clone(&other.chosen)));
             }
         }
-        let (site, chosen) = self.choose(node)?;
-        let prepared = Prepared { node, site, chosen: Arc::clone(&chosen) };
+        let (site, chosen) = self.choose(node, first)?;
+        let prepared = Prepared { node, first, site, chosen: Arc::clone(&chosen) };
         self.prepared.entry(likeness).or_default().push(prepared);
         Ok(NodeWork::Kernel(site, chosen))
     }
@@ -130,9 +167,11 @@ impl<'a> Chooser<'a> {
             && nested.gain_ns() >= GAIN_HAND_OVERS * self.env.rates().hand_over_ns
     }
 
-    fn choose(&self, node: &Node) -> Result<(usize, Arc<Chosen>)> {
+    fn choose(&self, node: &Node, first: Option<usize>) -> Result<(usize, Arc<Chosen>)> {
         let mut refusals: Vec<Error> = Vec::new();
-        for site in self.env.sites_of(node) {
+        let sites = self.env.sites_of(node);
+        let first = first.filter(|site| sites.contains(site));
+        for site in first.into_iter().chain(sites.filter(|&site| Some(site) != first)) {
             match place::choose(self.program, node, self.env.site(site).0) {
                 Ok(chosen) => return Ok((site, Arc::new(chosen))),
                 Err(error) if error.kind() == ErrorKind::UnsupportedOp => refusals.push(error),

@@ -2,10 +2,13 @@
 //!
 //! A kernel's cost function counts operations and bytes for the shapes that it was prepared for (B20). A device's
 //! [`Rates`] turn them into nanoseconds: the greater of arithmetic and memory traffic, and what a launch takes in any
-//! case ("roofline", Williams, Waterman and Patterson, 2009). Estimates decide how a program is divided into tasks,
-//! never what it computes.
+//! case ("roofline", Williams, Waterman and Patterson, 2009). Estimates decide how a program is divided into tasks
+//! and where its nodes run, never what it computes.
+//!
+//! A copy between memories takes what its [`Link`] takes. Devices that nobody measured are taken for one of their kind
+//! ([`Rates::of_kind`]).
 
-use devbay_plugin_api::abi::KernelCost;
+use devbay_plugin_api::abi::{DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_OTHER, KernelCost};
 
 /// How fast a device works, one thread of it if it is the processor.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -18,29 +21,110 @@ pub struct Rates {
     pub launch_ns: f64,
     /// Nanoseconds from offering a task until another thread runs it.
     pub hand_over_ns: f64,
+    /// Copies from the host's memory; nobody needs them where the device works in that.
+    pub to_device: Link,
+    /// Copies to the host's memory, until the host or another device may read them.
+    pub from_device: Link,
+}
+
+/// What copies in one direction take.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Link {
+    /// Nanoseconds of a copy of nothing.
+    pub latency_ns: f64,
+    /// Bytes per nanosecond beyond that.
+    pub bytes_per_ns: f64,
+}
+
+impl Link {
+    /// What is there already.
+    pub const NONE: Self = Self { latency_ns: 0.0, bytes_per_ns: f64::INFINITY };
+
+    /// The same where nothing is copied, but one waits for the other.
+    #[must_use]
+    pub fn without_bytes(self) -> Self {
+        Self { latency_ns: self.latency_ns, ..Self::NONE }
+    }
+
+    /// Nanoseconds of a copy.
+    pub fn copy(&self, bytes: usize) -> f64 {
+        self.latency_ns + bytes as f64 / self.bytes_per_ns
+    }
 }
 
 impl Default for Rates {
-    /// A core of a server of the 2020s, as far as kernels reach its peak.
+    /// A core of a server of the 2020s, as far as kernels reach its peak. Its copies are the processor's own; what a
+    /// stream of its own costs, a hand-over each way, is their latency.
     fn default() -> Self {
-        Self { flops_per_ns: 40.0, bytes_per_ns: 10.0, launch_ns: 2.0, hand_over_ns: 1000.0 }
+        let link = Link { latency_ns: 1000.0, bytes_per_ns: 10.0 };
+        Self {
+            flops_per_ns: 40.0,
+            bytes_per_ns: 10.0,
+            launch_ns: 2.0,
+            hand_over_ns: 1000.0,
+            to_device: link,
+            from_device: link,
+        }
     }
 }
 
 impl Rates {
+    /// What a device that nobody measured is taken for, by its `DEVBAY_DEVICE_KIND_*`, and by whether it has a memory of
+    /// its own.
+    ///
+    /// An accelerator is taken for a middling graphics card with plain kernels: 2 of the 10 to 30 Tflop/s and 300 of the
+    /// 400 to 1000 GB/s that data sheets of the 2020s say, launches and copies of the order that drivers are known for,
+    /// 5 to 20 us, and what a PCIe 3.0 bus of 16 lanes gives, about 10 GB/s. A processor with a memory of its own is a
+    /// driver that plays a graphics card in software: figures of the order that `devbay devices --calibrate` gave for
+    /// Mesa's llvmpipe on two cores.
+    pub fn of_kind(kind: u32, has_own_memory: bool) -> Self {
+        match kind {
+            DEVBAY_DEVICE_KIND_CPU | DEVBAY_DEVICE_KIND_OTHER if has_own_memory => Self {
+                flops_per_ns: 1.0,
+                bytes_per_ns: 1.0,
+                launch_ns: 25_000.0,
+                to_device: Link { latency_ns: 50_000.0, bytes_per_ns: 2.0 },
+                from_device: Link { latency_ns: 100_000.0, bytes_per_ns: 2.0 },
+                ..Self::default()
+            },
+            DEVBAY_DEVICE_KIND_CPU | DEVBAY_DEVICE_KIND_OTHER => Self::default(),
+            _ => Self {
+                flops_per_ns: 2000.0,
+                bytes_per_ns: 300.0,
+                launch_ns: 5000.0,
+                to_device: Link { latency_ns: 10_000.0, bytes_per_ns: 10.0 },
+                from_device: Link { latency_ns: 20_000.0, bytes_per_ns: 10.0 },
+                ..Self::default()
+            },
+        }
+    }
+
     /// Whether all of them can be: above nothing and below infinity.
     pub fn are_possible(&self) -> bool {
         let possible = |rate: f64| rate.is_finite() && rate > 0.0;
+        let links = [self.to_device, self.from_device];
         [self.flops_per_ns, self.bytes_per_ns, self.launch_ns, self.hand_over_ns].into_iter().all(possible)
+            && links.into_iter().all(|link| possible(link.latency_ns) && possible(link.bytes_per_ns))
     }
 
     /// Nanoseconds that a launch should take. A kernel that cannot say counts as its operands' bytes.
     pub fn launch(&self, cost: Option<&KernelCost>, operand_bytes: usize) -> f64 {
+        self.launch_ns + self.work(cost, operand_bytes)
+    }
+
+    /// As [`Rates::launch`], where the kernel may divide its loops among so many threads: among as many as make a part
+    /// worth a hand-over.
+    pub fn divided_launch(&self, cost: Option<&KernelCost>, operand_bytes: usize, n_threads: usize) -> f64 {
+        let work = self.work(cost, operand_bytes);
+        self.launch_ns + work / (work / self.hand_over_ns).clamp(1.0, n_threads.max(1) as f64)
+    }
+
+    fn work(&self, cost: Option<&KernelCost>, operand_bytes: usize) -> f64 {
         let (flops, bytes) = match cost {
             Some(cost) => (cost.flops, cost.bytes_read.saturating_add(cost.bytes_written)),
             None => (0, operand_bytes as u64),
         };
-        self.launch_ns + (flops as f64 / self.flops_per_ns).max(bytes as f64 / self.bytes_per_ns)
+        (flops as f64 / self.flops_per_ns).max(bytes as f64 / self.bytes_per_ns)
     }
 }
 
@@ -51,10 +135,35 @@ mod tests {
 
     #[test]
     fn a_launch_takes_the_greater_of_arithmetic_and_traffic() {
-        let rates = Rates { flops_per_ns: 10.0, bytes_per_ns: 2.0, launch_ns: 3.0, hand_over_ns: 1.0 };
+        let rates = Rates { flops_per_ns: 10.0, bytes_per_ns: 2.0, launch_ns: 3.0, ..Rates::default() };
         let cost = |flops, bytes_read| KernelCost { flops, bytes_read, ..KernelCost::empty() };
         assert_eq!(rates.launch(Some(&cost(100, 4)), 0), 13.0);
         assert_eq!(rates.launch(Some(&cost(100, 40)), 0), 23.0);
         assert_eq!(rates.launch(None, 8), 7.0);
+    }
+    #[test]
+    fn what_is_divided_among_threads_is_worth_a_hand_over_each() {
+        let rates = Rates { flops_per_ns: 1.0, launch_ns: 1.0, hand_over_ns: 100.0, ..Rates::default() };
+        let flops = |flops| KernelCost { flops, ..KernelCost::empty() };
+        assert_eq!(rates.divided_launch(Some(&flops(50)), 0, 4), 51.0);
+        assert_eq!(rates.divided_launch(Some(&flops(200)), 0, 4), 101.0);
+        assert_eq!(rates.divided_launch(Some(&flops(4000)), 0, 4), 1001.0);
+        assert_eq!(rates.divided_launch(Some(&flops(4000)), 0, 1), 4001.0);
+    }
+
+    #[test]
+    fn a_copy_takes_its_latency_and_its_bytes() {
+        assert_eq!(Link { latency_ns: 7.0, bytes_per_ns: 2.0 }.copy(10), 12.0);
+    }
+
+    #[test]
+    fn a_graphics_card_that_nobody_measured_is_no_core_of_a_processor() {
+        use devbay_plugin_api::abi::DEVBAY_DEVICE_KIND_GPU;
+        let card = Rates::of_kind(DEVBAY_DEVICE_KIND_GPU, true);
+        let program = Rates::of_kind(DEVBAY_DEVICE_KIND_CPU, true);
+        let core = Rates::of_kind(DEVBAY_DEVICE_KIND_CPU, false);
+        assert_eq!(core, Rates::default());
+        assert!(card.flops_per_ns > 10.0 * core.flops_per_ns && program.flops_per_ns < core.flops_per_ns);
+        assert!(card.are_possible() && program.are_possible() && core.are_possible());
     }
 }

@@ -340,7 +340,7 @@ impl Planner<'_> {
         }
         let operand_bytes = inputs.iter().flatten().map(|(_, size)| size).chain(sizes.iter().flatten()).sum();
         let cost_ns = match &work {
-            Work::Kernel(chosen) => self.rates.launch(chosen.cost.as_ref(), operand_bytes),
+            Work::Kernel(chosen) => self.env.rates_of(site).launch(chosen.cost.as_ref(), operand_bytes),
             Work::Nested(nested, _) => nested.cost_ns(scope.program, node),
             _ => 0.0,
         };
@@ -411,7 +411,13 @@ impl Planner<'_> {
         self.made.push(Made::new(size, self.launches.len() as u32, memory));
         let copy = self.made.len() - 1;
         if size > 0 {
-            let device = self.env.site(self.lanes.get(lane).site).0.name();
+            let site = self.lanes.get(lane).site;
+            let (device, rates) = (self.env.site(site).0.name(), self.env.rates_of(site));
+            let cost_ns = match kind {
+                CopyKind::ToDevice => rates.to_device.copy(size),
+                CopyKind::FromDevice => rates.from_device.copy(size),
+                CopyKind::Within => rates.launch(None, size),
+            };
             let label = match kind {
                 CopyKind::ToDevice => format!("copy to {device} for {label}"),
                 CopyKind::FromDevice => format!("copy from {device} for {label}"),
@@ -426,7 +432,7 @@ impl Planner<'_> {
                 inputs: vec![Some((of, size))],
                 outputs: vec![Some(copy)],
                 after: Vec::new(),
-                cost_ns: self.rates.launch(None, size),
+                cost_ns,
             });
         }
         copy

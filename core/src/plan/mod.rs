@@ -5,20 +5,27 @@
 //! [`Unit`]s, planned when they are first taken. A node whose types depend on
 //! data is an eager stage: it is planned when its operands are there, on the same kernels.
 //!
+//! Where the nodes of a plan run is its [`Placement`]'s to say: in the order of the devices, or where it costs least
+//! ([`placement`]).
+//!
 //! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
 //! rest.
 
 mod assemble;
+mod assign;
 pub(crate) mod borders;
 mod choose;
 pub mod constants;
 pub mod cost;
+mod cut;
+pub mod estimate;
 mod lanes;
 pub mod launches;
 pub mod memory;
 pub(crate) mod merge;
 pub mod nested;
 pub mod place;
+pub mod placement;
 pub(crate) mod references;
 pub mod regions;
 pub mod report;
@@ -40,7 +47,7 @@ use crate::kernel::KernelDef;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::trace::Recorder;
-use choose::{Chooser, NodeWork};
+use choose::{NodeWork, works};
 use constants::ConstantPool;
 use section::{Section, Shaped, StepKind};
 use std::collections::{HashMap, HashSet};
@@ -72,12 +79,24 @@ pub struct Placement {
     pub others: Vec<Arc<Device>>,
     /// Nodes by name, and the device that each must run on.
     pub pins: Vec<(String, Arc<Device>)>,
+    /// What decides among the devices for nodes that are not pinned.
+    pub by: PlaceBy,
+}
+
+/// What decides which device runs a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PlaceBy {
+    /// The order of the devices: the first one runs whatever it has a kernel for, the others the rest.
+    #[default]
+    Order,
+    /// What launches and copies should take together ([`placement`]).
+    Cost,
 }
 
 impl Placement {
     /// Everything on one device.
     pub fn on(device: &Arc<Device>) -> Self {
-        Self { device: Arc::clone(device), others: Vec::new(), pins: Vec::new() }
+        Self { device: Arc::clone(device), others: Vec::new(), pins: Vec::new(), by: PlaceBy::Order }
     }
 
     /// All devices, each once: the first, the others, and those that nodes are pinned to.
@@ -98,6 +117,7 @@ impl PartialEq for Placement {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
         };
         same(&self.devices(), &other.devices())
+            && self.by == other.by
             && self.others.len() == other.others.len()
             && self.pins.len() == other.pins.len()
             && self.pins.iter().zip(&other.pins).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(&a.1, &b.1))
@@ -111,7 +131,7 @@ pub struct PlanOptions {
     pub plans_max: usize,
     /// How launches are divided into tasks.
     pub tasks: tasks::Policy,
-    /// How fast the device works; None for its own rates.
+    /// How fast devices work; None for each one's own rates.
     pub rates: Option<cost::Rates>,
     /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
     pub trace: Option<Recorder>,
@@ -178,6 +198,12 @@ impl Env {
         self.site(site).0.plugin().about().kernels.find(&node.op.domain, &node.op.name)
     }
 
+    /// Fuses what the first device has fused kernels for, but for nodes that are pinned.
+    pub(crate) fn fuse(&self, program: &mut Program) {
+        let kernels = &self.device.plugin().about().kernels;
+        crate::passes::fuse_all(program, kernels, &|node| self.is_pinned(node));
+    }
+
     /// Whether a node is pinned.
     pub fn is_pinned(&self, node: &Node) -> bool {
         self.pins.contains_key(&*node.name)
@@ -218,9 +244,15 @@ impl Env {
         inline.or_else(|| (0..self.n_sites()).find(is_home))
     }
 
-    /// What costs are estimated with: what the options say, else what was measured, else the defaults.
+    /// What costs of the first device are estimated with: what the options say, else what was measured, else what is
+    /// usual for its kind.
     pub fn rates(&self) -> cost::Rates {
-        self.options.rates.or(self.device.rates()).unwrap_or_default()
+        self.rates_of(0)
+    }
+
+    /// As [`Env::rates`], of any of the devices.
+    pub fn rates_of(&self, site: usize) -> cost::Rates {
+        self.options.rates.unwrap_or_else(|| self.site(site).0.expected_rates())
     }
 }
 
@@ -294,11 +326,7 @@ impl Plan {
     /// As [`launches::plan`].
     pub fn build(program: Program, env: &Arc<Env>) -> Result<Self> {
         let inputs = input_types(&program)?;
-        let mut chooser = Chooser::new(&program, env);
-        let mut work = Vec::with_capacity(program.main.nodes.len());
-        for node in &program.main.nodes {
-            work.push(chooser.work(node).map_err(|e| e.at_node(node.label()))?);
-        }
+        let work = works(&program, env)?;
         let groups = divide(&work, env);
         let stages = if groups.iter().all(|group| matches!(group, Group::Section(..))) && groups.len() <= 1 {
             vec![single_section(&program, work, env)?]

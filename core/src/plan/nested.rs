@@ -79,19 +79,35 @@ impl Inlined {
         let regions = self.regions.iter().map(InlinedRegion::cost_ns);
         match self.kind {
             Kind::If => regions.fold(0.0, f64::max),
-            Kind::Loop => {
-                let trips = node.input(0).and_then(|id| program.constant(id)?.to_int());
-                regions.sum::<f64>() * trips.map_or(ITERATIONS_GUESS, |trips| trips.max(0) as f64)
-            }
+            Kind::Loop => regions.sum::<f64>() * trips(program, node),
         }
     }
 }
 
-/// A control-flow node as a step, and the device that it runs on; None if it has to be a stage.
+/// How often a Loop or Scan should run its body.
+pub(super) fn trips(program: &Program, node: &Node) -> f64 {
+    let n = match &*node.op.name {
+        "Scan" => {
+            let scanned =
+                node.inputs.last().copied().flatten().and_then(|id| known(program, id)?.known_shape());
+            scanned.and_then(|shape| Some(*shape.first()? as f64))
+        }
+        _ => node.input(0).and_then(|id| Some(program.constant(id)?.to_int()?.max(0) as f64)),
+    };
+    n.unwrap_or(ITERATIONS_GUESS)
+}
+
+/// A control-flow node as a step, and the device that it runs on; None if it has to be a stage. Its nodes are asked of
+/// `first` before the others.
 ///
 /// # Errors
 /// As [`launches::plan`], for a region whose nodes no kernel takes.
-pub fn inline(program: &Program, node: &Node, env: &Env) -> Result<Option<(usize, Inlined)>> {
+pub fn inline(
+    program: &Program,
+    node: &Node,
+    env: &Env,
+    first: Option<usize>,
+) -> Result<Option<(usize, Inlined)>> {
     if !env.sites_of(node).any(|site| env.works_in_host_memory(site)) {
         return Ok(None);
     }
@@ -102,12 +118,12 @@ pub fn inline(program: &Program, node: &Node, env: &Env) -> Result<Option<(usize
     // A step has one stream: all of its launches are on one device.
     let mut home = None;
     for region in regions {
-        match plan_region(program, region, env, &mut home)? {
+        match plan_region(program, region, env, first, &mut home)? {
             Some(region) => planned.push(region),
             None => return Ok(None),
         }
     }
-    let site = home.unwrap_or(env.sites_of(node).start);
+    let site = home.or(first).unwrap_or(env.sites_of(node).start);
     if !env.works_in_host_memory(site) {
         return Ok(None);
     }
@@ -178,13 +194,14 @@ fn plan_region(
     program: &Program,
     region: &Region,
     env: &Env,
+    first: Option<usize>,
     home: &mut Option<usize>,
 ) -> Result<Option<InlinedRegion>> {
     let (extracted, captures) = extract(program, region);
     let mut chooser = Chooser::new(&extracted, env);
     let mut work = Vec::new();
     for node in &extracted.main.nodes {
-        let chosen = chooser.work(node).map_err(|e| e.at_node(node.label()))?;
+        let chosen = chooser.work(node, first).map_err(|e| e.at_node(node.label()))?;
         match &chosen {
             NodeWork::Later => return Ok(None),
             chosen => {

@@ -118,6 +118,20 @@ fn check_size(ty: &TensorType, device: &Device) -> Result<()> {
     Err(Error::new(ErrorKind::OutOfMemory, text).on_device(device.name()))
 }
 
+/// What the first kernel of a device that may take a node says it costs, as far as it says; None if none may. Nothing is
+/// prepared: a kernel may still refuse when it is.
+pub fn cost(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<Option<KernelCost>> {
+    let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
+    let outputs: Vec<_> = types.outputs.iter().map(Option::as_ref).collect();
+    for ty in inputs.iter().chain(&outputs).copied().flatten() {
+        check_size(ty, device).ok()?;
+    }
+    let mut kernels = device.plugin().about().kernels.find(&node.op.domain, &node.op.name);
+    let kernel =
+        kernels.find(|kernel| refusal(kernel, node, types, (&inputs, &outputs), device).is_none())?;
+    Some(device.cost(&request(kernel.idx, node, types)))
+}
+
 /// Types of a node's results as a kernel of the device tells them, for ops that ONNX does not define; None if
 /// no kernel takes these operands or can say.
 ///
@@ -150,31 +164,41 @@ fn request<'a>(kernel_idx: u32, node: &'a Node, types: &'a NodeTypes) -> Prepare
     }
 }
 
+/// Why a kernel is not asked for a node; None if it may take it.
+fn refusal(
+    kernel: &KernelDef,
+    node: &Node,
+    types: &NodeTypes,
+    (inputs, outputs): (&[Option<&TensorType>], &[Option<&TensorType>]),
+    device: &Device,
+) -> Option<String> {
+    if !implements(kernel, node) {
+        return Some(format!("it implements version {}", kernel.since_version));
+    }
+    if let Err(refusal) = kernel.takes(inputs, outputs) {
+        return Some(refusal);
+    }
+    let mut operands = types.inputs.iter().enumerate();
+    let unknown = operands.find(|(i, input)| kernel.needs_value(*i) && matches!(input, Some((_, None))));
+    if let Some((i, _)) = unknown {
+        return Some(format!("input {i} must be known when the node is planned"));
+    }
+    let refs_max = device.about().refs_max as usize;
+    let n_operands = inputs.len() + outputs.len();
+    (refs_max > 0 && n_operands > refs_max)
+        .then(|| format!("{n_operands} operands, the device takes {refs_max}"))
+}
+
 /// Asks one kernel: prepared, or why not.
 fn try_kernel(
     kernel: &KernelDef,
     node: &Node,
     types: &NodeTypes,
-    (inputs, outputs): (&[Option<&TensorType>], &[Option<&TensorType>]),
+    operands: (&[Option<&TensorType>], &[Option<&TensorType>]),
     device: &Arc<Device>,
 ) -> Result<std::result::Result<Chosen, String>> {
-    if !implements(kernel, node) {
-        return Ok(Err(format!("it implements version {}", kernel.since_version)));
-    }
-    if let Err(refusal) = kernel.takes(inputs, outputs) {
+    if let Some(refusal) = refusal(kernel, node, types, operands, device) {
         return Ok(Err(refusal));
-    }
-    let unknown = types
-        .inputs
-        .iter()
-        .enumerate()
-        .find(|(i, input)| kernel.needs_value(*i) && matches!(input, Some((_, None))));
-    if let Some((i, _)) = unknown {
-        return Ok(Err(format!("input {i} must be known when the node is planned")));
-    }
-    let refs_max = device.about().refs_max as usize;
-    if refs_max > 0 && inputs.len() + outputs.len() > refs_max {
-        return Ok(Err(format!("{} operands, the device takes {refs_max}", inputs.len() + outputs.len())));
     }
     match device.prepare(&request(kernel.idx, node, types)) {
         Ok(prepared) => Ok(Ok(Chosen {

@@ -56,7 +56,7 @@ struct FlowRegion {
 ///
 /// # Errors
 /// [`ErrorKind::UnsupportedOp`] for a region with a node that no kernel takes.
-pub fn flow(program: &Program, node: &Node, env: &Env) -> Result<Option<Flow>> {
+pub fn flow(program: &Program, node: &Node, env: &Env, first: Option<usize>) -> Result<Option<Flow>> {
     let home = env.home_site().filter(|&site| env.works_in_host_memory(site));
     let (Some(home), Some((kind, regions))) = (home, of_fixed_types(program, node)) else {
         return Ok(None);
@@ -64,7 +64,7 @@ pub fn flow(program: &Program, node: &Node, env: &Env) -> Result<Option<Flow>> {
     let mut planned = Vec::with_capacity(regions.len());
     for region in regions {
         let (program, captures) = extract(program, region);
-        let Some(work) = works_of_region(&program, env)? else {
+        let Some(work) = works_of_region(&program, env, first)? else {
             return Ok(None);
         };
         planned.push(FlowRegion { program, work, captures });

@@ -60,11 +60,12 @@ impl Unrolled {
     }
 }
 
-/// A control-flow node as its iterations; None if their number is not known, or nothing is gained.
+/// A control-flow node as its iterations; None if their number is not known, or nothing is gained. Its nodes are asked of
+/// `first` before the other devices.
 ///
 /// # Errors
 /// [`ErrorKind::UnsupportedOp`] for a body with a node that no kernel takes.
-pub fn unroll(program: &Program, node: &Node, env: &Env) -> Result<Option<Unrolled>> {
+pub fn unroll(program: &Program, node: &Node, env: &Env, first: Option<usize>) -> Result<Option<Unrolled>> {
     let Some((_, body)) = node.regions.first() else {
         return Ok(None);
     };
@@ -82,7 +83,7 @@ pub fn unroll(program: &Program, node: &Node, env: &Env) -> Result<Option<Unroll
         return Ok(None);
     }
     let (extracted, captures) = extract(program, body);
-    let Some(work) = works_of_region(&extracted, env)? else {
+    let Some(work) = works_of_region(&extracted, env, first)? else {
         return Ok(None);
     };
     let unrolled = Unrolled { body: extracted, work, captures, n_iterations, layout };

@@ -1,6 +1,6 @@
 //! `devbay bench`: how long a model takes. Inputs that are not given are made up.
 
-use crate::inputs::InputArguments;
+use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
@@ -61,10 +61,13 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     let model = Model::load(&arguments.model)?;
     let profile = arguments.profile.start();
     let recorder = profile.as_ref().map(Profile::recorder);
-    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
+    let chosen = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
+    let runtime = &chosen.runtime;
     let random = arguments.inputs.random.or(Some(0));
-    let inputs = InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &device)?;
-    let options = arguments.device.session(&runtime, &device, recorder)?;
+    let inputs =
+        InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &chosen.device)?;
+    let types = types_of(model.program(), &inputs);
+    let (device, options, auto) = arguments.device.session_options(&chosen, &model, &types, recorder)?;
     let session = Session::with_options(&model, &device, options.clone())?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let plan = session.plan_for(&given)?;
@@ -72,13 +75,16 @@ fn bench(arguments: &Arguments) -> Result<Done> {
 
     let measured = measure(&session, &given, arguments);
     let (first_run, mut times) = measured.inspect_err(|_| profile.iter().for_each(Profile::finish_failed))?;
+    // Another plan, on other devices, if one failed.
+    let plan = if session.failures().is_empty() { plan } else { session.plan_for(&given)? };
+    let device = session.current().device();
     let summary = profile.as_ref().map(Profile::finish).transpose()?;
     let summary = profile.as_ref().zip(summary.as_ref());
     let left = match arguments.sessions {
         0 => None,
         n => {
             let run = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
-            Some(sessions::come_and_go(n, &arguments.model, &device, &options, &given, &run)?)
+            Some(sessions::come_and_go(n, &arguments.model, device, &options, &given, &run)?)
         }
     };
     times.sort_by(f64::total_cmp);
@@ -95,6 +101,7 @@ fn bench(arguments: &Arguments) -> Result<Done> {
             "load": load.as_nanos() as u64, "first_run": first_run.as_nanos() as u64, "launches": n_steps,
             "arena_bytes": memory.0, "arena_lower_bound_bytes": memory.1, "constant_bytes": memory.2,
             "work": shares::json(&plan), "at_once": arguments.at_once, "sessions": left.map(|left| left.json()),
+            "placement": shares::placement(auto.as_ref()), "failures": shares::failures(&session),
             "profile": summary.map(|(profile, summary)| profile.json(summary)),
         })));
     }
@@ -127,6 +134,9 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     }
     if let Some(left) = left {
         say!("{}", left.text());
+    }
+    if let Some(auto) = &auto {
+        say!("{}", auto.reason());
     }
     if let Some((profile, summary)) = summary {
         profile.print(summary);

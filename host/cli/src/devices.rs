@@ -6,7 +6,6 @@ use crate::{say, table};
 use anyhow::{Result, bail};
 use devbay_host::calibrate::{Calibration, Figure, Quantity, calibrate};
 use devbay_host::core::device::Device;
-use devbay_host::core::plan::cost::Rates;
 use devbay_host::rates_file::{self, KnownRates};
 use devbay_host::report::Outcome;
 use devbay_host::runtime::Runtime;
@@ -132,7 +131,7 @@ fn list(arguments: &Arguments) -> Result<Done> {
 
 /// How fast a device works, as plans will take it.
 fn rates(device: &Device) -> Value {
-    let mut rates = device.rates().unwrap_or_default();
+    let mut rates = device.expected_rates();
     let mut value = json!({ "measured": device.rates().is_some() });
     for quantity in Quantity::ALL {
         value[quantity.name()] = json!(*quantity.of(&mut rates));
@@ -206,7 +205,7 @@ fn print_measured(
         .iter()
         .flat_map(|(device, calibration)| {
             calibration.figures.iter().map(|figure| {
-                let mut defaults = Rates::default();
+                let mut defaults = calibration.defaults;
                 vec![
                     device.name().to_owned(),
                     figure.quantity.title().to_owned(),

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use devbay_host::arrays;
 use devbay_host::core::device::Device;
-use devbay_host::core::program::{Program, Value};
+use devbay_host::core::program::{Program, Value, ValueId};
 use devbay_host::core::tensor::{
     AlignedBytes, BOOL, DType, Dim, F32, F64, I32, Tensor, TensorType, U32, bytes_of, dtype_name, n_elements,
 };
@@ -109,6 +109,15 @@ impl GivenArguments {
         };
         ports.into_iter().map(type_of).collect()
     }
+}
+
+/// Types of a program's inputs in its order; none of inputs that are missing.
+pub fn types_of(program: &Program, inputs: &[(String, Tensor)]) -> Vec<TensorType> {
+    let type_of = |&id: &ValueId| {
+        let name = &program.value(id).name;
+        inputs.iter().find(|(given, _)| **given == **name).map(|(_, tensor)| tensor.tensor_type())
+    };
+    program.main.inputs.iter().filter_map(type_of).collect()
 }
 
 impl InputArguments {

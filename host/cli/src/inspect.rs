@@ -4,14 +4,13 @@ use crate::exit::usage;
 use crate::inputs::GivenArguments;
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
-use crate::{draw, plan, say, table};
+use crate::{draw, plan, say, shares, table};
 use anyhow::{Context, Result, bail};
 use devbay_host::core::program::{Program, text};
-use devbay_host::core::tensor::dtype_name;
+use devbay_host::core::tensor::{TensorType, dtype_name};
 use devbay_host::load::Library;
 use devbay_host::model::Model;
 use devbay_host::negotiate::{Entry, negotiate};
-use devbay_host::session::Session;
 use devbay_plugin_api::abi::FUNCTIONS;
 use devbay_plugin_api::abi::version::{MinorRange, REQUIRED_FUNCTIONS, has_function};
 use serde_json::json;
@@ -72,10 +71,11 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 /// Shows how the model would run.
 fn planned(arguments: &Arguments) -> Result<Done> {
     let model = Model::load(&arguments.file)?;
-    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program(), None)?;
+    let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
     let types = arguments.given.types(model.program())?;
+    let wanted: Vec<_> = types.iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect();
+    let (session, auto) = arguments.device.session(&chosen, &model, &wanted, None)?;
     let types: Vec<_> = types.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())).collect();
-    let session = Session::with_options(&model, &device, arguments.device.session(&runtime, &device, None)?)?;
     let report = session.plan_report(&*session.plan_for_types(&types)?);
     for (path, draw) in [(&arguments.dot, draw::dot as fn(&_) -> String), (&arguments.html, draw::html)] {
         if let Some(path) = path {
@@ -84,9 +84,14 @@ fn planned(arguments: &Arguments) -> Result<Done> {
         }
     }
     if arguments.json {
-        return Ok(Done::json(plan::json(&report)));
+        let mut json = plan::json(&report);
+        json["placement"] = shares::placement(auto.as_ref());
+        return Ok(Done::json(json));
     }
     say!("{}", report.to_string().trim_end());
+    if let Some(auto) = &auto {
+        say!("{}", auto.reason());
+    }
     Ok(Done::printed())
 }
 

@@ -4,15 +4,18 @@ use crate::exit::usage;
 use crate::layers::LayerArguments;
 use anyhow::Result;
 use clap::Args;
+use devbay_host::auto::{self, Allowed, Auto};
 use devbay_host::core::device::Device;
 use devbay_host::core::program::Program;
+use devbay_host::core::tensor::TensorType;
 use devbay_host::devices::{Choice, Policy, Requirements};
 use devbay_host::discover::SearchPaths;
+use devbay_host::model::Model;
 use devbay_host::probe::ProbeOptions;
 use devbay_host::rates_file;
 use devbay_host::report::Outcome;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::SessionOptions;
+use devbay_host::session::{Session, SessionOptions};
 use devbay_host::trace::Recorder;
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
@@ -50,7 +53,7 @@ pub struct PluginArguments {
 /// Which device a model runs on.
 #[derive(Args, Clone)]
 pub struct DeviceArguments {
-    /// `auto`, a device (`cpu:0`, `cpu` for its first, `cpu/ID`), or `prefer:KIND`
+    /// `auto` for what is cheapest by estimate, a device (`cpu:0`, `cpu` for its first, `cpu/ID`), or `prefer:KIND`
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// Run a node, by its name in the model, on a device of its own
@@ -59,9 +62,22 @@ pub struct DeviceArguments {
     /// Fail where the device has no kernel for a node, instead of running that node on the processor
     #[arg(long)]
     pub no_fallback: bool,
+    /// When a device fails while the model runs, go on with the others
+    #[arg(long)]
+    pub failover: bool,
     /// Say why this device was chosen and the others were not
     #[arg(long)]
     pub explain: bool,
+}
+
+/// A runtime, and its device for a model.
+pub struct Chosen {
+    /// The plugins and devices.
+    pub runtime: Runtime,
+    /// The device that was asked for; with `auto` the first, until estimates say more.
+    pub device: Arc<Device>,
+    /// Whether estimates decide.
+    is_auto: bool,
 }
 
 /// Version of the command, with the ABI versions that it speaks.
@@ -151,28 +167,65 @@ impl DeviceArguments {
         self.pin.iter().map(parse).collect()
     }
 
-    /// How a session on the chosen device is made: pins, devices for what it cannot run, and who traces it.
+    /// A session for a model, as [`DeviceArguments::session_options`] says.
     ///
     /// # Errors
-    /// For a pin to a device that is not there.
+    /// As [`DeviceArguments::session_options`] and [`Session::with_options`].
     pub fn session(
         &self,
-        runtime: &Runtime,
-        device: &Arc<Device>,
+        chosen: &Chosen,
+        model: &Model,
+        types: &[TensorType],
         trace: Option<&Recorder>,
-    ) -> Result<SessionOptions> {
+    ) -> Result<(Session, Option<Auto>)> {
+        let (device, options, auto) = self.session_options(chosen, model, types, trace)?;
+        Ok((Session::with_options(model, &device, options)?, auto))
+    }
+
+    /// The device of a session for a model, and its options: pins, devices for what it cannot run, and who traces it.
+    /// Where the devices were not said and there are several, the cheapest of them for inputs of these types, in the
+    /// model's order.
+    ///
+    /// # Errors
+    /// For a pin to a device that is not there; as [`auto::choose`].
+    pub fn session_options(
+        &self,
+        chosen: &Chosen,
+        model: &Model,
+        types: &[TensorType],
+        trace: Option<&Recorder>,
+    ) -> Result<(Arc<Device>, SessionOptions, Option<Auto>)> {
+        let (runtime, mut device) = (&chosen.runtime, &chosen.device);
         let mut options = SessionOptions::default();
         options.plans.trace = trace.cloned();
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;
             options.pins.push((node, choice.device));
         }
-        if !self.no_fallback {
+        if self.failover {
+            options.failover = Some(runtime.devices().to_vec());
+        }
+        let is_complete = types.len() == model.program().main.inputs.len();
+        let auto = if chosen.is_auto && is_complete && runtime.devices().len() > 1 {
+            let allowed = Allowed { pins: &options.pins, whole: self.no_fallback };
+            Some(auto::choose(model, runtime.devices(), types, allowed, &options.plans)?)
+        } else {
+            None
+        };
+        if let Some(auto) = &auto {
+            let placement = auto.placement();
+            device = &placement.device;
+            options.others.clone_from(&placement.others);
+            options.by = placement.by;
+            if self.explain {
+                explain_estimates(auto);
+            }
+        } else if !self.no_fallback {
             let is_other =
                 |other: &&Arc<Device>| !Arc::ptr_eq(other, device) && other.plugin().name() == FALLBACK;
             options.others = runtime.devices().iter().filter(is_other).take(1).cloned().collect();
         }
-        Ok(options)
+        Ok((Arc::clone(device), options, auto))
     }
 
     /// Starts a runtime, whose plugins' marks `trace` takes, and chooses the device for a program.
@@ -184,33 +237,30 @@ impl DeviceArguments {
         plugins: &PluginArguments,
         program: &Program,
         trace: Option<&Recorder>,
-    ) -> Result<(Runtime, Arc<Device>)> {
+    ) -> Result<Chosen> {
         let policy = self.policy();
         let mut others: Vec<Policy> = self.pins()?.into_iter().map(|(_, policy)| policy).collect();
-        if !self.no_fallback {
+        if !self.no_fallback || self.failover {
             others.push(Policy::Explicit(FALLBACK.to_owned()));
         }
         let runtime = plugins.runtime_with(policy.as_ref(), &others, trace)?;
-        let choice = if let Some(policy) = &policy {
-            let requirements = match policy {
-                // Who names a device learns from planning what it lacks, with each kernel's words.
-                Policy::Explicit(_) => Requirements::default(),
-                _ => Requirements { program: Some(program), ..Requirements::default() },
-            };
-            runtime.choose(policy, &requirements)?
-        } else {
-            first_of_named(&runtime, plugins)?.map_or_else(
-                || {
-                    let requirements = Requirements { program: Some(program), ..Requirements::default() };
-                    runtime.choose(&Policy::Auto, &requirements)
-                },
-                |policy| runtime.choose(&policy, &Requirements::default()),
-            )?
+        let policy = match policy {
+            Some(policy) => policy,
+            None => first_of_named(&runtime, plugins)?.unwrap_or_default(),
         };
-        if self.explain {
+        let is_auto = policy == Policy::Auto;
+        let requirements = match policy {
+            // Who names a device learns from planning what it lacks, with each kernel's words. Of several devices the
+            // estimates know.
+            Policy::Explicit(_) => Requirements::default(),
+            Policy::Auto if runtime.devices().len() > 1 => Requirements::default(),
+            _ => Requirements { program: Some(program), ..Requirements::default() },
+        };
+        let choice = runtime.choose(&policy, &requirements)?;
+        if self.explain && !(is_auto && runtime.devices().len() > 1) {
             explain(&choice);
         }
-        Ok((runtime, choice.device))
+        Ok(Chosen { runtime, device: choice.device, is_auto })
     }
 }
 
@@ -237,6 +287,15 @@ fn first_of_named(runtime: &Runtime, plugins: &PluginArguments) -> Result<Option
             Ok(plugin.name.as_ref().map(|name| Policy::Explicit(format!("{name}:0"))))
         }
         _ => Ok(None),
+    }
+}
+
+/// Prints what each way to run the model should take, on standard error.
+fn explain_estimates(auto: &Auto) {
+    for (i, candidate) in auto.candidates.iter().enumerate() {
+        let mark = if i == auto.chosen { "chosen " } else { "not    " };
+        let (title, time) = (auto::title(candidate), auto::time(candidate));
+        eprintln!("{mark} {title}: {time}");
     }
 }
 

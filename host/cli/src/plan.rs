@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 /// A plan's report.
 pub fn json(report: &PlanReport) -> Value {
     let conditions = &report.conditions;
-    let Rates { flops_per_ns, bytes_per_ns, launch_ns, hand_over_ns } = conditions.rates;
+    let Rates { flops_per_ns, bytes_per_ns, launch_ns, hand_over_ns, to_device, from_device } =
+        conditions.rates;
     let from = match conditions.rates_from {
         RatesFrom::Options => "options",
         RatesFrom::Measured => "measured",
@@ -24,7 +25,9 @@ pub fn json(report: &PlanReport) -> Value {
         "name": report.name, "device": conditions.device, "threads": conditions.n_threads,
         "rates": {
             "flops_per_ns": flops_per_ns, "bytes_per_ns": bytes_per_ns, "launch_ns": launch_ns,
-            "hand_over_ns": hand_over_ns, "from": from,
+            "hand_over_ns": hand_over_ns, "to_device_ns": to_device.latency_ns,
+            "to_device_bytes_per_ns": to_device.bytes_per_ns, "from_device_ns": from_device.latency_ns,
+            "from_device_bytes_per_ns": from_device.bytes_per_ns, "from": from,
         },
         "inputs": inputs, "launches": report.n_launches(), "work_ns": report.work_ns(), "stages": stages,
     })

@@ -2,7 +2,7 @@
 
 use crate::exit::usage;
 use crate::image;
-use crate::inputs::InputArguments;
+use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
@@ -13,7 +13,7 @@ use devbay_host::compare::{Tolerance, Verdict, compare};
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::model::Model;
 use devbay_host::report::DeviceMemory;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::session::RunOptions;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -80,20 +80,20 @@ fn run(arguments: &Arguments) -> Result<Done> {
     let begin = Instant::now();
     let profile = arguments.profile.start();
     let recorder = profile.as_ref().map(Profile::recorder);
-    let (runtime, device) = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
-    progress.set_message(format!("planning for {}", device.name()));
+    let chosen = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
+    progress.set_message("planning");
     let preprocessing =
         arguments.image.as_ref().map(|_| image::Preprocessing::beside(&arguments.model)).transpose()?;
     let inputs = match (&arguments.image, &preprocessing) {
         (Some(photo), Some(preprocessing)) => vec![preprocessing.apply(photo)?],
-        _ => arguments.inputs.read(model.program(), &device)?,
+        _ => arguments.inputs.read(model.program(), &chosen.device)?,
     };
-    let options = arguments.device.session(&runtime, &device, recorder)?;
-    let session = Session::with_options(&model, &device, options)?;
+    let types = types_of(model.program(), &inputs);
+    let (session, auto) = arguments.device.session(&chosen, &model, &types, recorder)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let plan = session.plan_for(&given)?;
     if arguments.device.explain {
-        for (node, other) in plan.elsewhere(&device) {
+        for (node, other) in plan.elsewhere(session.current().device()) {
             eprintln!("placed  {:<12} {node}", other.name());
         }
         for (what, size) in plan.copies() {
@@ -112,8 +112,11 @@ fn run(arguments: &Arguments) -> Result<Done> {
     let failed = || profile.iter().for_each(Profile::finish_failed);
     let outputs = session.run(&given, &options).inspect_err(|_| failed())?;
     let run = begin.elapsed();
+    // Another plan, on other devices, if one failed.
+    let plan = if session.failures().is_empty() { plan } else { session.plan_for(&given)? };
+    let device = session.current().device();
     let memory: Vec<DeviceMemory> =
-        runtime.memory().into_iter().filter(|memory| memory.bytes_peak > 0).collect();
+        chosen.runtime.memory().into_iter().filter(|memory| memory.bytes_peak > 0).collect();
     for DeviceMemory { device, bytes_in_use, bytes_peak } in &memory {
         let (in_use, peak) = (table::bytes(*bytes_in_use), table::bytes(*bytes_peak));
         tracing::info!("memory of {device}: {in_use} in use, {peak} at most");
@@ -144,6 +147,7 @@ fn run(arguments: &Arguments) -> Result<Done> {
         Some(json!({
             "model": arguments.model, "device": device.name(), "times_ns": times, "outputs": outputs,
             "compare": verdicts, "classes": classes, "memory": memory, "work": shares::json(&plan),
+            "placement": shares::placement(auto.as_ref()), "failures": shares::failures(&session),
             "profile": summary.map(|(profile, summary)| profile.json(summary)),
         }))
     } else {
@@ -165,6 +169,9 @@ fn run(arguments: &Arguments) -> Result<Done> {
         );
         if let Some(shares) = shares::text(&plan) {
             say!("{shares}");
+        }
+        if let Some(auto) = &auto {
+            say!("{}", auto.reason());
         }
         if let Some((profile, summary)) = summary {
             profile.print(summary);

@@ -1,8 +1,12 @@
-//! What of a plan's work each device does, for a person and as JSON.
+//! What of a plan's work each device does and why, and which failed, for a person and as JSON.
 
 use crate::table;
+use devbay_host::auto::Auto;
 use devbay_host::core::device::Device;
-use devbay_host::core::plan::Plan;
+use devbay_host::core::plan::estimate::Candidate;
+use devbay_host::core::plan::{PlaceBy, Plan};
+use devbay_host::failover::Failure;
+use devbay_host::session::Session;
 use serde_json::{Value, json};
 
 /// The arithmetic of a plan, device by device, as `1.2 G operations: 99.5 % on wgpu:0, 0.5 % on cpu:0`, and what is
@@ -31,7 +35,37 @@ pub fn text(plan: &Plan) -> Option<String> {
     Some(format!("{:.1}{name} operations: {}{copies}", all as f64 / unit, list.join(", ")))
 }
 
-/// The same as data: operations by device, and copies.
+/// Why devices were chosen by estimate, as data; null if they were not.
+pub fn placement(auto: Option<&Auto>) -> Value {
+    let Some(auto) = auto else { return Value::Null };
+    let candidate = |(i, found): (usize, &Candidate)| {
+        let devices = found.placement.devices();
+        let nodes =
+            devices.iter().zip(&found.n_nodes).map(|(device, n)| (device.name().to_owned(), json!(n)));
+        json!({
+            "devices": devices.iter().map(|device| device.name()).collect::<Vec<_>>(),
+            "by": match found.placement.by { PlaceBy::Order => "order", PlaceBy::Cost => "cost" },
+            "nodes": nodes.collect::<serde_json::Map<String, Value>>(), "unknown_nodes": found.n_unknown,
+            "estimate_ns": found.ns.as_ref().ok(), "no_kernel_for": found.ns.as_ref().err(), "chosen": i == auto.chosen,
+        })
+    };
+    let candidates: Vec<Value> = auto.candidates.iter().enumerate().map(candidate).collect();
+    json!({ "candidates": candidates, "unmeasured": auto.unmeasured() })
+}
+
+/// Devices that failed, and who went on.
+pub fn failures(session: &Session) -> Value {
+    let failure = |failure: &Failure| {
+        let (error, place) = (&failure.error, failure.error.place());
+        json!({
+            "device": failure.device, "plugin": place.plugin, "node": place.node, "kind": error.kind().name(),
+            "error": error.to_string(), "went_on_with": failure.went_on_with,
+        })
+    };
+    session.failures().iter().map(failure).collect()
+}
+
+/// What each device does, as data: operations by device, and copies.
 pub fn json(plan: &Plan) -> Value {
     let flops: serde_json::Map<String, Value> =
         plan.flops().into_iter().map(|(device, flops)| (device.name().to_owned(), flops.into())).collect();

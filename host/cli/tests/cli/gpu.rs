@@ -78,6 +78,66 @@ fn a_lost_device_is_an_error_with_its_name() {
     }
 }
 
+/// The same, with leave to go on: the processor runs the model from its inputs, and a warning says so.
+#[test]
+fn a_lost_device_is_gone_on_without_when_asked() {
+    let Some(library) = wgpu_library() else { return };
+    let case = &cases()[0];
+    // While constants are uploaded, and in the run.
+    for (after, command_of) in [(1, "run"), (5, "run"), (20, "run"), (20, "bench")] {
+        let mut command = command();
+        command
+            .arg(command_of)
+            .arg(&case.model)
+            .arg("--input")
+            .arg(&case.inputs)
+            .arg("--plugin")
+            .arg(&library);
+        command.args(["--device", "wgpu:0", "--plugin-option", &format!("wgpu.lose_after={after}")]);
+        command.args(["--failover", "--json"]);
+        match command_of {
+            "run" => command.arg("--compare").arg(&case.outputs),
+            _ => command.args(["--runs", "3"]),
+        };
+        let finished = finish(&mut command).expect(0);
+        let report = finished.json();
+        finished.says(&["wgpu:0 failed, and the run is made again on cpu:0", "DEVICE_LOST", "plugin wgpu"]);
+        assert_eq!(report["device"], "cpu:0");
+        let failure = &report["failures"][0];
+        assert_eq!((&failure["device"], &failure["plugin"]), (&"wgpu:0".into(), &"wgpu".into()));
+        assert_eq!((&failure["kind"], &failure["went_on_with"][0]), (&"device-lost".into(), &"cpu:0".into()));
+    }
+}
+
+/// Copies between the memories are measured where there are two, and kept with the other rates.
+#[test]
+fn copies_are_measured_and_kept() {
+    let Some(library) = wgpu_library() else { return };
+    let folder = Folder::new();
+    let devbay = |more: &[&str]| {
+        let mut command = command();
+        command.arg("devices").arg("--plugin").arg(&library).args(more).arg("--json");
+        finish(command.env("DEVBAY_CACHE_DIR", folder.path("cache"))).expect(0).json()
+    };
+    let of = |report: &Value, name: &str| {
+        let devices = report["devices"].as_array().expect("devices");
+        let found = devices.iter().find(|device| device["device"] == name || device["name"] == name);
+        found.unwrap_or_else(|| panic!("expected {name} in {report}")).clone()
+    };
+    let before = of(&devbay(&[]), "wgpu:0")["rates"].clone();
+    assert_eq!(before["measured"], false, "{before}");
+    let measured = devbay(&["--calibrate"]);
+    let after = of(&devbay(&[]), "wgpu:0")["rates"].clone();
+    for figure in &of(&measured, "wgpu:0")["figures"].as_array().expect("figures")[4..] {
+        assert_eq!(figure["measured"], true, "{figure}");
+        let name = figure["name"].as_str().expect("a name");
+        assert_eq!(after[name], figure["value"], "{after}");
+    }
+    for figure in &of(&measured, "cpu:0")["figures"].as_array().expect("figures")[4..] {
+        assert_eq!(figure["reason"], "its kernels work in the host's memory", "{figure}");
+    }
+}
+
 #[test]
 fn without_a_driver_the_reason_is_said_and_others_live_on() {
     let library = library_of("wgpu");

@@ -14,6 +14,7 @@ mod layers;
 mod loops;
 mod models;
 mod pins;
+mod placement;
 mod plans;
 mod profile;
 mod runs;

@@ -54,7 +54,13 @@ fn plan_text(rates: Rates, n_threads: usize) -> String {
 
 #[test]
 fn the_text_of_a_plan() {
-    let rates = Rates { flops_per_ns: 8.0, bytes_per_ns: 4.0, launch_ns: 5.0, hand_over_ns: 100.0 };
+    let rates = Rates {
+        flops_per_ns: 8.0,
+        bytes_per_ns: 4.0,
+        launch_ns: 5.0,
+        hand_over_ns: 100.0,
+        ..Rates::default()
+    };
     insta::assert_snapshot!("divided", plan_text(rates, 2));
     insta::assert_snapshot!("cheap", plan_text(Rates { hand_over_ns: 50_000.0, ..rates }, 2));
     insta::assert_snapshot!("one_thread", plan_text(rates, 1));
@@ -284,7 +290,19 @@ fn rates_are_measured_once_and_used() {
     let measured = run(&["devices", "--calibrate", "--json", "--threads", "2"]).expect(0).json();
     let figures = measured["devices"][0]["figures"].as_array().unwrap();
     let names: Vec<_> = figures.iter().map(|figure| figure["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["flops_per_ns", "bytes_per_ns", "launch_ns", "hand_over_ns"]);
+    assert_eq!(
+        names,
+        [
+            "flops_per_ns",
+            "bytes_per_ns",
+            "launch_ns",
+            "hand_over_ns",
+            "to_device_ns",
+            "to_device_bytes_per_ns",
+            "from_device_ns",
+            "from_device_bytes_per_ns"
+        ]
+    );
     assert!(figures.iter().all(|figure| figure["value"].as_f64().unwrap() > 0.0), "{measured}");
     // On a machine that others use, threads and clocks may let one down; the others are there.
     assert!(figures[..2].iter().all(|figure| figure["measured"] == true), "{measured}");
