@@ -95,7 +95,7 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     let one = Tensor::from_elements(&[N_ELEMENTS], &[1.0f32; N_ELEMENTS])?;
     for (n, cases) in LENGTHS.into_iter().zip(&cases) {
         let model = Model::from_program(setup::chain_of_adds(n, &one)?);
-        let session = Session::new(&model, &device)?;
+        let session = Session::with_options(&model, &device, setup::of_launches())?;
         chain(rows, cases, n, &session, &one, n_passes)?;
         if rows.want(&cases[3]) {
             let submitted = submissions(&model, n)?;
@@ -261,7 +261,7 @@ fn submissions(model: &Model, n: usize) -> Result<usize> {
         trace: Some(recorder.sink()),
         ..RuntimeOptions::default()
     })?;
-    let plans = PlanOptions { trace: Some(recorder.clone()), ..PlanOptions::default() };
+    let plans = PlanOptions { trace: Some(recorder.clone()), ..setup::of_launches() };
     let session = Session::with_options(model, &choose(&runtime)?, plans)?;
     let one = Tensor::from_elements(&[N_ELEMENTS], &[1.0f32; N_ELEMENTS])?;
     session.run(&[("x", &one)], &RunOptions::default())?;

@@ -73,12 +73,18 @@ impl Form {
 
 /// A session in a form.
 pub fn session_with(model: &Model, device: &Arc<Device>, form: Form) -> Result<Session> {
-    Ok(Session::with_options(model, device, PlanOptions { tasks: form.policy(), ..PlanOptions::default() })?)
+    let plans = PlanOptions { tasks: form.policy(), ..of_launches() };
+    Ok(Session::with_options(model, device, plans)?)
 }
 
 /// A session for a program.
 pub fn session(runtime: &Runtime, program: Program) -> Result<Session> {
-    Ok(Session::new(&Model::from_program(program), &device(runtime)?)?)
+    Ok(Session::with_options(&Model::from_program(program), &device(runtime)?, of_launches())?)
+}
+
+/// Plans in which a chain of additions is as many launches: what is measured is what a launch costs.
+pub fn of_launches() -> PlanOptions {
+    PlanOptions { fuse_elementwise: false, ..PlanOptions::default() }
 }
 
 /// `n` additions of `one`, one after the other, to a tensor of one element.

@@ -315,7 +315,8 @@ impl Chain {
             value = next;
         }
         program.main.outputs.push(value);
-        let options = PlanOptions { tasks: Policy::One, ..PlanOptions::default() };
+        // Of the chain's launches each counts.
+        let options = PlanOptions { tasks: Policy::One, fuse_elementwise: false, ..PlanOptions::default() };
         let session = Session::with_options(&Model::from_program(program), device, options)?;
         let ones = vec![1f32; shape.iter().product()];
         let input = Tensor::from_elements(shape, &ones)?;

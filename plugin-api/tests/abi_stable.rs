@@ -18,7 +18,7 @@ fn differences(host: &'static TypeLayout, plugin: &'static TypeLayout) -> String
 fn b30_the_description_reaches_every_struct() {
     let whole = format!("{:?}", <abi::PluginInfo as StableAbi>::LAYOUT);
     assert!(whole.contains("abi_minor_min"), "{whole}");
-    let layouts: [(&str, &TypeLayout); 26] = [
+    let layouts: [(&str, &TypeLayout); 27] = [
         ("ErrorDetail", <abi::ErrorDetail as StableAbi>::LAYOUT),
         ("TraceEvent", <abi::TraceEvent as StableAbi>::LAYOUT),
         ("HostApi", <abi::HostApi as StableAbi>::LAYOUT),

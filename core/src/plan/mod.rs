@@ -44,6 +44,7 @@ use crate::exec::lent::Lent;
 use crate::exec::pool::FramePool;
 use crate::exec::unit::Unit;
 use crate::kernel::KernelDef;
+use crate::passes::{fuse, fuse_elementwise};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::trace::Recorder;
@@ -131,6 +132,8 @@ pub struct PlanOptions {
     pub plans_max: usize,
     /// How launches are divided into tasks.
     pub tasks: tasks::Policy,
+    /// Whether elementwise ops that follow each other become one, where there is a kernel for it.
+    pub fuse_elementwise: bool,
     /// How fast devices work; None for each one's own rates.
     pub rates: Option<cost::Rates>,
     /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
@@ -139,7 +142,7 @@ pub struct PlanOptions {
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { plans_max: 16, tasks: tasks::Policy::Auto, rates: None, trace: None }
+        Self { plans_max: 16, tasks: tasks::Policy::Auto, fuse_elementwise: true, rates: None, trace: None }
     }
 }
 
@@ -201,7 +204,11 @@ impl Env {
     /// Fuses what the first device has fused kernels for, but for nodes that are pinned.
     pub(crate) fn fuse(&self, program: &mut Program) {
         let kernels = &self.device.plugin().about().kernels;
-        crate::passes::fuse_all(program, kernels, &|node| self.is_pinned(node));
+        let stays = |node: &Node| self.is_pinned(node);
+        fuse::run(program, kernels, &stays);
+        if self.options.fuse_elementwise {
+            fuse_elementwise::run(program, kernels, &stays);
+        }
     }
 
     /// Whether a node is pinned.

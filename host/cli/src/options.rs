@@ -62,6 +62,9 @@ pub struct DeviceArguments {
     /// Fail where the device has no kernel for a node, instead of running that node on the processor
     #[arg(long)]
     pub no_fallback: bool,
+    /// Launch each elementwise op by itself, instead of several that follow each other as one
+    #[arg(long)]
+    pub no_fuse_elementwise: bool,
     /// When a device fails while the model runs, go on with the others
     #[arg(long)]
     pub failover: bool,
@@ -198,6 +201,7 @@ impl DeviceArguments {
         let (runtime, mut device) = (&chosen.runtime, &chosen.device);
         let mut options = SessionOptions::default();
         options.plans.trace = trace.cloned();
+        options.plans.fuse_elementwise = !self.no_fuse_elementwise;
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;
             options.pins.push((node, choice.device));
