@@ -46,6 +46,8 @@ const INLINE: &[&str] = &[
     "fault.poison",
     "kernel.shape",
     "launch.strides",
+    "replay.launches",
+    "replay.nothing_else",
 ];
 
 /// Asynchronous streams keep their memory to themselves.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::{child, library, patterns};
 
 /// What the plugin does not offer: memory that the host sees, a limit on streams, how much memory there is, which wgpu
-/// does not say, kernels with strides or packed constants, and ops whose shapes ONNX does not define.
+/// does not say, kernels with strides or packed constants, ops whose shapes ONNX does not define, and recordings.
 const NOT_OFFERED: &[&str] = &[
     "devices.memory_info",
     "memory.host_visible",
@@ -20,6 +20,8 @@ const NOT_OFFERED: &[&str] = &[
     "launch.host_refs",
     "launch.packed",
     "launch.strides",
+    "replay.launches",
+    "replay.nothing_else",
     "fault.memory",
 ];
 

@@ -229,7 +229,7 @@ fn runtime(threads: usize, streams: &str, trace: Option<&Recorder>) -> Runtime {
 }
 
 fn traced(recorder: &Recorder, tasks: Policy) -> PlanOptions {
-    PlanOptions { tasks, trace: Some(recorder.clone()), ..PlanOptions::default() }
+    PlanOptions { tasks, trace: Some(recorder.clone()), fuse_elementwise: false, ..PlanOptions::default() }
 }
 
 /// What a recorder took down, as it is written, and its sums.
