@@ -378,7 +378,7 @@ static const char *const BEFORE = R"(
 using namespace std;
 #define __device__
 #define __global__
-#define __shared__ static
+#define __shared__ static thread_local
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(n)
 #define __grid_constant__
