@@ -13,21 +13,24 @@ pub enum Profile {
     Base,
     /// Kernels: their table, `prepare`, launches, numbers, ONNX's node tests.
     Kernels,
+    /// Native memory and streams that are wrapped and handed out.
+    Interop,
 }
 
 impl Profile {
     /// Every profile that has tests.
-    pub const ALL: [Self; 2] = [Self::Base, Self::Kernels];
+    pub const ALL: [Self; 3] = [Self::Base, Self::Kernels, Self::Interop];
 
     /// Its name, as plugins claim it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Base => "base",
             Self::Kernels => "kernels",
+            Self::Interop => "interop",
         }
     }
 
-    /// The profile of a name; none for one that this suite has no tests for (`compiler`, `interop`, `graph`).
+    /// The profile of a name; none for one that this suite has no tests for (`compiler`, `graph`).
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
@@ -86,6 +89,7 @@ impl Item {
         match self {
             Self::Case(case) => match case.topic() {
                 "kernel" | "launch" | "numerics" => Profile::Kernels,
+                "interop" => Profile::Interop,
                 _ => Profile::Base,
             },
             Self::Node(_) => Profile::Kernels,

@@ -48,6 +48,7 @@ const INLINE: &[&str] = &[
     "launch.strides",
     "replay.launches",
     "replay.nothing_else",
+    "interop.streams",
 ];
 
 /// Asynchronous streams keep their memory to themselves.
@@ -58,6 +59,7 @@ const ASYNC: &[&str] = &[
     "kernel.shape",
     "launch.host_refs",
     "launch.strides",
+    "interop.streams",
 ];
 
 fn expect_no_failures(report: &Report) {

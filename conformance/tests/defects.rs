@@ -97,6 +97,11 @@ fn streams() {
 }
 
 #[test]
+fn extensions() {
+    check(&["replay", "interop"]);
+}
+
+#[test]
 fn kernels() {
     check(&["kernel"]);
 }
@@ -124,6 +129,7 @@ const WITHOUT_A_DEFECT: &[(&str, &str)] = &[
     ("load.imports", "about a file's symbols: see processes.rs"),
     ("error.absent", "a plugin that writes through NULL ends the process: see processes.rs"),
     ("memory.host_visible", "a host that cannot write there ends the process: see processes.rs"),
+    ("interop.streams", "about native streams, which the plugin underneath does not have"),
     ("shutdown.rounds", "counted in a process of the case's own: see processes.rs"),
     ("shutdown.memory", "measured in a process of the case's own: see processes.rs"),
     ("shutdown.output", "collected from processes of the cases' own: see processes.rs"),

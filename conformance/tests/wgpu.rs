@@ -9,7 +9,8 @@ use std::time::Duration;
 use support::{child, library, patterns};
 
 /// What the plugin does not offer: memory that the host sees, a limit on streams, how much memory there is, which wgpu
-/// does not say, kernels with strides or packed constants, ops whose shapes ONNX does not define, and recordings.
+/// does not say, kernels with strides or packed constants, ops whose shapes ONNX does not define, recordings,
+/// and native memory and streams.
 const NOT_OFFERED: &[&str] = &[
     "devices.memory_info",
     "memory.host_visible",
@@ -22,6 +23,10 @@ const NOT_OFFERED: &[&str] = &[
     "launch.strides",
     "replay.launches",
     "replay.nothing_else",
+    "interop.device",
+    "interop.buffers",
+    "interop.refusals",
+    "interop.streams",
     "fault.memory",
 ];
 

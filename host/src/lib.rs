@@ -27,6 +27,7 @@ pub mod auto;
 pub mod calibrate;
 pub mod compare;
 mod deadline;
+pub mod device_tensor;
 pub mod devices;
 pub mod discover;
 pub mod eager;

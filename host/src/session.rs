@@ -1,6 +1,7 @@
 //! Sessions: a model on a device, run from many threads at once, or in the background.
 
 use crate::deadline::{self, Armed};
+use crate::device_tensor::DeviceTensor;
 use crate::failover::{Failover, Failure};
 use crate::model::Model;
 use crate::run::{Admission, InFlight, OnFull, Run};
@@ -9,7 +10,7 @@ use devbay_core::error::{Error, ErrorKind, Result, caught};
 use devbay_core::exec::cancel::Cancel;
 use devbay_core::exec::host_io::{Bound, InputView, OutputView};
 use devbay_core::exec::jobs::Priority;
-use devbay_core::exec::unit::Unit;
+use devbay_core::exec::unit::{Point, Unit};
 use devbay_core::plan::report::PlanReport;
 use devbay_core::plan::{PlaceBy, Placement, Plan, PlanOptions};
 use devbay_core::program::{Program, ValueId};
@@ -212,14 +213,7 @@ impl Session {
     /// # Errors
     /// As [`Session::run`].
     pub fn plan_for_types(&self, types: &[(DType, &[usize])]) -> Result<Arc<Plan>> {
-        self.check_count(types.len())?;
-        for (port, (dtype, shape)) in self.inputs.iter().zip(types) {
-            if !takes(port, *dtype, shape) {
-                let given = TensorType::new(*dtype, shape);
-                let text = format!("input {} is given as {given}", describe(port));
-                return Err(Error::new(ErrorKind::InvalidInput, text));
-            }
-        }
+        self.check_types(types)?;
         self.attempt(|session| session.unit.plan_for(types.iter().copied()))
     }
 
@@ -238,6 +232,30 @@ impl Session {
         let inputs = self.in_order(inputs)?;
         self.check(&inputs)?;
         self.limited(options, |cancel| self.attempt(|session| session.unit.run_host(&inputs, cancel)))
+    }
+
+    /// As [`Session::run`], on tensors that may be on the device, and leaves the outputs there: nothing is copied that is
+    /// where it is used. Inputs elsewhere are copied first. The outputs are there when this returns.
+    ///
+    /// `after` is a point of an application's stream ([`AppStream::point`](crate::device_tensor::AppStream::point)) behind which the inputs are there; the device
+    /// waits for it where it can, else the calling thread does.
+    ///
+    /// # Errors
+    /// As [`Session::run`]; the failure of the application's stream.
+    pub fn run_on_device(
+        &self,
+        inputs: &[(&str, &DeviceTensor)],
+        after: Option<Point<'_>>,
+        options: &RunOptions,
+    ) -> Result<Vec<DeviceTensor>> {
+        let inputs = self.tensors_in_order(inputs)?;
+        let shapes: Vec<(DType, &[usize])> =
+            inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
+        self.check_types(&shapes)?;
+        let values = || inputs.iter().map(|input| input.value().clone()).collect();
+        let run =
+            |cancel: Option<&Cancel>| self.attempt(|session| session.unit.run_after(values(), after, cancel));
+        Ok(self.limited(options, run)?.into_iter().map(DeviceTensor::of).collect())
     }
 
     /// Starts a run on inputs by name, and gives what it will give. Any number of runs share the session's plans.
@@ -399,7 +417,7 @@ impl Session {
         Ok(self.tensors_in_order(given)?.into_iter().map(InputView::of).collect())
     }
 
-    fn tensors_in_order<'a>(&self, given: &[(&str, &'a Tensor)]) -> Result<Vec<&'a Tensor>> {
+    fn tensors_in_order<'a, T>(&self, given: &[(&str, &'a T)]) -> Result<Vec<&'a T>> {
         let expected = || {
             let list: Vec<String> = self.inputs.iter().map(describe).collect();
             list.join(", ")
@@ -439,6 +457,18 @@ impl Session {
         }
         let text = format!("{n} inputs are given, the model takes {}", self.inputs.len());
         Err(Error::new(ErrorKind::InvalidInput, text))
+    }
+
+    fn check_types(&self, types: &[(DType, &[usize])]) -> Result<()> {
+        self.check_count(types.len())?;
+        for (port, (dtype, shape)) in self.inputs.iter().zip(types) {
+            if !takes(port, *dtype, shape) {
+                let given = TensorType::new(*dtype, shape);
+                let text = format!("input {} is given as {given}", describe(port));
+                return Err(Error::new(ErrorKind::InvalidInput, text));
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, inputs: &[InputView<'_>]) -> Result<()> {

@@ -1,24 +1,17 @@
 //! The CPU plugin in an application: lines of launches that its threads as streams take down once and run again with one
 //! call (B22), and sessions that come and go.
 
+mod library;
+
 use devbay_host::core::Tensor;
 use devbay_host::core::program::text;
 use devbay_host::devices::{Policy, Requirements};
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session};
-use std::path::{Path, PathBuf};
+use library::library;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
-
-/// The plugin beside the tests.
-fn library() -> PathBuf {
-    // target/PROFILE/deps/TEST
-    let exe = std::env::current_exe().expect("a test knows its own path");
-    let profile = exe.parent().and_then(Path::parent).expect("tests are in target/PROFILE/deps");
-    let path = profile.join("libdevbay_plugin_cpu.so");
-    assert!(path.exists(), "{} is missing; run `cargo build -p devbay-plugin-cpu`", path.display());
-    path
-}
 
 /// A runtime whose device has such streams, and the names of what they run.
 fn runtime(streams: &str) -> (Runtime, Arc<Mutex<Vec<String>>>) {
@@ -26,7 +19,7 @@ fn runtime(streams: &str) -> (Runtime, Arc<Mutex<Vec<String>>>) {
     let noted = Arc::clone(&names);
     let options = RuntimeOptions {
         threads: 1,
-        plugins: vec![library()],
+        plugins: vec![library("cpu")],
         plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
         trace: Some(Arc::new(move |_, mark| noted.lock().unwrap().push(mark.name))),
         ..RuntimeOptions::default()

@@ -60,6 +60,8 @@ typedef struct devbay_prepared devbay_prepared;
 typedef struct devbay_memory_info devbay_memory_info;
 typedef struct devbay_kernel_cost devbay_kernel_cost;
 typedef struct devbay_plugin_table devbay_plugin_table;
+typedef struct devbay_import_desc devbay_import_desc;
+typedef struct devbay_interop_table devbay_interop_table;
 typedef struct devbay_replay_table devbay_replay_table;
 typedef struct devbay_fault_table devbay_fault_table;
 typedef struct devbay_option_info devbay_option_info;
@@ -619,8 +621,10 @@ struct devbay_kernel_info {
 #define DEVBAY_NUMERICS_STRICT UINT64_C(0)
 /* Matrix products may round their inputs to TF32. */
 #define DEVBAY_NUMERICS_TF32 UINT64_C(1)
-/* Matrix products may use 16-bit inputs with 32-bit sums. */
+/* Matrix products may round their inputs to f16, with 32-bit sums. */
 #define DEVBAY_NUMERICS_F16 UINT64_C(2)
+/* Matrix products may round their inputs to bf16, with 32-bit sums. Since: 0.2. */
+#define DEVBAY_NUMERICS_BF16 UINT64_C(3)
 /* The same bits every time, from the same inputs. */
 #define DEVBAY_NUMERICS_DETERMINISTIC UINT64_C(0x100000000)
 
@@ -929,6 +933,83 @@ struct devbay_plugin_table {
     devbay_status (*kernel_shape)(devbay_instance *instance, const devbay_prepare_desc *desc,
             uint32_t output_idx, devbay_dtype *out_dtype, int64_t *out_shape,
             uint32_t rank_max, uint32_t *out_rank, devbay_error_detail *error);
+};
+
+/* What buffer_import is asked for. Growable; the host owns it for the call. Since: 0.2.
+ *
+ * Required up to size_bytes. */
+struct devbay_import_desc {
+    uint32_t struct_size;                 /* Size of this struct as the host knows it. */
+    /* Position in the device's list of spaces: the space whose memory it is. */
+    uint32_t space_idx;
+    /* The memory's first byte as the device's native API names it, what DLPack calls data: an
+     * address, or a handle. */
+    uint64_t native;
+    uint64_t size_bytes;                  /* Bytes that may be used. */
+};
+
+/* Table of the extension that wraps and hands out what the device's native API knows: memory and
+ * streams, id 2 (B6, B10, B15). Growable; plugin-owned, as long as the instance.
+ *
+ * Required up to stream_export. */
+struct devbay_interop_table {
+    uint32_t struct_size;                 /* Bytes of this struct that its maker knows. */
+    uint32_t reserved;                    /* Reserved, 0. */
+    /* Says how DLPack names the device of a space's memory: DLDevice's device_type and
+     * device_id.
+     *
+     * Owns: nothing.
+     * Threads: any.
+     * Order: none.
+     * Errors: INVALID for a space that the device does not have; UNSUPPORTED for one that DLPack
+     * has no name for.
+     * Since: 0.2. */
+    devbay_status (*dlpack_device)(devbay_device *device, uint32_t space_idx,
+            int32_t *out_type, int32_t *out_id, devbay_error_detail *error);
+    /* Makes a buffer of memory that somebody else allocated. It is as any other, but that its
+     * content is what is there.
+     *
+     * Owns: the host owns the buffer and gives it back to buffer_free, which leaves the memory
+     * to its owner; it is lent until then.
+     * Threads: any.
+     * Order: what writes the memory outside of the device's streams is over, or ordered by a
+     * native stream that was wrapped.
+     * Errors: INVALID for memory that is not the device's, as far as that can be told, is not
+     * aligned to the space's bind_align, or for a space or size that the device does not have;
+     * DEVICE_LOST.
+     * Since: 0.2. */
+    devbay_status (*buffer_import)(devbay_device *device, const devbay_import_desc *desc,
+            devbay_allocation *out, devbay_error_detail *error);
+    /* Gives the first byte of a buffer as the device's native API names it.
+     *
+     * Owns: nothing; it is valid until the buffer is freed.
+     * Threads: any.
+     * Order: none; who uses it natively sees to the order.
+     * Errors: UNSUPPORTED for a buffer without a native name.
+     * Since: 0.2. */
+    devbay_status (*buffer_export)(devbay_buffer *buffer, uint64_t *out_native,
+            devbay_error_detail *error);
+    /* Makes a stream that works on a native one, such as an application's. NULL may be one:
+     * CUDA's default stream.
+     *
+     * Owns: the host owns the stream and gives it back to stream_destroy, which waits for what
+     * was enqueued through it and leaves the native one to its owner; that is lent until then.
+     * Threads: any.
+     * Order: what is enqueued through the stream, and natively, comes in the order of the calls.
+     * Errors: UNSUPPORTED on a device without native streams; INVALID for what is none, as far
+     * as that can be told; as stream_create.
+     * Since: 0.2. */
+    devbay_status (*stream_import)(devbay_device *device, void *native, devbay_stream **out,
+            devbay_error_detail *error);
+    /* Gives the native stream of a stream.
+     *
+     * Owns: nothing; it is valid until the stream is destroyed.
+     * Threads: any.
+     * Order: none.
+     * Errors: UNSUPPORTED on a device without native streams.
+     * Since: 0.2. */
+    devbay_status (*stream_export)(devbay_stream *stream, void **out_native,
+            devbay_error_detail *error);
 };
 
 /* Table of the extension that takes down the launches of a task once and runs them again with

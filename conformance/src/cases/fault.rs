@@ -140,21 +140,10 @@ fn in_flight(rig: &Rig<'_>) -> Outcome {
 
 /// The function that makes a stream fail, if the plugin has the extension.
 fn stream_fail(device: &Device<'_>) -> Outcome<unsafe extern "C" fn(*mut abi::Stream, Status) -> Status> {
-    let opened = device.opened;
-    let nothing = || not_run(Why::NotOffered, "the plugin has no extension that makes streams fail");
-    let Some(get_extension) = opened.table.get_extension else { return nothing() };
-    // SAFETY: the plugin's function with its own instance.
-    let table = unsafe { get_extension(opened.handle.as_ptr(), extension::FAULT, 1) };
-    if table.is_null() {
-        return nothing();
-    }
-    // SAFETY: the extension's table, which lives as long as the instance.
-    match unsafe { read_struct(table.cast::<FaultTable>()) } {
-        Ok(FaultTable { stream_fail: Some(fail), .. }) => Ok(fail),
-        Ok(_) => failed("the extension that makes streams fail has no stream_fail"),
-        Err(error) => {
-            failed(format!("the table of the extension that makes streams fail is broken: {error}"))
-        }
+    let table: FaultTable = device.extension(extension::FAULT, "makes streams fail")?;
+    match table.stream_fail {
+        Some(fail) => Ok(fail),
+        None => failed("the extension that makes streams fail has no stream_fail"),
     }
 }
 

@@ -6,6 +6,7 @@ mod error;
 mod event;
 mod fault;
 mod figure;
+mod interop;
 mod kernel;
 mod launch;
 mod load;
@@ -34,6 +35,7 @@ pub(crate) const LISTS: &[&[Case]] = &[
     kernel::CASES,
     launch::CASES,
     replay::CASES,
+    interop::CASES,
     numerics::CASES,
     shutdown::CASES,
     stress::CASES,

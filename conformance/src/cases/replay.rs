@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::node::{How, Node, Request, each_node_of};
 use crate::ops::{Op, Sample};
 use crate::rig::{Device, Lent, Rig, Stream, difference, pattern, status_name};
-use crate::verdict::{Outcome, Why, ensure, failed, not_run};
+use crate::verdict::{Outcome, ensure, failed};
 use devbay_host::core::kernel::KernelDef;
 use devbay_plugin_api::abi::{self, *};
 use std::ptr::null_mut;
@@ -38,28 +38,17 @@ struct Replays {
 impl Replays {
     /// Those of the plugin, if it has the extension.
     fn of(device: &Device<'_>) -> Outcome<Self> {
-        let opened = device.opened;
-        let nothing = || not_run(Why::NotOffered, "the plugin has no extension that records launches");
-        let Some(get_extension) = opened.table.get_extension else { return nothing() };
-        // SAFETY: the plugin's function with its own instance.
-        let table = unsafe { get_extension(opened.handle.as_ptr(), extension::REPLAY, 1) };
-        if table.is_null() {
-            return nothing();
-        }
-        // SAFETY: the extension's table, which lives as long as the instance.
-        match unsafe { read_struct(table.cast::<ReplayTable>()) } {
-            Ok(ReplayTable {
-                record_begin: Some(begin),
-                record_end: Some(end),
-                replay: Some(replay),
-                recording_free: Some(free),
-                ..
-            }) => Ok(Self { begin, end, replay, free }),
-            Ok(_) => failed("the extension that records launches lacks functions"),
-            Err(error) => {
-                failed(format!("the table of the extension that records launches is broken: {error}"))
-            }
-        }
+        let ReplayTable {
+            record_begin: Some(begin),
+            record_end: Some(end),
+            replay: Some(replay),
+            recording_free: Some(free),
+            ..
+        } = device.extension(extension::REPLAY, "records launches")?
+        else {
+            return failed("the extension that records launches lacks functions");
+        };
+        Ok(Self { begin, end, replay, free })
     }
 
     fn begin(self, stream: &Stream<'_>) -> Status {

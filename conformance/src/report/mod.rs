@@ -60,7 +60,8 @@ impl Identity {
     pub fn claims(&self, profile: Profile) -> bool {
         match profile {
             Profile::Base => true,
-            Profile::Kernels => self.n_kernels > 0 || self.profiles.iter().any(|name| name == profile.name()),
+            Profile::Kernels if self.n_kernels > 0 => true,
+            Profile::Kernels | Profile::Interop => self.profiles.iter().any(|name| name == profile.name()),
         }
     }
 

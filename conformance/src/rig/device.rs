@@ -107,6 +107,22 @@ impl<'a> Device<'a> {
         Ok(unsafe { alloc(self.info.handle, desc, out, error) })
     }
 
+    /// The table of one of the plugin's extensions; `what` says what it does.
+    pub(crate) fn extension<T: Growable>(&self, id: u32, what: &str) -> Outcome<T> {
+        let nothing = || not_run(Why::NotOffered, format!("the plugin has no extension that {what}"));
+        let Some(get_extension) = self.opened.table.get_extension else { return nothing() };
+        // SAFETY: the plugin's function with its own instance.
+        let table = unsafe { get_extension(self.opened.handle.as_ptr(), id, 1) };
+        if table.is_null() {
+            return nothing();
+        }
+        // SAFETY: the extension's table, which lives as long as the instance.
+        match unsafe { read_struct(table.cast::<T>()) } {
+            Ok(table) => Ok(table),
+            Err(error) => failed(format!("the table of the extension that {what} is broken: {error}")),
+        }
+    }
+
     /// A buffer in the first space.
     pub(crate) fn alloc(&self, size: usize) -> Outcome<Buffer<'_>> {
         self.alloc_in(0, size)
@@ -156,9 +172,14 @@ impl<'a> Device<'a> {
         if status != DEVBAY_STATUS_OK {
             return Ok((status, None));
         }
-        match NonNull::new(out) {
-            Some(handle) => Ok((status, Some(Stream { device: self, handle, signalled: AtomicU64::new(0) }))),
-            None => failed("stream_create succeeded without a stream"),
+        self.own_stream(out).map(|stream| (status, Some(stream)))
+    }
+
+    /// Takes a stream that was made.
+    pub(crate) fn own_stream(&self, stream: *mut abi::Stream) -> Outcome<Stream<'_>> {
+        match NonNull::new(stream) {
+            Some(handle) => Ok(Stream { device: self, handle, signalled: AtomicU64::new(0) }),
+            None => failed("a stream was made with success, and there is none"),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Device;
 use devbay_plugin_api::abi::{self, BufferRef};
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +13,8 @@ pub struct Buffer {
     pub(super) handle: NonNull<abi::Buffer>,
     pub(super) base: u64,
     pub(super) size: usize,
+    /// Who has the memory of a buffer that was imported; goes after it.
+    pub(super) owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
 // SAFETY: the handle is used as the plugin's threading class says; who works in the memory is ordered by
@@ -31,6 +34,11 @@ impl Buffer {
         self.size
     }
 
+    /// Whether somebody else allocated it.
+    pub fn is_imported(&self) -> bool {
+        self.owner.is_some()
+    }
+
     /// A reference to a range of it.
     ///
     /// # Panics
@@ -48,7 +56,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.device.bytes_in_use.fetch_sub(self.size as u64, Ordering::Relaxed);
+        if self.owner.is_none() {
+            self.device.bytes_in_use.fetch_sub(self.size as u64, Ordering::Relaxed);
+        }
         self.device.plugin.release(|table| {
             if let Some(free) = table.buffer_free {
                 // SAFETY: the plugin's function with its own buffer, once; whoever used it has waited for

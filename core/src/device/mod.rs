@@ -17,6 +17,7 @@
 mod buffer;
 mod describe;
 mod ferry;
+mod interop;
 mod kernel;
 mod plugin;
 mod points;
@@ -219,7 +220,8 @@ impl Device {
         };
         let in_use = self.bytes_in_use.fetch_add(padded, Ordering::Relaxed) + padded;
         self.bytes_peak.fetch_max(in_use, Ordering::Relaxed);
-        let buffer = Buffer { device: Arc::clone(self), handle, base: out.base, size: padded as usize };
+        let (device, size) = (Arc::clone(self), padded as usize);
+        let buffer = Buffer { device, handle, base: out.base, size, owner: None };
         if out.size_bytes < padded {
             return Err(self.broken("buffer_alloc gave fewer bytes than were asked for"));
         }

@@ -26,6 +26,8 @@ pub struct Plugin {
     poisoned: AtomicBool,
     /// The extension that records launches, once somebody has asked for it.
     replays: OnceLock<Option<ReplayFns>>,
+    /// The extension that wraps native memory and streams, likewise.
+    interop: OnceLock<Option<InteropTable>>,
     pub(super) serial: Option<Mutex<()>>,
     /// Dropped when the instance is destroyed; a poisoned one's threads may still use it.
     services: ManuallyDrop<Box<Services>>,
@@ -98,6 +100,7 @@ impl Plugin {
             instance,
             poisoned: AtomicBool::new(false),
             replays: OnceLock::new(),
+            interop: OnceLock::new(),
             services: ManuallyDrop::new(services),
             library: ManuallyDrop::new(library),
         }))
@@ -187,6 +190,16 @@ impl Plugin {
             return None;
         }
         *self.replays.get_or_init(|| ReplayFns::of(self))
+    }
+
+    /// The functions that wrap and hand out native memory and streams; empty slots if it has none.
+    pub(super) fn interop(&self) -> InteropTable {
+        let table = self.interop.get_or_init(|| {
+            let table = self.extension(extension::INTEROP, 1)?;
+            // SAFETY: the extension's table, which lives as long as the instance (B6).
+            unsafe { read_struct(table.as_ptr().cast_const().cast::<InteropTable>()) }.ok()
+        });
+        table.unwrap_or_else(InteropTable::empty)
     }
 
     /// Whether calls of it come one at a time.

@@ -14,6 +14,7 @@ use crate::plan::references::part_of;
 use crate::plan::section::{Patch, Section, Step};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
 use std::ptr::{null, null_mut};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long enqueued work may take before the device counts as broken: an hour, longer than any launch.
@@ -133,6 +134,11 @@ impl Frame {
 }
 
 impl Section {
+    /// Whether its one stream can wait for this one.
+    pub(crate) fn waits_for(&self, other: &Stream) -> bool {
+        !self.is_placed && !self.device.about().inline && Arc::ptr_eq(&self.device, other.device())
+    }
+
     /// The name of the node of one of the section's steps.
     pub(crate) fn label(&self, step: &Step) -> &str {
         self.steps.element_offset(step).map_or("", |step| &self.labels[step])

@@ -7,8 +7,9 @@ use super::cancel::Cancel;
 use super::control;
 use super::eager::{self, Evaluate};
 use super::frame::{Frame, first_cause};
+use super::section::REST_LIMIT;
 use super::value::{RunTensor, constant};
-use crate::device::must_leak;
+use crate::device::{Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::section::{Shaped, Source};
 use crate::plan::specialise::specialise;
@@ -111,6 +112,20 @@ impl Unit {
         self.run_plan(&plan, inputs, cancel)
     }
 
+    /// As [`Unit::run`], on inputs that are there when a stream has reached a point.
+    ///
+    /// # Errors
+    /// As [`Unit::run`], and the stream's failure.
+    pub fn run_after(
+        &self,
+        inputs: Vec<RunTensor>,
+        after: Option<Point<'_>>,
+        cancel: Option<&Cancel>,
+    ) -> Result<Vec<RunTensor>> {
+        let plan = self.plan_for(inputs.iter().map(|input| (input.ty.dtype, &*input.ty.shape)))?;
+        self.env().traced(|| self.run_plan_after(&plan, inputs, after, cancel))
+    }
+
     /// Runs a plan of this unit's.
     ///
     /// # Errors
@@ -121,6 +136,27 @@ impl Unit {
         inputs: Vec<RunTensor>,
         cancel: Option<&Cancel>,
     ) -> Result<Vec<RunTensor>> {
+        self.run_plan_after(plan, inputs, None, cancel)
+    }
+
+    fn run_plan_after(
+        &self,
+        plan: &Plan,
+        inputs: Vec<RunTensor>,
+        after: Option<Point<'_>>,
+        cancel: Option<&Cancel>,
+    ) -> Result<Vec<RunTensor>> {
+        // One device that has the first stage to itself waits for the point; else this thread does.
+        let mut after = after;
+        let waits = |stage: &Stage, point: &Point<'_>| match stage {
+            Stage::Section(stage) => stage.section.waits_for(point.stream),
+            Stage::Control(_) | Stage::Eager(_) => false,
+        };
+        if let Some(point) =
+            after.take_if(|point| !plan.stages.first().is_some_and(|stage| waits(stage, point)))
+        {
+            point.stream.wait_reached(point.value, REST_LIMIT)?;
+        }
         let mut values = Values { plan, env: &self.env, made: vec![None; plan.program.values.len()] };
         for (&id, input) in plan.program.main.inputs.iter().zip(inputs) {
             values.set(id, input);
@@ -128,7 +164,7 @@ impl Unit {
         for stage in &plan.stages {
             Cancel::check(cancel)?;
             match stage {
-                Stage::Section(stage) => run_section(stage, &mut values, cancel)?,
+                Stage::Section(stage) => run_section(stage, &mut values, after.take(), cancel)?,
                 Stage::Control(stage) => {
                     let node = &stage.node;
                     let _traced = trace::begin_lone(self.env.device.name(), 0, || StepInfo::of_stage(node));
@@ -143,6 +179,15 @@ impl Unit {
         }
         plan.program.main.outputs.iter().map(|&id| values.get(id)).collect()
     }
+}
+
+/// A point of a stream: what was enqueued there before it was signalled.
+#[derive(Clone, Copy)]
+pub struct Point<'a> {
+    /// The stream.
+    pub stream: &'a Stream,
+    /// The value that was signalled.
+    pub value: u64,
 }
 
 /// A plan of a unit's, which is there until this goes, though the unit may have thrown it out.
@@ -238,7 +283,12 @@ fn new_frame(stage: &SectionStage) -> Result<Box<Frame>> {
     Frame::new(&stage.section).map(Box::new)
 }
 
-fn run_section(stage: &SectionStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+fn run_section(
+    stage: &SectionStage,
+    values: &mut Values<'_>,
+    after: Option<Point<'_>>,
+    cancel: Option<&Cancel>,
+) -> Result<()> {
     let section = &stage.section;
     let device = &section.device;
     let mut inputs: Vec<RunTensor> =
@@ -251,9 +301,13 @@ fn run_section(stage: &SectionStage, values: &mut Values<'_>, cancel: Option<&Ca
     let (input_refs, output_refs) = (references(&mut inputs)?, references(&mut written)?);
     let mut frame = take_frame(stage)?;
     frame.bind(section, |i| input_refs[i], |i| output_refs[i]);
-    // SAFETY: the references are of tensors that live here until `finish` below has waited; their sizes are
+    let ordered = match &after {
+        Some(point) => frame.streams.first.wait_for(point.stream, point.value, REST_LIMIT),
+        None => Ok(()),
+    };
+    // SAFETY: the references are of tensors that live here until `rest` below has waited; their sizes are
     // the section's, because the plan was made for them.
-    let launched = unsafe { frame.launch(section, cancel) };
+    let launched = ordered.and_then(|()| unsafe { frame.launch(section, cancel) });
     match frame.rest() {
         Ok(()) if frame.is_spent => drop(frame),
         Ok(()) => stage.frames.give(frame),

@@ -46,6 +46,22 @@ impl RunTensor {
         Ok(Self::device(ty, buffer))
     }
 
+    /// The buffer that it is in, if it is in a device's.
+    pub fn buffer(&self) -> Option<&Arc<Buffer>> {
+        match &self.place {
+            Place::Host(_) => None,
+            Place::Device(buffer) => Some(buffer),
+        }
+    }
+
+    /// The tensor that it is, if it is in host memory.
+    pub fn as_host(&self) -> Option<&Tensor> {
+        match &self.place {
+            Place::Host(tensor) => Some(tensor),
+            Place::Device(_) => None,
+        }
+    }
+
     /// The same bytes with another shape of as many.
     pub fn with_type(&self, ty: Shaped) -> Self {
         debug_assert_eq!(self.ty.size, ty.size);

@@ -34,7 +34,7 @@ pub struct Arguments {
     /// Leave out tests that fit
     #[arg(long, value_name = "PATTERN")]
     except: Vec<String>,
-    /// Run only tests of these profiles: base, kernels
+    /// Run only tests of these profiles: base, kernels, interop
     #[arg(long, value_name = "PROFILE", value_delimiter = ',')]
     profile: Vec<String>,
     /// Run ONNX's node tests as `devbay run` does, not kernel by kernel

@@ -76,8 +76,8 @@ mod entry {
 /// A runtime with the plugin as a library, another one linked, and the CPU plugin, unless the machine has no driver.
 fn runtime(linked: Vec<LinkedPlugin>) -> Option<Runtime> {
     super::device()?;
-    let cpu = library().with_file_name("libdevbay_plugin_cpu.so");
-    let options = RuntimeOptions { plugins: vec![library(), cpu], linked, ..RuntimeOptions::default() };
+    let cpu = library("cpu");
+    let options = RuntimeOptions { plugins: vec![library("wgpu"), cpu], linked, ..RuntimeOptions::default() };
     Some(Runtime::new(options).expect("a runtime"))
 }
 

@@ -4,31 +4,25 @@
 //! The device is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe.
 
 mod failures;
+#[path = "../library/mod.rs"]
+mod library;
 
 use devbay_host::core::device::Device;
-use devbay_host::core::{Result, Tensor};
+use devbay_host::core::{ErrorKind, Result, Tensor};
+use devbay_host::device_tensor::DeviceTensor;
 use devbay_host::devices::{Policy, Requirements};
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session};
-use std::path::{Path, PathBuf};
+use library::library;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The plugin beside the tests.
-fn library() -> PathBuf {
-    // target/PROFILE/deps/TEST
-    let exe = std::env::current_exe().expect("a test knows its own path");
-    let profile = exe.parent().and_then(Path::parent).expect("tests are in target/PROFILE/deps");
-    let path = profile.join("libdevbay_plugin_wgpu.so");
-    assert!(path.exists(), "{} is missing; run `cargo build -p devbay-plugin-wgpu`", path.display());
-    path
-}
 
 /// A runtime and its device, unless the machine has no driver; with the word `vulkan` in `DEVBAY_REQUIRE` that is a
 /// failure.
 fn device() -> Option<(Runtime, Arc<Device>)> {
-    let options = RuntimeOptions { plugins: vec![library()], ..RuntimeOptions::default() };
+    let options = RuntimeOptions { plugins: vec![library("wgpu")], ..RuntimeOptions::default() };
     let runtime = Runtime::new(options).expect("a runtime");
     match runtime.choose(&Policy::Explicit("wgpu:0".to_owned()), &Requirements::default()) {
         Ok(choice) => Some((runtime, choice.device)),
@@ -99,4 +93,20 @@ fn an_idle_device_does_no_work() {
     std::thread::sleep(Duration::from_secs(1));
     let (worked, passed) = (worked() - before, begin.elapsed());
     assert!(worked <= Duration::from_millis(30), "{worked:?} of work in {passed:?} of rest");
+}
+
+/// Results stay where they are made, also on a device without addresses; what DLPack has no name for is refused.
+#[test]
+fn results_stay_on_the_device() {
+    let Some((_runtime, device)) = device() else { return };
+    let session = Session::new(&model(), &device).expect("a session");
+    let name = session.inputs()[0].name.clone();
+    let input = Tensor::from_elements(&[1, 1, 28, 28], &[0.25f32; 28 * 28]).expect("a tensor");
+    let expected = session.run(&[(&name, &input)], &RunOptions::default()).expect("a run");
+    let x = DeviceTensor::new(&input, &device).expect("a tensor");
+    let y = session.run_on_device(&[(&name, &x)], None, &RunOptions::default()).expect("a run").remove(0);
+    assert_eq!(y.device().map(|device| device.name()), Some("wgpu:0"));
+    assert_eq!(y.to_tensor().expect("the content").bytes(), expected[0].bytes());
+    let refused = y.into_dlpack().map(drop).expect_err("a device without native memory");
+    assert_eq!(refused.kind(), ErrorKind::UnsupportedOp, "{refused}");
 }

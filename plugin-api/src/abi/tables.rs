@@ -1140,6 +1140,119 @@ pub const LAYOUTS: &[StructLayout] = &[
         ],
     },
     StructLayout {
+        name: "ImportDesc",
+        c_name: "devbay_import_desc",
+        size: size_of::<ImportDesc>(),
+        align: align_of::<ImportDesc>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(ImportDesc, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "space_idx",
+                offset: offset_of!(ImportDesc, space_idx),
+                size: size_of::<u32>(),
+            },
+            FieldLayout { name: "native", offset: offset_of!(ImportDesc, native), size: size_of::<u64>() },
+            FieldLayout {
+                name: "size_bytes",
+                offset: offset_of!(ImportDesc, size_bytes),
+                size: size_of::<u64>(),
+            },
+        ],
+    },
+    StructLayout {
+        name: "InteropTable",
+        c_name: "devbay_interop_table",
+        size: size_of::<InteropTable>(),
+        align: align_of::<InteropTable>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(InteropTable, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(InteropTable, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "dlpack_device",
+                offset: offset_of!(InteropTable, dlpack_device),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            device: *mut Device,
+                            space_idx: u32,
+                            out_type: *mut i32,
+                            out_id: *mut i32,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "buffer_import",
+                offset: offset_of!(InteropTable, buffer_import),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            device: *mut Device,
+                            desc: *const ImportDesc,
+                            out: *mut Allocation,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "buffer_export",
+                offset: offset_of!(InteropTable, buffer_export),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            buffer: *mut Buffer,
+                            out_native: *mut u64,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "stream_import",
+                offset: offset_of!(InteropTable, stream_import),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            device: *mut Device,
+                            native: *mut c_void,
+                            out: *mut *mut Stream,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "stream_export",
+                offset: offset_of!(InteropTable, stream_export),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            stream: *mut Stream,
+                            out_native: *mut *mut c_void,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+        ],
+    },
+    StructLayout {
         name: "ReplayTable",
         c_name: "devbay_replay_table",
         size: size_of::<ReplayTable>(),
@@ -1819,6 +1932,93 @@ unsafe impl Growable for PluginTable {
                         out_shape: *mut i64,
                         rank_max: u32,
                         out_rank: *mut u32,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for ImportDesc {
+    const NAME: &'static str = "ImportDesc";
+    const REQUIRED_SIZE: usize = offset_of!(ImportDesc, size_bytes) + size_of::<u64>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(ImportDesc, struct_size) + size_of::<u32>(),
+        offset_of!(ImportDesc, space_idx) + size_of::<u32>(),
+        offset_of!(ImportDesc, native) + size_of::<u64>(),
+        offset_of!(ImportDesc, size_bytes) + size_of::<u64>(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for InteropTable {
+    const NAME: &'static str = "InteropTable";
+    const REQUIRED_SIZE: usize = offset_of!(InteropTable, stream_export)
+        + size_of::<
+            Option<
+                unsafe extern "C" fn(
+                    stream: *mut Stream,
+                    out_native: *mut *mut c_void,
+                    error: *mut ErrorDetail,
+                ) -> Status,
+            >,
+        >();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(InteropTable, struct_size) + size_of::<u32>(),
+        offset_of!(InteropTable, reserved) + size_of::<u32>(),
+        offset_of!(InteropTable, dlpack_device)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        device: *mut Device,
+                        space_idx: u32,
+                        out_type: *mut i32,
+                        out_id: *mut i32,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(InteropTable, buffer_import)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        device: *mut Device,
+                        desc: *const ImportDesc,
+                        out: *mut Allocation,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(InteropTable, buffer_export)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        buffer: *mut Buffer,
+                        out_native: *mut u64,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(InteropTable, stream_import)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        device: *mut Device,
+                        native: *mut c_void,
+                        out: *mut *mut Stream,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(InteropTable, stream_export)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        stream: *mut Stream,
+                        out_native: *mut *mut c_void,
                         error: *mut ErrorDetail,
                     ) -> Status,
                 >,

@@ -791,8 +791,10 @@ pub struct KernelInfo {
 pub const DEVBAY_NUMERICS_STRICT: u64 = 0;
 /// Matrix products may round their inputs to TF32.
 pub const DEVBAY_NUMERICS_TF32: u64 = 1;
-/// Matrix products may use 16-bit inputs with 32-bit sums.
+/// Matrix products may round their inputs to f16, with 32-bit sums.
 pub const DEVBAY_NUMERICS_F16: u64 = 2;
+/// Matrix products may round their inputs to bf16, with 32-bit sums. Since: 0.2.
+pub const DEVBAY_NUMERICS_BF16: u64 = 3;
 /// The same bits every time, from the same inputs.
 pub const DEVBAY_NUMERICS_DETERMINISTIC: u64 = 0x1_0000_0000;
 
@@ -1209,6 +1211,112 @@ pub struct PluginTable {
             out_shape: *mut i64,
             rank_max: u32,
             out_rank: *mut u32,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+}
+
+/// What `buffer_import` is asked for. Growable; the host owns it for the call. Since: 0.2.
+///
+/// Required up to `size_bytes`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ImportDesc {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Position in the device's list of spaces: the space whose memory it is.
+    pub space_idx: u32,
+    /// The memory's first byte as the device's native API names it, what DLPack calls `data`: an address, or a handle.
+    pub native: u64,
+    /// Bytes that may be used.
+    pub size_bytes: u64,
+}
+
+/// Table of the extension that wraps and hands out what the device's native API knows: memory and streams, id 2 (B6,
+/// B10, B15). Growable; plugin-owned, as long as the instance.
+///
+/// Required up to `stream_export`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct InteropTable {
+    /// Bytes of this struct that its maker knows.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Says how DLPack names the device of a space's memory: `DLDevice`'s device_type and device_id.
+    ///
+    /// Owns: nothing.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: INVALID for a space that the device does not have; UNSUPPORTED for one that DLPack has no name for.
+    /// Since: 0.2.
+    pub dlpack_device: Option<
+        unsafe extern "C" fn(
+            device: *mut Device,
+            space_idx: u32,
+            out_type: *mut i32,
+            out_id: *mut i32,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Makes a buffer of memory that somebody else allocated. It is as any other, but that its content is what is there.
+    ///
+    /// Owns: the host owns the buffer and gives it back to `buffer_free`, which leaves the memory to its owner; it is
+    /// lent until then.
+    /// Threads: any.
+    /// Order: what writes the memory outside of the device's streams is over, or ordered by a native stream that was
+    /// wrapped.
+    /// Errors: INVALID for memory that is not the device's, as far as that can be told, is not aligned to the space's
+    /// `bind_align`, or for a space or size that the device does not have; DEVICE_LOST.
+    /// Since: 0.2.
+    pub buffer_import: Option<
+        unsafe extern "C" fn(
+            device: *mut Device,
+            desc: *const ImportDesc,
+            out: *mut Allocation,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Gives the first byte of a buffer as the device's native API names it.
+    ///
+    /// Owns: nothing; it is valid until the buffer is freed.
+    /// Threads: any.
+    /// Order: none; who uses it natively sees to the order.
+    /// Errors: UNSUPPORTED for a buffer without a native name.
+    /// Since: 0.2.
+    pub buffer_export: Option<
+        unsafe extern "C" fn(buffer: *mut Buffer, out_native: *mut u64, error: *mut ErrorDetail) -> Status,
+    >,
+    /// Makes a stream that works on a native one, such as an application's. NULL may be one: CUDA's default stream.
+    ///
+    /// Owns: the host owns the stream and gives it back to `stream_destroy`, which waits for what was enqueued through
+    /// it and leaves the native one to its owner; that is lent until then.
+    /// Threads: any.
+    /// Order: what is enqueued through the stream, and natively, comes in the order of the calls.
+    /// Errors: UNSUPPORTED on a device without native streams; INVALID for what is none, as far as that can be told;
+    /// as `stream_create`.
+    /// Since: 0.2.
+    pub stream_import: Option<
+        unsafe extern "C" fn(
+            device: *mut Device,
+            native: *mut c_void,
+            out: *mut *mut Stream,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Gives the native stream of a stream.
+    ///
+    /// Owns: nothing; it is valid until the stream is destroyed.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: UNSUPPORTED on a device without native streams.
+    /// Since: 0.2.
+    pub stream_export: Option<
+        unsafe extern "C" fn(
+            stream: *mut Stream,
+            out_native: *mut *mut c_void,
             error: *mut ErrorDetail,
         ) -> Status,
     >,

@@ -6,22 +6,20 @@
 //! stream a box of `StreamBox`.
 
 use super::error::{Error, Result, guard, remember_panics};
-use super::memory::{AllocRequest, BufferBox, CopyRequest, StreamRequest};
-use super::replay::Replays;
+use super::extensions::get_extension;
+use super::memory::{AllocRequest, Allocated, BufferBox, CopyRequest, StreamRequest};
 use super::view::{PrepareRequest, TensorView};
 use super::{Device, DeviceDesc, Done, Host, Kernel, Options, Plugin, Prepared, Stream};
 use crate::abi;
 use crate::abi::*;
 use core::ffi::c_void;
-use std::marker::PhantomData;
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// One use of the plugin.
-struct InstanceBox<P> {
-    plugin: P,
+pub(super) struct InstanceBox<P> {
+    pub(super) plugin: P,
     host: Host,
     abi_minor: u32,
     /// Every list that `devices` returned; the host may hold any of them until `destroy`.
@@ -267,7 +265,7 @@ macro_rules! export_symbol {
     };
 }
 
-fn refused(error: ListError) -> Error {
+pub(super) fn refused(error: ListError) -> Error {
     Error::invalid(error.to_string())
 }
 
@@ -275,7 +273,7 @@ fn refused(error: ListError) -> Error {
 ///
 /// # Safety
 /// `detail` is NULL or as [`ErrorDetail`] says.
-unsafe fn report(detail: *mut ErrorDetail, body: impl FnOnce() -> Result<()>) -> Status {
+pub(super) unsafe fn report(detail: *mut ErrorDetail, body: impl FnOnce() -> Result<()>) -> Status {
     match guard(body) {
         Ok(()) => DEVBAY_STATUS_OK,
         Err(error) => {
@@ -454,22 +452,31 @@ unsafe extern "C" fn buffer_alloc<D: Device>(
             usage: desc.usage,
             tensor,
         })?;
-        let size_bytes = allocated.size_bytes as u64;
-        let result = Allocation {
-            buffer: Box::into_raw(Box::new(BufferBox { buffer: allocated.buffer, size_bytes })).cast(),
-            base: allocated.base,
-            size_bytes,
-            ..Allocation::empty()
-        };
         // SAFETY: the host's struct.
-        unsafe { write_struct(out, &result) }.map_err(|e| {
-            // SAFETY: the box made above, which nobody else has seen.
-            unsafe { free::<BufferBox<D::Buffer>, _>(result.buffer) };
-            refused(e)
-        })
+        unsafe { give_buffer(allocated, out) }
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }
+}
+
+/// Hands a buffer to the host.
+///
+/// # Safety
+/// `out` is the host's struct.
+pub(super) unsafe fn give_buffer<B>(allocated: Allocated<B>, out: *mut Allocation) -> Result<()> {
+    let size_bytes = allocated.size_bytes as u64;
+    let result = Allocation {
+        buffer: Box::into_raw(Box::new(BufferBox { buffer: allocated.buffer, size_bytes })).cast(),
+        base: allocated.base,
+        size_bytes,
+        ..Allocation::empty()
+    };
+    // SAFETY: the caller's promise.
+    unsafe { write_struct(out, &result) }.map_err(|e| {
+        // SAFETY: the box made above, which nobody else has seen.
+        unsafe { free::<BufferBox<B>, _>(result.buffer) };
+        refused(e)
+    })
 }
 
 unsafe extern "C" fn buffer_free<D: Device>(buffer: *mut abi::Buffer) {
@@ -494,14 +501,22 @@ unsafe extern "C" fn stream_create<D: Device>(
             // SAFETY: the host's text, alive for the call.
             label: unsafe { desc.label.get() }.map_err(refused)?,
         })?;
-        let stream =
-            Box::new(StreamBox { stream, failure: Mutex::new(None), records: AtomicBool::new(false) });
         // SAFETY: the host's place for one handle.
-        unsafe { out.write(Box::into_raw(stream).cast()) };
+        unsafe { give_stream(stream, out) };
         Ok(())
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }
+}
+
+/// Hands a stream to the host.
+///
+/// # Safety
+/// `out` is the host's place for one handle.
+pub(super) unsafe fn give_stream<S>(stream: S, out: *mut *mut abi::Stream) {
+    let stream = Box::new(StreamBox { stream, failure: Mutex::new(None), records: AtomicBool::new(false) });
+    // SAFETY: the caller's promise.
+    unsafe { out.write(Box::into_raw(stream).cast()) };
 }
 
 unsafe extern "C" fn stream_destroy<D: Device>(stream: *mut abi::Stream) {
@@ -543,7 +558,7 @@ pub(super) unsafe fn on_box<D: Device>(
 ///
 /// # Safety
 /// As [`on_stream`].
-unsafe fn enqueue_on<D: Device>(
+pub(super) unsafe fn enqueue_on<D: Device>(
     stream: *mut abi::Stream,
     body: impl FnOnce(&D::Stream) -> Result<()>,
 ) -> Status {
@@ -815,43 +830,4 @@ unsafe extern "C" fn kernel_shape<P: Plugin>(
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }
-}
-
-unsafe extern "C" fn get_extension<P: Plugin>(
-    instance: *mut Instance,
-    id: u32,
-    min_revision: u32,
-) -> *const c_void {
-    let table = guard(|| {
-        // SAFETY: the host's handle of this plugin's.
-        let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
-        if id == extension::FAULT && min_revision <= 1 && <P::Device as Device>::Stream::FAIL {
-            return Ok(Some(std::ptr::from_ref(Faults::<P::Device>::TABLE).cast()));
-        }
-        if id == extension::REPLAY && min_revision <= 1 && <P::Device as Device>::Stream::REPLAY {
-            return Ok(Some(std::ptr::from_ref(Replays::<P::Device>::TABLE).cast()));
-        }
-        Ok(instance.plugin.extension(id, min_revision))
-    });
-    table.ok().flatten().unwrap_or(null_mut())
-}
-
-/// The extension that makes streams fail.
-struct Faults<D>(PhantomData<D>);
-
-impl<D: Device> Faults<D> {
-    const TABLE: &'static FaultTable = &FaultTable {
-        struct_size: size_of::<FaultTable>() as u32,
-        reserved: 0,
-        stream_fail: Some(stream_fail::<D>),
-    };
-}
-
-unsafe extern "C" fn stream_fail<D: Device>(stream: *mut abi::Stream, status: Status) -> Status {
-    let body = |stream: &D::Stream| match status {
-        DEVBAY_STATUS_OK => Err(Error::invalid("a failure with the status OK")),
-        status => stream.fail(Error::new(status, "a failure that was asked for")),
-    };
-    // SAFETY: the host's handle of this plugin's.
-    unsafe { enqueue_on::<D>(stream, body) }
 }

@@ -60,6 +60,17 @@ pub struct AllocRequest<'a> {
     pub tensor: Option<TensorView<'a>>,
 }
 
+/// What [`super::Device::import`] is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ImportRequest {
+    /// Position in the device's spaces.
+    pub space_idx: usize,
+    /// The first byte, as the native API names it; not 0, and aligned as the space's operands are.
+    pub native: u64,
+    /// Bytes that may be used.
+    pub size_bytes: usize,
+}
+
 /// Memory of a space now; see [`MemoryInfo`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryUse {
@@ -205,7 +216,8 @@ impl<'a, B> CopyRequest<'a, B> {
 /// Memory of the host as a device's buffer.
 pub struct HostBuffer {
     start: NonNull<u8>,
-    layout: Layout,
+    /// How it was allocated; None for somebody else's memory.
+    layout: Option<Layout>,
 }
 
 // SAFETY: the buffer only owns the memory; who works in it is ordered by streams (B12).
@@ -228,14 +240,32 @@ impl HostBuffer {
         Ok(Allocated {
             base: start.as_ptr() as u64,
             size_bytes: request.size_bytes,
-            buffer: Self { start, layout },
+            buffer: Self { start, layout: Some(layout) },
         })
+    }
+
+    /// Somebody else's memory, which is left to them.
+    ///
+    /// # Errors
+    /// Invalid for an address of 0.
+    pub fn import(request: &ImportRequest) -> Result<Allocated<Self>> {
+        let start = NonNull::new(core::ptr::with_exposed_provenance_mut::<u8>(request.native as usize))
+            .ok_or_else(|| Error::invalid("memory at address 0"))?;
+        let buffer = Self { start, layout: None };
+        Ok(Allocated { base: request.native, size_bytes: request.size_bytes, buffer })
+    }
+
+    /// Its first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
     }
 }
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and freed once, here.
-        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) };
+        if let Some(layout) = self.layout {
+            // SAFETY: allocated with this layout, and freed once, here.
+            unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
+        }
     }
 }

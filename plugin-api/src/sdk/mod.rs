@@ -58,8 +58,10 @@
 
 mod error;
 pub mod export;
+mod extensions;
 mod fused;
 mod host;
+mod interop;
 mod kernel;
 mod launch;
 pub mod layout;
@@ -76,7 +78,8 @@ pub use host::{Host, LogLevel};
 pub use kernel::{Cost, Kernel, TypeVar, dtypes::*};
 pub use launch::{DeferredLaunch, Element, Launch, Operands, SendPtr};
 pub use memory::{
-    AllocRequest, Allocated, CopyKind, CopyRequest, HostBuffer, MemoryUse, Region, SpaceDesc, StreamRequest,
+    AllocRequest, Allocated, CopyKind, CopyRequest, HostBuffer, ImportRequest, MemoryUse, Region, SpaceDesc,
+    StreamRequest,
 };
 pub use prepared::{Prepared, State, StateHeader};
 pub use timeline::{Timeline, failed_dependency};
@@ -263,6 +266,52 @@ pub trait Device: Send + Sync + 'static {
     /// # Errors
     /// Out of memory, or what the driver says.
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<Self::Stream>;
+
+    /// Whether the functions below work: the extension that wraps and hands out native memory
+    /// ([`crate::abi::InteropTable`]).
+    const INTEROP: bool = false;
+
+    /// How DLPack names the device of a space's memory: `DLDevice`'s device_type and device_id.
+    ///
+    /// # Errors
+    /// Unsupported for memory that DLPack has no name for.
+    fn dlpack_device(&self, space_idx: usize) -> Result<(i32, i32)> {
+        Err(Error::unsupported(format!("DLPack's name of space {space_idx}")))
+    }
+
+    /// Makes a buffer of somebody else's memory; dropping it leaves that alone. The SDK has checked space, alignment
+    /// and that there is an address.
+    ///
+    /// # Errors
+    /// Invalid for memory that is not the device's, as far as that can be told.
+    fn import(&self, request: &ImportRequest) -> Result<Allocated<Self::Buffer>> {
+        Err(Error::unsupported(format!("somebody else's memory in space {}", request.space_idx)))
+    }
+
+    /// The first byte of a buffer as the native API names it.
+    ///
+    /// # Errors
+    /// Unsupported for a buffer without such a name.
+    fn export(_buffer: &Self::Buffer) -> Result<u64> {
+        Err(Error::unsupported("a native name of this buffer"))
+    }
+
+    /// Makes a stream that works on a native one, which NULL may be; dropping it waits for what was enqueued through it
+    /// and leaves the native one alone.
+    ///
+    /// # Errors
+    /// Unsupported on a device without native streams.
+    fn import_stream(&self, _native: *mut core::ffi::c_void) -> Result<Self::Stream> {
+        Err(Error::unsupported("a native stream on this device"))
+    }
+
+    /// The native stream of a stream.
+    ///
+    /// # Errors
+    /// Unsupported on a device without native streams.
+    fn export_stream(_stream: &Self::Stream) -> Result<*mut core::ffi::c_void> {
+        Err(Error::unsupported("a native stream on this device"))
+    }
 }
 
 /// What is called when a point is reached or has failed: once, with the status (B16).

@@ -9,6 +9,9 @@ use devbay_plugin_api::abi::{
 };
 use devbay_plugin_api::sdk::*;
 
+/// `kDLCPU` of dlpack.h.
+const DL_CPU: i32 = 1;
+
 /// When the work of a stream is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
@@ -94,6 +97,20 @@ impl Device for CpuDevice {
 
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<CpuStream> {
         CpuStream::new(self, request)
+    }
+
+    const INTEROP: bool = true;
+
+    fn dlpack_device(&self, _space_idx: usize) -> Result<(i32, i32)> {
+        Ok((DL_CPU, 0))
+    }
+
+    fn import(&self, request: &ImportRequest) -> Result<Allocated<HostBuffer>> {
+        HostBuffer::import(request)
+    }
+
+    fn export(buffer: &HostBuffer) -> Result<u64> {
+        Ok(buffer.start().as_ptr().expose_provenance() as u64)
     }
 }
 

@@ -36,7 +36,7 @@ impl Plugin for Cpu {
         name: "cpu",
         vendor: "devbay",
         version: env!("CARGO_PKG_VERSION"),
-        profiles: &["base", "kernels"],
+        profiles: &["base", "kernels", "interop"],
         options: &[
             PluginOption {
                 key: "isa",

@@ -95,9 +95,16 @@ struct Stream {
   }
 };
 
+// A stream by its handle; NULL is the default one.
+static Stream *of(Handle stream) {
+  static Stream *standard = new Stream;
+  return stream ? (Stream *)stream : standard;
+}
+
 static const size_t TOTAL = size_t(2) << 30;
 static std::mutex memory;
 static std::map<Address, size_t> allocated;
+static std::map<Address, int> owners;
 static size_t in_use;
 
 static Code take(Address *at, size_t size) {
@@ -107,6 +114,7 @@ static Code take(Address *at, size_t size) {
   memset(start, 0xCD, size);
   *at = (Address)start;
   allocated[*at] = size;
+  owners[*at] = (int)((char *)current - contexts);
   in_use += size;
   return 0;
 }
@@ -229,10 +237,24 @@ Code cuMemFreeHost(void *start) {
   return free(start), 0;
 }
 
+Code cuPointerGetAttribute(void *value, int attribute, Address at) {
+  NEEDS_CONTEXT
+  std::lock_guard<std::mutex> lock(memory);
+  auto found = allocated.upper_bound(at);
+  if (found == allocated.begin()) return 1;
+  --found;
+  if (at >= found->first + found->second) return 1;
+  switch (attribute) {
+    case 2: return *(unsigned *)value = 2, 0;
+    case 9: return *(int *)value = owners[found->first], 0;
+    case 11: return *(Address *)value = found->first, 0;
+    case 12: return *(size_t *)value = found->second, 0;
+    default: return 1;
+  }
+}
 Code cuMemcpyAsync(Address to, Address from, size_t size, Handle stream) {
   NEEDS_CONTEXT
-  if (!stream) return memcpy((void *)to, (void *)from, size), 0;
-  ((Stream *)stream)->add([=] { memcpy((void *)to, (void *)from, size); });
+  of(stream)->add([=] { memcpy((void *)to, (void *)from, size); });
   return 0;
 }
 Code cuStreamCreateWithPriority(Handle *stream, unsigned, int) {
@@ -241,26 +263,26 @@ Code cuStreamCreateWithPriority(Handle *stream, unsigned, int) {
 }
 Code cuStreamDestroy_v2(Handle stream) {
   NEEDS_CONTEXT
-  ((Stream *)stream)->close();
-  delete (Stream *)stream;
+  of(stream)->close();
+  delete of(stream);
   return 0;
 }
 Code cuStreamSynchronize(Handle stream) {
   NEEDS_CONTEXT
-  if (stream) ((Stream *)stream)->wait();
+  of(stream)->wait();
   return 0;
 }
 // A graph is the work that a stream was given while it was captured; instantiated it is the same.
 Code cuStreamBeginCapture_v2(Handle stream, int) {
   NEEDS_CONTEXT
-  auto own = (Stream *)stream;
+  auto own = of(stream);
   std::lock_guard<std::mutex> lock(own->mutex);
   if (own->is_capturing) return 1;
   return own->is_capturing = true, 0;
 }
 Code cuStreamEndCapture(Handle stream, Handle *graph) {
   NEEDS_CONTEXT
-  auto own = (Stream *)stream;
+  auto own = of(stream);
   std::lock_guard<std::mutex> lock(own->mutex);
   if (!own->is_capturing || told("EMULATOR_NO_GRAPHS")) return own->is_capturing = false, 901;
   own->is_capturing = false;
@@ -277,7 +299,7 @@ Code cuGraphExecDestroy(Handle exec) { return delete (std::vector<std::function<
 Code cuGraphLaunch(Handle exec, Handle stream) {
   NEEDS_CONTEXT
   auto work = *(std::vector<std::function<void()>> *)exec;
-  ((Stream *)stream)->add([=] {
+  of(stream)->add([=] {
     for (auto &each : work) each();
   });
   return 0;
@@ -287,7 +309,7 @@ Code cuStreamWaitEvent(Handle stream, Handle handle, unsigned) {
   auto event = (Event *)handle;
   std::lock_guard<std::mutex> lock(event->mutex);
   uint64_t ticket = event->target;
-  ((Stream *)stream)->add([=] {
+  of(stream)->add([=] {
     std::unique_lock<std::mutex> lock(event->mutex);
     event->changed.wait(lock, [&] { return event->done >= ticket; });
   });
@@ -295,7 +317,7 @@ Code cuStreamWaitEvent(Handle stream, Handle handle, unsigned) {
 }
 Code cuStreamWriteValue64_v2(Handle stream, Address at, uint64_t value, unsigned) {
   NEEDS_CONTEXT
-  ((Stream *)stream)->add([=] { __atomic_store_n((uint64_t *)at, value, __ATOMIC_SEQ_CST); });
+  of(stream)->add([=] { __atomic_store_n((uint64_t *)at, value, __ATOMIC_SEQ_CST); });
   return 0;
 }
 Code cuEventCreate(Handle *event, unsigned) {
@@ -312,7 +334,7 @@ Code cuEventRecord(Handle handle, Handle stream) {
   auto event = (Event *)handle;
   std::lock_guard<std::mutex> lock(event->mutex);
   uint64_t ticket = ++event->target;
-  ((Stream *)stream)->add([=] {
+  of(stream)->add([=] {
     std::lock_guard<std::mutex> lock(event->mutex);
     event->done = ticket;
     event->changed.notify_all();
@@ -355,7 +377,7 @@ Code cuLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, unsi
     copies.emplace_back(start, start + sizes[i + 1]);
   }
   std::vector<unsigned> numbers = {gx, gy, gz, bx, by, bz};
-  ((Stream *)stream)->add([=] {
+  of(stream)->add([=] {
     std::vector<void *> pointers;
     for (auto &copy : copies) pointers.push_back((void *)copy.data());
     auto own = numbers;

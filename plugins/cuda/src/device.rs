@@ -22,6 +22,11 @@ pub const SPACE_DEVICE: usize = 0;
 /// Host memory that it reaches.
 pub const SPACE_PINNED: usize = 1;
 
+/// `kDLCUDA` of dlpack.h.
+const DL_CUDA: i32 = 2;
+/// `kDLCUDAHost`: page-locked memory.
+const DL_CUDA_HOST: i32 = 3;
+
 /// Where operands begin: what 16-byte loads need, and what a warp reads at once.
 const BIND_ALIGN: u64 = 256;
 /// Kernels write narrow elements by words.
@@ -456,6 +461,31 @@ impl Device for CudaDevice {
 
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<CudaStream> {
         CudaStream::new(&self.shared, request)
+    }
+
+    const INTEROP: bool = true;
+
+    fn dlpack_device(&self, space_idx: usize) -> Result<(i32, i32)> {
+        Ok(match space_idx {
+            SPACE_PINNED => (DL_CUDA_HOST, 0),
+            _ => (DL_CUDA, self.shared.device),
+        })
+    }
+
+    fn import(&self, request: &ImportRequest) -> Result<Allocated<CudaBuffer>> {
+        CudaBuffer::import(&self.shared, request)
+    }
+
+    fn export(buffer: &CudaBuffer) -> Result<u64> {
+        Ok(buffer.address())
+    }
+
+    fn import_stream(&self, native: Handle) -> Result<CudaStream> {
+        CudaStream::wrap(&self.shared, native)
+    }
+
+    fn export_stream(stream: &CudaStream) -> Result<Handle> {
+        Ok(stream.raw())
     }
 }
 

@@ -89,6 +89,20 @@ pub mod pool_attribute {
     pub const USED_MEM_CURRENT: c_int = 7;
 }
 
+/// Numbers of `CUpointer_attribute`.
+pub mod pointer_attribute {
+    use std::ffi::c_int;
+
+    /// Whether it is the host's memory, 1, or a device's, 2.
+    pub const MEMORY_TYPE: c_int = 2;
+    /// The device whose it is.
+    pub const DEVICE_ORDINAL: c_int = 9;
+    /// Where its allocation begins.
+    pub const RANGE_START_ADDR: c_int = 11;
+    /// Bytes of its allocation.
+    pub const RANGE_SIZE: c_int = 12;
+}
+
 macro_rules! functions {
     ($($name:ident($($arg:ty),*);)*) => {
         /// The driver's functions by their names; each returns a `CUresult`.
@@ -150,6 +164,7 @@ functions! {
     cuMemFreeAsync(Address, Handle);
     cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
     cuMemFreeHost(*mut c_void);
+    cuPointerGetAttribute(*mut c_void, c_int, Address);
     cuMemcpyAsync(Address, Address, usize, Handle);
     cuStreamCreateWithPriority(*mut Handle, c_uint, c_int);
     cuStreamDestroy_v2(Handle);

@@ -44,7 +44,7 @@ impl Plugin for Cuda {
         name: "cuda",
         vendor: "devbay",
         version: env!("CARGO_PKG_VERSION"),
-        profiles: &["base", "kernels"],
+        profiles: &["base", "kernels", "interop"],
         options: &[
             PluginOption {
                 key: "nvrtc",

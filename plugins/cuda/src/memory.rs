@@ -5,11 +5,13 @@
 //! runs, and so never waits for kernels, as `cuMemFree` does. Locking pages takes long, so they are kept.
 
 use crate::device::{SPACE_DEVICE, SPACE_PINNED, Shared, address};
-use crate::driver::{AccessDesc, Address, Driver, Handle, Location, PoolProps, pool_attribute};
+use crate::driver::{
+    AccessDesc, Address, Driver, Handle, Location, PoolProps, pointer_attribute, pool_attribute,
+};
 use devbay_plugin_api::abi::DEVBAY_STATUS_OUT_OF_MEMORY;
 use devbay_plugin_api::sdk::*;
 use std::collections::BTreeMap;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -332,6 +334,8 @@ enum Memory {
     },
     /// None once it is given back.
     Pinned(Option<Pinned>),
+    /// Somebody else's.
+    Imported(Address),
 }
 
 impl CudaBuffer {
@@ -354,6 +358,44 @@ impl CudaBuffer {
         Ok(Allocated { base: buffer.address(), size_bytes: request.size_bytes, buffer })
     }
 
+    /// Somebody else's memory, which is left to them.
+    ///
+    /// # Errors
+    /// Invalid for memory that the driver does not know, or knows as another device's or smaller.
+    pub fn import(shared: &Arc<Shared>, request: &ImportRequest) -> Result<Allocated<Self>> {
+        let at = request.native;
+        let _current = shared.current()?;
+        let number = |attribute: c_int| -> Result<u64> {
+            // Some attributes are 32 bits wide, and written to the lower half.
+            let mut value = 0u64;
+            let to = (&raw mut value).cast();
+            // SAFETY: a place for what the attribute is, 8 bytes at most; the driver only looks the address up.
+            let code = unsafe { (shared.driver.functions.cuPointerGetAttribute)(to, attribute, at) };
+            let known = shared.driver.check("cuPointerGetAttribute", code);
+            known.map_err(|error| Error::invalid(format!("memory at {at:#x}: {}", error.text())))?;
+            Ok(value)
+        };
+        let kind = number(pointer_attribute::MEMORY_TYPE)?;
+        let expected = if request.space_idx == SPACE_PINNED { 1 } else { 2 };
+        if kind != expected {
+            let text = format!("memory at {at:#x} is of CUDA's type {kind}, the space's is {expected}");
+            return Err(Error::invalid(text));
+        }
+        let owner = number(pointer_attribute::DEVICE_ORDINAL)?;
+        if expected == 2 && owner != shared.device as u64 {
+            let text = format!("memory at {at:#x} is device {owner}'s, not device {}'s", shared.device);
+            return Err(Error::invalid(text));
+        }
+        let end = number(pointer_attribute::RANGE_START_ADDR)?
+            .saturating_add(number(pointer_attribute::RANGE_SIZE)?);
+        if at.checked_add(request.size_bytes as u64).is_none_or(|wanted| wanted > end) {
+            let text = format!("{} bytes at {at:#x}, its allocation ends at {end:#x}", request.size_bytes);
+            return Err(Error::invalid(text));
+        }
+        let buffer = Self { shared: Arc::clone(shared), memory: Memory::Imported(at), base: at };
+        Ok(Allocated { base: at, size_bytes: request.size_bytes, buffer })
+    }
+
     /// Its first address, for the device, and for the host too if it is page-locked: addressing is unified.
     pub fn address(&self) -> Address {
         self.base
@@ -364,6 +406,7 @@ impl CudaBuffer {
         match &self.memory {
             Memory::Device { at, .. } => *at,
             Memory::Pinned(pinned) => pinned.as_ref().map_or(0, |pinned| address(pinned.start)),
+            Memory::Imported(at) => *at,
         }
     }
 }
@@ -377,6 +420,7 @@ impl Drop for CudaBuffer {
                     self.shared.pinned.give(&self.shared, pinned);
                 }
             }
+            Memory::Imported(_) => {}
         }
     }
 }

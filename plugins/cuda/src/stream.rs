@@ -41,6 +41,8 @@ pub struct CudaStream {
 struct Points {
     shared: Arc<Shared>,
     raw: Handle,
+    /// The driver's stream is somebody else's.
+    is_wrapped: bool,
     timeline: Timeline,
     /// Where the stream writes its last point; None where it cannot.
     word: Option<Pinned>,
@@ -158,6 +160,17 @@ impl HostSpans {
     }
 }
 
+/// The word for a stream's points; None where streams cannot write one.
+fn own_word(shared: &Shared) -> Result<Option<Pinned>> {
+    if !shared.writes_words {
+        return Ok(None);
+    }
+    let word = shared.pinned.take(shared, size_of::<u64>())?;
+    // SAFETY: page-locked memory of at least a page, which nobody else has.
+    unsafe { word.start().cast::<u64>().write(0) };
+    Ok(Some(word))
+}
+
 impl CudaStream {
     /// A stream of a device.
     ///
@@ -172,22 +185,30 @@ impl CudaStream {
         shared.done("cuCtxGetStreamPriorityRange", code)?;
         // The driver's numbers fall as urgency rises.
         let priority = request.priority.saturating_neg().clamp(most.min(least), least.max(most));
-        let word = match shared.writes_words {
-            false => None,
-            true => {
-                let word = shared.pinned.take(shared, size_of::<u64>())?;
-                // SAFETY: page-locked memory of at least a page, which nobody else has.
-                unsafe { word.start().cast::<u64>().write(0) };
-                Some(word)
-            }
-        };
+        let word = own_word(shared)?;
         let mut raw = null_mut();
         // SAFETY: a place for a handle; 1 for a stream that does not wait for the default one.
         let code = unsafe { (functions.cuStreamCreateWithPriority)(&mut raw, 1, priority) };
         shared.done("cuStreamCreateWithPriority", code)?;
+        Self::over(shared, raw, false, word)
+    }
+
+    /// Somebody else's stream, which NULL may be: the context's default one. It has to be of the device's primary
+    /// context.
+    ///
+    /// # Errors
+    /// As [`CudaStream::new`].
+    pub fn wrap(shared: &Arc<Shared>, raw: Handle) -> Result<Self> {
+        let _current = shared.current()?;
+        Self::over(shared, raw, true, own_word(shared)?)
+    }
+
+    /// A timeline over a stream of the driver's; one of our own goes with it.
+    fn over(shared: &Arc<Shared>, raw: Handle, is_wrapped: bool, word: Option<Pinned>) -> Result<Self> {
         let points = Arc::new(Points {
             shared: Arc::clone(shared),
             raw,
+            is_wrapped,
             timeline: Timeline::default(),
             word,
             staged: AtomicU64::new(0),
@@ -473,6 +494,9 @@ impl Stream for CudaStream {
         if !shared.graphs {
             return Err(Error::unsupported("graphs, which the option graphs=no leaves out"));
         }
+        if self.points.is_wrapped {
+            return Err(Error::unsupported("a graph of a stream that others enqueue on too"));
+        }
         let _current = shared.current()?;
         // 1: calls of this thread that cannot be captured fail, those of others go on.
         // SAFETY: the stream lives.
@@ -553,7 +577,9 @@ impl Drop for CudaStream {
         let _ = self.submit(None, None);
         let current = shared.current_even_lost();
         let functions = &shared.driver.functions;
-        if current.is_ok() {
+        let is_own = current.is_ok() && !points.is_wrapped;
+        // Of somebody else's stream the thread waits for what came through this one, up to the point above.
+        if is_own {
             // SAFETY: the stream lives. Whatever it says, nothing of it is touched any more afterwards.
             unsafe { (functions.cuStreamSynchronize)(points.raw) };
         }
@@ -564,7 +590,7 @@ impl Drop for CudaStream {
             let _ = waiter.join();
         }
         points.timeline.abandon();
-        if current.is_ok() {
+        if is_own {
             // SAFETY: made by `new`, destroyed once, here; the thread has ended, and no call uses a stream that is destroyed.
             unsafe { (functions.cuStreamDestroy_v2)(points.raw) };
         }

@@ -14,6 +14,16 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("06_run_async", &["21 runs; the largest score of the first is Some("]),
     ("08_two_devices", &["copy to cpu:1 for node_Conv_3", "runs on cpu:1", "on one device and on two: true"]),
     ("07_cancel", &["with a deadline: ", "the deadline passed", "cancelled: ", "the run was cancelled"]),
+    (
+        "09_on_device",
+        &[
+            "the scores are on cpu:0",
+            "the same as by way of the host: true",
+            "no native streams: device cpu:0, plugin cpu: ",
+            "probabilities add up to 1.000",
+            "by DLPack: [1, 10] on",
+        ],
+    ),
 ];
 
 #[test]

@@ -1,0 +1,232 @@
+//! Native memory and streams that are wrapped and handed out, where the plugin has the extension (B6, B10, B15).
+
+use crate::case::Case;
+use crate::rig::{Buffer, Detail, Device, Lent, Rig, Stream, difference, pattern, status_name};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
+use devbay_plugin_api::abi::*;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "interop.device",
+        rules: &["B6", "B10"],
+        requires: "each space has DLPack's name of its device, or says that there is none; a space that is not there has none",
+        needs: &["devices.list"],
+        run: names,
+    },
+    Case {
+        id: "interop.buffers",
+        rules: &["B9", "B10"],
+        requires: "a buffer's native memory is wrapped without a copy, and is left as it is when the wrapper is freed",
+        needs: &["transfer.offsets"],
+        run: buffers,
+    },
+    Case {
+        id: "interop.refusals",
+        rules: &["B10", "B18"],
+        requires: "memory at no address, at one that is not aligned, or of a space that is not there is refused as INVALID",
+        needs: &["interop.buffers"],
+        run: refusals,
+    },
+    Case {
+        id: "interop.streams",
+        rules: &["B12", "B15"],
+        requires: "work through a wrapped stream and through the one below comes in the order of the calls, and that one outlives it",
+        needs: &["stream.signal"],
+        run: streams,
+    },
+];
+
+/// Bytes that are moved.
+const SIZE: usize = 4096;
+
+fn table(device: &Device<'_>) -> Outcome<InteropTable> {
+    device.extension(extension::INTEROP, "wraps native memory and streams")
+}
+
+fn names(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let Some(ask) = table(device)?.dlpack_device else {
+            return failed("the extension that wraps native memory has no dlpack_device");
+        };
+        let n_spaces = device.spaces.len() as u32;
+        for space_idx in 0..=n_spaces {
+            let (mut device_type, mut id, mut detail) = (-1, -1, Detail::new());
+            // SAFETY: the plugin's function with its own device; the places are ours.
+            let status =
+                unsafe { ask(device.info.handle, space_idx, &mut device_type, &mut id, &mut detail.raw) };
+            match status {
+                DEVBAY_STATUS_INVALID if space_idx == n_spaces => {}
+                _ if space_idx == n_spaces => {
+                    return failed(format!(
+                        "dlpack_device of space {space_idx} of {n_spaces} gave {}, expected INVALID",
+                        status_name(status)
+                    ));
+                }
+                DEVBAY_STATUS_UNSUPPORTED => {}
+                DEVBAY_STATUS_OK => ensure!(
+                    device_type > 0 && id >= 0,
+                    "DLPack's name of space {space_idx} is type {device_type}, device {id}"
+                ),
+                _ => return failed(format!("dlpack_device gave {}", detail.describe(status))),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The native name of a buffer, where there is one.
+fn native_of(table: &InteropTable, buffer: &Buffer<'_>) -> Outcome<u64> {
+    let Some(export) = table.buffer_export else {
+        return failed("the extension that wraps native memory has no buffer_export");
+    };
+    let (mut native, mut detail) = (0, Detail::new());
+    // SAFETY: the plugin's function with its own buffer; the place is ours.
+    let status = unsafe { export(buffer.handle.as_ptr(), &mut native, &mut detail.raw) };
+    match status {
+        DEVBAY_STATUS_OK if native == 0 => failed("buffer_export gave no memory"),
+        DEVBAY_STATUS_OK => Ok(native),
+        DEVBAY_STATUS_UNSUPPORTED => not_run(Why::NotOffered, "buffers have no native name"),
+        _ => failed(format!("buffer_export gave {}", detail.describe(status))),
+    }
+}
+
+fn import(
+    table: &InteropTable,
+    device: &Device<'_>,
+    desc: &ImportDesc,
+) -> Outcome<(Status, Allocation, Detail)> {
+    let Some(import) = table.buffer_import else {
+        return failed("the extension that wraps native memory has no buffer_import");
+    };
+    let (mut out, mut detail) = (Allocation::empty(), Detail::new());
+    // SAFETY: the plugin's function with its own device; the structs are ours.
+    let status = unsafe { import(device.info.handle, desc, &mut out, &mut detail.raw) };
+    Ok((status, out, detail))
+}
+
+fn desc(native: u64, size: usize) -> ImportDesc {
+    ImportDesc { native, size_bytes: size as u64, ..ImportDesc::empty() }
+}
+
+fn buffers(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let table = table(device)?;
+        let size = device.pad(SIZE);
+        let (first, second) = (pattern(size, 1), pattern(size, 2));
+        let owner = device.alloc(size)?;
+        let native = native_of(&table, &owner)?;
+        let stream = device.stream()?;
+        stream.upload(&first, &owner, 0)?;
+        for round in 0..2 {
+            let (status, out, detail) = import(&table, device, &desc(native, size))?;
+            ensure!(status == DEVBAY_STATUS_OK, "buffer_import gave {}", detail.describe(status));
+            ensure!(
+                out.size_bytes >= size as u64,
+                "a buffer of {} bytes was made of {size} bytes",
+                out.size_bytes
+            );
+            let wrapper = device.own(out, size)?;
+            let again = native_of(&table, &wrapper)?;
+            ensure!(again == native, "memory at {native:#x} was wrapped, and its buffer is at {again:#x}");
+            let (before, after) = if round == 0 { (&first, &second) } else { (&second, &first) };
+            if let Some(found) = difference(&stream.download(&wrapper, 0, size)?, before) {
+                return failed(format!("through a wrapper of memory: {found}"));
+            }
+            stream.upload(after, &wrapper, 0)?;
+            drop(wrapper);
+            if let Some(found) = difference(&stream.download(&owner, 0, size)?, after) {
+                return failed(format!("memory after its wrapper was written and freed: {found}"));
+            }
+        }
+        Ok(())
+    })
+}
+
+fn refusals(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let table = table(device)?;
+        let size = device.pad(SIZE);
+        let owner = device.alloc(size)?;
+        let native = native_of(&table, &owner)?;
+        let mut wrong = vec![
+            ("memory at no address", desc(0, size)),
+            (
+                "a space that is not there",
+                ImportDesc { space_idx: device.spaces.len() as u32, ..desc(native, size) },
+            ),
+        ];
+        if device.space().bind_align > 1 {
+            wrong.push(("memory that is not aligned", desc(native + 1, size - 1)));
+        }
+        for (what, desc) in wrong {
+            let (status, out, detail) = import(&table, device, &desc)?;
+            ensure!(
+                status == DEVBAY_STATUS_INVALID,
+                "buffer_import of {what} gave {}, expected INVALID",
+                detail.describe(status)
+            );
+            ensure!(out.buffer.is_null(), "buffer_import refused {what} and gave a buffer");
+        }
+        Ok(())
+    })
+}
+
+/// The native stream of a stream, where there is one.
+fn native_stream(table: &InteropTable, stream: &Stream<'_>) -> Outcome<*mut c_void> {
+    let Some(export) = table.stream_export else {
+        return failed("the extension that wraps native streams has no stream_export");
+    };
+    let (mut native, mut detail) = (null_mut(), Detail::new());
+    // SAFETY: the plugin's function with its own stream; the place is ours.
+    let status = unsafe { export(stream.handle.as_ptr(), &mut native, &mut detail.raw) };
+    match status {
+        DEVBAY_STATUS_OK => Ok(native),
+        DEVBAY_STATUS_UNSUPPORTED => not_run(Why::NotOffered, "streams have no native form"),
+        _ => failed(format!("stream_export gave {}", detail.describe(status))),
+    }
+}
+
+fn streams(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let table = table(device)?;
+        let size = device.pad(SIZE);
+        let images = [pattern(size, 1), pattern(size, 2)];
+        let buffer = device.alloc(size)?;
+        let mut late: Vec<Lent> = (0..4).map(|_| Lent::new(vec![0u8; size])).collect();
+        let own = device.stream()?;
+        let native = native_stream(&table, &own)?;
+        let Some(import) = table.stream_import else {
+            return failed("the extension that wraps native streams has no stream_import");
+        };
+        let (mut out, mut detail) = (null_mut(), Detail::new());
+        // SAFETY: the plugin's function with its own device; the place is ours, and the stream lives as long.
+        let status = unsafe { import(device.info.handle, native, &mut out, &mut detail.raw) };
+        ensure!(status == DEVBAY_STATUS_OK, "stream_import gave {}", detail.describe(status));
+        let wrapped = device.own_stream(out)?;
+        let again = native_stream(&table, &wrapped)?;
+        ensure!(again == native, "a wrapped stream says that it works on {again:p}, and not on {native:p}");
+        // Through one and the other in turn, and nothing waits in between.
+        for (i, late) in late.iter_mut().enumerate() {
+            let (write, read) = if i % 2 == 0 { (&own, &wrapped) } else { (&wrapped, &own) };
+            // SAFETY: all of it was made before the streams, here and below.
+            unsafe { write.enqueue_in(&images[i % 2], buffer.whole()) }?;
+            // SAFETY: as above.
+            unsafe { read.enqueue_out(buffer.whole(), late.0.as_mut_ptr(), size) }?;
+        }
+        wrapped.finish()?;
+        own.finish()?;
+        drop(wrapped);
+        for (i, late) in late.into_iter().enumerate() {
+            if let Some(found) = difference(&late.done(), &images[i % 2]) {
+                return failed(format!("copy {i} across a stream and its wrapper: {found}"));
+            }
+        }
+        own.upload(&images[0], &buffer, 0)?;
+        match difference(&own.download(&buffer, 0, size)?, &images[0]) {
+            None => Ok(()),
+            Some(found) => failed(format!("a stream after its wrapper was destroyed: {found}")),
+        }
+    })
+}

@@ -1,0 +1,69 @@
+//! Results that stay on the device: the input of the next run, or another library's by DLPack, without a copy.
+//!
+//! `cargo run -p devbay-host --example 09_on_device [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
+
+#![expect(clippy::print_stdout, reason = "an example shows what it finds")]
+
+mod setup;
+
+use devbay_host::core::program::text;
+use devbay_host::core::{Error, ErrorKind, Result};
+use devbay_host::device_tensor::{AppStream, DeviceTensor};
+use devbay_host::model::Model;
+use devbay_host::session::{RunOptions, Session};
+use std::ptr::null_mut;
+
+/// What comes behind the model: its scores as probabilities.
+const BEHIND: &str = r#"devbay-program 1
+
+program "probabilities"(%scores: f32[1,10]) {
+  %y: f32[1,10] = Softmax@13(%scores) as "probabilities" {axis = 1}
+  return %y
+}
+"#;
+
+fn main() -> Result<()> {
+    let (_runtime, device, model) = setup::runtime_and_model()?;
+    let first = Session::new(&model, &device)?;
+    let second = Session::new(&Model::from_program(text::parse(BEHIND)?), &device)?;
+    let image = setup::image(&first)?;
+    let expected = first.run(&[(&first.inputs()[0].name, &image)], &RunOptions::default())?;
+
+    let image = DeviceTensor::new(&image, &device)?;
+    let options = RunOptions::default();
+    let scores = first.run_on_device(&[(&first.inputs()[0].name, &image)], None, &options)?;
+    let nowhere = || Error::new(ErrorKind::NotFound, "a model without outputs");
+    let scores = scores.into_iter().next().ok_or_else(nowhere)?;
+    println!("the scores are on {}", scores.device().map_or("the host", |device| device.name()));
+    let found = scores.to_tensor()?;
+    println!("the same as by way of the host: {}", found.bytes() == expected[0].bytes());
+
+    // What an application enqueued on a stream of its own comes first; NULL is CUDA's default one.
+    // SAFETY: NULL is a stream wherever there are native ones.
+    match unsafe { AppStream::wrap(&device, null_mut()) } {
+        Ok(mut stream) => {
+            let inputs = [(&*first.inputs()[0].name, &image)];
+            let behind = first.run_on_device(&inputs, Some(stream.point()?), &options)?;
+            let same = behind[0].to_tensor()?.bytes() == expected[0].bytes();
+            println!("the same behind a stream of the application's: {same}");
+        }
+        Err(error) => println!("no native streams: {error}"),
+    }
+
+    let probabilities = second.run_on_device(&[("scores", &scores)], None, &options)?;
+    let probabilities = probabilities.into_iter().next().ok_or_else(nowhere)?;
+    let sum: f32 = probabilities.to_tensor()?.elements::<f32>().unwrap_or_default().iter().sum();
+    println!("probabilities add up to {sum:.3}");
+
+    match probabilities.into_dlpack() {
+        Ok(tensor) => {
+            let view =
+                tensor.validate_export().map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?;
+            let device = view.device();
+            println!("by DLPack: {:?} on {:?}:{}", view.shape(), device.device_type, device.device_id);
+        }
+        // A plugin need not have native memory to hand out.
+        Err(error) => println!("not by DLPack: {error}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! Tensors that stay on a device between runs, and what applications share with them: memory by DLPack or by its native
+//! name, and native streams.
+//!
+//! A tensor is in a device's memory or in the host's; [`Session::run_on_device`](crate::session::Session::run_on_device)
+//! takes and gives such tensors and copies only what is not where it is used. Devices whose plugin has the extension for
+//! native memory ([`InteropTable`](devbay_plugin_api::abi::InteropTable)) share theirs with other libraries without a copy;
+//! host memory is shared whatever the device.
+
+use devbay_core::device::{Device, Stream};
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::exec::unit::Point;
+use devbay_core::exec::value::RunTensor;
+use devbay_core::plan::section::Shaped;
+use devbay_core::tensor::{Bytes, DType, Tensor, TensorType};
+use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensorVersioned};
+use dlpark::metadata::Dynamic;
+use dlpark::{DlpackFlags, Managed, ManagedTensorBase, versioned};
+use std::any::Any;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// DLPack's structs and their owners.
+pub use dlpark;
+
+/// A tensor on a device, or in host memory. Shared by reference; its content does not change.
+#[derive(Clone)]
+pub struct DeviceTensor(RunTensor);
+
+/// Somebody else's memory that the host can read.
+struct Lent {
+    start: *const u8,
+    len: usize,
+    #[expect(dead_code, reason = "its drop gives the memory back")]
+    owner: Box<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the memory is only read, and stays until the owner is dropped (the promise of who lent it).
+unsafe impl Send for Lent {}
+// SAFETY: as for Send.
+unsafe impl Sync for Lent {}
+
+impl Bytes for Lent {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` bytes that stay, and that nobody writes, until the owner is dropped.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
+}
+
+/// A type and its size in bytes.
+fn shaped(dtype: DType, shape: &[usize]) -> Result<Shaped> {
+    let too_large = || invalid(format!("a tensor {} is larger than memory", TensorType::new(dtype, shape)));
+    Shaped::new(dtype, shape).ok_or_else(too_large)
+}
+
+impl DeviceTensor {
+    /// Copies a tensor to a device; one that works in host memory shares it.
+    ///
+    /// # Errors
+    /// Out of memory, or what the plugin says of the copy.
+    pub fn new(tensor: &Tensor, device: &Arc<Device>) -> Result<Self> {
+        let mut value = Self::on_host(tensor)?.0;
+        value.reference(device)?;
+        Ok(Self(value))
+    }
+
+    /// A tensor in host memory, which it shares.
+    ///
+    /// # Errors
+    /// None for a tensor that there can be.
+    pub fn on_host(tensor: &Tensor) -> Result<Self> {
+        let too_large = || invalid(format!("a tensor {} is larger than memory", tensor.tensor_type()));
+        RunTensor::host(tensor.clone()).map(Self).ok_or_else(too_large)
+    }
+
+    pub(crate) fn of(value: RunTensor) -> Self {
+        Self(value)
+    }
+
+    pub(crate) fn value(&self) -> &RunTensor {
+        &self.0
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.0.ty.dtype
+    }
+
+    /// Extents, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.0.ty.shape
+    }
+
+    /// The device whose memory it is in; None for host memory.
+    pub fn device(&self) -> Option<&Arc<Device>> {
+        self.0.buffer().map(|buffer| buffer.device())
+    }
+
+    /// The content in host memory, copied if it is not there.
+    ///
+    /// # Errors
+    /// Out of memory, or what the plugin says of the copy.
+    pub fn to_tensor(&self) -> Result<Tensor> {
+        self.0.to_tensor()
+    }
+
+    /// Its first byte as the device's native API names it: for CUDA and host memory the address.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] if the plugin does not hand out native memory.
+    pub fn native(&self) -> Result<u64> {
+        match (self.0.buffer(), self.0.as_host()) {
+            (Some(buffer), _) => buffer.native(),
+            (None, Some(tensor)) => Ok(tensor.bytes().as_ptr().expose_provenance() as u64),
+            (None, None) => Err(Error::new(ErrorKind::Internal, "a tensor that is nowhere")),
+        }
+    }
+
+    /// A dense, row-major tensor in a device's memory that somebody else allocated, by its native name. `owner` is dropped
+    /// when nothing uses the memory any more.
+    ///
+    /// # Safety
+    /// At `native` is a tensor of this type in the memory of `device`. It stays, and nobody writes it, until `owner` is
+    /// dropped; what wrote it is over, or comes before the point that runs are told to wait for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] if the plugin does not wrap native memory, [`ErrorKind::InvalidArgument`] if it can
+    /// tell that the memory is not the device's, or not aligned as its kernels need it.
+    pub unsafe fn from_native(
+        device: &Arc<Device>,
+        dtype: DType,
+        shape: &[usize],
+        native: u64,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        let ty = shaped(dtype, shape)?;
+        if ty.size == 0 {
+            return Self::on_host(&Tensor::zeros(dtype, shape)?);
+        }
+        // SAFETY: the caller's promise.
+        let buffer = unsafe { device.import(native, ty.size, owner) }?;
+        Ok(Self(RunTensor::device(ty, buffer)))
+    }
+
+    /// Takes a DLPack tensor, versioned or not, and shares its memory: host memory with whatever device, other memory
+    /// with the device that DLPack says. Its deleter is called when nothing uses it any more, also on an error.
+    ///
+    /// # Safety
+    /// What the tensor says is true. Nobody writes its memory until its deleter is called; what wrote it is over, or comes
+    /// before the point that runs are told to wait for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a tensor that is not dense and row-major, is on another device, or breaks
+    /// DLPack's rules; as [`DeviceTensor::from_native`].
+    pub unsafe fn from_dlpack<M>(tensor: Managed<M>, device: &Arc<Device>) -> Result<Self>
+    where
+        M: ManagedTensorBase + 'static,
+    {
+        let view = tensor.validate().map_err(|e| invalid(format!("the DLPack tensor is broken: {e}")))?;
+        let shape: Vec<usize> = view.shape().iter().map(|&extent| extent as usize).collect();
+        let DLDataType { code, bits, lanes } = view.dtype();
+        let dtype = DType { code: code.0, bits, lanes };
+        let words = TensorType::new(dtype, &shape);
+        if lanes != 1 || tensor.flags().contains(DlpackFlags::IS_SUBBYTE_TYPE_PADDED) {
+            return Err(invalid(format!("the DLPack tensor {words} has vectors or padded elements")));
+        }
+        if !view.is_compact().unwrap_or(false) {
+            return Err(invalid(format!("the DLPack tensor {words} is not dense and row-major")));
+        }
+        let DLDevice { device_type, device_id } = view.device();
+        let native = (view.data_ptr().expose_provenance() as u64).wrapping_add(view.byte_offset());
+        let size = shaped(dtype, &shape)?.size;
+        if size == 0 {
+            return Self::on_host(&Tensor::zeros(dtype, &shape)?);
+        }
+        if view.data_ptr().is_null() {
+            return Err(invalid(format!("the DLPack tensor is broken: {words} at no address")));
+        }
+        if matches!(device_type, DLDeviceType::CPU | DLDeviceType::CUDAHOST) {
+            let start = std::ptr::with_exposed_provenance(native as usize);
+            let lent = Lent { start, len: size, owner: Box::new(tensor) };
+            return Self::on_host(&Tensor::from_storage(dtype, &shape, Arc::new(lent), 0, size)?);
+        }
+        let own = device.dlpack_device()?;
+        if own != (device_type.0 as i32, device_id) {
+            let text = format!(
+                "the DLPack tensor is on device {device_id} of type {}, {} is device {} of type {}",
+                device_type.0,
+                device.name(),
+                own.1,
+                own.0
+            );
+            return Err(invalid(text));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_native(device, dtype, &shape, native, Box::new(tensor)) }
+    }
+
+    /// Gives it as a DLPack tensor, without a copy; the memory stays until that is dropped or its deleter called. It is
+    /// read-only if anything else uses the memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] if the plugin does not hand out native memory, or DLPack has no name for the device.
+    pub fn into_dlpack(self) -> Result<versioned::Dlpack> {
+        let native = self.native()?;
+        let (device_type, device_id) = match self.device() {
+            Some(device) => device.dlpack_device()?,
+            None => (DLDeviceType::CPU.0 as i32, 0),
+        };
+        // Nobody else has the memory if nobody else has the buffer, and it was made here.
+        let is_own =
+            self.0.buffer().is_some_and(|buffer| Arc::strong_count(buffer) == 1 && !buffer.is_imported());
+        let DType { code, bits, lanes } = self.dtype();
+        let size = self.0.ty.size;
+        let shape: Vec<i64> = self.shape().iter().map(|&extent| extent as i64).collect();
+        let layout = Dynamic::compact(shape);
+        let mut tensor = layout
+            .initialize_as::<DLManagedTensorVersioned>(Box::new(self))
+            .map_err(|e| invalid(format!("DLPack cannot have this tensor: {e}")))?;
+        // DLPack's data of an empty tensor is NULL.
+        let data: *mut c_void = match size {
+            0 => std::ptr::null_mut(),
+            _ => std::ptr::with_exposed_provenance_mut(native as usize),
+        };
+        let device = DLDevice { device_type: DLDeviceType(device_type as u32), device_id };
+        tensor.set_data(data).set_device(device);
+        tensor.set_dtype(DLDataType { code: DLDataTypeCode(code), bits, lanes });
+        if !is_own {
+            let set = tensor.set_flags(DlpackFlags::READ_ONLY);
+            set.map_err(|e| invalid(format!("DLPack's flags: {e}")))?;
+        }
+        // SAFETY: the memory is the tensor's, which the context keeps; shape and strides are its own; the flags say that
+        // others read the memory if they do.
+        Ok(unsafe { tensor.finish() })
+    }
+}
+
+/// A stream of an application's, in the device's native API, as CUDA's `cudaStream_t`: runs wait for what was enqueued there.
+pub struct AppStream(Stream);
+
+impl AppStream {
+    /// Wraps a native stream; NULL is CUDA's default one.
+    ///
+    /// # Safety
+    /// It is a stream of the device's native API, and lives as long as what this gives.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] if the device has no native streams; what else the plugin says.
+    pub unsafe fn wrap(device: &Arc<Device>, native: *mut c_void) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { device.import_stream(native) }.map(Self)
+    }
+
+    /// A point behind all that was enqueued on the native stream so far.
+    ///
+    /// # Errors
+    /// The stream's failure.
+    pub fn point(&mut self) -> Result<Point<'_>> {
+        let value = self.0.signal()?;
+        Ok(Point { stream: &self.0, value })
+    }
+}

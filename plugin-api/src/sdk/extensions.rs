@@ -1,0 +1,56 @@
+//! Which extensions a plugin has, and the one that makes streams fail.
+
+use super::export::{InstanceBox, deref, enqueue_on};
+use super::interop::Interop;
+use super::replay::Replays;
+use super::{Device, Error, Plugin, Stream, guard};
+use crate::abi;
+use crate::abi::*;
+use core::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr::{from_ref, null};
+
+/// Looks an extension up: those that the SDK makes of a trait's functions, then the plugin's own.
+pub(super) unsafe extern "C" fn get_extension<P: Plugin>(
+    instance: *mut Instance,
+    id: u32,
+    min_revision: u32,
+) -> *const c_void {
+    let table = guard(|| {
+        // SAFETY: the host's handle of this plugin's.
+        let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
+        type StreamOf<P> = <<P as Plugin>::Device as Device>::Stream;
+        let own: Option<*const c_void> = match id {
+            _ if min_revision > 1 => None,
+            extension::FAULT if StreamOf::<P>::FAIL => Some(from_ref(Faults::<P::Device>::TABLE).cast()),
+            extension::REPLAY if StreamOf::<P>::REPLAY => Some(from_ref(Replays::<P::Device>::TABLE).cast()),
+            extension::INTEROP if P::Device::INTEROP => Some(from_ref(Interop::<P::Device>::TABLE).cast()),
+            _ => None,
+        };
+        if own.is_some() {
+            return Ok(own);
+        }
+        Ok(instance.plugin.extension(id, min_revision))
+    });
+    table.ok().flatten().unwrap_or(null())
+}
+
+/// The extension that makes streams fail.
+struct Faults<D>(PhantomData<D>);
+
+impl<D: Device> Faults<D> {
+    const TABLE: &'static FaultTable = &FaultTable {
+        struct_size: size_of::<FaultTable>() as u32,
+        reserved: 0,
+        stream_fail: Some(stream_fail::<D>),
+    };
+}
+
+unsafe extern "C" fn stream_fail<D: Device>(stream: *mut abi::Stream, status: Status) -> Status {
+    let body = |stream: &D::Stream| match status {
+        DEVBAY_STATUS_OK => Err(Error::invalid("a failure with the status OK")),
+        status => stream.fail(Error::new(status, "a failure that was asked for")),
+    };
+    // SAFETY: the host's handle of this plugin's.
+    unsafe { enqueue_on::<D>(stream, body) }
+}

@@ -1,0 +1,145 @@
+//! The table of the extension that wraps and hands out native memory and streams, made of a device's functions.
+
+use super::export::{StreamBox, deref, give_buffer, give_stream, refused, report};
+use super::memory::{BufferBox, ImportRequest};
+use super::{Device, Error, Result};
+use crate::abi::{self, Allocation, ErrorDetail, ImportDesc, InteropTable, Status, read_struct};
+use core::ffi::c_void;
+use std::marker::PhantomData;
+
+/// A device's table.
+pub(super) struct Interop<D>(PhantomData<D>);
+
+impl<D: Device> Interop<D> {
+    pub(super) const TABLE: &'static InteropTable = &InteropTable {
+        struct_size: size_of::<InteropTable>() as u32,
+        reserved: 0,
+        dlpack_device: Some(dlpack_device::<D>),
+        buffer_import: Some(buffer_import::<D>),
+        buffer_export: Some(buffer_export::<D>),
+        stream_import: Some(stream_import::<D>),
+        stream_export: Some(stream_export::<D>),
+    };
+}
+
+/// Writes a result to the host's place for it.
+///
+/// # Safety
+/// `out` is NULL or a place for one `T`.
+unsafe fn put<T>(out: *mut T, value: T) -> Result<()> {
+    if out.is_null() {
+        return Err(Error::invalid("the place for the result is NULL"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { out.write(value) };
+    Ok(())
+}
+
+/// The space's position, if the device has it.
+fn space<D: Device>(device: &D, space_idx: u32) -> Result<usize> {
+    let n_spaces = device.describe().spaces.len();
+    match space_idx as usize {
+        idx if idx < n_spaces => Ok(idx),
+        idx => Err(Error::invalid(format!("memory space {idx} of {n_spaces}"))),
+    }
+}
+
+unsafe extern "C" fn dlpack_device<D: Device>(
+    device: *mut abi::Device,
+    space_idx: u32,
+    out_type: *mut i32,
+    out_id: *mut i32,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let device: &D = unsafe { deref(device, "the device") }?;
+        let (device_type, device_id) = device.dlpack_device(space(device, space_idx)?)?;
+        // SAFETY: the host's places for a number each.
+        unsafe { put(out_type, device_type).and_then(|()| put(out_id, device_id)) }
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn buffer_import<D: Device>(
+    device: *mut abi::Device,
+    desc: *const ImportDesc,
+    out: *mut Allocation,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let device: &D = unsafe { deref(device, "the device") }?;
+        // SAFETY: the host's struct, alive for the call.
+        let desc = unsafe { read_struct(desc) }.map_err(refused)?;
+        let space_idx = space(device, desc.space_idx)?;
+        let align = device.describe().spaces[space_idx].bind_align.max(1);
+        if desc.native == 0 || desc.size_bytes > isize::MAX as u64 {
+            return Err(Error::invalid(format!("memory of {} bytes at {:#x}", desc.size_bytes, desc.native)));
+        }
+        if !desc.native.is_multiple_of(align) {
+            let text = format!("memory at {:#x}, which is no multiple of {align}", desc.native);
+            return Err(Error::invalid(text));
+        }
+        let request = ImportRequest { space_idx, native: desc.native, size_bytes: desc.size_bytes as usize };
+        let imported = device.import(&request)?;
+        // SAFETY: the host's struct.
+        unsafe { give_buffer(imported, out) }
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn buffer_export<D: Device>(
+    buffer: *mut abi::Buffer,
+    out_native: *mut u64,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let buffer: &BufferBox<D::Buffer> = unsafe { deref(buffer, "the buffer") }?;
+        let native = D::export(&buffer.buffer)?;
+        // SAFETY: the host's place for a number.
+        unsafe { put(out_native, native) }
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn stream_import<D: Device>(
+    device: *mut abi::Device,
+    native: *mut c_void,
+    out: *mut *mut abi::Stream,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let device: &D = unsafe { deref(device, "the device") }?;
+        if out.is_null() {
+            return Err(Error::invalid("the place for the stream is NULL"));
+        }
+        let stream = device.import_stream(native)?;
+        // SAFETY: the host's place for one handle.
+        unsafe { give_stream(stream, out) };
+        Ok(())
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn stream_export<D: Device>(
+    stream: *mut abi::Stream,
+    out_native: *mut *mut c_void,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let stream: &StreamBox<D::Stream> = unsafe { deref(stream, "the stream") }?;
+        let native = D::export_stream(stream.inner())?;
+        // SAFETY: the host's place for a handle.
+        unsafe { put(out_native, native) }
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
