@@ -3,9 +3,36 @@
 use crate::tensor::{TensorType, dtype_name};
 use devbay_plugin_api::abi::{
     DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC, DEVBAY_KERNEL_DYNAMIC, DEVBAY_KERNEL_STRIDED,
-    DEVBAY_VARIADIC, DType, KernelInfo, ListError, TypeVar, read_growable_list, read_list,
+    DEVBAY_NUMERICS_BF16, DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_STRICT, DEVBAY_NUMERICS_TF32, DEVBAY_VARIADIC,
+    DType, KernelInfo, ListError, TypeVar, read_growable_list, read_list,
 };
 use std::collections::HashMap;
+
+/// What matrix products may round their inputs to, for speed; sums have 32 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Numerics {
+    /// Nothing: results are as the op's specification has them in the tensors' own precision.
+    #[default]
+    Strict,
+    /// f32 with ten bits of mantissa.
+    Tf32,
+    /// f16.
+    F16,
+    /// bf16.
+    Bf16,
+}
+
+impl Numerics {
+    /// As `prepare` is told, `DEVBAY_NUMERICS_*`.
+    pub fn code(self) -> u64 {
+        match self {
+            Self::Strict => DEVBAY_NUMERICS_STRICT,
+            Self::Tf32 => DEVBAY_NUMERICS_TF32,
+            Self::F16 => DEVBAY_NUMERICS_F16,
+            Self::Bf16 => DEVBAY_NUMERICS_BF16,
+        }
+    }
+}
 
 /// One kernel of a plugin.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 use super::Device;
 use crate::error::Result;
+use crate::kernel::Numerics;
 use crate::tensor::{AlignedBytes, Dim, Tensor, TensorType};
 use devbay_plugin_api::abi::{self, *};
 use std::ffi::c_void;
@@ -17,6 +18,8 @@ pub struct PrepareRequest<'a> {
     pub inputs: &'a [Option<(TensorType, Option<Tensor>)>],
     /// Types of the results.
     pub outputs: &'a [Option<TensorType>],
+    /// What matrix products may round their inputs to.
+    pub numerics: Numerics,
     /// Name of the node.
     pub label: &'a str,
 }
@@ -112,7 +115,7 @@ impl PrepareRequest<'_> {
             attrs: List::new(&attrs),
             inputs: List::new(inputs),
             outputs: List::new(outputs),
-            numerics: DEVBAY_NUMERICS_STRICT,
+            numerics: self.numerics.code(),
             label: Str::new(self.label),
             ..PrepareDesc::empty()
         })

@@ -9,6 +9,7 @@ use super::unit::Values;
 use super::value::{RunTensor, constant};
 use crate::device::{Device, must_leak};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Numerics;
 use crate::plan::constants::Placed;
 use crate::plan::place::{self, Chosen, NodeTypes, choose_for, implements};
 use crate::plan::section::Shaped;
@@ -208,7 +209,9 @@ fn prepare(
             .iter()
             .map(|output| output.as_ref().map(|ty| TensorType::new(ty.dtype, &ty.shape)))
             .collect();
-        Some(choose_for(node, &node_types(types, &values, types_of_outputs), device)?)
+        // Ops that run by themselves are few, and constants are folded for every plan.
+        let types = node_types(types, &values, types_of_outputs);
+        Some(choose_for(node, &types, device, Numerics::Strict)?)
     };
     let mut packed = Vec::new();
     if let Some(chosen) = &chosen {

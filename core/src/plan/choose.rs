@@ -172,7 +172,7 @@ impl<'a> Chooser<'a> {
         let sites = self.env.sites_of(node);
         let first = first.filter(|site| sites.contains(site));
         for site in first.into_iter().chain(sites.filter(|&site| Some(site) != first)) {
-            match place::choose(self.program, node, self.env.site(site).0) {
+            match place::choose(self.program, node, self.env.site(site).0, self.env.options.numerics) {
                 Ok(chosen) => return Ok((site, Arc::new(chosen))),
                 Err(error) if error.kind() == ErrorKind::UnsupportedOp => refusals.push(error),
                 Err(error) => return Err(error),

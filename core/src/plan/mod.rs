@@ -43,7 +43,7 @@ use crate::exec::eager::EagerCache;
 use crate::exec::lent::Lent;
 use crate::exec::pool::FramePool;
 use crate::exec::unit::Unit;
-use crate::kernel::KernelDef;
+use crate::kernel::{KernelDef, Numerics};
 use crate::passes::{fuse, fuse_elementwise};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
@@ -134,6 +134,9 @@ pub struct PlanOptions {
     pub tasks: tasks::Policy,
     /// Whether elementwise ops that follow each other become one, where there is a kernel for it.
     pub fuse_elementwise: bool,
+    /// What matrix products may round their inputs to. Ops that run one by one, since their types depend on data, are
+    /// strict.
+    pub numerics: Numerics,
     /// How fast devices work; None for each one's own rates.
     pub rates: Option<cost::Rates>,
     /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
@@ -142,7 +145,14 @@ pub struct PlanOptions {
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { plans_max: 16, tasks: tasks::Policy::Auto, fuse_elementwise: true, rates: None, trace: None }
+        Self {
+            plans_max: 16,
+            tasks: tasks::Policy::Auto,
+            fuse_elementwise: true,
+            numerics: Numerics::Strict,
+            rates: None,
+            trace: None,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::device::{Device, PrepareRequest, PreparedKernel};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::KernelDef;
+use crate::kernel::{KernelDef, Numerics};
 use crate::program::{Node, Program, catalogue};
 use crate::tensor::{Tensor, TensorType, bytes_of, n_elements};
 use devbay_plugin_api::abi::KernelCost;
@@ -61,11 +61,11 @@ pub fn implements(kernel: &KernelDef, node: &Node) -> bool {
 ///
 /// # Errors
 /// [`ErrorKind::UnsupportedOp`] with what each kernel said.
-pub fn choose(program: &Program, node: &Node, device: &Arc<Device>) -> Result<Chosen> {
+pub fn choose(program: &Program, node: &Node, device: &Arc<Device>, numerics: Numerics) -> Result<Chosen> {
     let types = NodeTypes::of(program, node)
         .ok_or_else(|| Error::new(ErrorKind::Internal, "a node of unknown types in a section"))?;
-    let mut chosen = choose_for(node, &types, device)?;
-    chosen.cost = device.cost(&request(chosen.kernel_idx, node, &types));
+    let mut chosen = choose_for(node, &types, device, numerics)?;
+    chosen.cost = device.cost(&request(chosen.kernel_idx, node, &types, numerics));
     Ok(chosen)
 }
 
@@ -73,7 +73,12 @@ pub fn choose(program: &Program, node: &Node, device: &Arc<Device>) -> Result<Ch
 ///
 /// # Errors
 /// As [`choose`]. An error of another kind ends the search: the device failed, or ran out of memory.
-pub fn choose_for(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Result<Chosen> {
+pub fn choose_for(
+    node: &Node,
+    types: &NodeTypes,
+    device: &Arc<Device>,
+    numerics: Numerics,
+) -> Result<Chosen> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
     let outputs: Vec<_> = types.outputs.iter().map(Option::as_ref).collect();
     // A kernel that could never be launched is not prepared: it may make tables as long as an operand's axis.
@@ -82,7 +87,7 @@ pub fn choose_for(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Resul
     }
     let mut refusals = Vec::new();
     for kernel in device.plugin().about().kernels.find(&node.op.domain, &node.op.name) {
-        match try_kernel(kernel, node, types, (&inputs, &outputs), device)? {
+        match try_kernel(kernel, node, types, (&inputs, &outputs), device, numerics)? {
             Ok(chosen) => return Ok(chosen),
             Err(refusal) => {
                 refusals.push(format!("kernel {}@{}: {refusal}", kernel.op, kernel.since_version))
@@ -129,7 +134,7 @@ pub fn cost(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<Opti
     let mut kernels = device.plugin().about().kernels.find(&node.op.domain, &node.op.name);
     let kernel =
         kernels.find(|kernel| refusal(kernel, node, types, (&inputs, &outputs), device).is_none())?;
-    Some(device.cost(&request(kernel.idx, node, types)))
+    Some(device.cost(&request(kernel.idx, node, types, Numerics::Strict)))
 }
 
 /// Types of a node's results as a kernel of the device tells them, for ops that ONNX does not define; None if
@@ -143,7 +148,7 @@ pub fn output_types(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Res
         if !implements(kernel, node) || kernel.takes(&inputs, &[]).is_err() {
             continue;
         }
-        let request = request(kernel.idx, node, types);
+        let request = request(kernel.idx, node, types, Numerics::Strict);
         let outputs = (0..node.outputs.len()).map(|i| device.output_type(&request, i));
         match outputs.collect::<Result<Vec<_>>>() {
             Ok(outputs) => return Ok(Some(outputs)),
@@ -154,12 +159,18 @@ pub fn output_types(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Res
     Ok(None)
 }
 
-fn request<'a>(kernel_idx: u32, node: &'a Node, types: &'a NodeTypes) -> PrepareRequest<'a> {
+fn request<'a>(
+    kernel_idx: u32,
+    node: &'a Node,
+    types: &'a NodeTypes,
+    numerics: Numerics,
+) -> PrepareRequest<'a> {
     PrepareRequest {
         kernel_idx,
         attrs: &node.attrs,
         inputs: &types.inputs,
         outputs: &types.outputs,
+        numerics,
         label: &node.name,
     }
 }
@@ -196,11 +207,12 @@ fn try_kernel(
     types: &NodeTypes,
     operands: (&[Option<&TensorType>], &[Option<&TensorType>]),
     device: &Arc<Device>,
+    numerics: Numerics,
 ) -> Result<std::result::Result<Chosen, String>> {
     if let Some(refusal) = refusal(kernel, node, types, operands, device) {
         return Ok(Err(refusal));
     }
-    match device.prepare(&request(kernel.idx, node, types)) {
+    match device.prepare(&request(kernel.idx, node, types, numerics)) {
         Ok(prepared) => Ok(Ok(Chosen {
             kernel: Arc::new(prepared),
             in_place: kernel.in_place.clone(),

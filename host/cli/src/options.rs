@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use devbay_host::auto::{self, Allowed, Auto};
 use devbay_host::core::device::Device;
+use devbay_host::core::kernel::Numerics;
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::TensorType;
 use devbay_host::devices::{Choice, Policy, Requirements};
@@ -65,12 +66,39 @@ pub struct DeviceArguments {
     /// Launch each elementwise op by itself, instead of several that follow each other as one
     #[arg(long)]
     pub no_fuse_elementwise: bool,
+    /// What matrix products may round their inputs to, for speed where a device has it; sums have 32 bits
+    #[arg(long, value_enum, value_name = "TYPE", default_value = "strict")]
+    pub numerics: NumericsName,
     /// When a device fails while the model runs, go on with the others
     #[arg(long)]
     pub failover: bool,
     /// Say why this device was chosen and the others were not
     #[arg(long)]
     pub explain: bool,
+}
+
+/// Types that inputs of matrix products may be rounded to.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum NumericsName {
+    /// Nothing is rounded
+    Strict,
+    /// f32 with ten bits of mantissa
+    Tf32,
+    /// 16-bit floats
+    F16,
+    /// 16-bit floats with the range of f32
+    Bf16,
+}
+
+impl From<NumericsName> for Numerics {
+    fn from(name: NumericsName) -> Self {
+        match name {
+            NumericsName::Strict => Self::Strict,
+            NumericsName::Tf32 => Self::Tf32,
+            NumericsName::F16 => Self::F16,
+            NumericsName::Bf16 => Self::Bf16,
+        }
+    }
 }
 
 /// A runtime, and its device for a model.
@@ -202,6 +230,7 @@ impl DeviceArguments {
         let mut options = SessionOptions::default();
         options.plans.trace = trace.cloned();
         options.plans.fuse_elementwise = !self.no_fuse_elementwise;
+        options.plans.numerics = self.numerics.into();
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;
             options.pins.push((node, choice.device));

@@ -120,6 +120,7 @@ fn b03_create_is_told_the_minor() {
                 attrs: &[],
                 inputs: &[Some((ty.clone(), None)), Some((ty.clone(), Some(factor)))],
                 outputs: &[Some(ty)],
+                numerics: devbay_host::core::kernel::Numerics::Strict,
                 label: "",
             })
             .unwrap();

@@ -143,6 +143,7 @@ fn b19_panics_in_optional_functions() {
         attrs: &[],
         inputs: &[Some((ty.clone(), None))],
         outputs: &[Some(ty.clone())],
+        numerics: devbay_host::core::kernel::Numerics::Strict,
         label: "",
     };
     check_panic("shape", "inline", |device| device.output_type(&request, 0).map(drop));

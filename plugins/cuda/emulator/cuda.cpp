@@ -101,6 +101,9 @@ static Stream *of(Handle stream) {
   return stream ? (Stream *)stream : standard;
 }
 
+// For blas.cpp.
+void enqueue(Handle stream, std::function<void()> what) { of(stream)->add(std::move(what)); }
+
 static const size_t TOTAL = size_t(2) << 30;
 static std::mutex memory;
 static std::map<Address, size_t> allocated;

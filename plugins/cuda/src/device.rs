@@ -1,5 +1,6 @@
 //! GPUs as devices.
 
+use crate::blas::{Blas, Handles};
 use crate::compile::{Arch, Cache, Nvrtc};
 use crate::dispatch::{Compiler, Kernels};
 use crate::driver::{AccessDesc, Address, Driver, Functions, Handle, Location, attribute};
@@ -59,6 +60,10 @@ pub struct Shared {
     pub kernels: Kernels,
     /// The run-time compiler, or why there is none.
     pub nvrtc: Arc<Result<Nvrtc>>,
+    /// Matrix products of NVIDIA's, or why there are none.
+    pub blas: Arc<Result<Blas>>,
+    /// The device's use of them.
+    pub blas_handles: Handles,
     /// Kernels of earlier processes.
     pub cache: Cache,
     /// Memory of the host's that will be written.
@@ -196,6 +201,7 @@ impl Drop for Shared {
             // SAFETY: made by `take_event`; no stream is left that uses it.
             unsafe { (functions.cuEventDestroy_v2)(event.0) };
         }
+        self.blas_handles.destroy(self.blas.as_ref().as_ref().ok());
         self.kernels.unload(self.driver);
         self.pinned.free_all(self.driver);
         self.memory.destroy(self.driver);
@@ -219,10 +225,18 @@ pub struct CudaDevice {
 pub struct Settings<'a> {
     /// NVRTC's file, if it was named.
     pub nvrtc: Option<&'a Path>,
+    /// `auto`, `no`, or cuBLASLt's file.
+    pub cublas: &'a str,
     /// Whether launches that are recorded become graphs.
     pub graphs: bool,
     /// The host's services.
     pub host: Host,
+}
+
+/// NVIDIA's libraries beside the driver, opened once for all devices, or why not.
+struct Libraries {
+    nvrtc: Arc<Result<Nvrtc>>,
+    blas: Arc<Result<Blas>>,
 }
 
 /// Opens every GPU.
@@ -242,9 +256,20 @@ pub fn open_all(settings: &Settings<'_>) -> Result<Vec<CudaDevice>> {
     if let Err(error) = nvrtc.as_ref() {
         settings.host.log(LogLevel::Warn, error.text());
     }
+    let blas = Arc::new(match settings.cublas {
+        "auto" => Blas::open(None, driver.version.0),
+        "no" => Err(Error::unavailable("cuBLASLt, which the option cublas=no leaves out")),
+        path => Blas::open(Some(Path::new(path)), driver.version.0),
+    });
+    if let (Err(error), false) = (blas.as_ref(), settings.cublas == "no") {
+        // Products are the plugin's own then; one that was named is wanted.
+        let level = if settings.cublas == "auto" { LogLevel::Info } else { LogLevel::Warn };
+        settings.host.log(level, error.text());
+    }
+    let libraries = Libraries { nvrtc, blas };
     let (mut devices, mut refused) = (Vec::new(), Vec::new());
     for ordinal in 0..n {
-        match CudaDevice::open(driver, ordinal, &nvrtc, settings) {
+        match CudaDevice::open(driver, ordinal, &libraries, settings) {
             Ok(device) => devices.push(device),
             Err(error) => refused.push(format!("device {ordinal}: {}", error.text())),
         }
@@ -284,7 +309,7 @@ impl CudaDevice {
     fn open(
         driver: &'static Driver,
         ordinal: c_int,
-        nvrtc: &Arc<Result<Nvrtc>>,
+        Libraries { nvrtc, blas }: &Libraries,
         settings: &Settings<'_>,
     ) -> Result<Self> {
         let host = settings.host;
@@ -348,6 +373,8 @@ impl CudaDevice {
             pinned: PinnedPool::default(),
             kernels: Kernels::default(),
             nvrtc: Arc::clone(nvrtc),
+            blas: Arc::clone(blas),
+            blas_handles: Handles::default(),
             cache: Cache::new(host.config("cache_dir").map(Path::new)),
             spans: HostSpans::default(),
             events: Mutex::default(),
@@ -360,6 +387,7 @@ impl CudaDevice {
             Ok(nvrtc) => format!("nvrtc {}.{}", nvrtc.version().0, nvrtc.version().1),
             Err(_) => "no nvrtc".to_owned(),
         };
+        let products = if blas.is_ok() { "cuBLASLt" } else { "own products" };
         let (major, minor) = driver.version;
         let space = SpaceDesc {
             kind: DEVBAY_SPACE_DEVICE,
@@ -382,7 +410,7 @@ impl CudaDevice {
             kind: DEVBAY_DEVICE_KIND_GPU,
             id: stable_id(&uuid),
             physical_id: physical_id(&pci),
-            driver: format!("CUDA {major}.{minor}, driver {}, {compiler}", module_version()),
+            driver: format!("CUDA {major}.{minor}, driver {}, {compiler}, {products}", module_version()),
             name,
             flags: DEVBAY_DEVICE_CROSS_WAIT,
             spaces: vec![space, pinned],

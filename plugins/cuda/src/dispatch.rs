@@ -4,6 +4,7 @@
 //! [`Program::launch`]: the addresses of the operands into an array on the stack, and one call of the driver's for each
 //! dispatch. Nothing is allocated or locked.
 
+use crate::blas::{Addresses, Products};
 use crate::device::{CudaDevice, Shared};
 use crate::driver::{Driver, Handle};
 use crate::memory::{CudaBuffer, Table, lock};
@@ -11,7 +12,7 @@ use crate::source::{self, Source};
 use crate::stream::CudaStream;
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::*;
-use devbay_shaders::step::{self, SCRATCH_ALIGN, Tables, Work};
+use devbay_shaders::step::{self, Multiplier, SCRATCH_ALIGN, Tables, Work};
 use devbay_shaders::target::Backend;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -106,6 +107,23 @@ struct Dispatch {
     grid: [u32; 3],
 }
 
+/// A part of a kernel that is ready.
+enum Job {
+    Dispatch(Dispatch),
+    Gemm(Gemm),
+}
+
+/// Products by cuBLASLt, and where their operands are.
+struct Gemm {
+    products: Arc<Products>,
+    a: Slot,
+    b: Slot,
+    y: Slot,
+    bias: Option<Slot>,
+    added: Option<Slot>,
+    scratch: Option<Slot>,
+}
+
 /// What a buffer of a shader is bound to.
 type Slot = step::Slot<Arc<Table>>;
 
@@ -116,19 +134,45 @@ impl Backend for Compiler {
     fn prepare(&self, work: Work) -> Result<Prepared> {
         let shared = &self.0;
         let mut tables = Tables::new(|words: &[u32]| Table::new(shared, words).map(Arc::new));
-        let mut dispatches = Vec::with_capacity(work.dispatches.len());
-        for step::Dispatch { name, wgsl, params, slots, groups: grid } in work.dispatches {
-            let kernel = shared.kernels.get(shared, &name, &wgsl)?;
-            let slots: Vec<Slot> = slots.into_iter().map(|slot| tables.place(slot)).collect::<Result<_>>()?;
-            let args = arguments(&kernel.params, &params, &slots)
-                .map_err(|e| Error::new(e.status(), format!("kernel {name}: {}", e.text())))?;
-            dispatches.push(Dispatch { kernel, params, args, grid });
+        let mut jobs = Vec::with_capacity(work.jobs.len());
+        for job in work.jobs {
+            jobs.push(match job {
+                step::Job::Dispatch(step::Dispatch { name, wgsl, params, slots, groups: grid }) => {
+                    let kernel = shared.kernels.get(shared, &name, &wgsl)?;
+                    let slots: Vec<Slot> =
+                        slots.into_iter().map(|slot| tables.place(slot)).collect::<Result<_>>()?;
+                    let args = arguments(&kernel.params, &params, &slots)
+                        .map_err(|e| Error::new(e.status(), format!("kernel {name}: {}", e.text())))?;
+                    Job::Dispatch(Dispatch { kernel, params, args, grid })
+                }
+                step::Job::Gemm(gemm, plan, scratch) => {
+                    let products = plan.downcast::<Products>();
+                    let products = products.map_err(|_| Error::internal("another back end's products"))?;
+                    let mut place =
+                        |slot: Option<step::Slot>| slot.map(|slot| tables.place(slot)).transpose();
+                    Job::Gemm(Gemm {
+                        products,
+                        bias: place(gemm.bias)?,
+                        added: place(gemm.added.map(|(slot, _)| slot))?,
+                        scratch: place(scratch)?,
+                        a: tables.place(gemm.a.slot)?,
+                        b: tables.place(gemm.b.slot)?,
+                        y: tables.place(gemm.y)?,
+                    })
+                }
+            });
         }
-        let prepared = Prepared::new::<CudaDevice, _>(Program { dispatches });
+        let prepared = Prepared::new::<CudaDevice, _>(Program { jobs });
         match work.scratch_bytes as usize {
             0 => Ok(prepared),
             bytes => Ok(prepared.with_workspace(bytes, SCRATCH_ALIGN as usize)),
         }
+    }
+
+    fn multiplier(&self, gemm: &step::Gemm) -> Option<Multiplier> {
+        // Whatever keeps the library from it, the plugin's own kernels do it.
+        let products = Products::new(&self.0, gemm).ok()?;
+        Some(Multiplier { scratch_bytes: products.workspace_bytes(), plan: Arc::new(products) })
     }
 }
 
@@ -155,14 +199,21 @@ fn arguments(wanted: &[source::Param], params: &[u8], slots: &[Slot]) -> Result<
 
 /// A prepared kernel.
 pub struct Program {
-    dispatches: Vec<Dispatch>,
+    jobs: Vec<Job>,
 }
 
 impl Launch<CudaDevice> for Program {
     fn launch(&self, stream: &CudaStream, operands: &mut Operands<'_, CudaBuffer>) -> Result<()> {
         let shared = stream.shared();
         let _current = shared.current()?;
-        for dispatch in &self.dispatches {
+        for job in &self.jobs {
+            let dispatch = match job {
+                Job::Dispatch(dispatch) => dispatch,
+                Job::Gemm(gemm) => {
+                    gemm.launch(stream, operands)?;
+                    continue;
+                }
+            };
             let mut values = [0u64; ARGS_MAX];
             let mut pointers = [null_mut::<c_void>(); ARGS_MAX];
             let at = values.as_mut_ptr();
@@ -204,6 +255,22 @@ impl Launch<CudaDevice> for Program {
             shared.done("cuLaunchKernel", code)?;
         }
         Ok(())
+    }
+}
+
+impl Gemm {
+    fn launch(&self, stream: &CudaStream, operands: &Operands<'_, CudaBuffer>) -> Result<()> {
+        let address = |slot: &Slot| resolve(slot, operands).map(|(address, _)| address);
+        let perhaps = |slot: &Option<Slot>| slot.as_ref().map_or(Ok(0), address);
+        let at = Addresses {
+            a: address(&self.a)?,
+            b: address(&self.b)?,
+            y: address(&self.y)?,
+            bias: perhaps(&self.bias)?,
+            added: perhaps(&self.added)?,
+            scratch: perhaps(&self.scratch)?,
+        };
+        self.products.launch(&at, stream)
     }
 }
 

@@ -13,6 +13,7 @@
 //! Nothing of CUDA is needed to build. Without its driver there are no devices, and the reason is told; without NVRTC
 //! there are no kernels.
 
+pub mod blas;
 pub mod compile;
 pub mod device;
 pub mod dispatch;
@@ -33,6 +34,7 @@ static KERNELS: [Kernel<CudaDevice>; ALL.len()] = Kernel::shared_all(ALL);
 pub struct Cuda {
     host: Host,
     nvrtc: Option<PathBuf>,
+    cublas: String,
     graphs: bool,
     devices: OnceLock<Result<Vec<CudaDevice>>>,
 }
@@ -50,6 +52,11 @@ impl Plugin for Cuda {
                 key: "nvrtc",
                 default: "",
                 doc: "file of NVRTC, which compiles kernels; else DEVBAY_NVRTC, else what the loader finds",
+            },
+            PluginOption {
+                key: "cublas",
+                default: "auto",
+                doc: "cuBLASLt for products of matrices: auto where the loader finds it, no, or the library's file",
             },
             PluginOption {
                 key: "graphs",
@@ -72,12 +79,14 @@ impl Plugin for Cuda {
             "no" => false,
             other => return Err(Error::invalid(format!("option graphs is yes or no, found {other}"))),
         };
-        Ok(Self { host, nvrtc, graphs, devices: OnceLock::new() })
+        let cublas = options.get("cublas").to_owned();
+        Ok(Self { host, nvrtc, cublas, graphs, devices: OnceLock::new() })
     }
 
     fn devices(&self) -> Result<Vec<&CudaDevice>> {
         // The driver is asked when somebody wants to know, once.
-        let settings = Settings { nvrtc: self.nvrtc.as_deref(), graphs: self.graphs, host: self.host };
+        let nvrtc = self.nvrtc.as_deref();
+        let settings = Settings { nvrtc, cublas: &self.cublas, graphs: self.graphs, host: self.host };
         let devices = self.devices.get_or_init(|| device::open_all(&settings));
         devices.as_ref().map(|devices| devices.iter().collect()).map_err(Clone::clone)
     }

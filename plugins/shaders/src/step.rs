@@ -1,10 +1,11 @@
 //! What a kernel describes: dispatches of shaders, with their parameters and what they are bound to.
 //!
 //! A kernel's prepare function adds [`Step`]s to a [`Build`], which makes WGSL of them; a [`Backend`] compiles it and
-//! launches it.
+//! launches it. A product of plain matrices is first offered as a [`Gemm`] to a back end that has a vendor's library.
 
 use crate::target::{Abilities, Backend, Target};
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Prepared, Result};
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -146,12 +147,71 @@ pub struct Dispatch {
     pub groups: [u32; 3],
 }
 
+/// Products of plain matrices, as a vendor's library multiplies them, of a batch each:
+/// `Y = alpha * A * B + bias + beta * C`, with sums in f32.
+#[derive(Clone, Debug)]
+pub struct Gemm {
+    /// Elements of A, B and the bias: `f32` or `f16`.
+    pub element: &'static str,
+    /// Elements of C and Y, likewise.
+    pub result: &'static str,
+    /// Rows of A and Y.
+    pub rows: u64,
+    /// Columns of B and Y.
+    pub cols: u64,
+    /// Columns of A, rows of B.
+    pub k: u64,
+    /// Products.
+    pub n_batch: u64,
+    /// `rows` by `k`.
+    pub a: Matrix,
+    /// `k` by `cols`.
+    pub b: Matrix,
+    /// Dense, and so is each behind the one before.
+    pub y: Slot,
+    /// Factor of the product.
+    pub alpha: f32,
+    /// What is added to each column, the same in all products.
+    pub bias: Option<Slot>,
+    /// C, which is as Y is, and its factor.
+    pub added: Option<(Slot, f32)>,
+    /// What A and B may be rounded to, `DEVBAY_NUMERICS_*`.
+    pub numerics: u64,
+}
+
+/// An operand of a [`Gemm`]: dense and row-major.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    /// Where it is.
+    pub slot: Slot,
+    /// Whether it is stored with its rows as columns.
+    pub is_turned: bool,
+    /// Elements from one of the batch to the next; 0 for one of all.
+    pub stride: u64,
+}
+
+/// What a back end makes of a [`Gemm`] that it can multiply.
+pub struct Multiplier {
+    /// Bytes of workspace.
+    pub scratch_bytes: u64,
+    /// The back end's own.
+    pub plan: Arc<dyn Any + Send + Sync>,
+}
+
+/// A part of a kernel.
+pub enum Job {
+    /// A dispatch of a shader.
+    Dispatch(Dispatch),
+    /// Products by a library, with the workspace that was asked for.
+    Gemm(Gemm, Arc<dyn Any + Send + Sync>, Option<Slot>),
+}
+
 /// A kernel as a back end gets it.
 pub struct Work {
     /// The node's name, for traces; equal nodes share a kernel, and then it is that of the first of them.
     pub label: Box<str>,
     /// In order, each behind those before.
-    pub dispatches: Vec<Dispatch>,
+    pub jobs: Vec<Job>,
     /// Bytes of the workspace, which begins at a multiple of [`SCRATCH_ALIGN`].
     pub scratch_bytes: u64,
 }
@@ -167,7 +227,7 @@ impl Build {
     /// Nothing yet.
     pub fn new(request: &PrepareRequest<'_, Target>) -> Self {
         let Target { abilities, backend } = request.device.clone();
-        let work = Work { label: request.label.into(), dispatches: Vec::new(), scratch_bytes: 0 };
+        let work = Work { label: request.label.into(), jobs: Vec::new(), scratch_bytes: 0 };
         Self { abilities, backend, work }
     }
 
@@ -205,8 +265,20 @@ impl Build {
     /// bound.
     pub fn add(&mut self, step: Step<'_>) -> Result<()> {
         let dispatch = step.dispatch(&self.abilities)?;
-        self.work.dispatches.extend(dispatch);
+        self.work.jobs.extend(dispatch.map(Job::Dispatch));
         Ok(())
+    }
+
+    /// What multiplies these matrices by a library, if the back end has one that does; slots do not matter yet.
+    pub fn multiplier(&self, gemm: &Gemm) -> Option<Multiplier> {
+        self.backend.multiplier(gemm)
+    }
+
+    /// Adds products by a library behind what was added before.
+    pub fn add_gemm(&mut self, gemm: Gemm, multiplier: Multiplier) {
+        let Multiplier { scratch_bytes, plan } = multiplier;
+        let scratch = (scratch_bytes > 0).then(|| self.scratch(scratch_bytes));
+        self.work.jobs.push(Job::Gemm(gemm, plan, scratch));
     }
 
     /// The kernel.

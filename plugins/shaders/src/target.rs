@@ -1,6 +1,6 @@
 //! What kernels are prepared for: what a device can, and who compiles for it.
 
-use crate::step::Work;
+use crate::step::{Gemm, Multiplier, Work};
 use devbay_plugin_api::sdk::{Prepared, Result};
 use std::sync::Arc;
 
@@ -42,11 +42,16 @@ impl Abilities {
 
 /// Makes kernels of what was described: compiles, and keeps what launches need.
 pub trait Backend: Send + Sync {
-    /// A kernel that runs all dispatches, in order.
+    /// A kernel that runs all jobs, in order.
     ///
     /// # Errors
     /// Internal with the compiler's words; out of memory; unsupported beyond what the device can.
     fn prepare(&self, work: Work) -> Result<Prepared>;
+
+    /// What multiplies matrices by a library of the device's vendor; None where there is none, or it cannot do these.
+    fn multiplier(&self, _gemm: &Gemm) -> Option<Multiplier> {
+        None
+    }
 }
 
 /// A device, as far as kernels are concerned.

@@ -9,9 +9,10 @@ use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
 use crate::shader::Shader;
 use crate::stream::WgpuStream;
 use devbay_plugin_api::sdk::*;
-use devbay_shaders::step::{self, SCRATCH_ALIGN, Tables, Work};
+use devbay_shaders::step::{self, Job, SCRATCH_ALIGN, Tables, Work};
 use devbay_shaders::target::Backend;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -67,8 +68,11 @@ impl Backend for Compiler {
     fn prepare(&self, work: Work) -> Result<Prepared> {
         let shared = &self.0;
         let mut tables = Tables::new(|words: &[u32]| Table::new(shared, words).map(Arc::new));
-        let mut dispatches = Vec::with_capacity(work.dispatches.len());
-        for step::Dispatch { name, wgsl, params, slots, groups } in work.dispatches {
+        let mut dispatches = Vec::with_capacity(work.jobs.len());
+        for job in work.jobs {
+            let Job::Dispatch(step::Dispatch { name, wgsl, params, slots, groups }) = job else {
+                return Err(Error::internal("products by a library that wgpu does not have"));
+            };
             let shader = shared.shaders.get(shared, &name, &wgsl, !params.is_empty(), slots.len())?;
             let params = match params.is_empty() {
                 true => None,
@@ -170,9 +174,27 @@ fn resolve<'a>(slot: &'a Slot, operands: &Operands<'a, WgpuBuffer>) -> Result<Bo
 /// Bind groups of earlier launches: a frame's operands are the same in every run.
 #[derive(Default)]
 pub struct Groups {
-    by_hash: HashMap<u64, Vec<Group>>,
+    by_hash: HashMap<u64, Vec<Group>, BuildHasherDefault<Mixed>>,
     n: usize,
     epoch: u64,
+}
+
+/// Takes a number that [`mix`] has made as its own hash.
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| mix(hash, u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 struct Group {

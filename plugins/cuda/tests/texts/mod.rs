@@ -6,7 +6,7 @@ use devbay_plugin_api::sdk::{
     AllocRequest, Allocated, CopyRequest, DeviceDesc, HostBuffer, Launch, Operands, StreamRequest,
 };
 use devbay_shaders::kernels::ALL;
-use devbay_shaders::step::Work;
+use devbay_shaders::step::{Job, Work};
 use devbay_shaders::target::{Abilities, Backend, Target};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -32,7 +32,10 @@ struct Notes;
 impl Backend for Notes {
     fn prepare(&self, work: Work) -> sdk::Result<sdk::Prepared> {
         let mut texts = TEXTS.lock().expect("no test panics with it");
-        texts.extend(work.dispatches.into_iter().map(|dispatch| (dispatch.wgsl, dispatch.name)));
+        for job in work.jobs {
+            let Job::Dispatch(dispatch) = job else { unreachable!("this back end has no library") };
+            texts.insert(dispatch.wgsl, dispatch.name);
+        }
         Ok(sdk::Prepared::new::<Paper, _>(Nothing))
     }
 }

@@ -196,6 +196,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         left: matrix("w", "rows", true, false),
         right,
         vectors,
+        turned: window.is_pointwise().then_some([false, false]),
         epilogue,
         output: Slot::Output(0),
     };

@@ -98,6 +98,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         left: matrix("w", "rows", false, w_vectors),
         right: matrix("x", "cols", false, vectors),
         vectors,
+        turned: None,
         epilogue: Epilogue::NONE,
         output: products.clone(),
     };

@@ -297,6 +297,7 @@ impl Matrices {
             left: side("a", "rows", self.left[1] < self.left[0]),
             right: side("b", "cols", self.right[1] < self.right[0]),
             vectors: cols.is_multiple_of(4),
+            turned: None,
             epilogue: Epilogue::NONE,
             output: Slot::Output(0),
         })

@@ -62,7 +62,34 @@ pub struct Epilogue {
     pub activation: Activation,
 }
 
+/// What libraries add to a product themselves.
+pub enum Added {
+    /// Nothing.
+    Nothing,
+    /// One number for each column.
+    Bias(Slot),
+    /// A matrix as the result is, and its factor.
+    Matrix(Slot, f32),
+}
+
 impl Epilogue {
+    /// All of it but the product's factor as libraries do it; None if there is more. The result has `cols` columns, and is
+    /// `n_batch` of them.
+    pub fn in_gemm(&self, cols: u64, n_batch: u64) -> Option<Added> {
+        if self.activation != Activation::NONE {
+            return None;
+        }
+        match (&self.addend, &self.residual) {
+            (None, None) => Some(Added::Nothing),
+            (None, Some(residual)) => Some(Added::Matrix(residual.clone(), 1.0)),
+            (Some((slot, 0, 1)), None) if self.beta == 1.0 => Some(Added::Bias(slot.clone())),
+            (Some((slot, row, 1)), None) if u64::from(*row) == cols && n_batch == 1 => {
+                Some(Added::Matrix(slot.clone(), self.beta))
+            }
+            _ => None,
+        }
+    }
+
     /// Leaves the product as it is.
     pub const NONE: Self =
         Self { alpha: 1.0, addend: None, beta: 1.0, residual: None, activation: Activation::NONE };

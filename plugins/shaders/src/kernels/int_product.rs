@@ -192,6 +192,7 @@ fn matmul(request: &Request<'_>, places: &Places) -> Result<Prepared> {
         left: bytes("a", "rows", true, a.dtype(), (a_zeros, "a_zeros", a_zero)),
         right: bytes("b", "cols", false, b.dtype(), (b_zeros, "b_zeros", b_zero)),
         vectors: cols % 4 == 0,
+        turned: None,
         epilogue: Epilogue::NONE,
         output: sums.clone(),
     };
@@ -284,6 +285,7 @@ fn conv(request: &Request<'_>, places: &Places) -> Result<Prepared> {
             left: bytes("w", "rows", true, w.dtype(), (w_zeros, "b_zeros", w_zero)),
             right,
             vectors: conv.window.n_output().is_multiple_of(4),
+            turned: None,
             epilogue: Epilogue::NONE,
             output: sums.clone(),
         };

@@ -279,6 +279,7 @@ pub fn multiply(
         left: matrix("a", "rows", !a_turned, a_vectors),
         right: matrix("b", "cols", b_turned, b_vectors),
         vectors,
+        turned: Some([a_turned, b_turned]),
         epilogue,
         output: Slot::Output(0),
     };

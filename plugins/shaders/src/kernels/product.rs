@@ -8,9 +8,9 @@
 //! - **split**: where tiles would be few and sums long, several workgroups make parts of one sum, which are then added;
 //! - **skinny**: with a few rows alone there is nothing to share, so threads go along columns and parts of the sum.
 
-use super::epilogue::Epilogue;
+use super::epilogue::{Added, Epilogue};
 use super::walk::Walk;
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Gemm, Matrix, Param, Slot, Step, turns};
 use crate::target::Target;
 use devbay_plugin_api::sdk::*;
 
@@ -62,6 +62,8 @@ pub struct Product {
     pub left: Side,
     /// B.
     pub right: Side,
+    /// Where both sides are matrices as they are stored, the first two of the buffers: whether each is turned.
+    pub turned: Option<[bool; 2]>,
     /// Whether the result is bound as vectors of four columns.
     pub vectors: bool,
     /// What becomes of the sums.
@@ -201,6 +203,9 @@ impl Product {
         if self.k == 0 {
             return self.add_sums(build, None);
         }
+        if self.add_gemm(build, request.numerics)? {
+            return Ok(());
+        }
         let is_cpu = request.device.abilities.is_software;
         let groups_wanted = if is_cpu { GROUPS_WANTED_BY_CPU } else { GROUPS_WANTED };
         let tile = Tile::of(&self, groups_wanted);
@@ -219,6 +224,56 @@ impl Product {
         let parts = build.scratch(total * 4 * splits);
         self.add_tiles(build, tile, is_cpu, Some((parts.clone(), splits)))?;
         self.add_sums(build, Some((parts, splits)))
+    }
+
+    /// Adds it as products by a library, and what that does not do behind it; false if there is none that multiplies these.
+    fn add_gemm(&self, build: &mut Build, numerics: u64) -> Result<bool> {
+        let (Some([a_turned, b_turned]), Some(strides)) = (self.turned, self.batch.even_strides()) else {
+            return Ok(false);
+        };
+        let [(_, _, a), (_, _, b), ..] = &self.buffers[..] else { return Ok(false) };
+        let Types { sum: "f32", element } = self.types else { return Ok(false) };
+        let side = |slot: &Slot, is_turned, stride: usize| Matrix {
+            slot: slot.clone(),
+            is_turned,
+            stride: strides[stride],
+        };
+        let mut gemm = Gemm {
+            element,
+            result: element,
+            rows: self.rows,
+            cols: self.cols,
+            k: self.k,
+            n_batch: self.n_batch,
+            a: side(a, a_turned, 0),
+            b: side(b, b_turned, 1),
+            y: self.output.clone(),
+            alpha: self.epilogue.alpha,
+            bias: None,
+            added: None,
+            numerics,
+        };
+        let added = self.epilogue.in_gemm(self.cols, self.n_batch);
+        match &added {
+            Some(Added::Nothing) => {}
+            Some(Added::Bias(slot)) => gemm.bias = Some(slot.clone()),
+            Some(Added::Matrix(slot, factor)) => gemm.added = Some((slot.clone(), *factor)),
+            // The sums first, in f32.
+            None => (gemm.alpha, gemm.result) = (1.0, "f32"),
+        }
+        let Some(multiplier) = build.multiplier(&gemm) else { return Ok(false) };
+        if added.is_some() {
+            build.add_gemm(gemm, multiplier);
+            return Ok(true);
+        }
+        // Into the result itself where it has their type: each element is then read and written once.
+        if element != "f32" {
+            gemm.y = build.scratch(4 * self.rows * self.cols * self.n_batch);
+        }
+        let sums = gemm.y.clone();
+        build.add_gemm(gemm, multiplier);
+        self.add_sums(build, Some((sums, 1)))?;
+        Ok(true)
     }
 
     /// Terms of a part of a sum.

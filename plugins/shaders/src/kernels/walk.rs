@@ -97,6 +97,17 @@ impl Walk {
         operand.offset == 0 && operand.strides == dense_strides(&self.extents)
     }
 
+    /// How far each operand goes from position to position, where all begin at 0 and go evenly; None where they do not.
+    pub fn even_strides(&self) -> Option<Vec<u64>> {
+        let stride = |operand: &Operand| match operand.strides[..] {
+            _ if operand.offset != 0 => None,
+            [] => Some(0),
+            [stride] => u64::try_from(stride).ok(),
+            _ => None,
+        };
+        self.operands.iter().map(stride).collect()
+    }
+
     /// The shader's parameters: extents `d1`.., and for operand `k` its offset `o{k}` and strides `s{k}_0`.. .
     ///
     /// # Errors

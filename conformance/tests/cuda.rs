@@ -1,0 +1,96 @@
+//! The CUDA plugin passes the suite on an emulator of CUDA's driver, NVRTC and cuBLASLt, whose kernels run on the
+//! processor: what the host's side of the plugin does, and nothing of a GPU (`bench/gpu-check` is for those).
+
+mod support;
+
+use devbay_conformance::report::Report;
+use devbay_conformance::verdict::Verdict;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use support::{judged_with, library};
+
+/// The emulator's folder, built once in a process: a library by the names of all that it stands for.
+fn emulator() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let name = format!("devbay-cuda-emulator-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).expect("a folder for the emulator");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/cuda/emulator");
+        let driver = folder.join("libcuda.so.1");
+        let built = Command::new("c++")
+            .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-o"])
+            .arg(&driver)
+            .args([sources.join("cuda.cpp"), sources.join("blas.cpp")])
+            .arg("-ldl")
+            .status();
+        assert!(
+            built.expect("a C++ compiler, as the README asks for").success(),
+            "the emulator does not compile"
+        );
+        std::fs::copy(&driver, folder.join("libcublasLt.so.13")).expect("a copy of the emulator");
+        folder
+    })
+}
+
+fn judged(only: &[&str], except: &[&str], environment: &[(&str, &str)]) -> Report {
+    let folder = emulator();
+    let (folder, driver) = (folder.display().to_string(), folder.join("libcuda.so.1").display().to_string());
+    let own = [
+        ("LD_LIBRARY_PATH", &*folder),
+        ("DEVBAY_NVRTC", &*driver),
+        ("EMULATOR_DIR", &*folder),
+        // Kernels of another emulator are not this one's.
+        ("DEVBAY_CACHE_DIR", &*folder),
+    ];
+    let environment: Vec<(&str, &str)> = own.iter().chain(environment).copied().collect();
+    judged_with(library("devbay_plugin_cuda"), only, except, &environment)
+}
+
+/// Fails with every case that failed, and with those that were left out and are not named.
+fn expect_green(report: &Report, not_run: &[&str]) {
+    let not_passed = report.tests.iter().filter(|test| test.verdict != Verdict::Passed);
+    let is_expected = |id: &str, verdict: &Verdict| {
+        not_run.contains(&id) && matches!(verdict, Verdict::NotClaimed { .. } | Verdict::Skipped { .. })
+    };
+    let wrong: Vec<String> = not_passed
+        .filter(|test| !is_expected(&test.id, &test.verdict))
+        .map(|test| format!("{}: {:?}", test.id, test.verdict))
+        .collect();
+    assert!(wrong.is_empty() && report.summary().passed > 0, "{}", wrong.join("\n"));
+}
+
+/// What the plugin does not offer: zero-copy host memory as the space of operands, a limit on streams, a function that
+/// flushes, kernels with strides or packed constants, ops whose shapes ONNX does not define.
+const NOT_OFFERED: &[&str] = &[
+    "memory.host_visible",
+    "stream.max",
+    "stream.flush",
+    "transfer.host_visible",
+    "kernel.shape",
+    "launch.workspace",
+    "launch.host_refs",
+    "launch.packed",
+    "launch.strides",
+];
+
+#[test]
+fn the_base_is_green_on_an_emulator() {
+    expect_green(&judged(&[], &["onnx", "numerics.*", "stress", "fault", "figure"], &[]), NOT_OFFERED);
+}
+
+/// Older devices have neither pools of memory nor words that streams write, and recordings may not be had.
+#[test]
+fn older_drivers_do() {
+    let lacks = [("EMULATOR_NO_POOLS", "1"), ("EMULATOR_NO_WORDS", "1"), ("EMULATOR_NO_GRAPHS", "1")];
+    let topics = ["memory", "stream", "event", "replay", "interop.streams"];
+    expect_green(&judged(&topics, &[], &lacks), NOT_OFFERED);
+}
+
+/// By the library, and by the plugin's own kernels where that has no algorithm.
+#[test]
+fn products_are_right_with_and_without_the_library() {
+    expect_green(&judged(&["numerics.matmul", "numerics.fusedgemm"], &[], &[]), &[]);
+    expect_green(&judged(&["numerics.gemm"], &[], &[("EMULATOR_NO_ALGORITHM", "1")]), &[]);
+}
