@@ -1,6 +1,6 @@
-//! A plugin with two inline devices and one kernel, linked into the tests that include this module.
+//! A plugin with two inline devices and two kernels, linked into the tests that include this module.
 //!
-//! The kernel adds integers, fails when it is told to, and takes as long as it is told to, so that threads meet in many
+//! One says what it was told about numerics. The other adds integers, fails when it is told to, and takes as long as it is told to, so that threads meet in many
 //! orders.
 
 use devbay_plugin_api::abi::{
@@ -18,17 +18,24 @@ pub struct AdderStream;
 impl Plugin for Adder {
     type Device = AdderDevice;
     const ABOUT: About = About { name: "adder", vendor: "tests", version: "1", ..About::DEFAULT };
-    const KERNELS: &'static [Kernel<AdderDevice>] = &[Kernel::new("Node", 1, prepare)
-        .domain("test")
-        .types(&[TypeVar::of(&[I64])])
-        .operands(&[0], &[0])
-        .inputs(1, DEVBAY_VARIADIC)
-        .in_place(&[0])
-        .cost(|request| {
-            let flops = request.attrs.int("flops", 1)? as u64;
-            Ok(Cost { flops, bytes_read: 8, bytes_written: 8 })
-        })
-        .shape(|request, _| Ok((I64, vec![request.attrs.int("n", 1)?])))];
+    const KERNELS: &'static [Kernel<AdderDevice>] = &[
+        Kernel::new("Numerics", 1, |request| Ok(Prepared::new(Numerics(request.numerics))))
+            .domain("test")
+            .types(&[TypeVar::of(&[I64])])
+            .operands(&[0], &[0])
+            .shape(|_, _| Ok((I64, vec![1]))),
+        Kernel::new("Node", 1, prepare)
+            .domain("test")
+            .types(&[TypeVar::of(&[I64])])
+            .operands(&[0], &[0])
+            .inputs(1, DEVBAY_VARIADIC)
+            .in_place(&[0])
+            .cost(|request| {
+                let flops = request.attrs.int("flops", 1)? as u64;
+                Ok(Cost { flops, bytes_read: 8, bytes_written: 8 })
+            })
+            .shape(|request, _| Ok((I64, vec![request.attrs.int("n", 1)?]))),
+    ];
 
     fn create(_host: Host, _options: &Options<'_>) -> Result<Self> {
         let space =
@@ -118,3 +125,13 @@ impl Launch<AdderDevice> for Add {
 }
 
 devbay_plugin_api::static_plugin!(Adder);
+
+/// Gives what it was prepared with.
+struct Numerics(u64);
+
+impl Launch<AdderDevice> for Numerics {
+    fn launch(&self, _stream: &AdderStream, operands: &mut Operands<'_>) -> Result<()> {
+        operands.output::<i64>(0)[0] = self.0 as i64;
+        Ok(())
+    }
+}
