@@ -25,6 +25,9 @@ GROWTH_MAX = 8 << 20
 
 PEERS = ("torch", "torch-compile", "jax")
 
+# What inputs of products are rounded to, and how far outputs may then be from devbay's, as a part of the largest.
+NUMERICS = {"strict": 1e-3, "tf32": 1e-2, "f16": 3e-2}
+
 
 class Refused(Exception):
     """Why something cannot be measured here."""
@@ -80,6 +83,7 @@ class Check:
         self.a, self.folder, self.rows = arguments, Path(folder), Rows()
         self.device = None
         self.plugin_name = None
+        self.profiles = []
         self.peers = {}
 
     def call(self, *words, timeout=3600, codes=(0,)):
@@ -117,6 +121,7 @@ class Check:
             reasons = [str(p["reason"]) for p in named if p["reason"]] or [said.strip()[-300:]]
             raise Broken(f"{plugin} has no device here: {'; '.join(reasons)}")
         self.device, self.plugin_name = devices[0]["device"], name
+        self.profiles = self.call("inspect", self.a.plugin, "--json")[0].get("profiles", [])
         self.rows.add("device", "devbay", MEASURED, required=True, device=self.device, product=devices[0]["name"],
                       driver=devices[0]["driver"], kernels=devices[0]["kernels"])
 
@@ -252,13 +257,15 @@ class Check:
         bert = self.a.models and self.a.models / "bert_rxnfp/model.onnx"
         cases += [(f"BERT, {n} tokens", lambda: bert) for n in (51, 512)]
         for name, model in cases:
-            self.rows.attempt(name, "devbay", lambda: self.beside(name, model))
+            for numerics in NUMERICS:
+                row = name if numerics == "strict" else f"{name}, {numerics}"
+                self.rows.attempt(row, "devbay", lambda: self.beside(row, model, numerics))
 
     def resnet50(self, batch):
         return lambda: onnx_file.resnet50(self.folder / f"resnet50-{batch}.onnx", batch)
 
-    def beside(self, name, made):
-        """One model by devbay and by the peers, in turns."""
+    def beside(self, name, made, numerics):
+        """One model by devbay and by the peers, in turns, with these numerics."""
         if self.a.quick:
             for peer in PEERS:
                 self.rows.add(name, peer, NOT_MEASURED, reason="--quick")
@@ -268,7 +275,7 @@ class Check:
             raise Refused(f"{model or 'its model, in the folder that --models names,'} is not there")
         inputs, outputs = self.folder / "speed.in.npz", self.folder / "speed.out.npz"
         self.make_inputs(name, inputs)
-        given = ["--input", inputs]
+        given = ["--input", inputs, "--numerics", numerics]
         report = self.call("run", model, *given, "--plugin", self.a.plugin, "--device", self.device, "--json",
                            "--output", outputs)[0]
         flops = report["work"]["flops"]
@@ -276,8 +283,8 @@ class Check:
         peers = []
         for peer in PEERS:
             try:
-                process = self.peer(peer)
-                process.load(model, inputs, outputs)
+                process = self.peer(peer, numerics)
+                process.load(model, inputs, outputs, NUMERICS[numerics])
                 peers.append(process)
             except Refused as why:
                 self.rows.add(name, peer, NOT_MEASURED, reason=str(why))
@@ -297,7 +304,7 @@ class Check:
 
     def make_inputs(self, name, path):
         """The inputs of a model, the same for all: an archive without NumPy."""
-        n = int(re.search(r"\d+(?= tokens)|\d+$", name)[0])
+        n = int(re.search(r"\d+(?= tokens)|(?<=batch )\d+", name)[0])
         if name.startswith("ResNet"):
             values = onnx_file.floats(n * 3 * 224 * 224, 0.0, 1.0)
             write_npz(path, {"data": ("<f4", (n, 3, 224, 224), values)})
@@ -307,18 +314,18 @@ class Check:
             as_bytes = {key: b"".join(v.to_bytes(8, "little") for v in values) for key, values in arrays.items()}
             write_npz(path, {key: ("<i8", (1, n), values) for key, values in as_bytes.items()})
 
-    def peer(self, name):
+    def peer(self, name, numerics="strict"):
         """A peer that runs; where it cannot be had, why is remembered."""
-        known = self.peers.get(name)
+        known = self.peers.get((name, numerics))
         if isinstance(known, Refused):
             raise known
         if known is None or known.process.poll() is not None:
             try:
-                self.peers[name] = Peer(name, self.a.python)
+                self.peers[name, numerics] = Peer(name, numerics, self.a.python)
             except Refused as why:
-                self.peers[name] = why
+                self.peers[name, numerics] = why
                 raise
-        return self.peers[name]
+        return self.peers[name, numerics]
 
     def run(self):
         a, rows = self.a, self.rows
@@ -327,7 +334,8 @@ class Check:
             return
         base = ["load", "devices", "memory"] if a.quick else []
         kernels = ["numerics.add"] if a.quick else []
-        for profile, only in (("base", base), ("kernels", kernels)):
+        profiles = [("base", base), ("kernels", kernels)] + [("interop", [])] * ("interop" in self.profiles)
+        for profile, only in profiles:
             rows.attempt(f"conformance {profile}", "devbay", lambda: self.conformance(profile, only), required=True)
         rows.attempt("models", "devbay", self.models, required=bool(a.models))
         rows.attempt("replayed launches", "devbay", self.launches)
@@ -342,10 +350,10 @@ class Check:
 class Peer:
     """A peer's process: bench/python/gpu_peer.py."""
 
-    def __init__(self, name, python):
+    def __init__(self, name, numerics, python):
         script = Path(__file__).with_name("gpu_peer.py")
         self.errors = tempfile.TemporaryFile(mode="w+")
-        self.process = subprocess.Popen([python, script, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([python, script, name, numerics], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, text=True)
         try:
             self.name = " ".join(self.answer("subject"))
@@ -368,13 +376,13 @@ class Peer:
         self.process.stdin.flush()
         return self.answer(answer)
 
-    def load(self, model, inputs, expected):
+    def load(self, model, inputs, expected, tolerance):
         """Loads a model, and refuses one that gives other numbers than devbay."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "outputs.npz"
             self.say("load", 1, model, inputs, path, answer="loaded")
             # NumPy, which compares, is in the peer's Python.
-            verdict = subprocess.run([self.process.args[0], "-c", COMPARE, path, expected], capture_output=True, text=True)
+            verdict = subprocess.run([self.process.args[0], "-c", COMPARE, path, expected, str(tolerance)], capture_output=True, text=True)
             if verdict.returncode:
                 raise Broken(f"other numbers than devbay's: {(verdict.stdout + verdict.stderr).strip()[-200:]}")
 
@@ -392,7 +400,7 @@ COMPARE = """
 import sys, numpy as np
 a, b = np.load(sys.argv[1]), np.load(sys.argv[2])
 for name in b.files:
-    worst, allowed = np.max(np.abs(a[name] - b[name])), 1e-3 * np.max(np.abs(b[name])) + 1e-5
+    worst, allowed = np.max(np.abs(a[name] - b[name])), float(sys.argv[3]) * np.max(np.abs(b[name])) + 1e-5
     if not worst <= allowed < np.inf:
         sys.exit(f"{name} by {worst}, allowed is {allowed}")
 """

@@ -1,9 +1,10 @@
-"""PyTorch and JAX beside devbay on a GPU: `gpu_peer.py torch|torch-compile|jax`.
+"""PyTorch and JAX beside devbay on a GPU: `gpu_peer.py torch|torch-compile|jax [strict|tf32|f16]`.
 
 It obeys lines on its standard input as `bench/src/peers.rs` describes, `load` and `run` of them, and `copy BYTES N`:
 `ns IN OUT`, nanoseconds of a copy of page-locked memory to the device and back. It takes the model file itself: what
 only depends on shapes is computed once, with NumPy, when the model is loaded; a run is then the rest of the nodes, one
-call of the framework each. Sums are in f32, TF32 is off. Where the framework finds no GPU it computes on the processor,
+call of the framework each. Sums are in f32; the inputs of products are rounded to TF32 or f16 if that is asked for, the way
+the framework has for it. Where the framework finds no GPU it computes on the processor,
 and says so in its name.
 """
 
@@ -136,12 +137,12 @@ FOLDED = arrays(np, lambda x: NotImplemented) | {
 class Torch:
     """PyTorch, node by node as it comes, or compiled."""
 
-    def __init__(self, compiled):
+    def __init__(self, compiled, numerics):
         import torch
 
-        self.torch, self.compiled = torch, compiled
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        self.torch, self.compiled, self.numerics = torch, compiled, numerics
+        torch.backends.cuda.matmul.allow_tf32 = numerics == "tf32"
+        torch.backends.cudnn.allow_tf32 = numerics == "tf32"
         torch.set_grad_enabled(False)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.name = f"torch{'-compile' if compiled else ''} {torch.__version__} on {self.device}"
@@ -229,6 +230,13 @@ class Torch:
         return x.cpu().numpy()
 
     def function(self, run):
+        if self.numerics == "f16":
+
+            def in_f16(*given, run=run):
+                with self.torch.autocast(self.device, self.torch.float16):
+                    return tuple(x.float() if x.is_floating_point() else x for x in run(*given))
+
+            run = in_f16
         return self.torch.compile(run) if self.compiled else run
 
     def wait(self, _results):
@@ -257,12 +265,13 @@ class Torch:
 class Jax:
     """JAX, compiled."""
 
-    def __init__(self):
+    def __init__(self, numerics):
         import jax
         import jax.numpy as jnp
         from jax import lax
 
-        jax.config.update("jax_default_matmul_precision", "highest")
+        precision = {"strict": "highest", "tf32": "tensorfloat32", "f16": "F16_F16_F32"}[numerics]
+        jax.config.update("jax_default_matmul_precision", precision)
         jax.config.update("jax_enable_x64", True)
         self.jax = jax
         self.name = f"jax {jax.__version__} on {jax.devices()[0].platform}"
@@ -379,7 +388,9 @@ class Loaded:
 
 
 def main():
-    framework = {"torch": lambda: Torch(False), "torch-compile": lambda: Torch(True), "jax": Jax}[sys.argv[1]]()
+    numerics = sys.argv[2] if len(sys.argv) > 2 else "strict"
+    makers = {"torch": lambda: Torch(False, numerics), "torch-compile": lambda: Torch(True, numerics), "jax": lambda: Jax(numerics)}
+    framework = makers[sys.argv[1]]()
 
     def obey(words, held):
         match words:

@@ -15,6 +15,18 @@ use support::{judged_with, library};
 /// have found.
 const COSTLY: &[&str] = &["onnx", "stress", "fault", "figure"];
 
+/// Cases that launch every kernel in many ways take most of the suite's time, and recordings build on them. They are asked
+/// about defects of what they are about.
+const LAUNCH_EVERYTHING: &[&str] = &[
+    "launch.order",
+    "launch.slots",
+    "launch.workspace",
+    "launch.packed",
+    "shutdown.rounds",
+    "replay.launches",
+    "replay.nothing_else",
+];
+
 /// The ops whose numbers are judged where a defect is not about those of every op.
 const OPS: &[&str] = &["numerics.add", "numerics.matmul", "numerics.softmax"];
 
@@ -40,8 +52,11 @@ fn check(topics: &[&str]) {
     for defect in all().into_iter().filter(of_topics) {
         let is_costly = COSTLY.iter().any(|topic| case::matches(topic, defect.case));
         let expected = cases(&defect);
-        let except = if is_costly { &["onnx", "figure"] } else { COSTLY };
-        let report = judge_defect(&defect.name(), except, expected.len() > 1);
+        let mut except = if is_costly { vec!["onnx", "figure"] } else { COSTLY.to_vec() };
+        if !["launch", "shutdown"].iter().any(|topic| case::matches(topic, defect.case)) {
+            except.extend(LAUNCH_EVERYTHING.iter().filter(|id| !expected.contains(*id)));
+        }
+        let report = judge_defect(&defect.name(), &except, expected.len() > 1);
         let caught: BTreeSet<&str> = report.failures().map(|test| &*test.id).collect();
         let reasons: Vec<_> = report.failures().map(|test| (&test.id, test.verdict.reason())).collect();
         if expected.len() > 1 {

@@ -5,11 +5,13 @@ mod library;
 
 use devbay_host::core::Tensor;
 use devbay_host::core::program::text;
+use devbay_host::device_tensor::DeviceTensor;
 use devbay_host::devices::{Policy, Requirements};
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session};
 use library::library;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -27,36 +29,68 @@ fn runtime(streams: &str) -> (Runtime, Arc<Mutex<Vec<String>>>) {
     (Runtime::new(options).expect("a runtime"), names)
 }
 
-/// Results of runs on different inputs.
-fn results(runtime: &Runtime, n: usize) -> Vec<Vec<f32>> {
+/// A trained model on the runtime's device.
+fn session(runtime: &Runtime) -> Session {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx");
     let model = Model::load(&path).expect("a model of the repository's");
     let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
-    let session = Session::new(&model, &device).expect("a session");
+    Session::new(&model, &device).expect("a session")
+}
+
+/// One of its inputs.
+fn image(i: usize) -> Tensor {
+    let pixels: Vec<f32> = (0..28 * 28).map(|at| ((at * 7 + i * 131) % 256) as f32 / 255.0).collect();
+    Tensor::from_elements(&[1, 1, 28, 28], &pixels).expect("a tensor")
+}
+
+/// Results of runs on different inputs.
+fn results(session: &Session, inputs: Range<usize>) -> Vec<Tensor> {
     let name = session.inputs()[0].name.clone();
-    let run = |i: usize| {
-        let pixels: Vec<f32> = (0..28 * 28).map(|at| ((at * 7 + i * 131) % 256) as f32 / 255.0).collect();
-        let input = Tensor::from_elements(&[1, 1, 28, 28], &pixels).expect("a tensor");
-        let outputs = session.run(&[(&name, &input)], &RunOptions::default()).expect("a run");
-        outputs[0].elements::<f32>().expect("floats").to_vec()
-    };
-    (0..n).map(run).collect()
+    let run = |i| session.run(&[(&name, &image(i))], &RunOptions::default()).expect("a run").remove(0);
+    inputs.map(run).collect()
+}
+
+fn expect_same(found: &[Tensor], expected: &[Tensor]) {
+    assert!(found.iter().map(Tensor::bytes).eq(expected.iter().map(Tensor::bytes)), "results differ");
+}
+
+fn n_replays(names: &Mutex<Vec<String>>) -> usize {
+    names.lock().unwrap().iter().filter(|name| *name == "replay").count()
 }
 
 #[test]
 fn b22_a_line_is_recorded_and_replayed() {
     let n = 6;
     let (inline, _) = runtime("inline");
-    let expected = results(&inline, n);
+    let expected = results(&session(&inline), 0..n);
     let (queued, names) = runtime("async");
-    assert_eq!(results(&queued, n), expected);
+    expect_same(&results(&session(&queued), 0..n), &expected);
     drop(queued);
+    // The first run launches, the second one records.
+    assert_eq!(n_replays(&names), n - 1, "{names:?}");
     let names = names.lock().unwrap();
     let is_launch = |name: &&String| !["replay", "copy", "signal", "wait"].contains(&name.as_str());
-    // The first run launches, the second one records.
-    assert_eq!(names.iter().filter(|name| *name == "replay").count(), n - 1, "{names:?}");
     let n_launches = names.iter().filter(is_launch).count();
     assert!((3..20).contains(&n_launches), "{n_launches} launches, expected those of one run: {names:?}");
+}
+
+/// Their memory is another one each time; what was recorded for the others is still there afterwards.
+#[test]
+fn runs_whose_results_stay_on_the_device_leave_recordings_alone() {
+    let (inline, _) = runtime("inline");
+    let expected = results(&session(&inline), 0..8);
+    let (queued, names) = runtime("async");
+    let session = session(&queued);
+    expect_same(&results(&session, 0..3), &expected[..3]);
+    let name = session.inputs()[0].name.clone();
+    for (i, expected) in expected.iter().enumerate() {
+        let x = DeviceTensor::new(&image(i), session.device()).expect("a tensor");
+        let y = session.run_on_device(&[(&name, &x)], None, &RunOptions::default()).expect("a run").remove(0);
+        expect_same(&[y.to_tensor().expect("the content")], std::slice::from_ref(expected));
+    }
+    expect_same(&results(&session, 3..8), &expected[3..]);
+    drop((session, queued));
+    assert_eq!(n_replays(&names), 2 + 5, "{names:?}");
 }
 
 /// Bytes that this process has in memory.

@@ -12,14 +12,14 @@ pub(crate) const CASES: &[Case] = &[
         id: "interop.device",
         rules: &["B6", "B10"],
         requires: "each space has DLPack's name of its device, or says that there is none; a space that is not there has none",
-        needs: &["devices.list"],
+        needs: &["devices.list", "negotiate.extensions"],
         run: names,
     },
     Case {
         id: "interop.buffers",
         rules: &["B9", "B10"],
         requires: "a buffer's native memory is wrapped without a copy, and is left as it is when the wrapper is freed",
-        needs: &["transfer.offsets"],
+        needs: &["transfer.offsets", "negotiate.extensions"],
         run: buffers,
     },
     Case {
@@ -33,7 +33,7 @@ pub(crate) const CASES: &[Case] = &[
         id: "interop.streams",
         rules: &["B12", "B15"],
         requires: "work through a wrapped stream and through the one below comes in the order of the calls, and that one outlives it",
-        needs: &["stream.signal"],
+        needs: &["stream.signal", "negotiate.extensions"],
         run: streams,
     },
 ];

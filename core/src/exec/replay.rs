@@ -46,6 +46,21 @@ impl Replay {
 }
 
 impl Frame {
+    /// As [`Frame::launch`], with references that will not come again: nothing is recorded, and what was recorded stays.
+    ///
+    /// # Safety
+    /// As [`Frame::launch`].
+    ///
+    /// # Errors
+    /// As [`Frame::launch`].
+    pub(crate) unsafe fn launch_once(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
+        let replay = std::mem::replace(&mut self.replay, Replay::Off);
+        // SAFETY: the caller's promise.
+        let launched = unsafe { self.launch(section, cancel) };
+        self.replay = replay;
+        launched
+    }
+
     /// Launches a line, records it, or replays what was recorded.
     ///
     /// # Safety

@@ -307,7 +307,7 @@ fn run_section(
     };
     // SAFETY: the references are of tensors that live here until `rest` below has waited; their sizes are
     // the section's, because the plan was made for them.
-    let launched = ordered.and_then(|()| unsafe { frame.launch(section, cancel) });
+    let launched = ordered.and_then(|()| unsafe { frame.launch_once(section, cancel) });
     match frame.rest() {
         Ok(()) if frame.is_spent => drop(frame),
         Ok(()) => stage.frames.give(frame),

@@ -86,7 +86,7 @@ fn a_run_is_narrowed() {
         ids(&["--only", "transfer", "--except", "transfer.order"]).len() + 1,
         ids(&["--only", "transfer"]).len()
     );
-    assert_eq!(ids(&["--profile", "kernels"]).len() + base.len(), all.len());
+    assert_eq!(ids(&["--profile", "kernels,interop"]).len() + base.len(), all.len());
 }
 
 #[test]
