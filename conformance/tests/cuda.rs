@@ -1,4 +1,4 @@
-//! The CUDA plugin passes the suite on an emulator of CUDA's driver, NVRTC and cuBLASLt, whose kernels run on the
+//! The CUDA plugin passes the suite on an emulator of CUDA's driver, NVRTC, cuBLASLt and cuDNN, whose kernels run on the
 //! processor: what the host's side of the plugin does, and nothing of a GPU (`bench/gpu-check` is for those).
 
 mod support;
@@ -16,20 +16,25 @@ fn emulator() -> &'static Path {
     FOLDER.get_or_init(|| {
         let name = format!("devbay-cuda-emulator-{}", std::process::id());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // Of another process of this number.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder for the emulator");
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/cuda/emulator");
         let driver = folder.join("libcuda.so.1");
         let built = Command::new("c++")
             .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-o"])
             .arg(&driver)
-            .args([sources.join("cuda.cpp"), sources.join("blas.cpp")])
+            .args(["cuda.cpp", "blas.cpp", "dnn.cpp"].map(|file| sources.join(file)))
             .arg("-ldl")
             .status();
         assert!(
             built.expect("a C++ compiler, as the README asks for").success(),
             "the emulator does not compile"
         );
-        std::fs::copy(&driver, folder.join("libcublasLt.so.13")).expect("a copy of the emulator");
+        for name in ["libcublasLt.so.13", "libcudnn.so.9"] {
+            std::os::unix::fs::symlink("libcuda.so.1", folder.join(name))
+                .expect("the emulator by another name");
+        }
         folder
     })
 }
@@ -88,9 +93,9 @@ fn older_drivers_do() {
     expect_green(&judged(&topics, &[], &lacks), NOT_OFFERED);
 }
 
-/// By the library, and by the plugin's own kernels where that has no algorithm.
+/// By the libraries, and by the plugin's own kernels where those have no algorithm.
 #[test]
-fn products_are_right_with_and_without_the_library() {
-    expect_green(&judged(&["numerics.matmul", "numerics.fusedgemm"], &[], &[]), &[]);
+fn products_are_right_with_and_without_libraries() {
+    expect_green(&judged(&["numerics.matmul", "numerics.fusedgemm", "numerics.fusedconv"], &[], &[]), &[]);
     expect_green(&judged(&["numerics.gemm"], &[], &[("EMULATOR_NO_ALGORITHM", "1")]), &[]);
 }

@@ -5,14 +5,16 @@
 #
 #   plugins/cuda/emulator/run.sh target/debug/devbay target/debug/libdevbay_plugin_cuda.so [arguments of conformance]
 #
-# Products of matrices go to the emulated cuBLASLt; with `--plugin-option cublas=no` they are the plugin's own.
+# Products of matrices and convolutions go to the emulated cuBLASLt and cuDNN; with `--plugin-option cublas=no` and
+# `--plugin-option cudnn=no` they are the plugin's own.
 set -eu
 devbay=$1 plugin=$2
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 export EMULATOR_DIR="${EMULATOR_DIR:-${TMPDIR:-/tmp}/devbay-cuda-emulator}"
 mkdir -p "$EMULATOR_DIR"
-c++ -std=c++17 -O1 -g -shared -fPIC -pthread -o "$EMULATOR_DIR/libcuda.so.1" "$here/cuda.cpp" "$here/blas.cpp" -ldl
+c++ -std=c++17 -O1 -g -shared -fPIC -pthread -o "$EMULATOR_DIR/libcuda.so.1" "$here"/*.cpp -ldl
 ln -sf libcuda.so.1 "$EMULATOR_DIR/libcublasLt.so.13"
+ln -sf libcuda.so.1 "$EMULATOR_DIR/libcudnn.so.9"
 LD_LIBRARY_PATH="$EMULATOR_DIR" DEVBAY_NVRTC="$EMULATOR_DIR/libcuda.so.1" \
   exec "$devbay" conformance "$plugin" "$@"

@@ -8,6 +8,7 @@
 
 use crate::device::Shared;
 use crate::driver::Handle;
+use crate::library::{self, functions};
 use crate::stream::CudaStream;
 use devbay_plugin_api::abi::{DEVBAY_NUMERICS_BF16, DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_TF32};
 use devbay_plugin_api::sdk::{Error, LogLevel, Result};
@@ -70,27 +71,8 @@ struct Found {
 
 const _: () = assert!(size_of::<Found>() == 96);
 
-macro_rules! functions {
-    ($($field:ident: $name:literal, fn($($arg:ty),*);)*) => {
-        struct Functions {
-            $($field: unsafe extern "C" fn($($arg),*) -> c_int,)*
-        }
-
-        impl Functions {
-            fn load(library: &Library) -> Result<Self> {
-                Ok(Self {
-                    $($field: {
-                        // SAFETY: the type is that of cublasLt.h.
-                        let symbol = unsafe { library.get::<unsafe extern "C" fn($($arg),*) -> c_int>($name) };
-                        *symbol.map_err(|e| Error::unavailable(format!("cuBLASLt is too old: {e}")))?
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 functions! {
+    "cuBLASLt";
     create: "cublasLtCreate", fn(*mut Handle);
     destroy: "cublasLtDestroy", fn(Handle);
     desc_init: "cublasLtMatmulDescInit_internal", fn(*mut DescRoom, usize, c_int, c_int);
@@ -127,25 +109,10 @@ impl Blas {
     /// # Errors
     /// Unavailable with what was looked for.
     pub fn open(path: Option<&Path>, driver_major: u32) -> Result<Self> {
-        let names: Vec<&Path> = match path {
-            Some(path) => vec![path],
-            None => {
-                let usable = NAMES.iter().filter(|(version, _)| *version <= driver_major);
-                usable.map(|(_, name)| Path::new(name)).collect()
-            }
-        };
-        let mut reasons = Vec::new();
-        for name in names {
-            // SAFETY: the library's static constructors are NVIDIA's; the path is the loader's own or one that the user gave.
-            match unsafe { Library::new(name) } {
-                Ok(library) => {
-                    let functions = Functions::load(&library)?;
-                    return Ok(Self { functions, _library: ManuallyDrop::new(library) });
-                }
-                Err(error) => reasons.push(std::error::Error::source(&error).unwrap_or(&error).to_string()),
-            }
-        }
-        Err(Error::unavailable(format!("cuBLASLt was not found: {}", reasons.join("; "))))
+        let usable = NAMES.iter().filter(|(version, _)| *version <= driver_major);
+        let library = library::open("cuBLASLt", path, usable.map(|(_, name)| *name))?;
+        let functions = Functions::load(&library)?;
+        Ok(Self { functions, _library: ManuallyDrop::new(library) })
     }
 }
 

@@ -7,6 +7,7 @@
 //! Nothing is contracted (`--fmad=false`): `fma` in WGSL is one operation, `a * b + c` two, so that a kernel gives the
 //! same numbers here as where it was tested. Kernels that want the speed of a multiply-add say `fma`.
 
+use crate::library::{functions, words};
 use devbay_plugin_api::sdk::{Error, Host, LogLevel, Result};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -30,27 +31,8 @@ const OPTIONS: &[&CStr] = &[c"--std=c++17", c"--fmad=false"];
 
 type Program = *mut c_void;
 
-macro_rules! functions {
-    ($($field:ident: $name:literal, fn($($arg:ty),*);)*) => {
-        struct Functions {
-            $($field: unsafe extern "C" fn($($arg),*) -> c_int,)*
-        }
-
-        impl Functions {
-            fn load(library: &Library) -> Result<Self> {
-                Ok(Self {
-                    $($field: {
-                        // SAFETY: the type is that of NVRTC's header, which has not changed since CUDA 11.2.
-                        let symbol = unsafe { library.get::<unsafe extern "C" fn($($arg),*) -> c_int>($name) };
-                        *symbol.map_err(|e| Error::unavailable(format!("nvrtc is too old: {}", words(&e))))?
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 functions! {
+    "nvrtc";
     version: "nvrtcVersion", fn(*mut c_int, *mut c_int);
     n_archs: "nvrtcGetNumSupportedArchs", fn(*mut c_int);
     archs: "nvrtcGetSupportedArchs", fn(*mut c_int);
@@ -74,14 +56,6 @@ pub struct Nvrtc {
     archs: Vec<Arch>,
     /// Stays open: instances of the plugin come and go.
     _library: ManuallyDrop<Library>,
-}
-
-/// An error of the loader's, with what it came from.
-fn words(error: &libloading::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }
 
 impl Nvrtc {

@@ -3,6 +3,7 @@
 use crate::blas::{Blas, Handles};
 use crate::compile::{Arch, Cache, Nvrtc};
 use crate::dispatch::{Compiler, Kernels};
+use crate::dnn::{Dnn, Planner};
 use crate::driver::{AccessDesc, Address, Driver, Functions, Handle, Location, attribute};
 use crate::memory::{CudaBuffer, DevicePool, PinnedPool, lock};
 use crate::stream::{CudaStream, HostSpans};
@@ -64,6 +65,10 @@ pub struct Shared {
     pub blas: Arc<Result<Blas>>,
     /// The device's use of them.
     pub blas_handles: Handles,
+    /// Convolutions of NVIDIA's, or why there are none.
+    pub dnn: Arc<Result<Dnn>>,
+    /// By which they are planned.
+    pub dnn_planner: Planner,
     /// Kernels of earlier processes.
     pub cache: Cache,
     /// Memory of the host's that will be written.
@@ -201,6 +206,7 @@ impl Drop for Shared {
             // SAFETY: made by `take_event`; no stream is left that uses it.
             unsafe { (functions.cuEventDestroy_v2)(event.0) };
         }
+        self.dnn_planner.destroy();
         self.blas_handles.destroy(self.blas.as_ref().as_ref().ok());
         self.kernels.unload(self.driver);
         self.pinned.free_all(self.driver);
@@ -227,6 +233,8 @@ pub struct Settings<'a> {
     pub nvrtc: Option<&'a Path>,
     /// `auto`, `no`, or cuBLASLt's file.
     pub cublas: &'a str,
+    /// Likewise of cuDNN.
+    pub cudnn: &'a str,
     /// Whether launches that are recorded become graphs.
     pub graphs: bool,
     /// The host's services.
@@ -237,6 +245,21 @@ pub struct Settings<'a> {
 struct Libraries {
     nvrtc: Arc<Result<Nvrtc>>,
     blas: Arc<Result<Blas>>,
+    dnn: Arc<Result<Dnn>>,
+}
+
+/// A library as an option has it: `auto`, `no`, or its file. Without it the plugin's own kernels do its work.
+fn library<T>(option: &str, host: Host, open: impl FnOnce(Option<&Path>) -> Result<T>) -> Arc<Result<T>> {
+    let (opened, level) = match option {
+        "auto" => (open(None), LogLevel::Info),
+        "no" => (Err(Error::unavailable("an option leaves it out")), LogLevel::Debug),
+        // One that was named is wanted.
+        path => (open(Some(Path::new(path))), LogLevel::Warn),
+    };
+    if let Err(error) = &opened {
+        host.log(level, error.text());
+    }
+    Arc::new(opened)
 }
 
 /// Opens every GPU.
@@ -256,17 +279,9 @@ pub fn open_all(settings: &Settings<'_>) -> Result<Vec<CudaDevice>> {
     if let Err(error) = nvrtc.as_ref() {
         settings.host.log(LogLevel::Warn, error.text());
     }
-    let blas = Arc::new(match settings.cublas {
-        "auto" => Blas::open(None, driver.version.0),
-        "no" => Err(Error::unavailable("cuBLASLt, which the option cublas=no leaves out")),
-        path => Blas::open(Some(Path::new(path)), driver.version.0),
-    });
-    if let (Err(error), false) = (blas.as_ref(), settings.cublas == "no") {
-        // Products are the plugin's own then; one that was named is wanted.
-        let level = if settings.cublas == "auto" { LogLevel::Info } else { LogLevel::Warn };
-        settings.host.log(level, error.text());
-    }
-    let libraries = Libraries { nvrtc, blas };
+    let blas = library(settings.cublas, settings.host, |path| Blas::open(path, driver.version.0));
+    let dnn = library(settings.cudnn, settings.host, Dnn::open);
+    let libraries = Libraries { nvrtc, blas, dnn };
     let (mut devices, mut refused) = (Vec::new(), Vec::new());
     for ordinal in 0..n {
         match CudaDevice::open(driver, ordinal, &libraries, settings) {
@@ -309,7 +324,7 @@ impl CudaDevice {
     fn open(
         driver: &'static Driver,
         ordinal: c_int,
-        Libraries { nvrtc, blas }: &Libraries,
+        Libraries { nvrtc, blas, dnn }: &Libraries,
         settings: &Settings<'_>,
     ) -> Result<Self> {
         let host = settings.host;
@@ -375,6 +390,8 @@ impl CudaDevice {
             nvrtc: Arc::clone(nvrtc),
             blas: Arc::clone(blas),
             blas_handles: Handles::default(),
+            dnn: Arc::clone(dnn),
+            dnn_planner: Planner::default(),
             cache: Cache::new(host.config("cache_dir").map(Path::new)),
             spans: HostSpans::default(),
             events: Mutex::default(),
@@ -387,7 +404,9 @@ impl CudaDevice {
             Ok(nvrtc) => format!("nvrtc {}.{}", nvrtc.version().0, nvrtc.version().1),
             Err(_) => "no nvrtc".to_owned(),
         };
-        let products = if blas.is_ok() { "cuBLASLt" } else { "own products" };
+        let libraries = [(blas.is_ok(), "cuBLASLt"), (dnn.is_ok(), "cuDNN")];
+        let libraries = libraries.into_iter().filter(|(is_there, _)| *is_there);
+        let libraries: String = libraries.map(|(_, name)| format!(", {name}")).collect();
         let (major, minor) = driver.version;
         let space = SpaceDesc {
             kind: DEVBAY_SPACE_DEVICE,
@@ -410,7 +429,7 @@ impl CudaDevice {
             kind: DEVBAY_DEVICE_KIND_GPU,
             id: stable_id(&uuid),
             physical_id: physical_id(&pci),
-            driver: format!("CUDA {major}.{minor}, driver {}, {compiler}, {products}", module_version()),
+            driver: format!("CUDA {major}.{minor}, driver {}, {compiler}{libraries}", module_version()),
             name,
             flags: DEVBAY_DEVICE_CROSS_WAIT,
             spaces: vec![space, pinned],

@@ -4,15 +4,16 @@
 //! [`Program::launch`]: the addresses of the operands into an array on the stack, and one call of the driver's for each
 //! dispatch. Nothing is allocated or locked.
 
-use crate::blas::{Addresses, Products};
+use crate::blas::{self, Products};
 use crate::device::{CudaDevice, Shared};
+use crate::dnn::{self, Convolver};
 use crate::driver::{Driver, Handle};
 use crate::memory::{CudaBuffer, Table, lock};
 use crate::source::{self, Source};
 use crate::stream::CudaStream;
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::*;
-use devbay_shaders::step::{self, Multiplier, SCRATCH_ALIGN, Tables, Work};
+use devbay_shaders::step::{self, Call, Planned, SCRATCH_ALIGN, Tables, Work};
 use devbay_shaders::target::Backend;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -111,6 +112,18 @@ struct Dispatch {
 enum Job {
     Dispatch(Dispatch),
     Gemm(Gemm),
+    Convolution(Convolution),
+}
+
+/// A convolution by cuDNN, and where its operands are.
+struct Convolution {
+    convolver: Arc<Convolver>,
+    x: Slot,
+    w: Slot,
+    y: Slot,
+    bias: Option<Slot>,
+    residual: Option<Slot>,
+    scratch: Option<Slot>,
 }
 
 /// Products by cuBLASLt, and where their operands are.
@@ -145,20 +158,35 @@ impl Backend for Compiler {
                         .map_err(|e| Error::new(e.status(), format!("kernel {name}: {}", e.text())))?;
                     Job::Dispatch(Dispatch { kernel, params, args, grid })
                 }
-                step::Job::Gemm(gemm, plan, scratch) => {
-                    let products = plan.downcast::<Products>();
-                    let products = products.map_err(|_| Error::internal("another back end's products"))?;
+                step::Job::Call(call, plan, scratch) => {
+                    let other = |_| Error::internal("a plan of another back end's");
                     let mut place =
                         |slot: Option<step::Slot>| slot.map(|slot| tables.place(slot)).transpose();
-                    Job::Gemm(Gemm {
-                        products,
-                        bias: place(gemm.bias)?,
-                        added: place(gemm.added.map(|(slot, _)| slot))?,
-                        scratch: place(scratch)?,
-                        a: tables.place(gemm.a.slot)?,
-                        b: tables.place(gemm.b.slot)?,
-                        y: tables.place(gemm.y)?,
-                    })
+                    let scratch = place(scratch)?;
+                    match *call {
+                        Call::Gemm(gemm) => Job::Gemm(Gemm {
+                            products: plan.downcast().map_err(other)?,
+                            bias: place(gemm.bias)?,
+                            added: place(gemm.added.map(|(slot, _)| slot))?,
+                            scratch,
+                            a: tables.place(gemm.a.slot)?,
+                            b: tables.place(gemm.b.slot)?,
+                            y: tables.place(gemm.y)?,
+                        }),
+                        Call::Convolution(conv) => {
+                            let (bias, residual) =
+                                conv.rest.map_or((None, None), |r| (Some(r.bias), r.residual));
+                            Job::Convolution(Convolution {
+                                convolver: plan.downcast().map_err(other)?,
+                                bias: place(bias)?,
+                                residual: place(residual)?,
+                                scratch,
+                                x: tables.place(conv.x)?,
+                                w: tables.place(conv.w)?,
+                                y: tables.place(conv.y)?,
+                            })
+                        }
+                    }
                 }
             });
         }
@@ -169,10 +197,18 @@ impl Backend for Compiler {
         }
     }
 
-    fn multiplier(&self, gemm: &step::Gemm) -> Option<Multiplier> {
-        // Whatever keeps the library from it, the plugin's own kernels do it.
-        let products = Products::new(&self.0, gemm).ok()?;
-        Some(Multiplier { scratch_bytes: products.workspace_bytes(), plan: Arc::new(products) })
+    fn plan(&self, call: &Call) -> Option<Planned> {
+        // Whatever keeps a library from it, the plugin's own kernels do it.
+        Some(match call {
+            Call::Gemm(gemm) => {
+                let products = Products::new(&self.0, gemm).ok()?;
+                Planned { scratch_bytes: products.workspace_bytes(), plan: Arc::new(products) }
+            }
+            Call::Convolution(conv) => {
+                let convolver = Convolver::new(&self.0, conv).ok()?;
+                Planned { scratch_bytes: convolver.workspace_bytes(), plan: Arc::new(convolver) }
+            }
+        })
     }
 }
 
@@ -211,6 +247,10 @@ impl Launch<CudaDevice> for Program {
                 Job::Dispatch(dispatch) => dispatch,
                 Job::Gemm(gemm) => {
                     gemm.launch(stream, operands)?;
+                    continue;
+                }
+                Job::Convolution(convolution) => {
+                    convolution.launch(stream, operands)?;
                     continue;
                 }
             };
@@ -260,18 +300,39 @@ impl Launch<CudaDevice> for Program {
 
 impl Gemm {
     fn launch(&self, stream: &CudaStream, operands: &Operands<'_, CudaBuffer>) -> Result<()> {
-        let address = |slot: &Slot| resolve(slot, operands).map(|(address, _)| address);
-        let perhaps = |slot: &Option<Slot>| slot.as_ref().map_or(Ok(0), address);
-        let at = Addresses {
-            a: address(&self.a)?,
-            b: address(&self.b)?,
-            y: address(&self.y)?,
-            bias: perhaps(&self.bias)?,
-            added: perhaps(&self.added)?,
-            scratch: perhaps(&self.scratch)?,
+        let at = blas::Addresses {
+            a: address(&self.a, operands)?,
+            b: address(&self.b, operands)?,
+            y: address(&self.y, operands)?,
+            bias: perhaps(self.bias.as_ref(), operands)?,
+            added: perhaps(self.added.as_ref(), operands)?,
+            scratch: perhaps(self.scratch.as_ref(), operands)?,
         };
         self.products.launch(&at, stream)
     }
+}
+
+impl Convolution {
+    fn launch(&self, stream: &CudaStream, operands: &Operands<'_, CudaBuffer>) -> Result<()> {
+        let at = dnn::Addresses {
+            x: address(&self.x, operands)?,
+            w: address(&self.w, operands)?,
+            y: address(&self.y, operands)?,
+            bias: perhaps(self.bias.as_ref(), operands)?,
+            residual: perhaps(self.residual.as_ref(), operands)?,
+            scratch: perhaps(self.scratch.as_ref(), operands)?,
+        };
+        self.convolver.launch(&at, stream)
+    }
+}
+
+fn address(slot: &Slot, operands: &Operands<'_, CudaBuffer>) -> Result<u64> {
+    resolve(slot, operands).map(|(address, _)| address)
+}
+
+/// As [`address`], 0 without a slot.
+fn perhaps(slot: Option<&Slot>, operands: &Operands<'_, CudaBuffer>) -> Result<u64> {
+    slot.map_or(Ok(0), |slot| address(slot, operands))
 }
 
 /// The address and the bytes of what a slot is in this launch.

@@ -17,7 +17,9 @@ pub mod blas;
 pub mod compile;
 pub mod device;
 pub mod dispatch;
+pub mod dnn;
 pub mod driver;
+pub(crate) mod library;
 pub mod memory;
 pub mod source;
 pub mod stream;
@@ -35,6 +37,7 @@ pub struct Cuda {
     host: Host,
     nvrtc: Option<PathBuf>,
     cublas: String,
+    cudnn: String,
     graphs: bool,
     devices: OnceLock<Result<Vec<CudaDevice>>>,
 }
@@ -59,6 +62,11 @@ impl Plugin for Cuda {
                 doc: "cuBLASLt for products of matrices: auto where the loader finds it, no, or the library's file",
             },
             PluginOption {
+                key: "cudnn",
+                default: "auto",
+                doc: "cuDNN for convolutions: auto where the loader finds it, no, or the library's file",
+            },
+            PluginOption {
                 key: "graphs",
                 default: "yes",
                 doc: "yes, or no to launch each kernel by itself, where the host would have them as one of the driver's graphs",
@@ -79,14 +87,15 @@ impl Plugin for Cuda {
             "no" => false,
             other => return Err(Error::invalid(format!("option graphs is yes or no, found {other}"))),
         };
-        let cublas = options.get("cublas").to_owned();
-        Ok(Self { host, nvrtc, cublas, graphs, devices: OnceLock::new() })
+        let (cublas, cudnn) = (options.get("cublas").to_owned(), options.get("cudnn").to_owned());
+        Ok(Self { host, nvrtc, cublas, cudnn, graphs, devices: OnceLock::new() })
     }
 
     fn devices(&self) -> Result<Vec<&CudaDevice>> {
         // The driver is asked when somebody wants to know, once.
         let nvrtc = self.nvrtc.as_deref();
-        let settings = Settings { nvrtc, cublas: &self.cublas, graphs: self.graphs, host: self.host };
+        let (cublas, cudnn) = (&*self.cublas, &*self.cudnn);
+        let settings = Settings { nvrtc, cublas, cudnn, graphs: self.graphs, host: self.host };
         let devices = self.devices.get_or_init(|| device::open_all(&settings));
         devices.as_ref().map(|devices| devices.iter().collect()).map_err(Clone::clone)
     }

@@ -14,6 +14,7 @@
 //! later points are signalled; they do not write the word, and the thread fails them in their turn.
 
 use crate::device::{Event, Shared, address};
+use crate::dnn::DnnHandle;
 use crate::driver::{Address, Handle};
 use crate::memory::{CudaBuffer, Pinned, lock};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
@@ -33,6 +34,8 @@ const STAGED_MAX: usize = 64 << 20;
 pub struct CudaStream {
     points: Arc<Points>,
     recording: Mutex<Recording>,
+    /// By which cuDNN enqueues here, once it has.
+    dnn: OnceLock<Result<DnnHandle>>,
     /// None once it has ended.
     waiter: Option<JoinHandle<()>>,
 }
@@ -217,7 +220,12 @@ impl CudaStream {
             queue: Mutex::default(),
             pushed: Condvar::new(),
         });
-        let mut stream = Self { points: Arc::clone(&points), recording: Mutex::default(), waiter: None };
+        let mut stream = Self {
+            points: Arc::clone(&points),
+            recording: Mutex::default(),
+            dnn: OnceLock::new(),
+            waiter: None,
+        };
         let waiter = std::thread::Builder::new().name("devbay-cuda".to_owned()).spawn(move || points.work());
         let waiter =
             waiter.map_err(|e| Error::unavailable(format!("cannot start the stream's thread: {e}")))?;
@@ -233,6 +241,15 @@ impl CudaStream {
     /// The driver's stream.
     pub fn raw(&self) -> Handle {
         self.points.raw
+    }
+
+    /// The handle by which cuDNN enqueues here; the context is current.
+    ///
+    /// # Errors
+    /// What made it impossible to have one.
+    pub fn dnn_handle(&self) -> Result<&DnnHandle> {
+        let made = self.dnn.get_or_init(|| DnnHandle::on(self));
+        made.as_ref().map_err(Clone::clone)
     }
 
     /// Enqueues a place behind all before, a point or none, and what follows when it is reached.
@@ -590,6 +607,7 @@ impl Drop for CudaStream {
             let _ = waiter.join();
         }
         points.timeline.abandon();
+        drop(self.dnn.take());
         if is_own {
             // SAFETY: made by `new`, destroyed once, here; the thread has ended, and no call uses a stream that is destroyed.
             unsafe { (functions.cuStreamDestroy_v2)(points.raw) };

@@ -1,7 +1,7 @@
 //! What a kernel describes: dispatches of shaders, with their parameters and what they are bound to.
 //!
 //! A kernel's prepare function adds [`Step`]s to a [`Build`], which makes WGSL of them; a [`Backend`] compiles it and
-//! launches it. A product of plain matrices is first offered as a [`Gemm`] to a back end that has a vendor's library.
+//! launches it. What a vendor's library may do better is first offered to the back end as a [`Call`].
 
 use crate::target::{Abilities, Backend, Target};
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Prepared, Result};
@@ -190,8 +190,64 @@ pub struct Matrix {
     pub stride: u64,
 }
 
-/// What a back end makes of a [`Gemm`] that it can multiply.
-pub struct Multiplier {
+/// A convolution over two dimensions, as a vendor's library has it: `Y = conv(X, W)`, and if there is more
+/// `Y = relu(conv(X, W) + residual + bias)`. All is dense, images and filters channel by channel.
+#[derive(Clone, Debug)]
+pub struct Convolution {
+    /// Elements: `f32` or `f16`.
+    pub element: &'static str,
+    /// Images.
+    pub images: u64,
+    /// Groups of channels.
+    pub groups: u64,
+    /// Input channels of a group.
+    pub c_in: u64,
+    /// Output channels of a group.
+    pub c_out: u64,
+    /// Extents of images, filters and results.
+    pub input: [u64; 2],
+    /// As above.
+    pub kernel: [u64; 2],
+    /// As above.
+    pub output: [u64; 2],
+    /// Steps of the window.
+    pub stride: [u64; 2],
+    /// Distance between the window's elements.
+    pub dilation: [u64; 2],
+    /// Zeros before the first element, and as many behind the last as the result's extents ask for.
+    pub pad: [u64; 2],
+    /// Images.
+    pub x: Slot,
+    /// Filters.
+    pub w: Slot,
+    /// Results.
+    pub y: Slot,
+    /// What follows in the same pass.
+    pub rest: Option<BiasRelu>,
+    /// What X and W may be rounded to, `DEVBAY_NUMERICS_*`.
+    pub numerics: u64,
+}
+
+/// What libraries do behind a convolution: a bias of each channel, perhaps what is added that is as Y is, and Relu.
+#[derive(Clone, Debug)]
+pub struct BiasRelu {
+    /// One number for each channel.
+    pub bias: Slot,
+    /// As Y is.
+    pub residual: Option<Slot>,
+}
+
+/// What a vendor's library may do in place of shaders.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// Products of matrices.
+    Gemm(Gemm),
+    /// A convolution.
+    Convolution(Convolution),
+}
+
+/// What a back end made of a [`Call`] that its library can do.
+pub struct Planned {
     /// Bytes of workspace.
     pub scratch_bytes: u64,
     /// The back end's own.
@@ -202,8 +258,8 @@ pub struct Multiplier {
 pub enum Job {
     /// A dispatch of a shader.
     Dispatch(Dispatch),
-    /// Products by a library, with the workspace that was asked for.
-    Gemm(Gemm, Arc<dyn Any + Send + Sync>, Option<Slot>),
+    /// Work of a library, its plan, and the workspace that was asked for.
+    Call(Box<Call>, Arc<dyn Any + Send + Sync>, Option<Slot>),
 }
 
 /// A kernel as a back end gets it.
@@ -269,16 +325,16 @@ impl Build {
         Ok(())
     }
 
-    /// What multiplies these matrices by a library, if the back end has one that does; slots do not matter yet.
-    pub fn multiplier(&self, gemm: &Gemm) -> Option<Multiplier> {
-        self.backend.multiplier(gemm)
+    /// How a library does this, if the back end has one that can; slots do not matter yet.
+    pub fn plan(&self, call: &Call) -> Option<Planned> {
+        self.backend.plan(call)
     }
 
-    /// Adds products by a library behind what was added before.
-    pub fn add_gemm(&mut self, gemm: Gemm, multiplier: Multiplier) {
-        let Multiplier { scratch_bytes, plan } = multiplier;
+    /// Adds work of a library behind what was added before.
+    pub fn add_call(&mut self, call: Call, planned: Planned) {
+        let Planned { scratch_bytes, plan } = planned;
         let scratch = (scratch_bytes > 0).then(|| self.scratch(scratch_bytes));
-        self.work.jobs.push(Job::Gemm(gemm, plan, scratch));
+        self.work.jobs.push(Job::Call(Box::new(call), plan, scratch));
     }
 
     /// The kernel.

@@ -1,6 +1,6 @@
 //! What kernels are prepared for: what a device can, and who compiles for it.
 
-use crate::step::{Gemm, Multiplier, Work};
+use crate::step::{Call, Planned, Work};
 use devbay_plugin_api::sdk::{Prepared, Result};
 use std::sync::Arc;
 
@@ -48,8 +48,8 @@ pub trait Backend: Send + Sync {
     /// Internal with the compiler's words; out of memory; unsupported beyond what the device can.
     fn prepare(&self, work: Work) -> Result<Prepared>;
 
-    /// What multiplies matrices by a library of the device's vendor; None where there is none, or it cannot do these.
-    fn multiplier(&self, _gemm: &Gemm) -> Option<Multiplier> {
+    /// How a library of the device's vendor does this; None where there is none, or it cannot.
+    fn plan(&self, _call: &Call) -> Option<Planned> {
         None
     }
 }

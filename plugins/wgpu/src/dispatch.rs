@@ -71,7 +71,7 @@ impl Backend for Compiler {
         let mut dispatches = Vec::with_capacity(work.jobs.len());
         for job in work.jobs {
             let Job::Dispatch(step::Dispatch { name, wgsl, params, slots, groups }) = job else {
-                return Err(Error::internal("products by a library that wgpu does not have"));
+                return Err(Error::internal("work of a library, which wgpu does not have"));
             };
             let shader = shared.shaders.get(shared, &name, &wgsl, !params.is_empty(), slots.len())?;
             let params = match params.is_empty() {

@@ -10,8 +10,8 @@ use super::epilogue::{Activation, Epilogue};
 use super::matmul::{self, FLOATS, Matrices, float_type};
 use super::product::{Product, Side, Types, matrix, u32_param, vector_of};
 use super::walk::Walk;
-use super::window::{AXES, Window, image};
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use super::window::{AXES, SPATIAL_MAX, Window, image};
+use crate::step::{Body, Build, Convolution, Param, Slot, Step, turns};
 use crate::target::Target;
 use devbay_plugin_api::sdk::*;
 
@@ -94,6 +94,36 @@ impl Conv {
             .operand(0, &[self.groups * self.c_in * n, self.c_in * n])
             .operand(0, &[0, self.c_out])
             .merged()
+    }
+
+    /// As libraries have it, of the first two operands; None over three dimensions.
+    fn by_library(&self, numerics: u64, element: &'static str) -> Option<Convolution> {
+        let Window { input, output, kernel, stride, dilation, pad, .. } = self.window;
+        // They have as many zeros behind the last element as before the first.
+        let room = |i: usize| input[i] + 2 * pad[i] - ((kernel[i] - 1) * dilation[i] + 1);
+        let is_alike = (0..SPATIAL_MAX).all(|i| room(i) >= 0 && room(i) / stride[i] + 1 == output[i]);
+        if self.window.rank > 2 || !is_alike {
+            return None;
+        }
+        let plane = |extents: [i64; SPATIAL_MAX]| [extents[1] as u64, extents[2] as u64];
+        Some(Convolution {
+            element,
+            images: self.images as u64,
+            groups: self.groups as u64,
+            c_in: self.c_in as u64,
+            c_out: self.c_out as u64,
+            input: plane(input),
+            kernel: plane(kernel),
+            output: plane(output),
+            stride: plane(stride),
+            dilation: plane(dilation),
+            pad: plane(pad),
+            x: Slot::Input(0),
+            w: Slot::Input(1),
+            y: Slot::Output(0),
+            rest: None,
+            numerics,
+        })
     }
 
     /// Whether a thread should make one element, from its own reads alone.
@@ -197,6 +227,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         right,
         vectors,
         turned: window.is_pointwise().then_some([false, false]),
+        convolution: conv.by_library(request.numerics, element).filter(|_| !is_empty),
         epilogue,
         output: Slot::Output(0),
     };

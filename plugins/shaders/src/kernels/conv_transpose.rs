@@ -99,6 +99,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         right: matrix("x", "cols", false, vectors),
         vectors,
         turned: None,
+        convolution: None,
         epilogue: Epilogue::NONE,
         output: products.clone(),
     };

@@ -298,6 +298,7 @@ impl Matrices {
             right: side("b", "cols", self.right[1] < self.right[0]),
             vectors: cols.is_multiple_of(4),
             turned: None,
+            convolution: None,
             epilogue: Epilogue::NONE,
             output: Slot::Output(0),
         })

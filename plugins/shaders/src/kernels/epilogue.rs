@@ -1,8 +1,11 @@
 //! What follows a product while it is still in registers: a factor, what is added, an activation (docs/fused-ops.md).
 
 use super::math;
-use crate::step::{Param, Slot};
+use crate::step::{BiasRelu, Param, Slot};
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
+
+/// Relu's WGSL.
+const RELU: &str = "return select(v, 0.0, v < 0.0);";
 
 /// An activation: its WGSL over `v`, and its parameters.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -26,7 +29,7 @@ impl Activation {
         let (n_params, calls, code): (usize, &[&str], _) = match name {
             "" => (0, &[], ""),
             // Comparisons are such that what is not a number stays so.
-            "Relu" => (0, &[], "return select(v, 0.0, v < 0.0);"),
+            "Relu" => (0, &[], RELU),
             "LeakyRelu" => (1, &[], "return select(v, v * p.act0, v < 0.0);"),
             "Clip" => {
                 (2, &[], "let w = select(v, p.act0, v < p.act0);\nreturn select(w, p.act1, w > p.act1);")
@@ -86,6 +89,24 @@ impl Epilogue {
             (Some((slot, row, 1)), None) if u64::from(*row) == cols && n_batch == 1 => {
                 Some(Added::Matrix(slot.clone(), self.beta))
             }
+            _ => None,
+        }
+    }
+
+    /// Whether the sums are the result.
+    pub fn is_nothing(&self) -> bool {
+        self.alpha == 1.0
+            && self.addend.is_none()
+            && self.residual.is_none()
+            && self.activation == Activation::NONE
+    }
+
+    /// All of it as libraries do it behind a convolution, whose channels are rows; None if it is something else.
+    pub fn in_convolution(&self) -> Option<BiasRelu> {
+        let is_relu = self.activation.code == RELU && self.alpha == 1.0 && self.beta == 1.0;
+        let residual = self.residual.clone();
+        match &self.addend {
+            Some((bias, 1, 0)) if is_relu => Some(BiasRelu { bias: bias.clone(), residual }),
             _ => None,
         }
     }

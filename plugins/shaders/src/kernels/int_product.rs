@@ -193,6 +193,7 @@ fn matmul(request: &Request<'_>, places: &Places) -> Result<Prepared> {
         right: bytes("b", "cols", false, b.dtype(), (b_zeros, "b_zeros", b_zero)),
         vectors: cols % 4 == 0,
         turned: None,
+        convolution: None,
         epilogue: Epilogue::NONE,
         output: sums.clone(),
     };
@@ -286,6 +287,7 @@ fn conv(request: &Request<'_>, places: &Places) -> Result<Prepared> {
             right,
             vectors: conv.window.n_output().is_multiple_of(4),
             turned: None,
+            convolution: None,
             epilogue: Epilogue::NONE,
             output: sums.clone(),
         };

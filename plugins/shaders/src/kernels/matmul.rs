@@ -280,6 +280,7 @@ pub fn multiply(
         right: matrix("b", "cols", b_turned, b_vectors),
         vectors,
         turned: Some([a_turned, b_turned]),
+        convolution: None,
         epilogue,
         output: Slot::Output(0),
     };

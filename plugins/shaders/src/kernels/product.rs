@@ -10,7 +10,7 @@
 
 use super::epilogue::{Added, Epilogue};
 use super::walk::Walk;
-use crate::step::{Body, Build, Gemm, Matrix, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Call, Convolution, Gemm, Matrix, Param, Slot, Step, turns};
 use crate::target::Target;
 use devbay_plugin_api::sdk::*;
 
@@ -66,6 +66,8 @@ pub struct Product {
     pub turned: Option<[bool; 2]>,
     /// Whether the result is bound as vectors of four columns.
     pub vectors: bool,
+    /// The convolution that it is, where a library may do it.
+    pub convolution: Option<Convolution>,
     /// What becomes of the sums.
     pub epilogue: Epilogue,
     /// The result.
@@ -203,7 +205,7 @@ impl Product {
         if self.k == 0 {
             return self.add_sums(build, None);
         }
-        if self.add_gemm(build, request.numerics)? {
+        if self.add_convolution(build)? || self.add_gemm(build, request.numerics)? {
             return Ok(());
         }
         let is_cpu = request.device.abilities.is_software;
@@ -224,6 +226,25 @@ impl Product {
         let parts = build.scratch(total * 4 * splits);
         self.add_tiles(build, tile, is_cpu, Some((parts.clone(), splits)))?;
         self.add_sums(build, Some((parts, splits)))
+    }
+
+    /// Adds it as a convolution by a library, and what that does not do behind it; false if there is none that does it.
+    fn add_convolution(&self, build: &mut Build) -> Result<bool> {
+        let Some(mut convolution) = self.convolution.clone() else { return Ok(false) };
+        let epilogue = &self.epilogue;
+        convolution.rest = epilogue.in_convolution();
+        let is_whole = convolution.rest.is_some() || epilogue.is_nothing();
+        // What follows reads the sums, which then are to have their own type.
+        if !is_whole && self.types.element != "f32" {
+            return Ok(false);
+        }
+        let call = Call::Convolution(convolution);
+        let Some(planned) = build.plan(&call) else { return Ok(false) };
+        build.add_call(call, planned);
+        if !is_whole {
+            self.add_sums(build, Some((self.output.clone(), 1)))?;
+        }
+        Ok(true)
     }
 
     /// Adds it as products by a library, and what that does not do behind it; false if there is none that multiplies these.
@@ -261,9 +282,9 @@ impl Product {
             // The sums first, in f32.
             None => (gemm.alpha, gemm.result) = (1.0, "f32"),
         }
-        let Some(multiplier) = build.multiplier(&gemm) else { return Ok(false) };
+        let Some(planned) = build.plan(&Call::Gemm(gemm.clone())) else { return Ok(false) };
         if added.is_some() {
-            build.add_gemm(gemm, multiplier);
+            build.add_call(Call::Gemm(gemm), planned);
             return Ok(true);
         }
         // Into the result itself where it has their type: each element is then read and written once.
@@ -271,7 +292,7 @@ impl Product {
             gemm.y = build.scratch(4 * self.rows * self.cols * self.n_batch);
         }
         let sums = gemm.y.clone();
-        build.add_gemm(gemm, multiplier);
+        build.add_call(Call::Gemm(gemm), planned);
         self.add_sums(build, Some((sums, 1)))?;
         Ok(true)
     }
