@@ -7,6 +7,7 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Device {
     /// How DLPack names the device of its memory: `DLDevice`'s device_type and device_id.
@@ -92,27 +93,12 @@ impl Buffer {
 }
 
 impl Stream {
-    /// The native stream that it works on.
-    ///
-    /// # Errors
-    /// [`ErrorKind::UnsupportedOp`] if the device has no native streams.
-    pub fn native(&self) -> Result<*mut c_void> {
-        let mut native = null_mut();
-        let interop = self.device.plugin().interop();
-        self.device.call("extension for native streams", |_, error| {
-            let export = interop.stream_export?;
-            // SAFETY: the plugin's function with its own stream; the place is ours for the call.
-            Some(unsafe { export(self.handle.as_ptr(), &mut native, error) })
-        })?;
-        Ok(native)
-    }
-
     /// Holds what follows back until another stream of the device has reached a point. Where the plugin has no such
     /// function, the calling thread waits.
     ///
     /// # Errors
     /// What the plugin says; [`ErrorKind::InvalidArgument`] for a stream of another device.
-    pub fn wait_for(&mut self, other: &Stream, value: u64, limit: std::time::Duration) -> Result<()> {
+    pub fn wait_for(&mut self, other: &Stream, value: u64, limit: Duration) -> Result<()> {
         if !Arc::ptr_eq(&self.device, &other.device) {
             return Err(Error::new(ErrorKind::InvalidArgument, "a wait for a stream of another device"));
         }
