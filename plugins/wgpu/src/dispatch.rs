@@ -13,6 +13,7 @@ use devbay_shaders::step::{self, Job, SCRATCH_ALIGN, Tables, Work};
 use devbay_shaders::target::Backend;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -171,13 +172,31 @@ fn resolve<'a>(slot: &'a Slot, operands: &Operands<'a, WgpuBuffer>) -> Result<Bo
     Ok(Bound { raw: buffer.raw(), offset: range.start, size })
 }
 
+/// What is bound, as a key: number, offset and size of a buffer.
+type Key = (u64, u64, u64);
+
 /// Bind groups of earlier launches: a frame's operands are the same in every run.
-#[derive(Default)]
+///
+/// Runs bind the same groups in the same order, so that the one that came behind the last one before is looked at first;
+/// groups and keys lie in the order in which they were made, which is that of a run.
 pub struct Groups {
-    by_hash: HashMap<u64, Vec<Group>, BuildHasherDefault<Mixed>>,
-    n: usize,
+    made: Vec<Group>,
+    /// What each of them binds, one behind the other.
+    keys: Vec<Key>,
+    by_hash: HashMap<u64, Vec<usize>, BuildHasherDefault<Mixed>>,
+    /// The one that was used last, if it is there.
+    last: usize,
     epoch: u64,
 }
+
+impl Default for Groups {
+    fn default() -> Self {
+        Self { made: Vec::new(), keys: Vec::new(), by_hash: HashMap::default(), last: NONE, epoch: 0 }
+    }
+}
+
+/// No group's position.
+const NONE: usize = usize::MAX;
 
 /// Takes a number that [`mix`] has made as its own hash.
 #[derive(Default)]
@@ -199,18 +218,18 @@ impl Hasher for Mixed {
 
 struct Group {
     dispatch: (u64, u32),
-    /// Number, offset and size of each buffer.
-    bound: Vec<(u64, u64, u64)>,
+    /// Where its keys are.
+    keys: Range<usize>,
     group: wgpu::BindGroup,
+    /// The one that was used behind it the last time.
+    follower: usize,
 }
 
 impl Groups {
     /// Forgets all of them if buffers or kernels are gone since.
     fn refresh(&mut self, epoch: u64) {
-        if self.epoch != epoch || self.n >= GROUPS_MAX {
-            self.by_hash.clear();
-            self.n = 0;
-            self.epoch = epoch;
+        if self.epoch != epoch || self.made.len() >= GROUPS_MAX {
+            *self = Self { epoch, ..Self::default() };
         }
     }
 
@@ -221,18 +240,43 @@ impl Groups {
         dispatch: &Dispatch,
         bound: &[Option<Bound<'_>>],
     ) -> Result<&wgpu::BindGroup> {
-        let mut hash = mix(mix(0, key.0), u64::from(key.1));
-        for bound in bound.iter().flatten() {
-            hash = mix(mix(mix(hash, bound.raw.id), bound.offset), bound.size);
-        }
-        let list = self.by_hash.entry(hash).or_default();
-        let is_same = |group: &Group| {
-            let own = group.bound.iter().copied();
-            let wanted = bound.iter().flatten().map(|bound| (bound.raw.id, bound.offset, bound.size));
-            group.dispatch == key && own.eq(wanted)
+        let guess = self.made.get(self.last).map_or(NONE, |last| last.follower);
+        let at = match self.is(guess, key, bound) {
+            true => guess,
+            false => self.find_or_make(shared, key, dispatch, bound)?,
         };
-        if let Some(at) = list.iter().position(is_same) {
-            return Ok(&list[at].group);
+        if guess != at
+            && let Some(last) = self.made.get_mut(self.last)
+        {
+            last.follower = at;
+        }
+        self.last = at;
+        Ok(&self.made[at].group)
+    }
+
+    /// Whether a group is the one that is wanted.
+    fn is(&self, at: usize, key: (u64, u32), bound: &[Option<Bound<'_>>]) -> bool {
+        self.made.get(at).is_some_and(|group| {
+            group.dispatch == key
+                && self.keys[group.keys.clone()].iter().copied().eq(bound.iter().flatten().map(Bound::key))
+        })
+    }
+
+    #[inline(never)]
+    fn find_or_make(
+        &mut self,
+        shared: &Shared,
+        key: (u64, u32),
+        dispatch: &Dispatch,
+        bound: &[Option<Bound<'_>>],
+    ) -> Result<usize> {
+        let mut hash = mix(mix(0, key.0), u64::from(key.1));
+        for (id, offset, size) in bound.iter().flatten().map(Bound::key) {
+            hash = mix(mix(mix(hash, id), offset), size);
+        }
+        let known = self.by_hash.get(&hash).into_iter().flatten();
+        if let Some(&at) = known.into_iter().find(|at| self.is(**at, key, bound)) {
+            return Ok(at);
         }
         let params = dispatch
             .params
@@ -254,10 +298,17 @@ impl Groups {
                 entries: &entries,
             })
         })?;
-        let bound = bound.iter().flatten().map(|bound| (bound.raw.id, bound.offset, bound.size)).collect();
-        list.push(Group { dispatch: key, bound, group });
-        self.n += 1;
-        Ok(&list[list.len() - 1].group)
+        let (at, first) = (self.made.len(), self.keys.len());
+        self.keys.extend(bound.iter().flatten().map(Bound::key));
+        self.made.push(Group { dispatch: key, keys: first..self.keys.len(), group, follower: NONE });
+        self.by_hash.entry(hash).or_default().push(at);
+        Ok(at)
+    }
+}
+
+impl Bound<'_> {
+    fn key(&self) -> Key {
+        (self.raw.id, self.offset, self.size)
     }
 }
 
