@@ -1,5 +1,6 @@
 //! The CUDA plugin passes the suite on an emulator of CUDA's driver, NVRTC, cuBLASLt and cuDNN, whose kernels run on the
 //! processor: what the host's side of the plugin does, and nothing of a GPU (`bench/gpu-check` is for those).
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod support;
 
