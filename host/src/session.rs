@@ -237,8 +237,9 @@ impl Session {
     /// As [`Session::run`], on tensors that may be on the device, and leaves the outputs there: nothing is copied that is
     /// where it is used. Inputs elsewhere are copied first. The outputs are there when this returns.
     ///
-    /// `after` is a point of an application's stream ([`AppStream::point`](crate::device_tensor::AppStream::point)) behind which the inputs are there; the device
-    /// waits for it where it can, else the calling thread does.
+    /// `after` is a point of an application's stream behind which the inputs are there
+    /// ([`AppStream::point`](crate::device_tensor::AppStream::point)); the device waits for it where it can, else the
+    /// calling thread does.
     ///
     /// # Errors
     /// As [`Session::run`]; the failure of the application's stream.

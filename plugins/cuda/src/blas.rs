@@ -192,6 +192,8 @@ pub struct Products {
     compute: c_int,
     is_turned: [bool; 2],
     has_bias: bool,
+    /// What is multiplied, where no bias has to be told.
+    described: DescRoom,
     factors: [f32; 2],
     /// Of A, B and Y as the library sees them: B, A and Y of the product.
     layouts: [Layout; 3],
@@ -258,11 +260,13 @@ impl Products {
             compute,
             is_turned: [gemm.b.is_turned, gemm.a.is_turned],
             has_bias: gemm.bias.is_some(),
+            described: [0; 64],
             factors: [gemm.alpha, gemm.added.as_ref().map_or(0.0, |(_, factor)| *factor)],
             layouts,
             algorithm: [0; 8],
             workspace_bytes: 0,
         };
+        products.described = products.describe(blas, 0)?;
         let found = products.find(blas)?;
         (products.algorithm, products.workspace_bytes) = (found.algorithm, found.workspace_bytes);
         Ok(products)
@@ -273,7 +277,7 @@ impl Products {
         self.workspace_bytes as u64
     }
 
-    /// What is to be multiplied, in place: the bias is a launch's own, and launches come from many threads.
+    /// What is to be multiplied, with a bias at an address.
     fn describe(&self, blas: &Blas, bias: u64) -> Result<DescRoom> {
         let functions = &blas.functions;
         let mut room: DescRoom = [0; 64];
@@ -307,16 +311,14 @@ impl Products {
         let value = from_ref(&WORKSPACE_MAX).cast();
         // SAFETY: the preference was just made; the attribute is a u64.
         let set = unsafe { (functions.pref_set)(preference, PREF_MAX_WORKSPACE, value, size_of::<u64>()) };
-        let room = self.describe(blas, 0);
         let (mut found, mut n_found) = ([const { Found::NONE }; 1], 0);
         let [b, a, y] = &self.layouts;
-        let asked = room.and_then(|room| {
-            done("cublasLtMatmulPreferenceSetAttribute", set)?;
+        let asked = done("cublasLtMatmulPreferenceSetAttribute", set).and_then(|()| {
             // SAFETY: all of them live; a place for one result.
             let code = unsafe {
                 (functions.heuristic)(
                     self.handle,
-                    &room,
+                    &self.described,
                     b.raw,
                     a.raw,
                     y.raw,
@@ -344,7 +346,8 @@ impl Products {
     /// What the library says.
     pub fn launch(&self, at: &Addresses, stream: &CudaStream) -> Result<()> {
         let blas = self.shared.blas.as_ref().as_ref().map_err(Clone::clone)?;
-        let room = self.describe(blas, at.bias)?;
+        // The bias is this launch's own, and others may be launching too.
+        let with_bias = if self.has_bias { Some(self.describe(blas, at.bias)?) } else { None };
         let [b, a, y] = &self.layouts;
         let [alpha, beta] = &self.factors;
         // Without C the result stands for it, and is not read.
@@ -354,7 +357,7 @@ impl Products {
         let code = unsafe {
             (blas.functions.matmul)(
                 self.handle,
-                &room,
+                with_bias.as_ref().unwrap_or(&self.described),
                 alpha,
                 at.b,
                 b.raw,

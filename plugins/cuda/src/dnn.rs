@@ -333,13 +333,17 @@ impl Convolver {
         };
         done("cudnnGetConvolutionForwardAlgorithm", code)?;
         let n_found = (n_found.max(0) as usize).min(FOUND_MAX);
+        // Nothing is rounded further than was asked for.
+        let rounds_more = |found: &Found| match math {
+            math::FMA => found.math != math::FMA,
+            math::TENSOR_OP => found.math == math::TENSOR_OP_ALLOW_CONVERSION,
+            _ => false,
+        };
         let may = |found: &&Found| {
-            // Who asked for f32 gets no algorithm that rounds.
-            let rounds = math == math::FMA && found.math != math::FMA;
             found.status == 0
                 && found.determinism == DETERMINISTIC
                 && found.memory <= WORKSPACE_MAX
-                && !rounds
+                && !rounds_more(found)
         };
         let none = || Error::unsupported("cuDNN has no algorithm for this convolution");
         found[..n_found].iter().find(may).copied().ok_or_else(none)
