@@ -90,6 +90,7 @@ const INNER: &[Inner] = &[
     ("Abs", [0.0; 2], (-5.0, 5.0), |x, _| x.abs()),
     ("Ceil", [0.0; 2], (-5.0, 5.0), |x, _| x.ceil()),
     ("Celu", [1.5, 0.0], (-5.0, 5.0), |x, [a, _]| x.max(0.0) + (a * (x / a).exp_m1()).min(0.0)),
+    ("Clip", [-1.5, 2.25], (-5.0, 5.0), |x, [low, high]| x.clamp(low, high)),
     ("Elu", [1.5, 0.0], (-5.0, 5.0), |x, [a, _]| if x < 0.0 { a * x.exp_m1() } else { x }),
     ("Erf", [0.0; 2], (-4.0, 4.0), |x, _| libm::erf(x)),
     ("Exp", [0.0; 2], (-4.0, 2.0), |x, _| x.exp()),
@@ -122,7 +123,7 @@ const INNER: &[Inner] = &[
 fn line_of_ops(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let half_way = INNER.len() / 2;
     let (f_name, f_params, f_range, f) = INNER[i as usize % half_way];
-    let (g_name, g_params, g_range, g) = INNER[half_way + i as usize % half_way];
+    let (g_name, g_params, g_range, g) = INNER[half_way + i as usize % (INNER.len() - half_way)];
     let (low, high) = (f64::max(f_range.0, g_range.0), f64::min(f_range.1, g_range.1));
     let shape = [1 + dice.below(3) as i64, 1 + dice.below(40) as i64, 1 + dice.below(600) as i64];
     let others: [&[i64]; 4] = [&[], &shape[2..], &[shape[1], 1], &shape];
@@ -131,7 +132,13 @@ fn line_of_ops(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     // Half of it is a number of the dtype, so that the inner ops' argument is exact.
     let x = random(dtype, dice, &shape, (2.0 * low, 2.0 * high));
     let y = random(dtype, dice, other, (0.5, 2.0));
-    let (divides, subtracts) = (i % 3 == 1, i % 2 == 1);
+    let divides = i % 3 == 1;
+    let (joint, join): (&str, fn(f64, f64) -> f64) = match i % 5 {
+        1 => ("Sub", |a, b| a - b),
+        2 => ("Max", f64::max),
+        3 => ("Min", f64::min),
+        _ => ("Add", |a, b| a + b),
+    };
     let round = |value: f64, rounding: Rounding| rounding.bound(dtype, value);
     let (mut values, mut bounds) = (Vec::new(), Vec::new());
     for (at, x) in x.values.iter().enumerate() {
@@ -140,7 +147,7 @@ fn line_of_ops(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         let y = y.values[broadcast_index(at, &shape, other)];
         let factor = if divides { 1.0 / y } else { y };
         let scaled = left * factor;
-        let value = (if subtracts { scaled - right } else { scaled + right }).tanh();
+        let value = join(scaled, right).tanh();
         let off = round(left, Rounding::Function) * factor
             + round(scaled, Rounding::Division)
             + round(right, Rounding::Function)
@@ -157,7 +164,7 @@ fn line_of_ops(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         (f_name, [half, half], f_params),
         (if divides { "Div" } else { "Mul" }, [left, place], [0.0; 2]),
         (g_name, [half, half], g_params),
-        (if subtracts { "Sub" } else { "Add" }, [scaled, right], [0.0; 2]),
+        (joint, [scaled, right], [0.0; 2]),
         ("Tanh", [sum, sum], [0.0; 2]),
     ];
     let mut constants = vec![0.5];

@@ -6,6 +6,7 @@
 //!
 //! Runs on specialised programs: types must be known to tell a residual addition from a broadcast.
 
+use super::clip_limits;
 use super::uses::Uses;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
@@ -140,16 +141,7 @@ fn activation_of(program: &Program, node: &Node) -> Option<(ValueId, Activation)
         "HardSwish" => ("HardSwish", vec![]),
         "LeakyRelu" => ("LeakyRelu", vec![node.float("alpha", 0.01)]),
         "HardSigmoid" => ("HardSigmoid", vec![node.float("alpha", 0.2), node.float("beta", 0.5)]),
-        "Clip" => {
-            let limit = |i: usize, absent: f32| match node.input(i) {
-                None => Some(absent),
-                Some(id) => match program.constant(id)?.elements::<f32>()? {
-                    [limit] => Some(*limit),
-                    _ => None,
-                },
-            };
-            ("Clip", vec![limit(1, f32::NEG_INFINITY)?, limit(2, f32::INFINITY)?])
-        }
+        "Clip" => ("Clip", clip_limits(program, node)?.to_vec()),
         _ => return None,
     };
     Some((node.input(0)?, Activation { name, params }))

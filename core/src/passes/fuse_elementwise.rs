@@ -7,6 +7,7 @@
 //! Runs on specialised programs, after [`super::fuse`], which takes what belongs to a convolution or a product.
 
 use super::uses::Uses;
+use super::{clip_limits, scalar};
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
 use crate::tensor::{F32, n_elements};
@@ -102,7 +103,7 @@ const UNARY: &[(&str, &[(&str, f32)])] = &[
     ("ThresholdedRelu", &[("alpha", 1.0)]),
 ];
 
-const BINARY: &[&str] = &["Add", "Div", "Mul", "Sub"];
+const BINARY: &[&str] = &["Add", "Div", "Max", "Min", "Mul", "Sub"];
 
 /// A node as a step of a group; None if it cannot be one.
 fn step_of(program: &Program, node: &Node) -> Option<Step> {
@@ -115,19 +116,27 @@ fn step_of(program: &Program, node: &Node) -> Option<Step> {
     };
     let output = node.output(0)?;
     let shape = shape_of(output)?;
-    let reads: Vec<ValueId> = node.inputs.iter().copied().collect::<Option<_>>()?;
-    let mut operands = reads.clone();
     let name = &*node.op.name;
     let mut params = [0.0; 2];
+    let reads: Vec<ValueId> = match name {
+        // Its limits are numbers of the step.
+        "Clip" => {
+            params = clip_limits(program, node)?;
+            vec![node.input(0)?]
+        }
+        _ => node.inputs.iter().copied().collect::<Option<_>>()?,
+    };
+    let mut operands = reads.clone();
     let op = if let Some(&(op, attrs)) = UNARY.iter().find(|(op, _)| *op == name) {
         for (param, (attr, default)) in params.iter_mut().zip(attrs) {
             *param = node.float(attr, *default);
         }
         op
-    } else if let Some(op) = BINARY.iter().find(|op| **op == name) {
+    } else if let Some(op) = BINARY.iter().find(|op| **op == name && operands.len() == 2) {
         op
     } else {
         match name {
+            "Clip" => "Clip",
             "Gelu" if node.string("approximate", "none") == "tanh" => "GeluTanh",
             "Gelu" => "Gelu",
             // A square is a product, exactly.
@@ -142,14 +151,6 @@ fn step_of(program: &Program, node: &Node) -> Option<Step> {
         return None;
     }
     Some(Step { op, reads, operands, params, output, shape })
-}
-
-/// The number of a constant of one f32.
-fn scalar(program: &Program, id: ValueId) -> Option<f32> {
-    match program.constant(id)?.elements::<f32>()? {
-        [value] => Some(*value),
-        _ => None,
-    }
 }
 
 struct Search<'a> {
@@ -314,6 +315,25 @@ mod tests {
              operands = [0, 1, 2, 2, -1, 3], params = [0.0, 0.0, 0.25, 0.0, 0.0, 0.0], constants = [0.5]}\n\
              \u{20} return %c\n",
         );
+    }
+
+    #[test]
+    fn limits_are_numbers_of_the_step() {
+        check(
+            "  %most = const f32[] [6.0]\n\
+             \u{20} %a: f32[2,3] = Clip@13(%x, _, %most)\n\
+             \u{20} %b: f32[2,3] = Max@13(%a, %row)\n\
+             \u{20} return %b\n",
+            "  %b: f32[2,3] = devbay.FusedElementwise@1(%x, %row) {ops = [\"Clip\", \"Max\"], \
+             operands = [0, 0, 2, 1], params = [-inf, 6.0, 0.0, 0.0], constants = floats []}\n\
+             \u{20} return %b\n",
+        );
+        // One of three operands, and one whose limit comes with the run, stay.
+        let stays = "  %a: f32[2,3] = Max@13(%x, %row, %x)\n\
+                     \u{20} %most: f32[] = ReduceMax@18(%x) {keepdims = 0}\n\
+                     \u{20} %b: f32[2,3] = Clip@13(%a, _, %most)\n\
+                     \u{20} return %b\n";
+        check(stays, stays);
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub mod fuse_elementwise;
 mod uses;
 
 use crate::error::Result;
-use crate::program::Program;
+use crate::program::{Node, Program, ValueId};
 
 /// What is worth doing whatever the shapes are: normalisations and biases are folded into convolutions.
 ///
@@ -20,4 +20,18 @@ pub fn optimise(mut program: Program) -> Result<Program> {
     fold_batch_norm::run(&mut program)?;
     dead_code::remove(&mut program);
     Ok(program)
+}
+
+/// The number of a constant of one f32.
+fn scalar(program: &Program, id: ValueId) -> Option<f32> {
+    match program.constant(id)?.elements::<f32>()? {
+        [value] => Some(*value),
+        _ => None,
+    }
+}
+
+/// The limits of a Clip on f32, infinite where there is none; None if they come with a run.
+fn clip_limits(program: &Program, node: &Node) -> Option<[f32; 2]> {
+    let limit = |i: usize, absent: f32| node.input(i).map_or(Some(absent), |id| scalar(program, id));
+    Some([limit(1, f32::NEG_INFINITY)?, limit(2, f32::INFINITY)?])
 }

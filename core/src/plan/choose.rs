@@ -47,6 +47,14 @@ impl NodeWork {
             Self::View | Self::Later => Vec::new(),
         }
     }
+
+    /// Whether a launch of it is elsewhere than on a device. Where the conditions of control flow are read does not count.
+    fn strays_from(&self, site: usize) -> bool {
+        match self {
+            Self::Flow(flow) => flow.works().any(|work| work.strays_from(site)),
+            _ => self.sites().iter().any(|&own| own != site),
+        }
+    }
 }
 
 /// Chooses for the nodes of a program, one after the other.
@@ -104,7 +112,7 @@ pub fn works(program: &Program, env: &Env) -> Result<Vec<NodeWork>> {
             let first = sites.get(at).copied().flatten();
             let work = chooser.work(node, first).map_err(|e| e.at_node(node.label()))?;
             if let Some(first) = first
-                && work.sites().iter().any(|&site| site != first)
+                && work.strays_from(first)
             {
                 refused.insert((at, first));
             }

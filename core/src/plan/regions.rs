@@ -81,13 +81,17 @@ pub fn flow(program: &Program, node: &Node, env: &Env, first: Option<usize>) -> 
 impl Flow {
     /// The devices of its launches, that of the conditions first.
     pub fn sites(&self) -> Vec<usize> {
-        let regions = self.regions.iter().flat_map(|region| region.work.iter().flat_map(NodeWork::sites));
-        [self.home].into_iter().chain(regions).collect()
+        [self.home].into_iter().chain(self.works().flat_map(NodeWork::sites)).collect()
+    }
+
+    /// What runs the nodes of its regions.
+    pub fn works(&self) -> impl Iterator<Item = &NodeWork> {
+        self.regions.iter().flat_map(|region| &region.work)
     }
 
     /// Launches, each counted once.
     pub(super) fn n_launches(&self) -> usize {
-        let work = self.regions.iter().flat_map(|region| &region.work).map(|work| match work {
+        let work = self.works().map(|work| match work {
             NodeWork::Unrolled(inner) => inner.n_launches(),
             NodeWork::Flow(inner) => inner.n_launches(),
             _ => 1,
@@ -97,7 +101,7 @@ impl Flow {
 
     /// How deep its regions are nested: 1 if there are none within them.
     fn depth(&self) -> u32 {
-        1 + depth_of(self.regions.iter().flat_map(|region| &region.work))
+        1 + depth_of(self.works())
     }
 }
 

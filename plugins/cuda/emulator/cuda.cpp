@@ -421,6 +421,16 @@ static void x_yield() {
   x_self = own;
 }
 #define __syncthreads() x_yield()
+// The fibers of a block take turns from yield to yield: what one left is there when all had theirs.
+template <class T> static T __shfl_xor_sync(unsigned, T value, unsigned mask) {
+  static thread_local T values[1024];
+  unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  values[thread] = value;
+  x_yield();
+  T other = values[thread ^ mask];
+  x_yield();
+  return other;
+}
 static float x_float(unsigned short b) { _Float16 h; memcpy(&h, &b, 2); return (float)h; }
 static unsigned short x_half(float f) { _Float16 h = (_Float16)f; unsigned short b; memcpy(&b, &h, 2); return b; }
 template <class I> static I x_integer(float a, float limit, I low, I high, I nan) {
@@ -536,7 +546,8 @@ static std::string for_processor(std::string text) {
   size_t begin = text.find(") ", kernel) + 2, open = text.find("(", begin), end = text.find(") {", open);
   std::string name = text.substr(begin, open - begin);
   auto types = types_of(text.substr(open + 1, end - open - 1));
-  bool has_barriers = text.find("__syncthreads();") != std::string::npos;
+  bool has_barriers = text.find("__syncthreads();") != std::string::npos ||
+                      text.find("= w_shuffle_xor(") != std::string::npos;
   std::ostringstream out;
   out << BEFORE << text << "\nstatic void x_call(void **a) {\n  " << name << "(";
   for (size_t i = 0; i < types.size(); i++) out << (i ? ", " : "") << "*(" << types[i] << " *)a[" << i << "]";

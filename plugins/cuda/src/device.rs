@@ -366,6 +366,7 @@ impl CudaDevice {
             is_software: false,
             f16: true,
             i64: true,
+            subgroup: crate::source::WARP,
             storage_buffers_max: crate::dispatch::ARGS_MAX as u32 - 2,
             groups_max: GROUPS_MAX,
             binding_max: u64::from(u32::MAX),

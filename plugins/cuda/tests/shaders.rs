@@ -13,6 +13,8 @@ fn every_kernel_is_written_as_cuda_c() {
     // Those whose operands' shapes have to fit together in a way of their own.
     eprintln!("{} texts; kernels without one: {silent:?}", texts.len());
     assert!(texts.len() > 300, "{} texts", texts.len());
+    let shuffled = texts.iter().filter(|(_, wgsl)| wgsl.contains("subgroupShuffleXor")).count();
+    assert!(shuffled > 10, "{shuffled} texts fold by shuffles");
     for (name, wgsl) in &texts {
         let source = source::from_wgsl(name, wgsl).unwrap_or_else(|e| panic!("{e}\n{wgsl}"));
         assert!(source.text.contains(&source.entry), "{name}");

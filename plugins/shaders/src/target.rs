@@ -14,6 +14,9 @@ pub struct Abilities {
     pub f16: bool,
     /// 64-bit integers in shaders.
     pub i64: bool,
+    /// Threads of a subgroup at the least, a power of two; 1 where shaders do not tell. Workgroups of 64 threads and
+    /// multiples have whole subgroups alone.
+    pub subgroup: u32,
     /// Storage buffers that a shader may have.
     pub storage_buffers_max: u32,
     /// Workgroups along each axis of a dispatch.

@@ -76,6 +76,13 @@ fn lacking(limits: &wgpu::Limits) -> Option<String> {
     Some(format!("has {found} {what}, kernels need {least}"))
 }
 
+/// [`Abilities::subgroup`] of an adapter: workgroups have whole subgroups if 64 is a multiple of the largest.
+fn subgroup(features: wgpu::Features, info: &wgpu::AdapterInfo) -> u32 {
+    let (least, most) = (info.subgroup_min_size, info.subgroup_max_size);
+    let is_usable = features.contains(wgpu::Features::SUBGROUP) && least.is_power_of_two() && most <= 64;
+    if is_usable { least } else { 1 }
+}
+
 /// The drivers of some backends, opened once in a process: opening Vulkan's loader anew leaves memory behind in it and
 /// in the C library, every time.
 fn drivers(backends: wgpu::Backends) -> wgpu::Instance {
@@ -213,6 +220,7 @@ impl WgpuDevice {
         let info = adapter.get_info();
         let wanted = wgpu::Features::SHADER_F16
             | wgpu::Features::SHADER_INT64
+            | wgpu::Features::SUBGROUP
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::PIPELINE_CACHE;
         let features = adapter.features() & wanted;
@@ -228,6 +236,7 @@ impl WgpuDevice {
             is_software: info.device_type == wgpu::DeviceType::Cpu,
             f16: features.contains(wgpu::Features::SHADER_F16),
             i64: features.contains(wgpu::Features::SHADER_INT64),
+            subgroup: subgroup(features, &info),
             storage_buffers_max: limits.max_storage_buffers_per_shader_stage,
             groups_max: limits.max_compute_workgroups_per_dimension,
             binding_max: limits.max_storage_buffer_binding_size,
@@ -349,6 +358,18 @@ impl Device for WgpuDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn subgroups_are_used_where_workgroups_have_whole_ones() {
+        let of = |least, most, features| {
+            let mut info = wgpu::AdapterInfo::new(wgpu::DeviceType::Cpu, wgpu::Backend::Vulkan);
+            (info.subgroup_min_size, info.subgroup_max_size) = (least, most);
+            subgroup(features, &info)
+        };
+        assert_eq!(of(8, 32, wgpu::Features::SUBGROUP), 8);
+        assert_eq!(of(8, 128, wgpu::Features::SUBGROUP), 1);
+        assert_eq!(of(8, 32, wgpu::Features::empty()), 1);
+    }
 
     #[test]
     fn an_adapter_that_kernels_cannot_use_is_refused_with_what_it_lacks() {

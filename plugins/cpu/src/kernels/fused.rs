@@ -4,14 +4,14 @@
 //! ops is in slots on the stack. So every element is what the ops one by one would have made of it.
 
 use super::activations::{Celu, Elu, Mish, Selu, Softplus, Softsign, Swish, ThresholdedRelu};
-use super::binary::{self, Add, Div, Mul, Sub};
+use super::binary::{self, Add, Div, Larger, Mul, Smaller, Sub};
 use super::cost;
 use super::elementwise::grain;
 use super::extents::extents;
 use super::shape::{Broadcast, Rows};
 use super::unary::{
-    self, Abs, Ceil, Erf, Exp, Floor, Gelu, GeluTanh, HardSigmoid, HardSwish, LeakyRelu, Log, Neg, Params,
-    Reciprocal, Relu, Round, Sigmoid, Sqrt, Tanh, Unary,
+    self, Abs, Ceil, Clip, Erf, Exp, Floor, Gelu, GeluTanh, HardSigmoid, HardSwish, LeakyRelu, Log, Neg,
+    Params, Reciprocal, Relu, Round, Sigmoid, Sqrt, Tanh, Unary,
 };
 use crate::device::CpuDevice;
 use crate::isa::Isa;
@@ -45,7 +45,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("FusedElementwise", 1, p
 macro_rules! unary_ops {
     ($use:ident) => {
         $use! {
-            "Abs" Abs<f32>, "Ceil" Ceil, "Celu" Celu, "Elu" Elu, "Erf" Erf, "Exp" Exp, "Floor" Floor, "Gelu" Gelu,
+            "Abs" Abs<f32>, "Ceil" Ceil, "Celu" Celu, "Clip" Clip<f32>, "Elu" Elu, "Erf" Erf, "Exp" Exp, "Floor" Floor, "Gelu" Gelu,
             "GeluTanh" GeluTanh, "HardSigmoid" HardSigmoid, "HardSwish" HardSwish, "LeakyRelu" LeakyRelu, "Log" Log,
             "Mish" Mish, "Neg" Neg<f32>, "Reciprocal" Reciprocal, "Relu" Relu, "Round" Round, "Selu" Selu,
             "Sigmoid" Sigmoid, "Softplus" Softplus, "Softsign" Softsign, "Sqrt" Sqrt, "Swish" Swish, "Tanh" Tanh,
@@ -83,6 +83,8 @@ fn binary_body(op: &str, isa: Isa) -> Option<binary::Body> {
     match op {
         "Add" => Some(binary::body::<Add<f32>>(isa)),
         "Div" => Some(binary::body::<Div<f32>>(isa)),
+        "Max" => Some(binary::body::<Larger<f32>>(isa)),
+        "Min" => Some(binary::body::<Smaller<f32>>(isa)),
         "Mul" => Some(binary::body::<Mul<f32>>(isa)),
         "Sub" => Some(binary::body::<Sub<f32>>(isa)),
         _ => None,

@@ -9,14 +9,19 @@
 //! - `types`: names and layouts; - `expression`: values and places; - `statement`: functions and control flow.
 //!
 //! Two things are left to the kernels: indices are not checked against the ends of buffers, and workgroup memory is not
-//! cleared before a kernel begins. Textures, matrices, subgroups and overrides are refused by name.
+//! cleared before a kernel begins. Of subgroups there are their numbers and
+//! `subgroupShuffleXor`, in workgroups of whole warps. Textures, matrices and overrides are refused by name.
 
 mod expression;
 mod statement;
 mod types;
 
+pub use statement::WARP;
+
 use devbay_plugin_api::sdk::{Error, Result};
-use naga::valid::{Capabilities, FunctionInfo, ModuleInfo, ValidationFlags, Validator};
+use naga::valid::{
+    Capabilities, FunctionInfo, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator,
+};
 use naga::{AddressSpace, Handle, Module};
 use std::collections::HashMap;
 
@@ -54,9 +59,15 @@ pub struct Source {
 pub fn from_wgsl(name: &str, wgsl: &str) -> Result<Source> {
     let broken = |words: String| Error::internal(format!("shader {name}: {words}"));
     let module = naga::front::wgsl::parse_str(wgsl).map_err(|e| broken(e.emit_to_string(wgsl)))?;
-    let abilities =
-        Capabilities::SHADER_INT64 | Capabilities::SHADER_FLOAT16 | Capabilities::SHADER_FLOAT16_IN_FLOAT32;
-    let info = Validator::new(ValidationFlags::all(), abilities).validate(&module);
+    let abilities = Capabilities::SHADER_INT64
+        | Capabilities::SHADER_FLOAT16
+        | Capabilities::SHADER_FLOAT16_IN_FLOAT32
+        | Capabilities::SUBGROUP;
+    let mut validator = Validator::new(ValidationFlags::all(), abilities);
+    validator
+        .subgroup_stages(ShaderStages::COMPUTE)
+        .subgroup_operations(SubgroupOperationSet::SHUFFLE_RELATIVE | SubgroupOperationSet::SHUFFLE);
+    let info = validator.validate(&module);
     let info = info.map_err(|e| broken(e.emit_to_string(wgsl)))?;
     from_module(name, &module, &info)
         .map_err(|e| Error::new(e.status(), format!("shader {name}: {}", e.text())))

@@ -117,6 +117,10 @@ template <class T, int N> W Vec<T, N> w_select(Vec<bool, N> c, Vec<T, N> yes, Ve
   Vec<T, N> r; for (int i = 0; i < N; i++) r.v[i] = c.v[i] ? yes.v[i] : no.v[i]; return r; }
 W bool w_all(bool a) { return a; }
 W bool w_any(bool a) { return a; }
+template <class T> W T w_shuffle_xor(T a, u32 mask) { return __shfl_xor_sync(0xffffffffu, a, mask); }
+template <class T, int N> W Vec<T, N> w_shuffle_xor(Vec<T, N> a, u32 mask) {
+  Vec<T, N> r; for (int i = 0; i < N; i++) r.v[i] = __shfl_xor_sync(0xffffffffu, a.v[i], mask); return r;
+}
 template <int N> W bool w_all(Vec<bool, N> a) { bool r = true; for (int i = 0; i < N; i++) r = r && a.v[i]; return r; }
 template <int N> W bool w_any(Vec<bool, N> a) { bool r = false; for (int i = 0; i < N; i++) r = r || a.v[i]; return r; }
 

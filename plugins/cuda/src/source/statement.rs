@@ -5,8 +5,8 @@ use super::{Param, Scope, Writer, numbered, unsupported};
 use devbay_plugin_api::sdk::Result;
 use naga::valid::{FunctionInfo, GlobalUse};
 use naga::{
-    AddressSpace, AtomicFunction, Barrier, Binding, Block, BuiltIn, EntryPoint, Expression, Function, Handle,
-    Statement, SwitchValue, TypeInner,
+    AddressSpace, AtomicFunction, Barrier, Binding, Block, BuiltIn, EntryPoint, Expression, Function,
+    GatherMode, Handle, Statement, SwitchValue, TypeInner,
 };
 use std::collections::HashMap;
 
@@ -253,6 +253,10 @@ impl Writer<'_> {
                 self.name(scope, result, &place)?;
                 self.line("__syncthreads();");
             }
+            Statement::SubgroupGather { mode: GatherMode::ShuffleXor(mask), argument, result } => {
+                let (value, mask) = (self.value(scope, argument)?, self.value(scope, mask)?);
+                self.name(scope, result, &format!("w_shuffle_xor({value}, {mask})"))?;
+            }
             Statement::Call { function, ref arguments, result } => {
                 let call = self.call(scope, function, arguments)?;
                 match result {
@@ -388,17 +392,26 @@ fn continues(block: &Block) -> bool {
     })
 }
 
+/// Threads of a warp, which is WGSL's subgroup.
+pub const WARP: u32 = 32;
+
 /// What the device says of a thread.
 fn built_in(builtin: BuiltIn, [x, y, z]: [u32; 3]) -> Result<String> {
+    let index = format!("(threadIdx.x + {x}u * (threadIdx.y + {y}u * threadIdx.z))");
+    let of_subgroup = matches!(builtin, BuiltIn::SubgroupId | BuiltIn::SubgroupInvocationId);
+    if of_subgroup && (x * y * z) % WARP != 0 {
+        return Err(unsupported(format!("a subgroup of {} threads", x * y * z % WARP)));
+    }
     Ok(match builtin {
         BuiltIn::GlobalInvocationId => format!(
             "Vec<u32, 3>{{{{blockIdx.x * {x}u + threadIdx.x, blockIdx.y * {y}u + threadIdx.y, \
              blockIdx.z * {z}u + threadIdx.z}}}}"
         ),
         BuiltIn::LocalInvocationId => "Vec<u32, 3>{{threadIdx.x, threadIdx.y, threadIdx.z}}".to_owned(),
-        BuiltIn::LocalInvocationIndex => {
-            format!("(threadIdx.x + {x}u * (threadIdx.y + {y}u * threadIdx.z))")
-        }
+        BuiltIn::LocalInvocationIndex => index,
+        BuiltIn::SubgroupId => format!("({index} / {WARP}u)"),
+        BuiltIn::SubgroupInvocationId => format!("({index} % {WARP}u)"),
+        BuiltIn::SubgroupSize => format!("{WARP}u"),
         BuiltIn::WorkGroupId => "Vec<u32, 3>{{blockIdx.x, blockIdx.y, blockIdx.z}}".to_owned(),
         BuiltIn::NumWorkGroups => "Vec<u32, 3>{{gridDim.x, gridDim.y, gridDim.z}}".to_owned(),
         BuiltIn::WorkGroupSize => format!("Vec<u32, 3>{{{{{x}u, {y}u, {z}u}}}}"),

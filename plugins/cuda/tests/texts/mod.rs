@@ -21,6 +21,7 @@ const ABILITIES: Abilities = Abilities {
     is_software: false,
     f16: true,
     i64: true,
+    subgroup: 32,
     storage_buffers_max: 32,
     groups_max: 65535,
     binding_max: 1 << 40,
@@ -189,7 +190,27 @@ struct Description {
     outputs: Vec<(abi::DType, Vec<i64>)>,
 }
 
-/// Every choice of its dtypes, with operands of one shape, broadcast ones, and a scalar.
+type Case = (&'static [&'static [i64]], &'static [i64], &'static [(&'static str, i64)]);
+
+/// Shapes of operands and of the result, and attributes: operands of one shape, broadcast ones, and a scalar; lines that
+/// threads share; a row by columns that lie next to each other.
+const CASES: &[Case] = &[
+    (&[&[2, 3, 5]], &[2, 3, 5], &[]),
+    (&[&[2, 3, 5]], &[2, 3, 5], &[("fmod", 1)]),
+    (&[&[2, 3, 5], &[3, 1], &[1]], &[2, 3, 5], &[]),
+    (&[&[2, 3, 5], &[3, 1], &[1]], &[2, 3, 5], &[("fmod", 1)]),
+    (&[&[2, 1, 5], &[3, 5]], &[2, 3, 5], &[]),
+    (&[&[2, 1, 5], &[3, 5]], &[2, 3, 5], &[("fmod", 1)]),
+    (&[&[2, 3, 5], &[], &[]], &[2, 3, 5], &[]),
+    (&[&[2, 3, 600]], &[2, 3, 600], &[]),
+    (&[&[2, 3, 60]], &[1, 1, 1], &[]),
+    (&[&[2, 3, 6000]], &[1, 1, 1], &[]),
+    (&[&[2, 3, 60], &[60]], &[2, 3, 60], &[]),
+    (&[&[1, 64], &[70, 64]], &[1, 70], &[("transB", 1)]),
+    (&[&[3, 64], &[70, 64]], &[3, 70], &[("transB", 1)]),
+];
+
+/// Every choice of its dtypes, with each of the cases.
 fn descriptions(kernel: &KernelInfo) -> Vec<Description> {
     // SAFETY: the plugin's own static lists.
     let typevars = unsafe { read_growable_list::<TypeVar>(&kernel.typevars) }.expect("type variables");
@@ -209,24 +230,21 @@ fn descriptions(kernel: &KernelInfo) -> Vec<Description> {
         });
         choices = extended.collect();
     }
-    let shapes: [&[&[i64]]; 4] =
-        [&[&[2, 3, 5]], &[&[2, 3, 5], &[3, 1], &[1]], &[&[2, 1, 5], &[3, 5]], &[&[2, 3, 5], &[], &[]]];
+    let n_inputs_max = if kernel.n_inputs_max == DEVBAY_VARIADIC { 3 } else { kernel.n_inputs_max as usize };
+    // With all of the inputs, and without those that may be absent.
+    let mut numbers = vec![kernel.n_inputs_min as usize, n_inputs_max];
+    numbers.dedup();
     let mut descriptions = Vec::new();
     for choice in &choices {
-        for shapes in &shapes[..if inputs.len() > 1 || kernel.n_inputs_max > 1 { 4 } else { 1 }] {
-            let n_inputs = match kernel.n_inputs_max {
-                DEVBAY_VARIADIC => 3,
-                n => n as usize,
-            };
+        for (&n_inputs, &(shapes, output, attrs)) in
+            numbers.iter().flat_map(|n| CASES.iter().map(move |case| (n, case)))
+        {
             let of = |i: usize| {
                 let var = inputs.get(i).or(inputs.last()).copied().unwrap_or_default();
                 (choice[usize::from(var)], shapes[i % shapes.len()].to_vec())
             };
-            let to = outputs.iter().map(|&var| (choice[usize::from(var)], vec![2, 3, 5])).collect::<Vec<_>>();
-            for attrs in [&[][..], &[("fmod", 1)]] {
-                let inputs = (0..n_inputs).map(of).collect();
-                descriptions.push(Description { attrs, inputs, outputs: to.clone() });
-            }
+            let to = outputs.iter().map(|&var| (choice[usize::from(var)], output.to_vec())).collect();
+            descriptions.push(Description { attrs, inputs: (0..n_inputs).map(of).collect(), outputs: to });
         }
     }
     descriptions

@@ -317,7 +317,8 @@ fn append(request: &Request<'_>, build: &mut Build, rows: Rows, i: usize, past: 
 /// Makes weights of scores in their place; all 0 if every one is minus infinity.
 fn weights(build: &mut Build, lines: &Lines, buffers: Vec<(&str, &str, Slot)>) -> Result<()> {
     let show = if buffers.len() > 1 { "shown[at] = x[at];" } else { "" };
-    let functions = lines.fold("largest", "f32", "larger_f(a, b)") + &lines.fold("whole", "f32", "a + b");
+    let functions = lines.fold(build.abilities(), "largest", "f32", "larger_f(a, b)")
+        + &lines.fold(build.abilities(), "whole", "f32", "a + b");
     let code = format!(
         "var top = -inf_f();\n{}top = largest(top, thread);\nlet is_none = top == -inf_f();\nvar sum = 0.0;\n\
          {}sum = whole(sum, thread);\n{}",

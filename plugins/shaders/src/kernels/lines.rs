@@ -3,10 +3,10 @@
 //! A workgroup has some lines beside each other and some threads for each, which take turns along it; what they found is
 //! folded in a tree. The order of a fold depends on the shape alone, so that results have the same bits in every run.
 
-use super::math;
 use super::walk::dense_strides;
+use super::{math, subgroups};
 use crate::step::{Body, Build, Param, Slot, Step, turns};
-use crate::target::Target;
+use crate::target::{Abilities, Target};
 use devbay_plugin_api::sdk::*;
 
 /// Nested loops over dimensions of a dense tensor, outermost first; neighbours that are walked as one are one.
@@ -112,6 +112,9 @@ const GROUPS_MIN: i64 = 64;
 /// Elements of a thread along a line at the least where lines are cut into pieces.
 const PIECE_MIN: i64 = 32;
 
+/// Types of 32-bit numbers, which every device with subgroups shuffles.
+const SHUFFLED: &[&str] = &["f32", "i32", "u32"];
+
 /// The lines of a tensor, and which threads take them.
 pub struct Lines {
     /// Where lines begin.
@@ -191,10 +194,14 @@ impl Lines {
 
     /// A WGSL function `name` that folds what each thread of a line has to what all of them get: `fold` is an
     /// expression over `a` and `b`. All threads of a workgroup have to call it.
-    pub fn fold(&self, name: &str, dtype: &str, fold: &str) -> String {
+    pub fn fold(&self, abilities: &Abilities, name: &str, dtype: &str, fold: &str) -> String {
         let (width, height) = (self.width, self.height);
         if height == 1 {
             return format!("fn {name}(v: {dtype}, thread: u32) -> {dtype} {{ return v; }}\n");
+        }
+        let subgroup = abilities.subgroup.min(height);
+        if self.is_contiguous && subgroup > 1 && SHUFFLED.contains(&dtype) {
+            return self.fold_by_subgroups(subgroup, name, dtype, fold);
         }
         // Two stages, the square root of the threads in each: barriers cost more than additions.
         let first = 1u32 << (height.ilog2().div_ceil(2));
@@ -227,6 +234,29 @@ impl Lines {
             to = of_line("rank", second),
             last = all(&format!("{name}_sums"), "0u", second, second),
         )
+    }
+
+    /// [`Lines::fold`] where neighbours, of which `subgroup` share a subgroup at least, share a line: they fold without
+    /// memory and barriers, and what is left of long lines is few.
+    fn fold_by_subgroups(&self, subgroup: u32, name: &str, dtype: &str, fold: &str) -> String {
+        let (height, n_parts) = (self.height, self.height / subgroup);
+        let mut text = String::new();
+        if n_parts > 1 {
+            text = format!("var<workgroup> {name}_parts: array<{dtype}, {}>;\n", self.width * n_parts);
+        }
+        text += &format!("fn {name}(own: {dtype}, thread: u32) -> {dtype} {{\nvar v = own;\n");
+        text += &subgroups::shuffled(subgroup, "v", fold);
+        if n_parts > 1 {
+            text += &format!(
+                "if (thread % {subgroup}u == 0u) {{ {name}_parts[thread / {subgroup}u] = v; }}\n\
+                 workgroupBarrier();\nlet begin = thread / {height}u * {n_parts}u;\nv = {name}_parts[begin];\n\
+                 for (var j = 1u; j < {n_parts}u; j++) {{\n\
+                 let a = v;\nlet b = {name}_parts[begin + j];\nv = {fold};\n}}\n\
+                 // The next fold of this name writes where others still read.\n\
+                 workgroupBarrier();\n"
+            );
+        }
+        text + "return v;\n}\n"
     }
 
     /// Adds a step. `code` is run by all threads of all workgroups, over `line: u32`, `piece: u32` and `thread: u32`;
@@ -265,10 +295,11 @@ impl Lines {
             true => (format!("thread / {height}u"), format!("thread % {height}u")),
             false => (format!("thread % {width}u"), format!("thread / {width}u")),
         };
+        let inputs = subgroups::inputs("thread", functions.contains("subgroupShuffle"));
         let module = format!(
             "{prelude}\n{functions}\n@compute @workgroup_size({n_threads})\n\
              fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, \
-             @builtin(local_invocation_index) thread: u32) {{\n\
+             {}) {{\n{}\
              let group = id.y * groups.x + id.x;\nlet piece = id.z;\n\
              let first = {first};\nlet line = group * {width}u + {across};\nlet is_in = line < p.n_lines;\n\
              {base}\
@@ -276,6 +307,8 @@ impl Lines {
              let end = select(0u, min(p.n, (piece + 1u) * p.piece), is_in);\n\
              let is_first = is_in && first == 0u;\n\
              {code}\n}}\n",
+            inputs.arguments,
+            inputs.begin,
             n_threads = width * height,
         );
         build.add(Step { name, buffers, params, turns, body: Body::Groups { groups, module: &module } })

@@ -37,6 +37,7 @@ mod scan;
 mod scatter;
 mod signal;
 mod softmax;
+mod subgroups;
 mod tiles;
 mod walk;
 mod window;

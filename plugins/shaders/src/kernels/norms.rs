@@ -319,7 +319,7 @@ fn add(
 ) -> Result<Prepared> {
     let mut build = Build::new(request);
     let functions = match code.contains("total(") {
-        true => lines.fold("total", "f32", "a + b"),
+        true => lines.fold(&request.device.abilities, "total", "f32", "a + b"),
         false => String::new(),
     };
     lines.add(&mut build, LineStep { name: "normalise", buffers, params, functions: &functions, code })?;

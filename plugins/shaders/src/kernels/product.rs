@@ -9,6 +9,7 @@
 //! - **skinny**: with a few rows alone there is nothing to share, so threads go along columns and parts of the sum.
 
 use super::epilogue::{Added, Epilogue};
+use super::subgroups;
 use super::walk::Walk;
 use crate::step::{Body, Build, Call, Convolution, Gemm, Matrix, Param, Slot, Step, turns};
 use crate::target::Target;
@@ -613,12 +614,36 @@ impl Skinny {
                  y[at] = {element}(finish({value}, at2, {row}u, col, at));\n}}\n"
             ));
         }
+        // Threads of a subgroup that share a column add up what they have without memory; `n_sums` of it are left.
+        let subgroup = if k_fast { u64::from(build.abilities().subgroup).min(parts) } else { 1 };
+        let n_sums = parts / subgroup;
+        let inputs = subgroups::inputs("t", subgroup > 1);
+        let mut add_up = subgroups::shuffled(subgroup as u32, "sum", "a + b");
+        match n_sums {
+            1 => {}
+            _ if subgroup > 1 => add_up.push_str(&format!(
+                "if (part % {subgroup}u == 0u) {{ sums[t / {subgroup}u] = sum; }}\nworkgroupBarrier();\n\
+                 if (part == 0u) {{\n\
+                 for (var j = 1u; j < {n_sums}u; j++) {{ sum += sums[own * {n_sums}u + j]; }}\n}}\n"
+            )),
+            _ => add_up.push_str(&format!(
+                "sums[t] = sum;\nworkgroupBarrier();\n\
+                 for (var half = {}u; half > 0u; half >>= 1u) {{\n\
+                 if (part < half) {{ sums[t] += sums[t + half * beside]; }}\nworkgroupBarrier();\n}}\n\
+                 sum = sums[t];\n",
+                parts / 2
+            )),
+        }
+        // The next sums are written where these were read.
+        let (memory, barrier) = match n_sums {
+            1 => (String::new(), ""),
+            _ => (format!("var<workgroup> sums: array<{vector}, 256>;\n"), "workgroupBarrier();\n"),
+        };
         let module = format!(
             "{}\nfn term(a_at: u32, b_at: u32, k: u32) -> {vector} {{\n\
-             return {vector}({}) * f32(b[b_at + k * p.b_k]);\n}}\n\
-             var<workgroup> sums: array<{vector}, 256>;\n\
+             return {vector}({}) * f32(b[b_at + k * p.b_k]);\n}}\n{memory}\
              @compute @workgroup_size(256)\nfn main(@builtin(workgroup_id) group: vec3<u32>, \
-             @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) t: u32) {{\n{split}\
+             @builtin(num_workgroups) groups: vec3<u32>, {}) {{\n{}{split}\
              let col = group.x * {cols}u + own;\nlet near = min(col, p.cols - 1u);\n\
              for (var e = group.z; e < p.n_batch; e += groups.z) {{\n{}\n\
              var sum = {vector}();\n\
@@ -628,23 +653,22 @@ impl Skinny {
              sum += term(at0, b_at, k) + term(at0, b_at, k + {parts}u) \
              + term(at0, b_at, k + {}u) + term(at0, b_at, k + {}u);\n}}\n\
              for (; k < p.k; k += {parts}u) {{ sum += term(at0, b_at, k); }}\n\
-             sums[t] = sum;\nworkgroupBarrier();\n\
-             for (var half = {}u; half > 0u; half >>= 1u) {{\n\
-             if (part < half) {{ sums[t] += sums[t + half * beside]; }}\nworkgroupBarrier();\n}}\n\
-             if (part == 0u && col < p.cols) {{\nsum = sums[t];\n{stores}}}\nworkgroupBarrier();\n}}\n}}\n",
+             {add_up}if (part == 0u && col < p.cols) {{\n{stores}}}\n{barrier}}}\n}}\n",
             self.epilogue.functions("f32"),
             loads.join(", "),
+            inputs.arguments,
+            inputs.begin,
             self.batch.code(),
             3 * parts,
             4 * parts,
             2 * parts,
             3 * parts,
-            parts / 2
         );
         let groups = u32::try_from(self.cols.div_ceil(cols));
         let groups = groups.map_err(|_| Error::unsupported(format!("{} columns", self.cols)))?;
         let depth = self.n_batch.min(u64::from(GRID_DEPTH)) as u32;
-        let of_sum = turns(self.k / (4 * parts), 0) + turns(4, 0) + turns(u64::from(parts.ilog2()), 0);
+        let of_sum =
+            turns(self.k / (4 * parts), 0) + turns(4, 0) + turns(n_sums.max(u64::from(parts.ilog2())), 0);
         build.add(Step {
             name: self.name,
             buffers,

@@ -7,7 +7,7 @@ use super::cost;
 use super::element::Width;
 use super::lines::{LineStep, Lines, axis, bound_input, count, expect_output};
 use crate::step::{Build, Slot, Step};
-use crate::target::Target;
+use crate::target::{Abilities, Target};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -128,9 +128,9 @@ impl Fold {
         Self { total, start, map, fold, finish }
     }
 
-    fn functions(&self, lines: &Lines) -> String {
+    fn functions(&self, abilities: &Abilities, lines: &Lines) -> String {
         let folding = format!("fn fold(a: {0}, b: {0}) -> {0} {{ return {1}; }}\n", self.total, self.fold);
-        let mut text = folding + &lines.fold("whole", self.total, "fold(a, b)");
+        let mut text = folding + &lines.fold(abilities, "whole", self.total, "fold(a, b)");
         if self.map.contains("shift") || self.finish.contains("shift") {
             // The difference of two infinities would be NaN.
             text.push_str("fn shift(v: f32) -> f32 { return select(v, 0.0, isinf_f(v)); }\n");
@@ -230,7 +230,7 @@ fn reduce(
                 name: "reduce",
                 buffers: with_largest(vec![("x", stored, x), ("y", element, y)]),
                 params: params.clone(),
-                functions: &fold.functions(lines),
+                functions: &fold.functions(build.abilities(), lines),
                 code: &(folded(lines, &load, &fold.map) + &write),
             },
         );
@@ -244,7 +244,7 @@ fn reduce(
             name: "reduce pieces",
             buffers: with_largest(vec![("x", stored, x), ("totals", fold.total, totals.clone())]),
             params: params.clone(),
-            functions: &fold.functions(lines),
+            functions: &fold.functions(build.abilities(), lines),
             code: &format!(
                 "{}if (is_first) {{ totals[line * p.n_pieces + piece] = total; }}\n",
                 folded(lines, &load, &fold.map)
@@ -258,7 +258,7 @@ fn reduce(
             name: "reduce totals",
             buffers: with_largest(vec![("x", fold.total, totals), ("y", element, y)]),
             params: params.clone(),
-            functions: &fold.functions(&rest),
+            functions: &fold.functions(build.abilities(), &rest),
             code: &(folded(&rest, "x[at]", "v") + &write),
         },
     )

@@ -327,7 +327,7 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
                 name: "project",
                 buffers,
                 params,
-                functions: &lines.fold("total", "f32", "a + b"),
+                functions: &lines.fold(build.abilities(), "total", "f32", "a + b"),
                 code: &format!(
                     "let row = min(line / p.n_cols, {}u);\nlet col = line % p.n_cols;\nvar sum = 0.0;\n\
                  {each}sum = total(sum, thread);\nif (is_first) {{\n{biased}y[line] = sum;\n}}",

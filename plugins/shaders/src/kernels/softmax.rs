@@ -40,20 +40,20 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         is_along[axis(given, shape.len())?] = true;
     }
     let lines = Lines::new(shape, &is_along);
-    let mut functions = lines.fold("largest", "f32", "larger_f(a, b)");
+    let mut functions = lines.fold(&request.device.abilities, "largest", "f32", "larger_f(a, b)");
     let mut code = format!(
         "var top = -inf_f();\n{}top = largest(top, thread);\n",
         lines.each("top = larger_f(top, x[at]);")
     );
     if op == Op::Hardmax {
-        functions += &lines.fold("earliest", "u32", "min(a, b)");
+        functions += &lines.fold(&request.device.abilities, "earliest", "u32", "min(a, b)");
         code += &format!(
             "var place = p.n;\n{}place = earliest(place, thread);\n{}",
             lines.each("if (x[at] == top || isnan_f(x[at])) { place = min(place, k); }"),
             lines.each("y[at] = select(0.0, 1.0, k == place);")
         );
     } else {
-        functions += &lines.fold("total", "f32", "a + b");
+        functions += &lines.fold(&request.device.abilities, "total", "f32", "a + b");
         // What a thread writes it alone reads again.
         let term = match op {
             Op::Softmax => "let e = exp_f(x[at] - top);\ny[at] = e;\nsum += e;",
