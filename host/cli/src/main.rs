@@ -13,6 +13,7 @@ mod inputs;
 mod inspect;
 mod interrupt;
 mod layers;
+mod new_plugin;
 mod options;
 mod plan;
 mod probe;
@@ -48,6 +49,8 @@ enum Command {
     Inspect(inspect::Arguments),
     /// Judge a plugin by the ABI's rules, case by case
     Conformance(conformance::Arguments),
+    /// Write a plugin to begin with: a project that builds and passes the conformance suite
+    NewPlugin(new_plugin::Arguments),
     /// Run one conformance case, for a parent that does not trust the plugin
     #[command(hide = true)]
     ConformanceCase(conformance::CaseArguments),
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::main(arguments),
         Command::Inspect(arguments) => inspect::main(arguments),
         Command::Conformance(arguments) => conformance::main(arguments),
+        Command::NewPlugin(arguments) => new_plugin::main(arguments),
         Command::ConformanceCase(arguments) => conformance::case(arguments),
         Command::Probe(arguments) => probe::main(arguments),
     };

@@ -13,6 +13,7 @@ mod hostile_models;
 mod layers;
 mod loops;
 mod models;
+mod new_plugin;
 mod pins;
 mod placement;
 mod plans;

@@ -1,0 +1,193 @@
+//! `devbay new-plugin`: what it writes builds with the commands of its README, passes the conformance suite, and is
+//! short; names and folders that will not do are refused, and nothing is written.
+
+use crate::support::{Finished, Folder, command, devbay, finish};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A project and the commands of its README.
+struct Project {
+    folder: PathBuf,
+    commands: Vec<String>,
+}
+
+/// Writes a project into `folder` and reads its README.
+#[track_caller]
+fn project(folder: &Folder, name: &str, lang: &str) -> Project {
+    let project = folder.path(name);
+    devbay(["new-plugin", name, "--lang", lang, "--dir", &project.display().to_string()]).expect(0);
+    let readme = fs::read_to_string(project.join("README.md")).unwrap();
+    let blocks = readme.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let commands = blocks.flat_map(str::lines).map(str::to_owned).collect();
+    Project { folder: project, commands }
+}
+
+impl Project {
+    /// Runs the one command of the README that begins so, as somebody who has `devbay` in the search path.
+    #[track_caller]
+    fn run(&self, begins: &str) -> Finished {
+        let mut fitting = self.commands.iter().filter(|command| command.starts_with(begins));
+        let (Some(line), None) = (fitting.next(), fitting.next()) else {
+            panic!("expected one command {begins}... in the README, found {:#?}", self.commands);
+        };
+        let tool = Path::new(env!("CARGO_BIN_EXE_devbay")).parent().unwrap();
+        let path = std::env::join_paths(
+            [tool.to_owned()].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+        );
+        let mut shell = Command::new("sh");
+        for (key, _) in command().get_envs() {
+            shell.env_remove(key);
+        }
+        // The project's own folder for what cargo builds, and none of this build's flags.
+        shell.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS").env("CARGO_NET_OFFLINE", "true");
+        finish(shell.args(["-ec", line]).current_dir(&self.folder).env("PATH", path.unwrap()))
+    }
+
+    /// What is in the project: paths from its folder.
+    fn files(&self) -> Vec<String> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.folder.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    files.push(path.strip_prefix(&self.folder).unwrap().display().to_string());
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+
+    /// Lines of the files that a vendor reads.
+    fn n_lines(&self, files: &[&str]) -> usize {
+        files.iter().map(|file| fs::read_to_string(self.folder.join(file)).unwrap().lines().count()).sum()
+    }
+
+    /// Judges the library as the README says, and expects that all three kernels were asked, and nothing failed.
+    #[track_caller]
+    fn conforms(&self, library: &str) {
+        let path = self.folder.join(library);
+        let library = path.display().to_string();
+        let arguments = ["conformance", &library, "--profile", "base,kernels", "--json"];
+        let report = devbay(arguments).expect(0).json();
+        assert_eq!(report["summary"]["failed"], 0, "{}", report["tests"]);
+        let passed = |id: &str| {
+            let tests = report["tests"].as_array().unwrap();
+            let test = tests.iter().find(|test| test["id"] == id).unwrap_or_else(|| panic!("no test {id}"));
+            assert_eq!(test["outcome"], "passed", "{test}");
+        };
+        for id in ["load.exports", "stress.leak.objects", "numerics.relu", "numerics.add", "numerics.matmul"]
+        {
+            passed(id);
+        }
+        for id in ["onnx/test_relu", "onnx/test_add", "onnx/test_matmul_2d"] {
+            passed(id);
+        }
+    }
+
+    /// Nothing is left of the template's name, and the manifest loads the plugin.
+    #[track_caller]
+    fn is_named(&self, name: &str, built: &str) {
+        for file in self.files().iter().filter(|file| !file.starts_with(built)) {
+            let text = fs::read_to_string(self.folder.join(file)).unwrap();
+            for word in ["template-plugin", "template_plugin", "TEMPLATE"] {
+                assert!(!text.contains(word) && !file.contains(word), "{file} has the template's {word}");
+            }
+        }
+        let manifest = format!("{name}.json");
+        fs::copy(self.folder.join(&manifest), self.folder.join(built).join(&manifest)).unwrap();
+        let folder = self.folder.join(built);
+        let found = finish(command().args(["devices", "--json"]).env("DEVBAY_PLUGIN_PATH", folder)).expect(0);
+        let json = found.json();
+        let plugins = json["plugins"].as_array().unwrap();
+        let ours = plugins.iter().find(|plugin| plugin["name"] == name).expect("the plugin");
+        assert_eq!(ours["outcome"], "loaded", "{ours}");
+    }
+}
+
+/// Whether a program of this machine can be started.
+fn is_installed(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn c_builds_and_conforms() {
+    let folder = Folder::new();
+    let project = project(&folder, "my-npu", "c");
+    let files = [
+        ".github/workflows/conformance.yml",
+        ".gitignore",
+        "CMakeLists.txt",
+        "README.md",
+        "include/devbay_plugin.h",
+        "my-npu.json",
+        "src/plugin.c",
+    ];
+    assert_eq!(project.files(), files);
+    assert!(project.n_lines(&["src/plugin.c"]) <= 300);
+
+    let compiled = project.run("mkdir -p build && cc ");
+    assert_eq!(compiled.err, "", "the compiler warns");
+    project.is_named("my-npu", "build");
+    project.conforms("build/libdevbay_plugin_my-npu.so");
+    project.run("devbay devices").expect(0).prints(&["my-npu:0"]);
+    if is_installed("cmake") {
+        fs::remove_dir_all(project.folder.join("build")).unwrap();
+        project.run("cmake -B").expect(0);
+        project.run("ctest").expect(0);
+    } else {
+        eprintln!("not run, as there is no cmake: the project's CMakeLists.txt");
+    }
+}
+
+#[test]
+fn names_and_folders_that_will_not_do_are_refused() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path(name).display().to_string();
+    let long = "n".repeat(65);
+    for name in ["Npu", "1npu", "-npu", "_npu", "npu.so", "npu/x", "", "npü", "a b", &long] {
+        let found = devbay(["new-plugin", "--lang", "c", "--dir", &at("wrong"), "--", name]).expect(2);
+        found.says(&["lowercase letters", &format!("{name:?}")]);
+    }
+    assert!(!folder.path("wrong").exists());
+    devbay(["new-plugin", "npu", "--lang", "java", "--dir", &at("wrong")]).expect(2).says(&["java"]);
+    devbay(["new-plugin", "npu"]).expect(2).says(&["--lang"]);
+
+    let new = |dir: &str| devbay(["new-plugin", "npu", "--lang", "c", "--dir", &at(dir)]);
+    fs::create_dir(folder.path("full")).unwrap();
+    folder.write("full/mine.txt", "mine");
+    new("full").expect(2).says(&["full is there, and not empty"]);
+    folder.write("file", "mine");
+    new("file").expect(2).says(&["file is there, and no folder"]);
+    new("no/such").expect(1).says(&["cannot write", "no/such"]);
+    fs::create_dir(folder.path("here")).unwrap();
+    let mut here = command();
+    here.args(["new-plugin", "npu", "--lang", "c", "--dir", "../here"]).current_dir(folder.path("here"));
+    finish(&mut here).expect(2).says(&["the current folder"]);
+    // Nothing was written on the way.
+    let mut left: Vec<_> = fs::read_dir(folder.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["file", "full", "here"]);
+    assert_eq!(fs::read_dir(folder.path("full")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(folder.path("here")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_project_goes_to_a_folder_of_its_name_or_an_empty_one() {
+    let folder = Folder::new();
+    let mut named = command();
+    named.args(["new-plugin", "npu2", "--lang", "c"]).current_dir(folder.path(""));
+    finish(&mut named).expect(0).prints(&["cd npu2", "cmake -B build"]);
+    assert!(folder.path("npu2/npu2.json").is_file());
+    fs::create_dir(folder.path("empty")).unwrap();
+    let empty = folder.path("empty").display().to_string();
+    let json = devbay(["new-plugin", "npu", "--lang", "c", "--json", "--dir", &empty]).expect(0).json();
+    assert_eq!((&json["name"], &json["language"]), (&"npu".into(), &"c".into()));
+    for file in json["files"].as_array().unwrap() {
+        assert!(folder.path("empty").join(file.as_str().unwrap()).is_file(), "{file}");
+    }
+}
