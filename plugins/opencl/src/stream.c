@@ -1,0 +1,447 @@
+/* stream.c - queues as streams, and events as points of a timeline (B12).
+ *
+ * A stream is an in-order queue of OpenCL's. A signal puts a marker behind what is enqueued, and asks
+ * for a call when the marker's event is complete: that call moves the timeline on. So reading the
+ * timeline is a load, and nobody polls.
+ *
+ * One lock per stream guards the points that are under way and who waits for them; launches and
+ * copies do not take it.
+ */
+#include "plugin.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A marker that is under way: a point, or a wait for another stream's. */
+struct point {
+    struct point *next;
+    devbay_stream *stream;
+    cl_event event;
+    /* The point's value; 0 for a wait. */
+    uint64_t value;
+};
+
+/* Somebody who is called when a value is reached. */
+struct waiter {
+    struct waiter *next;
+    uint64_t value;
+    devbay_done_fn done;
+    void *arg;
+};
+
+struct devbay_stream {
+    devbay_device *device;
+    cl_command_queue queue;
+
+    /* The last value that was reached with success, and the failure after which none is. */
+    atomic_uint_fast64_t reached;
+    atomic_int status;
+    /* The last value that was signalled. */
+    atomic_uint_fast64_t signalled;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* Under the lock: the points that are under way, oldest first; who waits; points for later use; how
+     * many calls OpenCL still owes. */
+    struct point *oldest;
+    struct point *newest;
+    struct waiter *waiters;
+    struct point *spare;
+    uint32_t n_owed;
+    /* Under the lock: the words for stream_error. */
+    devbay_status last_status;
+    cl_int last_code;
+    const char *last_what;
+
+    /* What it needs of prepared kernels, by their slots; its owner's alone. */
+    struct record **records;
+    uint32_t n_records;
+};
+
+devbay_status stream_create(devbay_device *device, const devbay_stream_desc *desc,
+        devbay_stream **out, devbay_error_detail *error) {
+    (void)desc;
+    devbay_stream *stream = calloc(1, sizeof(*stream));
+    if (stream == NULL) {
+        return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for a stream");
+    }
+    cl_int code = CL_SUCCESS;
+    stream->queue = driver_of(device)->clCreateCommandQueue(device->context, device->cl, 0, &code);
+    if (code != CL_SUCCESS) {
+        free(stream);
+        return fail_cl(error, code, "a command queue");
+    }
+    stream->device = device;
+    pthread_mutex_init(&stream->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&stream->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    *out = stream;
+    return DEVBAY_STATUS_OK;
+}
+
+void stream_destroy(devbay_stream *stream) {
+    const struct driver *driver = driver_of(stream->device);
+    driver->clFinish(stream->queue);
+    /* Every marker is complete or has failed by now; the calls about them may still be on their way,
+     * and are the last to touch the stream. */
+    pthread_mutex_lock(&stream->lock);
+    while (stream->n_owed > 0) {
+        pthread_cond_wait(&stream->changed, &stream->lock);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    for (uint32_t i = 0; i < stream->n_records; i++) {
+        record_free(stream->device, stream->records[i]);
+    }
+    free(stream->records);
+    while (stream->spare != NULL) {
+        struct point *next = stream->spare->next;
+        free(stream->spare);
+        stream->spare = next;
+    }
+    driver->clReleaseCommandQueue(stream->queue);
+    pthread_cond_destroy(&stream->changed);
+    pthread_mutex_destroy(&stream->lock);
+    free(stream);
+}
+
+devbay_device *stream_device(const devbay_stream *stream) {
+    return stream->device;
+}
+
+cl_command_queue stream_queue(devbay_stream *stream, devbay_status *status) {
+    *status = atomic_load_explicit(&stream->status, memory_order_relaxed);
+    return *status == DEVBAY_STATUS_OK ? stream->queue : NULL;
+}
+
+struct record **stream_record(devbay_stream *stream, uint32_t slot) {
+    if (slot >= stream->n_records) {
+        uint32_t n = slot + 1 > 2 * stream->n_records ? slot + 1 : 2 * stream->n_records;
+        struct record **records = realloc(stream->records, n * sizeof(struct record *));
+        if (records == NULL) {
+            return NULL;
+        }
+        memset(records + stream->n_records, 0, (n - stream->n_records) * sizeof(struct record *));
+        stream->records = records;
+        stream->n_records = n;
+    }
+    return &stream->records[slot];
+}
+
+/* Notes what failed; under the lock. */
+static void note(devbay_stream *stream, devbay_status status, cl_int code, const char *what) {
+    stream->last_status = status;
+    stream->last_code = code;
+    stream->last_what = what;
+}
+
+devbay_status stream_refuse(devbay_stream *stream, cl_int code, const char *what) {
+    devbay_status status = status_of(code);
+    pthread_mutex_lock(&stream->lock);
+    note(stream, status, code, what);
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+/* Whether `size` bytes from an offset are within a reference and its buffer. */
+static int in_range(const devbay_buffer_ref *ref, uint64_t size) {
+    return ref->buffer != NULL && size <= ref->length && ref->offset <= ref->buffer->size_bytes &&
+           ref->length <= ref->buffer->size_bytes - ref->offset;
+}
+
+devbay_status stream_copy(devbay_stream *stream, const devbay_copy_desc *desc) {
+    const struct driver *driver = driver_of(stream->device);
+    uint64_t size = desc->size_bytes;
+    devbay_status status;
+    cl_command_queue queue = stream_queue(stream, &status);
+    if (queue == NULL || size == 0) {
+        return status;
+    }
+    const devbay_buffer_ref *src = &desc->src, *dst = &desc->dst;
+    cl_int code;
+    switch (desc->kind) {
+    case DEVBAY_COPY_HOST_TO_BUFFER:
+        if (desc->host_src == NULL || !in_range(dst, size)) {
+            break;
+        }
+        /* The host lends its memory until a later point is reached: nothing has to wait here. */
+        code = driver->clEnqueueWriteBuffer(queue, dst->buffer->memory, CL_FALSE, dst->offset, size,
+                desc->host_src, 0, NULL, NULL);
+        return code == CL_SUCCESS ? DEVBAY_STATUS_OK : stream_refuse(stream, code, "an upload");
+    case DEVBAY_COPY_BUFFER_TO_HOST:
+        if (desc->host_dst == NULL || !in_range(src, size)) {
+            break;
+        }
+        code = driver->clEnqueueReadBuffer(queue, src->buffer->memory, CL_FALSE, src->offset, size,
+                desc->host_dst, 0, NULL, NULL);
+        return code == CL_SUCCESS ? DEVBAY_STATUS_OK : stream_refuse(stream, code, "a readback");
+    case DEVBAY_COPY_BUFFER_TO_BUFFER:
+        if (!in_range(src, size) || !in_range(dst, size) ||
+                (src->buffer == dst->buffer && src->offset < dst->offset + size &&
+                        dst->offset < src->offset + size)) {
+            break;
+        }
+        code = driver->clEnqueueCopyBuffer(queue, src->buffer->memory, dst->buffer->memory,
+                src->offset, dst->offset, size, 0, NULL, NULL);
+        return code == CL_SUCCESS ? DEVBAY_STATUS_OK : stream_refuse(stream, code, "a copy");
+    default:
+        break;
+    }
+    pthread_mutex_lock(&stream->lock);
+    note(stream, DEVBAY_STATUS_INVALID, 0, "a copy of ranges that overlap or are none");
+    pthread_mutex_unlock(&stream->lock);
+    return DEVBAY_STATUS_INVALID;
+}
+
+/* Takes a point out of those that are under way; under the lock. */
+static void unlink_point(devbay_stream *stream, struct point *point) {
+    struct point **at = &stream->oldest;
+    struct point *before = NULL;
+    while (*at != point) {
+        before = *at;
+        at = &before->next;
+    }
+    *at = point->next;
+    if (stream->newest == point) {
+        stream->newest = before;
+    }
+}
+
+/* Takes out those who wait for what was reached, or can be no more; under the lock. */
+static struct waiter *due_waiters(devbay_stream *stream) {
+    struct waiter *due = NULL, **at = &stream->waiters;
+    uint64_t reached = atomic_load(&stream->reached);
+    int has_failed = atomic_load(&stream->status) != DEVBAY_STATUS_OK;
+    while (*at != NULL) {
+        struct waiter *waiter = *at;
+        if (waiter->value > reached && !has_failed) {
+            at = &waiter->next;
+            continue;
+        }
+        *at = waiter->next;
+        waiter->next = due;
+        due = waiter;
+    }
+    return due;
+}
+
+static void call_waiters(struct waiter *waiters, uint64_t reached, devbay_status status) {
+    while (waiters != NULL) {
+        struct waiter *next = waiters->next;
+        waiters->done(waiters->arg, waiters->value <= reached ? DEVBAY_STATUS_OK : status);
+        free(waiters);
+        waiters = next;
+    }
+}
+
+/* OpenCL's call about a marker: on a thread of the driver's, or of whoever asked it something. */
+static void CL_CALLBACK on_complete(cl_event event, cl_int code, void *user) {
+    struct point *point = user;
+    devbay_stream *stream = point->stream;
+    const struct driver *driver = driver_of(stream->device);
+    pthread_mutex_lock(&stream->lock);
+    int is_wait = point->value == 0;
+    if (code >= 0) {
+        /* The queue is in order, the calls about it need not be. A failure before this point stands. */
+        if (atomic_load(&stream->status) == DEVBAY_STATUS_OK &&
+                point->value > atomic_load(&stream->reached)) {
+            atomic_store(&stream->reached, point->value);
+        }
+    } else if (atomic_load(&stream->status) == DEVBAY_STATUS_OK) {
+        devbay_status status = is_wait ? DEVBAY_STATUS_ABORTED : status_of(code);
+        note(stream, status, code, is_wait ? "a wait for another stream" : "work that was enqueued");
+        atomic_store(&stream->status, status);
+    }
+    struct waiter *due = due_waiters(stream);
+    uint64_t reached = atomic_load(&stream->reached);
+    devbay_status status = atomic_load(&stream->status);
+    unlink_point(stream, point);
+    point->next = stream->spare;
+    stream->spare = point;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+    driver->clReleaseEvent(event);
+    /* No lock is held while the host is called (B16). */
+    call_waiters(due, reached, status);
+    pthread_mutex_lock(&stream->lock);
+    stream->n_owed--;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+}
+
+/* Puts a marker behind what is enqueued, or behind another stream's, and asks for a call about it. */
+static devbay_status mark(devbay_stream *stream, uint64_t value, const cl_event *other) {
+    const struct driver *driver = driver_of(stream->device);
+    pthread_mutex_lock(&stream->lock);
+    struct point *point = stream->spare;
+    if (point != NULL) {
+        stream->spare = point->next;
+    }
+    pthread_mutex_unlock(&stream->lock);
+    point = point != NULL ? point : malloc(sizeof(*point));
+    if (point == NULL) {
+        return stream_refuse(stream, CL_OUT_OF_HOST_MEMORY, "a point");
+    }
+    *point = (struct point){.stream = stream, .value = value};
+    cl_int code = other == NULL
+                          ? driver->clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, &point->event)
+                          : driver->clEnqueueBarrierWithWaitList(
+                                    stream->queue, 1, other, &point->event);
+    if (code != CL_SUCCESS) {
+        free(point);
+        return stream_refuse(stream, code, "a marker");
+    }
+    /* In the list before the call may come, which may be at once. */
+    pthread_mutex_lock(&stream->lock);
+    if (stream->newest != NULL) {
+        stream->newest->next = point;
+    } else {
+        stream->oldest = point;
+    }
+    stream->newest = point;
+    stream->n_owed++;
+    if (value != 0) {
+        atomic_store(&stream->signalled, value);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    cl_event event = point->event;
+    code = driver->clSetEventCallback(event, CL_COMPLETE, on_complete, point);
+    if (code != CL_SUCCESS) {
+        on_complete(event, code, point);
+        return status_of(code);
+    }
+    return DEVBAY_STATUS_OK;
+}
+
+devbay_status stream_signal(devbay_stream *stream, uint64_t value) {
+    devbay_status status;
+    if (stream_queue(stream, &status) == NULL) {
+        return status;
+    }
+    if (value <= atomic_load(&stream->signalled)) {
+        pthread_mutex_lock(&stream->lock);
+        note(stream, DEVBAY_STATUS_INVALID, 0, "a signal of a value that does not rise");
+        pthread_mutex_unlock(&stream->lock);
+        return DEVBAY_STATUS_INVALID;
+    }
+    TRY(mark(stream, value, NULL));
+    return stream_flush(stream);
+}
+
+devbay_status stream_flush(devbay_stream *stream) {
+    cl_int code = driver_of(stream->device)->clFlush(stream->queue);
+    return code == CL_SUCCESS ? DEVBAY_STATUS_OK : stream_refuse(stream, code, "a flush");
+}
+
+devbay_status stream_reached(devbay_stream *stream, uint64_t *out_value) {
+    *out_value = atomic_load_explicit(&stream->reached, memory_order_acquire);
+    return atomic_load_explicit(&stream->status, memory_order_acquire);
+}
+
+devbay_status stream_wait(devbay_stream *stream, devbay_stream *other, uint64_t value) {
+    const struct driver *driver = driver_of(stream->device);
+    devbay_status status;
+    if (stream_queue(stream, &status) == NULL) {
+        return status;
+    }
+    if (value > atomic_load(&other->signalled)) {
+        return DEVBAY_STATUS_INVALID;
+    }
+    pthread_mutex_lock(&other->lock);
+    cl_event event = NULL;
+    if (value > atomic_load(&other->reached)) {
+        /* Nothing is under way and the value was not reached: the other stream has failed. */
+        status = atomic_load(&other->status) == DEVBAY_STATUS_OK ? DEVBAY_STATUS_OK
+                                                                : DEVBAY_STATUS_ABORTED;
+        struct point *point = other->oldest;
+        while (point != NULL && point->value < value) {
+            point = point->next;
+        }
+        if (point != NULL && status == DEVBAY_STATUS_OK) {
+            event = point->event;
+            driver->clRetainEvent(event);
+        }
+    }
+    pthread_mutex_unlock(&other->lock);
+    if (status != DEVBAY_STATUS_OK) {
+        pthread_mutex_lock(&stream->lock);
+        note(stream, status, 0, "a wait for a stream that has failed");
+        atomic_store(&stream->status, status);
+        struct waiter *due = due_waiters(stream);
+        uint64_t reached = atomic_load(&stream->reached);
+        pthread_cond_broadcast(&stream->changed);
+        pthread_mutex_unlock(&stream->lock);
+        call_waiters(due, reached, status);
+        return status;
+    }
+    if (event == NULL) {
+        return DEVBAY_STATUS_OK;
+    }
+    status = mark(stream, 0, &event);
+    driver->clReleaseEvent(event);
+    return status;
+}
+
+devbay_status stream_on_reached(
+        devbay_stream *stream, uint64_t value, devbay_done_fn done, void *arg) {
+    if (value > atomic_load(&stream->signalled)) {
+        return DEVBAY_STATUS_INVALID;
+    }
+    struct waiter *waiter = malloc(sizeof(*waiter));
+    if (waiter == NULL) {
+        return DEVBAY_STATUS_OUT_OF_MEMORY;
+    }
+    *waiter = (struct waiter){.value = value, .done = done, .arg = arg};
+    pthread_mutex_lock(&stream->lock);
+    waiter->next = stream->waiters;
+    stream->waiters = waiter;
+    struct waiter *due = due_waiters(stream);
+    uint64_t reached = atomic_load(&stream->reached);
+    devbay_status status = atomic_load(&stream->status);
+    pthread_mutex_unlock(&stream->lock);
+    call_waiters(due, reached, status);
+    return DEVBAY_STATUS_OK;
+}
+
+devbay_status stream_host_wait(devbay_stream *stream, uint64_t value, uint64_t timeout_ns) {
+    if (value > atomic_load(&stream->signalled)) {
+        return DEVBAY_STATUS_INVALID;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + timeout_ns % UINT64_C(1000000000);
+    uint64_t seconds = timeout_ns / UINT64_C(1000000000) + ns / UINT64_C(1000000000);
+    /* A time that is over after the sun is as good as none. */
+    seconds = seconds < UINT64_C(4000000000) ? seconds : UINT64_C(4000000000);
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec = (long)(ns % UINT64_C(1000000000));
+    devbay_status status = DEVBAY_STATUS_OK;
+    pthread_mutex_lock(&stream->lock);
+    while (status == DEVBAY_STATUS_OK && value > atomic_load(&stream->reached)) {
+        status = atomic_load(&stream->status);
+        if (status == DEVBAY_STATUS_OK &&
+                pthread_cond_timedwait(&stream->changed, &stream->lock, &until) == ETIMEDOUT &&
+                value > atomic_load(&stream->reached)) {
+            status = DEVBAY_STATUS_TIMEOUT;
+        }
+    }
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+devbay_status stream_error(devbay_stream *stream, devbay_error_detail *error) {
+    pthread_mutex_lock(&stream->lock);
+    devbay_status status = stream->last_status;
+    cl_int code = stream->last_code;
+    const char *what = stream->last_what;
+    pthread_mutex_unlock(&stream->lock);
+    if (status == DEVBAY_STATUS_OK) {
+        return status;
+    }
+    return code == 0 ? fail(error, status, "%s", what)
+                     : fail(error, status, "%s: %s (%d)", what, driver_error(code), code);
+}
