@@ -20,6 +20,7 @@ mod cases;
 pub mod child;
 mod desk;
 pub mod judge;
+pub mod lint;
 mod measure;
 mod node;
 mod numbers;

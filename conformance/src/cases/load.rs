@@ -1,6 +1,7 @@
 //! The library, its one entry, and what the entry says.
 
 use crate::case::Case;
+use crate::lint::{is_of_abi, is_of_host, is_of_linker};
 use crate::rig::Rig;
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_host::core::about::RefusalKind;
@@ -112,17 +113,14 @@ fn with_file(rig: &Rig<'_>, body: impl FnOnce(&object::File<'_>) -> Outcome) -> 
     }
 }
 
-/// What linkers put into every library.
-const OF_LINKER: &[&str] = &["_init", "_fini", "_edata", "_end", "__bss_start", "__data_start"];
-
 fn exports(rig: &Rig<'_>) -> Outcome {
     let entry = QUERY_SYMBOL.to_string_lossy();
     with_file(rig, |file| {
         let names = file.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
         let names: Vec<String> = names.filter_map(|symbol| symbol.name().ok().map(str::to_owned)).collect();
-        let ours = |name: &str| name.strip_prefix('_').unwrap_or(name).starts_with("devbay_plugin_");
+        let ours = |name: &str| is_of_abi(name.strip_prefix('_').unwrap_or(name));
         ensure!(names.iter().any(|name| name.ends_with(&*entry)), "the library does not export {entry}");
-        let mut others = names.iter().filter(|name| !ours(name) && !OF_LINKER.contains(&name.as_str()));
+        let mut others = names.iter().filter(|name| !ours(name) && !is_of_linker(name));
         match others.next() {
             None => Ok(()),
             Some(first) => failed(format!(
@@ -136,7 +134,7 @@ fn exports(rig: &Rig<'_>) -> Outcome {
 fn imports(rig: &Rig<'_>) -> Outcome {
     with_file(rig, |file| {
         let mut names = file.dynamic_symbols().filter(|symbol| symbol.is_undefined());
-        let found = names.find_map(|symbol| symbol.name().ok().filter(|name| name.contains("devbay")));
+        let found = names.find_map(|symbol| symbol.name().ok().filter(|name| is_of_host(name)));
         match found {
             None => Ok(()),
             Some(name) => failed(format!("the library imports {name}; services come in a table")),

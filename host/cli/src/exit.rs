@@ -5,7 +5,7 @@
 //! | 0 | it worked |
 //! | 1 | something else failed |
 //! | 2 | the command line is wrong |
-//! | 3 | the results differ from what was expected; a conformance case failed |
+//! | 3 | the results differ from what was expected; a conformance case failed; lint found what fails |
 //! | 4 | the model is damaged, or uses what is not supported |
 //! | 5 | the inputs do not fit the model |
 //! | 6 | no plugin or device that would do, or it was refused |

@@ -13,6 +13,7 @@ mod inputs;
 mod inspect;
 mod interrupt;
 mod layers;
+mod lint;
 mod new_plugin;
 mod options;
 mod plan;
@@ -49,6 +50,8 @@ enum Command {
     Inspect(inspect::Arguments),
     /// Judge a plugin by the ABI's rules, case by case
     Conformance(conformance::Arguments),
+    /// Say what of a plugin library will hurt later, without loading it
+    Lint(lint::Arguments),
     /// Write a plugin to begin with: a project that builds and passes the conformance suite
     NewPlugin(new_plugin::Arguments),
     /// Run one conformance case, for a parent that does not trust the plugin
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::main(arguments),
         Command::Inspect(arguments) => inspect::main(arguments),
         Command::Conformance(arguments) => conformance::main(arguments),
+        Command::Lint(arguments) => lint::main(arguments),
         Command::NewPlugin(arguments) => new_plugin::main(arguments),
         Command::ConformanceCase(arguments) => conformance::case(arguments),
         Command::Probe(arguments) => probe::main(arguments),

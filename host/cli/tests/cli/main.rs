@@ -11,6 +11,8 @@ mod gpu;
 mod gpu_check;
 mod hostile_models;
 mod layers;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod lint;
 mod loops;
 mod models;
 mod new_plugin;
