@@ -18,6 +18,13 @@ use std::path::{Path, PathBuf};
 /// The projects, one folder a language.
 static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 
+/// The contract in Rust, and the SDK.
+static SDK: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../plugin-api/src");
+
+/// What a copy of them has for a manifest: on its own, without dependencies. It is not called Cargo.toml, as cargo would
+/// find two packages of one name in this repository.
+const SDK_MANIFEST: &str = include_str!("../templates/sdk.toml");
+
 /// The contract in C.
 const HEADER: &str = include_str!("../../../plugin-api/include/devbay_plugin.h");
 
@@ -48,6 +55,7 @@ pub struct Arguments {
 #[derive(Clone, Copy, ValueEnum)]
 enum Language {
     C,
+    Rust,
 }
 
 impl Language {
@@ -55,6 +63,7 @@ impl Language {
     fn folder(self) -> &'static str {
         match self {
             Self::C => "c",
+            Self::Rust => "rust",
         }
     }
 
@@ -64,6 +73,7 @@ impl Language {
             Self::C => {
                 &["cmake -B build && cmake --build build", "ctest --test-dir build --output-on-failure"]
             }
+            Self::Rust => &["cargo build --release", "cargo test"],
         }
     }
 }
@@ -124,6 +134,15 @@ fn project(lang: Language, name: &str) -> Result<BTreeMap<PathBuf, String>> {
     match lang {
         Language::C => {
             files.insert("include/devbay_plugin.h".into(), HEADER.to_owned());
+        }
+        Language::Rust => {
+            let sdk = Path::new("vendor/devbay-plugin-api");
+            files.insert(sdk.join("Cargo.toml"), named(SDK_MANIFEST));
+            files.insert(sdk.join("LICENSE-MIT"), include_str!("../../../LICENSE-MIT").to_owned());
+            files.insert(sdk.join("LICENSE-APACHE"), include_str!("../../../LICENSE-APACHE").to_owned());
+            for (path, text) in texts(&SDK)? {
+                files.insert(sdk.join("src").join(path), text.to_owned());
+            }
         }
     }
     Ok(files)

@@ -92,7 +92,8 @@ impl Project {
     /// Nothing is left of the template's name, and the manifest loads the plugin.
     #[track_caller]
     fn is_named(&self, name: &str, built: &str) {
-        for file in self.files().iter().filter(|file| !file.starts_with(built)) {
+        let built_in = format!("{}/", built.split('/').next().unwrap());
+        for file in self.files().iter().filter(|file| !file.starts_with(&built_in)) {
             let text = fs::read_to_string(self.folder.join(file)).unwrap();
             for word in ["template-plugin", "template_plugin", "TEMPLATE"] {
                 assert!(!text.contains(word) && !file.contains(word), "{file} has the template's {word}");
@@ -142,6 +143,46 @@ fn c_builds_and_conforms() {
     } else {
         eprintln!("not run, as there is no cmake: the project's CMakeLists.txt");
     }
+}
+
+#[test]
+fn rust_builds_and_conforms() {
+    let folder = Folder::new();
+    let project = project(&folder, "my-npu", "rust");
+    let files = [
+        ".github/workflows/conformance.yml",
+        ".gitignore",
+        "Cargo.toml",
+        "README.md",
+        "build.rs",
+        "my-npu.json",
+        "rustfmt.toml",
+        "src/lib.rs",
+        "tests/conformance.rs",
+        "vendor/devbay-plugin-api/Cargo.toml",
+    ];
+    let found = project.files();
+    assert_eq!(found.iter().filter(|file| !is_sdk(file)).collect::<Vec<_>>(), files);
+    assert_eq!(found.iter().filter(|file| file.ends_with("src/sdk/mod.rs")).count(), 1);
+    assert!(project.n_lines(&["src/lib.rs"]) <= 150);
+    let format = Command::new("rustfmt")
+        .args(["--check", "--edition", "2024", "src/lib.rs"])
+        .current_dir(&project.folder)
+        .output();
+    assert!(format.unwrap().status.success(), "the project is not formatted");
+
+    let built = project.run("cargo build --release").expect(0);
+    assert!(!built.err.contains("warning"), "{}", built.err);
+    project.is_named("my-npu", "target/release");
+    project.conforms("target/release/libdevbay_plugin_my_npu.so");
+    project.run("devbay devices").expect(0).prints(&["my-npu:0"]);
+    project.run("cargo test").expect(0).prints(&["the_plugin_conforms ... ok"]);
+}
+
+/// Whether a file of a project in Rust is one of the SDK's sources or its licence.
+fn is_sdk(file: &str) -> bool {
+    let sdk = "vendor/devbay-plugin-api/";
+    file.starts_with(&format!("{sdk}src/")) || file.starts_with(&format!("{sdk}LICENSE"))
 }
 
 #[test]
