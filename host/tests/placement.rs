@@ -170,3 +170,24 @@ fn branches_are_placed_whole_and_reckoned_with() {
         }
     }
 }
+
+#[test]
+fn a_node_that_is_planned_while_it_runs_goes_where_it_is_not_refused() {
+    // How many elements are left is known in the run, and the first device multiplies those of one shape alone.
+    let program = r#"devbay-program 1
+
+program "late"(%x: f32[4], %keep: bool[4], %factor: f32[1]) {
+  %some: f32[?] = Compress@11(%x, %keep) as "some" {axis = 0}
+  %y: f32[?] = Mul@14(%some, %factor) as "scaled"
+  return %y
+}
+"#;
+    let world = World::new([1e2, 1e3, 1e3], "none");
+    let session = world.session(program, &[]).expect("a session");
+    let keep = Tensor::from_bytes(BOOL, &[4], &[1, 0, 1, 1]).expect("truth values");
+    let factor = Tensor::from_elements(&[1], &[2f32]).expect("a number");
+    let outputs = session
+        .run(&[("x", &x()), ("keep", &keep), ("factor", &factor)], &RunOptions::default())
+        .expect("a run");
+    assert_eq!(outputs[0].elements::<f32>().expect("floats"), [-2.0, 6.0, -8.0]);
+}

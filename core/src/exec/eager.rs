@@ -37,6 +37,8 @@ pub struct EagerCache {
 }
 
 struct Kept {
+    /// The device that it is prepared for, by its position.
+    site: usize,
     inputs: Vec<Option<Shaped>>,
     values: Vec<Option<Tensor>>,
     outputs: Vec<Option<Shaped>>,
@@ -92,7 +94,6 @@ pub fn run(
     env: &Env,
     cache: Option<&EagerCache>,
 ) -> Result<Vec<RunTensor>> {
-    let (device, _) = env.site(env.listed_site(node));
     let def = catalogue::find(&node.op.domain, &node.op.name);
     let types: Vec<Option<TensorType>> = inputs
         .iter()
@@ -108,7 +109,10 @@ pub fn run(
 
     // What kernels must know is read back in any case; what shapes need, if they turn out to need it.
     let mut values = constants;
-    let wanted = kernel_values(node, device);
+    let wanted = env
+        .listed_sites(node)
+        .map(|site| kernel_values(node, env.site(site).0))
+        .fold(0, |all, own| all | own);
     for (i, input) in inputs.iter().enumerate() {
         if values[i].is_none() && wanted & 1 << i.min(63) != 0 {
             values[i] = input.as_ref().map(RunTensor::to_tensor).transpose()?;
@@ -119,13 +123,14 @@ pub fn run(
     let entry = match cache.and_then(|cache| cache.find(&shapes, &values)) {
         Some(entry) => entry,
         None => {
-            let entry = Arc::new(prepare(node, &inputs, &types, values, shapes, env)?);
+            let entry = Arc::new(prepare_somewhere(node, &inputs, &types, &values, &shapes, env)?);
             if let Some(cache) = cache.filter(|_| entry.chosen.is_some()) {
                 cache.keep(&entry);
             }
             entry
         }
     };
+    let (device, _) = env.site(entry.site);
     let Some(chosen) = &entry.chosen else {
         // A view, or results without elements.
         return views(node, &inputs, &entry, device);
@@ -143,6 +148,28 @@ fn kernel_values(node: &Node, device: &Device) -> u64 {
         .unwrap_or(0)
 }
 
+/// Prepares a node on the first of the devices that list a kernel for it, and do not refuse it.
+///
+/// # Errors
+/// What each of them said.
+fn prepare_somewhere(
+    node: &Node,
+    inputs: &[Option<RunTensor>],
+    types: &[Option<TensorType>],
+    values: &[Option<Tensor>],
+    shapes: &[Option<Shaped>],
+    env: &Env,
+) -> Result<Kept> {
+    let mut refusals = Vec::new();
+    for site in env.listed_sites(node) {
+        match prepare(node, inputs, types, values.to_vec(), shapes.to_vec(), env, site) {
+            Err(error) if error.kind() == ErrorKind::UnsupportedOp => refusals.push(error),
+            result => return result,
+        }
+    }
+    Err(place::all_refused(refusals))
+}
+
 fn prepare(
     node: &Node,
     inputs: &[Option<RunTensor>],
@@ -150,8 +177,9 @@ fn prepare(
     mut values: Vec<Option<Tensor>>,
     shapes: Vec<Option<Shaped>>,
     env: &Env,
+    site: usize,
 ) -> Result<Kept> {
-    let (device, pool) = env.site(env.listed_site(node));
+    let (device, pool) = env.site(site);
     let def = catalogue::find(&node.op.domain, &node.op.name);
     let infer = |values: &[Option<Tensor>]| match def {
         Some(def) => (def.infer)(&Operands { node, types, constants: values }),
@@ -221,7 +249,7 @@ fn prepare(
             }
         }
     }
-    Ok(Kept { inputs: shapes, values, outputs, chosen, packed, data_shape })
+    Ok(Kept { site, inputs: shapes, values, outputs, chosen, packed, data_shape })
 }
 
 fn node_types(

@@ -186,13 +186,7 @@ impl<'a> Chooser<'a> {
                 Err(error) => return Err(error),
             }
         }
-        let mut refusals = refusals.into_iter();
-        let first =
-            refusals.next().unwrap_or_else(|| Error::new(ErrorKind::Internal, "a node without a device"));
-        Err(refusals.fold(first, |first, other| {
-            let text = format!("{}; on {}: {}", first.text(), other.place().device, other.text());
-            Error::new(ErrorKind::UnsupportedOp, text).on_device(&first.place().device)
-        }))
+        Err(place::all_refused(refusals))
     }
 
     fn likeness(&self, node: &Node) -> u64 {

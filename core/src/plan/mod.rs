@@ -202,9 +202,16 @@ impl Env {
 
     /// The first of a node's devices that lists a kernel for it; the very first if none does.
     pub fn listed_site(&self, node: &Node) -> usize {
-        let mut sites = self.sites_of(node);
+        self.listed_sites(node).next().unwrap_or(self.sites_of(node).start)
+    }
+
+    /// A node's devices that list a kernel for it, first choice first; the very first alone if none does.
+    pub fn listed_sites<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = usize> + 'a {
+        let sites = self.sites_of(node);
+        let is_listed = move |site: &usize| self.kernels(*site, node).next().is_some();
         let first = sites.start;
-        sites.find(|&site| self.kernels(site, node).next().is_some()).unwrap_or(first)
+        let unlisted = (!sites.clone().any(|site| is_listed(&site))).then_some(first);
+        sites.filter(is_listed).chain(unlisted)
     }
 
     fn kernels<'a>(&'a self, site: usize, node: &'a Node) -> impl Iterator<Item = &'a KernelDef> {

@@ -109,6 +109,16 @@ pub fn choose_for(
     Err(Error::new(ErrorKind::UnsupportedOp, text).on_device(device.name()))
 }
 
+/// One error of what several devices said, the first one's place with it.
+pub fn all_refused(refusals: Vec<Error>) -> Error {
+    let mut refusals = refusals.into_iter();
+    let first = refusals.next().unwrap_or_else(|| Error::new(ErrorKind::Internal, "a node without a device"));
+    refusals.fold(first, |first, other| {
+        let text = format!("{}; on {}: {}", first.text(), other.place().device, other.text());
+        Error::new(ErrorKind::UnsupportedOp, text).on_device(&first.place().device)
+    })
+}
+
 /// Refuses an operand that is larger than the device's memory.
 fn check_size(ty: &TensorType, device: &Device) -> Result<()> {
     let Some(shape) = ty.known_shape() else {
