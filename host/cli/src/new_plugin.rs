@@ -55,6 +55,7 @@ pub struct Arguments {
 #[derive(Clone, Copy, ValueEnum)]
 enum Language {
     C,
+    Cpp,
     Rust,
 }
 
@@ -63,6 +64,7 @@ impl Language {
     fn folder(self) -> &'static str {
         match self {
             Self::C => "c",
+            Self::Cpp => "cpp",
             Self::Rust => "rust",
         }
     }
@@ -70,7 +72,7 @@ impl Language {
     /// How to build and test, in the project's folder.
     fn next(self) -> &'static [&'static str] {
         match self {
-            Self::C => {
+            Self::C | Self::Cpp => {
                 &["cmake -B build && cmake --build build", "ctest --test-dir build --output-on-failure"]
             }
             Self::Rust => &["cargo build --release", "cargo test"],
@@ -132,7 +134,7 @@ fn project(lang: Language, name: &str) -> Result<BTreeMap<PathBuf, String>> {
         files.insert(PathBuf::from(named(&path.to_string_lossy())), named(text));
     }
     match lang {
-        Language::C => {
+        Language::C | Language::Cpp => {
             files.insert("include/devbay_plugin.h".into(), HEADER.to_owned());
         }
         Language::Rust => {

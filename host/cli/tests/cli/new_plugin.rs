@@ -115,34 +115,46 @@ fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-#[test]
-fn c_builds_and_conforms() {
+/// A project for a compiler of C or C++, built by hand and, where it is installed, by CMake.
+#[track_caller]
+fn compiles_and_conforms(lang: &str, compiler: &str, sources: &[&str]) {
     let folder = Folder::new();
-    let project = project(&folder, "my-npu", "c");
-    let files = [
+    let project = project(&folder, "my-npu", lang);
+    let mut files = vec![
         ".github/workflows/conformance.yml",
         ".gitignore",
         "CMakeLists.txt",
         "README.md",
         "include/devbay_plugin.h",
         "my-npu.json",
-        "src/plugin.c",
     ];
+    files.extend(sources);
     assert_eq!(project.files(), files);
-    assert!(project.n_lines(&["src/plugin.c"]) <= 300);
+    assert!(project.n_lines(&sources[sources.len() - 1..]) <= 300);
 
-    let compiled = project.run("mkdir -p build && cc ");
+    let compiled = project.run(&format!("mkdir -p build && {compiler} "));
     assert_eq!(compiled.err, "", "the compiler warns");
     project.is_named("my-npu", "build");
     project.conforms("build/libdevbay_plugin_my-npu.so");
     project.run("devbay devices").expect(0).prints(&["my-npu:0"]);
     if is_installed("cmake") {
         fs::remove_dir_all(project.folder.join("build")).unwrap();
-        project.run("cmake -B").expect(0);
+        let built = project.run("cmake -B").expect(0);
+        assert_eq!(built.err, "", "the compiler warns");
         project.run("ctest").expect(0);
     } else {
         eprintln!("not run, as there is no cmake: the project's CMakeLists.txt");
     }
+}
+
+#[test]
+fn c_builds_and_conforms() {
+    compiles_and_conforms("c", "cc", &["src/plugin.c"]);
+}
+
+#[test]
+fn cpp_builds_and_conforms() {
+    compiles_and_conforms("cpp", "c++", &["src/exports.map", "src/plugin.cpp"]);
 }
 
 #[test]
