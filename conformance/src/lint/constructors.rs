@@ -6,18 +6,15 @@
 //! table that holds a function of this library; what is called through registers and other memory is not, nor other
 //! libraries.
 
-use super::Report;
 use super::checks::CONSTRUCTORS_INSTRUCTIONS;
 use super::image::{Image, Target};
+use super::{Report, counted};
 use iced_x86::{CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use object::elf;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 /// Instructions that are read at most, of all constructors together: some tenths of a second.
 const INSTRUCTIONS_MAX: usize = 1 << 19;
-
-/// Entries of `DT_INIT_ARRAY` that are read at most.
-const ENTRIES_MAX: u64 = 1 << 16;
 
 /// Functions of C and C++ that do not come back: behind a call of them is another function's code. Those of
 /// libstdc++ that throw begin with a name each.
@@ -43,12 +40,18 @@ struct Entry {
     title: String,
 }
 
-pub(super) fn look(image: &Image<'_>, report: &mut Report) {
-    let targets = image.targets();
+/// Looks at what runs when the library is loaded.
+///
+/// # Errors
+/// Words for a library that is damaged.
+pub(super) fn look(image: &Image<'_>, report: &mut Report) -> Result<(), String> {
+    let targets = image.targets()?;
     let functions = image.functions();
     let mut walk =
         Walk { image, targets: &targets, functions: &functions, seen: HashSet::new(), is_cut: false };
-    for entry in entries(image, &targets) {
+    let mut n_unread = 0;
+    for entry in entries(image, &targets)? {
+        n_unread += usize::from(image.code(entry.address).is_none());
         let found = walk.beyond_baseline(entry.address);
         let Some(first) = found.first() else {
             continue;
@@ -77,10 +80,16 @@ pub(super) fn look(image: &Image<'_>, report: &mut Report) {
             "all code that constructors reach: it is more than {INSTRUCTIONS_MAX} instructions, and that many were read"
         ));
     }
+    if n_unread > 0 {
+        report
+            .not_checked
+            .push(format!("{}, which are not code of this file", counted(n_unread, "constructor")));
+    }
+    Ok(())
 }
 
 /// Where the loader enters the library, in its order.
-fn entries(image: &Image<'_>, targets: &[(u64, Target<'_>)]) -> Vec<Entry> {
+fn entries(image: &Image<'_>, targets: &[(u64, Target<'_>)]) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     let resolvers = targets.iter().filter_map(|(_, target)| match target {
         Target::Resolved(address) => Some(*address),
@@ -95,19 +104,16 @@ fn entries(image: &Image<'_>, targets: &[(u64, Target<'_>)]) -> Vec<Entry> {
     if let Some(address) = image.value(elf::DT_INIT) {
         entries.push(Entry { address, title: "DT_INIT".to_owned() });
     }
-    let array = image.value(elf::DT_INIT_ARRAY).unwrap_or_default();
-    let n = (image.value(elf::DT_INIT_ARRAYSZ).unwrap_or_default() / 8).min(ENTRIES_MAX);
-    for i in 0..n {
-        let slot = array.wrapping_add(i * 8);
+    for (i, (slot, content)) in image.init_array()?.into_iter().enumerate() {
         let address = match target_of(targets, slot) {
             Some(Target::Here(address)) => Some(address),
             Some(_) => None,
             // Relocations that are packed (DT_RELR) leave the address in the slot.
-            None => image.word(slot).filter(|address| *address != 0),
+            None => Some(content).filter(|address| *address != 0),
         };
         entries.extend(address.map(|address| Entry { address, title: format!("DT_INIT_ARRAY[{i}]") }));
     }
-    entries
+    Ok(entries)
 }
 
 fn target_of<'data>(targets: &[(u64, Target<'data>)], slot: u64) -> Option<Target<'data>> {

@@ -23,10 +23,11 @@ pub(super) struct Symbol<'data> {
     pub is_versioned: bool,
 }
 
-/// A part of the file that is mapped.
-struct Segment<'data> {
-    address: u64,
-    bytes: &'data [u8],
+/// Where an address lies in the file.
+struct Place {
+    offset: u64,
+    /// Bytes from there to the end of what the file has of the segment.
+    rest: u64,
     is_code: bool,
 }
 
@@ -68,6 +69,21 @@ impl<'data> Image<'data> {
     }
 }
 
+/// Entries of the dynamic section that are texts, of those that are looked at.
+const TEXTS: &[elf::DynamicTag] = &[elf::DT_NEEDED, elf::DT_SONAME, elf::DT_RPATH, elf::DT_RUNPATH];
+
+/// How much of a file says what it is for.
+pub(super) const IDENT_SIZE: usize = 20;
+
+/// Whether a file that begins so is an ELF file for x86-64. EI_CLASS, EI_DATA and e_machine are at the same places in
+/// every ELF file (elf(5)).
+pub(super) fn is_covered(ident: &[u8]) -> bool {
+    ident.len() >= IDENT_SIZE
+        && ident.starts_with(&elf::ELFMAG)
+        && (ident[4], ident[5]) == (elf::ELFCLASS64.0, elf::ELFDATA2LSB.0)
+        && ident[18..20] == elf::EM_X86_64.0.to_le_bytes()
+}
+
 fn not_covered(what: &str) -> String {
     format!("{what}, which lint does not cover: it reads ELF libraries for x86-64")
 }
@@ -82,11 +98,11 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     /// # Errors
     /// As [`Image::of_library`].
     pub fn parse(data: R) -> Result<Self, String> {
-        let ident = data.read_bytes_at(0, 20).map_err(|()| damaged("it ends within its header"))?;
-        // EI_CLASS, EI_DATA and e_machine are at the same places in every ELF file (elf(5)).
-        let (class, encoding, machine) = (ident[4], ident[5], u16::from_le_bytes([ident[18], ident[19]]));
-        if class != elf::ELFCLASS64.0 || encoding != elf::ELFDATA2LSB.0 || machine != elf::EM_X86_64.0 {
-            let bits = if class == elf::ELFCLASS64.0 { "64" } else { "32" };
+        let ident =
+            data.read_bytes_at(0, IDENT_SIZE as u64).map_err(|()| damaged("it ends within its header"))?;
+        if !is_covered(ident) {
+            let bits = if ident[4] == elf::ELFCLASS64.0 { "64" } else { "32" };
+            let machine = u16::from_le_bytes([ident[18], ident[19]]);
             return Err(not_covered(&format!("an ELF file of {bits} bits for machine {machine}")));
         }
         let header = Header::parse(data).map_err(|error| damaged(&error.to_string()))?;
@@ -114,6 +130,9 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             return Err("a program, and not a shared library: link it with `-shared`".to_owned());
         }
         image.strings = image.read_strings()?;
+        for (_, value) in image.dynamic.iter().filter(|(tag, _)| TEXTS.contains(tag)) {
+            image.name(*value)?;
+        }
         image.symbols = image.read_symbols()?;
         Ok(image)
     }
@@ -213,8 +232,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         self.dynamic.iter().find(|(found, _)| *found == tag).map(|(_, value)| *value)
     }
 
-    /// The texts of all entries of a tag in the dynamic section. Those that cannot be read are left out: the loader
-    /// reads past them too, or has refused the file.
+    /// The texts of all entries of a tag in the dynamic section, one of [`TEXTS`].
     pub fn texts(&self, tag: elf::DynamicTag) -> impl Iterator<Item = &'data str> {
         self.dynamic
             .iter()
@@ -222,29 +240,26 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             .filter_map(|(_, value)| self.name(*value).ok())
     }
 
-    /// The segment that has an address in the file.
-    fn mapped(&self, address: u64) -> Option<Segment<'data>> {
-        let loads = self.segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD);
-        let mut holding = loads.filter(|segment| {
-            address.checked_sub(segment.p_vaddr(LE)).is_some_and(|within| within < segment.p_filesz(LE))
-        });
-        let segment = holding.next()?;
-        let bytes = segment.data(LE, self.data).ok()?;
-        Some(Segment {
-            address: segment.p_vaddr(LE),
-            bytes,
-            is_code: segment.p_flags(LE).contains(elf::PF_X),
+    /// Where an address lies in the file; None for one that no segment has, or that is zero until the program writes.
+    fn place(&self, address: u64) -> Option<Place> {
+        let mut loads = self.segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD);
+        loads.find_map(|segment| {
+            let within = address.checked_sub(segment.p_vaddr(LE))?;
+            let rest = segment.p_filesz(LE).checked_sub(within).filter(|rest| *rest > 0)?;
+            let offset = segment.p_offset(LE).checked_add(within)?;
+            Some(Place { offset, rest, is_code: segment.p_flags(LE).contains(elf::PF_X) })
         })
     }
 
     /// What is at an address, to the end of what the file has there.
     fn rest(&self, address: u64) -> Option<&'data [u8]> {
-        let segment = self.mapped(address)?;
-        segment.bytes.get(usize::try_from(address - segment.address).ok()?..)
+        let place = self.place(address)?;
+        self.data.read_bytes_at(place.offset, place.rest).ok()
     }
 
     fn bytes(&self, address: u64, size: u64) -> Option<&'data [u8]> {
-        self.rest(address)?.get(..usize::try_from(size).ok()?)
+        let place = self.place(address).filter(|place| size <= place.rest)?;
+        self.data.read_bytes_at(place.offset, size).ok()
     }
 
     fn array<T: pod::Pod>(&self, address: u64, n: u64) -> Option<&'data [T]> {
@@ -252,33 +267,45 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         pod::slice_from_all_bytes(bytes).ok()
     }
 
-    /// The word at an address.
-    pub fn word(&self, address: u64) -> Option<u64> {
-        let words: &[U64<LE>] = self.array(address, 1)?;
-        words.first().map(|word| word.get(LE))
+    /// The slots of `DT_INIT_ARRAY`, as they are in the file: address and content.
+    ///
+    /// # Errors
+    /// Words for an array that lies outside of the file.
+    pub fn init_array(&self) -> Result<Vec<(u64, u64)>, String> {
+        let size = self.value(elf::DT_INIT_ARRAYSZ).unwrap_or_default();
+        let (Some(address), 1..) = (self.value(elf::DT_INIT_ARRAY), size / 8) else {
+            return Ok(Vec::new());
+        };
+        let words: Option<&[U64<LE>]> = self.array(address, size / 8);
+        let words = words.ok_or_else(|| damaged("its list of constructors lies outside of it"))?;
+        let slots = (0..).map(|i: u64| address.wrapping_add(8 * i));
+        Ok(slots.zip(words.iter().map(|word| word.get(LE))).collect())
     }
 
     /// The code at an address, to the end of its segment; None for what is not code.
     pub fn code(&self, address: u64) -> Option<&'data [u8]> {
-        if !self.mapped(address)?.is_code {
-            return None;
-        }
-        self.rest(address)
+        let place = self.place(address).filter(|place| place.is_code)?;
+        self.data.read_bytes_at(place.offset, place.rest).ok()
     }
 
     /// What the loader writes where, sorted by the slot's address.
-    pub fn targets(&self) -> Vec<(u64, Target<'data>)> {
-        let tables = [(elf::DT_RELA, elf::DT_RELASZ), (elf::DT_JMPREL, elf::DT_PLTRELSZ)];
-        let tables = tables.iter().filter_map(|(place, size)| {
-            let n = self.value(*size)? / size_of::<elf::Rela64<LE>>() as u64;
-            self.array::<elf::Rela64<LE>>(self.value(*place)?, n)
-        });
-        let mut targets: Vec<_> = tables
-            .flatten()
-            .filter_map(|relocation| Some((relocation.r_offset(LE), self.target(relocation)?)))
-            .collect();
+    ///
+    /// # Errors
+    /// Words for a table that lies outside of the file.
+    pub fn targets(&self) -> Result<Vec<(u64, Target<'data>)>, String> {
+        let mut targets = Vec::new();
+        for (place, size) in [(elf::DT_RELA, elf::DT_RELASZ), (elf::DT_JMPREL, elf::DT_PLTRELSZ)] {
+            let n = self.value(size).unwrap_or_default() / size_of::<elf::Rela64<LE>>() as u64;
+            let (Some(address), 1..) = (self.value(place), n) else {
+                continue;
+            };
+            let table: Option<&[elf::Rela64<LE>]> = self.array(address, n);
+            let table = table.ok_or_else(|| damaged("a table of relocations lies outside of it"))?;
+            let written = table.iter().filter_map(|entry| Some((entry.r_offset(LE), self.target(entry)?)));
+            targets.extend(written);
+        }
         targets.sort_by_key(|(slot, _)| *slot);
-        targets
+        Ok(targets)
     }
 
     fn target(&self, relocation: &elf::Rela64<LE>) -> Option<Target<'data>> {

@@ -6,14 +6,15 @@
 //! Of the process only the C library is taken for granted, so that a plugin may be linked without it.
 
 use super::checks::{IMPORTS_UNRESOLVED, NEEDED_MISSING};
-use super::image::Image;
+use super::image::{IDENT_SIZE, Image, is_covered};
 use super::linking::driver_of;
 use super::symbols::is_of_host;
-use super::{Report, few};
+use super::{Report, counted, few};
 use object::elf;
 use object::read::{ReadCache, ReadRef};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Names of the C library, of which a machine has one.
@@ -22,9 +23,6 @@ const C_LIBRARIES: &[&str] = &["libc.so.6", "libc.musl-x86_64.so.1"];
 /// Where loaders look besides what their configuration says.
 const OWN_FOLDERS: &[&str] =
     &["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
-
-/// Libraries that are read at most: more are a circle of names that never ends, or nothing that a plugin needs.
-const LIBRARIES_MAX: usize = 1024;
 
 /// The folders of `/etc/ld.so.conf`, and the loader's own.
 pub(super) fn folders_of_system() -> Vec<PathBuf> {
@@ -66,7 +64,7 @@ fn read_configuration(path: &Path, depth: usize, folders: &mut Vec<PathBuf>) {
     }
 }
 
-/// What is known of a library that is needed.
+/// A library that is needed.
 struct Needed {
     name: String,
     /// Who needs it, if it is not the plugin.
@@ -75,86 +73,79 @@ struct Needed {
     folders: Vec<PathBuf>,
 }
 
+/// What the libraries are that the plugin needs, and those that they need.
+#[derive(Default)]
+struct Known {
+    /// What they export.
+    exports: HashSet<String>,
+    /// Those that are not there, with who needs them if it is not the plugin.
+    missing: Vec<(String, Option<String>)>,
+    /// Those whose exports are not known, and why.
+    unread: Vec<String>,
+}
+
 pub(super) fn look(image: &Image<'_>, origin: Option<&Path>, folders: &[PathBuf], report: &mut Report) {
-    // What the loader resolves without a library: weak symbols may be absent, and the host's are a finding already.
-    let wanted = image.imports().filter(|symbol| symbol.bind != elf::STB_WEAK && !symbol.is_versioned);
-    let mut wanted: HashSet<String> =
-        wanted.filter(|symbol| !is_of_host(symbol.name)).map(|symbol| symbol.name.to_owned()).collect();
-    let mut missing = Vec::new();
-    read_needed(image, origin, folders, &mut |found| match found {
-        Found::Library(exports) => exports.iter().for_each(|name| {
-            wanted.remove(name);
-        }),
-        Found::Missing(needed) => missing.push(needed),
-    });
-    let mut wanted: Vec<String> = wanted.into_iter().collect();
-    wanted.sort_unstable();
-    let c_library = missing.iter().any(|needed| needed.name == C_LIBRARIES[0]);
-    if missing.is_empty() && !wanted.is_empty() {
-        let text =
-            format!("{} symbols are imported that no needed library has: {}", wanted.len(), few(&wanted));
-        report.find(&IMPORTS_UNRESOLVED, text);
-    } else if !wanted.is_empty() {
-        let absent = missing.iter().map(|needed| needed.name.clone()).collect::<Vec<_>>();
-        report.not_checked.push(format!(
-            "where {} imported symbols come from ({}): this machine has no {}",
-            wanted.len(),
-            few(&wanted),
-            few(&absent)
-        ));
-    }
-    // Drivers, and the C library of another kind of system, have a finding of their own or are no fault.
-    for needed in missing.iter().filter(|needed| driver_of(&needed.name).is_none()) {
-        if needed.by.is_none() && c_library && needed.name == C_LIBRARIES[0] && !needs(image, &needed.name) {
-            continue;
+    let known = read_needed(image, origin, folders);
+    for (name, by) in &known.missing {
+        // A driver that is needed is a finding of its own, whether it is there or not.
+        if driver_of(name).is_none() {
+            let by = by.as_ref().map(|by| format!(", which {by} needs,")).unwrap_or_default();
+            report.find(&NEEDED_MISSING, format!("{name}{by} is not found"));
         }
-        let by = needed.by.as_ref().map(|by| format!(", which {by} needs")).unwrap_or_default();
-        report.find(&NEEDED_MISSING, format!("{}{by} is not found", needed.name));
+    }
+    // What nobody has to have: weak symbols may be absent, and the host's are a finding already.
+    let wanted = image.imports().filter(|symbol| symbol.bind != elf::STB_WEAK && !symbol.is_versioned);
+    let wanted =
+        wanted.map(|symbol| symbol.name).filter(|name| !is_of_host(name) && !known.exports.contains(*name));
+    let wanted: BTreeSet<&str> = wanted.collect();
+    let wanted: Vec<String> = wanted.into_iter().map(str::to_owned).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let symbols = format!("{}: {}", counted(wanted.len(), "symbol"), few(&wanted));
+    if known.unread.is_empty() {
+        report.find(&IMPORTS_UNRESOLVED, format!("imports that no needed library has, {symbols}"));
+    } else {
+        let unread = few(&known.unread);
+        report.not_checked.push(format!("where imports come from, {symbols}; what is not known: {unread}"));
     }
 }
 
-fn needs(image: &Image<'_>, library: &str) -> bool {
-    image.texts(elf::DT_NEEDED).any(|name| name == library)
-}
-
-enum Found {
-    /// What a library that was found exports.
-    Library(Vec<String>),
-    /// A library that was not found.
-    Missing(Needed),
-}
-
-/// Goes through the libraries that are needed, in the loader's order, each once.
-fn read_needed(image: &Image<'_>, origin: Option<&Path>, folders: &[PathBuf], tell: &mut dyn FnMut(Found)) {
-    let mut queue = needed_by(image, origin, None);
-    let c_library =
-        C_LIBRARIES.iter().find(|name| find(name, &[], folders).is_some()).unwrap_or(&C_LIBRARIES[0]);
-    queue.push(Needed { name: (*c_library).to_owned(), by: None, folders: Vec::new() });
-    let (mut next, mut seen) = (0, HashSet::new());
-    while let Some(needed) = queue.get(next) {
-        next += 1;
+/// Goes through the libraries that are needed, each name once. It ends: the files of a machine have so many names.
+fn read_needed(image: &Image<'_>, origin: Option<&Path>, folders: &[PathBuf]) -> Known {
+    let mut known = Known::default();
+    let mut queue = VecDeque::from(needed_by(image, origin, None));
+    match C_LIBRARIES.iter().find(|name| find(name, &[], folders).is_some()) {
+        Some(name) => queue.push_back(Needed { name: (*name).to_owned(), by: None, folders: Vec::new() }),
+        None => known.unread.push("the C library, which is not found".to_owned()),
+    }
+    let mut seen = HashSet::new();
+    while let Some(needed) = queue.pop_front() {
         if !seen.insert(needed.name.clone()) {
             continue;
         }
         let Some(path) = find(&needed.name, &needed.folders, folders) else {
-            let Needed { name, by, folders } = needed;
-            tell(Found::Missing(Needed { name: name.clone(), by: by.clone(), folders: folders.clone() }));
+            known.unread.push(format!("{}, which is not found", needed.name));
+            known.missing.push((needed.name, needed.by));
             continue;
         };
-        let Ok(file) = File::open(&path) else {
-            continue;
+        let cache = match File::open(&path) {
+            Ok(file) => ReadCache::new(file),
+            Err(error) => {
+                known.unread.push(format!("{}: {error}", path.display()));
+                continue;
+            }
         };
-        let cache = ReadCache::new(file);
-        let Ok(library) = Image::parse(&cache) else {
-            continue;
-        };
-        tell(Found::Library(library.exports().map(|symbol| symbol.name.to_owned()).collect()));
-        if queue.len() < LIBRARIES_MAX {
-            let folder = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
-            let name = needed.name.clone();
-            queue.extend(needed_by(&library, folder.as_deref(), Some(&name)));
+        match Image::parse(&cache) {
+            Ok(library) => {
+                known.exports.extend(library.exports().map(|symbol| symbol.name.to_owned()));
+                let folder = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+                queue.extend(needed_by(&library, folder.as_deref(), Some(&needed.name)));
+            }
+            Err(words) => known.unread.push(format!("{}: {words}", path.display())),
         }
     }
+    known
 }
 
 /// What a library needs, and in which folders of its own it is looked for.
@@ -178,11 +169,41 @@ fn needed_by<'data, R: ReadRef<'data>>(
 /// The library of a name that this machine's loader would take: the first that is one for x86-64.
 fn find(name: &str, own: &[PathBuf], folders: &[PathBuf]) -> Option<PathBuf> {
     let fits = |path: &Path| {
-        path.is_file() && File::open(path).is_ok_and(|file| Image::parse(&ReadCache::new(file)).is_ok())
+        let mut ident = [0; IDENT_SIZE];
+        File::open(path).and_then(|mut file| file.read_exact(&mut ident)).is_ok() && is_covered(&ident)
     };
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|path| fits(path));
     }
     let absolute = own.iter().chain(folders).filter(|folder| folder.is_absolute());
     absolute.map(|folder| folder.join(name)).find(|path| fits(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loaders_configuration_is_read() {
+        let folder = std::env::temp_dir().join(format!("devbay-lint-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("more.d")).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        write(
+            "main.conf",
+            "# folders\n/first # here\n\ninclude more.d/*.conf\ninclude\tlast.conf\ninclude none.d/*\n",
+        );
+        write("more.d/b.conf", "/third\n");
+        write("more.d/a.conf", "/second\ninclude ../main.conf\n");
+        write("more.d/c.txt", "/never\n");
+        write("last.conf", "/fourth\n");
+        let mut folders = Vec::new();
+        read_configuration(&folder.join("main.conf"), 0, &mut folders);
+        std::fs::remove_dir_all(&folder).unwrap();
+        // A file that includes itself is read again until it is too deep, and adds nothing new.
+        let mut seen = HashSet::new();
+        folders.retain(|folder| seen.insert(folder.clone()));
+        let expected = ["/first", "/second", "/third", "/fourth"].map(PathBuf::from);
+        assert_eq!(seen, expected.iter().cloned().collect());
+        assert_eq!(folders[..2], expected[..2]);
+    }
 }

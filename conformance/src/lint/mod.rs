@@ -136,13 +136,13 @@ pub fn lint_bytes(
     origin: Option<&Path>,
     settings: &Settings,
 ) -> Result<Report, Refusal> {
-    let image = Image::of_library(bytes)
-        .map_err(|words| Refusal::new(RefusalKind::NotALibrary, format!("{name}: {words}")))?;
+    let refusal = |words: String| Refusal::new(RefusalKind::NotALibrary, format!("{name}: {words}"));
+    let image = Image::of_library(bytes).map_err(refusal)?;
     let mut report = Report { library: name.to_owned(), findings: Vec::new(), not_checked: Vec::new() };
     symbols::look(&image, &mut report);
     linking::look(&image, &mut report);
     libraries::look(&image, origin, &settings.folders, &mut report);
-    constructors::look(&image, &mut report);
+    constructors::look(&image, &mut report).map_err(refusal)?;
     report.findings.sort_by_key(|finding| finding.check.severity != Severity::Error);
     Ok(report)
 }
@@ -155,4 +155,9 @@ fn few(names: &[String]) -> String {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
+}
+
+/// A number of things, as one says it.
+fn counted(n: usize, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }

@@ -2,7 +2,7 @@
 
 use super::checks::{ENTRY_MISSING, EXPORTS_EXTRA, EXPORTS_UNIQUE, IMPORTS_HOST};
 use super::image::Image;
-use super::{Report, few};
+use super::{Report, counted, few};
 use devbay_plugin_api::abi::QUERY_SYMBOL;
 use object::elf;
 use std::collections::BTreeSet;
@@ -47,17 +47,19 @@ pub(super) fn look(image: &Image<'_>, report: &mut Report) {
     };
     let unique = names(true);
     if !unique.is_empty() {
-        report.find(&EXPORTS_UNIQUE, format!("{} unique symbols: {}", unique.len(), few(&unique)));
+        report.find(&EXPORTS_UNIQUE, format!("{}: {}", counted(unique.len(), "unique symbol"), few(&unique)));
     }
     let mut others = names(false);
     others.retain(|name| !is_of_abi(name) && !is_of_linker(name));
     if !others.is_empty() {
-        report.find(&EXPORTS_EXTRA, format!("{} more symbols are exported: {}", others.len(), few(&others)));
+        report.find(
+            &EXPORTS_EXTRA,
+            format!("{} besides the entry: {}", counted(others.len(), "export"), few(&others)),
+        );
     }
     let host = sorted(image.imports().map(|symbol| symbol.name).filter(|name| is_of_host(name)));
     if !host.is_empty() {
-        report
-            .find(&IMPORTS_HOST, format!("{} symbols of the host are imported: {}", host.len(), few(&host)));
+        report.find(&IMPORTS_HOST, format!("{} of the host: {}", counted(host.len(), "import"), few(&host)));
     }
 }
 

@@ -86,7 +86,7 @@ fn libraries_that_were_cut_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Bytes anywhere, most of them in code.
     #[test]

@@ -1,7 +1,7 @@
 //! One library for each finding that is not about code.
 
 use crate::{Build, run};
-use devbay_conformance::lint::{Settings, lint_bytes};
+use devbay_conformance::lint::{Settings, lint, lint_bytes};
 use std::process::Command;
 
 #[test]
@@ -21,7 +21,8 @@ fn b01_the_entry_is_missing() {
 #[test]
 fn b28_exports_are_listed() {
     let source = (0..7).map(|i| format!("int helper_{i}(void) {{ return {i}; }}\n")).collect::<String>();
-    let words = ["7 more symbols", "helper_0, helper_1, helper_2, helper_3, helper_4 and 2 more"];
+    let words =
+        ["7 exports besides the entry", "helper_0, helper_1, helper_2, helper_3, helper_4 and 2 more"];
     Build::new().source("a.c", &source).expect(&["exports.extra"], &words);
     Build::new().source("a.c", &source).arguments(&["-fvisibility=hidden"]).expect(&[], &[]);
 }
@@ -31,7 +32,9 @@ fn b28_unique_symbols_are_listed() {
     let source = "template <class T> struct __attribute__((visibility(\"default\"))) Count { static int n; };\n\
                   template <class T> int Count<T>::n = 0;\n\
                   __attribute__((used)) static int *use = &Count<int>::n;\n";
-    Build::new().source("a.cpp", source).expect(&["exports.unique"], &["1 unique symbol", "_ZN5CountIiE1nE"]);
+    Build::new()
+        .source("a.cpp", source)
+        .expect(&["exports.unique"], &["1 unique symbol: ", "_ZN5CountIiE1nE"]);
     // As the finding says to mend it.
     Build::new().source("a.cpp", source).arguments(&["-fno-gnu-unique"]).expect(&["exports.extra"], &[]);
 }
@@ -40,16 +43,16 @@ fn b28_unique_symbols_are_listed() {
 fn b02_symbols_of_the_host_are_errors() {
     let source =
         "extern int devbay_log(int); __attribute__((used)) static int call(void) { return devbay_log(1); }\n";
-    Build::new().source("a.c", source).expect(&["imports.host"], &["devbay_log"]);
+    Build::new().source("a.c", source).expect(&["imports.host"], &["1 import of the host: devbay_log"]);
     let weak = source.replace("extern", "extern __attribute__((weak))");
-    Build::new().source("a.c", &weak).expect(&["imports.host"], &["devbay_log"]);
+    Build::new().source("a.c", &weak).expect(&["imports.host"], &["1 import of the host: devbay_log"]);
 }
 
 #[test]
 fn b02_symbols_that_no_library_has_are_errors() {
     let source =
         "extern float cosf(float); __attribute__((used)) static float call(float x) { return cosf(x); }\n";
-    Build::new().source("a.c", source).expect(&["imports.unresolved"], &["cosf"]);
+    Build::new().source("a.c", source).expect(&["imports.unresolved"], &["1 symbol: cosf"]);
     Build::new().source("a.c", source).arguments(&["-lm"]).expect(&[], &[]);
 }
 
@@ -81,6 +84,23 @@ fn libraries_that_are_not_there_are_said() {
     let beside = Build::new().needs("libnowhere.so.3", Some("libnowhere.so.3"));
     let report = beside.arguments(&["-Wl,-rpath,$ORIGIN"]).expect(&[], &[]);
     assert_eq!(report.not_checked, Vec::<String>::new());
+}
+
+/// Whose exports cannot be read is not blamed on the plugin.
+#[test]
+fn needed_libraries_that_are_damaged_are_said() {
+    let build =
+        Build::new().needs("libbroken.so.1", Some("libbroken.so.1")).arguments(&["-Wl,-rpath,$ORIGIN"]);
+    let library = build.library();
+    let broken = build.folder.join("libbroken.so.1");
+    let bytes = std::fs::read(&broken).expect("the needed library");
+    std::fs::write(&broken, &bytes[..bytes.len() / 4]).expect("a part of it");
+    let report = lint(&library, &Settings::of_system()).expect("a library");
+    assert_eq!(report.findings, []);
+    assert_eq!(report.not_checked.len(), 1);
+    for word in ["1 symbol: helper", "libbroken.so.1: the file is damaged"] {
+        assert!(report.not_checked[0].contains(word), "{report:?}");
+    }
 }
 
 #[test]
