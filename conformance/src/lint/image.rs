@@ -4,7 +4,7 @@
 //! Nothing in the file is trusted: every place is checked against the file's length, and what lies outside of it is
 //! damage.
 
-use object::read::elf::{Dyn, FileHeader, ProgramHeader, Rela, Sym};
+use object::read::elf::{Dyn, Dynamic, FileHeader, ProgramHeader, Rela, Sym};
 use object::read::{FileKind, ReadRef, StringTable};
 use object::{LittleEndian as LE, U16, U64, elf, pod};
 
@@ -199,9 +199,11 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
                 return Ok(u64::from(n));
             }
         }
-        // A library that exports nothing has an empty hash table. Linkers put the names behind the symbols.
-        let names = self.value(elf::DT_STRTAB).unwrap_or_default();
-        Ok(names.saturating_sub(symbols) / size_of::<elf::Sym64<LE>>() as u64)
+        // A library that exports nothing has an empty hash table. Its symbols end where the next table begins.
+        let places = self.dynamic.iter().map(|(tag, val)| Dynamic { tag: *tag, val: *val });
+        let next =
+            places.filter(|entry| entry.is_address() && entry.val > symbols).map(|entry| entry.val).min();
+        Ok(next.map_or(0, |next| (next - symbols) / size_of::<elf::Sym64<LE>>() as u64))
     }
 
     fn name(&self, offset: u64) -> Result<&'data str, String> {

@@ -2,6 +2,7 @@
 
 use crate::{Build, run};
 use devbay_conformance::lint::{Settings, lint, lint_bytes};
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -177,6 +178,38 @@ fn both_hash_tables_are_read() {
         let build = Build::new().arguments(&[&format!("-Wl,--hash-style={style}")]);
         build.source("a.c", "int helper(void) { return 1; }\n").expect(&["exports.extra"], &["helper"]);
     }
+}
+
+/// A library that exports nothing has no hash table that says how many symbols there are; where the next table begins
+/// is the linker's.
+#[test]
+fn symbols_of_libraries_without_exports_are_counted() {
+    let source =
+        "extern int helper(int); __attribute__((used)) static int call(void) { return helper(1); }\n";
+    for linker in linkers() {
+        let build = Build::of(&[])
+            .source("a.c", source)
+            .arguments(&linker.iter().map(String::as_str).collect::<Vec<_>>());
+        let report = build.expect(&["entry.missing", "imports.unresolved"], &[]);
+        assert_eq!(
+            report.findings[1].found, "imports that no needed library has, 1 symbol: helper",
+            "{linker:?}"
+        );
+    }
+}
+
+/// Arguments for the linkers of this machine: the compiler's own, and Rust's copy of lld.
+fn linkers() -> Vec<Vec<String>> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).args(["--print", "sysroot"]).output().expect("rustc starts");
+    let sysroot = String::from_utf8(output.stdout).expect("a path in UTF-8");
+    let folder = format!("{}/lib/rustlib/x86_64-unknown-linux-gnu/bin/gcc-ld", sysroot.trim());
+    let lld = Some(folder).filter(|folder| Path::new(folder).join("ld.lld").is_file());
+    if lld.is_none() {
+        eprintln!("not run with lld: this Rust comes without it");
+    }
+    let lld = lld.map(|folder| vec![format!("-B{folder}"), "-fuse-ld=lld".to_owned()]);
+    std::iter::once(vec!["-fuse-ld=bfd".to_owned()]).chain(lld).collect()
 }
 
 #[test]
