@@ -314,13 +314,17 @@ fn call(rig: &Rig<'_>, device: &Device<'_>, dice: &mut Dice, seed: u64) -> Outco
         Err((_, words)) => return failed(format!("prepare of {} beside others: {words}", op.name)),
     };
     let ran = node.run(kernel, &stream, &sample, How::default())?;
+    ensure!(ran.damage.is_empty(), "{} launched while others launched: {:?}", op.name, ran.damage);
+    // Numbers are of the profile `kernels`: a plugin that does not claim it may have launched what computes nothing.
+    if !about.profiles.iter().any(|profile| profile == "kernels") {
+        return Ok(());
+    }
     let found = from_bytes(sample.expected.dtype, &ran.output);
     let pairs = found.iter().zip(&sample.expected.values).zip(&sample.bounds);
     // A NaN is within no bound.
     let n_right = pairs.filter(|((found, expected), bound)| (*found - *expected).abs() <= **bound).count();
     let n_wrong = sample.bounds.len() - n_right;
     ensure!(n_wrong == 0, "{} launched while others launched: {n_wrong} elements are wrong", op.name);
-    ensure!(ran.damage.is_empty(), "{} launched while others launched: {:?}", op.name, ran.damage);
     Ok(())
 }
 

@@ -16,6 +16,7 @@ mod lint;
 mod loops;
 mod models;
 mod new_plugin;
+mod null_plugin;
 mod pins;
 mod placement;
 mod plans;
