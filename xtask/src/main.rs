@@ -6,6 +6,7 @@
 mod abi;
 mod bench;
 mod models;
+mod opencl;
 mod python;
 mod soak;
 mod test;
@@ -30,6 +31,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Build the OpenCL plugin with the C compiler, beside those that cargo builds
+    Opencl {
+        /// In target/release, not in target/debug
+        #[arg(long)]
+        release: bool,
+    },
     /// Run everything that the gate holds: formatting, lints, tests, documentation, model checking
     Test,
     /// Run small plans ten million times, and fail if memory grows
@@ -45,6 +52,10 @@ enum Command {
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Header { check } => abi::run(check),
+        Command::Opencl { release } => {
+            println!("{}", opencl::build(release)?.display());
+            Ok(())
+        }
         Command::Test => test::run(),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Tsan => tsan::run(),

@@ -41,6 +41,7 @@ const STEPS: &[Step] = &[
     ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
     // The plugin libraries too, which tests load by path.
     ("build", || cargo(&["build", "--workspace", "--all-targets", "--features", FEATURES])),
+    ("the plugin in C", crate::opencl::build_if_possible),
     ("tests", tests),
     ("documentation tests", || cargo(&["test", "--workspace", "--doc", "--quiet", "--features", FEATURES])),
     ("documentation", || {

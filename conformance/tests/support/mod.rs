@@ -7,14 +7,19 @@ use devbay_conformance::report::Report;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A library of this build by its crate's name.
-pub fn library(name: &str) -> PathBuf {
+/// Where a library of this build is, if it is.
+pub fn built(name: &str) -> PathBuf {
     // target/PROFILE/deps/TEST
     let exe = std::env::current_exe().expect("a test knows its own path");
     let profile = exe.parent().and_then(Path::parent).expect("tests are in target/PROFILE/deps");
     let file = format!("{}{name}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     // The one among the tests' own files, in deps, may be linked without the entry.
-    let path = profile.join(file);
+    profile.join(file)
+}
+
+/// A library of this build by its crate's name.
+pub fn library(name: &str) -> PathBuf {
+    let path = built(name);
     let package = name.replace('_', "-");
     assert!(path.exists(), "{} is missing; build it with `cargo build -p {package}`", path.display());
     path

@@ -68,8 +68,18 @@ devbay_status expect_image(
 }
 
 /* A work item makes one place of TILE channels of a group: what it reads of the image, it uses for all
- * of them. Weights are [channels out, channels in of a group, window]. */
+ * of them. Weights are [channels out, channels in of a group, window], or, packed, [channels out / TILE,
+ * channels in of a group, window, TILE]. */
 static const char CONV_SOURCE[] = ACTIVATION_SOURCE WINDOW_SOURCE
+        "#if TILE == 8\n"
+        "typedef float8 Tile;\n"
+        "#define LOAD vload8\n"
+        "#define STORE vstore8\n"
+        "#else\n"
+        "typedef float4 Tile;\n"
+        "#define LOAD vload4\n"
+        "#define STORE vstore4\n"
+        "#endif\n"
         "__kernel void conv(IN(float, x), IN(float, w), IN(float, bias), IN(float, added),\n"
         "                   OUT(float, y), const uint n, const uint has_bias, const uint has_added,\n"
         "                   const uint groups, const uint of_group, const uint to_group,\n"
@@ -86,28 +96,42 @@ static const char CONV_SOURCE[] = ACTIVATION_SOURCE WINDOW_SOURCE
         "  const int w0 = (int)(out % p.out[2] * p.stride[2]) - p.before[2];\n"
         "  __global const float *image = x + x_at + (batch * groups + group) * of_group * plane;\n"
         "  __global const float *weights = w + w_at + oc * of_group * taps;\n"
-        "  float sums[TILE];\n"
-        "  for (uint t = 0; t < TILE; t++) sums[t] = 0.0f;\n"
+        "#if TILE == 1\n"
+        "  float sums = 0.0f;\n"
+        "#else\n"
+        "  Tile sums = (Tile)(0.0f);\n"
+        "#endif\n"
         "  for (uint c = 0; c < of_group; c++) {\n"
-        "    uint tap = c * taps;\n"
         "    for (uint kd = 0; kd < p.kernel_size[0]; kd++) {\n"
         "      const int d = d0 + (int)(kd * p.dilation[0]);\n"
+        "      if (d < 0 || d >= (int)p.in[0]) continue;\n"
         "      for (uint kh = 0; kh < p.kernel_size[1]; kh++) {\n"
         "        const int h = h0 + (int)(kh * p.dilation[1]);\n"
-        "        for (uint kw = 0; kw < p.kernel_size[2]; kw++, tap++) {\n"
+        "        if (h < 0 || h >= (int)p.in[1]) continue;\n"
+        "        __global const float *row = image + c * plane + (d * p.in[1] + h) * p.in[2];\n"
+        "        const uint tap = ((c * p.kernel_size[0] + kd) * p.kernel_size[1] + kh) *\n"
+        "                         p.kernel_size[2];\n"
+        "        for (uint kw = 0; kw < p.kernel_size[2]; kw++) {\n"
         "          const int v = w0 + (int)(kw * p.dilation[2]);\n"
-        "          if (d < 0 || d >= (int)p.in[0] || h < 0 || h >= (int)p.in[1] || v < 0 ||\n"
-        "              v >= (int)p.in[2]) continue;\n"
-        "          const float a = image[c * plane + (d * p.in[1] + h) * p.in[2] + v];\n"
-        "          for (uint t = 0; t < TILE; t++)\n"
-        "            sums[t] = fma(a, weights[t * of_group * taps + tap], sums[t]);\n"
+        "          if (v < 0 || v >= (int)p.in[2]) continue;\n"
+        "#if TILE == 1\n"
+        "          sums = fma(row[v], weights[tap + kw], sums);\n"
+        "#else\n"
+        "          sums = fma((Tile)(row[v]), LOAD(tap + kw, weights), sums);\n"
+        "#endif\n"
         "        }\n"
         "      }\n"
         "    }\n"
         "  }\n"
+        "  float results[TILE];\n"
+        "#if TILE == 1\n"
+        "  results[0] = sums;\n"
+        "#else\n"
+        "  STORE(sums, 0, results);\n"
+        "#endif\n"
         "  for (uint t = 0; t < TILE; t++) {\n"
         "    const uint at = (batch * groups * to_group + oc + t) * places + out;\n"
-        "    float v = sums[t];\n"
+        "    float v = results[t];\n"
         "    if (has_bias) v += bias[bias_at + oc + t];\n"
         "    if (has_added) v += added[added_at + at];\n"
         "    y[y_at + at] = activated(v, f);\n"
@@ -189,9 +213,17 @@ devbay_status prepare_conv(struct plan *plan, const struct node *node) {
     if (added != NULL && !same_shape(added, y)) {
         return fail(node->error, DEVBAY_STATUS_INVALID, "what is added has another shape");
     }
-    uint32_t tile = conv.to_group % 4 == 0 ? 4 : 1, n = n_elements(y) / tile;
+    uint32_t tile = 1;
+    if (wants_packing(node, 1)) {
+        tile = conv.to_group % 8 == 0 ? 8 : conv.to_group % 4 == 0 ? 4 : 1;
+    }
+    if (tile > 1) {
+        plan->packing = (struct packing){1, extent(w, 0), product(w, 1, w->rank), tile};
+    }
+    uint32_t n = n_elements(y) / tile;
+    const char *options = tile == 8 ? "-DTILE=8" : tile == 4 ? "-DTILE=4" : "-DTILE=1";
     struct step *step;
-    TRY(step_begin(plan, CONV_SOURCE, tile == 4 ? "-DTILE=4" : "-DTILE=1", "conv", n, &step));
+    TRY(step_begin(plan, CONV_SOURCE, options, "conv", n, &step));
     arg_input(step, plan, 0);
     arg_input(step, plan, 1);
     arg_input(step, plan, input_of(node, 2) != NULL ? 2 : 0);

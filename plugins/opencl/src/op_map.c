@@ -1,7 +1,7 @@
 /* op_map.c - elementwise ops: kernels are written of their formulas when a node is prepared.
  *
- * The text of a kernel depends on the ops, on their numbers and on which operands are broadcast, and not
- * on shapes.
+ * The text of a kernel depends on the ops and on which operands are broadcast, and not on numbers or
+ * shapes.
  */
 #include "kernels.h"
 
@@ -28,6 +28,10 @@ static const struct formula formulas[] = {
         FORMULAS(X) FUSED_FORMULAS(X)
 #undef X
 };
+
+/* Numbers of a kernel, at most, and characters of an operand's expression. */
+#define NUMBERS_MAX 64u
+#define EXPRESSION_MAX 24
 
 static const char FUNCTIONS[] =
         "float at_least(float a, float low) { return a < low ? low : a; }\n"
@@ -86,28 +90,33 @@ static void append(struct text *text, const char *form, ...) {
     }
 }
 
-/* A number, to the last bit. */
-static void append_number(struct text *text, float number) {
-    if (isinf(number)) {
-        append(text, number < 0 ? "-INFINITY" : "INFINITY");
-    } else if (isnan(number)) {
-        append(text, "NAN");
-    } else {
-        append(text, "%af", (double)number);
+/* The numbers of a kernel: parameters, so that nodes of the same ops share a text. */
+struct numbers {
+    uint32_t n;
+    float values[NUMBERS_MAX];
+};
+
+/* Writes a number as an expression. */
+static void write_number(struct numbers *numbers, float number, char *out, size_t out_len) {
+    if (numbers->n < NUMBERS_MAX) {
+        snprintf(out, out_len, "c.v[%u]", (unsigned)numbers->n);
+        numbers->values[numbers->n] = number;
     }
+    /* One more than there is room for says that there were too many. */
+    numbers->n += numbers->n <= NUMBERS_MAX;
 }
 
-/* An op's result as a variable. Operands and numbers are expressions. */
-static void append_op(struct text *text, const struct formula *formula, uint32_t i, const char *a,
-        const char *b, const float numbers[2]) {
+/* An op's result as a variable; its operands are expressions. */
+static void append_op(struct text *text, struct numbers *numbers, const struct formula *formula,
+        uint32_t i, const char *a, const char *b, const float attrs[2]) {
     append(text, "  float r%u;\n  {\n    const float a = %s;\n", (unsigned)i, a);
     if (formula->n_operands == 2) {
         append(text, "    const float b = %s;\n", b);
     }
     for (int k = 0; k < 2 && formula->attrs[k] != NULL; k++) {
-        append(text, "    const float k%d = ", k);
-        append_number(text, numbers[k]);
-        append(text, ";\n");
+        char number[EXPRESSION_MAX] = "0.0f";
+        write_number(numbers, attrs[k], number, sizeof(number));
+        append(text, "    const float k%d = %s;\n", k, number);
     }
     append(text, "    r%u = %s;\n  }\n", (unsigned)i, formula->text);
 }
@@ -155,8 +164,8 @@ static int is_broadcast(const struct node *node) {
 
 /* The kernel around a body that makes `result` of the inputs v0, v1, ... of these types. */
 static devbay_status prepare_map(struct plan *plan, const struct node *node,
-        const char *const *input_types, const char *output_type, const char *body,
-        const char *result) {
+        const char *const *input_types, const char *output_type, const struct numbers *numbers,
+        const char *body, const char *result) {
     const devbay_tensor *y = node->outputs[0];
     struct walk walks[OPERANDS_MAX];
     int is_walked[OPERANDS_MAX];
@@ -164,8 +173,15 @@ static devbay_status prepare_map(struct plan *plan, const struct node *node,
         return fail(node->error, DEVBAY_STATUS_INVALID,
                 "the output has another shape than the inputs give together");
     }
+    if (numbers != NULL && numbers->n > NUMBERS_MAX) {
+        return fail(node->error, DEVBAY_STATUS_UNSUPPORTED, "more than %u numbers", NUMBERS_MAX);
+    }
     struct text text = {0};
-    append(&text, "%s__kernel void map(", FUNCTIONS);
+    append(&text, "%s", FUNCTIONS);
+    if (numbers != NULL && numbers->n > 0) {
+        append(&text, "typedef struct { float v[%u]; } Numbers;\n", (unsigned)numbers->n);
+    }
+    append(&text, "__kernel void map(");
     for (uint32_t i = 0; i < node->n_inputs; i++) {
         const devbay_tensor *x = node->inputs[i];
         if (x == NULL) {
@@ -181,6 +197,9 @@ static devbay_status prepare_map(struct plan *plan, const struct node *node,
         if (is_walked[i]) {
             append(&text, "const Walk w%u, ", (unsigned)i);
         }
+    }
+    if (numbers != NULL && numbers->n > 0) {
+        append(&text, "const Numbers c, ");
     }
     append(&text, "OUT(%s, y), const uint n) {\n", output_type);
     append(&text, "  const uint i = get_global_id(0);\n  if (i >= n) return;\n");
@@ -215,6 +234,9 @@ static devbay_status prepare_map(struct plan *plan, const struct node *node,
             arg_walk(step, &walks[i]);
         }
     }
+    if (numbers != NULL && numbers->n > 0) {
+        arg_struct(step, numbers->values, numbers->n * (uint32_t)sizeof(numbers->values[0]));
+    }
     arg_output(step, plan, 0);
     arg_u32(step, n_elements(y));
     return DEVBAY_STATUS_OK;
@@ -225,29 +247,30 @@ static const char *const FLOATS[] = {"float", "float", "float", "float", "float"
 
 /* One op on f32. */
 static devbay_status prepare_one(struct plan *plan, const struct node *node,
-        const struct formula *formula, const float numbers[2]) {
+        const struct formula *formula, const float attrs[2]) {
     struct text body = {0};
-    append_op(&body, formula, 0, "v0", "v1", numbers);
+    struct numbers numbers = {0};
+    append_op(&body, &numbers, formula, 0, "v0", "v1", attrs);
     if (body.is_broken) {
         free(body.ptr);
         return fail(node->error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for a kernel's text");
     }
-    devbay_status status = prepare_map(plan, node, FLOATS, "float", body.ptr, "r0");
+    devbay_status status = prepare_map(plan, node, FLOATS, "float", &numbers, body.ptr, "r0");
     free(body.ptr);
     return status;
 }
 
 devbay_status prepare_formula(struct plan *plan, const struct node *node) {
     const struct formula *formula = formula_of(node);
-    float numbers[2] = {0, 0};
+    float attrs[2] = {0, 0};
     for (int k = 0; k < 2 && formula->attrs[k] != NULL; k++) {
-        numbers[k] = (float)attr_float(node, formula->attrs[k], (double)formula->absent[k]);
+        attrs[k] = (float)attr_float(node, formula->attrs[k], (double)formula->absent[k]);
     }
     if (strcmp(formula->op, "PRelu") == 0 && n_elements(node->inputs[1]) != 1 &&
             n_elements(node->inputs[0]) != n_elements(node->outputs[0])) {
         return fail(node->error, DEVBAY_STATUS_INVALID, "a slope that is broader than its input");
     }
-    return prepare_one(plan, node, formula, numbers);
+    return prepare_one(plan, node, formula, attrs);
 }
 
 devbay_status prepare_clip(struct plan *plan, const struct node *node) {
@@ -263,7 +286,7 @@ devbay_status prepare_clip(struct plan *plan, const struct node *node) {
         }
         which |= limit != NULL ? 1 << (i - 1) : 0;
     }
-    return prepare_map(plan, node, FLOATS, "float", bodies[which], "r0");
+    return prepare_map(plan, node, FLOATS, "float", NULL, bodies[which], "r0");
 }
 
 devbay_status prepare_gelu(struct plan *plan, const struct node *node) {
@@ -314,15 +337,12 @@ static devbay_status read_fused(const struct node *node, struct fused *fused) {
 }
 
 /* An operand of a fused op as an expression: an input, an earlier result, or a number. */
-static devbay_status fused_operand(const struct node *node, const struct fused *fused, int64_t place,
-        uint64_t step, char *out, size_t out_len) {
+static devbay_status fused_operand(const struct node *node, const struct fused *fused,
+        struct numbers *numbers, int64_t place, uint64_t step, char *out, size_t out_len) {
     if (place < 0) {
         uint64_t i = (uint64_t)(-1 - place);
         if (i < fused->constants.len) {
-            struct text number = {0};
-            append_number(&number, (float)*(const double *)list_at(&fused->constants, i));
-            snprintf(out, out_len, "%s", number.ptr != NULL ? number.ptr : "");
-            free(number.ptr);
+            write_number(numbers, (float)*(const double *)list_at(&fused->constants, i), out, out_len);
             return DEVBAY_STATUS_OK;
         }
     } else if ((uint64_t)place < node->n_inputs) {
@@ -340,16 +360,18 @@ devbay_status prepare_fused(struct plan *plan, const struct node *node) {
     struct fused fused;
     TRY(read_fused(node, &fused));
     struct text body = {0};
+    struct numbers numbers = {0};
     devbay_status status = DEVBAY_STATUS_OK;
     for (uint64_t i = 0; i < fused.ops.len && status == DEVBAY_STATUS_OK; i++) {
-        char operands[2][48];
-        float numbers[2];
+        char operands[2][EXPRESSION_MAX] = {"", ""};
+        float attrs[2];
         for (uint64_t k = 0; k < 2 && status == DEVBAY_STATUS_OK; k++) {
-            numbers[k] = (float)*(const double *)list_at(&fused.params, 2 * i + k);
-            status = fused_operand(node, &fused, list_int(&fused.operands, 2 * i + k, 0), i,
+            attrs[k] = (float)*(const double *)list_at(&fused.params, 2 * i + k);
+            status = fused_operand(node, &fused, &numbers, list_int(&fused.operands, 2 * i + k, 0), i,
                     operands[k], sizeof(operands[k]));
         }
-        append_op(&body, fused_op(&fused, i), (uint32_t)i, operands[0], operands[1], numbers);
+        append_op(&body, &numbers, fused_op(&fused, i), (uint32_t)i, operands[0], operands[1],
+                attrs);
     }
     char result[16];
     snprintf(result, sizeof(result), "r%u", (unsigned)(fused.ops.len - 1));
@@ -357,7 +379,7 @@ devbay_status prepare_fused(struct plan *plan, const struct node *node) {
         status = fail(node->error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for a kernel's text");
     }
     if (status == DEVBAY_STATUS_OK) {
-        status = prepare_map(plan, node, FLOATS, "float", body.ptr, result);
+        status = prepare_map(plan, node, FLOATS, "float", &numbers, body.ptr, result);
     }
     free(body.ptr);
     return status;
@@ -393,7 +415,7 @@ static const char *c_type(devbay_dtype dtype) {
 devbay_status prepare_where(struct plan *plan, const struct node *node) {
     const char *type = c_type(node->outputs[0]->dtype);
     const char *types[] = {"uchar", type, type};
-    return prepare_map(plan, node, types, type, "", "v0 ? v1 : v2");
+    return prepare_map(plan, node, types, type, NULL, "", "v0 ? v1 : v2");
 }
 
 devbay_status prepare_cast(struct plan *plan, const struct node *node) {
@@ -408,5 +430,5 @@ devbay_status prepare_cast(struct plan *plan, const struct node *node) {
     } else {
         snprintf(result, sizeof(result), "(%s)v0", c_type(y->dtype));
     }
-    return prepare_map(plan, node, &from, c_type(y->dtype), "", result);
+    return prepare_map(plan, node, &from, c_type(y->dtype), NULL, "", result);
 }

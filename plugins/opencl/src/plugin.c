@@ -245,6 +245,7 @@ static devbay_status create(
         return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for an instance");
     }
     instance->host = desc->host;
+    instance->abi_minor = desc->abi_minor;
     pthread_mutex_init(&instance->slots_lock, NULL);
     const char *missing = driver_open(&instance->driver);
     devbay_status status =
@@ -318,6 +319,18 @@ static devbay_status memory_info(devbay_device *device, uint32_t space_idx, devb
     return DEVBAY_STATUS_OK;
 }
 
+/* What the conformance suite makes streams fail with (B6, B13). */
+#define FAULT_EXTENSION UINT32_C(0x80000010)
+
+static const void *get_extension(devbay_instance *instance, uint32_t id, uint32_t min_revision) {
+    static const devbay_fault_table fault = {
+            .struct_size = sizeof(devbay_fault_table),
+            .stream_fail = stream_fail,
+    };
+    (void)instance;
+    return id == FAULT_EXTENSION && min_revision <= 1 ? &fault : NULL;
+}
+
 const devbay_plugin_table plugin_table = {
         .struct_size = sizeof(devbay_plugin_table),
         .create = create,
@@ -338,5 +351,7 @@ const devbay_plugin_table plugin_table = {
         .stream_flush = stream_flush,
         .stream_error = stream_error,
         .kernel_cost = kernel_cost,
+        .pack = pack,
+        .get_extension = get_extension,
         .memory_info = memory_info,
 };

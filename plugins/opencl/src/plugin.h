@@ -37,6 +37,8 @@ struct record;
 
 struct devbay_instance {
     const devbay_host_api *host;
+    /* The minor that host and plugin agreed on (B3). */
+    uint32_t abi_minor;
     struct driver driver;
     uint32_t n_devices;
     devbay_device *devices;
@@ -107,6 +109,9 @@ devbay_status stream_error(devbay_stream *stream, devbay_error_detail *error);
 devbay_status prepare(devbay_instance *instance, const devbay_prepare_desc *desc,
         devbay_prepared *out, devbay_error_detail *error);
 void unprepare(devbay_instance *instance, devbay_prepared *prepared);
+devbay_status pack(devbay_instance *instance, const devbay_prepared *prepared, uint32_t input_idx,
+        const devbay_tensor *src, void *dst, devbay_error_detail *error);
+devbay_status stream_fail(devbay_stream *stream, devbay_status status);
 devbay_status kernel_cost(devbay_instance *instance, const devbay_prepare_desc *desc,
         devbay_kernel_cost *out, devbay_error_detail *error);
 

@@ -75,8 +75,10 @@ void arg_output(struct step *step, const struct plan *plan, uint32_t i) {
 
 void arg_struct(struct step *step, const void *value, uint32_t n_bytes) {
     struct arg *arg = add_arg(step, ARG_VALUE);
+    arg->at = step->n_bytes;
     arg->n_bytes = n_bytes;
-    memcpy(arg->bytes, value, n_bytes);
+    memcpy(step->values + arg->at, value, n_bytes);
+    step->n_bytes += n_bytes;
 }
 
 void arg_u32(struct step *step, uint32_t value) {
@@ -124,7 +126,8 @@ static cl_int record_make(
             const struct arg *arg = &step->args[k];
             /* An operand is two parameters: its buffer, and where it begins there. */
             if (arg->kind == ARG_VALUE) {
-                code = driver->clSetKernelArg(kernel, place, arg->n_bytes, arg->bytes);
+                code = driver->clSetKernelArg(
+                        kernel, place, arg->n_bytes, step->values + arg->at);
             }
             place += arg->kind == ARG_REF ? 2 : 1;
         }
@@ -253,6 +256,52 @@ devbay_status prepare(devbay_instance *instance, const devbay_prepare_desc *desc
     plan->node = NULL;
     out->launch = launch;
     out->state = plan;
+    /* A host that speaks an older minor has no such field, and passes constants as they are: kernels
+     * ask for a packing where wants_packing says so alone. */
+    if (plan->packing.tile != 0) {
+        const struct packing *packing = &plan->packing;
+        plan->pack = (devbay_constant_pack){
+                .struct_size = sizeof(devbay_constant_pack),
+                .input_idx = packing->input_idx,
+                /* The bytes follow from the tile and the columns of a row. */
+                .layout_id = UINT64_C(1) << 40 | (uint64_t)packing->columns << 8 | packing->tile,
+                .size_bytes = (uint64_t)packing->rows * packing->columns * sizeof(float),
+                .align = 64,
+        };
+        out->packs = (devbay_list){&plan->pack, 1, sizeof(plan->pack)};
+    }
+    return DEVBAY_STATUS_OK;
+}
+
+int wants_packing(const struct node *node, uint32_t i) {
+    const devbay_tensor *tensor = input_of(node, i);
+    return node->device->instance->abi_minor >= 2 && tensor != NULL &&
+           HAS(devbay_tensor, tensor, constant_bytes) &&
+           (tensor->flags & DEVBAY_TENSOR_CONSTANT) != 0;
+}
+
+devbay_status pack(devbay_instance *instance, const devbay_prepared *prepared, uint32_t input_idx,
+        const devbay_tensor *src, void *dst, devbay_error_detail *error) {
+    (void)instance;
+    const struct plan *plan = prepared->state;
+    const struct packing *packing = &plan->packing;
+    uint64_t n = (uint64_t)packing->rows * packing->columns;
+    if (packing->tile == 0 || input_idx != packing->input_idx ||
+            !HAS(devbay_tensor, src, constant_bytes) || src->constant == NULL ||
+            src->constant_bytes != n * sizeof(float)) {
+        return fail(error, DEVBAY_STATUS_INVALID, "input %u was not asked for, or is another one",
+                (unsigned)input_idx);
+    }
+    const char *from = src->constant;
+    float *to = dst;
+    for (uint32_t row = 0; row < packing->rows; row++) {
+        for (uint32_t column = 0; column < packing->columns; column++) {
+            uint64_t group = row / packing->tile;
+            uint64_t at = (group * packing->columns + column) * packing->tile + row % packing->tile;
+            memcpy(&to[at], from + ((uint64_t)row * packing->columns + column) * sizeof(float),
+                    sizeof(float));
+        }
+    }
     return DEVBAY_STATUS_OK;
 }
 

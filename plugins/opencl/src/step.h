@@ -27,18 +27,18 @@ struct walk {
 
 enum arg_kind { ARG_REF, ARG_VALUE };
 
-/* Bytes of a parameter that is a number or a struct, at most. */
-#define VALUE_MAX 96
-
 struct arg {
     enum arg_kind kind;
     /* ARG_REF: the operand's place among a launch's references, and the bytes of an element. */
     uint32_t ref;
     uint32_t element_bytes;
-    /* ARG_VALUE: its bytes. */
+    /* ARG_VALUE: where its bytes are in the step's values, and how many. */
+    uint32_t at;
     uint32_t n_bytes;
-    char bytes[VALUE_MAX];
 };
+
+/* Bytes of a step's parameters that are numbers and structs, at most. */
+#define VALUES_MAX 768
 
 struct step {
     cl_program program;
@@ -46,7 +46,18 @@ struct step {
     size_t global;
     size_t local;
     uint32_t n_args;
+    uint32_t n_bytes;
     struct arg args[ARGS_MAX];
+    char values[VALUES_MAX];
+};
+
+/* A constant operand that the kernel wants in another order (B21): the weights of a convolution, [rows,
+ * columns] as [rows / tile, columns, tile]. No tile for none. */
+struct packing {
+    uint32_t input_idx;
+    uint32_t rows;
+    uint32_t columns;
+    uint32_t tile;
 };
 
 /* What prepare makes: immutable, as many threads launch it at once. */
@@ -58,6 +69,9 @@ struct plan {
     uint32_t n_steps;
     uint32_t capacity;
     struct step *steps;
+    struct packing packing;
+    /* What the host is told of it. */
+    devbay_constant_pack pack;
 };
 
 /* Adds a launch of `n` work items of a program's kernel, in groups of GROUP. `kernel` is static text. */
@@ -67,6 +81,9 @@ devbay_status step_begin(struct plan *plan, const char *source, const char *opti
 /* The same, with `n` groups of `local` work items. */
 devbay_status step_begin_groups(struct plan *plan, const char *source, const char *options,
         const char *kernel, uint32_t n, uint32_t local, struct step **out);
+
+/* Whether an input is a constant that may come packed. */
+int wants_packing(const struct node *node, uint32_t i);
 
 /* Parameters: an input declared by IN, an output declared by OUT, numbers, a walk. */
 void arg_input(struct step *step, const struct plan *plan, uint32_t i);

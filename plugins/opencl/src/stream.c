@@ -50,6 +50,9 @@ struct devbay_stream {
     struct waiter *waiters;
     struct point *spare;
     uint32_t n_owed;
+    /* Under the lock: the status with which points behind a value will fail; OK if none will. */
+    devbay_status failure;
+    uint64_t fails_after;
     /* Under the lock: the words for stream_error. */
     devbay_status last_status;
     cl_int last_code;
@@ -245,16 +248,18 @@ static void CL_CALLBACK on_complete(cl_event event, cl_int code, void *user) {
     const struct driver *driver = driver_of(stream->device);
     pthread_mutex_lock(&stream->lock);
     int is_wait = point->value == 0;
-    if (code >= 0) {
-        /* The queue is in order, the calls about it need not be. A failure before this point stands. */
-        if (atomic_load(&stream->status) == DEVBAY_STATUS_OK &&
-                point->value > atomic_load(&stream->reached)) {
+    /* A failure before this point stands. */
+    if (atomic_load(&stream->status) == DEVBAY_STATUS_OK) {
+        if (code < 0) {
+            devbay_status status = is_wait ? DEVBAY_STATUS_ABORTED : status_of(code);
+            note(stream, status, code, is_wait ? "a wait for another stream" : "enqueued work");
+            atomic_store(&stream->status, status);
+        } else if (stream->failure != DEVBAY_STATUS_OK && point->value > stream->fails_after) {
+            atomic_store(&stream->status, stream->failure);
+        } else if (point->value > atomic_load(&stream->reached)) {
+            /* The queue is in order, the calls about it need not be. */
             atomic_store(&stream->reached, point->value);
         }
-    } else if (atomic_load(&stream->status) == DEVBAY_STATUS_OK) {
-        devbay_status status = is_wait ? DEVBAY_STATUS_ABORTED : status_of(code);
-        note(stream, status, code, is_wait ? "a wait for another stream" : "work that was enqueued");
-        atomic_store(&stream->status, status);
     }
     struct waiter *due = due_waiters(stream);
     uint64_t reached = atomic_load(&stream->reached);
@@ -342,6 +347,17 @@ devbay_status stream_reached(devbay_stream *stream, uint64_t *out_value) {
     return atomic_load_explicit(&stream->status, memory_order_acquire);
 }
 
+/* Makes the points behind those that were signalled fail, with the words for it. */
+static void fail_from_here(devbay_stream *stream, devbay_status status, const char *what) {
+    pthread_mutex_lock(&stream->lock);
+    if (stream->failure == DEVBAY_STATUS_OK) {
+        stream->failure = status;
+        stream->fails_after = atomic_load(&stream->signalled);
+        note(stream, status, 0, what);
+    }
+    pthread_mutex_unlock(&stream->lock);
+}
+
 devbay_status stream_wait(devbay_stream *stream, devbay_stream *other, uint64_t value) {
     const struct driver *driver = driver_of(stream->device);
     devbay_status status;
@@ -351,32 +367,24 @@ devbay_status stream_wait(devbay_stream *stream, devbay_stream *other, uint64_t 
     if (value > atomic_load(&other->signalled)) {
         return DEVBAY_STATUS_INVALID;
     }
-    pthread_mutex_lock(&other->lock);
     cl_event event = NULL;
+    int fails = 0;
+    pthread_mutex_lock(&other->lock);
     if (value > atomic_load(&other->reached)) {
-        /* Nothing is under way and the value was not reached: the other stream has failed. */
-        status = atomic_load(&other->status) == DEVBAY_STATUS_OK ? DEVBAY_STATUS_OK
-                                                                : DEVBAY_STATUS_ABORTED;
+        fails = atomic_load(&other->status) != DEVBAY_STATUS_OK ||
+                (other->failure != DEVBAY_STATUS_OK && value > other->fails_after);
         struct point *point = other->oldest;
         while (point != NULL && point->value < value) {
             point = point->next;
         }
-        if (point != NULL && status == DEVBAY_STATUS_OK) {
+        if (point != NULL && !fails) {
             event = point->event;
             driver->clRetainEvent(event);
         }
     }
     pthread_mutex_unlock(&other->lock);
-    if (status != DEVBAY_STATUS_OK) {
-        pthread_mutex_lock(&stream->lock);
-        note(stream, status, 0, "a wait for a stream that has failed");
-        atomic_store(&stream->status, status);
-        struct waiter *due = due_waiters(stream);
-        uint64_t reached = atomic_load(&stream->reached);
-        pthread_cond_broadcast(&stream->changed);
-        pthread_mutex_unlock(&stream->lock);
-        call_waiters(due, reached, status);
-        return status;
+    if (fails) {
+        fail_from_here(stream, DEVBAY_STATUS_ABORTED, "a wait for a stream that fails");
     }
     if (event == NULL) {
         return DEVBAY_STATUS_OK;
@@ -384,6 +392,14 @@ devbay_status stream_wait(devbay_stream *stream, devbay_stream *other, uint64_t 
     status = mark(stream, 0, &event);
     driver->clReleaseEvent(event);
     return status;
+}
+
+devbay_status stream_fail(devbay_stream *stream, devbay_status status) {
+    if (status == DEVBAY_STATUS_OK) {
+        return DEVBAY_STATUS_INVALID;
+    }
+    fail_from_here(stream, status, "a failure that was asked for");
+    return DEVBAY_STATUS_OK;
 }
 
 devbay_status stream_on_reached(

@@ -257,11 +257,43 @@ pub fn wgpu_library() -> Option<PathBuf> {
     if found.out.contains("wgpu:0") {
         return Some(library);
     }
-    let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
-    let required = required.split([',', ' ']).any(|word| word == "vulkan");
-    assert!(!required, "expected a Vulkan driver, which DEVBAY_REQUIRE asks for: {}{}", found.out, found.err);
+    assert!(
+        !is_required("vulkan"),
+        "expected a Vulkan driver, which DEVBAY_REQUIRE asks for: {}{}",
+        found.out,
+        found.err
+    );
     eprintln!("not run: this machine has no Vulkan driver");
     None
+}
+
+/// The OpenCL plugin as a shared library, if it was built and this machine has a driver.
+///
+/// # Panics
+/// As [`library_of`] if it was built; if something is missing with the word `opencl` in `DEVBAY_REQUIRE`.
+pub fn opencl_library() -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_BIN_EXE_devbay")).with_file_name("libdevbay_plugin_opencl.so");
+    if is_required("opencl") || built.exists() {
+        let library = library_of("opencl");
+        let found = devbay(["devices".as_ref(), "--plugin".as_ref(), library.as_os_str()]);
+        if found.out.contains("opencl:0") {
+            return Some(library);
+        }
+        assert!(
+            !is_required("opencl"),
+            "expected an OpenCL driver, which DEVBAY_REQUIRE asks for: {}{}",
+            found.out,
+            found.err
+        );
+    }
+    eprintln!("not run: the OpenCL plugin was not built, or this machine has no OpenCL driver");
+    None
+}
+
+/// Whether `DEVBAY_REQUIRE` has a word.
+fn is_required(wanted: &str) -> bool {
+    let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
+    required.split([',', ' ']).any(|word| word == wanted)
 }
 
 /// One of our plugins as a shared library, beside the command.
@@ -273,7 +305,10 @@ pub fn library_of(plugin: &str) -> PathBuf {
     let library = command.with_file_name(format!("libdevbay_plugin_{plugin}.so"));
     let release =
         if command.parent().is_some_and(|folder| folder.ends_with("release")) { " --release" } else { "" };
-    let build = format!("run `cargo build{release} -p devbay-plugin-{plugin}`");
+    let build = match plugin {
+        "opencl" => format!("run `cargo xtask opencl{release}`"),
+        _ => format!("run `cargo build{release} -p devbay-plugin-{plugin}`"),
+    };
     let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified());
     let Ok(built) = modified(&library) else {
         panic!("expected the plugin {plugin} at {}; {build}", library.display());

@@ -1,0 +1,107 @@
+//! The OpenCL plugin, which is plain C, passes the suite on whatever driver the machine has; in the gate that is PoCL.
+
+mod support;
+
+use devbay_conformance::judge::{Settings, Subject, judge};
+use devbay_conformance::report::Report;
+use devbay_conformance::verdict::Verdict;
+use std::time::Duration;
+use support::{built, child, patterns};
+
+/// What the plugin does not offer: memory that the host sees, a limit on streams, kernels with strides, workspaces or
+/// packed constants, ops whose shapes ONNX does not define, recordings, native memory and streams, and failures on request.
+const NOT_OFFERED: &[&str] = &[
+    "memory.host_visible",
+    "stream.max",
+    "transfer.host_visible",
+    "kernel.shape",
+    "launch.workspace",
+    "launch.host_refs",
+    "launch.packed",
+    "launch.strides",
+    "replay.launches",
+    "replay.nothing_else",
+    "interop.device",
+    "interop.buffers",
+    "interop.refusals",
+    "interop.streams",
+    "fault.memory",
+];
+
+/// Node tests that pass on the plugin's kernels, of 1,884, and ops whose generated numbers are judged.
+const NODE_TESTS_PASSED: usize = 320;
+const OPS_JUDGED: usize = 65;
+
+/// A report, unless the plugin was not built or the machine has no driver; with the word `opencl` in `DEVBAY_REQUIRE`
+/// that is a failure.
+fn judged(only: &[&str], except: &[&str], validation: bool) -> Option<Report> {
+    let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
+    let required = required.split([',', ' ']).any(|word| word == "opencl");
+    let library = built("devbay_plugin_opencl");
+    if !library.exists() {
+        assert!(
+            !required,
+            "expected {}, which DEVBAY_REQUIRE asks for: `cargo xtask opencl`",
+            library.display()
+        );
+        eprintln!("not run: the OpenCL plugin was not built");
+        return None;
+    }
+    let settings = Settings {
+        only: patterns(only),
+        except: patterns(except),
+        validation,
+        child: Some(child(Duration::from_secs(240), &[])),
+        ..Settings::default()
+    };
+    let report = judge(&Subject::Library(library), &settings, &mut |_| ());
+    if report.tests.iter().any(|test| test.verdict == Verdict::Passed && test.id != "load.exports") {
+        return Some(report);
+    }
+    let first = report.tests.first().map(|test| format!("{}: {:?}", test.id, test.verdict));
+    assert!(!required, "expected an OpenCL driver, which DEVBAY_REQUIRE asks for: {first:?}");
+    eprintln!("not run: this machine has no OpenCL driver");
+    None
+}
+
+fn expect_no_failures(report: &Report) {
+    let failures: Vec<String> =
+        report.failures().map(|test| format!("{}: {:?}", test.id, test.verdict)).collect();
+    assert!(failures.is_empty(), "{} tests failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// All cases but the numbers of kernels: none fails, and none is left out that is not named here.
+#[test]
+fn the_base_is_green() {
+    let Some(report) = judged(&[], &["onnx", "numerics.*"], false) else { return };
+    expect_no_failures(&report);
+    let not_passed = report.tests.iter().filter(|test| test.verdict != Verdict::Passed);
+    let mut not_run: Vec<&str> = not_passed.map(|test| &*test.id).collect();
+    not_run.sort_unstable();
+    let mut expected = NOT_OFFERED.to_vec();
+    expected.sort_unstable();
+    assert_eq!(not_run, expected, "cases that were not run");
+}
+
+#[test]
+fn numbers_are_right() {
+    let Some(report) = judged(&["numerics.*"], &[], false) else { return };
+    expect_no_failures(&report);
+    assert!(report.summary().passed >= OPS_JUDGED, "{:?}", report.summary());
+}
+
+#[test]
+fn node_tests_pass() {
+    let Some(report) = judged(&["onnx"], &[], false) else { return };
+    expect_no_failures(&report);
+    let nodes = report.node_summary().expect("node tests ran");
+    assert!(nodes.plugin.passed >= NODE_TESTS_PASSED, "{nodes:?}");
+}
+
+/// Behind the validation layer, which finds nothing; leaks are measured without it.
+#[test]
+fn behind_the_validation_layer() {
+    let except = ["onnx", "numerics.*", "figure", "stress.*"];
+    let Some(report) = judged(&[], &except, true) else { return };
+    expect_no_failures(&report);
+}

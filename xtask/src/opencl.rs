@@ -1,0 +1,71 @@
+//! The OpenCL plugin, which a C compiler builds: with one command, as its documentation has it.
+
+use crate::test::succeed;
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds the plugin beside those that cargo builds.
+///
+/// # Errors
+/// If the compiler is missing or fails, or OpenCL's headers are not there.
+pub fn build(release: bool) -> Result<PathBuf> {
+    let root = crate::abi::repository_root();
+    let folder = crate::target_folder()?.join(if release { "release" } else { "debug" });
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let library = folder.join("libdevbay_plugin_opencl.so");
+    if !has_headers(&root)? {
+        bail!("the headers of OpenCL (CL/cl_icd.h) are missing: opencl-c-headers on Debian");
+    }
+    let mut command = compiler();
+    command.args(["-shared", "-fPIC", "-fvisibility=hidden", "-O2", "-g", "-I"]);
+    command.arg(root.join("plugin-api/include")).args(["-o"]).arg(&library);
+    command.arg("-Wl,-soname,libdevbay_plugin_opencl.so").args(sources(&root)?);
+    command.args(["-lm", "-ldl", "-pthread"]);
+    succeed(command)?;
+    Ok(library)
+}
+
+/// Builds the plugin if OpenCL's headers are there, or if `DEVBAY_REQUIRE` asks for it.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_if_possible() -> Result<()> {
+    let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
+    let is_required = required.split([',', ' ']).any(|word| word == "opencl");
+    if !is_required && !has_headers(&crate::abi::repository_root())? {
+        eprintln!("xtask: the OpenCL plugin is left out: there are no headers of OpenCL here");
+        return Ok(());
+    }
+    build(false).map(drop)
+}
+
+/// The C compiler, and what it is told of the language.
+fn compiler() -> Command {
+    let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    command.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-pedantic", "-Werror"]);
+    command
+}
+
+fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+    let folder = root.join("plugins/opencl/src");
+    let mut sources = Vec::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "c") {
+            sources.push(path);
+        }
+    }
+    sources.sort();
+    Ok(sources)
+}
+
+/// Whether the compiler finds OpenCL's headers.
+fn has_headers(root: &Path) -> Result<bool> {
+    let mut command = compiler();
+    command.args(["-fsyntax-only", "-I"]).arg(root.join("plugin-api/include"));
+    command.arg(root.join("plugins/opencl/src/driver.c"));
+    let output = command.output().context("a C compiler is needed: cc, or what CC names")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    Ok(output.status.success() || !said.contains("No such file"))
+}
