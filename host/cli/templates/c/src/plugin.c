@@ -50,7 +50,7 @@ static devbay_status fail(devbay_error_detail *error, devbay_status status, cons
         error->status = status;
         error->text_len = strlen(text);
         for (uint64_t i = 0; i < error->text_len && i < error->text_capacity; i++) {
-            error->text[i] = text[i];
+            error->text[i] = text[i] & 0x80 ? '?' : text[i]; /* A cut divides no character. */
         }
     }
     return status;
@@ -256,7 +256,7 @@ static devbay_status prepare(devbay_instance *instance, const devbay_prepare_des
     const devbay_tensor *a = of[0], *b = of[n_inputs - 1], *y = of[n_inputs];
     if (desc->kernel_idx != MATMUL) {
         if (!repeats_in(a, y) || !repeats_in(b, y) || (a->rank != y->rank && b->rank != y->rank)) {
-            return fail(error, DEVBAY_STATUS_UNSUPPORTED, "expected one shape, or its end");
+            return fail(error, DEVBAY_STATUS_UNSUPPORTED, "expected one shape or its last extents");
         }
     } else if (a->rank != 2 || b->rank != 2 || y->rank != 2 || a->shape[1] != b->shape[0] ||
                y->shape[0] != a->shape[0] || y->shape[1] != b->shape[1]) {

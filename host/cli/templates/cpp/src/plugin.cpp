@@ -29,15 +29,16 @@ struct Refusal {
     std::string words;
 };
 
-// Runs a body that may throw: no exception leaves the library (B19). What it says is written where
-// the host asked for it (B18).
+// Runs a body that may throw: no exception leaves the library (B19), its words do (B18).
 template <typename Body>
 static devbay_status guarded(devbay_error_detail *error, const Body &body) noexcept {
     const auto report = [error](devbay_status status, std::string_view words) {
         if (error != nullptr) {
             error->status = status;
             error->text_len = words.size();
-            words.copy(error->text, error->text_capacity);
+            for (size_t i = 0; i < words.size() && i < error->text_capacity; i++) {
+                error->text[i] = words[i] & 0x80 ? '?' : words[i]; // A cut divides no character.
+            }
         }
         return status;
     };
@@ -103,7 +104,7 @@ static Kernel relu(Operands of) {
 static Kernel add(Operands of) {
     const Shape a = of[0].shape, b = of[1].shape, y = of[2].shape;
     if (!repeats_in(a, y) || !repeats_in(b, y) || (a.size() != y.size() && b.size() != y.size())) {
-        throw Refusal{DEVBAY_STATUS_UNSUPPORTED, "Add: expected one shape, or the end of it"};
+        throw Refusal{DEVBAY_STATUS_UNSUPPORTED, "Add: expected one shape or its last extents"};
     }
     return [n_a = of[0].n, n_b = of[1].n, n = of[2].n](const devbay_buffer_ref *refs) {
         float *a = floats(refs[0]), *b = floats(refs[1]), *y = floats(refs[2]);
