@@ -14,6 +14,7 @@
 #ifndef DEVBAY_PLUGIN_H
 #define DEVBAY_PLUGIN_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -30,6 +31,12 @@ extern "C" {
 /* A text literal as a devbay_str, and an array as a devbay_list, for static initialisers. */
 #define DEVBAY_STR(literal) {(literal), sizeof(literal) - 1}
 #define DEVBAY_LIST(array) {(array), sizeof(array) / sizeof((array)[0]), sizeof((array)[0])}
+
+/* Whether a growable struct, by its pointer, has a field, and element `i` of a list, by its pointer. */
+#define DEVBAY_HAS(type, ptr, field) \
+    ((ptr)->struct_size >= offsetof(type, field) + sizeof((ptr)->field))
+#define DEVBAY_AT(list, i) \
+    ((const void *)((const char *)(list)->ptr + (uint64_t)(i) * (list)->stride))
 
 typedef struct devbay_str devbay_str;
 typedef struct devbay_list devbay_list;
@@ -402,7 +409,8 @@ struct devbay_alloc_desc {
     uint32_t space_idx;                   /* Position in the device's list of spaces. */
     /* Bytes; 0 is legal and gives a buffer that is never read or written. */
     uint64_t size_bytes;
-    /* Alignment wanted in bytes, a power of two, at least the space's alloc_align. */
+    /* Alignment wanted in bytes, a power of two, at least the space's alloc_align. It is of the
+     * address: where an allocation has none, it means nothing. */
     uint64_t align;
     uint32_t usage;                       /* A hint, one of DEVBAY_USAGE_*. */
     uint32_t reserved;                    /* Reserved, 0. */
@@ -945,7 +953,9 @@ struct devbay_import_desc {
     /* The memory's first byte as the device's native API names it, what DLPack calls data: an
      * address, or a handle. */
     uint64_t native;
-    uint64_t size_bytes;                  /* Bytes that may be used. */
+    /* Bytes that may be used. Copies may read up to the next multiple of the space's
+     * copy_granule, as in any buffer. */
+    uint64_t size_bytes;
 };
 
 /* Table of the extension that wraps and hands out what the device's native API knows: memory and
@@ -1131,7 +1141,9 @@ struct devbay_plugin_info {
     const devbay_plugin_table *table;     /* Its functions. */
     /* Conformance profiles that it claims, a list of devbay_str: base, kernels, ... */
     devbay_list profiles;
-    devbay_list kernels;                  /* Its kernels, a list of devbay_kernel_info. */
+    /* Its kernels, a list of devbay_kernel_info. The list's stride may be that of a larger
+     * struct of the plugin's that begins with the descriptor. */
+    devbay_list kernels;
     devbay_list options;                  /* The options of create, a list of devbay_option_info. */
     /* Its view of this header's structs, a list of devbay_layout_field, for reports; may be
      * empty (B30). */

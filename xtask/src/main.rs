@@ -5,6 +5,7 @@
 
 mod abi;
 mod bench;
+mod header_package;
 mod models;
 mod opencl;
 mod python;
@@ -31,6 +32,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Install the C header as a package, for CMake and pkg-config, on machines without CMake
+    InstallHeader(header_package::Arguments),
     /// Build the OpenCL plugin with the C compiler, beside those that cargo builds
     Opencl {
         /// In target/release, not in target/debug
@@ -52,6 +55,7 @@ enum Command {
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Header { check } => abi::run(check),
+        Command::InstallHeader(arguments) => header_package::run(&arguments),
         Command::Opencl { release } => {
             println!("{}", opencl::build(release)?.display());
             Ok(())

@@ -472,7 +472,8 @@ pub struct AllocDesc {
     pub space_idx: u32,
     /// Bytes; 0 is legal and gives a buffer that is never read or written.
     pub size_bytes: u64,
-    /// Alignment wanted in bytes, a power of two, at least the space's `alloc_align`.
+    /// Alignment wanted in bytes, a power of two, at least the space's `alloc_align`. It is of the
+    /// address: where an allocation has none, it means nothing.
     pub align: u64,
     /// A hint, one of DEVBAY_USAGE_*.
     pub usage: u32,
@@ -1229,7 +1230,7 @@ pub struct ImportDesc {
     pub space_idx: u32,
     /// The memory's first byte as the device's native API names it, what DLPack calls `data`: an address, or a handle.
     pub native: u64,
-    /// Bytes that may be used.
+    /// Bytes that may be used. Copies may read up to the next multiple of the space's `copy_granule`, as in any buffer.
     pub size_bytes: u64,
 }
 
@@ -1465,7 +1466,8 @@ pub struct PluginInfo {
     pub table: *const PluginTable,
     /// Conformance profiles that it claims, a list of `Str`: `base`, `kernels`, ...
     pub profiles: List,
-    /// Its kernels, a list of `KernelInfo`.
+    /// Its kernels, a list of `KernelInfo`. The list's stride may be that of a larger struct of the
+    /// plugin's that begins with the descriptor.
     pub kernels: List,
     /// The options of `create`, a list of `OptionInfo`.
     pub options: List,

@@ -171,8 +171,8 @@ static devbay_status check_side(const struct node *node, const devbay_tensor *co
             }
             continue;
         }
-        uint32_t var = *(const uint8_t *)list_at(vars, i < vars->len ? i : vars->len - 1);
-        const devbay_type_var *of = list_at(typevars, var);
+        uint32_t var = *(const uint8_t *)DEVBAY_AT(vars, i < vars->len ? i : vars->len - 1);
+        const devbay_type_var *of = DEVBAY_AT(typevars, var);
         devbay_dtype found = operands[i]->dtype;
         int is_known = 0;
         for (uint32_t k = 0; k < of->n_dtypes; k++) {

@@ -14,7 +14,7 @@ static devbay_status read_operand(
         return fail(node->error, DEVBAY_STATUS_UNSUPPORTED, "a rank of %u, the most is %d",
                 (unsigned)tensor->rank, RANK_MAX);
     }
-    if (HAS(devbay_tensor, tensor, strides) && tensor->strides != NULL) {
+    if (DEVBAY_HAS(devbay_tensor, tensor, strides) && tensor->strides != NULL) {
         return fail(node->error, DEVBAY_STATUS_UNSUPPORTED, "operands with strides");
     }
     if (tensor->dtype.bits % 8 != 0 || tensor->dtype.lanes != 1) {
@@ -44,13 +44,13 @@ devbay_status node_read(
         return fail(error, DEVBAY_STATUS_UNSUPPORTED, "more than %d operands", OPERANDS_MAX);
     }
     for (uint64_t i = 0; i < desc->inputs.len; i++) {
-        TRY(read_operand(node, list_at(&desc->inputs, i), &node->inputs[i]));
+        TRY(read_operand(node, DEVBAY_AT(&desc->inputs, i), &node->inputs[i]));
     }
     for (uint64_t i = 0; i < desc->outputs.len; i++) {
-        TRY(read_operand(node, list_at(&desc->outputs, i), &node->outputs[i]));
+        TRY(read_operand(node, DEVBAY_AT(&desc->outputs, i), &node->outputs[i]));
     }
     for (uint64_t i = 0; i < desc->attrs.len; i++) {
-        const devbay_attr *attr = list_at(&desc->attrs, i);
+        const devbay_attr *attr = DEVBAY_AT(&desc->attrs, i);
         if (attr->kind < DEVBAY_ATTR_INT || attr->kind > DEVBAY_ATTR_GRAPH) {
             return fail(error, DEVBAY_STATUS_UNSUPPORTED, "attribute %.*s of kind %u",
                     (int)attr->name.len, attr->name.ptr, (unsigned)attr->kind);
@@ -92,7 +92,7 @@ devbay_status expect_output(
 static const devbay_attr *find(const struct node *node, const char *name, uint32_t kind) {
     size_t len = strlen(name);
     for (uint64_t i = 0; i < node->desc->attrs.len; i++) {
-        const devbay_attr *attr = list_at(&node->desc->attrs, i);
+        const devbay_attr *attr = DEVBAY_AT(&node->desc->attrs, i);
         if (attr->kind == kind && attr->name.len == len &&
                 memcmp(attr->name.ptr, name, len) == 0) {
             return attr;
@@ -129,7 +129,7 @@ devbay_list attr_list(const struct node *node, const char *name) {
 }
 
 int64_t list_int(const devbay_list *list, uint64_t i, int64_t absent) {
-    return i < list->len ? *(const int64_t *)list_at(list, i) : absent;
+    return i < list->len ? *(const int64_t *)DEVBAY_AT(list, i) : absent;
 }
 
 devbay_status axis_of(const struct node *node, int64_t given, uint32_t rank, uint32_t *out) {
@@ -145,7 +145,7 @@ devbay_status axis_of(const struct node *node, int64_t given, uint32_t rank, uin
 devbay_status constant_ints(
         const struct node *node, uint32_t i, int64_t *out, uint32_t max, uint32_t *n) {
     const devbay_tensor *tensor = input_of(node, i);
-    if (tensor == NULL || !HAS(devbay_tensor, tensor, constant_bytes) ||
+    if (tensor == NULL || !DEVBAY_HAS(devbay_tensor, tensor, constant_bytes) ||
             (tensor->flags & DEVBAY_TENSOR_CONSTANT) == 0 || tensor->rank > 1 ||
             n_elements(tensor) > max || tensor->dtype.code != DEVBAY_DTYPE_INT) {
         return fail(node->error, DEVBAY_STATUS_UNSUPPORTED, "input %u has to be known integers",

@@ -26,11 +26,6 @@ struct node {
 devbay_status node_read(
         const devbay_prepare_desc *desc, devbay_error_detail *error, struct node *node);
 
-/* Element `i` of a list, whose elements may be larger than they are here (B5). */
-static inline const void *list_at(const devbay_list *list, uint64_t i) {
-    return (const char *)list->ptr + i * list->stride;
-}
-
 /* An input, or NULL. */
 static inline const devbay_tensor *input_of(const struct node *node, uint32_t i) {
     return i < node->n_inputs ? node->inputs[i] : NULL;

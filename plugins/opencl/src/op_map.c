@@ -309,7 +309,7 @@ struct fused {
 
 /* An op of a fused node; NULL for one that has no formula. */
 static const struct formula *fused_op(const struct fused *fused, uint64_t i) {
-    const devbay_str *op = list_at(&fused->ops, i);
+    const devbay_str *op = DEVBAY_AT(&fused->ops, i);
     return find_formula(op->ptr, op->len);
 }
 
@@ -327,7 +327,7 @@ static devbay_status read_fused(const struct node *node, struct fused *fused) {
                 "ops, operands and params that do not fit together, or too many inputs");
     }
     for (uint64_t i = 0; i < n; i++) {
-        const devbay_str *op = list_at(&fused->ops, i);
+        const devbay_str *op = DEVBAY_AT(&fused->ops, i);
         if (fused_op(fused, i) == NULL) {
             return fail(node->error, DEVBAY_STATUS_UNSUPPORTED, "%.*s among fused ops",
                     (int)op->len, op->ptr);
@@ -342,7 +342,7 @@ static devbay_status fused_operand(const struct node *node, const struct fused *
     if (place < 0) {
         uint64_t i = (uint64_t)(-1 - place);
         if (i < fused->constants.len) {
-            write_number(numbers, (float)*(const double *)list_at(&fused->constants, i), out, out_len);
+            write_number(numbers, (float)*(const double *)DEVBAY_AT(&fused->constants, i), out, out_len);
             return DEVBAY_STATUS_OK;
         }
     } else if ((uint64_t)place < node->n_inputs) {
@@ -366,7 +366,7 @@ devbay_status prepare_fused(struct plan *plan, const struct node *node) {
         char operands[2][EXPRESSION_MAX] = {"", ""};
         float attrs[2];
         for (uint64_t k = 0; k < 2 && status == DEVBAY_STATUS_OK; k++) {
-            attrs[k] = (float)*(const double *)list_at(&fused.params, 2 * i + k);
+            attrs[k] = (float)*(const double *)DEVBAY_AT(&fused.params, 2 * i + k);
             status = fused_operand(node, &fused, &numbers, list_int(&fused.operands, 2 * i + k, 0), i,
                     operands[k], sizeof(operands[k]));
         }

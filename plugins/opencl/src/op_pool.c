@@ -161,7 +161,7 @@ devbay_status prepare_resize(struct plan *plan, const struct node *node) {
     struct resize resize = {.coordinates = (uint32_t)coordinate, .rounding = (uint32_t)rounding,
             .is_linear = mode == 1};
     int has_scales = scales != NULL && n_elements(scales) == x->rank;
-    if (has_scales && (!HAS(devbay_tensor, scales, constant_bytes) ||
+    if (has_scales && (!DEVBAY_HAS(devbay_tensor, scales, constant_bytes) ||
                               (scales->flags & DEVBAY_TENSOR_CONSTANT) == 0)) {
         return fail(node->error, DEVBAY_STATUS_UNSUPPORTED, "scales that are not known");
     }

@@ -65,8 +65,8 @@ devbay_status read_activation(const struct node *node, struct activation *out) {
             if (params.len < known[kind].n_params) {
                 return fail(node->error, DEVBAY_STATUS_INVALID, "an activation without its numbers");
             }
-            double a = known[kind].n_params > 0 ? *(const double *)list_at(&params, 0) : 0;
-            double b = known[kind].n_params > 1 ? *(const double *)list_at(&params, 1) : 0;
+            double a = known[kind].n_params > 0 ? *(const double *)DEVBAY_AT(&params, 0) : 0;
+            double b = known[kind].n_params > 1 ? *(const double *)DEVBAY_AT(&params, 1) : 0;
             *out = (struct activation){kind, (float)a, (float)b};
             return DEVBAY_STATUS_OK;
         }

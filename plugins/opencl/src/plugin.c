@@ -52,7 +52,7 @@ devbay_status status_of(cl_int code) {
 }
 
 devbay_status fail_cl(devbay_error_detail *error, cl_int code, const char *what) {
-    if (error != NULL && HAS(devbay_error_detail, error, native_code)) {
+    if (error != NULL && DEVBAY_HAS(devbay_error_detail, error, native_code)) {
         error->native_code = code;
     }
     return fail(error, status_of(code), "%s: %s (%d)", what, driver_error(code), code);
@@ -81,12 +81,11 @@ static int same(devbay_str text, const char *word) {
 static devbay_status read_settings(
         const devbay_create_desc *desc, struct settings *settings, devbay_error_detail *error) {
     settings->types = CL_DEVICE_TYPE_ALL;
-    if (!HAS(devbay_create_desc, desc, options)) {
+    if (!DEVBAY_HAS(devbay_create_desc, desc, options)) {
         return DEVBAY_STATUS_OK;
     }
     for (uint64_t i = 0; i < desc->options.len; i++) {
-        const devbay_key_value *option = (const devbay_key_value *)(const void *)(
-                (const char *)desc->options.ptr + i * desc->options.stride);
+        const devbay_key_value *option = DEVBAY_AT(&desc->options, i);
         if (!same(option->key, "devices")) {
             return fail(error, DEVBAY_STATUS_INVALID, "unknown option %.*s, there is devices",
                     (int)option->key.len, option->key.ptr);

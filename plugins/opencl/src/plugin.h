@@ -20,9 +20,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether the host's struct is large enough to have a field that not every version has (B4). */
-#define HAS(type, ptr, field) ((ptr)->struct_size >= offsetof(type, field) + sizeof((ptr)->field))
-
 /* Leaves a function with the status of a call that failed. */
 #define TRY(call) \
     do { \

@@ -48,7 +48,7 @@ static int cache_path(
         const devbay_device *device, const char *key, size_t key_len, char *path, size_t path_len) {
     const devbay_host_api *host = device->instance->host;
     devbay_str folder = {NULL, 0};
-    if (!HAS(devbay_host_api, host, config) || host->config == NULL ||
+    if (!DEVBAY_HAS(devbay_host_api, host, config) || host->config == NULL ||
             host->config(host->ctx, (devbay_str)DEVBAY_STR("cache_dir"), &folder) != 0) {
         return 0;
     }

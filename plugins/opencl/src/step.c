@@ -276,7 +276,7 @@ devbay_status prepare(devbay_instance *instance, const devbay_prepare_desc *desc
 int wants_packing(const struct node *node, uint32_t i) {
     const devbay_tensor *tensor = input_of(node, i);
     return node->device->instance->abi_minor >= 2 && tensor != NULL &&
-           HAS(devbay_tensor, tensor, constant_bytes) &&
+           DEVBAY_HAS(devbay_tensor, tensor, constant_bytes) &&
            (tensor->flags & DEVBAY_TENSOR_CONSTANT) != 0;
 }
 
@@ -287,7 +287,7 @@ devbay_status pack(devbay_instance *instance, const devbay_prepared *prepared, u
     const struct packing *packing = &plan->packing;
     uint64_t n = (uint64_t)packing->rows * packing->columns;
     if (packing->tile == 0 || input_idx != packing->input_idx ||
-            !HAS(devbay_tensor, src, constant_bytes) || src->constant == NULL ||
+            !DEVBAY_HAS(devbay_tensor, src, constant_bytes) || src->constant == NULL ||
             src->constant_bytes != n * sizeof(float)) {
         return fail(error, DEVBAY_STATUS_INVALID, "input %u was not asked for, or is another one",
                 (unsigned)input_idx);

@@ -23,6 +23,7 @@ const PREAMBLE: &str = "\
 #ifndef DEVBAY_PLUGIN_H
 #define DEVBAY_PLUGIN_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -39,6 +40,12 @@ extern \"C\" {
 /* A text literal as a devbay_str, and an array as a devbay_list, for static initialisers. */
 #define DEVBAY_STR(literal) {(literal), sizeof(literal) - 1}
 #define DEVBAY_LIST(array) {(array), sizeof(array) / sizeof((array)[0]), sizeof((array)[0])}
+
+/* Whether a growable struct, by its pointer, has a field, and element `i` of a list, by its pointer. */
+#define DEVBAY_HAS(type, ptr, field) \\
+    ((ptr)->struct_size >= offsetof(type, field) + sizeof((ptr)->field))
+#define DEVBAY_AT(list, i) \\
+    ((const void *)((const char *)(list)->ptr + (uint64_t)(i) * (list)->stride))
 
 ";
 

@@ -1,0 +1,231 @@
+//! The C header as a package, for builds that look for it by CMake or pkg-config: the files that
+//! `plugin-api/packaging/CMakeLists.txt` installs, on machines without CMake.
+//!
+//! The templates there are the only text of these files; all that is filled in is the ABI's versions.
+
+use anyhow::{Context, Result};
+use clap::Args;
+use devbay_plugin_api::abi::{DEVBAY_ABI_MINOR, DEVBAY_ABI_MINOR_MIN};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// Folder to install below, in include and share
+    #[arg(long, value_name = "FOLDER")]
+    prefix: PathBuf,
+}
+
+/// Template in `plugin-api/packaging`, and the folder that it is installed to.
+const TEMPLATES: &[(&str, &str)] = &[
+    ("devbay-plugin.pc", "share/pkgconfig"),
+    ("devbay-plugin-config.cmake", "share/cmake/devbay-plugin"),
+    ("devbay-plugin-config-version.cmake", "share/cmake/devbay-plugin"),
+];
+
+/// Installs the header and the files by which builds find it, and prints their paths.
+///
+/// # Errors
+/// If a file cannot be read or written; those before it are there then.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    for path in install(&arguments.prefix)? {
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// Installs, and gives what was written.
+fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
+    let source = crate::abi::repository_root().join("plugin-api");
+    let header = source.join("include/devbay_plugin.h");
+    let mut written = vec![write(prefix, "include", "devbay_plugin.h", &read(&header)?)?];
+    for (name, folder) in TEMPLATES {
+        let template = read(&source.join("packaging").join(format!("{name}.in")))?;
+        let text = template
+            .replace("@DEVBAY_ABI_MINOR@", &DEVBAY_ABI_MINOR.to_string())
+            .replace("@DEVBAY_ABI_MINOR_MIN@", &DEVBAY_ABI_MINOR_MIN.to_string());
+        written.push(write(prefix, folder, name, &text)?);
+    }
+    Ok(written)
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn write(prefix: &Path, folder: &str, name: &str, text: &str) -> Result<PathBuf> {
+    let folder = prefix.join(folder);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = folder.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TEMPLATES, install, read};
+    use crate::abi::repository_root;
+    use devbay_plugin_api::abi::DEVBAY_ABI_MINOR;
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    /// A folder of a test's own, removed at its end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("devbay-header-{test}-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("a temporary folder");
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Runs a command and gives what it printed.
+    #[track_caller]
+    fn run(command: &mut Command) -> String {
+        let output = command.output().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{command:?} ended with {}:\n{out}{err}", output.status);
+        out
+    }
+
+    /// Whether a tool is installed; says so if it is not.
+    ///
+    /// # Panics
+    /// If it is missing and `DEVBAY_REQUIRE` has the word `cmake`.
+    fn has(tool: &str) -> bool {
+        if Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success()) {
+            return true;
+        }
+        let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
+        let is_required = required.split([',', ' ']).any(|word| word == "cmake");
+        assert!(!is_required, "expected {tool}, which the word cmake in DEVBAY_REQUIRE asks for");
+        eprintln!("not run: {tool} is not installed");
+        false
+    }
+
+    /// Builds the smallest plugin with what pkg-config says of an installed header.
+    fn builds_with_pkg_config(prefix: &Path) {
+        let ask = |question: &str| {
+            let mut command = Command::new("pkg-config");
+            command
+                .args([question, "devbay-plugin"])
+                .env("PKG_CONFIG_LIBDIR", prefix.join("share/pkgconfig"));
+            run(&mut command)
+        };
+        assert_eq!(ask("--modversion").trim(), format!("0.{DEVBAY_ABI_MINOR}"));
+        let flags = ask("--cflags");
+        let library = prefix.join("libdevbay_plugin_minimal.so");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
+        compiler.args(flags.split_whitespace()).arg("-o").arg(&library);
+        run(compiler.arg(repository_root().join("conformance/fixtures/minimal.c")));
+        assert!(library.exists());
+    }
+
+    /// Configures a project that asks for a version of the package; gives what CMake printed, and how it ended.
+    fn configures(folder: &Path, prefix: &Path, version: &str) -> (bool, String) {
+        let source = folder.join("project");
+        fs::create_dir_all(&source).expect("a folder");
+        let minimal = repository_root().join("conformance/fixtures/minimal.c");
+        let text = format!(
+            "cmake_minimum_required(VERSION 3.16)\n\
+             project(vendor LANGUAGES C)\n\
+             find_package(devbay-plugin {version} REQUIRED)\n\
+             add_library(devbay_plugin_minimal SHARED \"{}\")\n\
+             target_link_libraries(devbay_plugin_minimal PRIVATE devbay::plugin)\n",
+            minimal.display()
+        );
+        fs::write(source.join("CMakeLists.txt"), text).expect("a file");
+        let build = folder.join("vendor");
+        let _ = fs::remove_dir_all(&build);
+        let mut command = Command::new("cmake");
+        command
+            .arg("-S")
+            .arg(&source)
+            .arg("-B")
+            .arg(&build)
+            .arg("-DCMAKE_PREFIX_PATH=".to_owned() + path(prefix));
+        let output = command.output().expect("cmake starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    fn path(path: &Path) -> &str {
+        path.to_str().expect("a temporary folder's name is UTF-8")
+    }
+
+    #[test]
+    fn a_header_that_cmake_installs_is_found_by_builds() {
+        if !has("cmake") {
+            return;
+        }
+        let folder = Folder::new("cmake");
+        let (build, first) = (folder.0.join("build"), folder.0.join("first"));
+        let packaging = repository_root().join("plugin-api/packaging");
+        run(Command::new("cmake").arg("-S").arg(&packaging).arg("-B").arg(&build));
+        run(Command::new("cmake").arg("--install").arg(&build).arg("--prefix").arg(&first));
+        // What was installed may be moved as a whole.
+        let prefix = folder.0.join("moved");
+        fs::rename(&first, &prefix).expect("a folder can be moved");
+
+        let this = format!("0.{DEVBAY_ABI_MINOR}");
+        let (found, said) = configures(&folder.0, &prefix, &this);
+        assert!(found, "{said}");
+        run(Command::new("cmake").arg("--build").arg(folder.0.join("vendor")));
+        assert!(folder.0.join("vendor/libdevbay_plugin_minimal.so").exists());
+        let next = format!("0.{}", DEVBAY_ABI_MINOR + 1);
+        for (version, fits) in [("", true), ("0.1", true), (&*next, false), ("1.0", false), ("0.1...1", true)]
+        {
+            let (found, said) = configures(&folder.0, &prefix, version);
+            assert_eq!(found, fits, "find_package(devbay-plugin {version}): {said}");
+            assert!(fits || said.contains(&format!("version: {this}")), "{said}");
+        }
+        if has("pkg-config") {
+            builds_with_pkg_config(&prefix);
+        }
+    }
+
+    #[test]
+    fn without_cmake_the_same_files_are_installed() {
+        let folder = Folder::new("xtask");
+        let ours = folder.0.join("ours");
+        let written = install(&ours).expect("a header can be installed");
+        assert_eq!(written.len(), 1 + TEMPLATES.len());
+        for path in &written {
+            let text = read(path).expect("what was written");
+            let is_header = path.extension() == Some(OsStr::new("h"));
+            assert!(
+                is_header || !text.contains("@DEVBAY"),
+                "{} has a place that was not filled in",
+                path.display()
+            );
+        }
+        if has("pkg-config") {
+            builds_with_pkg_config(&ours);
+        }
+        if has("cmake") {
+            let (build, theirs) = (folder.0.join("build"), folder.0.join("theirs"));
+            let packaging = repository_root().join("plugin-api/packaging");
+            run(Command::new("cmake").arg("-S").arg(&packaging).arg("-B").arg(&build));
+            run(Command::new("cmake").arg("--install").arg(&build).arg("--prefix").arg(&theirs));
+            for path in &written {
+                let place = path.strip_prefix(&ours).expect("a path below the prefix");
+                assert_eq!(
+                    read(path).expect("ours"),
+                    read(&theirs.join(place)).expect("CMake's"),
+                    "{}",
+                    place.display()
+                );
+            }
+        }
+    }
+}
