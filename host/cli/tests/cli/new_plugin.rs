@@ -36,8 +36,12 @@ impl Project {
             [tool.to_owned()].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
         );
         let mut shell = Command::new("sh");
-        for (key, _) in command().get_envs() {
-            shell.env_remove(key);
+        // Nothing of this machine's settings, as for the command itself.
+        for (key, value) in command().get_envs() {
+            match value {
+                Some(value) => shell.env(key, value),
+                None => shell.env_remove(key),
+            };
         }
         // The project's own folder for what cargo builds, and none of this build's flags.
         shell.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS").env("CARGO_NET_OFFLINE", "true");
