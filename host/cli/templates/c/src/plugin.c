@@ -12,9 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the host's struct is large enough to have a field that not every version has. */
-#define HAS(type, ptr, field) ((ptr)->struct_size >= offsetof(type, field) + sizeof((ptr)->field))
-
 #define ALLOC_ALIGN UINT64_C(64)
 #define ALLOC_MAX (UINT64_C(1) << 30)
 
@@ -69,7 +66,7 @@ static devbay_status create(
         return fail(error, DEVBAY_STATUS_UNSUPPORTED, "ABI minor %u, expected %u to %u",
                 (unsigned)desc->abi_minor, DEVBAY_ABI_MINOR_MIN, DEVBAY_ABI_MINOR);
     }
-    if (HAS(devbay_create_desc, desc, options) && desc->options.len > 0) {
+    if (DEVBAY_HAS(devbay_create_desc, desc, options) && desc->options.len > 0) {
         const devbay_str *key = &((const devbay_key_value *)desc->options.ptr)->key;
         return fail(error, DEVBAY_STATUS_INVALID, "unknown option %.*s", (int)key->len, key->ptr);
     }
@@ -238,8 +235,8 @@ static devbay_status prepare(devbay_instance *instance, const devbay_prepare_des
     for (uint64_t i = 0; i <= n_inputs; i++) {
         /* Steps are as the host says: its tensors may be larger than this header's (B5). */
         const devbay_list *list = i < n_inputs ? &desc->inputs : &desc->outputs;
-        of[i] = (const void *)((const char *)list->ptr + i % n_inputs * list->stride);
-        int has_strides = HAS(devbay_tensor, of[i], strides) && of[i]->strides != NULL;
+        of[i] = DEVBAY_AT(list, i % n_inputs);
+        int has_strides = DEVBAY_HAS(devbay_tensor, of[i], strides) && of[i]->strides != NULL;
         if ((of[i]->flags & DEVBAY_TENSOR_ABSENT) != 0 || has_strides || desc->attrs.len != 0 ||
                 of[i]->dtype.code != DEVBAY_DTYPE_FLOAT || of[i]->dtype.bits != 32) {
             return fail(error, DEVBAY_STATUS_UNSUPPORTED, "expected dense f32 and no attributes");

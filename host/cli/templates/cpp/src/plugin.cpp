@@ -18,9 +18,6 @@
 #include <string_view>
 #include <vector>
 
-// Whether the host's struct is large enough to have a field that not every version has (B4).
-#define HAS(type, ptr, field) ((ptr)->struct_size >= offsetof(type, field) + sizeof((ptr)->field))
-
 static constexpr uint64_t alloc_align = 64, alloc_max = uint64_t{1} << 30;
 
 // What a function throws that cannot do what it is asked for; the words say why.
@@ -158,10 +155,9 @@ static devbay_status launch(const void *state, devbay_stream *, const devbay_buf
 // What a list of tensors adds to the operands. The host says how far apart they are (B5).
 static void read_operands(const devbay_list &list, std::vector<Operand> &operands) {
     for (uint64_t i = 0; i < list.len; i++) {
-        const auto *tensor = reinterpret_cast<const devbay_tensor *>(
-                static_cast<const std::byte *>(list.ptr) + i * list.stride);
+        const auto *tensor = static_cast<const devbay_tensor *>(DEVBAY_AT(&list, i));
         if ((tensor->flags & DEVBAY_TENSOR_ABSENT) != 0 ||
-                (HAS(devbay_tensor, tensor, strides) && tensor->strides != nullptr) ||
+                (DEVBAY_HAS(devbay_tensor, tensor, strides) && tensor->strides != nullptr) ||
                 tensor->dtype.code != DEVBAY_DTYPE_FLOAT || tensor->dtype.bits != 32) {
             throw Refusal{DEVBAY_STATUS_UNSUPPORTED, "expected dense operands of f32"};
         }
@@ -211,7 +207,7 @@ static devbay_status create(const devbay_create_desc *desc, devbay_instance **ou
         if (desc->abi_minor < DEVBAY_ABI_MINOR_MIN || desc->abi_minor > DEVBAY_ABI_MINOR) {
             throw Refusal{DEVBAY_STATUS_UNSUPPORTED, "ABI 0." + std::to_string(desc->abi_minor)};
         }
-        if (HAS(devbay_create_desc, desc, options) && desc->options.len > 0) {
+        if (DEVBAY_HAS(devbay_create_desc, desc, options) && desc->options.len > 0) {
             const auto &key = static_cast<const devbay_key_value *>(desc->options.ptr)->key;
             throw Refusal{DEVBAY_STATUS_INVALID, "unknown option " + std::string(key.ptr, key.len)};
         }
