@@ -19,6 +19,8 @@ pub mod case;
 mod cases;
 pub mod child;
 mod desk;
+#[cfg(doctest)]
+mod guide;
 pub mod judge;
 pub mod lint;
 mod measure;

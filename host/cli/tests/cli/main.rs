@@ -9,6 +9,7 @@ mod conformance;
 mod examples;
 mod gpu;
 mod gpu_check;
+mod guide;
 mod hostile_models;
 mod layers;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

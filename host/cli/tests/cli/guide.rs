@@ -1,0 +1,260 @@
+//! The vendor guide (`docs/guide`): its code compiles, what it quotes is in the file that it names, its commands and
+//! options are there, and no page is out of the table of contents.
+//!
+//! What a fence may be is said in `Kind`. Snippets in Rust are documentation tests of the conformance crate
+//! (`conformance/src/guide.rs`), which has to know their pages.
+
+use crate::support::{Folder, devbay, finish};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a fence holds, by its first words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    /// `c`: all of a page are one file, in order, after the prelude.
+    C,
+    /// `cpp`: likewise.
+    Cpp,
+    /// `c,from=PATH`: text of a file of the repository. A line `/* ... */` stands for what is left out.
+    Quote(String),
+    /// `rust`: a documentation test.
+    Rust,
+    /// `console`: lines that call `devbay`.
+    Console,
+    /// `json`: a value.
+    Json,
+    /// `text`: nothing that a program could check.
+    Text,
+}
+
+/// A fenced block of a page.
+struct Fence {
+    page: PathBuf,
+    /// Of the first line within.
+    line: usize,
+    kind: Kind,
+    text: String,
+}
+
+impl Fence {
+    fn place(&self) -> String {
+        format!("{}:{}", self.page.display(), self.line)
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn source() -> PathBuf {
+    root().join("docs/guide/src")
+}
+
+/// Files of the guide, as paths from its source folder, with this ending.
+fn files(ending: &str) -> Vec<String> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("the guide's folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() { walk(&path, found) } else { found.push(path) }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&source(), &mut found);
+    let mut names: Vec<String> = found
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == ending))
+        .map(|path| path.strip_prefix(source()).expect("below it").display().to_string())
+        .collect();
+    names.sort();
+    names
+}
+
+fn read(page: &str) -> String {
+    fs::read_to_string(source().join(page)).expect("a page is UTF-8")
+}
+
+/// All fences of all pages.
+///
+/// # Panics
+/// At a fence of a kind that nobody checks, or that is not closed.
+fn fences() -> Vec<Fence> {
+    files("md").iter().flat_map(|page| fences_of(page)).collect()
+}
+
+fn fences_of(page: &str) -> Vec<Fence> {
+    let text = read(page);
+    let mut fences: Vec<Fence> = Vec::new();
+    let mut is_open = false;
+    for (i, line) in text.lines().enumerate() {
+        let here = || format!("{page}:{}", i + 1);
+        match (line.trim_start().strip_prefix("```"), is_open) {
+            (Some(info), false) => {
+                let kind = kind(info)
+                    .unwrap_or_else(|| panic!("{}: a fence of `{info}`, which nobody checks", here()));
+                fences.push(Fence { page: page.into(), line: i + 2, kind, text: String::new() });
+                is_open = true;
+            }
+            (Some(info), true) => {
+                assert_eq!(info, "", "{}: expected the end of a fence", here());
+                is_open = false;
+            }
+            (None, true) => {
+                let fence = fences.last_mut().expect("it was opened");
+                fence.text.push_str(line);
+                fence.text.push('\n');
+            }
+            // rustdoc takes such lines for Rust, and readers for code.
+            (None, false) => assert!(!line.starts_with("    "), "{}: code without a fence", here()),
+        }
+    }
+    assert!(!is_open, "{page}: a fence without an end");
+    fences
+}
+
+fn kind(info: &str) -> Option<Kind> {
+    Some(match info {
+        "c" => Kind::C,
+        "cpp" => Kind::Cpp,
+        "rust" => Kind::Rust,
+        "console" => Kind::Console,
+        "json" => Kind::Json,
+        "text" => Kind::Text,
+        _ => Kind::Quote(info.strip_prefix("c,from=")?.to_owned()),
+    })
+}
+
+/// What stands in front of a page's code.
+const PRELUDE: &str = "#include \"devbay_plugin.h\"\n\
+    #include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n";
+
+/// Compiles a page's fences of one kind as one file; the compiler's words name lines of the page.
+fn compile(kind: &Kind, ending: &str, compiler: &[&str], prelude: &str) {
+    let mut pages: BTreeMap<PathBuf, String> = BTreeMap::new();
+    for fence in fences().iter().filter(|fence| fence.kind == *kind) {
+        let text = pages.entry(fence.page.clone()).or_insert_with(|| prelude.to_owned());
+        text.push_str(&format!("#line {} \"{}\"\n{}", fence.line, fence.page.display(), fence.text));
+    }
+    assert!(!pages.is_empty(), "expected code of the kind {kind:?} in the guide");
+    let folder = Folder::new();
+    for (page, text) in pages {
+        let file = folder.write(&format!("page.{ending}"), text);
+        let mut command = Command::new(compiler[0]);
+        command.args(&compiler[1..]).args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror"]);
+        // Snippets are functions that nobody calls; functions of the table have its parameters.
+        command.args(["-Wno-unused-function", "-Wno-unused-const-variable", "-Wno-unused-variable"]);
+        command.args(["-Wno-unused-parameter", "-I"]).arg(root().join("plugin-api/include")).arg(file);
+        let found = finish(&mut command);
+        assert_eq!(found.code, 0, "{} does not compile:\n{}", page.display(), found.err);
+    }
+}
+
+#[test]
+fn code_in_c_compiles() {
+    compile(&Kind::C, "c", &["cc", "-std=c11", "-pedantic"], PRELUDE);
+}
+
+#[test]
+fn code_in_cpp_compiles() {
+    let prelude = format!(
+        "{PRELUDE}#include <algorithm>\n#include <cstring>\n#include <exception>\n#include <memory>\n#include <new>\n#include <vector>\n"
+    );
+    compile(&Kind::Cpp, "cpp", &["c++", "-std=c++17", "-pedantic"], &prelude);
+}
+
+#[test]
+fn quotes_are_what_the_sources_say() {
+    let mut n_quotes = 0;
+    for fence in fences() {
+        let Kind::Quote(path) = &fence.kind else { continue };
+        let content = fs::read_to_string(root().join(path))
+            .unwrap_or_else(|e| panic!("{}: cannot read {path}: {e}", fence.place()));
+        let mut rest = content.as_str();
+        for part in fence.text.split("/* ... */") {
+            // The indentation of the line that the mark was on belongs to the mark.
+            let part = part.trim_matches(['\n', ' ']);
+            let Some(at) = rest.find(part) else {
+                panic!("{}: {path} does not have this, or not in this order:\n{part}", fence.place());
+            };
+            rest = &rest[at + part.len()..];
+        }
+        n_quotes += 1;
+    }
+    assert!(n_quotes > 0, "expected quotes in the guide");
+}
+
+#[test]
+fn commands_and_their_options_are_there() {
+    let mut helps: BTreeMap<String, String> = BTreeMap::new();
+    for fence in fences().iter().filter(|fence| fence.kind == Kind::Console) {
+        for line in fence.text.lines() {
+            let line = line.split(" #").next().expect("the first part");
+            let mut words = line.split_whitespace().skip_while(|word| word.contains('='));
+            let (Some("devbay"), Some(subcommand)) = (words.next(), words.next()) else {
+                panic!("{}: expected `devbay SUBCOMMAND`, found {line}", fence.place());
+            };
+            let help = helps
+                .entry(subcommand.to_owned())
+                .or_insert_with(|| devbay([subcommand, "--help"]).expect(0).out);
+            for option in words.filter(|word| word.starts_with('-')) {
+                let is_end = |c: char| c == ',' || c.is_whitespace();
+                let is_there = help.split(is_end).any(|word| word == option);
+                assert!(is_there, "{}: devbay {subcommand} has no {option}", fence.place());
+            }
+        }
+    }
+    let needed = ["conformance", "devices", "inspect", "lint", "new-plugin", "run"];
+    let missing: Vec<_> = needed.iter().filter(|name| !helps.contains_key(**name)).collect();
+    assert!(missing.is_empty(), "commands that the guide does not show: {missing:?}");
+}
+
+#[test]
+fn the_manifest_of_the_guide_finds_its_library() {
+    let manifests: Vec<Fence> = fences().into_iter().filter(|fence| fence.kind == Kind::Json).collect();
+    let [manifest] = &manifests[..] else { panic!("expected one manifest, found {}", manifests.len()) };
+    let value: serde_json::Value =
+        serde_json::from_str(&manifest.text).unwrap_or_else(|e| panic!("{}: {e}", manifest.place()));
+    let folder = Folder::new();
+    let library = folder.path(value["library"].as_str().expect("the library's name"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-shared", "-fPIC", "-I"]).arg(root().join("plugin-api/include"));
+    compiler.arg("-o").arg(library).arg(root().join("conformance/fixtures/minimal.c"));
+    finish(&mut compiler).expect(0);
+    let file = folder.write("minimal.json", &manifest.text);
+    devbay(["devices".as_ref(), "--plugin".as_ref(), file.as_os_str()]).expect(0).prints(&["minimal:0"]);
+}
+
+#[test]
+fn every_page_and_picture_has_its_place() {
+    let summary = read("SUMMARY.md");
+    for page in files("md").iter().filter(|page| *page != "SUMMARY.md") {
+        assert!(summary.contains(&format!("]({page})")), "{page} is not in SUMMARY.md");
+    }
+    // mdBook makes a page for each link of the summary; that all links lead somewhere is a test of the workspace's.
+    let text: String = files("md").iter().map(|page| read(page)).collect();
+    for picture in files("svg") {
+        assert!(text.contains(&format!("{picture})")), "no page shows {picture}");
+        let drawing = read(&picture);
+        assert!(
+            drawing.contains("<title>") && drawing.contains("<desc>"),
+            "{picture} does not say what it shows"
+        );
+    }
+}
+
+#[test]
+fn code_in_rust_is_tested_as_documentation() {
+    let list = fs::read_to_string(root().join("conformance/src/guide.rs")).expect("the list of pages");
+    let mut pages: Vec<PathBuf> =
+        fences().into_iter().filter(|fence| fence.kind == Kind::Rust).map(|fence| fence.page).collect();
+    pages.dedup();
+    assert!(!pages.is_empty(), "expected code in Rust in the guide");
+    for page in pages {
+        assert!(
+            list.contains(&format!("/{}\"", page.display())),
+            "conformance/src/guide.rs lacks {}",
+            page.display()
+        );
+    }
+}
