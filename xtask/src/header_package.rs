@@ -5,7 +5,6 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use devbay_plugin_api::abi::{DEVBAY_ABI_MINOR, DEVBAY_ABI_MINOR_MIN};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -38,15 +37,26 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
     let source = crate::abi::repository_root().join("plugin-api");
     let header = source.join("include/devbay_plugin.h");
-    let mut written = vec![write(prefix, "include", "devbay_plugin.h", &read(&header)?)?];
+    let header = read(&header)?;
+    let (minor, oldest) = (number(&header, "DEVBAY_ABI_MINOR")?, number(&header, "DEVBAY_ABI_MINOR_MIN")?);
+    let mut written = vec![write(prefix, "include", "devbay_plugin.h", &header)?];
     for (name, folder) in TEMPLATES {
         let template = read(&source.join("packaging").join(format!("{name}.in")))?;
         let text = template
-            .replace("@DEVBAY_ABI_MINOR@", &DEVBAY_ABI_MINOR.to_string())
-            .replace("@DEVBAY_ABI_MINOR_MIN@", &DEVBAY_ABI_MINOR_MIN.to_string());
+            .replace("@DEVBAY_ABI_MINOR@", &minor.to_string())
+            .replace("@DEVBAY_ABI_MINOR_MIN@", &oldest.to_string());
         written.push(write(prefix, folder, name, &text)?);
     }
     Ok(written)
+}
+
+/// A number that the header defines: this program does not depend on the crate whose tables it writes.
+fn number(header: &str, name: &str) -> Result<u32> {
+    let begin = format!("#define {name} UINT32_C(");
+    let line = header.lines().find_map(|line| line.strip_prefix(&begin));
+    let digits = line.and_then(|rest| rest.split(')').next());
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.with_context(|| format!("the header does not define {name}"))
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -63,13 +73,17 @@ fn write(prefix: &Path, folder: &str, name: &str, text: &str) -> Result<PathBuf>
 
 #[cfg(test)]
 mod tests {
-    use super::{TEMPLATES, install, read};
+    use super::{TEMPLATES, install, number, read};
     use crate::abi::repository_root;
-    use devbay_plugin_api::abi::DEVBAY_ABI_MINOR;
     use std::ffi::OsStr;
     use std::fs;
     use std::path::{Path, PathBuf};
     use std::process::Command;
+
+    fn minor() -> u32 {
+        let header = read(&repository_root().join("plugin-api/include/devbay_plugin.h")).expect("the header");
+        number(&header, "DEVBAY_ABI_MINOR").expect("its minor")
+    }
 
     /// A folder of a test's own, removed at its end.
     struct Folder(PathBuf);
@@ -122,7 +136,7 @@ mod tests {
                 .env("PKG_CONFIG_LIBDIR", prefix.join("share/pkgconfig"));
             run(&mut command)
         };
-        assert_eq!(ask("--modversion").trim(), format!("0.{DEVBAY_ABI_MINOR}"));
+        assert_eq!(ask("--modversion").trim(), format!("0.{}", minor()));
         let flags = ask("--cflags");
         let library = prefix.join("libdevbay_plugin_minimal.so");
         let mut compiler = Command::new("cc");
@@ -177,12 +191,12 @@ mod tests {
         let prefix = folder.0.join("moved");
         fs::rename(&first, &prefix).expect("a folder can be moved");
 
-        let this = format!("0.{DEVBAY_ABI_MINOR}");
+        let this = format!("0.{}", minor());
         let (found, said) = configures(&folder.0, &prefix, &this);
         assert!(found, "{said}");
         run(Command::new("cmake").arg("--build").arg(folder.0.join("vendor")));
         assert!(folder.0.join("vendor/libdevbay_plugin_minimal.so").exists());
-        let next = format!("0.{}", DEVBAY_ABI_MINOR + 1);
+        let next = format!("0.{}", minor() + 1);
         for (version, fits) in [("", true), ("0.1", true), (&*next, false), ("1.0", false), ("0.1...1", true)]
         {
             let (found, said) = configures(&folder.0, &prefix, version);

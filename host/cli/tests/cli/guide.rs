@@ -210,6 +210,29 @@ fn commands_and_their_options_are_there() {
 }
 
 #[test]
+fn patterns_of_tests_fit_some() {
+    let list = devbay(["conformance", "--list"]).expect(0).out;
+    let ids: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let mut n_patterns = 0;
+    for page in files("md") {
+        for rest in read(&page).split("--only ").skip(1) {
+            let end = rest.find(|c: char| c.is_whitespace() || "`,;)".contains(c)).unwrap_or(rest.len());
+            let pattern = rest[..end].trim_matches('\'');
+            if pattern == "ID" {
+                continue;
+            }
+            let fits = |id: &&str| match pattern.split_once('*') {
+                Some((begin, end)) => id.starts_with(begin) && id.ends_with(end),
+                None => id.strip_prefix(pattern).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/'])),
+            };
+            assert!(ids.iter().any(fits), "{page}: no test fits --only {pattern}");
+            n_patterns += 1;
+        }
+    }
+    assert!(n_patterns > 0, "expected patterns in the guide");
+}
+
+#[test]
 fn the_manifest_of_the_guide_finds_its_library() {
     let manifests: Vec<Fence> = fences().into_iter().filter(|fence| fence.kind == Kind::Json).collect();
     let [manifest] = &manifests[..] else { panic!("expected one manifest, found {}", manifests.len()) };
