@@ -1,0 +1,58 @@
+//! How long an addition of four numbers takes on a PJRT library, from the call to its end: what anything built on this
+//! crate is compared with.
+//!
+//! `cargo run --release -p devbay-plugin-pjrt --example add -- path/to/library.so [executions]`
+
+use devbay_plugin_pjrt::buffer::HostArray;
+use devbay_plugin_pjrt::client::Client;
+use devbay_plugin_pjrt::element::ElementType;
+use devbay_plugin_pjrt::executable::{CompileOptions, Executable, Input};
+use devbay_plugin_pjrt::library::Library;
+use std::path::Path;
+use std::time::Instant;
+
+const ADD: &[u8] = b"module @add {
+  func.func public @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+    %sum = stablehlo.add %a, %b : tensor<4xf32>
+    return %sum : tensor<4xf32>
+  }
+}";
+
+#[allow(clippy::print_stdout, reason = "an example tells what it measured")]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let path = arguments.next().ok_or("usage: add LIBRARY [EXECUTIONS]")?;
+    let n: usize = arguments.next().map_or(Ok(100_000), |n| n.parse())?;
+    // SAFETY: the user names a library that they trust.
+    let library = unsafe { Library::open(Path::new(&path)) }?;
+    let client = Client::create(library, &[])?;
+    let device = client.devices().into_iter().next().ok_or("no device")?;
+    println!("{path}: API {:?}, {}, {}", library.version(), client.platform_name(), device.description());
+
+    let executable = Executable::compile(&client, ADD, 2, &CompileOptions::for_device(device.id()))?;
+    let bytes: Vec<u8> = [1f32, 2.0, 3.0, 4.0].iter().flat_map(|x| x.to_ne_bytes()).collect();
+    let array = HostArray { bytes: &bytes, element: ElementType::F32, dims: &[4], byte_strides: None };
+    let (a, b) = (device.upload(&array)?, device.upload(&array)?);
+
+    // Passes, of which the median is told: machines are noisy.
+    let mut times_ns = Vec::new();
+    for _ in 0..10 {
+        let start = Instant::now();
+        for _ in 0..n / 10 {
+            let execution = executable.execute(&[Input::from(&a), Input::from(&b)])?;
+            execution.done.wait()?;
+        }
+        times_ns.push(start.elapsed().as_nanos() as f64 / (n / 10) as f64);
+    }
+    times_ns.sort_by(f64::total_cmp);
+    println!("execute and wait: {:.0} ns (median of 10 passes of {})", times_ns[5], n / 10);
+
+    let mut out = [0u8; 16];
+    let execution = executable.execute(&[Input::from(&a), Input::from(&b)])?;
+    execution.outputs[0].download(&mut out)?;
+    let sums: Vec<f32> = out.chunks_exact(4).map(|x| f32::from_ne_bytes([x[0], x[1], x[2], x[3]])).collect();
+    if sums != [2.0, 4.0, 6.0, 8.0] {
+        return Err(format!("expected [2, 4, 6, 8], found {sums:?}").into());
+    }
+    Ok(())
+}

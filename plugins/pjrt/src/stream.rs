@@ -1,0 +1,175 @@
+//! Streams over a library that has none: what was enqueued since the last point, by its events.
+//!
+//! PJRT orders work by the arrays that it uses: a copy waits for its array, an execution for its inputs. So what a stream
+//! enqueues runs in an order that its program asks for, and a point is reached when every event of what came before is
+//! done. Points are reported in their order, whatever the order of the library's callbacks.
+
+use crate::device::{PjrtBuffer, own};
+use crate::event::Event;
+use devbay_plugin_api::sdk::{CopyKind, CopyRequest, Done, Error, Result, Stream, Timeline};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A stream.
+pub struct PjrtStream(Arc<Shared>);
+
+/// What the library's callbacks share with the stream.
+#[derive(Default)]
+struct Shared {
+    timeline: Timeline,
+    work: Mutex<Work>,
+    /// Work was done.
+    moved: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    /// Events that are not done, of what was enqueued since the last point.
+    open: usize,
+    /// Points that are not reached, oldest first: the value, and the events before it that are not done.
+    points: VecDeque<(u64, usize)>,
+    /// The number of the point that events belong to which come now.
+    n_signalled: usize,
+    /// Points that are gone from the front of `points`.
+    n_reached: usize,
+    failure: Option<Error>,
+}
+
+fn lock(shared: &Shared) -> MutexGuard<'_, Work> {
+    shared.work.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Notes that an event of the point with a number is done, and reports what is reached by that.
+    fn done(&self, number: usize, outcome: crate::error::Result<()>) {
+        let mut work = lock(self);
+        if let Err(error) = outcome {
+            work.failure.get_or_insert(own(error));
+        }
+        match number.checked_sub(work.n_reached).filter(|&at| at < work.points.len()) {
+            Some(at) => work.points[at].1 -= 1,
+            None => work.open -= 1,
+        }
+        let (reached, failure) = work.advance();
+        drop(work);
+        self.report(reached, failure);
+    }
+
+    fn report(&self, reached: Option<u64>, failure: Option<Error>) {
+        if let Some(value) = reached {
+            self.timeline.reach(value);
+        }
+        if let Some(error) = failure {
+            self.timeline.fail(error);
+        }
+        self.moved.notify_all();
+    }
+}
+
+impl Work {
+    /// Takes points from the front whose work is done: the last value reached, and the failure if there is one. What is
+    /// done behind a failure is not reached.
+    fn advance(&mut self) -> (Option<u64>, Option<Error>) {
+        let mut reached = None;
+        while let Some(&(value, 0)) = self.points.front() {
+            if self.failure.is_none() {
+                reached = Some(value);
+            }
+            self.points.pop_front();
+            self.n_reached += 1;
+        }
+        (reached, self.failure.clone())
+    }
+}
+
+impl PjrtStream {
+    /// With nothing enqueued.
+    pub fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Takes up what was enqueued, by its event.
+    ///
+    /// # Errors
+    /// The library refuses to say when it is done.
+    pub fn add(&self, event: Event) -> Result<()> {
+        let number = {
+            let mut work = lock(&self.0);
+            work.open += 1;
+            work.n_signalled
+        };
+        let shared = Arc::clone(&self.0);
+        event.on_ready(move |outcome| shared.done(number, outcome)).map_err(|error| {
+            lock(&self.0).open -= 1;
+            own(error)
+        })
+    }
+}
+
+impl Drop for PjrtStream {
+    fn drop(&mut self) {
+        let mut work = lock(&self.0);
+        while work.open > 0 || !work.points.is_empty() {
+            work = self.0.moved.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(work);
+        self.0.timeline.abandon();
+    }
+}
+
+impl Stream for PjrtStream {
+    type Buffer = PjrtBuffer;
+    const TIMELINE: bool = true;
+    const ON_REACHED: bool = true;
+    const HOST_WAIT: bool = true;
+
+    fn copy(&self, copy: &CopyRequest<'_, PjrtBuffer>) -> Result<()> {
+        match &copy.kind {
+            CopyKind::HostToBuffer(src, region) => {
+                let buffer = region.buffer.ok_or_else(|| Error::invalid("a copy to no buffer"))?;
+                // SAFETY: the host lends so many bytes until a later point is reached, and the event is before it.
+                let event = unsafe { buffer.fill(*src, region.offset, copy.size_bytes) }?;
+                self.add(event)
+            }
+            CopyKind::BufferToHost(region, dst) => {
+                let buffer = region.buffer.ok_or_else(|| Error::invalid("a copy from no buffer"))?;
+                // SAFETY: as above.
+                let event = unsafe { buffer.read(*dst, region.offset, copy.size_bytes) }?;
+                self.add(event)
+            }
+            CopyKind::BufferToBuffer(..) => {
+                Err(Error::unsupported("a copy within the device: arrays are written once"))
+            }
+        }
+    }
+
+    fn signal(&self, value: u64) -> Result<()> {
+        let shared = &self.0;
+        shared.timeline.signal(value)?;
+        let mut work = lock(shared);
+        let open = std::mem::take(&mut work.open);
+        work.points.push_back((value, open));
+        work.n_signalled += 1;
+        let (reached, failure) = work.advance();
+        drop(work);
+        shared.report(reached, failure);
+        Ok(())
+    }
+
+    fn reached(&self) -> (u64, Result<()>) {
+        self.0.timeline.reached()
+    }
+
+    fn on_reached(&self, value: u64, done: Done) -> Result<()> {
+        self.0.timeline.on_reached(value, done)
+    }
+
+    fn host_wait(&self, value: u64, timeout: Duration) -> Result<()> {
+        self.0.timeline.host_wait(value, timeout)
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.0.timeline.failure()
+    }
+}

@@ -1,0 +1,41 @@
+//! Executions leave nothing behind. Alone in its file, and so in its process: it reads what the process takes.
+
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use devbay_plugin_pjrt::executable::{CompileOptions, Executable, Input};
+use support::{devices, download, upload};
+
+/// Bytes of the process that are in memory.
+fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn a_thousand_executions_leave_nothing_behind() {
+    // 64 KiB each: a buffer kept for every execution would be 64 MiB and more.
+    const SUM: &[u8] =
+        b"func.func public @main(%a: tensor<16384xf32>, %b: tensor<16384xf32>) -> tensor<16384xf32> {
+        %sum = stablehlo.add %a, %b : tensor<16384xf32>
+        return %sum : tensor<16384xf32>
+    }";
+    for device in devices() {
+        let add = Executable::compile(device.client(), SUM, 2, &CompileOptions::minimal()).unwrap();
+        let run = |n: usize| {
+            for _ in 0..n {
+                let values = vec![1.0; 16384];
+                let inputs = [upload(&device, &values, &[16384]), upload(&device, &values, &[16384])];
+                let execution = add.execute(&inputs.each_ref().map(Input::from)).unwrap();
+                execution.done.wait().unwrap();
+                assert_eq!(download(&execution.outputs[0])[16383], 2.0);
+            }
+        };
+        run(100);
+        let before = resident_bytes();
+        run(1000);
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < 8 << 20, "{grown} bytes more on {:?}", device.client().library().version());
+    }
+}
