@@ -37,7 +37,7 @@ pub struct HostArray<'a> {
     pub byte_strides: Option<&'a [i64]>,
 }
 
-/// Until when the library reads host memory that it was given: `PJRT_HostBufferSemantics`.
+/// Until when the library reads host memory that it was given: `PJRT_HostBufferSemantics` without the one that writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostMemory {
     /// Until the call returns.
@@ -47,8 +47,6 @@ pub enum HostMemory {
     /// As long as the buffer lives: it may be the buffer's memory, which stays as it is. The event comes after the buffer
     /// was freed. XLA's CPU takes memory that is aligned to 64 bytes so, and copies other memory.
     ZeroCopy = 2,
-    /// As `ZeroCopy`, and programs may write there for inputs that are donated.
-    MutableZeroCopy = 3,
 }
 
 impl HostArray<'_> {
@@ -126,7 +124,6 @@ impl Device {
     /// # Safety
     /// 1. The array's bytes stay where they are until the event is done, except with [`HostMemory::DuringCall`].
     /// 2. Nobody changes them until then.
-    /// 3. With [`HostMemory::MutableZeroCopy`] they may be written too, and nobody else reads them until then.
     pub unsafe fn upload_from(&self, array: &HostArray<'_>, memory: HostMemory) -> Result<(Buffer, Event)> {
         array.check()?;
         let client = self.client();

@@ -9,11 +9,11 @@
 use crate::api::{self, Args, RawError, Slot, named_value_kind};
 use crate::error::{Code, Error, Result, optional};
 use std::ffi::{c_char, c_int, c_void};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A PJRT library that was set up.
-#[derive(Debug)]
 pub struct Library {
     path: PathBuf,
     major: i32,
@@ -21,6 +21,12 @@ pub struct Library {
     table: [Option<Slot>; api::N_SLOTS],
     execute_options_size: usize,
     attributes: Vec<Attribute>,
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Library({}, API {}.{})", self.path.display(), self.major, self.minor)
+    }
 }
 
 /// A named value: an attribute of a library, or an option of a client.

@@ -132,7 +132,7 @@ fn host_memory_is_free_again_when_its_event_says_so() {
         for (i, chunk) in memory.0.chunks_exact_mut(4).enumerate() {
             chunk.copy_from_slice(&(i as f32).to_ne_bytes());
         }
-        for kind in [HostMemory::UntilTransferred, HostMemory::ZeroCopy, HostMemory::MutableZeroCopy] {
+        for kind in [HostMemory::UntilTransferred, HostMemory::ZeroCopy] {
             let host =
                 HostArray { bytes: &memory.0, element: ElementType::F32, dims: &[1024], byte_strides: None };
             // SAFETY: the memory outlives the wait below, and nobody writes it.
