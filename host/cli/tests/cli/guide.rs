@@ -155,6 +155,74 @@ fn code_in_c_compiles() {
     compile(&Kind::C, "c", &["cc", "-std=c11", "-pedantic"], PRELUDE);
 }
 
+/// A driver for the stream of `streams.md`, whose fences are done when the test says so, and what that stream then says.
+const STREAM_TEST: &str = r#"
+struct npu_queue { int n_fences, n_freed, n_done, fails; };
+struct npu_fence { struct npu_queue *queue; int number; };
+npu_fence *npu_queue_fence(npu_queue *queue) {
+    npu_fence *fence = malloc(sizeof(*fence));
+    *fence = (npu_fence){queue, ++queue->n_fences};
+    return fence;
+}
+int npu_queue_submit(npu_queue *queue) { return queue->fails; }
+int npu_fence_is_done(npu_fence *fence) {
+    return fence->queue->fails ? -1 : fence->number <= fence->queue->n_done;
+}
+void npu_fence_free(npu_fence *fence) {
+    fence->queue->n_freed++;
+    free(fence);
+}
+#define EXPECT(condition) \
+    if (!(condition)) { \
+        printf("line %d: expected %s\n", __LINE__, #condition); \
+        return 1; \
+    }
+int main(void) {
+    npu_queue queue = {0};
+    struct devbay_stream stream = {.queue = &queue};
+    uint64_t reached = 9;
+    EXPECT(stream_reached(&stream, &reached) == DEVBAY_STATUS_OK && reached == 0)
+    /* Three rounds of the ring: its places are used again. */
+    for (uint64_t value = 2; value <= 6 * POINTS_MAX; value += 2) {
+        EXPECT(stream_signal(&stream, value) == DEVBAY_STATUS_OK)
+        EXPECT(stream_signal(&stream, value) == DEVBAY_STATUS_INVALID)
+        EXPECT(stream_reached(&stream, &reached) == DEVBAY_STATUS_OK && reached == value - 2)
+        queue.n_done++;
+        EXPECT(stream_reached(&stream, &reached) == DEVBAY_STATUS_OK && reached == value)
+    }
+    EXPECT(queue.n_freed == 3 * POINTS_MAX)
+    uint64_t value = 1000;
+    for (int i = 0; i < POINTS_MAX; i++) {
+        EXPECT(stream_signal(&stream, value++) == DEVBAY_STATUS_OK)
+    }
+    EXPECT(stream_signal(&stream, value) == DEVBAY_STATUS_OUT_OF_MEMORY)
+    queue.n_done += 2;
+    EXPECT(stream_signal(&stream, value) == DEVBAY_STATUS_OK)
+    EXPECT(stream_reached(&stream, &reached) == DEVBAY_STATUS_OK && reached == 1001)
+    /* What was reached stays so, and a failure too. */
+    queue.fails = 1;
+    EXPECT(stream_reached(&stream, &reached) == DEVBAY_STATUS_INTERNAL && reached == 1001)
+    queue.fails = 0;
+    EXPECT(stream_reached(&stream, &reached) == DEVBAY_STATUS_INTERNAL && reached == 1001)
+    EXPECT(stream_signal(&stream, value + 1) == DEVBAY_STATUS_INTERNAL)
+    return 0;
+}
+"#;
+
+#[test]
+fn the_stream_of_the_guide_keeps_its_promises() {
+    let page = fences_of("streams.md").into_iter().filter(|fence| fence.kind == Kind::C);
+    let code: String = page.map(|fence| fence.text).collect();
+    let folder = Folder::new();
+    let source = folder.write("stream.c", format!("{PRELUDE}{code}{STREAM_TEST}"));
+    let program = folder.path("stream");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-I"]).arg(root().join("plugin-api/include"));
+    compiler.arg("-o").arg(&program).arg(source);
+    finish(&mut compiler).expect(0);
+    finish(&mut Command::new(program)).expect(0);
+}
+
 #[test]
 fn code_in_cpp_compiles() {
     let prelude = format!(
@@ -223,7 +291,9 @@ fn patterns_of_tests_fit_some() {
             }
             let fits = |id: &&str| match pattern.split_once('*') {
                 Some((begin, end)) => id.starts_with(begin) && id.ends_with(end),
-                None => id.strip_prefix(pattern).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/'])),
+                None => id
+                    .strip_prefix(pattern)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/'])),
             };
             assert!(ids.iter().any(fits), "{page}: no test fits --only {pattern}");
             n_patterns += 1;
