@@ -56,7 +56,10 @@ pub enum Value {
 }
 
 /// Libraries by the address of their table. What a library's setup said is kept, also when it failed: it runs once.
-static LIBRARIES: Mutex<Vec<(usize, &'static OnceLock<Result<Library>>)>> = Mutex::new(Vec::new());
+static LIBRARIES: Mutex<Vec<(usize, &'static Setup)>> = Mutex::new(Vec::new());
+
+/// What came of a library's setup; empty until it ran.
+type Setup = OnceLock<Result<Library>>;
 
 impl Library {
     /// Opens a library and sets it up (`PJRT_Plugin_Initialize`), or gives the one that was opened before.

@@ -10,6 +10,7 @@ use devbay_plugin_pjrt::executable::{CompileOptions, Executable, Input};
 use devbay_plugin_pjrt::library::{Attribute, Library, Value};
 use std::path::Path;
 use std::sync::mpsc;
+use std::time::Duration;
 use support::{ADD, devices, download, libraries, upload};
 
 #[test]
@@ -174,20 +175,34 @@ fn a_callback_comes_once_and_its_panic_stays_in_it() {
     }
 }
 
+/// Takes long enough that its end comes after a callback was registered.
+const PRODUCT: &[u8] = b"func.func public @main(%a: tensor<1024x1024xf32>) -> tensor<1024x1024xf32> {
+    %b = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]
+        : (tensor<1024x1024xf32>, tensor<1024x1024xf32>) -> tensor<1024x1024xf32>
+    return %b : tensor<1024x1024xf32>
+}";
+
 #[test]
 fn a_client_may_end_in_a_callback() {
     for library in libraries() {
         let device = Client::create(library, &[]).unwrap().devices().remove(0);
-        let add = Executable::compile(device.client(), ADD, 2, &CompileOptions::minimal()).unwrap();
-        let a = upload(&device, &[1.0; 4], &[4]);
-        let execution = add.execute(&[Input::from(&a), Input::from(&a)]).unwrap();
+        let product = Executable::compile(device.client(), PRODUCT, 1, &CompileOptions::minimal()).unwrap();
+        let a = upload(&device, &vec![1.0; 1 << 20], &[1024, 1024]);
+        let execution = product.execute(&[Input::from(&a)]).unwrap();
         let (sender, receiver) = mpsc::channel();
-        let everything = (device, add, a, execution.outputs);
-        let done = move |_| {
+        let everything = (device, product, a, execution.outputs);
+        let done = move |result| {
             drop(everything);
-            sender.send(()).unwrap();
+            sender.send((result, std::thread::current().id())).unwrap();
         };
         execution.done.on_ready(done).unwrap();
-        receiver.recv().unwrap();
+        // A client that waits for the thread that destroys it would hold this up for ever.
+        let (result, thread) = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(result, Ok(()));
+        assert_ne!(
+            thread,
+            std::thread::current().id(),
+            "done before the callback was registered: nothing was tested"
+        );
     }
 }

@@ -1,11 +1,16 @@
-//! Executions leave nothing behind. Alone in its file, and so in its process: it reads what the process takes.
+//! Executions, events and executables leave nothing behind. Alone in their file, and one after the other: they read what
+//! the process takes.
 
 #![cfg(target_os = "linux")]
 
 mod support;
 
 use devbay_plugin_pjrt::executable::{CompileOptions, Executable, Input};
-use support::{devices, download, upload};
+use std::sync::{Mutex, PoisonError};
+use support::{ADD, devices, download, upload};
+
+/// Held by the test that runs.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Bytes of the process that are in memory.
 fn resident_bytes() -> usize {
@@ -21,6 +26,7 @@ fn a_thousand_executions_leave_nothing_behind() {
         %sum = stablehlo.add %a, %b : tensor<16384xf32>
         return %sum : tensor<16384xf32>
     }";
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for device in devices() {
         let add = Executable::compile(device.client(), SUM, 2, &CompileOptions::minimal()).unwrap();
         let run = |n: usize| {
@@ -36,6 +42,34 @@ fn a_thousand_executions_leave_nothing_behind() {
         let before = resident_bytes();
         run(1000);
         let grown = resident_bytes().saturating_sub(before);
-        assert!(grown < 8 << 20, "{grown} bytes more on {:?}", device.client().library().version());
+        assert!(grown < 8 << 20, "{grown} bytes more on {:?}", device.client().library());
+    }
+}
+
+#[test]
+fn events_and_executables_leave_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for device in devices() {
+        let a = upload(&device, &[1.0; 4], &[4]);
+        let run = |n: usize| {
+            for _ in 0..n {
+                a.ready().unwrap().wait().unwrap();
+                a.ready().unwrap().on_ready(|result| result.unwrap()).unwrap();
+            }
+        };
+        let compile = |n: usize| {
+            for _ in 0..n {
+                Executable::compile(device.client(), ADD, 2, &CompileOptions::minimal()).unwrap();
+            }
+        };
+        run(1000);
+        compile(5);
+        let before = resident_bytes();
+        run(200_000);
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < 4 << 20, "{grown} bytes more for events on {:?}", device.client().library());
+        compile(50);
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < 4 << 20, "{grown} bytes more for executables on {:?}", device.client().library());
     }
 }
