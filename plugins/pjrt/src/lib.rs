@@ -9,8 +9,9 @@
 //! - [`error`]: the library's own words, and the number that the devbay ABI has for them;
 //! - [`plugin`], [`device`], [`stream`]: all of it as a devbay plugin.
 //!
-//! No crate with these bindings was usable, and about fifty functions suffice. The structs follow OpenXLA's
-//! `xla/pjrt/c/pjrt_c_api.h` at API 0.94, and were compared with what libraries of 0.81, 0.106 and 0.115 expect.
+//! No crate with these bindings was usable, and about fifty functions suffice. The structs are
+//! those of OpenXLA's `xla/pjrt/c/pjrt_c_api.h` at API 0.81 with what its change log has up to 0.105, and were compared
+//! with the sizes that libraries of 0.81, 0.106 and 0.115 expect.
 //!
 //! # Threads
 //!

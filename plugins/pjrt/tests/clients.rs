@@ -149,6 +149,32 @@ fn host_memory_is_free_again_when_its_event_says_so() {
     }
 }
 
+/// An addition that may take its first input's memory for the sum.
+const ADD_TO: &[u8] = b"func.func public @main(
+    %a: tensor<65536xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<65536xf32>) -> tensor<65536xf32> {
+    %sum = stablehlo.add %a, %b : tensor<65536xf32>
+    return %sum : tensor<65536xf32>
+}";
+
+#[test]
+fn what_a_view_shows_stays_while_it_lives() {
+    for device in devices() {
+        let add = Executable::compile(device.client(), ADD_TO, 2, &CompileOptions::minimal()).unwrap();
+        let array = |value: f32| upload(&device, &[value; 65536], &[65536]);
+        let (a, b) = (array(1.0), array(2.0));
+        // Devices with memory of their own have no views.
+        let Some(view) = a.host_view().unwrap() else { continue };
+        // A donation now is refused, or the program takes other memory.
+        if let Ok(execution) = add.execute(&[Input { buffer: &a, donate: true }, Input::from(&b)]) {
+            assert_eq!(download(&execution.outputs[0])[0], 3.0);
+        }
+        a.delete().unwrap();
+        let others: Vec<_> = (0..20).map(|i| array(i as f32 + 5.0)).collect();
+        assert_eq!(support::numbers(&view), [1.0; 65536]);
+        assert_eq!(others.len(), 20);
+    }
+}
+
 #[test]
 fn a_callback_comes_once_and_its_panic_stays_in_it() {
     for device in devices() {
