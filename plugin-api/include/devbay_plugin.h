@@ -70,6 +70,9 @@ typedef struct devbay_plugin_table devbay_plugin_table;
 typedef struct devbay_import_desc devbay_import_desc;
 typedef struct devbay_interop_table devbay_interop_table;
 typedef struct devbay_replay_table devbay_replay_table;
+typedef struct devbay_compile_desc devbay_compile_desc;
+typedef struct devbay_executable_info devbay_executable_info;
+typedef struct devbay_compile_table devbay_compile_table;
 typedef struct devbay_fault_table devbay_fault_table;
 typedef struct devbay_option_info devbay_option_info;
 typedef struct devbay_plugin_info devbay_plugin_info;
@@ -127,6 +130,9 @@ typedef struct devbay_buffer devbay_buffer;
 
 /* An in-order queue of work on a device, with a timeline (B12). Opaque. */
 typedef struct devbay_stream devbay_stream;
+
+/* A program that a device's compiler made ready to run (B23). Opaque; plugin-owned. */
+typedef struct devbay_executable devbay_executable;
 
 /* Launches that a stream took down, to be run again with one call (B22). Opaque; plugin-owned. */
 typedef struct devbay_recording devbay_recording;
@@ -1072,6 +1078,98 @@ struct devbay_replay_table {
      * Errors: none.
      * Since: 0.2. */
     void (*recording_free)(devbay_recording *recording);
+};
+
+/* What compile is asked for. Growable; the host owns it for the call. Since: 0.2.
+ *
+ * Required up to label. */
+struct devbay_compile_desc {
+    uint32_t struct_size;                 /* Size of this struct as the host knows it. */
+    uint32_t reserved;                    /* Reserved, 0. */
+    devbay_device *device;                /* Where it will run. */
+    /* What the code is, one of the device's formats, such as stablehlo. */
+    devbay_str format;
+    /* The program: text, or whatever bytes the format has. Borrowed for the call. */
+    const void *code;
+    uint64_t code_bytes;                  /* Bytes of code. */
+    /* Types of the inputs that it will be run with, a list of devbay_tensor: compilers need not
+     * tell what a program takes. */
+    devbay_list inputs;
+    /* Name of the program for messages and traces; may be empty. */
+    devbay_str label;
+};
+
+/* What a program gives. Growable; the host owns the struct, the plugin what it points to, until
+ * executable_free. Since: 0.2.
+ *
+ * Required up to outputs. */
+struct devbay_executable_info {
+    uint32_t struct_size;                 /* Size of this struct as the host knows it. */
+    uint32_t reserved;                    /* Reserved, 0. */
+    devbay_list outputs;                  /* Types of its results, a list of devbay_tensor. */
+};
+
+/* Table of the extension that compiles whole programs, id 1 (B6, B23): its first form, for
+ * programs that come as code of a format that the device's compiler reads. Growable;
+ * plugin-owned, as long as the instance.
+ *
+ * Required up to executable_free. */
+struct devbay_compile_table {
+    uint32_t struct_size;                 /* Bytes of this struct that its maker knows. */
+    uint32_t reserved;                    /* Reserved, 0. */
+    /* Lists the formats that a device's compiler reads, a list of devbay_str.
+     *
+     * Owns: the plugin owns the list until destroy.
+     * Threads: any.
+     * Order: none.
+     * Errors: what the driver says.
+     * Since: 0.2. */
+    devbay_status (*formats)(devbay_device *device, devbay_list *out, devbay_error_detail *error);
+    /* Compiles a program; may take long.
+     *
+     * Owns: the host owns *out and gives it back to executable_free.
+     * Threads: any, may block.
+     * Order: none.
+     * Errors: UNSUPPORTED for a format that the compiler does not read; INVALID with the
+     * compiler's words for code that is wrong, or takes other inputs, as far as it tells;
+     * OUT_OF_MEMORY; then *out is untouched.
+     * Since: 0.2. */
+    devbay_status (*compile)(devbay_device *device, const devbay_compile_desc *desc,
+            devbay_executable **out, devbay_error_detail *error);
+    /* Says what a program gives.
+     *
+     * Owns: the plugin owns the lists until executable_free.
+     * Threads: any.
+     * Order: none.
+     * Errors: UNSUPPORTED for results of types that devbay has no name for.
+     * Since: 0.2. */
+    devbay_status (*executable_info)(devbay_executable *executable,
+            devbay_executable_info *out, devbay_error_detail *error);
+    /* Enqueues a run. inputs are references to whole buffers; donated, a byte for each input or
+     * NULL, is 1 where the program may take the memory for a result: the buffer is then only
+     * freed. The results are buffers of the plugin's, as many as the program has, written to
+     * outputs when the call returns; what they hold is there when a point signalled behind the
+     * run is reached.
+     *
+     * Owns: the arrays are borrowed for the call, what they name is lent until a point signalled
+     * after it is reported; the host owns the results and gives them back to buffer_free.
+     * Threads: one at a time per stream; one executable from many streams at once.
+     * Order: after everything enqueued on the stream before.
+     * Errors: INVALID for inputs that are not those of the program, as far as that is known;
+     * OUT_OF_MEMORY; then nothing is enqueued and nothing written. Found later, it fails the
+     * stream (B13).
+     * Since: 0.2. */
+    devbay_status (*execute)(devbay_executable *executable, devbay_stream *stream,
+            const devbay_buffer_ref *inputs, uint64_t n_inputs, const uint8_t *donated,
+            devbay_buffer **outputs, uint64_t n_outputs);
+    /* Frees a program. No run of it is in flight: its points have been reported.
+     *
+     * Owns: takes it back.
+     * Threads: any.
+     * Order: none; its results may live on.
+     * Errors: none.
+     * Since: 0.2. */
+    void (*executable_free)(devbay_executable *executable);
 };
 
 /* Table of the extension that makes streams fail on request, id 0x80000010 (B6, B13): an

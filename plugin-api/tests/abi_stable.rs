@@ -18,7 +18,7 @@ fn differences(host: &'static TypeLayout, plugin: &'static TypeLayout) -> String
 fn b30_the_description_reaches_every_struct() {
     let whole = format!("{:?}", <abi::PluginInfo as StableAbi>::LAYOUT);
     assert!(whole.contains("abi_minor_min"), "{whole}");
-    let layouts: [(&str, &TypeLayout); 29] = [
+    let layouts: [(&str, &TypeLayout); 32] = [
         ("ErrorDetail", <abi::ErrorDetail as StableAbi>::LAYOUT),
         ("TraceEvent", <abi::TraceEvent as StableAbi>::LAYOUT),
         ("HostApi", <abi::HostApi as StableAbi>::LAYOUT),
@@ -45,6 +45,9 @@ fn b30_the_description_reaches_every_struct() {
         ("ImportDesc", <abi::ImportDesc as StableAbi>::LAYOUT),
         ("InteropTable", <abi::InteropTable as StableAbi>::LAYOUT),
         ("ReplayTable", <abi::ReplayTable as StableAbi>::LAYOUT),
+        ("CompileDesc", <abi::CompileDesc as StableAbi>::LAYOUT),
+        ("ExecutableInfo", <abi::ExecutableInfo as StableAbi>::LAYOUT),
+        ("CompileTable", <abi::CompileTable as StableAbi>::LAYOUT),
         ("FaultTable", <abi::FaultTable as StableAbi>::LAYOUT),
         ("OptionInfo", <abi::OptionInfo as StableAbi>::LAYOUT),
         ("PluginInfo", <abi::PluginInfo as StableAbi>::LAYOUT),

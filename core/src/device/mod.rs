@@ -15,6 +15,7 @@
 //!    [`Threading::PerStream`](crate::about::Threading::PerStream).
 
 mod buffer;
+mod compile;
 mod describe;
 mod ferry;
 mod interop;
@@ -25,6 +26,7 @@ mod replay;
 mod stream;
 
 pub use buffer::Buffer;
+pub use compile::Executable;
 pub use describe::{DeviceAbout, Space};
 pub use ferry::Ferry;
 pub use kernel::{Pack, PrepareRequest, PreparedKernel};
@@ -35,9 +37,9 @@ pub use stream::Stream;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::cost::Rates;
-use crate::tensor::{DType, Dim, TensorType};
+use crate::tensor::{DType, Dim, TensorType, bytes_of, n_elements};
 use devbay_plugin_api::abi::{self, *};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -180,6 +182,30 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] beyond the space's limits or when the plugin says so; what else it says.
     pub fn alloc(self: &Arc<Self>, size: usize, usage: u32) -> Result<Buffer> {
+        self.alloc_for(size, usage, null())
+    }
+
+    /// As [`Device::alloc`], for a tensor of a type: where the space is typed, one whole buffer for each.
+    ///
+    /// # Errors
+    /// As [`Device::alloc`]; out of memory for a type that is larger than memory.
+    pub fn alloc_tensor(self: &Arc<Self>, ty: &TensorType, usage: u32) -> Result<Buffer> {
+        let shape = ty.known_shape().unwrap_or_default();
+        let extents: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
+        let size = n_elements(&shape).and_then(|n| bytes_of(ty.dtype, n)).ok_or_else(|| {
+            Error::new(ErrorKind::OutOfMemory, format!("{ty} is larger than memory")).on_device(&self.name)
+        })?;
+        let tensor = abi::Tensor {
+            dtype: ty.dtype,
+            rank: extents.len() as u32,
+            shape: extents.as_ptr(),
+            ..abi::Tensor::empty()
+        };
+        self.alloc_for(size, usage, &tensor)
+    }
+
+    /// `tensor` is NULL or a description that is alive for the call.
+    fn alloc_for(self: &Arc<Self>, size: usize, usage: u32, tensor: *const abi::Tensor) -> Result<Buffer> {
         let space = self.space();
         let granule = space.copy_granule;
         let padded = (size as u64).checked_next_multiple_of(granule).unwrap_or(u64::MAX);
@@ -207,6 +233,7 @@ impl Device {
             size_bytes: padded,
             align: space.alloc_align.max(space.bind_align),
             usage,
+            tensor,
             ..AllocDesc::empty()
         };
         let mut out = Allocation::empty();

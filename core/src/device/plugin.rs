@@ -28,6 +28,7 @@ pub struct Plugin {
     replays: OnceLock<Option<ReplayFns>>,
     /// The extension that wraps native memory and streams, likewise.
     interop: OnceLock<Option<InteropTable>>,
+    compiler: OnceLock<Option<CompileTable>>,
     pub(super) serial: Option<Mutex<()>>,
     /// Dropped when the instance is destroyed; a poisoned one's threads may still use it.
     services: ManuallyDrop<Box<Services>>,
@@ -101,6 +102,7 @@ impl Plugin {
             poisoned: AtomicBool::new(false),
             replays: OnceLock::new(),
             interop: OnceLock::new(),
+            compiler: OnceLock::new(),
             services: ManuallyDrop::new(services),
             library: ManuallyDrop::new(library),
         }))
@@ -200,6 +202,15 @@ impl Plugin {
             unsafe { read_struct(table.as_ptr().cast_const().cast::<InteropTable>()) }.ok()
         });
         table.unwrap_or_else(InteropTable::empty)
+    }
+
+    /// The functions that compile whole programs, if it has them.
+    pub(super) fn compiler(&self) -> Option<CompileTable> {
+        *self.compiler.get_or_init(|| {
+            let table = self.extension(extension::COMPILE, 1)?;
+            // SAFETY: the extension's table, which lives as long as the instance (B6).
+            unsafe { read_struct(table.as_ptr().cast_const().cast::<CompileTable>()) }.ok()
+        })
     }
 
     /// Whether calls of it come one at a time.

@@ -36,7 +36,7 @@ pub struct InputArguments {
 
 impl GivenArguments {
     /// The inputs that were given, by name.
-    fn read(&self) -> Result<Vec<(String, Tensor)>> {
+    pub fn read(&self) -> Result<Vec<(String, Tensor)>> {
         let mut inputs: Vec<(String, Tensor)> = Vec::new();
         for text in &self.input {
             match text.split_once('=') {

@@ -19,6 +19,7 @@ mod options;
 mod plan;
 mod probe;
 mod profile;
+mod program;
 mod run;
 mod say;
 mod sessions;

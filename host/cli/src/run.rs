@@ -6,7 +6,7 @@ use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
-use crate::{interrupt, say, shares, table};
+use crate::{interrupt, program, say, shares, table};
 use anyhow::{Context, Result};
 use devbay_host::arrays;
 use devbay_host::compare::{Tolerance, Verdict, compare};
@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 /// Arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The model: an ONNX file, or a program in text form
-    model: PathBuf,
+    /// The model: an ONNX file, a program in text form, or StableHLO (.mlir, .mlirbc) for a device with a compiler
+    pub model: PathBuf,
     #[command(flatten)]
-    inputs: InputArguments,
+    pub inputs: InputArguments,
     /// Classify a photo: preprocessing.json beside the model says how it becomes an input
     #[arg(long, value_name = "FILE")]
-    image: Option<PathBuf>,
+    pub image: Option<PathBuf>,
     /// Names of the classes, a line each; the default is the file that preprocessing.json names
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
@@ -37,10 +37,10 @@ pub struct Arguments {
     top: usize,
     /// Write the outputs: an archive, or a folder for one .npy file each
     #[arg(long, value_name = "FILE.npz|DIR")]
-    output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
     /// Compare the outputs with these; the exit code says whether they match
     #[arg(long, value_name = "FILE.npz")]
-    compare: Option<PathBuf>,
+    pub compare: Option<PathBuf>,
     /// Tolerance: |a - b| <= rtol * max|expected| + atol
     #[arg(long, default_value_t = 1e-4)]
     rtol: f64,
@@ -49,16 +49,16 @@ pub struct Arguments {
     atol: f64,
     /// End the run when so many milliseconds have passed
     #[arg(long, value_name = "MS")]
-    deadline_ms: Option<u64>,
+    pub deadline_ms: Option<u64>,
     #[command(flatten)]
     profile: ProfileArguments,
     #[command(flatten)]
-    device: DeviceArguments,
+    pub device: DeviceArguments,
     #[command(flatten)]
-    plugins: PluginArguments,
+    pub plugins: PluginArguments,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 /// Runs the model once.
@@ -72,6 +72,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 fn run(arguments: &Arguments) -> Result<Done> {
     if arguments.labels.is_some() && arguments.image.is_none() {
         return Err(usage("--labels goes with --image"));
+    }
+    if let Some(format) = program::format_of(&arguments.model) {
+        return program::main(arguments, format);
     }
     let progress = spinner(&format!("loading {}", arguments.model.display()));
     let begin = Instant::now();
@@ -138,12 +141,7 @@ fn run(arguments: &Arguments) -> Result<Done> {
 
     let json = if arguments.json {
         let times = json!({ "import": import.as_nanos() as u64, "prepare": prepare.as_nanos() as u64, "run": run.as_nanos() as u64 });
-        let outputs: Vec<_> = named
-            .iter()
-            .map(|(name, tensor)| {
-                json!({ "name": name, "type": tensor.tensor_type().to_string(), "shape": tensor.shape(), "first": first_values(tensor, 8) })
-            })
-            .collect();
+        let outputs: Vec<_> = named.iter().map(|(name, tensor)| output_json(name, tensor)).collect();
         Some(json!({
             "model": arguments.model, "device": device.name(), "times_ns": times, "outputs": outputs,
             "compare": verdicts, "classes": classes, "memory": memory, "work": shares::json(&plan),
@@ -178,7 +176,12 @@ fn run(arguments: &Arguments) -> Result<Done> {
         }
         None
     };
-    let verdict = match verdicts.iter().flatten().find(|verdict| !verdict.matches) {
+    Ok(Done { json, verdict: verdict(verdicts.as_deref()) })
+}
+
+/// The first output that differs, as an error.
+pub fn verdict(verdicts: Option<&[Verdict]>) -> Result<()> {
+    match verdicts.into_iter().flatten().find(|verdict| !verdict.matches) {
         None => Ok(()),
         Some(verdict) => Err(Error::new(
             ErrorKind::Mismatch,
@@ -191,8 +194,15 @@ fn run(arguments: &Arguments) -> Result<Done> {
             },
         )
         .into()),
-    };
-    Ok(Done { json, verdict })
+    }
+}
+
+/// An output for programs: its name, its type and its first values.
+pub fn output_json(name: &str, tensor: &Tensor) -> serde_json::Value {
+    json!({
+        "name": name, "type": tensor.tensor_type().to_string(), "shape": tensor.shape(),
+        "first": first_values(tensor, 8),
+    })
 }
 
 /// Shows that something goes on, on a terminal, when it takes longer than a moment.
@@ -206,7 +216,11 @@ fn spinner(message: &str) -> ProgressBar {
     bar
 }
 
-fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
+/// Writes outputs to an archive, or to a folder.
+///
+/// # Errors
+/// What cannot be written.
+pub fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     if path.extension().is_some_and(|extension| extension == "npz") {
         return Ok(arrays::write_npz(path, outputs)?);
     }
@@ -221,9 +235,16 @@ fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     Ok(())
 }
 
-fn compare_all(path: &Path, outputs: &[(&str, &Tensor)], arguments: &Arguments) -> Result<Vec<Verdict>> {
+/// Compares outputs with those of an archive; its arrays `in0`, `in1`, ... of a program are passed over.
+///
+/// # Errors
+/// For an archive without an output, or with one that there is not.
+pub fn compare_all(path: &Path, outputs: &[(&str, &Tensor)], arguments: &Arguments) -> Result<Vec<Verdict>> {
     let tolerance = Tolerance { relative: arguments.rtol, absolute: arguments.atol };
-    let expected = arrays::read_npz(path)?;
+    let mut expected = arrays::read_npz(path)?;
+    if program::format_of(&arguments.model).is_some() {
+        expected.retain(|(name, _)| !name.starts_with("in"));
+    }
     if expected.is_empty() {
         return Err(usage(format!("{} has no arrays to compare with", path.display())));
     }
@@ -249,7 +270,8 @@ fn first_values(tensor: &Tensor, n: usize) -> Vec<serde_json::Value> {
     tensor.to_ints().unwrap_or_default().iter().take(n).map(|&v| json!(v)).collect()
 }
 
-fn print_outputs(outputs: &[(&str, &Tensor)]) {
+/// A table of outputs.
+pub fn print_outputs(outputs: &[(&str, &Tensor)]) {
     let rows: Vec<Vec<String>> = outputs
         .iter()
         .map(|(name, tensor)| {
@@ -267,7 +289,8 @@ fn print_outputs(outputs: &[(&str, &Tensor)]) {
     table::print(&["OUTPUT", "TYPE", "VALUES"], &rows);
 }
 
-fn print_verdicts(verdicts: &[Verdict]) {
+/// A table of what was compared.
+pub fn print_verdicts(verdicts: &[Verdict]) {
     say!();
     let rows: Vec<Vec<String>> = verdicts
         .iter()

@@ -3,10 +3,10 @@
 //! An extension is a table of its own with its own revision, looked up by id on either side; a side that
 //! does not know an id answers NULL. Ids below [`EXPERIMENTAL`] are given out here and never reused. Those
 //! from there on belong to whoever tries something: such an extension gets a new id when it becomes stable.
-//! The ids below are reserved for the extensions that the design foresees; [`INTEROP`] and [`REPLAY`] have a table yet, and
-//! [`FAULT`], which is an experiment of our own.
+//! The ids below are reserved for the extensions that the design foresees; [`COMPILE`], [`INTEROP`] and [`REPLAY`] have a
+//! table yet, and [`FAULT`], which is an experiment of our own.
 
-/// Compile a subgraph to an executable and a blob (B23).
+/// Compile whole programs, and later subgraphs (B23, [`CompileTable`](super::CompileTable)).
 pub const COMPILE: u32 = 1;
 /// Wrap and hand out native streams and buffers (B10, B15, [`InteropTable`](super::InteropTable)).
 pub const INTEROP: u32 = 2;

@@ -1301,6 +1301,148 @@ pub const LAYOUTS: &[StructLayout] = &[
         ],
     },
     StructLayout {
+        name: "CompileDesc",
+        c_name: "devbay_compile_desc",
+        size: size_of::<CompileDesc>(),
+        align: align_of::<CompileDesc>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(CompileDesc, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(CompileDesc, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "device",
+                offset: offset_of!(CompileDesc, device),
+                size: size_of::<*mut Device>(),
+            },
+            FieldLayout { name: "format", offset: offset_of!(CompileDesc, format), size: size_of::<Str>() },
+            FieldLayout {
+                name: "code",
+                offset: offset_of!(CompileDesc, code),
+                size: size_of::<*const c_void>(),
+            },
+            FieldLayout {
+                name: "code_bytes",
+                offset: offset_of!(CompileDesc, code_bytes),
+                size: size_of::<u64>(),
+            },
+            FieldLayout { name: "inputs", offset: offset_of!(CompileDesc, inputs), size: size_of::<List>() },
+            FieldLayout { name: "label", offset: offset_of!(CompileDesc, label), size: size_of::<Str>() },
+        ],
+    },
+    StructLayout {
+        name: "ExecutableInfo",
+        c_name: "devbay_executable_info",
+        size: size_of::<ExecutableInfo>(),
+        align: align_of::<ExecutableInfo>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(ExecutableInfo, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(ExecutableInfo, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "outputs",
+                offset: offset_of!(ExecutableInfo, outputs),
+                size: size_of::<List>(),
+            },
+        ],
+    },
+    StructLayout {
+        name: "CompileTable",
+        c_name: "devbay_compile_table",
+        size: size_of::<CompileTable>(),
+        align: align_of::<CompileTable>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(CompileTable, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(CompileTable, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "formats",
+                offset: offset_of!(CompileTable, formats),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            device: *mut Device,
+                            out: *mut List,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "compile",
+                offset: offset_of!(CompileTable, compile),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            device: *mut Device,
+                            desc: *const CompileDesc,
+                            out: *mut *mut Executable,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "executable_info",
+                offset: offset_of!(CompileTable, executable_info),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            executable: *mut Executable,
+                            out: *mut ExecutableInfo,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "execute",
+                offset: offset_of!(CompileTable, execute),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            executable: *mut Executable,
+                            stream: *mut Stream,
+                            inputs: *const BufferRef,
+                            n_inputs: u64,
+                            donated: *const u8,
+                            outputs: *mut *mut Buffer,
+                            n_outputs: u64,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "executable_free",
+                offset: offset_of!(CompileTable, executable_free),
+                size: size_of::<Option<unsafe extern "C" fn(executable: *mut Executable)>>(),
+            },
+        ],
+    },
+    StructLayout {
         name: "FaultTable",
         c_name: "devbay_fault_table",
         size: size_of::<FaultTable>(),
@@ -2048,6 +2190,94 @@ unsafe impl Growable for ReplayTable {
             ),
         offset_of!(ReplayTable, recording_free)
             + size_of::<Option<unsafe extern "C" fn(recording: *mut Recording)>>(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for CompileDesc {
+    const NAME: &'static str = "CompileDesc";
+    const REQUIRED_SIZE: usize = offset_of!(CompileDesc, label) + size_of::<Str>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(CompileDesc, struct_size) + size_of::<u32>(),
+        offset_of!(CompileDesc, reserved) + size_of::<u32>(),
+        offset_of!(CompileDesc, device) + size_of::<*mut Device>(),
+        offset_of!(CompileDesc, format) + size_of::<Str>(),
+        offset_of!(CompileDesc, code) + size_of::<*const c_void>(),
+        offset_of!(CompileDesc, code_bytes) + size_of::<u64>(),
+        offset_of!(CompileDesc, inputs) + size_of::<List>(),
+        offset_of!(CompileDesc, label) + size_of::<Str>(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for ExecutableInfo {
+    const NAME: &'static str = "ExecutableInfo";
+    const REQUIRED_SIZE: usize = offset_of!(ExecutableInfo, outputs) + size_of::<List>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(ExecutableInfo, struct_size) + size_of::<u32>(),
+        offset_of!(ExecutableInfo, reserved) + size_of::<u32>(),
+        offset_of!(ExecutableInfo, outputs) + size_of::<List>(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for CompileTable {
+    const NAME: &'static str = "CompileTable";
+    const REQUIRED_SIZE: usize = offset_of!(CompileTable, executable_free)
+        + size_of::<Option<unsafe extern "C" fn(executable: *mut Executable)>>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(CompileTable, struct_size) + size_of::<u32>(),
+        offset_of!(CompileTable, reserved) + size_of::<u32>(),
+        offset_of!(CompileTable, formats)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        device: *mut Device,
+                        out: *mut List,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(CompileTable, compile)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        device: *mut Device,
+                        desc: *const CompileDesc,
+                        out: *mut *mut Executable,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(CompileTable, executable_info)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        executable: *mut Executable,
+                        out: *mut ExecutableInfo,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(CompileTable, execute)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        executable: *mut Executable,
+                        stream: *mut Stream,
+                        inputs: *const BufferRef,
+                        n_inputs: u64,
+                        donated: *const u8,
+                        outputs: *mut *mut Buffer,
+                        n_outputs: u64,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(CompileTable, executable_free)
+            + size_of::<Option<unsafe extern "C" fn(executable: *mut Executable)>>(),
     ];
 }
 

@@ -86,6 +86,13 @@ pub struct Stream {
     _private: [u8; 0],
 }
 
+/// A program that a device's compiler made ready to run (B23). Opaque; plugin-owned.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+pub struct Executable {
+    _private: [u8; 0],
+}
+
 /// Launches that a stream took down, to be run again with one call (B22). Opaque; plugin-owned.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
@@ -1376,6 +1383,132 @@ pub struct ReplayTable {
     /// Errors: none.
     /// Since: 0.2.
     pub recording_free: Option<unsafe extern "C" fn(recording: *mut Recording)>,
+}
+
+/// What `compile` is asked for. Growable; the host owns it for the call. Since: 0.2.
+///
+/// Required up to `label`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CompileDesc {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Where it will run.
+    pub device: *mut Device,
+    /// What the code is, one of the device's formats, such as `stablehlo`.
+    pub format: Str,
+    /// The program: text, or whatever bytes the format has. Borrowed for the call.
+    #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
+    pub code: *const c_void,
+    /// Bytes of `code`.
+    pub code_bytes: u64,
+    /// Types of the inputs that it will be run with, a list of `Tensor`: compilers need not tell what a program takes.
+    pub inputs: List,
+    /// Name of the program for messages and traces; may be empty.
+    pub label: Str,
+}
+
+/// What a program gives. Growable; the host owns the struct, the plugin what it points to, until
+/// `executable_free`. Since: 0.2.
+///
+/// Required up to `outputs`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExecutableInfo {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Types of its results, a list of `Tensor`.
+    pub outputs: List,
+}
+
+/// Table of the extension that compiles whole programs, id 1 (B6, B23): its first form, for programs that come as code of
+/// a format that the device's compiler reads. Growable; plugin-owned, as long as the instance.
+///
+/// Required up to `executable_free`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CompileTable {
+    /// Bytes of this struct that its maker knows.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Lists the formats that a device's compiler reads, a list of `Str`.
+    ///
+    /// Owns: the plugin owns the list until `destroy`.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: what the driver says.
+    /// Since: 0.2.
+    pub formats:
+        Option<unsafe extern "C" fn(device: *mut Device, out: *mut List, error: *mut ErrorDetail) -> Status>,
+    /// Compiles a program; may take long.
+    ///
+    /// Owns: the host owns `*out` and gives it back to `executable_free`.
+    /// Threads: any, may block.
+    /// Order: none.
+    /// Errors: UNSUPPORTED for a format that the compiler does not read; INVALID with the compiler's words for code
+    /// that is wrong, or takes other inputs, as far as it tells; OUT_OF_MEMORY; then `*out` is untouched.
+    /// Since: 0.2.
+    pub compile: Option<
+        unsafe extern "C" fn(
+            device: *mut Device,
+            desc: *const CompileDesc,
+            out: *mut *mut Executable,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Says what a program gives.
+    ///
+    /// Owns: the plugin owns the lists until `executable_free`.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: UNSUPPORTED for results of types that devbay has no name for.
+    /// Since: 0.2.
+    pub executable_info: Option<
+        unsafe extern "C" fn(
+            executable: *mut Executable,
+            out: *mut ExecutableInfo,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Enqueues a run. `inputs` are references to whole buffers; `donated`, a byte for each input or NULL, is 1 where the
+    /// program may take the memory for a result: the buffer is then only freed. The results are buffers of the plugin's,
+    /// as many as the program has, written to `outputs` when the call returns; what they hold is there when a point
+    /// signalled behind the run is reached.
+    ///
+    /// Owns: the arrays are borrowed for the call, what they name is lent until a point signalled after it is reported; the
+    /// host owns the results and gives them back to `buffer_free`.
+    /// Threads: one at a time per stream; one executable from many streams at once.
+    /// Order: after everything enqueued on the stream before.
+    /// Errors: INVALID for inputs that are not those of the program, as far as that is known; OUT_OF_MEMORY; then nothing
+    /// is enqueued and nothing written. Found later, it fails the stream (B13).
+    /// Since: 0.2.
+    pub execute: Option<
+        unsafe extern "C" fn(
+            executable: *mut Executable,
+            stream: *mut Stream,
+            inputs: *const BufferRef,
+            n_inputs: u64,
+            donated: *const u8,
+            outputs: *mut *mut Buffer,
+            n_outputs: u64,
+        ) -> Status,
+    >,
+    /// Frees a program. No run of it is in flight: its points have been reported.
+    ///
+    /// Owns: takes it back.
+    /// Threads: any.
+    /// Order: none; its results may live on.
+    /// Errors: none.
+    /// Since: 0.2.
+    pub executable_free: Option<unsafe extern "C" fn(executable: *mut Executable)>,
 }
 
 /// Table of the extension that makes streams fail on request, id 0x80000010 (B6, B13): an experiment, so that a

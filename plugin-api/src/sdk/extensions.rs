@@ -1,5 +1,6 @@
 //! Which extensions a plugin has, and the one that makes streams fail.
 
+use super::compile::Programs;
 use super::export::{InstanceBox, deref, enqueue_on};
 use super::interop::Interop;
 use super::replay::Replays;
@@ -25,6 +26,9 @@ pub(super) unsafe extern "C" fn get_extension<P: Plugin>(
             extension::FAULT if StreamOf::<P>::FAIL => Some(from_ref(Faults::<P::Device>::TABLE).cast()),
             extension::REPLAY if StreamOf::<P>::REPLAY => Some(from_ref(Replays::<P::Device>::TABLE).cast()),
             extension::INTEROP if P::Device::INTEROP => Some(from_ref(Interop::<P::Device>::TABLE).cast()),
+            extension::COMPILE if !P::Device::FORMATS.is_empty() => {
+                Some(from_ref(Programs::<P::Device>::TABLE).cast())
+            }
             _ => None,
         };
         if own.is_some() {

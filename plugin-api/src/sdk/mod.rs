@@ -56,6 +56,7 @@
 //! # }
 //! ```
 
+mod compile;
 mod error;
 pub mod export;
 mod extensions;
@@ -72,6 +73,7 @@ mod timeline;
 mod view;
 
 pub use crate::abi::DType;
+pub use compile::{CompileRequest, Executable, ProgramInput, ProgramOutput, ValueType};
 pub use error::{Error, Result, guard};
 pub use fused::{FusedOperand, FusedStep, fused_steps};
 pub use host::{Host, LogLevel};
@@ -303,6 +305,20 @@ pub trait Device: Send + Sync + 'static {
     /// Unsupported on a device without native streams.
     fn import_stream(&self, _native: *mut core::ffi::c_void) -> Result<Self::Stream> {
         Err(Error::unsupported("a native stream on this device"))
+    }
+
+    /// Formats of programs that [`Device::compile`] takes, such as `stablehlo`; none if it takes none. At most 8.
+    const FORMATS: &'static [&'static str] = &[];
+
+    /// Compiles a program (B23, [`crate::abi::CompileTable`]); the SDK has checked its format.
+    ///
+    /// # Errors
+    /// Invalid with the compiler's words for code that is wrong; out of memory.
+    fn compile(&self, request: &CompileRequest<'_>) -> Result<Box<dyn Executable<Self>>>
+    where
+        Self: Sized,
+    {
+        Err(Error::unsupported(format!("programs of format {}", request.format)))
     }
 
     /// The native stream of a stream.

@@ -12,8 +12,9 @@ use devbay_plugin_api::abi::{
     DEVBAY_SPACE_TYPED, DEVBAY_SPACE_WRITE_ONCE, DType,
 };
 use devbay_plugin_api::sdk::{
-    AllocRequest, Allocated, CompileRequest, Device, DeviceDesc, Error, Executable, ProgramInput,
-    ProgramOutput, Result, SpaceDesc, StreamRequest, ValueType, dtypes,
+    AllocRequest, Allocated, BF16, BOOL, CompileRequest, Device, DeviceDesc, Error, Executable, F16, F32,
+    F64, I8, I16, I32, I64, ProgramInput, ProgramOutput, Result, SpaceDesc, StreamRequest, U8, U16, U32, U64,
+    ValueType,
 };
 use std::sync::OnceLock;
 
@@ -24,19 +25,19 @@ pub fn own(error: crate::error::Error) -> Error {
 
 /// devbay's dtypes that PJRT has too.
 const TYPES: &[(DType, ElementType)] = &[
-    (dtypes::F32, ElementType::F32),
-    (dtypes::F64, ElementType::F64),
-    (dtypes::F16, ElementType::F16),
-    (dtypes::BF16, ElementType::BF16),
-    (dtypes::I64, ElementType::S64),
-    (dtypes::I32, ElementType::S32),
-    (dtypes::I16, ElementType::S16),
-    (dtypes::I8, ElementType::S8),
-    (dtypes::U64, ElementType::U64),
-    (dtypes::U32, ElementType::U32),
-    (dtypes::U16, ElementType::U16),
-    (dtypes::U8, ElementType::U8),
-    (dtypes::BOOL, ElementType::PRED),
+    (F32, ElementType::F32),
+    (F64, ElementType::F64),
+    (F16, ElementType::F16),
+    (BF16, ElementType::BF16),
+    (I64, ElementType::S64),
+    (I32, ElementType::S32),
+    (I16, ElementType::S16),
+    (I8, ElementType::S8),
+    (U64, ElementType::U64),
+    (U32, ElementType::U32),
+    (U16, ElementType::U16),
+    (U8, ElementType::U8),
+    (BOOL, ElementType::PRED),
 ];
 
 fn element_of(dtype: DType) -> Result<ElementType> {
@@ -63,7 +64,7 @@ impl PjrtDevice {
             _ => DEVBAY_DEVICE_KIND_OTHER,
         };
         let (major, minor) = client.library().version();
-        let bytes_total = device.memory_stats().ok().flatten().and_then(|stats| stats.bytes_limit);
+        let bytes_total = device.memory_stats().ok().flatten().and_then(|stats| stats.limit_bytes);
         let desc = DeviceDesc {
             kind,
             id: format!("{library}-{}", device.id()),
