@@ -17,7 +17,8 @@ enum Kind {
     C,
     /// `cpp`: likewise.
     Cpp,
-    /// `c,from=PATH`: text of a file of the repository. A line `/* ... */` stands for what is left out.
+    /// `c` behind a line `<!-- from PATH -->`: text of a file of the repository, where `/* ... */` stands for what is left
+    /// out. It is compiled where it lies.
     Quote(String),
     /// `rust`: a documentation test.
     Rust,
@@ -87,11 +88,12 @@ fn fences_of(page: &str) -> Vec<Fence> {
     let text = read(page);
     let mut fences: Vec<Fence> = Vec::new();
     let mut is_open = false;
+    let mut before = "";
     for (i, line) in text.lines().enumerate() {
         let here = || format!("{page}:{}", i + 1);
         match (line.trim_start().strip_prefix("```"), is_open) {
             (Some(info), false) => {
-                let kind = kind(info)
+                let kind = kind(info, before)
                     .unwrap_or_else(|| panic!("{}: a fence of `{info}`, which nobody checks", here()));
                 fences.push(Fence { page: page.into(), line: i + 2, kind, text: String::new() });
                 is_open = true;
@@ -108,21 +110,25 @@ fn fences_of(page: &str) -> Vec<Fence> {
             // rustdoc takes such lines for Rust, and readers for code.
             (None, false) => assert!(!line.starts_with("    "), "{}: code without a fence", here()),
         }
+        before = line;
     }
     assert!(!is_open, "{page}: a fence without an end");
     fences
 }
 
-fn kind(info: &str) -> Option<Kind> {
-    Some(match info {
-        "c" => Kind::C,
-        "cpp" => Kind::Cpp,
-        "rust" => Kind::Rust,
-        "console" => Kind::Console,
-        "json" => Kind::Json,
-        "text" => Kind::Text,
-        _ => Kind::Quote(info.strip_prefix("c,from=")?.to_owned()),
-    })
+/// The kind of a fence, by its words and by the line before it.
+fn kind(info: &str, before: &str) -> Option<Kind> {
+    let source = before.strip_prefix("<!-- from ").and_then(|rest| rest.strip_suffix(" -->"));
+    match (info, source) {
+        ("c", Some(path)) => Some(Kind::Quote(path.to_owned())),
+        ("c", None) => Some(Kind::C),
+        ("cpp", None) => Some(Kind::Cpp),
+        ("rust", None) => Some(Kind::Rust),
+        ("console", None) => Some(Kind::Console),
+        ("json", None) => Some(Kind::Json),
+        ("text", None) => Some(Kind::Text),
+        _ => None,
+    }
 }
 
 /// What stands in front of a page's code.
