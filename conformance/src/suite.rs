@@ -15,11 +15,13 @@ pub enum Profile {
     Kernels,
     /// Native memory and streams that are wrapped and handed out.
     Interop,
+    /// Programs that a device's compiler takes whole.
+    Compiler,
 }
 
 impl Profile {
     /// Every profile that has tests.
-    pub const ALL: [Self; 3] = [Self::Base, Self::Kernels, Self::Interop];
+    pub const ALL: [Self; 4] = [Self::Base, Self::Kernels, Self::Interop, Self::Compiler];
 
     /// Its name, as plugins claim it.
     pub fn name(self) -> &'static str {
@@ -27,10 +29,11 @@ impl Profile {
             Self::Base => "base",
             Self::Kernels => "kernels",
             Self::Interop => "interop",
+            Self::Compiler => "compiler",
         }
     }
 
-    /// The profile of a name; none for one that this suite has no tests for (`compiler`, `graph`).
+    /// The profile of a name; none for one that this suite has no tests for (`graph`).
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
@@ -90,6 +93,7 @@ impl Item {
             Self::Case(case) => match case.topic() {
                 "kernel" | "launch" | "numerics" => Profile::Kernels,
                 "interop" => Profile::Interop,
+                "compile" => Profile::Compiler,
                 _ => Profile::Base,
             },
             Self::Node(_) => Profile::Kernels,

@@ -1,6 +1,7 @@
 //! The cases, one file a topic, in the order of the data: a plugin is loaded and negotiated with, its devices
 //! give memory, memory is copied on streams, kernels are prepared and launched, and everything ends.
 
+mod compile;
 mod devices;
 mod error;
 mod event;
@@ -36,6 +37,7 @@ pub(crate) const LISTS: &[&[Case]] = &[
     launch::CASES,
     replay::CASES,
     interop::CASES,
+    compile::CASES,
     numerics::CASES,
     shutdown::CASES,
     stress::CASES,

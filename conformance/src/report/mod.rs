@@ -61,7 +61,9 @@ impl Identity {
         match profile {
             Profile::Base => true,
             Profile::Kernels if self.n_kernels > 0 => true,
-            Profile::Kernels | Profile::Interop => self.profiles.iter().any(|name| name == profile.name()),
+            Profile::Kernels | Profile::Interop | Profile::Compiler => {
+                self.profiles.iter().any(|name| name == profile.name())
+            }
         }
     }
 

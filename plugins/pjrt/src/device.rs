@@ -152,12 +152,6 @@ impl Executable<PjrtDevice> for Program {
         stream: &PjrtStream,
         inputs: &[ProgramInput<'_, PjrtBuffer>],
     ) -> Result<Vec<ProgramOutput<PjrtBuffer>>> {
-        let input = |input: &ProgramInput<'_, PjrtBuffer>| -> Result<(*const PjrtBuffer, bool)> {
-            input.buffer.array()?;
-            Ok((std::ptr::from_ref(input.buffer), input.is_donated))
-        };
-        // Every one is there before any is given away.
-        inputs.iter().try_for_each(|each| input(each).map(drop))?;
         let arrays: Vec<Input<'_>> = inputs
             .iter()
             .map(|each| Ok(Input { buffer: each.buffer.array()?, donate: each.is_donated }))
@@ -192,7 +186,7 @@ impl Device for PjrtDevice {
     }
 
     fn create_stream(&self, _request: &StreamRequest<'_>) -> Result<PjrtStream> {
-        Ok(PjrtStream::new())
+        Ok(PjrtStream::default())
     }
 
     fn compile(&self, request: &CompileRequest<'_>) -> Result<Box<dyn Executable<Self>>> {

@@ -24,7 +24,7 @@ impl Plugin for Pjrt {
         name: "pjrt",
         vendor: "devbay",
         version: env!("CARGO_PKG_VERSION"),
-        profiles: &[],
+        profiles: &["compiler"],
         options: &[PluginOption {
             key: "libraries",
             default: "",

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A stream.
+/// A stream; the default has nothing enqueued.
+#[derive(Default)]
 pub struct PjrtStream(Arc<Shared>);
 
 /// What the library's callbacks share with the stream.
@@ -84,11 +85,6 @@ impl Work {
 }
 
 impl PjrtStream {
-    /// With nothing enqueued.
-    pub fn new() -> Self {
-        Self(Arc::default())
-    }
-
     /// Takes up what was enqueued, by its event.
     ///
     /// # Errors

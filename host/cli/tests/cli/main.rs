@@ -22,6 +22,7 @@ mod pins;
 mod placement;
 mod plans;
 mod profile;
+mod programs;
 mod runs;
 mod sessions;
 mod support;

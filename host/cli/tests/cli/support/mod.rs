@@ -290,6 +290,27 @@ pub fn opencl_library() -> Option<PathBuf> {
     None
 }
 
+/// The PJRT plugin as a shared library, and how many devices it has, if `DEVBAY_PJRT_PLUGINS` names libraries for it.
+///
+/// # Panics
+/// As [`library_of`]; if no device was found with the word `pjrt` in `DEVBAY_REQUIRE`.
+pub fn pjrt_library() -> Option<(PathBuf, usize)> {
+    let library = library_of("pjrt");
+    let found = devbay(["devices".as_ref(), "--plugin".as_ref(), library.as_os_str()]);
+    let n_devices = found.out.lines().filter(|line| line.starts_with("pjrt:")).count();
+    if n_devices > 0 {
+        return Some((library, n_devices));
+    }
+    assert!(
+        !is_required("pjrt"),
+        "expected devices of PJRT libraries (DEVBAY_PJRT_PLUGINS), which DEVBAY_REQUIRE asks for: {}{}",
+        found.out,
+        found.err
+    );
+    eprintln!("not run: DEVBAY_PJRT_PLUGINS names no library with a device");
+    None
+}
+
 /// Whether `DEVBAY_REQUIRE` has a word.
 fn is_required(wanted: &str) -> bool {
     let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();

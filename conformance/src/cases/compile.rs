@@ -1,0 +1,241 @@
+//! Programs that a device's compiler takes whole, where the plugin has the extension (B6, B9, B23).
+
+use crate::case::Case;
+use crate::rig::{Buffer, Detail, Device, Rig, status_name};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
+use devbay_plugin_api::abi::*;
+use std::collections::BTreeSet;
+use std::ptr::{null, null_mut};
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "compile.formats",
+        rules: &["B5", "B6", "B23"],
+        requires: "a device with a compiler names the formats that it reads, each once",
+        needs: &["devices.list", "negotiate.extensions"],
+        run: formats,
+    },
+    Case {
+        id: "compile.refusals",
+        rules: &["B18", "B23"],
+        requires: "another format is refused as UNSUPPORTED, and code that is none with words; no program is given",
+        needs: &["compile.formats"],
+        run: refusals,
+    },
+    Case {
+        id: "compile.program",
+        rules: &["B9", "B12", "B23"],
+        requires: "a program gives what it says, twice at once in buffers of their own, leaves its inputs as they are, and \
+                   its results outlive it",
+        needs: &["compile.formats", "stream.signal"],
+        run: program,
+    },
+];
+
+fn table(device: &Device<'_>) -> Outcome<CompileTable> {
+    device.extension(extension::COMPILE, "compiles whole programs")
+}
+
+/// The formats of a device.
+fn names(table: &CompileTable, device: &Device<'_>) -> Outcome<Vec<String>> {
+    let Some(ask) = table.formats else {
+        return failed("the extension that compiles programs has no formats");
+    };
+    let (mut list, mut detail) = (List::EMPTY, Detail::new());
+    // SAFETY: the plugin's function with its own device; the places are ours.
+    let status = unsafe { ask(device.info.handle, &mut list, &mut detail.raw) };
+    ensure!(status == DEVBAY_STATUS_OK, "formats gave {}", detail.describe(status));
+    // SAFETY: the plugin's list, which it keeps.
+    let texts = match unsafe { read_list::<Str>(&list, "Str") } {
+        Ok(texts) => texts,
+        Err(error) => return failed(format!("the list of formats: {error}")),
+    };
+    let mut names = Vec::new();
+    for text in texts {
+        // SAFETY: a text of the plugin's, which it keeps.
+        match unsafe { text.get() } {
+            Ok(name) => names.push(name.to_owned()),
+            Err(error) => return failed(format!("the name of a format: {error}")),
+        }
+    }
+    Ok(names)
+}
+
+fn formats(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let names = names(&table(device)?, device)?;
+        let distinct: BTreeSet<&String> = names.iter().collect();
+        ensure!(!names.is_empty(), "a compiler that reads no format");
+        ensure!(distinct.len() == names.len() && !names.contains(&String::new()), "formats {names:?}");
+        Ok(())
+    })
+}
+
+/// A program of the plugin's, freed when it goes.
+struct Program {
+    table: CompileTable,
+    handle: *mut Executable,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some(free) = self.table.executable_free.filter(|_| !self.handle.is_null()) {
+            // SAFETY: made by `compile`, given back once; its runs are over.
+            unsafe { free(self.handle) };
+        }
+    }
+}
+
+fn compile(
+    table: &CompileTable,
+    device: &Device<'_>,
+    format: &str,
+    code: &[u8],
+    inputs: &[Tensor],
+) -> Outcome<(Status, Program, Detail)> {
+    let Some(compile) = table.compile else {
+        return failed("the extension that compiles programs has no compile");
+    };
+    let desc = CompileDesc {
+        device: device.info.handle,
+        format: Str::new(format),
+        code: code.as_ptr().cast(),
+        code_bytes: code.len() as u64,
+        inputs: List::new(inputs),
+        label: Str::new("conformance"),
+        ..CompileDesc::empty()
+    };
+    let (mut out, mut detail) = (null_mut(), Detail::new());
+    // SAFETY: the plugin's function with its own device; the rest is ours for the call.
+    let status = unsafe { compile(device.info.handle, &desc, &mut out, &mut detail.raw) };
+    Ok((status, Program { table: *table, handle: out }, detail))
+}
+
+fn refusals(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let table = table(device)?;
+        let (status, program, _) = compile(&table, device, "devbay-no-such-format", b"nothing", &[])?;
+        ensure!(
+            status == DEVBAY_STATUS_UNSUPPORTED && program.handle.is_null(),
+            "code of a format that there is not gave {}",
+            status_name(status)
+        );
+        for format in names(&table, device)? {
+            for code in [&b""[..], b"this is no program \xff\x00 of any kind"] {
+                let (status, program, detail) = compile(&table, device, &format, code, &[])?;
+                ensure!(
+                    status != DEVBAY_STATUS_OK && program.handle.is_null(),
+                    "{} bytes that are no program were compiled as {format}",
+                    code.len()
+                );
+                ensure!(!detail.text().is_empty(), "{} without words", detail.describe(status));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Adds two vectors of four.
+const ADD: &str = "module @add {\n  func.func public @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {\n    \
+                   %0 = stablehlo.add %a, %b : tensor<4xf32>\n    return %0 : tensor<4xf32>\n  }\n}\n";
+const F32: DType = DType { code: DEVBAY_DTYPE_FLOAT, bits: 32, lanes: 1 };
+const SHAPE: [i64; 1] = [4];
+const SIZE: usize = 16;
+
+fn vector() -> Tensor {
+    Tensor { dtype: F32, rank: 1, shape: SHAPE.as_ptr(), ..Tensor::empty() }
+}
+
+/// A buffer for one vector, which typed spaces are told.
+fn alloc<'a>(device: &'a Device<'a>) -> Outcome<Buffer<'a>> {
+    let tensor = vector();
+    let desc = AllocDesc {
+        size_bytes: SIZE as u64,
+        align: device.space().alloc_align.max(1),
+        tensor: &tensor,
+        ..AllocDesc::empty()
+    };
+    let (mut out, mut detail) = (Allocation::empty(), Detail::new());
+    // SAFETY: the structs are ours and whole, the tensor is alive for the call.
+    let status = unsafe { device.alloc_raw(&desc, &mut out, &mut detail.raw) }?;
+    ensure!(status == DEVBAY_STATUS_OK, "buffer_alloc of a vector gave {}", detail.describe(status));
+    device.own(out, SIZE)
+}
+
+fn bytes(values: [f32; 4]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn program(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let table = table(device)?;
+        if !names(&table, device)?.iter().any(|name| name == "stablehlo") {
+            return not_run(
+                Why::NotOffered,
+                "the compiler reads no StableHLO, which the suite has a program in",
+            );
+        }
+        let (status, program, detail) =
+            compile(&table, device, "stablehlo", ADD.as_bytes(), &[vector(), vector()])?;
+        ensure!(status == DEVBAY_STATUS_OK, "a sum of two vectors gave {}", detail.describe(status));
+        let (Some(ask), Some(execute)) = (table.executable_info, table.execute) else {
+            return failed("the extension that compiles programs has no executable_info or execute");
+        };
+        let (mut info, mut detail) = (ExecutableInfo::empty(), Detail::new());
+        // SAFETY: the plugin's function with its own program; the struct is ours.
+        let status = unsafe { ask(program.handle, &mut info, &mut detail.raw) };
+        ensure!(status == DEVBAY_STATUS_OK, "executable_info gave {}", detail.describe(status));
+        // SAFETY: the plugin's list, which it keeps as long as the program.
+        let outputs = match unsafe { read_growable_list::<Tensor>(&info.outputs) } {
+            Ok(outputs) => outputs,
+            Err(error) => return failed(format!("the list of results: {error}")),
+        };
+        let is_vector = |tensor: &Tensor| {
+            // SAFETY: one extent, as its rank says.
+            tensor.dtype == F32 && tensor.rank == 1 && unsafe { *tensor.shape } == 4
+        };
+        ensure!(
+            outputs.len() == 1 && is_vector(&outputs[0]),
+            "a sum of two vectors of four gives another result"
+        );
+
+        let (a, b) = (bytes([1.0, -2.0, 3.5, 0.0]), bytes([0.25, 2.0, 1e6, -0.5]));
+        let sum = bytes([1.25, 0.0, 1_000_003.5, -0.5]);
+        let stream = device.stream()?;
+        let inputs = [alloc(device)?, alloc(device)?];
+        stream.upload(&a, &inputs[0], 0)?;
+        stream.upload(&b, &inputs[1], 0)?;
+        let references = [inputs[0].whole(), inputs[1].whole()];
+        let mut results = Vec::new();
+        for _ in 0..2 {
+            let mut out = null_mut();
+            // SAFETY: the plugin's function with its own program and stream; the arrays are as long as they say.
+            let status = unsafe {
+                execute(program.handle, stream.handle.as_ptr(), references.as_ptr(), 2, null(), &mut out, 1)
+            };
+            ensure!(status == DEVBAY_STATUS_OK, "execute gave {}", stream.error_words(status));
+            let made = Allocation { buffer: out, size_bytes: SIZE as u64, ..Allocation::empty() };
+            results.push(device.own(made, SIZE)?);
+        }
+        ensure!(results[0].handle != results[1].handle, "two runs gave one buffer");
+        // Another number of inputs is not run.
+        let mut out = null_mut();
+        // SAFETY: as above.
+        let status = unsafe {
+            execute(program.handle, stream.handle.as_ptr(), references.as_ptr(), 1, null(), &mut out, 1)
+        };
+        ensure!(status != DEVBAY_STATUS_OK && out.is_null(), "a program of two inputs was run with one");
+        stream.finish()?;
+        drop(program);
+        for (what, buffer, expected) in [
+            ("the first run's result", &results[0], &sum),
+            ("the second run's result", &results[1], &sum),
+            ("the first input", &inputs[0], &a),
+            ("the second input", &inputs[1], &b),
+        ] {
+            let found = stream.download(buffer, 0, SIZE)?;
+            ensure!(found == *expected, "{what} has the bytes {found:?}, expected {expected:?}");
+        }
+        Ok(())
+    })
+}
