@@ -49,6 +49,9 @@ const INLINE: &[&str] = &[
     "replay.launches",
     "replay.nothing_else",
     "interop.streams",
+    "compile.formats",
+    "compile.refusals",
+    "compile.program",
 ];
 
 /// Asynchronous streams keep their memory to themselves.
@@ -60,6 +63,9 @@ const ASYNC: &[&str] = &[
     "launch.host_refs",
     "launch.strides",
     "interop.streams",
+    "compile.formats",
+    "compile.refusals",
+    "compile.program",
 ];
 
 fn expect_no_failures(report: &Report) {

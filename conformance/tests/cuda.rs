@@ -79,6 +79,9 @@ const NOT_OFFERED: &[&str] = &[
     "launch.host_refs",
     "launch.packed",
     "launch.strides",
+    "compile.formats",
+    "compile.refusals",
+    "compile.program",
 ];
 
 #[test]

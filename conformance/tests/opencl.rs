@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::{built, child, patterns};
 
 /// What the plugin does not offer: memory that the host sees, a limit on streams, kernels with strides, workspaces or
-/// packed constants, ops whose shapes ONNX does not define, recordings, native memory and streams, and failures on request.
+/// packed constants, ops whose shapes ONNX does not define, recordings, native memory and streams, and a compiler of whole programs.
 const NOT_OFFERED: &[&str] = &[
     "memory.host_visible",
     "stream.max",
@@ -25,6 +25,9 @@ const NOT_OFFERED: &[&str] = &[
     "interop.buffers",
     "interop.refusals",
     "interop.streams",
+    "compile.formats",
+    "compile.refusals",
+    "compile.program",
     "fault.memory",
 ];
 

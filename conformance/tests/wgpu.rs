@@ -10,7 +10,7 @@ use support::{child, library, patterns};
 
 /// What the plugin does not offer: memory that the host sees, a limit on streams, how much memory there is, which wgpu
 /// does not say, kernels with strides or packed constants, ops whose shapes ONNX does not define, recordings,
-/// and native memory and streams.
+/// native memory and streams, and a compiler of whole programs.
 const NOT_OFFERED: &[&str] = &[
     "devices.memory_info",
     "memory.host_visible",
@@ -27,6 +27,9 @@ const NOT_OFFERED: &[&str] = &[
     "interop.buffers",
     "interop.refusals",
     "interop.streams",
+    "compile.formats",
+    "compile.refusals",
+    "compile.program",
     "fault.memory",
 ];
 

@@ -40,10 +40,10 @@ fn the_header_compiles_as_cpp17() {
 }
 
 #[test]
-fn the_header_needs_stdint_alone() {
+fn the_header_needs_two_headers_of_the_compilers_alone() {
     let text = std::fs::read_to_string(include().join("devbay_plugin.h")).unwrap();
     let includes: Vec<&str> = text.lines().filter(|line| line.starts_with("#include")).collect();
-    assert_eq!(includes, ["#include <stdint.h>"]);
+    assert_eq!(includes, ["#include <stddef.h>", "#include <stdint.h>"]);
 }
 
 /// A C compiler lays the structs out as Rust does; the same check notices when it does not.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Rules of extensions and of the archive, which are not built yet.
-const RESERVED: [u32; 2] = [8, 23];
+const RESERVED: [u32; 1] = [8];
 
 fn rules() -> impl Iterator<Item = u32> {
     (1..=30).filter(|rule| !RESERVED.contains(rule))

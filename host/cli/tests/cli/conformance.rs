@@ -86,7 +86,7 @@ fn a_run_is_narrowed() {
         ids(&["--only", "transfer", "--except", "transfer.order"]).len() + 1,
         ids(&["--only", "transfer"]).len()
     );
-    assert_eq!(ids(&["--profile", "kernels,interop"]).len() + base.len(), all.len());
+    assert_eq!(ids(&["--profile", "kernels,interop,compiler"]).len() + base.len(), all.len());
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn cases_run_behind_the_validation_layer() {
 fn wrong_command_lines_are_refused() {
     devbay(["conformance", "cpu", "--only", "transfr"]).expect(2).says(&["transfr fits no test"]);
     devbay(["conformance", "cpu", "--except", "onnx/test_nothing"]).expect(2).says(&["fits no test"]);
-    devbay(["conformance", "cpu", "--profile", "compiler"])
+    devbay(["conformance", "cpu", "--profile", "graph"])
         .expect(2)
-        .says(&["no tests of a profile compiler", "base, kernels"]);
+        .says(&["no tests of a profile graph", "base, kernels"]);
     devbay(["conformance", "no_such.so"]).expect(6).says(&["no plugin library no_such.so"]);
     devbay(["conformance"]).expect(2);
     devbay(["conformance", "cpu", "--layers", "no_such"]).expect(2).says(&["no_such", "validation"]);

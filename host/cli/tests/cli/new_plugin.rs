@@ -157,17 +157,17 @@ fn compiles_and_conforms(lang: &str, compiler: &str, sources: &[&str]) {
 }
 
 #[test]
-fn c_builds_and_conforms() {
+fn b07_c_builds_and_conforms() {
     compiles_and_conforms("c", "cc", &["src/plugin.c"]);
 }
 
 #[test]
-fn cpp_builds_and_conforms() {
+fn b07_cpp_builds_and_conforms() {
     compiles_and_conforms("cpp", "c++", &["src/exports.map", "src/plugin.cpp"]);
 }
 
 #[test]
-fn rust_builds_and_conforms() {
+fn b07_rust_builds_and_conforms() {
     let folder = Folder::new();
     let project = project(&folder, "my-npu", "rust");
     let files = [

@@ -1,6 +1,6 @@
 //! Programs that a device's compiler takes whole, on every device of the PJRT libraries that the environment names.
 
-use crate::support::{Folder, command, finish, pjrt_library, plugin_library};
+use crate::support::{Folder, command, finish, pjrt_plugin, plugin_library};
 use std::path::PathBuf;
 
 /// A program of the PJRT plugin's tests, its inputs and its results.
@@ -11,12 +11,12 @@ fn program(name: &str, extension: &str) -> (PathBuf, PathBuf) {
 
 #[test]
 fn b23_stablehlo_runs_on_every_library() {
-    let Some((library, n_devices)) = pjrt_library() else { return };
+    let Some((plugin, n_devices)) = pjrt_plugin() else { return };
     for device in 0..n_devices {
         for (name, extension) in [("sgd_step", "mlir"), ("scan_rnn", "mlirbc")] {
             let (program, arrays) = program(name, extension);
             let mut command = command();
-            command.arg("run").arg(&program).arg("--plugin").arg(&library);
+            command.arg("run").arg(&program).args(&plugin);
             command.args(["--device", &format!("pjrt:{device}"), "--json"]);
             command.arg("--input").arg(&arrays).arg("--compare").arg(&arrays);
             let report = finish(&mut command).expect(0).json();
@@ -30,14 +30,14 @@ fn b23_stablehlo_runs_on_every_library() {
 
 #[test]
 fn wrong_programs_and_inputs_are_refused_with_words() {
-    let Some((library, _)) = pjrt_library() else { return };
+    let Some((plugin, _)) = pjrt_plugin() else { return };
     let folder = Folder::new();
     let broken = folder.path("broken.mlir");
     std::fs::write(&broken, "module { func.func public @main() { nonsense } }").expect("a file");
     let (good, arrays) = program("sgd_step", "mlir");
     let run = |program: &PathBuf, inputs: Option<&PathBuf>| {
         let mut command = command();
-        command.arg("run").arg(program).arg("--plugin").arg(&library).args(["--device", "pjrt:0"]);
+        command.arg("run").arg(program).args(&plugin).args(["--device", "pjrt:0"]);
         if let Some(inputs) = inputs {
             command.arg("--input").arg(inputs);
         }

@@ -290,16 +290,21 @@ pub fn opencl_library() -> Option<PathBuf> {
     None
 }
 
-/// The PJRT plugin as a shared library, and how many devices it has, if `DEVBAY_PJRT_PLUGINS` names libraries for it.
+/// The PJRT plugin and its libraries as arguments, and how many devices they have, if `DEVBAY_PJRT_PLUGINS` names some.
 ///
 /// # Panics
 /// As [`library_of`]; if no device was found with the word `pjrt` in `DEVBAY_REQUIRE`.
-pub fn pjrt_library() -> Option<(PathBuf, usize)> {
-    let library = library_of("pjrt");
-    let found = devbay(["devices".as_ref(), "--plugin".as_ref(), library.as_os_str()]);
+pub fn pjrt_plugin() -> Option<([String; 4], usize)> {
+    let libraries = std::env::var("DEVBAY_PJRT_PLUGINS").unwrap_or_default();
+    let library = library_of("pjrt").display().to_string();
+    let option = format!("pjrt.libraries={libraries}");
+    let arguments = ["--plugin".to_owned(), library, "--plugin-option".to_owned(), option];
+    let mut devices = command();
+    devices.arg("devices").args(&arguments);
+    let found = finish(&mut devices);
     let n_devices = found.out.lines().filter(|line| line.starts_with("pjrt:")).count();
     if n_devices > 0 {
-        return Some((library, n_devices));
+        return Some((arguments, n_devices));
     }
     assert!(
         !is_required("pjrt"),
