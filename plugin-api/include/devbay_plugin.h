@@ -70,6 +70,7 @@ typedef struct devbay_plugin_table devbay_plugin_table;
 typedef struct devbay_import_desc devbay_import_desc;
 typedef struct devbay_interop_table devbay_interop_table;
 typedef struct devbay_replay_table devbay_replay_table;
+typedef struct devbay_node_claim devbay_node_claim;
 typedef struct devbay_compile_desc devbay_compile_desc;
 typedef struct devbay_executable_info devbay_executable_info;
 typedef struct devbay_compile_table devbay_compile_table;
@@ -1080,23 +1081,47 @@ struct devbay_replay_table {
     void (*recording_free)(devbay_recording *recording);
 };
 
-/* What compile is asked for. Growable; the host owns it for the call. Since: 0.2.
+/* What the plugin says of one node of a graph that it was shown. Frozen. Since: 0.2. */
+struct devbay_node_claim {
+    /* 1 if the compiler takes the node, whichever others of the graph it is compiled with; else
+     * 0. */
+    uint32_t is_claimed;
+    uint32_t reserved;                    /* Reserved, 0. */
+    uint64_t flops;                       /* Arithmetic operations; a multiply-add counts two. */
+    uint64_t bytes;                       /* Bytes of its operands and results, each once. */
+};
+
+/* What compile, load and compile_ahead are asked for: a program as code of a format, or as a
+ * graph. Growable; the host owns it for the call. Since: 0.2.
  *
  * Required up to label. */
 struct devbay_compile_desc {
     uint32_t struct_size;                 /* Size of this struct as the host knows it. */
     uint32_t reserved;                    /* Reserved, 0. */
-    devbay_device *device;                /* Where it will run. */
-    /* What the code is, one of the device's formats, such as stablehlo. */
+    devbay_device *device;                /* Where it will run; NULL for compile_ahead. */
+    /* What the code is, one of the device's formats, such as stablehlo. Empty for a graph, and
+     * for load. */
     devbay_str format;
-    /* The program: text, or whatever bytes the format has. Borrowed for the call. */
+    /* The program: text, or whatever bytes the format has; for load, what blob gave. NULL for a
+     * graph. Borrowed for the call. */
     const void *code;
     uint64_t code_bytes;                  /* Bytes of code. */
     /* Types of the inputs that it will be run with, a list of devbay_tensor: compilers need not
-     * tell what a program takes. */
+     * tell what code takes. Empty for a graph and for load. */
     devbay_list inputs;
     /* Name of the program for messages and traces; may be empty. */
     devbay_str label;
+    /* The program as a graph, all of whose nodes the plugin claimed and all of whose types are
+     * known; NULL for code. A constant's bytes stay as they are for the call. */
+    const devbay_graph_view *graph;
+    /* What the numbers of a graph may be, DEVBAY_NUMERICS_*. */
+    uint64_t numerics;
+    /* Inputs of the graph whose buffers the host means to donate at each run, a list of
+     * uint32_t: positions in the graph's values. A compiler may plan to reuse their memory; a
+     * run may still keep them. */
+    devbay_list donors;
+    /* What compile_ahead compiles for, in the plugin's own words. */
+    devbay_str target;
 };
 
 /* What a program gives. Growable; the host owns the struct, the plugin what it points to, until
@@ -1107,11 +1132,23 @@ struct devbay_executable_info {
     uint32_t struct_size;                 /* Size of this struct as the host knows it. */
     uint32_t reserved;                    /* Reserved, 0. */
     devbay_list outputs;                  /* Types of its results, a list of devbay_tensor. */
+    /* For a graph, what a run takes, in the order of the inputs of execute: a list of uint32_t,
+     * positions in the graph's values, each once. They are inputs of the graph that are used,
+     * and constants that the compiler wants as buffers, which the host writes once for all runs;
+     * other constants are in the program. Empty for code. */
+    devbay_list inputs;
 };
 
-/* Table of the extension that compiles whole programs, id 1 (B6, B23): its first form, for
- * programs that come as code of a format that the device's compiler reads. Growable;
- * plugin-owned, as long as the instance.
+#define DEVBAY_BLOB_USABLE UINT32_C(0)            /* The program runs as it is. */
+/* It was made for something like this device: it has to be compiled anew. */
+#define DEVBAY_BLOB_RECOMPILE UINT32_C(1)
+#define DEVBAY_BLOB_UNSUPPORTED UINT32_C(2)       /* It is not for this device, or damaged. */
+
+/* Table of the extension that compiles whole programs, id 1 (B6, B23): code of a format that the
+ * device's compiler reads, or graphs whose nodes the plugin claims. Growable; plugin-owned, as
+ * long as the instance.
+ *
+ * A plugin that takes no code has no formats; one that takes no graphs has no claim.
  *
  * Required up to executable_free. */
 struct devbay_compile_table {
@@ -1170,6 +1207,58 @@ struct devbay_compile_table {
      * Errors: none.
      * Since: 0.2. */
     void (*executable_free)(devbay_executable *executable);
+    /* Says which nodes of a graph the device's compiler takes, and what they cost. A claim is a
+     * promise: any set of claimed nodes compiles, but for memory. Nothing is compiled, and the
+     * graph's constants are shown but need not be read: this is asked often. claims has an
+     * element for each node, in order. NULL where no graphs are taken.
+     *
+     * Owns: graph and claims are the host's, for the call.
+     * Threads: any.
+     * Order: none.
+     * Errors: what the driver says; a node that is not known is not claimed, and no error.
+     * Since: 0.2. */
+    devbay_status (*claim)(devbay_device *device, const devbay_graph_view *graph,
+            devbay_node_claim *claims, uint64_t n_claims, devbay_error_detail *error);
+    /* Gives a compiled program as bytes that can be stored, a list of uint8_t: what load takes,
+     * in this process or another. NULL where programs cannot be stored.
+     *
+     * Owns: the plugin owns the bytes until executable_free.
+     * Threads: any, may block.
+     * Order: none.
+     * Errors: UNSUPPORTED for a program that cannot be stored; OUT_OF_MEMORY.
+     * Since: 0.2. */
+    devbay_status (*blob)(devbay_executable *executable, devbay_list *out,
+            devbay_error_detail *error);
+    /* Says whether stored bytes are a program for a device, one of DEVBAY_BLOB_*, without
+     * loading it. Bytes may be anything, also damaged.
+     *
+     * Owns: the bytes are borrowed for the call.
+     * Threads: any.
+     * Order: none.
+     * Errors: what the driver says.
+     * Since: 0.2. */
+    devbay_status (*validate)(devbay_device *device, const void *blob, uint64_t blob_bytes,
+            uint32_t *out, devbay_error_detail *error);
+    /* Makes a stored program ready to run: desc->code is what blob gave.
+     *
+     * Owns: as compile.
+     * Threads: any, may block.
+     * Order: none.
+     * Errors: UNSUPPORTED for bytes that validate does not find usable; as compile else.
+     * Since: 0.2. */
+    devbay_status (*load)(devbay_device *device, const devbay_compile_desc *desc,
+            devbay_executable **out, devbay_error_detail *error);
+    /* Compiles a graph for a device that is not there, desc->target. The program has an
+     * executable_info and a blob, and cannot be run.
+     *
+     * Owns: as compile.
+     * Threads: any, may block.
+     * Order: none.
+     * Errors: UNSUPPORTED for a target that is not known, or a graph with a node that the
+     * compiler does not take, with the node's name; as compile else.
+     * Since: 0.2. */
+    devbay_status (*compile_ahead)(devbay_instance *instance, const devbay_compile_desc *desc,
+            devbay_executable **out, devbay_error_detail *error);
 };
 
 /* Table of the extension that makes streams fail on request, id 0x80000010 (B6, B13): an

@@ -1,6 +1,7 @@
 //! Allocations.
 
 use super::Device;
+use crate::tensor::TensorType;
 use devbay_plugin_api::abi::{self, BufferRef};
 use std::any::Any;
 use std::ptr::NonNull;
@@ -13,6 +14,8 @@ pub struct Buffer {
     pub(super) handle: NonNull<abi::Buffer>,
     pub(super) base: u64,
     pub(super) size: usize,
+    /// The type of what it holds, where the space is typed.
+    pub(super) tensor: Option<TensorType>,
     /// Who has the memory of a buffer that was imported; goes after it.
     pub(super) owner: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -32,6 +35,11 @@ impl Buffer {
     /// Bytes.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// The one type of tensor that it holds, where the space is typed.
+    pub fn tensor(&self) -> Option<&TensorType> {
+        self.tensor.as_ref()
     }
 
     /// Whether somebody else allocated it.

@@ -1,14 +1,17 @@
-//! Programs that a device's compiler takes whole (B23).
+//! Programs that a device's compiler takes whole: code, and graphs that it claims (B23).
 
-use super::{Buffer, Device, Stream};
+use super::views::Graph;
+use super::{Buffer, Device, Plugin, Stream};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Numerics;
 use crate::tensor::{Tensor, TensorType, bytes_of, n_elements};
 use devbay_plugin_api::abi::{
-    self, BufferRef, CompileDesc, CompileTable, DEVBAY_USAGE_TRANSIENT, ExecutableInfo, Growable, List, Str,
+    self, BufferRef, CompileDesc, CompileTable, DEVBAY_BLOB_RECOMPILE, DEVBAY_BLOB_USABLE,
+    DEVBAY_USAGE_TRANSIENT, ErrorDetail, ExecutableInfo, Growable, List, NodeClaim, Status, Str,
     read_growable_list, read_list,
 };
 use std::ffi::c_void;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,8 +21,32 @@ pub struct Executable {
     device: Arc<Device>,
     handle: NonNull<abi::Executable>,
     table: CompileTable,
+    /// For a graph, the values that a run takes, by their numbers there.
+    takes: Vec<u32>,
     inputs: Vec<TensorType>,
     outputs: Vec<TensorType>,
+}
+
+/// A program that was compiled for a device that is not there.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The values of the graph that a run takes, by their numbers there.
+    pub takes: Vec<u32>,
+    /// Types of its results.
+    pub outputs: Vec<TensorType>,
+    /// What a device's compiler loads.
+    pub blob: Vec<u8>,
+}
+
+/// What stored bytes are to a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlobUse {
+    /// A program that runs as it is.
+    Usable,
+    /// A program for something like this device, to be compiled anew.
+    Recompile,
+    /// Not for this device, or damaged.
+    Unsupported,
 }
 
 // SAFETY: the plugin takes a program's calls from any thread, which the table says.
@@ -61,10 +88,6 @@ impl Device {
         inputs: &[TensorType],
         label: &str,
     ) -> Result<Executable> {
-        let table = self.plugin().compiler().ok_or_else(|| {
-            let text = format!("plugin {} has no compiler for whole programs", self.plugin().name());
-            Error::new(ErrorKind::UnsupportedOp, text).on_device(self.name())
-        })?;
         let shapes: Vec<Vec<i64>> = inputs.iter().map(extents).collect::<Result<_>>()?;
         let tensor = |(ty, shape): (&TensorType, &Vec<i64>)| abi::Tensor {
             dtype: ty.dtype,
@@ -74,7 +97,6 @@ impl Device {
         };
         let tensors: Vec<abi::Tensor> = inputs.iter().zip(&shapes).map(tensor).collect();
         let desc = CompileDesc {
-            device: self.handle.as_ptr(),
             format: Str::new(format),
             code: code.as_ptr().cast::<c_void>(),
             code_bytes: code.len() as u64,
@@ -82,64 +104,299 @@ impl Device {
             label: Str::new(label),
             ..CompileDesc::empty()
         };
-        let mut out = null_mut();
-        self.call("compiler", |_, error| {
-            let compile = table.compile?;
-            // SAFETY: the plugin's function with its own device; struct, code and place are ours for the call.
-            Some(unsafe { compile(self.handle.as_ptr(), &desc, &mut out, error) })
+        let mut made = self.make("compiler", desc, |table| table.compile)?;
+        made.inputs = inputs.to_vec();
+        Ok(made)
+    }
+
+    /// Whether its compiler takes graphs.
+    pub fn takes_graphs(&self) -> bool {
+        self.plugin().compiler().is_some_and(|table| table.claim.is_some())
+    }
+
+    /// What each node of a graph costs here; None for those that the compiler does not take.
+    ///
+    /// # Errors
+    /// What the plugin says.
+    pub fn claim(&self, graph: &Graph<'_>) -> Result<Vec<Option<NodeClaim>>> {
+        let mut claims = vec![NodeClaim::default(); graph.nodes().len()];
+        let table = self.compiler()?;
+        graph.with_abi(|view| {
+            self.call("claim", |_, error| {
+                let claim = table.claim?;
+                let n = claims.len() as u64;
+                // SAFETY: the plugin's function with its own device; graph and claims are ours for the call.
+                Some(unsafe { claim(self.handle.as_ptr(), view, claims.as_mut_ptr(), n, error) })
+            })
         })?;
-        let handle =
-            NonNull::new(out).ok_or_else(|| self.broken("compile succeeded without a program (B9)"))?;
+        Ok(claims.into_iter().map(|claim| (claim.is_claimed != 0).then_some(claim)).collect())
+    }
+
+    /// Compiles a graph of nodes that it claimed. At each run the host means to donate the buffers of `donors`, inputs of
+    /// the graph by their numbers.
+    ///
+    /// # Errors
+    /// As [`Device::compile`].
+    pub fn compile_graph(
+        self: &Arc<Self>,
+        graph: &Graph<'_>,
+        numerics: Numerics,
+        donors: &[u32],
+        label: &str,
+    ) -> Result<Executable> {
+        let mut made = graph.with_abi(|view| {
+            let desc = CompileDesc {
+                graph: view,
+                numerics: numerics.code(),
+                donors: List::new(donors),
+                label: Str::new(label),
+                ..CompileDesc::empty()
+            };
+            self.make("compiler", desc, |table| table.compile)
+        })?;
+        made.inputs = input_types(graph, &made.takes).map_err(|text| self.broken(&text))?;
+        check_outputs(graph, &made.outputs).map_err(|text| self.broken(&text))?;
+        Ok(made)
+    }
+
+    /// Loads what [`Executable::blob`] gave for the same graph.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] for bytes that are not usable here, or of another graph.
+    pub fn load_graph(self: &Arc<Self>, graph: &Graph<'_>, blob: &[u8], label: &str) -> Result<Executable> {
+        let desc = CompileDesc {
+            code: blob.as_ptr().cast::<c_void>(),
+            code_bytes: blob.len() as u64,
+            label: Str::new(label),
+            ..CompileDesc::empty()
+        };
+        let mut made = self.make("loader of programs", desc, |table| table.load)?;
+        let other = |text| Error::new(ErrorKind::UnsupportedOp, text).on_device(self.name());
+        made.inputs = input_types(graph, &made.takes).map_err(other)?;
+        check_outputs(graph, &made.outputs).map_err(other)?;
+        Ok(made)
+    }
+
+    /// What stored bytes are to it.
+    ///
+    /// # Errors
+    /// What the plugin says.
+    pub fn validate(&self, blob: &[u8]) -> Result<BlobUse> {
+        let mut out = u32::MAX;
+        let table = self.compiler()?;
+        self.call("validation of stored programs", |_, error| {
+            let validate = table.validate?;
+            // SAFETY: the plugin's function with its own device; bytes and place are ours for the call.
+            Some(unsafe {
+                validate(self.handle.as_ptr(), blob.as_ptr().cast(), blob.len() as u64, &mut out, error)
+            })
+        })?;
+        Ok(match out {
+            DEVBAY_BLOB_USABLE => BlobUse::Usable,
+            DEVBAY_BLOB_RECOMPILE => BlobUse::Recompile,
+            _ => BlobUse::Unsupported,
+        })
+    }
+
+    /// Whether its programs can be stored and loaded.
+    pub fn stores_programs(&self) -> bool {
+        self.plugin().compiler().is_some_and(|table| table.blob.is_some() && table.load.is_some())
+    }
+
+    fn compiler(&self) -> Result<CompileTable> {
+        self.plugin().compiler().ok_or_else(|| {
+            let text = format!("plugin {} has no compiler for whole programs", self.plugin().name());
+            Error::new(ErrorKind::UnsupportedOp, text).on_device(self.name())
+        })
+    }
+
+    /// A program of one of the compiler's functions; of its inputs only what the plugin says of a graph's is known.
+    fn make(
+        self: &Arc<Self>,
+        what: &str,
+        desc: CompileDesc,
+        function: impl FnOnce(&CompileTable) -> Option<MakeFn>,
+    ) -> Result<Executable> {
+        let table = self.compiler()?;
+        let desc = CompileDesc { device: self.handle.as_ptr(), ..desc };
+        let mut out = null_mut();
+        self.call(what, |_, error| {
+            let make = function(&table)?;
+            // SAFETY: the plugin's function with its own device; struct, what it names, and place are the callers' for the
+            // call.
+            Some(unsafe { make(self.handle.as_ptr(), &desc, &mut out, error) })
+        })?;
+        let handle = NonNull::new(out)
+            .ok_or_else(|| self.broken("a compiler that succeeded without a program (B9)"))?;
         let mut made = Executable {
             device: Arc::clone(self),
             handle,
             table,
-            inputs: inputs.to_vec(),
+            takes: Vec::new(),
+            inputs: Vec::new(),
             outputs: Vec::new(),
         };
-        made.read_info()?;
+        let info = read_info(&self.plugin, &table, handle).map_err(|e| self.failed(e))?;
+        (made.takes, made.outputs) = info;
         Ok(made)
     }
 }
 
-impl Executable {
-    fn read_info(&mut self) -> Result<()> {
-        let mut info = ExecutableInfo::empty();
-        let table = self.table;
-        self.device.call("description of programs", |_, error| {
-            let ask = table.executable_info?;
-            // SAFETY: the plugin's function with its own program; the struct is ours.
-            Some(unsafe { ask(self.handle.as_ptr(), &mut info, error) })
-        })?;
-        self.outputs = self.types(&info.outputs)?;
-        Ok(())
-    }
+/// `compile`, and `load`.
+type MakeFn = unsafe extern "C" fn(
+    *mut abi::Device,
+    *const CompileDesc,
+    *mut *mut abi::Executable,
+    *mut ErrorDetail,
+) -> Status;
 
-    fn types(&self, list: &List) -> Result<Vec<TensorType>> {
-        let broken = |what: &str| self.device.broken(what);
-        // SAFETY: the plugin's list, which it keeps as long as the program.
-        let tensors = unsafe { read_growable_list::<abi::Tensor>(list) };
-        let tensors = tensors.map_err(|e| broken(&format!("the types of a program: {e}")))?;
-        let ty = |tensor: &abi::Tensor| {
-            if tensor.rank > 64 || (tensor.rank > 0 && tensor.shape.is_null()) {
-                return Err(broken("a type of a program without extents"));
-            }
-            let extents: &[i64] = match tensor.rank {
-                0 => &[],
-                // SAFETY: so many extents, kept as the list is.
-                rank => unsafe { std::slice::from_raw_parts(tensor.shape, rank as usize) },
-            };
-            let extents: std::result::Result<Vec<usize>, _> =
-                extents.iter().map(|&extent| usize::try_from(extent)).collect();
-            let extents = extents.map_err(|_| broken("an extent of a program below 0"))?;
-            Ok(TensorType::new(tensor.dtype, &extents))
+impl Plugin {
+    /// Compiles a graph for a device that is not there, in the plugin's own words.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] if the plugin cannot, does not know the target, or does not take a node of the graph.
+    pub fn compile_ahead(
+        &self,
+        graph: &Graph<'_>,
+        target: &str,
+        numerics: Numerics,
+        label: &str,
+    ) -> Result<Compiled> {
+        let none = || {
+            let text = format!("plugin {} does not compile for devices that are not there", self.name());
+            Error::new(ErrorKind::UnsupportedOp, text)
         };
-        tensors.iter().map(ty).collect()
+        let table = self.compiler().ok_or_else(none)?;
+        let compile = table.compile_ahead.ok_or_else(none)?;
+        let mut out = null_mut();
+        graph.with_abi(|view| {
+            let desc = CompileDesc {
+                graph: view,
+                numerics: numerics.code(),
+                label: Str::new(label),
+                target: Str::new(target),
+                ..CompileDesc::empty()
+            };
+            // SAFETY: the plugin's function with its own instance; struct, graph and place are ours for the call.
+            self.call("compiler", |_, error| {
+                Some(unsafe { compile(self.instance.as_ptr(), &desc, &mut out, error) })
+            })
+        })?;
+        let broken = |text: &str| Error::new(ErrorKind::PluginBroken, text).in_plugin(self.name());
+        let handle =
+            NonNull::new(out).ok_or_else(|| broken("a compiler that succeeded without a program (B9)"))?;
+        let read = || {
+            let (takes, outputs) = read_info(self, &table, handle)?;
+            input_types(graph, &takes).map_err(|text| broken(&text))?;
+            check_outputs(graph, &outputs).map_err(|text| broken(&text))?;
+            Ok(Compiled { takes, outputs, blob: read_blob(self, &table, handle)? })
+        };
+        let read = read();
+        self.release(|_| {
+            if let Some(free) = table.executable_free {
+                // SAFETY: made above, given back once, never run.
+                unsafe { free(handle.as_ptr()) };
+            }
+        });
+        read
     }
+}
 
+/// What a program takes, for a graph, and gives.
+fn read_info(
+    plugin: &Plugin,
+    table: &CompileTable,
+    handle: NonNull<abi::Executable>,
+) -> Result<(Vec<u32>, Vec<TensorType>)> {
+    let mut info = ExecutableInfo::empty();
+    plugin.call("description of programs", |_, error| {
+        let ask = table.executable_info?;
+        // SAFETY: the plugin's function with its own program; the struct is ours.
+        Some(unsafe { ask(handle.as_ptr(), &mut info, error) })
+    })?;
+    let broken = |text: String| Error::new(ErrorKind::PluginBroken, text).in_plugin(plugin.name());
+    // SAFETY: the plugin's list, which it keeps as long as the program.
+    let takes = unsafe { read_list::<u32>(&info.inputs, "uint32_t") };
+    let takes = takes.map_err(|e| broken(format!("what a program takes: {e}")))?;
+    Ok((takes, types(&info.outputs).map_err(broken)?))
+}
+
+fn read_blob(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executable>) -> Result<Vec<u8>> {
+    let mut list = List::EMPTY;
+    plugin.call("stored form of a program", |_, error| {
+        let blob = table.blob?;
+        // SAFETY: the plugin's function with its own program; the place is ours.
+        Some(unsafe { blob(handle.as_ptr(), &mut list, error) })
+    })?;
+    // SAFETY: the plugin's bytes, which it keeps as long as the program.
+    unsafe { read_list::<u8>(&list, "uint8_t") }.map_err(|e| {
+        let text = format!("the stored form of a program: {e}");
+        Error::new(ErrorKind::PluginBroken, text).in_plugin(plugin.name())
+    })
+}
+
+/// The types of the values of a graph that a program takes.
+fn input_types(graph: &Graph<'_>, takes: &[u32]) -> std::result::Result<Vec<TensorType>, String> {
+    let ty = |&number: &u32| {
+        let id = graph.values().get(number as usize).copied();
+        let is_given = |id| graph.inputs().contains(&number) || graph.program().constant(id).is_some();
+        let id = id.filter(|&id| is_given(id));
+        let ty = id.and_then(|id| graph.program().value(id).ty.clone());
+        ty.ok_or_else(|| {
+            format!("a program takes value {number}, which is neither an input of its graph nor constant")
+        })
+    };
+    takes.iter().map(ty).collect()
+}
+
+/// Whether a program gives what its graph does.
+fn check_outputs(graph: &Graph<'_>, outputs: &[TensorType]) -> std::result::Result<(), String> {
+    let ty = |&number: &u32| graph.program().value(graph.values()[number as usize]).ty.as_ref();
+    if graph.outputs().iter().map(ty).eq(outputs.iter().map(Some)) {
+        return Ok(());
+    }
+    Err("a program gives other types than its graph".to_owned())
+}
+
+/// Types in a plugin's list.
+fn types(list: &List) -> std::result::Result<Vec<TensorType>, String> {
+    // SAFETY: the plugin's list, which it keeps as long as the program.
+    let tensors = unsafe { read_growable_list::<abi::Tensor>(list) };
+    let tensors = tensors.map_err(|e| format!("the types of a program: {e}"))?;
+    let ty = |tensor: &abi::Tensor| {
+        if tensor.rank > 64 || (tensor.rank > 0 && tensor.shape.is_null()) {
+            return Err("a type of a program without extents".to_owned());
+        }
+        let extents: &[i64] = match tensor.rank {
+            0 => &[],
+            // SAFETY: so many extents, kept as the list is.
+            rank => unsafe { std::slice::from_raw_parts(tensor.shape, rank as usize) },
+        };
+        let extents: std::result::Result<Vec<usize>, _> =
+            extents.iter().map(|&extent| usize::try_from(extent)).collect();
+        let extents = extents.map_err(|_| "an extent of a program below 0".to_owned())?;
+        Ok(TensorType::new(tensor.dtype, &extents))
+    };
+    tensors.iter().map(ty).collect()
+}
+
+impl Executable {
     /// The device that it runs on.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// For a graph, the values that a run takes, by their numbers there: inputs and constants.
+    pub fn takes(&self) -> &[u32] {
+        &self.takes
+    }
+
+    /// The program as bytes that [`Device::load_graph`] takes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] for a program that cannot be stored.
+    pub fn blob(&self) -> Result<Vec<u8>> {
+        read_blob(&self.device.plugin, &self.table, self.handle).map_err(|e| self.device.failed(e))
     }
 
     /// Types of its inputs.
@@ -153,11 +410,13 @@ impl Executable {
     }
 
     /// Enqueues a run over whole buffers, and gives the results: what they hold is there when a point signalled behind
-    /// it is reached. Inputs stay lent until then.
+    /// it is reached. Inputs stay lent until then. `donated`, empty or one for each input, says which buffers the program
+    /// may take for itself: they are only freed afterwards.
     ///
     /// # Errors
     /// What the plugin says; then nothing is enqueued.
-    pub fn execute(&self, stream: &mut Stream, inputs: &[&Buffer]) -> Result<Vec<Buffer>> {
+    pub fn execute(&self, stream: &mut Stream, inputs: &[&Buffer], donated: &[bool]) -> Result<Vec<Buffer>> {
+        debug_assert!(donated.is_empty() || donated.len() == inputs.len());
         let execute = self
             .table
             .execute
@@ -176,7 +435,7 @@ impl Executable {
                     stream.handle.as_ptr(),
                     references.as_ptr(),
                     references.len() as u64,
-                    std::ptr::null(),
+                    if donated.is_empty() { null() } else { donated.as_ptr().cast::<u8>() },
                     results.as_mut_ptr(),
                     results.len() as u64,
                 )
@@ -188,7 +447,8 @@ impl Executable {
                 .ok_or_else(|| self.device.broken("a run that succeeded without a result (B9)"))?;
             let size = size_of_type(ty)?;
             self.device.bytes_in_use.fetch_add(size as u64, Ordering::Relaxed);
-            Ok(Buffer { device: Arc::clone(&self.device), handle, base: 0, size, owner: None })
+            let tensor = Some(ty.clone());
+            Ok(Buffer { device: Arc::clone(&self.device), handle, base: 0, size, tensor, owner: None })
         };
         results.into_iter().zip(&self.outputs).map(buffer).collect()
     }
@@ -215,7 +475,7 @@ impl Executable {
             buffers.push(buffer);
         }
         let references: Vec<&Buffer> = buffers.iter().collect();
-        let run = self.execute(&mut stream, &references);
+        let run = self.execute(&mut stream, &references, &[]);
         // Whatever was enqueued is over before its memory goes.
         let results = match run {
             Ok(results) => results,

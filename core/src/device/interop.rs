@@ -51,7 +51,14 @@ impl Device {
         })?;
         let handle = NonNull::new(out.buffer)
             .ok_or_else(|| self.broken("buffer_import succeeded without a buffer (B9)"))?;
-        Ok(Buffer { device: Arc::clone(self), handle, base: out.base, size, owner: Some(owner) })
+        Ok(Buffer {
+            device: Arc::clone(self),
+            handle,
+            base: out.base,
+            size,
+            tensor: None,
+            owner: Some(owner),
+        })
     }
 
     /// Makes a stream that works on a native one, which NULL may be (B15).

@@ -1,9 +1,10 @@
 //! Kernels: what one is asked to do, and what the plugin made of it.
 
 use super::Device;
+use super::views::{AttrViews, abi_shape, abi_tensor};
 use crate::error::Result;
 use crate::kernel::Numerics;
-use crate::tensor::{AlignedBytes, Dim, Tensor, TensorType};
+use crate::tensor::{AlignedBytes, Tensor, TensorType};
 use devbay_plugin_api::abi::{self, *};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -27,7 +28,6 @@ pub struct PrepareRequest<'a> {
 impl PrepareRequest<'_> {
     /// Builds the ABI's form of the request and passes it on; it is gone afterwards.
     pub(super) fn with_abi<R>(&self, device: *mut abi::Device, body: impl FnOnce(&PrepareDesc) -> R) -> R {
-        use crate::program::AttrValue;
         let shapes: Vec<Vec<i64>> = self
             .inputs
             .iter()
@@ -47,72 +47,11 @@ impl PrepareRequest<'_> {
         }
         let (inputs, outputs) = tensors.split_at(self.inputs.len());
 
-        // What attributes point to, made first so that nothing moves afterwards.
-        let floats: Vec<Vec<f64>> = self
-            .attrs
-            .iter()
-            .map(|(_, value)| match value {
-                AttrValue::Floats(values) => values.iter().map(|&v| f64::from(v)).collect(),
-                _ => Vec::new(),
-            })
-            .collect();
-        let strings: Vec<Vec<Str>> = self
-            .attrs
-            .iter()
-            .map(|(_, value)| match value {
-                AttrValue::Strings(values) => values.iter().map(|v| Str::new(v)).collect(),
-                _ => Vec::new(),
-            })
-            .collect();
-        let attr_types: Vec<Option<(TensorType, Vec<i64>)>> = self
-            .attrs
-            .iter()
-            .map(|(_, value)| match value {
-                AttrValue::Tensor(tensor) => {
-                    let ty = tensor.tensor_type();
-                    let shape = abi_shape(&ty);
-                    Some((ty, shape))
-                }
-                _ => None,
-            })
-            .collect();
-        let attr_tensors: Vec<abi::Tensor> = self
-            .attrs
-            .iter()
-            .zip(&attr_types)
-            .map(|((_, value), ty)| match (value, ty) {
-                (AttrValue::Tensor(tensor), Some((ty, shape))) => abi_tensor(ty, shape, Some(tensor)),
-                _ => abi::Tensor::empty(),
-            })
-            .collect();
-        let attrs: Vec<Attr> = self
-            .attrs
-            .iter()
-            .enumerate()
-            .map(|(i, (name, value))| {
-                let mut attr = Attr { name: Str::new(name), ..Attr::empty() };
-                match value {
-                    AttrValue::Int(value) => (attr.kind, attr.i) = (DEVBAY_ATTR_INT, *value),
-                    AttrValue::Float(value) => (attr.kind, attr.f) = (DEVBAY_ATTR_FLOAT, f64::from(*value)),
-                    AttrValue::String(value) => (attr.kind, attr.s) = (DEVBAY_ATTR_STRING, Str::new(value)),
-                    AttrValue::Ints(values) => (attr.kind, attr.list) = (DEVBAY_ATTR_INTS, List::new(values)),
-                    AttrValue::Floats(_) => {
-                        (attr.kind, attr.list) = (DEVBAY_ATTR_FLOATS, List::new(&floats[i]))
-                    }
-                    AttrValue::Strings(_) => {
-                        (attr.kind, attr.list) = (DEVBAY_ATTR_STRINGS, List::new(&strings[i]));
-                    }
-                    AttrValue::Tensor(_) => {
-                        (attr.kind, attr.tensor) = (DEVBAY_ATTR_TENSOR, &raw const attr_tensors[i]);
-                    }
-                }
-                attr
-            })
-            .collect();
+        let attrs = AttrViews::of(self.attrs);
         body(&PrepareDesc {
             kernel_idx: self.kernel_idx,
             device,
-            attrs: List::new(&attrs),
+            attrs: attrs.list(),
             inputs: List::new(inputs),
             outputs: List::new(outputs),
             numerics: self.numerics.code(),
@@ -120,27 +59,6 @@ impl PrepareRequest<'_> {
             ..PrepareDesc::empty()
         })
     }
-}
-
-fn abi_shape(ty: &TensorType) -> Vec<i64> {
-    let dims = ty.shape.iter().flatten();
-    dims.map(|dim| dim.known().map_or(-1, |extent| extent as i64)).collect()
-}
-
-fn abi_tensor(ty: &TensorType, shape: &[i64], constant: Option<&Tensor>) -> abi::Tensor {
-    debug_assert!(ty.shape.iter().flatten().all(|dim| matches!(dim, Dim::Known(_))));
-    let mut raw = abi::Tensor {
-        rank: shape.len() as u32,
-        dtype: ty.dtype,
-        shape: shape.as_ptr(),
-        ..abi::Tensor::empty()
-    };
-    if let Some(tensor) = constant {
-        raw.flags = DEVBAY_TENSOR_CONSTANT;
-        raw.constant = tensor.bytes().as_ptr().cast();
-        raw.constant_bytes = tensor.bytes().len() as u64;
-    }
-    raw
 }
 
 /// A constant input that a kernel wants in a layout of its own.

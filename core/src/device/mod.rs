@@ -24,9 +24,10 @@ mod plugin;
 mod points;
 mod replay;
 mod stream;
+mod views;
 
 pub use buffer::Buffer;
-pub use compile::Executable;
+pub use compile::{BlobUse, Compiled, Executable};
 pub use describe::{DeviceAbout, Space};
 pub use ferry::Ferry;
 pub use kernel::{Pack, PrepareRequest, PreparedKernel};
@@ -34,6 +35,7 @@ pub use plugin::Plugin;
 pub(crate) use plugin::must_leak;
 pub(crate) use replay::Recording;
 pub use stream::Stream;
+pub use views::Graph;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::cost::Rates;
@@ -201,7 +203,9 @@ impl Device {
             shape: extents.as_ptr(),
             ..abi::Tensor::empty()
         };
-        self.alloc_for(size, usage, &tensor)
+        let mut buffer = self.alloc_for(size, usage, &tensor)?;
+        buffer.tensor = self.space().typed.then(|| ty.clone());
+        Ok(buffer)
     }
 
     /// `tensor` is NULL or a description that is alive for the call.
@@ -248,7 +252,7 @@ impl Device {
         let in_use = self.bytes_in_use.fetch_add(padded, Ordering::Relaxed) + padded;
         self.bytes_peak.fetch_max(in_use, Ordering::Relaxed);
         let (device, size) = (Arc::clone(self), padded as usize);
-        let buffer = Buffer { device, handle, base: out.base, size, owner: None };
+        let buffer = Buffer { device, handle, base: out.base, size, tensor: None, owner: None };
         if out.size_bytes < padded {
             return Err(self.broken("buffer_alloc gave fewer bytes than were asked for"));
         }

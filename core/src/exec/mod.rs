@@ -3,6 +3,7 @@
 mod blocking;
 pub mod board;
 pub mod cancel;
+pub(crate) mod compiled;
 pub mod control;
 pub mod eager;
 pub mod frame;

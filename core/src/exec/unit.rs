@@ -4,6 +4,7 @@
 //! new input types, and keeps a bounded number of plans; looking one up takes no lock.
 
 use super::cancel::Cancel;
+use super::compiled;
 use super::control;
 use super::eager::{self, Evaluate};
 use super::frame::{Frame, first_cause};
@@ -150,7 +151,7 @@ impl Unit {
         let mut after = after;
         let waits = |stage: &Stage, point: &Point<'_>| match stage {
             Stage::Section(stage) => stage.section.waits_for(point.stream),
-            Stage::Control(_) | Stage::Eager(_) => false,
+            Stage::Compiled(_) | Stage::Control(_) | Stage::Eager(_) => false,
         };
         if let Some(point) =
             after.take_if(|point| !plan.stages.first().is_some_and(|stage| waits(stage, point)))
@@ -165,6 +166,7 @@ impl Unit {
             Cancel::check(cancel)?;
             match stage {
                 Stage::Section(stage) => run_section(stage, &mut values, after.take(), cancel)?,
+                Stage::Compiled(stage) => compiled::run(stage, &mut values, cancel)?,
                 Stage::Control(stage) => {
                     let node = &stage.node;
                     let _traced = trace::begin_lone(self.env.device.name(), 0, || StepInfo::of_stage(node));
@@ -245,6 +247,14 @@ impl Values<'_> {
                 ErrorKind::Internal,
                 format!("value %{} `{}` is used before it is made", id.0, self.plan.program.value(id).name),
             )),
+        }
+    }
+
+    /// As [`Values::get`], for who is the last to want a value.
+    pub fn take(&mut self, id: ValueId) -> Result<RunTensor> {
+        match self.made[id.idx()].take() {
+            Some(value) => Ok(value),
+            None => self.get(id),
         }
     }
 

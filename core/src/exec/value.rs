@@ -1,7 +1,7 @@
 //! Values between the stages of a run: tensors in host memory or in a device's.
 
 use super::section::REST_LIMIT;
-use crate::device::{Buffer, Device, must_leak};
+use crate::device::{Buffer, Device, Stream, must_leak};
 use crate::error::Result;
 use crate::plan::constants::{ConstantPool, host_reference};
 use crate::plan::section::Shaped;
@@ -126,6 +126,33 @@ impl RunTensor {
             Place::Host(tensor) => Ok(host_reference(tensor.bytes())),
             Place::Device(buffer) => Ok(buffer.reference(0, self.ty.size)),
         }
+    }
+
+    /// The buffer on a device that a program takes, whole and of the tensor's type. What is in the host's memory, or
+    /// elsewhere, is copied on the stream; the second is then what has to stay until the stream is at rest.
+    ///
+    /// # Errors
+    /// Out of memory, or what the plugin says of the copies.
+    pub fn enqueue_upload(
+        self,
+        device: &Arc<Device>,
+        stream: &mut Stream,
+    ) -> Result<(Arc<Buffer>, Option<Self>)> {
+        if let Place::Device(buffer) = &self.place
+            && Arc::ptr_eq(buffer.device(), device)
+            && buffer.tensor().is_none_or(|ty| self.ty.is_type(ty))
+        {
+            return Ok((Arc::clone(buffer), None));
+        }
+        let tensor = self.to_tensor()?;
+        let _traced = trace::begin(What::CopyIn { bytes: self.ty.size as u64 });
+        let buffer = device.alloc_tensor(&tensor.tensor_type(), DEVBAY_USAGE_TRANSIENT)?;
+        let dst = buffer.reference(0, self.ty.size);
+        // SAFETY: the caller keeps the tensor, which is given back with the buffer, until the stream is at rest; if nothing
+        // was enqueued nobody reads it.
+        unsafe { stream.copy_in(tensor.bytes().as_ptr(), dst) }?;
+        let source = Self { ty: self.ty, place: Place::Host(tensor) };
+        Ok((Arc::new(buffer), Some(source)))
     }
 
     /// The content in host memory. No work that writes it is in flight.

@@ -3,9 +3,10 @@
 //! A node runs on the device that it is pinned to, else on the one that placement says (`placement.rs`), else on the
 //! first of the plan's devices that has a kernel which takes it. Equal nodes of one device share a prepared kernel, so that its state is made, and cached, once.
 
+use super::claims::Claims;
 use super::merge::GAIN_HAND_OVERS;
 use super::nested::{Inlined, inline};
-use super::place::{self, Chosen};
+use super::place::{self, Chosen, NodeTypes};
 use super::placement::{Refused, Table};
 use super::regions::{Flow, flow};
 use super::tasks::Policy;
@@ -27,6 +28,8 @@ pub enum NodeWork {
     Later,
     /// Nothing: its result is its operand, with another shape.
     View,
+    /// The compiler of the device at a position, together with others that it claimed.
+    Claimed(usize),
     /// A kernel of the device at a position.
     Kernel(usize, Arc<Chosen>),
     /// A step for its regions, on the device at a position.
@@ -41,7 +44,7 @@ impl NodeWork {
     /// The devices that it takes.
     pub fn sites(&self) -> Vec<usize> {
         match self {
-            Self::Kernel(site, _) | Self::Nested(site, _) => vec![*site],
+            Self::Claimed(site) | Self::Kernel(site, _) | Self::Nested(site, _) => vec![*site],
             Self::Unrolled(unrolled) => unrolled.sites(),
             Self::Flow(flow) => flow.sites(),
             Self::View | Self::Later => Vec::new(),
@@ -95,22 +98,26 @@ pub fn works_of_region(region: &Program, env: &Env, first: Option<usize>) -> Res
 ///
 /// # Errors
 /// As [`Chooser::work`].
-pub fn works(program: &Program, env: &Env) -> Result<Vec<NodeWork>> {
+pub fn works(program: &Program, env: &Env, claims: &Claims) -> Result<Vec<NodeWork>> {
     let mut chooser = Chooser::new(program, env);
     let mut refused = Refused::new();
     // Each time round, at least one device is known not to take a node.
     loop {
         let sites = match env.placement.by {
-            PlaceBy::Cost if env.n_sites() > 1 => {
-                Table::new(program, env, &refused).cheapest().map(|found| found.sites).unwrap_or_default()
-            }
+            PlaceBy::Cost if env.n_sites() > 1 => Table::new(program, env, &refused, claims)
+                .cheapest()
+                .map(|found| found.sites)
+                .unwrap_or_default(),
             _ => Vec::new(),
         };
         let n_refused = refused.len();
         let mut works = Vec::with_capacity(program.main.nodes.len());
         for (at, node) in program.main.nodes.iter().enumerate() {
             let first = sites.get(at).copied().flatten();
-            let work = chooser.work(node, first).map_err(|e| e.at_node(node.label()))?;
+            let work = match claimed(program, node, (at, first), env, claims) {
+                Some(site) => NodeWork::Claimed(site),
+                None => chooser.work(node, first).map_err(|e| e.at_node(node.label()))?,
+            };
             if let Some(first) = first
                 && work.strays_from(first)
             {
@@ -122,6 +129,30 @@ pub fn works(program: &Program, env: &Env) -> Result<Vec<NodeWork>> {
             return Ok(works);
         }
     }
+}
+
+/// The device whose compiler takes a node, if the first of the node's devices that takes it has it so: `first`, then the
+/// others in their order. Views are not asked for.
+fn claimed(
+    program: &Program,
+    node: &Node,
+    (at, first): (usize, Option<usize>),
+    env: &Env,
+    claims: &Claims,
+) -> Option<usize> {
+    let kind = catalogue::find(&node.op.domain, &node.op.name).map(|def| def.kind);
+    if claims.are_none() || kind == Some(OpKind::View) {
+        return None;
+    }
+    let sites = env.sites_of(node);
+    let first = first.filter(|site| sites.contains(site));
+    let mut order = first.into_iter().chain(sites.filter(|&site| Some(site) != first));
+    // A kernel's device is asked for good when the kernel is prepared.
+    let types = NodeTypes::of(program, node)?;
+    let found = order.find(|&site| {
+        claims.get(site, at).is_some() || place::cost(node, &types, env.site(site).0).is_some()
+    })?;
+    claims.get(found, at).map(|_| found)
 }
 
 impl<'a> Chooser<'a> {

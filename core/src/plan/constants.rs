@@ -2,7 +2,7 @@
 
 use crate::device::{Buffer, Device, Pack, PreparedKernel, Stream, must_leak};
 use crate::error::Result;
-use crate::tensor::{AlignedBytes, Bytes, Tensor};
+use crate::tensor::{AlignedBytes, Bytes, Tensor, TensorType};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_WEIGHT};
 use std::collections::HashMap;
 use std::ptr::null_mut;
@@ -41,8 +41,19 @@ pub struct ConstantPool {
     state: Mutex<State>,
 }
 
-/// A constant by the identity of its bytes, and the layout that it is in; none as it is.
-type Key = (usize, usize, Option<u64>);
+/// A constant by the identity of its bytes, and the layout that it is in.
+type Key = (usize, usize, Layout);
+
+/// How a constant's bytes are arranged.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Layout {
+    /// As they are.
+    Dense,
+    /// In a kernel's own order, by its number.
+    Packed(u64),
+    /// As they are, in a buffer for this type alone.
+    Typed(TensorType),
+}
 
 struct Entry {
     placed: Weak<Placed>,
@@ -82,8 +93,10 @@ impl ConstantPool {
         if self.device.about().host_refs {
             return Ok(Arc::new(Placed::Host(tensor.clone())));
         }
-        self.shared(tensor, None, |pool, state| {
-            let uploaded = pool.upload(state, tensor.bytes());
+        let ty = self.device.space().typed.then(|| tensor.tensor_type());
+        let layout = ty.clone().map_or(Layout::Dense, Layout::Typed);
+        self.shared(tensor, layout, |pool, state| {
+            let uploaded = pool.upload(state, tensor.bytes(), ty.as_ref());
             leak_if_lent(tensor.clone(), uploaded).map(Placed::Device)
         })
     }
@@ -93,12 +106,12 @@ impl ConstantPool {
     /// # Errors
     /// As [`ConstantPool::place`], and what the kernel says of packing.
     pub fn place_packed(&self, tensor: &Tensor, kernel: &PreparedKernel, pack: &Pack) -> Result<Arc<Placed>> {
-        self.shared(tensor, Some(pack.layout_id), |pool, state| {
+        self.shared(tensor, Layout::Packed(pack.layout_id), |pool, state| {
             let packed = kernel.pack(pack, tensor)?;
             if pool.device.about().host_refs {
                 return Ok(Placed::Packed(packed));
             }
-            let uploaded = pool.upload(state, packed.bytes());
+            let uploaded = pool.upload(state, packed.bytes(), None);
             leak_if_lent(packed, uploaded).map(Placed::Device)
         })
     }
@@ -106,12 +119,12 @@ impl ConstantPool {
     fn shared(
         &self,
         tensor: &Tensor,
-        layout_id: Option<u64>,
+        layout: Layout,
         make: impl FnOnce(&Self, &mut State) -> Result<Placed>,
     ) -> Result<Arc<Placed>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (address, size) = tensor.identity();
-        let key = (address, size, layout_id);
+        let key = (address, size, layout);
         if let Some(placed) = state.placed.get(&key).and_then(|entry| entry.placed.upgrade()) {
             return Ok(placed);
         }
@@ -121,8 +134,11 @@ impl ConstantPool {
         Ok(placed)
     }
 
-    fn upload(&self, state: &mut State, bytes: &[u8]) -> Result<Buffer> {
-        let buffer = self.device.alloc(bytes.len(), DEVBAY_USAGE_WEIGHT)?;
+    fn upload(&self, state: &mut State, bytes: &[u8], ty: Option<&TensorType>) -> Result<Buffer> {
+        let buffer = match ty {
+            Some(ty) => self.device.alloc_tensor(ty, DEVBAY_USAGE_WEIGHT)?,
+            None => self.device.alloc(bytes.len(), DEVBAY_USAGE_WEIGHT)?,
+        };
         if state.stream.is_none() {
             state.stream = Some(self.device.create_stream("constants")?);
         }

@@ -8,7 +8,7 @@
 //! A copy between memories takes what its [`Link`] takes. Devices that nobody measured are taken for one of their kind
 //! ([`Rates::of_kind`]).
 
-use devbay_plugin_api::abi::{DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_OTHER, KernelCost};
+use devbay_plugin_api::abi::{DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_OTHER, KernelCost, NodeClaim};
 
 /// How fast a device works, one thread of it if it is the processor.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -117,6 +117,11 @@ impl Rates {
     pub fn divided_launch(&self, cost: Option<&KernelCost>, operand_bytes: usize, n_threads: usize) -> f64 {
         let work = self.work(cost, operand_bytes);
         self.launch_ns + work / (work / self.hand_over_ns).clamp(1.0, n_threads.max(1) as f64)
+    }
+
+    /// Nanoseconds of a node within a compiled program, which is launched as a whole.
+    pub fn compiled(&self, claim: &NodeClaim) -> f64 {
+        (claim.flops as f64 / self.flops_per_ns).max(claim.bytes as f64 / self.bytes_per_ns)
     }
 
     fn work(&self, cost: Option<&KernelCost>, operand_bytes: usize) -> f64 {

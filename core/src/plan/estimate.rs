@@ -3,6 +3,7 @@
 //! Each device is estimated alone, with another one for what it has no kernel for; and all of them together, each node
 //! where it costs least. Nodes are fused for the first device of each candidate, as its plan would have them.
 
+use super::claims::Claims;
 use super::placement::{Assigned, Refused, Table};
 use super::specialise::specialise;
 use super::{Env, PlaceBy, Placement, PlanOptions};
@@ -60,7 +61,8 @@ pub fn candidates(
         let env = Env::placed(&all, options.clone());
         let mut program = specialised.clone();
         env.fuse(&mut program);
-        let table = Table::new(&program, &env, &Refused::new());
+        let claims = Claims::of(&program, &env)?;
+        let table = Table::new(&program, &env, &Refused::new(), &claims);
         let n_unknown = table.n_unknown(&program);
 
         let rest = fallback.filter(|fallback| !Arc::ptr_eq(fallback, device));

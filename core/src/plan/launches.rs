@@ -285,7 +285,11 @@ impl Planner<'_> {
         let (site, work) = match work {
             NodeWork::Kernel(site, chosen) => (site, Work::Kernel(chosen)),
             NodeWork::Nested(site, nested) => (site, Work::Nested(nested, node.inputs.len())),
-            NodeWork::View | NodeWork::Unrolled(_) | NodeWork::Flow(_) | NodeWork::Later => {
+            NodeWork::View
+            | NodeWork::Claimed(_)
+            | NodeWork::Unrolled(_)
+            | NodeWork::Flow(_)
+            | NodeWork::Later => {
                 return Err(Error::new(ErrorKind::Internal, "a node in a section that nobody runs"));
             }
         };

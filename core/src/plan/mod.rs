@@ -15,6 +15,8 @@ mod assemble;
 mod assign;
 pub(crate) mod borders;
 mod choose;
+mod claims;
+pub mod compiled;
 pub mod constants;
 pub mod cost;
 mod cut;
@@ -26,6 +28,7 @@ pub(crate) mod merge;
 pub mod nested;
 pub mod place;
 pub mod placement;
+pub mod programs;
 pub(crate) mod references;
 pub mod regions;
 pub mod report;
@@ -49,7 +52,10 @@ use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::trace::Recorder;
 use choose::{NodeWork, works};
+use claims::Claims;
+use compiled::{CompiledStage, Part};
 use constants::ConstantPool;
+use programs::ProgramStore;
 use section::{Section, Shaped, StepKind};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -139,6 +145,8 @@ pub struct PlanOptions {
     pub numerics: Numerics,
     /// How fast devices work; None for each one's own rates.
     pub rates: Option<cost::Rates>,
+    /// Where compiled programs are kept from one process to the next; None for nowhere.
+    pub programs: Option<ProgramStore>,
     /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
     pub trace: Option<Recorder>,
 }
@@ -151,6 +159,7 @@ impl Default for PlanOptions {
             fuse_elementwise: true,
             numerics: Numerics::Strict,
             rates: None,
+            programs: None,
             trace: None,
         }
     }
@@ -299,6 +308,8 @@ pub struct Plan {
 pub enum Stage {
     /// Launches without a question in between.
     Section(SectionStage),
+    /// A program of a device's compiler.
+    Compiled(CompiledStage),
     /// If, Loop or Scan whose types are not known.
     Control(ControlStage),
     /// One node whose types are known when it is its turn.
@@ -350,26 +361,36 @@ impl Plan {
     /// As [`launches::plan`].
     pub fn build(program: Program, env: &Arc<Env>) -> Result<Self> {
         let inputs = input_types(&program)?;
-        let work = works(&program, env)?;
+        let mut program = program;
+        let mut claims = Claims::of(&program, env)?;
+        let mut work = works(&program, env, &claims)?;
+        if work.iter().any(|work| matches!(work, NodeWork::Claimed(_))) {
+            compiled::claim_views(&program, &mut work, &claims);
+            work = compiled::gather(&mut program, work, &mut claims);
+        }
         let groups = divide(&work, env);
         let stages = if groups.iter().all(|group| matches!(group, Group::Section(..))) && groups.len() <= 1 {
             vec![single_section(&program, work, env)?]
         } else {
-            staged(&program, &groups, work, env)?
+            staged(&program, &groups, work, &claims, env)?
         };
         let (stages, used) = (stages.into(), AtomicBool::new(true));
         Ok(Self { program, inputs, is_declared: false, stages, used })
     }
 
-    /// Nodes of sections that another device than `device` runs, with it.
+    /// Nodes of sections and compiled programs that another device than `device` runs, with it.
     pub fn elsewhere<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = (&'a str, &'a Device)> {
-        self.sections().flat_map(move |section| {
+        let compiled = self.compiled().filter(move |stage| !std::ptr::eq(&**stage.device(), device));
+        let compiled =
+            compiled.flat_map(|stage| stage.labels.iter().map(|label| (label.as_str(), &**stage.device())));
+        let launched = self.sections().flat_map(move |section| {
             let steps = section.steps.iter().zip(&section.labels).zip(&section.kinds);
             let nodes = steps.filter(|(_, kind)| matches!(kind, StepKind::Kernel | StepKind::Nested));
             let placed =
                 nodes.map(|((step, label), _)| (label.as_str(), &*section.lanes[step.lane as usize]));
             placed.filter(move |(_, other)| !std::ptr::eq(*other, device))
-        })
+        });
+        launched.chain(compiled)
     }
 
     /// Copies between memories, in bytes, with what each is for.
@@ -383,16 +404,17 @@ impl Plan {
         })
     }
 
-    /// Arithmetic operations of sections on each device, each kernel's as it says; most first.
+    /// Arithmetic operations of sections and compiled programs on each device, as kernels and compilers say; most first.
     pub fn flops(&self) -> Vec<(&Device, u64)> {
         let mut all: Vec<(&Device, u64)> = Vec::new();
-        for section in self.sections() {
-            for (step, &flops) in section.steps.iter().zip(&section.flops).filter(|(_, flops)| **flops > 0) {
-                let device = &*section.lanes[step.lane as usize];
-                match all.iter_mut().find(|(known, _)| std::ptr::eq(*known, device)) {
-                    Some((_, sum)) => *sum = sum.saturating_add(flops),
-                    None => all.push((device, flops)),
-                }
+        let launches = self.sections().flat_map(|section| {
+            let steps = section.steps.iter().zip(&section.flops).filter(|(_, flops)| **flops > 0);
+            steps.map(|(step, &flops)| (&*section.lanes[step.lane as usize], flops))
+        });
+        for (device, flops) in launches.chain(self.compiled().map(|stage| (&**stage.device(), stage.flops))) {
+            match all.iter_mut().find(|(known, _)| std::ptr::eq(*known, device)) {
+                Some((_, sum)) => *sum = sum.saturating_add(flops),
+                None => all.push((device, flops)),
             }
         }
         all.sort_by_key(|(_, flops)| std::cmp::Reverse(*flops));
@@ -405,6 +427,14 @@ impl Plan {
             [Stage::Section(section)] => Some(section),
             _ => None,
         }
+    }
+
+    /// All programs of compilers.
+    pub fn compiled(&self) -> impl Iterator<Item = &CompiledStage> {
+        self.stages.iter().filter_map(|stage| match stage {
+            Stage::Compiled(stage) => Some(stage),
+            _ => None,
+        })
     }
 
     /// All sections, those of nested regions that were not planned yet left out.
@@ -432,6 +462,8 @@ fn input_types(program: &Program) -> Result<Box<[Shaped]>> {
 
 /// A run of nodes that become one stage, by position.
 enum Group {
+    /// A program of the compiler of the device at a position.
+    Compiled(std::ops::Range<usize>, usize),
     /// A section, and the kind of its devices once one is known.
     Section(std::ops::Range<usize>, Option<Family>),
     Other(usize),
@@ -454,9 +486,19 @@ fn divide(work: &[NodeWork], env: &Env) -> Vec<Group> {
         false => Family::Site(site),
     };
     for (i, work) in work.iter().enumerate() {
-        if let NodeWork::Later = work {
-            groups.push(Group::Other(i));
-            continue;
+        match work {
+            NodeWork::Later => {
+                groups.push(Group::Other(i));
+                continue;
+            }
+            NodeWork::Claimed(site) => {
+                match groups.last_mut() {
+                    Some(Group::Compiled(range, of)) if of == site => range.end = i + 1,
+                    _ => groups.push(Group::Compiled(i..i + 1, *site)),
+                }
+                continue;
+            }
+            _ => {}
         }
         // Iterations on devices that do not go together are a stage: `unroll` sees to it.
         let family = work.sites().first().map(|&site| family_of(site));
@@ -471,15 +513,19 @@ fn divide(work: &[NodeWork], env: &Env) -> Vec<Group> {
     groups
 }
 
+/// Whether all extents of a node's operands and results are known.
+fn is_typed(program: &Program, node: &Node) -> bool {
+    let known = |id: &ValueId| program.value(*id).ty.as_ref().is_some_and(|ty| ty.known_shape().is_some());
+    node.inputs.iter().chain(&node.outputs).flatten().all(known)
+}
+
 /// Whether a node can be planned now: all types known, and whatever its kernels must know beforehand.
 fn is_static(program: &Program, node: &Node, env: &Env) -> bool {
     let kind = catalogue::find(&node.op.domain, &node.op.name).map(|def| def.kind);
     if kind == Some(OpKind::Control) {
         return false;
     }
-    let known = |id: &ValueId| program.value(*id).ty.as_ref().is_some_and(|ty| ty.known_shape().is_some());
-    let mut operands = node.inputs.iter().chain(&node.outputs).flatten();
-    if !operands.all(known) {
+    if !is_typed(program, node) {
         return false;
     }
     if kind == Some(OpKind::View) {
@@ -523,6 +569,7 @@ fn staged(
     program: &Program,
     groups: &[Group],
     mut work: Vec<NodeWork>,
+    claims: &Claims,
     env: &Arc<Env>,
 ) -> Result<Vec<Stage>> {
     let nodes = &program.main.nodes;
@@ -530,12 +577,18 @@ fn staged(
     let uses: Vec<HashSet<ValueId>> = groups.iter().map(|group| used_by(nodes, group)).collect();
     let mut stages = Vec::with_capacity(groups.len());
     for (at, group) in groups.iter().enumerate() {
+        let later = |id: &ValueId| {
+            program.main.outputs.contains(id) || uses[at + 1..].iter().any(|uses| uses.contains(id))
+        };
         stages.push(match group {
+            Group::Compiled(range, site) => {
+                let claims = range.clone().filter_map(|at| claims.get(*site, at).copied()).collect();
+                let part = Part { program, range: range.clone(), later: &later, site: *site, claims };
+                let label = || nodes[range.start].label();
+                Stage::Compiled(compiled::compile(&part, env).map_err(|e| e.at_node(label()))?)
+            }
             Group::Section(range, _) => {
                 let nodes = &nodes[range.clone()];
-                let later = |id: &ValueId| {
-                    program.main.outputs.contains(id) || uses[at + 1..].iter().any(|uses| uses.contains(id))
-                };
                 let made = nodes.iter().flat_map(|node| node.outputs.iter().flatten());
                 let results: Vec<ValueId> = made.copied().filter(later).collect();
                 let work = work[range.clone()].iter_mut().map(std::mem::take).collect();
@@ -574,7 +627,7 @@ fn used_by(nodes: &[Node], group: &Group) -> HashSet<ValueId> {
         }
     };
     match group {
-        Group::Section(range, _) => nodes[range.clone()].iter().for_each(node),
+        Group::Section(range, _) | Group::Compiled(range, _) => nodes[range.clone()].iter().for_each(node),
         Group::Other(i) => node(&nodes[*i]),
     }
     used

@@ -10,6 +10,7 @@
 //! results go to it; constants are in every memory. What is not: that copies and devices work side by side.
 
 use super::assign::{self, Carried, HOST, Problem};
+use super::claims::Claims;
 use super::cost::Link;
 use super::nested::trips;
 use super::place::{self, NodeTypes};
@@ -49,7 +50,7 @@ pub struct Assigned {
 
 impl<'a> Table<'a> {
     /// Asks every device of an environment what a program's nodes cost.
-    pub fn new(program: &Program, env: &'a Env, refused: &Refused) -> Self {
+    pub fn new(program: &Program, env: &'a Env, refused: &Refused, claims: &Claims) -> Self {
         let (place_of, links) = places(env);
         let n_places = links.len();
         let mut table = Self {
@@ -63,7 +64,7 @@ impl<'a> Table<'a> {
         };
         let mut values = Values { program, links: &links, of: HashMap::new(), all: Vec::new() };
         for (at, node) in program.main.nodes.iter().enumerate() {
-            table.node(program, at, node, refused, &mut values);
+            table.node(program, (at, node), refused, claims, &mut values);
         }
         for &id in &program.main.outputs {
             values.read(id, None);
@@ -75,9 +76,9 @@ impl<'a> Table<'a> {
     fn node(
         &mut self,
         program: &Program,
-        at: usize,
-        node: &Node,
+        (at, node): (usize, &Node),
         refused: &Refused,
+        claims: &Claims,
         values: &mut Values<'_>,
     ) {
         self.part_of.push(None);
@@ -90,6 +91,11 @@ impl<'a> Table<'a> {
         }
         let times = times_of(program, node, self.env);
         let part = times.map(|mut times| {
+            for site in self.env.sites_of(node) {
+                if let Some(claim) = claims.get(site, at) {
+                    times[site] = Some(self.env.rates_of(site).compiled(claim));
+                }
+            }
             for (site, time) in times.iter_mut().enumerate() {
                 if refused.contains(&(at, site)) {
                     *time = None;

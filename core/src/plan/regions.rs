@@ -467,7 +467,7 @@ impl Planner<'_> {
                         self.hoist(program, work, within, label)?;
                     }
                 }
-                NodeWork::Nested(..) | NodeWork::Later => {}
+                NodeWork::Nested(..) | NodeWork::Claimed(_) | NodeWork::Later => {}
             }
         }
         Ok(())

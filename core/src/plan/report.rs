@@ -3,6 +3,7 @@
 //! A report is made from a plan and what it was planned with; it holds no handle and changes nothing. Its text form is
 //! its `Display`. Estimates are those that the plan was divided by, never measurements of a run.
 
+use super::compiled::{CompiledStage, Origin};
 use super::cost::Rates;
 use super::section::{MemoryReport, Section, StepKind};
 use super::tasks::{NO_TASK, OneTask};
@@ -52,6 +53,8 @@ pub enum RatesFrom {
 pub enum StageReport {
     /// Tasks.
     Section(SectionReport),
+    /// A program of a device's compiler.
+    Compiled(CompiledReport),
     /// Control flow.
     Control(ControlReport),
     /// A node that is planned when its operands are there.
@@ -59,6 +62,25 @@ pub enum StageReport {
         /// The node, with its op.
         node: String,
     },
+}
+
+/// A program that a device's compiler made of several nodes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CompiledReport {
+    /// The device.
+    pub device: String,
+    /// Its nodes, with their ops.
+    pub nodes: Vec<String>,
+    /// Whether an earlier compilation was found.
+    pub is_stored: bool,
+    /// Arithmetic operations.
+    pub flops: u64,
+    /// Nanoseconds that it should take.
+    pub cost_ns: f64,
+    /// Bytes of constants that it is given.
+    pub constants: usize,
+    /// Bytes that come in for each run, and that go out, wherever they come from and go.
+    pub bytes: (u64, u64),
 }
 
 /// Tasks of launches on one device.
@@ -176,14 +198,22 @@ impl PlanReport {
         })
     }
 
+    /// The programs of compilers, in order.
+    pub fn compiled(&self) -> impl Iterator<Item = &CompiledReport> {
+        self.stages.iter().filter_map(|stage| match stage {
+            StageReport::Compiled(stage) => Some(stage),
+            _ => None,
+        })
+    }
+
     /// Nanoseconds of all launches that are planned, nested ones left out.
     pub fn work_ns(&self) -> f64 {
-        self.sections().map(|section| section.work_ns).sum()
+        self.sections().map(|section| section.work_ns).chain(self.compiled().map(|stage| stage.cost_ns)).sum()
     }
 
     /// Launches that are planned, nested ones left out.
     pub fn n_launches(&self) -> usize {
-        self.sections().map(SectionReport::n_launches).sum()
+        self.sections().map(SectionReport::n_launches).sum::<usize>() + self.compiled().count()
     }
 }
 
@@ -191,8 +221,23 @@ impl StageReport {
     fn of(stage: &Stage) -> Self {
         match stage {
             Stage::Section(stage) => Self::Section(SectionReport::of(&stage.section)),
+            Stage::Compiled(stage) => Self::Compiled(CompiledReport::of(stage)),
             Stage::Control(stage) => Self::Control(ControlReport::of(stage)),
             Stage::Eager(stage) => Self::Eager { node: stage.node.label() },
+        }
+    }
+}
+
+impl CompiledReport {
+    fn of(stage: &CompiledStage) -> Self {
+        Self {
+            device: stage.device().name().to_owned(),
+            nodes: stage.labels.to_vec(),
+            is_stored: stage.origin == Origin::Stored,
+            flops: stage.flops,
+            cost_ns: stage.cost_ns,
+            constants: stage.constant_bytes(),
+            bytes: stage.traffic(),
         }
     }
 }

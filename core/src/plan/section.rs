@@ -11,7 +11,7 @@ use crate::exec::nested::State;
 use crate::exec::regions::Control;
 use crate::exec::timeline::Internal;
 use crate::program::ValueId;
-use crate::tensor::{DType, Tensor, bytes_of, n_elements};
+use crate::tensor::{DType, Tensor, TensorType, bytes_of, n_elements};
 use crate::trace::Traced;
 use devbay_plugin_api::abi::{BufferRef, LaunchFn};
 use std::ffi::c_void;
@@ -125,6 +125,11 @@ impl Shaped {
     /// How its elements are aligned, in bytes: a power of two.
     pub(crate) fn align(&self) -> usize {
         (self.dtype.bits as usize).div_ceil(8).next_power_of_two()
+    }
+
+    /// Whether it is that type.
+    pub(crate) fn is_type(&self, ty: &TensorType) -> bool {
+        self.dtype == ty.dtype && ty.known_shape().is_some_and(|shape| *self.shape == *shape)
     }
 
     /// Whether it is the type of these elements and extents.

@@ -1,7 +1,9 @@
 //! The text form of plan reports, for people and golden files. Names come from models: what would break a line or a
 //! terminal is escaped.
 
-use super::report::{ControlReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport};
+use super::report::{
+    CompiledReport, ControlReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport,
+};
 use super::section::StepKind;
 use super::tasks::OneTask;
 use crate::units::{bytes, duration, percent};
@@ -58,6 +60,17 @@ fn stages(report: &PlanReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt:
                 )?;
                 section(stage, indent, f)?;
             }
+            StageReport::Compiled(stage) => {
+                writeln!(
+                    f,
+                    "\n{indent}stage {i}: program of {} node{} on {}, {}",
+                    stage.nodes.len(),
+                    plural(stage.nodes.len()),
+                    plain(&stage.device),
+                    if stage.is_stored { "compiled earlier" } else { "compiled now" }
+                )?;
+                compiled(stage, indent, f)?;
+            }
             StageReport::Control(stage) => {
                 writeln!(f, "\n{indent}stage {i}: control flow, {}", plain(&stage.node))?;
                 control(stage, indent, f)?;
@@ -70,6 +83,29 @@ fn stages(report: &PlanReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt:
                 )?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Nodes of a program that are written out.
+const NODES_MAX: usize = 12;
+
+fn compiled(stage: &CompiledReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (bytes_in, bytes_out) = stage.bytes;
+    writeln!(
+        f,
+        "{indent}  {}, {} operations; {} in, {} out, {} of constants",
+        duration(stage.cost_ns),
+        stage.flops,
+        bytes(bytes_in),
+        bytes(bytes_out),
+        bytes(stage.constants as u64)
+    )?;
+    for node in stage.nodes.iter().take(NODES_MAX) {
+        writeln!(f, "{indent}  {}", plain(node))?;
+    }
+    if stage.nodes.len() > NODES_MAX {
+        writeln!(f, "{indent}  and {} more", stage.nodes.len() - NODES_MAX)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A recording as plain data: what happened on each thread, what the plans were, what plugins marked.
 
 use crate::device::Device;
+use crate::plan::compiled::CompiledStage;
 use crate::plan::place::Chosen;
 use crate::program::Node;
 use crate::services::Mark;
@@ -118,6 +119,22 @@ impl StepInfo {
             kernel: node.op.to_string(),
             kind: StepKind::Stage,
             cost_ns: 0.0,
+            task: 0,
+            lane: 0,
+            preds: Box::default(),
+        }
+    }
+
+    /// A program that a device's compiler made.
+    pub(crate) fn of_program(stage: &CompiledStage) -> Self {
+        let (first, rest) =
+            (stage.labels.first().cloned().unwrap_or_default(), stage.labels.len().max(1) - 1);
+        Self {
+            label: format!("{first} and {rest} more, compiled"),
+            name: first,
+            kernel: "program".to_owned(),
+            kind: StepKind::Stage,
+            cost_ns: stage.cost_ns as f32,
             task: 0,
             lane: 0,
             preds: Box::default(),

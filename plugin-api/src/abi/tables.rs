@@ -1301,6 +1301,23 @@ pub const LAYOUTS: &[StructLayout] = &[
         ],
     },
     StructLayout {
+        name: "NodeClaim",
+        c_name: "devbay_node_claim",
+        size: size_of::<NodeClaim>(),
+        align: align_of::<NodeClaim>(),
+        growable: false,
+        fields: &[
+            FieldLayout {
+                name: "is_claimed",
+                offset: offset_of!(NodeClaim, is_claimed),
+                size: size_of::<u32>(),
+            },
+            FieldLayout { name: "reserved", offset: offset_of!(NodeClaim, reserved), size: size_of::<u32>() },
+            FieldLayout { name: "flops", offset: offset_of!(NodeClaim, flops), size: size_of::<u64>() },
+            FieldLayout { name: "bytes", offset: offset_of!(NodeClaim, bytes), size: size_of::<u64>() },
+        ],
+    },
+    StructLayout {
         name: "CompileDesc",
         c_name: "devbay_compile_desc",
         size: size_of::<CompileDesc>(),
@@ -1335,6 +1352,18 @@ pub const LAYOUTS: &[StructLayout] = &[
             },
             FieldLayout { name: "inputs", offset: offset_of!(CompileDesc, inputs), size: size_of::<List>() },
             FieldLayout { name: "label", offset: offset_of!(CompileDesc, label), size: size_of::<Str>() },
+            FieldLayout {
+                name: "graph",
+                offset: offset_of!(CompileDesc, graph),
+                size: size_of::<*const GraphView>(),
+            },
+            FieldLayout {
+                name: "numerics",
+                offset: offset_of!(CompileDesc, numerics),
+                size: size_of::<u64>(),
+            },
+            FieldLayout { name: "donors", offset: offset_of!(CompileDesc, donors), size: size_of::<List>() },
+            FieldLayout { name: "target", offset: offset_of!(CompileDesc, target), size: size_of::<Str>() },
         ],
     },
     StructLayout {
@@ -1357,6 +1386,11 @@ pub const LAYOUTS: &[StructLayout] = &[
             FieldLayout {
                 name: "outputs",
                 offset: offset_of!(ExecutableInfo, outputs),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "inputs",
+                offset: offset_of!(ExecutableInfo, inputs),
                 size: size_of::<List>(),
             },
         ],
@@ -1439,6 +1473,77 @@ pub const LAYOUTS: &[StructLayout] = &[
                 name: "executable_free",
                 offset: offset_of!(CompileTable, executable_free),
                 size: size_of::<Option<unsafe extern "C" fn(executable: *mut Executable)>>(),
+            },
+            FieldLayout {
+                name: "claim",
+                offset: offset_of!(CompileTable, claim),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            device: *mut Device,
+                            graph: *const GraphView,
+                            claims: *mut NodeClaim,
+                            n_claims: u64,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "blob",
+                offset: offset_of!(CompileTable, blob),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            executable: *mut Executable,
+                            out: *mut List,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "validate",
+                offset: offset_of!(CompileTable, validate),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            device: *mut Device,
+                            blob: *const c_void,
+                            blob_bytes: u64,
+                            out: *mut u32,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "load",
+                offset: offset_of!(CompileTable, load),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            device: *mut Device,
+                            desc: *const CompileDesc,
+                            out: *mut *mut Executable,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+            FieldLayout {
+                name: "compile_ahead",
+                offset: offset_of!(CompileTable, compile_ahead),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            instance: *mut Instance,
+                            desc: *const CompileDesc,
+                            out: *mut *mut Executable,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
             },
         ],
     },
@@ -2207,6 +2312,10 @@ unsafe impl Growable for CompileDesc {
         offset_of!(CompileDesc, code_bytes) + size_of::<u64>(),
         offset_of!(CompileDesc, inputs) + size_of::<List>(),
         offset_of!(CompileDesc, label) + size_of::<Str>(),
+        offset_of!(CompileDesc, graph) + size_of::<*const GraphView>(),
+        offset_of!(CompileDesc, numerics) + size_of::<u64>(),
+        offset_of!(CompileDesc, donors) + size_of::<List>(),
+        offset_of!(CompileDesc, target) + size_of::<Str>(),
     ];
 }
 
@@ -2219,6 +2328,7 @@ unsafe impl Growable for ExecutableInfo {
         offset_of!(ExecutableInfo, struct_size) + size_of::<u32>(),
         offset_of!(ExecutableInfo, reserved) + size_of::<u32>(),
         offset_of!(ExecutableInfo, outputs) + size_of::<List>(),
+        offset_of!(ExecutableInfo, inputs) + size_of::<List>(),
     ];
 }
 
@@ -2278,6 +2388,62 @@ unsafe impl Growable for CompileTable {
             >(),
         offset_of!(CompileTable, executable_free)
             + size_of::<Option<unsafe extern "C" fn(executable: *mut Executable)>>(),
+        offset_of!(CompileTable, claim)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        device: *mut Device,
+                        graph: *const GraphView,
+                        claims: *mut NodeClaim,
+                        n_claims: u64,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(CompileTable, blob)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        executable: *mut Executable,
+                        out: *mut List,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(CompileTable, validate)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        device: *mut Device,
+                        blob: *const c_void,
+                        blob_bytes: u64,
+                        out: *mut u32,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(CompileTable, load)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        device: *mut Device,
+                        desc: *const CompileDesc,
+                        out: *mut *mut Executable,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+        offset_of!(CompileTable, compile_ahead)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        instance: *mut Instance,
+                        desc: *const CompileDesc,
+                        out: *mut *mut Executable,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
     ];
 }
 

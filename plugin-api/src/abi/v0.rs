@@ -1385,7 +1385,23 @@ pub struct ReplayTable {
     pub recording_free: Option<unsafe extern "C" fn(recording: *mut Recording)>,
 }
 
-/// What `compile` is asked for. Growable; the host owns it for the call. Since: 0.2.
+/// What the plugin says of one node of a graph that it was shown. Frozen. Since: 0.2.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeClaim {
+    /// 1 if the compiler takes the node, whichever others of the graph it is compiled with; else 0.
+    pub is_claimed: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Arithmetic operations; a multiply-add counts two.
+    pub flops: u64,
+    /// Bytes of its operands and results, each once.
+    pub bytes: u64,
+}
+
+/// What `compile`, `load` and `compile_ahead` are asked for: a program as code of a format, or as a graph. Growable; the
+/// host owns it for the call. Since: 0.2.
 ///
 /// Required up to `label`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1396,19 +1412,31 @@ pub struct CompileDesc {
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Where it will run.
+    /// Where it will run; NULL for `compile_ahead`.
     pub device: *mut Device,
-    /// What the code is, one of the device's formats, such as `stablehlo`.
+    /// What the code is, one of the device's formats, such as `stablehlo`. Empty for a graph, and for `load`.
     pub format: Str,
-    /// The program: text, or whatever bytes the format has. Borrowed for the call.
+    /// The program: text, or whatever bytes the format has; for `load`, what `blob` gave. NULL for a graph. Borrowed for
+    /// the call.
     #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
     pub code: *const c_void,
     /// Bytes of `code`.
     pub code_bytes: u64,
-    /// Types of the inputs that it will be run with, a list of `Tensor`: compilers need not tell what a program takes.
+    /// Types of the inputs that it will be run with, a list of `Tensor`: compilers need not tell what code takes. Empty for
+    /// a graph and for `load`.
     pub inputs: List,
     /// Name of the program for messages and traces; may be empty.
     pub label: Str,
+    /// The program as a graph, all of whose nodes the plugin claimed and all of whose types are known; NULL for code. A
+    /// constant's bytes stay as they are for the call.
+    pub graph: *const GraphView,
+    /// What the numbers of a graph may be, DEVBAY_NUMERICS_*.
+    pub numerics: u64,
+    /// Inputs of the graph whose buffers the host means to donate at each run, a list of uint32_t: positions in the graph's
+    /// values. A compiler may plan to reuse their memory; a run may still keep them.
+    pub donors: List,
+    /// What `compile_ahead` compiles for, in the plugin's own words.
+    pub target: Str,
 }
 
 /// What a program gives. Growable; the host owns the struct, the plugin what it points to, until
@@ -1425,10 +1453,23 @@ pub struct ExecutableInfo {
     pub reserved: u32,
     /// Types of its results, a list of `Tensor`.
     pub outputs: List,
+    /// For a graph, what a run takes, in the order of the inputs of `execute`: a list of uint32_t, positions in the graph's
+    /// values, each once. They are inputs of the graph that are used, and constants that the compiler wants as buffers,
+    /// which the host writes once for all runs; other constants are in the program. Empty for code.
+    pub inputs: List,
 }
 
-/// Table of the extension that compiles whole programs, id 1 (B6, B23): its first form, for programs that come as code of
-/// a format that the device's compiler reads. Growable; plugin-owned, as long as the instance.
+/// The program runs as it is.
+pub const DEVBAY_BLOB_USABLE: u32 = 0;
+/// It was made for something like this device: it has to be compiled anew.
+pub const DEVBAY_BLOB_RECOMPILE: u32 = 1;
+/// It is not for this device, or damaged.
+pub const DEVBAY_BLOB_UNSUPPORTED: u32 = 2;
+
+/// Table of the extension that compiles whole programs, id 1 (B6, B23): code of a format that the device's compiler reads,
+/// or graphs whose nodes the plugin claims. Growable; plugin-owned, as long as the instance.
+///
+/// A plugin that takes no code has no `formats`; one that takes no graphs has no `claim`.
 ///
 /// Required up to `executable_free`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1509,6 +1550,84 @@ pub struct CompileTable {
     /// Errors: none.
     /// Since: 0.2.
     pub executable_free: Option<unsafe extern "C" fn(executable: *mut Executable)>,
+    /// Says which nodes of a graph the device's compiler takes, and what they cost. A claim is a promise: any set of
+    /// claimed nodes compiles, but for memory. Nothing is compiled, and the graph's constants are shown but need not be
+    /// read: this is asked often. `claims` has an element for each node, in order. NULL where no graphs are taken.
+    ///
+    /// Owns: graph and claims are the host's, for the call.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: what the driver says; a node that is not known is not claimed, and no error.
+    /// Since: 0.2.
+    pub claim: Option<
+        unsafe extern "C" fn(
+            device: *mut Device,
+            graph: *const GraphView,
+            claims: *mut NodeClaim,
+            n_claims: u64,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Gives a compiled program as bytes that can be stored, a list of uint8_t: what `load` takes, in this process or
+    /// another. NULL where programs cannot be stored.
+    ///
+    /// Owns: the plugin owns the bytes until `executable_free`.
+    /// Threads: any, may block.
+    /// Order: none.
+    /// Errors: UNSUPPORTED for a program that cannot be stored; OUT_OF_MEMORY.
+    /// Since: 0.2.
+    pub blob: Option<
+        unsafe extern "C" fn(executable: *mut Executable, out: *mut List, error: *mut ErrorDetail) -> Status,
+    >,
+    /// Says whether stored bytes are a program for a device, one of DEVBAY_BLOB_*, without loading it. Bytes may be
+    /// anything, also damaged.
+    ///
+    /// Owns: the bytes are borrowed for the call.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: what the driver says.
+    /// Since: 0.2.
+    pub validate: Option<
+        unsafe extern "C" fn(
+            device: *mut Device,
+            blob: *const c_void,
+            blob_bytes: u64,
+            out: *mut u32,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Makes a stored program ready to run: `desc->code` is what `blob` gave.
+    ///
+    /// Owns: as `compile`.
+    /// Threads: any, may block.
+    /// Order: none.
+    /// Errors: UNSUPPORTED for bytes that `validate` does not find usable; as `compile` else.
+    /// Since: 0.2.
+    pub load: Option<
+        unsafe extern "C" fn(
+            device: *mut Device,
+            desc: *const CompileDesc,
+            out: *mut *mut Executable,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+    /// Compiles a graph for a device that is not there, `desc->target`. The program has an `executable_info` and a `blob`,
+    /// and cannot be run.
+    ///
+    /// Owns: as `compile`.
+    /// Threads: any, may block.
+    /// Order: none.
+    /// Errors: UNSUPPORTED for a target that is not known, or a graph with a node that the compiler does not take, with
+    /// the node's name; as `compile` else.
+    /// Since: 0.2.
+    pub compile_ahead: Option<
+        unsafe extern "C" fn(
+            instance: *mut Instance,
+            desc: *const CompileDesc,
+            out: *mut *mut Executable,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
 }
 
 /// Table of the extension that makes streams fail on request, id 0x80000010 (B6, B13): an experiment, so that a

@@ -1,13 +1,17 @@
 //! Programs that a device's compiler takes whole, and the table of the extension for them, made of a device's functions.
 
-use super::export::{deref, enqueue_on, free, refused, report};
+use super::export::{InstanceBox, deref, enqueue_on, free, refused, report};
 use super::memory::BufferBox;
-use super::{Device, Error, Result};
+use super::view::GraphView;
+use super::{Device, Error, Plugin, Result};
 use crate::abi::{
-    self, BufferRef, CompileDesc, CompileTable, DType, ErrorDetail, ExecutableInfo, Growable, List, Status,
-    Str, Tensor, read_growable_list, read_struct, write_struct,
+    self, BufferRef, CompileDesc, CompileTable, DEVBAY_BLOB_RECOMPILE, DEVBAY_BLOB_UNSUPPORTED,
+    DEVBAY_BLOB_USABLE, DType, ErrorDetail, ExecutableInfo, Growable, List, NodeClaim, Status, Str, Tensor,
+    read_growable_list, read_list, read_struct, write_struct,
 };
+use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 /// What [`Device::compile`] is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +24,39 @@ pub struct CompileRequest<'a> {
     pub inputs: &'a [ValueType],
     /// Name of the program for messages and traces; may be empty.
     pub label: &'a str,
+}
+
+/// What [`Device::compile_graph`] is asked for.
+#[derive(Clone)]
+pub struct GraphRequest<'a> {
+    /// The program: every node was claimed, every type is known.
+    pub graph: GraphView<'a>,
+    /// What the numbers may be, `DEVBAY_NUMERICS_*`.
+    pub numerics: u64,
+    /// Inputs of the graph whose buffers the host means to donate at each run, as positions in its values.
+    pub donors: Vec<u32>,
+    /// Name of the program for messages and traces; may be empty.
+    pub label: &'a str,
+}
+
+/// What a claimed node costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Claim {
+    /// Arithmetic operations; a multiply-add counts two.
+    pub flops: u64,
+    /// Bytes of its operands and results, each once.
+    pub bytes: u64,
+}
+
+/// What stored bytes are to a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlobUse {
+    /// A program that runs as it is.
+    Usable,
+    /// A program for something like this device, to be compiled anew.
+    Recompile,
+    /// Not for this device, or damaged.
+    Unsupported,
 }
 
 /// Type of an input or a result of a program.
@@ -54,6 +91,20 @@ pub trait Executable<D: Device>: Send + Sync {
     /// Types of its results.
     fn outputs(&self) -> &[ValueType];
 
+    /// For a graph, what a run takes, in order, as positions in the graph's values: its inputs that are used, and
+    /// constants that come as buffers. For a program that was loaded as it was when that was compiled.
+    fn inputs(&self) -> &[u32] {
+        &[]
+    }
+
+    /// The program as bytes that [`Device::load`] takes.
+    ///
+    /// # Errors
+    /// Unsupported for a program that cannot be stored.
+    fn blob(&self) -> Result<Vec<u8>> {
+        Err(Error::unsupported("a program that cannot be stored"))
+    }
+
     /// Enqueues a run; the results' contents are there when a point signalled behind it is reached. From many streams
     /// at once. The SDK has checked the number of inputs.
     ///
@@ -72,6 +123,18 @@ struct ProgramBox<D: Device> {
     program: Box<dyn Executable<D>>,
     n_inputs: usize,
     outputs: Vec<Tensor>,
+    /// The stored form, once it was asked for.
+    blob: OnceLock<Result<Vec<u8>>>,
+}
+
+impl<D: Device> ProgramBox<D> {
+    /// Its handle; so many inputs for code, else as many as the program says.
+    fn handle(program: Box<dyn Executable<D>>, n_inputs: Option<usize>) -> *mut abi::Executable {
+        let outputs = tensors(program.outputs());
+        let n_inputs = n_inputs.unwrap_or(program.inputs().len());
+        let made = Self { program, n_inputs, outputs, blob: OnceLock::new() };
+        Box::into_raw(Box::new(made)).cast()
+    }
 }
 
 /// The types as the ABI has them; they point into the program's own list, which does not change.
@@ -98,17 +161,18 @@ fn value_type(tensor: &Tensor) -> Result<ValueType> {
     Ok(ValueType { dtype: tensor.dtype, shape })
 }
 
-/// A device's table.
-pub(super) struct Programs<D>(PhantomData<D>);
+/// A plugin's table.
+pub(super) struct Programs<P>(PhantomData<P>);
 
-impl<D: Device> Programs<D> {
+impl<P: Plugin> Programs<P> {
     /// The formats as the host reads them.
     const FORMATS: &'static [Str] = &{
+        let formats = P::Device::FORMATS;
         let mut list = [Str::new(""); 8];
-        assert!(D::FORMATS.len() <= list.len(), "a device reads at most 8 formats");
+        assert!(formats.len() <= list.len(), "a device reads at most 8 formats");
         let mut i = 0;
-        while i < D::FORMATS.len() {
-            list[i] = Str::new(D::FORMATS[i]);
+        while i < formats.len() {
+            list[i] = Str::new(formats[i]);
             i += 1;
         }
         list
@@ -117,31 +181,100 @@ impl<D: Device> Programs<D> {
     pub(super) const TABLE: &'static CompileTable = &CompileTable {
         struct_size: size_of::<CompileTable>() as u32,
         reserved: 0,
-        formats: Some(formats::<D>),
-        compile: Some(compile::<D>),
-        executable_info: Some(executable_info::<D>),
-        execute: Some(execute::<D>),
-        executable_free: Some(executable_free::<D>),
+        formats: if P::Device::FORMATS.is_empty() { None } else { Some(formats::<P>) },
+        compile: Some(compile::<P::Device>),
+        executable_info: Some(executable_info::<P::Device>),
+        execute: Some(execute::<P::Device>),
+        executable_free: Some(executable_free::<P::Device>),
+        claim: if P::Device::GRAPHS { Some(claim::<P::Device>) } else { None },
+        blob: if P::Device::BLOBS { Some(blob::<P::Device>) } else { None },
+        validate: if P::Device::BLOBS { Some(validate::<P::Device>) } else { None },
+        load: if P::Device::BLOBS { Some(load::<P::Device>) } else { None },
+        compile_ahead: if P::AHEAD { Some(compile_ahead::<P>) } else { None },
     };
 }
 
-unsafe extern "C" fn formats<D: Device>(
+unsafe extern "C" fn formats<P: Plugin>(
     device: *mut abi::Device,
     out: *mut List,
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
         // SAFETY: the host's handle of this plugin's.
-        let _device: &D = unsafe { deref(device, "the device") }?;
+        let _device: &P::Device = unsafe { deref(device, "the device") }?;
         if out.is_null() {
             return Err(Error::invalid("the place for the list is NULL"));
         }
         // SAFETY: the host's place for a list.
-        unsafe { out.write(List::new(&Programs::<D>::FORMATS[..D::FORMATS.len()])) };
+        unsafe { out.write(List::new(&Programs::<P>::FORMATS[..P::Device::FORMATS.len()])) };
         Ok(())
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }
+}
+
+/// What the host asks for, read and checked.
+struct Asked<'a> {
+    desc: CompileDesc,
+    label: &'a str,
+    code: &'a [u8],
+}
+
+impl<'a> Asked<'a> {
+    /// # Safety
+    /// `desc` is NULL or the host's struct, which with what it names lives for `'a`.
+    unsafe fn read(desc: *const CompileDesc) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let desc = unsafe { read_struct(desc) }.map_err(refused)?;
+        // SAFETY: the caller's promise.
+        let code = unsafe { bytes(desc.code, desc.code_bytes) }?;
+        // SAFETY: the caller's promise.
+        let label = unsafe { desc.label.get() }.map_err(|e| Error::invalid(e.to_string()))?;
+        Ok(Self { desc, label, code })
+    }
+
+    /// # Safety
+    /// The struct's graph and lists live for `'a`.
+    unsafe fn graph(&self) -> Result<GraphRequest<'a>> {
+        Ok(GraphRequest {
+            // SAFETY: the caller's promise.
+            graph: unsafe { GraphView::read(self.desc.graph) }?,
+            numerics: self.desc.numerics,
+            // SAFETY: the caller's promise.
+            donors: unsafe { read_list(&self.desc.donors, "uint32_t") }.map_err(refused)?,
+            label: self.label,
+        })
+    }
+}
+
+/// Bytes that the host lends.
+///
+/// # Safety
+/// NULL, or so many bytes that live for `'a`.
+unsafe fn bytes<'a>(at: *const c_void, n: u64) -> Result<&'a [u8]> {
+    match n {
+        0 => Ok(&[]),
+        n if at.is_null() || n > isize::MAX as u64 => Err(Error::invalid("bytes that cannot be there")),
+        // SAFETY: the caller's promise.
+        n => Ok(unsafe { std::slice::from_raw_parts(at.cast(), n as usize) }),
+    }
+}
+
+/// Gives the host the handle of a program that `make` makes.
+///
+/// # Safety
+/// `out` is NULL or the host's place for one handle.
+unsafe fn give<D: Device>(
+    out: *mut *mut abi::Executable,
+    make: impl FnOnce() -> Result<(Box<dyn Executable<D>>, Option<usize>)>,
+) -> Result<()> {
+    if out.is_null() {
+        return Err(Error::invalid("the place for the program is NULL"));
+    }
+    let (program, n_inputs) = make()?;
+    // SAFETY: the caller's promise.
+    unsafe { out.write(ProgramBox::handle(program, n_inputs)) };
+    Ok(())
 }
 
 unsafe extern "C" fn compile<D: Device>(
@@ -154,35 +287,152 @@ unsafe extern "C" fn compile<D: Device>(
         // SAFETY: the host's handle of this plugin's.
         let device: &D = unsafe { deref(device, "the device") }?;
         // SAFETY: the host's struct, alive for the call.
-        let desc = unsafe { read_struct(desc) }.map_err(refused)?;
-        if out.is_null()
-            || (desc.code.is_null() && desc.code_bytes > 0)
-            || desc.code_bytes > isize::MAX as u64
-        {
-            return Err(Error::invalid("a place for the program and its code are needed"));
-        }
-        // SAFETY: texts that the host lends for the call.
-        let (format, label) = unsafe { (desc.format.get(), desc.label.get()) };
-        let format = format.map_err(|e| Error::invalid(e.to_string()))?;
-        let label = label.map_err(|e| Error::invalid(e.to_string()))?;
-        if !D::FORMATS.contains(&format) {
-            let known = D::FORMATS.join(", ");
-            return Err(Error::unsupported(format!("code of format {format}, there are {known}")));
-        }
-        let code = match desc.code_bytes {
-            0 => &[][..],
-            // SAFETY: so many bytes that the host lends for the call.
-            n => unsafe { std::slice::from_raw_parts(desc.code.cast::<u8>(), n as usize) },
+        let asked = unsafe { Asked::read(desc) }?;
+        let make = || {
+            if !asked.desc.graph.is_null() {
+                // SAFETY: as above.
+                return Ok((device.compile_graph(&unsafe { asked.graph() }?)?, None));
+            }
+            // SAFETY: a text that the host lends for the call.
+            let format = unsafe { asked.desc.format.get() }.map_err(|e| Error::invalid(e.to_string()))?;
+            if !D::FORMATS.contains(&format) {
+                let known = D::FORMATS.join(", ");
+                return Err(Error::unsupported(format!("code of format {format}, there are {known}")));
+            }
+            // SAFETY: a list that the host lends for the call.
+            let inputs = unsafe { read_growable_list::<Tensor>(&asked.desc.inputs) }.map_err(refused)?;
+            let inputs = inputs.iter().map(value_type).collect::<Result<Vec<_>>>()?;
+            let (code, label) = (asked.code, asked.label);
+            let program = device.compile(&CompileRequest { format, code, inputs: &inputs, label })?;
+            Ok((program, Some(inputs.len())))
         };
-        // SAFETY: a list that the host lends for the call.
-        let inputs = unsafe { read_growable_list::<Tensor>(&desc.inputs) }.map_err(refused)?;
-        let inputs = inputs.iter().map(value_type).collect::<Result<Vec<_>>>()?;
-        let program = device.compile(&CompileRequest { format, code, inputs: &inputs, label })?;
-        let outputs = tensors(program.outputs());
-        let made = Box::new(ProgramBox { program, n_inputs: inputs.len(), outputs });
         // SAFETY: the host's place for one handle.
-        unsafe { out.write(Box::into_raw(made).cast()) };
+        unsafe { give::<D>(out, make) }
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn claim<D: Device>(
+    device: *mut abi::Device,
+    graph: *const abi::GraphView,
+    claims: *mut NodeClaim,
+    n_claims: u64,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let device: &D = unsafe { deref(device, "the device") }?;
+        // SAFETY: the host's graph, alive for the call.
+        let graph = unsafe { GraphView::read(graph) }?;
+        if n_claims != graph.nodes.len() as u64 || (claims.is_null() && n_claims > 0) {
+            return Err(Error::invalid(format!("{n_claims} claims for {} nodes", graph.nodes.len())));
+        }
+        let found = device.claim(&graph)?;
+        if found.len() != graph.nodes.len() {
+            return Err(Error::internal(format!("{} claims for {n_claims} nodes", found.len())));
+        }
+        for (i, found) in found.into_iter().enumerate() {
+            let claim = found.map_or_else(NodeClaim::default, |Claim { flops, bytes }| NodeClaim {
+                is_claimed: 1,
+                reserved: 0,
+                flops,
+                bytes,
+            });
+            // SAFETY: the host's array has an element for each node.
+            unsafe { claims.add(i).write(claim) };
+        }
         Ok(())
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn blob<D: Device>(
+    executable: *mut abi::Executable,
+    out: *mut List,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let made: &ProgramBox<D> = unsafe { deref(executable, "the program") }?;
+        if out.is_null() {
+            return Err(Error::invalid("the place for the bytes is NULL"));
+        }
+        let bytes = made.blob.get_or_init(|| made.program.blob()).as_ref().map_err(Clone::clone)?;
+        // SAFETY: the host's place for a list.
+        unsafe { out.write(List::new(bytes)) };
+        Ok(())
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn validate<D: Device>(
+    device: *mut abi::Device,
+    blob: *const c_void,
+    blob_bytes: u64,
+    out: *mut u32,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let device: &D = unsafe { deref(device, "the device") }?;
+        if out.is_null() {
+            return Err(Error::invalid("the place for the answer is NULL"));
+        }
+        // SAFETY: bytes that the host lends for the call.
+        let found = device.validate(unsafe { bytes(blob, blob_bytes) }?)?;
+        let code = match found {
+            BlobUse::Usable => DEVBAY_BLOB_USABLE,
+            BlobUse::Recompile => DEVBAY_BLOB_RECOMPILE,
+            BlobUse::Unsupported => DEVBAY_BLOB_UNSUPPORTED,
+        };
+        // SAFETY: the host's place for the answer.
+        unsafe { out.write(code) };
+        Ok(())
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn load<D: Device>(
+    device: *mut abi::Device,
+    desc: *const CompileDesc,
+    out: *mut *mut abi::Executable,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let device: &D = unsafe { deref(device, "the device") }?;
+        // SAFETY: the host's struct, alive for the call.
+        let asked = unsafe { Asked::read(desc) }?;
+        // SAFETY: the host's place for one handle.
+        unsafe { give::<D>(out, || Ok((device.load(asked.code, asked.label)?, None))) }
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn compile_ahead<P: Plugin>(
+    instance: *mut abi::Instance,
+    desc: *const CompileDesc,
+    out: *mut *mut abi::Executable,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
+        // SAFETY: the host's struct, alive for the call.
+        let asked = unsafe { Asked::read(desc) }?;
+        let make = || {
+            // SAFETY: a text that the host lends for the call.
+            let target = unsafe { asked.desc.target.get() }.map_err(|e| Error::invalid(e.to_string()))?;
+            // SAFETY: as above.
+            Ok((instance.plugin.compile_ahead(target, &unsafe { asked.graph() }?)?, None))
+        };
+        // SAFETY: the host's place for one handle.
+        unsafe { give::<P::Device>(out, make) }
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }
@@ -196,7 +446,11 @@ unsafe extern "C" fn executable_info<D: Device>(
     let body = || {
         // SAFETY: the host's handle of this plugin's.
         let made: &ProgramBox<D> = unsafe { deref(executable, "the program") }?;
-        let info = ExecutableInfo { outputs: List::new(&made.outputs), ..ExecutableInfo::empty() };
+        let info = ExecutableInfo {
+            outputs: List::new(&made.outputs),
+            inputs: List::new(made.program.inputs()),
+            ..ExecutableInfo::empty()
+        };
         // SAFETY: the host's struct.
         unsafe { write_struct(out, &info) }.map_err(refused)
     };

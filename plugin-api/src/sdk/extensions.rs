@@ -26,8 +26,8 @@ pub(super) unsafe extern "C" fn get_extension<P: Plugin>(
             extension::FAULT if StreamOf::<P>::FAIL => Some(from_ref(Faults::<P::Device>::TABLE).cast()),
             extension::REPLAY if StreamOf::<P>::REPLAY => Some(from_ref(Replays::<P::Device>::TABLE).cast()),
             extension::INTEROP if P::Device::INTEROP => Some(from_ref(Interop::<P::Device>::TABLE).cast()),
-            extension::COMPILE if !P::Device::FORMATS.is_empty() => {
-                Some(from_ref(Programs::<P::Device>::TABLE).cast())
+            extension::COMPILE if !P::Device::FORMATS.is_empty() || P::Device::GRAPHS => {
+                Some(from_ref(Programs::<P>::TABLE).cast())
             }
             _ => None,
         };

@@ -73,7 +73,9 @@ mod timeline;
 mod view;
 
 pub use crate::abi::DType;
-pub use compile::{CompileRequest, Executable, ProgramInput, ProgramOutput, ValueType};
+pub use compile::{
+    BlobUse, Claim, CompileRequest, Executable, GraphRequest, ProgramInput, ProgramOutput, ValueType,
+};
 pub use error::{Error, Result, guard};
 pub use fused::{FusedOperand, FusedStep, fused_steps};
 pub use host::{Host, LogLevel};
@@ -181,6 +183,21 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// # Errors
     /// Unavailable with the reason when the driver cannot be asked.
     fn devices(&self) -> Result<Vec<&Self::Device>>;
+
+    /// Whether it compiles for devices that are not there.
+    const AHEAD: bool = false;
+
+    /// Compiles a graph for a device that is not there. The program has results and stored bytes, and cannot be run.
+    ///
+    /// # Errors
+    /// Unsupported for a target that is not known, or with the name of a node that the compiler does not take.
+    fn compile_ahead(
+        &self,
+        target: &str,
+        _request: &GraphRequest<'_>,
+    ) -> Result<Box<dyn Executable<Self::Device>>> {
+        Err(Error::unsupported(format!("programs for {target}")))
+    }
 
     /// The table of an extension, or None (B6); it lives as long as the instance.
     fn extension(&self, _id: u32, _min_revision: u32) -> Option<*const core::ffi::c_void> {
@@ -319,6 +336,51 @@ pub trait Device: Send + Sync + 'static {
         Self: Sized,
     {
         Err(Error::unsupported(format!("programs of format {}", request.format)))
+    }
+
+    /// Whether its compiler takes graphs, which are then shown to [`Device::claim`].
+    const GRAPHS: bool = false;
+
+    /// What each node of a graph costs on this device; None for those that its compiler does not take. A promise: any
+    /// set of claimed nodes compiles.
+    ///
+    /// # Errors
+    /// What the driver says; a node that is not known is no error.
+    fn claim(&self, graph: &GraphView<'_>) -> Result<Vec<Option<Claim>>> {
+        Ok(vec![None; graph.nodes.len()])
+    }
+
+    /// Compiles a graph of claimed nodes.
+    ///
+    /// # Errors
+    /// As [`Device::compile`]; unsupported with the node's name if there is one that it does not take.
+    fn compile_graph(&self, _request: &GraphRequest<'_>) -> Result<Box<dyn Executable<Self>>>
+    where
+        Self: Sized,
+    {
+        Err(Error::unsupported("graphs on this device"))
+    }
+
+    /// Whether its programs can be stored ([`Executable::blob`]) and loaded.
+    const BLOBS: bool = false;
+
+    /// What stored bytes, which may be anything, are to this device.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn validate(&self, _blob: &[u8]) -> Result<BlobUse> {
+        Ok(BlobUse::Unsupported)
+    }
+
+    /// Makes a stored program ready to run.
+    ///
+    /// # Errors
+    /// Unsupported for bytes that [`Device::validate`] does not find usable; out of memory.
+    fn load(&self, _blob: &[u8], _label: &str) -> Result<Box<dyn Executable<Self>>>
+    where
+        Self: Sized,
+    {
+        Err(Error::unsupported("stored programs on this device"))
     }
 
     /// The native stream of a stream.

@@ -341,9 +341,14 @@ pub struct ValueView<'a> {
 }
 
 impl<'a> GraphView<'a> {
+    /// A graph as the host shows it, checked.
+    ///
+    /// # Errors
+    /// Invalid for NULL and for lists that are broken; unsupported for attributes of unknown kinds.
+    ///
     /// # Safety
     /// `raw` is NULL or a host's struct that lives for `'a`.
-    unsafe fn read(raw: *const abi::GraphView) -> Result<Self> {
+    pub unsafe fn read(raw: *const abi::GraphView) -> Result<Self> {
         // SAFETY: the caller's promise, as for every read below.
         let raw = unsafe { read_struct(raw) }.map_err(broken)?;
         let operands = |list: &List| -> Result<Vec<Option<u32>>> {

@@ -64,7 +64,7 @@ macro_rules! opaque {
 
 opaque! {
     RawError RawEvent RawClient RawDevice RawDescription RawMemory RawBuffer RawExecutable RawLoadedExecutable
-    RawSerializedExecutable
+    RawSerializedExecutable RawTopology
 }
 
 /// `repr(C)` structs with the header's size, checked, and a value of zeros.
@@ -317,6 +317,29 @@ functions! {
     }
     ExecutableOutputDimensions = 91 "Executable_OutputDimensions": 48 {
         executable: *mut RawExecutable, num_outputs: usize, dims: *const i64, dim_sizes: *const usize,
+    }
+
+    TopologyCreate = 82 "TopologyDescription_Create": 56 {
+        name: *const c_char,
+        name_size: usize,
+        create_options: *const NamedValue,
+        num_options: usize,
+        topology: *mut RawTopology,
+    }
+    TopologyDestroy = 83 "TopologyDescription_Destroy": 24 { topology: *mut RawTopology, }
+    TopologyPlatformName = 84 "TopologyDescription_PlatformName": 40 {
+        topology: *mut RawTopology, text: *const c_char, text_size: usize,
+    }
+    TopologyPlatformVersion = 85 "TopologyDescription_PlatformVersion": 40 {
+        topology: *mut RawTopology, text: *const c_char, text_size: usize,
+    }
+    Compile = 89 "Compile": 64 {
+        topology: *const RawTopology,
+        program: *const Program,
+        compile_options: *const c_char,
+        compile_options_size: usize,
+        client: *mut RawClient,
+        executable: *mut RawExecutable,
     }
 
     LoadedDestroy = 50 "LoadedExecutable_Destroy": 24 { executable: *mut RawLoadedExecutable, }

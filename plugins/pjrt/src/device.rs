@@ -4,7 +4,9 @@ use crate::buffer::{Buffer, HostArray, HostMemory};
 use crate::client::Device as Client;
 use crate::element::ElementType;
 use crate::event::Event;
-use crate::executable::{self, CompileOptions, Input};
+use crate::hlo;
+use crate::program::Program;
+use crate::stored::Stored;
 use crate::stream::PjrtStream;
 use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_ENQUEUE_MAY_BLOCK, DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_GPU,
@@ -12,11 +14,13 @@ use devbay_plugin_api::abi::{
     DEVBAY_SPACE_TYPED, DEVBAY_SPACE_WRITE_ONCE, DType,
 };
 use devbay_plugin_api::sdk::{
-    AllocRequest, Allocated, BF16, BOOL, CompileRequest, Device, DeviceDesc, Error, Executable, F16, F32,
-    F64, I8, I16, I32, I64, ProgramInput, ProgramOutput, Result, SpaceDesc, StreamRequest, U8, U16, U32, U64,
+    AllocRequest, Allocated, BF16, BOOL, BlobUse, Claim, CompileRequest, Device, DeviceDesc, Error, Executable, F16, F32,
+    F64, GraphRequest, GraphView, I8, I16, I32, I64, Result, SpaceDesc, StreamRequest, U8, U16, U32, U64,
     ValueType,
 };
+use std::path::Path;
 use std::sync::OnceLock;
+use std::time::UNIX_EPOCH;
 
 /// The library's error as the ABI has it.
 pub fn own(error: crate::error::Error) -> Error {
@@ -47,10 +51,19 @@ fn element_of(dtype: DType) -> Result<ElementType> {
         .ok_or_else(|| Error::unsupported("a dtype that PJRT's devices are not given"))
 }
 
+/// devbay's name for an element type, if it has one.
+pub fn dtype_of(element: ElementType) -> Option<DType> {
+    TYPES.iter().find(|(_, own)| *own == element).map(|(dtype, _)| *dtype)
+}
+
 /// One device of a library.
 pub struct PjrtDevice {
     device: Client,
     desc: DeviceDesc,
+    /// What programs are compiled for: a stored one fits where this is the same.
+    identity: String,
+    /// Name and version of the platform, which is all that is known of one that was compiled ahead of time.
+    platform: String,
 }
 
 impl PjrtDevice {
@@ -79,8 +92,37 @@ impl PjrtDevice {
             driver: format!("PJRT {major}.{minor}, {} {}", client.platform_name(), client.platform_version()),
             ..DeviceDesc::default()
         };
-        Self { device, desc }
+        let platform = format!("{} {}", client.platform_name(), client.platform_version());
+        let identity = format!(
+            "{platform}, API {major}.{minor}, {} {}, {}",
+            device.kind(),
+            device.id(),
+            stamp(client.library().path())
+        );
+        Self { device, desc, identity, platform }
     }
+
+    /// What programs are compiled for.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Whether a program that was compiled for something runs here.
+    pub fn runs(&self, identity: &str) -> bool {
+        identity == self.identity || identity == self.platform
+    }
+
+    /// The library's device.
+    pub fn client(&self) -> &Client {
+        &self.device
+    }
+}
+
+/// Size and time of a file: another build of a library may have the same version.
+fn stamp(path: &Path) -> String {
+    let Ok(about) = path.metadata() else { return "no file".to_owned() };
+    let modified = about.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    format!("{} bytes of {}", about.len(), modified.map_or(0, |time| time.as_secs()))
 }
 
 /// An array, or the promise of one: it is there when it was written.
@@ -91,7 +133,16 @@ pub struct PjrtBuffer {
 }
 
 impl PjrtBuffer {
-    fn array(&self) -> Result<&Buffer> {
+    /// An array that is there, or will be.
+    pub fn of(device: &Client, ty: &ValueType, array: Buffer) -> Self {
+        Self { device: device.clone(), ty: ty.clone(), array: OnceLock::from(array) }
+    }
+
+    /// The array.
+    ///
+    /// # Errors
+    /// Invalid if it was not written.
+    pub fn array(&self) -> Result<&Buffer> {
         self.array.get().ok_or_else(|| Error::invalid("an array that was not written"))
     }
 
@@ -135,39 +186,6 @@ impl PjrtBuffer {
     }
 }
 
-/// A program on its device.
-struct Program {
-    executable: executable::Executable,
-    device: Client,
-    outputs: Vec<ValueType>,
-}
-
-impl Executable<PjrtDevice> for Program {
-    fn outputs(&self) -> &[ValueType] {
-        &self.outputs
-    }
-
-    fn execute(
-        &self,
-        stream: &PjrtStream,
-        inputs: &[ProgramInput<'_, PjrtBuffer>],
-    ) -> Result<Vec<ProgramOutput<PjrtBuffer>>> {
-        let arrays: Vec<Input<'_>> = inputs
-            .iter()
-            .map(|each| Ok(Input { buffer: each.buffer.array()?, donate: each.is_donated }))
-            .collect::<Result<_>>()?;
-        let execution = self.executable.execute(&arrays).map_err(own)?;
-        stream.add(execution.done)?;
-        let output = |(buffer, ty): (Buffer, &ValueType)| -> Result<ProgramOutput<PjrtBuffer>> {
-            let size_bytes = buffer.size_bytes().map_err(own)?;
-            let array = OnceLock::from(buffer);
-            let buffer = PjrtBuffer { device: self.device.clone(), ty: ty.clone(), array };
-            Ok(ProgramOutput { buffer, size_bytes })
-        };
-        execution.outputs.into_iter().zip(&self.outputs).map(output).collect()
-    }
-}
-
 impl Device for PjrtDevice {
     type Buffer = PjrtBuffer;
     type Stream = PjrtStream;
@@ -190,23 +208,30 @@ impl Device for PjrtDevice {
     }
 
     fn compile(&self, request: &CompileRequest<'_>) -> Result<Box<dyn Executable<Self>>> {
-        let options = CompileOptions::for_device(self.device.id());
-        let client = self.device.client();
-        let executable =
-            executable::Executable::compile(client, request.code, request.inputs.len(), &options)
-                .map_err(own)?;
-        let outputs = executable.outputs().ok_or_else(|| {
-            Error::unsupported("a library that does not say what a program gives before it has run")
-        })?;
-        let value = |array: &crate::element::ArrayType| {
-            let found = TYPES.iter().find(|(_, element)| *element == array.element);
-            let (dtype, _) = found.ok_or_else(|| {
-                let name = array.element.name().unwrap_or("of an unknown number");
-                Error::unsupported(format!("a result of element type {name}"))
-            })?;
-            Ok(ValueType { dtype: *dtype, shape: array.dims.clone() })
-        };
-        let outputs = outputs.iter().map(value).collect::<Result<_>>()?;
-        Ok(Box::new(Program { executable, device: self.device.clone(), outputs }))
+        Ok(Box::new(Program::of_code(&self.device, &self.identity, request)?))
+    }
+
+    const GRAPHS: bool = true;
+
+    fn claim(&self, graph: &GraphView<'_>) -> Result<Vec<Option<Claim>>> {
+        Ok(hlo::claim(graph))
+    }
+
+    fn compile_graph(&self, request: &GraphRequest<'_>) -> Result<Box<dyn Executable<Self>>> {
+        Ok(Box::new(Program::of_graph(&self.device, &self.identity, request)?))
+    }
+
+    const BLOBS: bool = true;
+
+    fn validate(&self, blob: &[u8]) -> Result<BlobUse> {
+        Ok(match Stored::from_bytes(blob) {
+            Ok(stored) if self.runs(&stored.identity) => BlobUse::Usable,
+            Ok(_) => BlobUse::Recompile,
+            Err(_) => BlobUse::Unsupported,
+        })
+    }
+
+    fn load(&self, blob: &[u8], _label: &str) -> Result<Box<dyn Executable<Self>>> {
+        Ok(Box::new(Program::load(self, blob)?))
     }
 }

@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::element::{ArrayType, ElementType};
 use crate::error::{Error, Result, optional};
 use crate::event::Event;
-use crate::library::{list, text};
+use crate::library::{Library, list, text};
 use std::ptr::null_mut;
 
 /// How to compile: a serialized `CompileOptionsProto` of XLA's, which is never empty, as some libraries abort the process
@@ -19,6 +19,11 @@ impl CompileOptions {
     pub fn minimal() -> Self {
         // executable_build_options (3) with num_replicas (4) and num_partitions (5) of 1.
         Self(vec![0x1a, 4, 0x20, 1, 0x28, 1])
+    }
+
+    /// The options' bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// One replica of one partition, on the device with this id ([`Device::id`](crate::client::Device::id)).
@@ -124,22 +129,8 @@ impl Executable {
     /// # Errors
     /// The compiler's words; [`Error::Invalid`] for a program that runs on several devices.
     pub fn compile(client: &Client, code: &[u8], n_inputs: usize, options: &CompileOptions) -> Result<Self> {
-        // The parser of texts reads the byte behind the last one, which it expects to be 0.
-        let is_bytecode = code.starts_with(b"ML\xefR");
-        let terminated: Vec<u8>;
-        let bytes = if is_bytecode {
-            code
-        } else {
-            terminated = [code, b"\0"].concat();
-            &terminated
-        };
-        let program = api::Program {
-            code: bytes.as_ptr().cast_mut().cast(),
-            code_size: code.len(),
-            format: c"mlir".as_ptr(),
-            format_size: 4,
-            ..api::Program::ZERO
-        };
+        let code = Code::new(code);
+        let program = code.program();
         let mut args = api::ClientCompile {
             client: client.raw(),
             program: &program,
@@ -232,47 +223,9 @@ impl Executable {
         optional(unsafe { library.call(&mut name) })?;
         // SAFETY: a text that lives as long as the executable; NULL where there is none.
         self.name = unsafe { text(name.text, name.text_size) };
-        self.outputs = self.read_outputs()?;
+        // SAFETY: the executable is alive (invariant).
+        self.outputs = unsafe { read_outputs(library, executable, self.n_outputs) }?;
         Ok(())
-    }
-
-    fn read_outputs(&self) -> Result<Option<Vec<ArrayType>>> {
-        let (library, executable) = (self.client.library(), self.executable);
-        let mut types =
-            api::ExecutableOutputElementTypes { executable, ..api::ExecutableOutputElementTypes::ZERO };
-        // SAFETY: the executable is alive (invariant).
-        if optional(unsafe { library.call(&mut types) })?.is_none() {
-            return Ok(None);
-        }
-        let mut dims =
-            api::ExecutableOutputDimensions { executable, ..api::ExecutableOutputDimensions::ZERO };
-        // SAFETY: the executable is alive (invariant).
-        if optional(unsafe { library.call(&mut dims) })?.is_none() {
-            return Ok(None);
-        }
-        if types.num_types != self.n_outputs || dims.num_outputs != self.n_outputs {
-            return Err(Error::Broken {
-                function: "PJRT_Executable_OutputDimensions",
-                text: "another number of outputs",
-            });
-        }
-        // SAFETY: lists that live as long as the executable, one entry for each output.
-        let (types, n_dims) =
-            unsafe { (list(types.types, self.n_outputs), list(dims.dim_sizes, self.n_outputs)) };
-        // SAFETY: a list that lives as long as the executable, as long as all outputs' dimensions together.
-        let mut rest = unsafe { list(dims.dims, n_dims.iter().sum()) };
-        let mut outputs = Vec::new();
-        for (element, n_dims) in types.iter().zip(n_dims) {
-            let Some((dims, others)) = rest.split_at_checked(*n_dims) else {
-                return Err(Error::Broken {
-                    function: "PJRT_Executable_OutputDimensions",
-                    text: "too few dimensions",
-                });
-            };
-            outputs.push(ArrayType { element: ElementType(*element), dims: dims.to_vec() });
-            rest = others;
-        }
-        Ok(Some(outputs))
     }
 
     /// Its client.
@@ -363,10 +316,44 @@ impl Executable {
     /// # Errors
     /// The library's words.
     pub fn serialize(&self) -> Result<Vec<u8>> {
-        let mut args =
-            api::ExecutableSerialize { executable: self.executable, ..api::ExecutableSerialize::ZERO };
         // SAFETY: the executable is alive (invariant).
-        unsafe { self.client.library().call(&mut args) }?;
+        unsafe { serialize(self.client.library(), self.executable) }
+    }
+}
+
+/// Code as the library is given it.
+pub(crate) struct Code(Vec<u8>);
+
+impl Code {
+    /// A copy, which for texts ends with a 0: their parser reads the byte behind the last one, and expects that.
+    pub fn new(code: &[u8]) -> Self {
+        Self([code, b"\0"].concat())
+    }
+
+    /// The program, which points here.
+    pub fn program(&self) -> api::Program {
+        api::Program {
+            code: self.0.as_ptr().cast_mut().cast(),
+            code_size: self.0.len() - 1,
+            format: c"mlir".as_ptr(),
+            format_size: 4,
+            ..api::Program::ZERO
+        }
+    }
+}
+
+/// An executable's bytes.
+///
+/// # Errors
+/// The library's words.
+///
+/// # Safety
+/// The executable is alive and the library's.
+pub(crate) unsafe fn serialize(library: &Library, executable: *mut RawExecutable) -> Result<Vec<u8>> {
+        let mut args =
+            api::ExecutableSerialize { executable: executable, ..api::ExecutableSerialize::ZERO };
+        // SAFETY: the executable is alive (the caller's promise).
+        unsafe { library.call(&mut args) }?;
         // SAFETY: bytes that live as long as their owner, which is freed below.
         let bytes = unsafe { list(args.bytes.cast::<u8>(), args.bytes_size) }.to_vec();
         if let Some(deleter) = args.deleter {
@@ -374,8 +361,53 @@ impl Executable {
             unsafe { deleter(args.owner) };
         }
         Ok(bytes)
-    }
 }
+
+/// What an executable's outputs are; `None` where the library does not say.
+///
+/// # Safety
+/// The executable is alive and the library's.
+pub(crate) unsafe fn read_outputs(
+    library: &Library,
+    executable: *mut RawExecutable,
+    n_outputs: usize,
+) -> Result<Option<Vec<ArrayType>>> {
+        let mut types =
+            api::ExecutableOutputElementTypes { executable, ..api::ExecutableOutputElementTypes::ZERO };
+        // SAFETY: the executable is alive (the caller's promise).
+        if optional(unsafe { library.call(&mut types) })?.is_none() {
+            return Ok(None);
+        }
+        let mut dims =
+            api::ExecutableOutputDimensions { executable, ..api::ExecutableOutputDimensions::ZERO };
+        // SAFETY: the executable is alive (the caller's promise).
+        if optional(unsafe { library.call(&mut dims) })?.is_none() {
+            return Ok(None);
+        }
+        if types.num_types != n_outputs || dims.num_outputs != n_outputs {
+            return Err(Error::Broken {
+                function: "PJRT_Executable_OutputDimensions",
+                text: "another number of outputs",
+            });
+        }
+        // SAFETY: lists that live as long as the executable, one entry for each output.
+        let (types, n_dims) =
+            unsafe { (list(types.types, n_outputs), list(dims.dim_sizes, n_outputs)) };
+        // SAFETY: a list that lives as long as the executable, as long as all outputs' dimensions together.
+        let mut rest = unsafe { list(dims.dims, n_dims.iter().sum()) };
+        let mut outputs = Vec::new();
+        for (element, n_dims) in types.iter().zip(n_dims) {
+            let Some((dims, others)) = rest.split_at_checked(*n_dims) else {
+                return Err(Error::Broken {
+                    function: "PJRT_Executable_OutputDimensions",
+                    text: "too few dimensions",
+                });
+            };
+            outputs.push(ArrayType { element: ElementType(*element), dims: dims.to_vec() });
+            rest = others;
+        }
+        Ok(Some(outputs))
+    }
 
 impl Drop for Executable {
     fn drop(&mut self) {

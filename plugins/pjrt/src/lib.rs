@@ -29,4 +29,7 @@ pub mod event;
 pub mod executable;
 pub mod library;
 pub mod plugin;
+pub mod program;
+pub mod stored;
 pub mod stream;
+pub mod topology;

@@ -1,0 +1,192 @@
+//! Programs on a device: code as it comes, and graphs written as StableHLO.
+
+use crate::client::Device as Client;
+use crate::device::{PjrtBuffer, PjrtDevice, dtype_of, own};
+use crate::element::ArrayType;
+use crate::executable::{self, CompileOptions, Input};
+use crate::hlo::{self, EmitOptions};
+use crate::stored::Stored;
+use crate::stream::PjrtStream;
+use crate::topology::Topology;
+use devbay_plugin_api::sdk::{
+    CompileRequest, Error, Executable, GraphRequest, ProgramInput, ProgramOutput, Result, ValueType,
+};
+
+/// Constants of more bytes are arguments, so that they are on the device once for all programs and shapes; smaller ones are
+/// written out, where the compiler can calculate with them.
+const MAX_INLINE_BYTES: u64 = 1024;
+
+/// A program on its device.
+pub struct Program {
+    executable: executable::Executable,
+    device: Client,
+    /// The values of the graph that it takes, or their numbers for code.
+    inputs: Vec<u32>,
+    outputs: Vec<ValueType>,
+    /// What it was compiled for, where it can be stored.
+    identity: String,
+}
+
+impl Program {
+    /// Compiles code.
+    ///
+    /// # Errors
+    /// The compiler's words; unsupported where the library does not say what a program gives.
+    pub fn of_code(device: &Client, identity: &str, request: &CompileRequest<'_>) -> Result<Self> {
+        let inputs = (0..request.inputs.len() as u32).collect();
+        Self::compile(device, identity, request.code, inputs)
+    }
+
+    /// Compiles a graph.
+    ///
+    /// # Errors
+    /// As [`Program::of_code`]; unsupported with the node's name for one that StableHLO was not found for.
+    pub fn of_graph(device: &Client, identity: &str, request: &GraphRequest<'_>) -> Result<Self> {
+        let emitted = hlo::emit(&request.graph, &options(request))?;
+        Self::compile(device, identity, emitted.text.as_bytes(), emitted.inputs)
+    }
+
+    fn compile(device: &Client, identity: &str, code: &[u8], inputs: Vec<u32>) -> Result<Self> {
+        let options = CompileOptions::for_device(device.id());
+        let client = device.client();
+        let executable =
+            executable::Executable::compile(client, code, inputs.len(), &options).map_err(own)?;
+        let outputs = output_types(executable.outputs())?;
+        Ok(Self { executable, device: device.clone(), inputs, outputs, identity: identity.to_owned() })
+    }
+
+    /// Loads a program that was stored for this device.
+    ///
+    /// # Errors
+    /// Unsupported for anything else; the library's words.
+    pub fn load(device: &PjrtDevice, blob: &[u8]) -> Result<Self> {
+        let stored = Stored::from_bytes(blob)?;
+        if !device.runs(&stored.identity) {
+            let text = format!("a program for {}, this is {}", stored.identity, device.identity());
+            return Err(Error::unsupported(text));
+        }
+        let Stored { identity, inputs, outputs, executable } = stored;
+        let client = device.client();
+        // SAFETY: bytes that this plugin wrote for the same library and platform, and that have their checksum.
+        let executable =
+            unsafe { executable::Executable::load(client.client(), &executable, inputs.len()) }.map_err(own)?;
+        if executable.n_outputs() != outputs.len() {
+            return Err(Error::unsupported("a stored program that gives another number of results"));
+        }
+        Ok(Self { executable, device: client.clone(), inputs, outputs, identity })
+    }
+}
+
+fn options(request: &GraphRequest<'_>) -> EmitOptions {
+    EmitOptions { max_inline_bytes: MAX_INLINE_BYTES, numerics: request.numerics }
+}
+
+/// Types of a program's results as the ABI has them.
+fn output_types(outputs: Option<&[ArrayType]>) -> Result<Vec<ValueType>> {
+    let outputs = outputs.ok_or_else(|| {
+        Error::unsupported("a library that does not say what a program gives before it has run")
+    })?;
+    let value = |array: &ArrayType| {
+        let dtype = dtype_of(array.element).ok_or_else(|| {
+            let name = array.element.name().unwrap_or("of an unknown number");
+            Error::unsupported(format!("a result of element type {name}"))
+        })?;
+        Ok(ValueType { dtype, shape: array.dims.clone() })
+    };
+    outputs.iter().map(value).collect()
+}
+
+impl Executable<PjrtDevice> for Program {
+    fn outputs(&self) -> &[ValueType] {
+        &self.outputs
+    }
+
+    fn inputs(&self) -> &[u32] {
+        &self.inputs
+    }
+
+    fn blob(&self) -> Result<Vec<u8>> {
+        let stored = Stored {
+            identity: self.identity.clone(),
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            executable: self.executable.serialize().map_err(own)?,
+        };
+        Ok(stored.to_bytes())
+    }
+
+    fn execute(
+        &self,
+        stream: &PjrtStream,
+        inputs: &[ProgramInput<'_, PjrtBuffer>],
+    ) -> Result<Vec<ProgramOutput<PjrtBuffer>>> {
+        let arrays: Vec<Input<'_>> = inputs
+            .iter()
+            .map(|each| Ok(Input { buffer: each.buffer.array()?, donate: each.is_donated }))
+            .collect::<Result<_>>()?;
+        let execution = self.executable.execute(&arrays).map_err(own)?;
+        stream.add(execution.done)?;
+        let output = |(buffer, ty): (crate::buffer::Buffer, &ValueType)| -> Result<ProgramOutput<PjrtBuffer>> {
+            let size_bytes = buffer.size_bytes().map_err(own)?;
+            Ok(ProgramOutput { buffer: PjrtBuffer::of(&self.device, ty, buffer), size_bytes })
+        };
+        execution.outputs.into_iter().zip(&self.outputs).map(output).collect()
+    }
+}
+
+/// A program for a device that is not there.
+pub struct Ahead {
+    stored: Stored,
+}
+
+impl Ahead {
+    /// Compiles a graph for the devices of a topology.
+    ///
+    /// # Errors
+    /// As [`Program::of_graph`].
+    pub fn new(topology: &Topology, request: &GraphRequest<'_>) -> Result<Self> {
+        let emitted = hlo::emit(&request.graph, &options(request))?;
+        let made =
+            topology.compile(emitted.text.as_bytes(), &CompileOptions::minimal()).map_err(own)?;
+        let outputs = match made.outputs.as_deref() {
+            Some(outputs) => output_types(Some(outputs))?,
+            // What the graph says, as every library that compiles it must give.
+            None => graph_outputs(request)?,
+        };
+        let identity = topology.platform().to_owned();
+        let stored = Stored { identity, inputs: emitted.inputs, outputs, executable: made.bytes };
+        Ok(Self { stored })
+    }
+}
+
+fn graph_outputs(request: &GraphRequest<'_>) -> Result<Vec<ValueType>> {
+    let graph = &request.graph;
+    let ty = |&value: &u32| {
+        let value = graph.values.get(value as usize);
+        let tensor = &value.ok_or_else(|| Error::invalid("a result that is no value of the graph"))?.tensor;
+        Ok(ValueType { dtype: tensor.dtype(), shape: tensor.shape().to_vec() })
+    };
+    graph.outputs.iter().map(ty).collect()
+}
+
+impl Executable<PjrtDevice> for Ahead {
+    fn outputs(&self) -> &[ValueType] {
+        &self.stored.outputs
+    }
+
+    fn inputs(&self) -> &[u32] {
+        &self.stored.inputs
+    }
+
+    fn blob(&self) -> Result<Vec<u8>> {
+        Ok(self.stored.to_bytes())
+    }
+
+    fn execute(
+        &self,
+        _stream: &PjrtStream,
+        _inputs: &[ProgramInput<'_, PjrtBuffer>],
+    ) -> Result<Vec<ProgramOutput<PjrtBuffer>>> {
+        Err(Error::unsupported("a program that was compiled for a device that is not there"))
+    }
+}
