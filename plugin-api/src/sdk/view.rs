@@ -343,7 +343,7 @@ pub struct ValueView<'a> {
 impl<'a> GraphView<'a> {
     /// # Safety
     /// `raw` is NULL or a host's struct that lives for `'a`.
-    unsafe fn read(raw: *const abi::GraphView) -> Result<Self> {
+    pub unsafe fn read(raw: *const abi::GraphView) -> Result<Self> {
         // SAFETY: the caller's promise, as for every read below.
         let raw = unsafe { read_struct(raw) }.map_err(broken)?;
         let operands = |list: &List| -> Result<Vec<Option<u32>>> {
