@@ -44,7 +44,7 @@ const TYPES: &[(DType, ElementType)] = &[
     (BOOL, ElementType::PRED),
 ];
 
-fn element_of(dtype: DType) -> Result<ElementType> {
+pub(crate) fn element_of(dtype: DType) -> Result<ElementType> {
     let found = TYPES.iter().find(|(own, _)| *own == dtype);
     found
         .map(|(_, element)| *element)

@@ -5,6 +5,7 @@
 //! - [`buffer`]: arrays on a device, and the way there and back;
 //! - [`executable`]: StableHLO compiled, run, stored and loaded again;
 //! - [`event`]: what is done later, by waiting or by a callback;
+//! - [`hlo`]: graphs of ONNX ops as StableHLO text;
 //! - [`element`]: PJRT's element types;
 //! - [`error`]: the library's own words, and the number that the devbay ABI has for them;
 //! - [`plugin`], [`device`], [`stream`]: all of it as a devbay plugin.
@@ -27,6 +28,7 @@ pub mod element;
 pub mod error;
 pub mod event;
 pub mod executable;
+pub mod hlo;
 pub mod library;
 pub mod plugin;
 pub mod program;

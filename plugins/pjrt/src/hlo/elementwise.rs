@@ -1,0 +1,275 @@
+//! Ops of one number at a time: arithmetic, comparison, logic, functions, and conversions.
+
+use super::builder::{Builder, Value};
+use super::node::Node;
+use super::primitive::Fold;
+use devbay_plugin_api::sdk::{Error, Result};
+
+/// ONNX's ops that are one op of StableHLO, or of CHLO, which every compiler of StableHLO expands.
+const UNARY: &[(&str, &str)] = &[
+    ("Abs", "stablehlo.abs"),
+    ("Acos", "chlo.acos"),
+    ("Acosh", "chlo.acosh"),
+    ("Asin", "chlo.asin"),
+    ("Asinh", "chlo.asinh"),
+    ("Atan", "chlo.atan"),
+    ("Atanh", "chlo.atanh"),
+    ("BitwiseNot", "stablehlo.not"),
+    ("Ceil", "stablehlo.ceil"),
+    ("Cos", "stablehlo.cosine"),
+    ("Cosh", "chlo.cosh"),
+    ("Erf", "chlo.erf"),
+    ("Exp", "stablehlo.exponential"),
+    ("Floor", "stablehlo.floor"),
+    ("Log", "stablehlo.log"),
+    ("Neg", "stablehlo.negate"),
+    ("Not", "stablehlo.not"),
+    ("Round", "stablehlo.round_nearest_even"),
+    ("Sigmoid", "stablehlo.logistic"),
+    ("Sign", "stablehlo.sign"),
+    ("Sin", "stablehlo.sine"),
+    ("Sinh", "chlo.sinh"),
+    ("Sqrt", "stablehlo.sqrt"),
+    ("Tan", "stablehlo.tan"),
+    ("Tanh", "stablehlo.tanh"),
+];
+
+/// Ops of two operands, broadcast. Those of StableHLO divide integers toward zero, as ONNX does.
+const BINARY: &[(&str, &str)] = &[
+    ("Add", "stablehlo.add"),
+    ("And", "stablehlo.and"),
+    ("BitwiseAnd", "stablehlo.and"),
+    ("BitwiseOr", "stablehlo.or"),
+    ("BitwiseXor", "stablehlo.xor"),
+    ("Div", "stablehlo.divide"),
+    ("Mul", "stablehlo.multiply"),
+    ("Or", "stablehlo.or"),
+    ("Sub", "stablehlo.subtract"),
+    ("Xor", "stablehlo.xor"),
+];
+
+const COMPARISONS: &[(&str, &str)] =
+    &[("Equal", "EQ"), ("Greater", "GT"), ("GreaterOrEqual", "GE"), ("Less", "LT"), ("LessOrEqual", "LE")];
+
+fn find(list: &[(&str, &'static str)], op: &str) -> Option<&'static str> {
+    list.iter().find(|(name, _)| *name == op).map(|(_, found)| *found)
+}
+
+/// Whether [`unary`] has the op.
+pub(super) fn is_unary(op: &str) -> bool {
+    find(UNARY, op).is_some()
+}
+
+/// Whether [`binary`] has the op.
+pub(super) fn is_binary(op: &str) -> bool {
+    find(BINARY, op).is_some()
+}
+
+/// Whether [`compare`] has the op.
+pub(super) fn is_comparison(op: &str) -> bool {
+    find(COMPARISONS, op).is_some()
+}
+
+/// Extents of two operands broadcast to each other.
+///
+/// # Errors
+/// Invalid if they do not go together.
+pub(super) fn joint_dims(x: &[i64], y: &[i64]) -> Result<Vec<i64>> {
+    let rank = x.len().max(y.len());
+    let at = |dims: &[i64], axis: usize| (axis + dims.len()).checked_sub(rank).map_or(1, |axis| dims[axis]);
+    let joint = |axis| match (at(x, axis), at(y, axis)) {
+        (1, other) | (other, 1) => Ok(other),
+        (a, b) if a == b => Ok(a),
+        _ => Err(Error::invalid(format!("extents {x:?} and {y:?} of one operation"))),
+    };
+    (0..rank).map(joint).collect()
+}
+
+/// Two operands broadcast to each other.
+fn joined(b: &mut Builder<'_>, x: &Value, y: &Value) -> Result<(Value, Value)> {
+    let dims = joint_dims(x.dims(), y.dims())?;
+    Ok((b.broadcast(x, &dims)?, b.broadcast(y, &dims)?))
+}
+
+/// The two operands of a node. Before opset 7 they were broadcast by attributes, which is not done here.
+fn operands<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<(Value, Value)> {
+    if node.attrs().int("broadcast", 0)? != 0 {
+        return Err(Error::unsupported("operands broadcast by attributes, as before opset 7"));
+    }
+    let (x, y) = (node.input(b, 0)?, node.input(b, 1)?);
+    joined(b, &x, &y)
+}
+
+pub(super) fn unary<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let op = find(UNARY, node.op()).ok_or_else(|| Error::unsupported(node.op()))?;
+    let x = node.input(b, 0)?;
+    match (node.op(), x.ty.is_float()) {
+        ("Abs", _) if x.ty.is_unsigned() => Ok(x),
+        ("Sign", _) if x.ty.is_unsigned() => b.with_number("stablehlo.minimum", &x, 1.0),
+        ("Abs" | "Sign" | "Neg", _) | (_, true) => Ok(b.unary(op, &x)),
+        ("Not" | "BitwiseNot", false) => Ok(b.unary(op, &x)),
+        _ => Err(Error::unsupported(format!("{} of {}", node.op(), x.ty))),
+    }
+}
+
+pub(super) fn binary<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let op = find(BINARY, node.op()).ok_or_else(|| Error::unsupported(node.op()))?;
+    let (x, y) = operands(node, b)?;
+    Ok(b.binary(op, &x, &y))
+}
+
+pub(super) fn compare<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let direction = find(COMPARISONS, node.op()).ok_or_else(|| Error::unsupported(node.op()))?;
+    let (x, y) = operands(node, b)?;
+    Ok(b.compare(direction, &x, &y))
+}
+
+/// BitShift of unsigned integers.
+pub(super) fn bit_shift<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let (x, y) = operands(node, b)?;
+    match node.attrs().string("direction", "")? {
+        "LEFT" => Ok(b.binary("stablehlo.shift_left", &x, &y)),
+        "RIGHT" => Ok(b.binary("stablehlo.shift_right_logical", &x, &y)),
+        other => Err(Error::invalid(format!("direction {other} of a shift"))),
+    }
+}
+
+/// Mod: the remainder with the divisor's sign, or with `fmod` the dividend's.
+pub(super) fn modulo<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let (x, y) = operands(node, b)?;
+    let remainder = b.binary("stablehlo.remainder", &x, &y);
+    if node.attrs().int("fmod", 0)? != 0 || x.ty.is_unsigned() {
+        return Ok(remainder);
+    }
+    let zero = b.splat(0.0, &x.ty)?;
+    let is_rest = b.compare("NE", &remainder, &zero);
+    let (left, right) = (b.compare("LT", &remainder, &zero), b.compare("LT", &y, &zero));
+    let differ = b.compare("NE", &left, &right);
+    let is_off = b.binary("stablehlo.and", &is_rest, &differ);
+    let moved = b.add(&remainder, &y);
+    Ok(b.select(&is_off, &moved, &remainder))
+}
+
+/// Pow: the result has the base's type, and the exponent may have another.
+pub(super) fn pow<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    use crate::element::ElementType as E;
+    let (x, y) = operands(node, b)?;
+    let result = x.element();
+    if x.ty.is_float() || !y.ty.is_float() {
+        let y = b.convert(&y, result);
+        return Ok(b.binary("stablehlo.power", &x, &y));
+    }
+    // An integer to a power that may be no integer: calculated wide enough for either.
+    let (x, y) = (b.convert(&x, E::F64), b.convert(&y, E::F64));
+    let power = b.binary("stablehlo.power", &x, &y);
+    Ok(b.convert(&power, result))
+}
+
+/// Max, Min, Sum and Mean of any number of operands.
+pub(super) fn variadic<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let fold = match node.op() {
+        "Max" => Fold::Maximum,
+        "Min" => Fold::Minimum,
+        _ => Fold::Add,
+    };
+    let inputs = node.all_inputs(b)?;
+    let mut inputs = inputs.iter();
+    let mut result = inputs.next().ok_or_else(|| Error::invalid("no operand"))?.clone();
+    for input in inputs {
+        let (x, y) = joined(b, &result, input)?;
+        result = b.binary(fold.op(), &x, &y);
+    }
+    match node.op() {
+        "Mean" => b.with_number("stablehlo.divide", &result, node.n_inputs() as f64),
+        _ => Ok(result),
+    }
+}
+
+/// Where.
+pub(super) fn select<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let (condition, yes, no) = (node.input(b, 0)?, node.input(b, 1)?, node.input(b, 2)?);
+    let dims = joint_dims(&joint_dims(condition.dims(), yes.dims())?, no.dims())?;
+    let condition = b.broadcast(&condition, &dims)?;
+    let (yes, no) = (b.broadcast(&yes, &dims)?, b.broadcast(&no, &dims)?);
+    Ok(b.select(&condition, &yes, &no))
+}
+
+/// Cast and CastLike: the graph has the type of the result.
+pub(super) fn cast<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let x = node.input(b, 0)?;
+    let element = node.result(0)?.element;
+    Ok(b.convert(&x, element))
+}
+
+/// Clip: limits are attributes before opset 11, and optional inputs since. The upper one wins where they cross.
+pub(super) fn clip<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let mut x = node.input(b, 0)?;
+    for (at, name, op) in [(1, "min", "stablehlo.maximum"), (2, "max", "stablehlo.minimum")] {
+        if node.attrs().get(name).is_some() {
+            x = b.with_number(op, &x, node.attrs().float(name, 0.0)?.into())?;
+        } else if let Some(limit) = node.optional_input(b, at)? {
+            let limit = b.reshape(&limit, &[]);
+            let limit = b.broadcast(&limit, x.dims())?;
+            x = b.binary(op, &x, &limit);
+        }
+    }
+    Ok(x)
+}
+
+/// PRelu: the slope is broadcast to the input alone.
+pub(super) fn prelu<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let (x, slope) = (node.input(b, 0)?, node.input(b, 1)?);
+    let slope = b.broadcast(&slope, x.dims())?;
+    let scaled = b.multiply(&x, &slope);
+    let is_negative = b.compare_number("LT", &x, 0.0)?;
+    Ok(b.select(&is_negative, &scaled, &x))
+}
+
+pub(super) fn is_nan<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let x = node.input(b, 0)?;
+    Ok(b.compare("NE", &x, &x))
+}
+
+pub(super) fn is_inf<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let x = node.input(b, 0)?;
+    let above = node.attrs().int("detect_positive", 1)? != 0;
+    let below = node.attrs().int("detect_negative", 1)? != 0;
+    match (above, below) {
+        (true, true) => {
+            let x = b.unary("stablehlo.abs", &x);
+            b.compare_number("EQ", &x, f64::INFINITY)
+        }
+        (true, false) => b.compare_number("EQ", &x, f64::INFINITY),
+        (false, true) => b.compare_number("EQ", &x, f64::NEG_INFINITY),
+        (false, false) => {
+            let none = super::builder::Type::new(crate::element::ElementType::PRED, x.dims());
+            b.splat(0.0, &none)
+        }
+    }
+}
+
+/// Identity, and Dropout's first result.
+pub(super) fn identity<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    node.input(b, 0)
+}
+
+/// Dropout where nothing is dropped; its second result says that everything was kept.
+pub(super) fn dropout<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Vec<Value>> {
+    let is_training = match node.tensor(2) {
+        Some(training) => {
+            let known = training
+                .constant()
+                .ok_or_else(|| Error::unsupported("a training_mode that is not constant"))?;
+            known.iter().any(|&byte| byte != 0)
+        }
+        None => node.since() < 7 && node.attrs().int("is_test", 0)? == 0,
+    };
+    if is_training {
+        return Err(Error::unsupported("Dropout in training"));
+    }
+    let mut results = vec![node.input(b, 0)?];
+    if node.has_result(1) {
+        results.push(b.splat(1.0, &node.result(1)?)?);
+    }
+    Ok(results)
+}

@@ -1,0 +1,107 @@
+//! StableHLO text from a graph of ONNX ops.
+//!
+//! The host shows a graph and asks what can be expressed: [`claim`]. It then shows what it decided to give to the device:
+//! [`emit`]. Both go by one [`table`] of ops; a claim is an emission whose text nobody reads, so that they cannot disagree.
+//!
+//! - [`builder`]: the text of a module, with types, literals and names;
+//! - [`primitive`]: StableHLO's own ops;
+//! - [`node`]: a node with its operands and attributes;
+//! - one file for each family of ONNX's ops.
+//!
+//! The text is that of StableHLO 1.13 and newer. Ops are in MLIR's generic form, which changes less between versions than
+//! the pretty one. The same graph gives the same bytes.
+
+mod activation;
+mod builder;
+mod conv;
+mod elementwise;
+mod layout;
+mod linear;
+mod node;
+mod normalize;
+mod pool;
+mod primitive;
+mod reduce;
+mod table;
+
+use builder::{Builder, Type};
+use devbay_plugin_api::abi::DEVBAY_NUMERICS_STRICT;
+use devbay_plugin_api::sdk::{Error, GraphView, NodeView, Result};
+use node::Node;
+use table::Emission;
+
+/// What the plugin says of a node that it can express.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// Floating-point operations of one run; a multiply-add counts two.
+    pub flops: u64,
+    /// Bytes of operands and results, each once.
+    pub bytes: u64,
+}
+
+/// How a graph is written.
+#[derive(Clone, Copy, Debug)]
+pub struct EmitOptions {
+    /// Constants of more bytes become arguments of `main`: the host uploads them once and passes their buffers. Smaller
+    /// ones are literals.
+    pub max_inline_bytes: u64,
+    /// What the numbers may be, `DEVBAY_NUMERICS_*`. Strict asks for the highest precision of products.
+    pub numerics: u64,
+}
+
+/// A graph as a module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Emitted {
+    /// StableHLO; its function `main` gives the graph's outputs in order.
+    pub text: String,
+    /// The arguments of `main` in order, as positions in the graph's values: the inputs that are not constant, then large
+    /// constants and what comes from the graph around, as they are first used.
+    pub inputs: Vec<u32>,
+}
+
+/// For each node of the graph whether it can be expressed, and what it costs.
+pub fn claim(graph: &GraphView<'_>) -> Vec<Option<Claim>> {
+    graph.nodes.iter().map(|node| claim_node(graph, node).ok()).collect()
+}
+
+fn claim_node<'g>(graph: &'g GraphView<'g>, node: &'g NodeView<'g>) -> Result<Claim> {
+    let mut builder = Builder::trial(graph);
+    emit_node(graph, node, &mut builder)?;
+    let mut operands: Vec<u32> = node.inputs.iter().chain(&node.outputs).copied().flatten().collect();
+    operands.sort_unstable();
+    operands.dedup();
+    let size = |&value: &u32| {
+        let value = graph.values.get(value as usize)?;
+        Type::of(&value.tensor).ok().map(|ty| ty.size_bytes())
+    };
+    Ok(Claim { flops: builder.flops, bytes: operands.iter().filter_map(size).sum() })
+}
+
+fn emit_node<'g>(graph: &'g GraphView<'g>, view: &'g NodeView<'g>, builder: &mut Builder<'g>) -> Result<()> {
+    let node = Node::new(graph, view);
+    let is_onnx = matches!(view.domain, "" | "ai.onnx");
+    let emission = table::emission(view.op)
+        .filter(|_| is_onnx)
+        .ok_or_else(|| Error::unsupported(format!("op {} {}", view.domain, view.op)))?;
+    let results = match emission {
+        Emission::One(emit) => vec![emit(&node, builder)?],
+        Emission::Many(emit) => emit(&node, builder)?,
+    };
+    builder.bind(&node, results)
+}
+
+/// The whole graph as a module.
+///
+/// # Errors
+/// Unsupported, with the node's name, for a node that [`claim`] does not claim; invalid for a graph that is broken.
+pub fn emit(graph: &GraphView<'_>, options: &EmitOptions) -> Result<Emitted> {
+    // The lower half says how precise, the upper half has flags.
+    let is_strict = options.numerics & 0xffff_ffff == DEVBAY_NUMERICS_STRICT;
+    let mut builder = Builder::new(graph, options.max_inline_bytes, is_strict)?;
+    for node in &graph.nodes {
+        emit_node(graph, node, &mut builder)
+            .map_err(|error| Error::new(error.status(), format!("node {}: {}", node.name, error.text())))?;
+    }
+    let (text, inputs) = builder.finish()?;
+    Ok(Emitted { text, inputs })
+}
