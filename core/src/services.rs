@@ -98,6 +98,16 @@ impl Services {
         &self.api
     }
 
+    /// A setting of the host's, such as `cache_dir`.
+    pub(crate) fn config(&self, key: &str) -> Option<&str> {
+        self.config.get(key).map(String::as_str)
+    }
+
+    /// Says something about the plugin that is of interest when hunting a bug.
+    pub(crate) fn note(&self, text: &str) {
+        (self.log)(&self.plugin, LogLevel::Debug, text);
+    }
+
     /// The work queue.
     pub fn queue(&self) -> &Arc<WorkQueue> {
         &self.queue

@@ -30,6 +30,9 @@ fn main() -> Result<()> {
                     memory.arena, memory.lower_bound, memory.constants
                 );
             }
+            Stage::Compiled(stage) => {
+                println!("a program of {} nodes, compiled for {}", stage.labels.len(), stage.device().name());
+            }
             Stage::Control(stage) => println!("control flow: {}", stage.node.label()),
             Stage::Eager(stage) => println!("planned when its operands are there: {}", stage.node.label()),
         }

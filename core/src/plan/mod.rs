@@ -15,7 +15,7 @@ mod assemble;
 mod assign;
 pub(crate) mod borders;
 mod choose;
-mod claims;
+pub(crate) mod claims;
 pub mod compiled;
 pub mod constants;
 pub mod cost;
@@ -28,7 +28,8 @@ pub(crate) mod merge;
 pub mod nested;
 pub mod place;
 pub mod placement;
-pub mod programs;
+mod program_store;
+mod programs;
 pub(crate) mod references;
 pub mod regions;
 pub mod report;
@@ -55,7 +56,6 @@ use choose::{NodeWork, works};
 use claims::Claims;
 use compiled::{CompiledStage, Part};
 use constants::ConstantPool;
-use programs::ProgramStore;
 use section::{Section, Shaped, StepKind};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -145,8 +145,6 @@ pub struct PlanOptions {
     pub numerics: Numerics,
     /// How fast devices work; None for each one's own rates.
     pub rates: Option<cost::Rates>,
-    /// Where compiled programs are kept from one process to the next; None for nowhere.
-    pub programs: Option<ProgramStore>,
     /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
     pub trace: Option<Recorder>,
 }
@@ -159,7 +157,6 @@ impl Default for PlanOptions {
             fuse_elementwise: true,
             numerics: Numerics::Strict,
             rates: None,
-            programs: None,
             trace: None,
         }
     }

@@ -2,42 +2,15 @@
 
 use super::Env;
 use super::compiled::Origin;
+use super::program_store::ProgramStore;
 use crate::device::{BlobUse, Device, Executable, Graph};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Numerics;
 use crate::program::{AttrValue, ValueId};
 use crate::tensor::{DType, Tensor, TensorType};
 use sha2::{Digest, Sha256};
-use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
-
-/// Where compiled programs are kept. Threads: any.
-pub trait Storage: Send + Sync {
-    /// What was kept under a key of hexadecimal digits.
-    fn get(&self, key: &str) -> Option<Vec<u8>>;
-
-    /// Keeps a program. One that cannot be kept is compiled again next time, so nothing is said.
-    fn put(&self, key: &str, program: &[u8]);
-
-    /// Forgets a program that is of no use any more.
-    fn forget(&self, key: &str);
-}
-
-/// A storage, compared by its identity.
-#[derive(Clone)]
-pub struct ProgramStore(pub Arc<dyn Storage>);
-
-impl PartialEq for ProgramStore {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl fmt::Debug for ProgramStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ProgramStore")
-    }
-}
 
 /// A graph's program: loaded if it was kept and the device still runs it, else compiled, and kept.
 ///
@@ -50,8 +23,8 @@ pub(super) fn make(
     env: &Env,
 ) -> Result<(Executable, Origin)> {
     let (label, numerics) = (graph.program().name.as_str(), env.options.numerics);
-    let store = env.options.programs.as_ref().filter(|_| device.stores_programs());
-    let Some(ProgramStore(store)) = store else {
+    let cache = device.plugin().services().config("cache_dir").filter(|_| device.stores_programs());
+    let Some(store) = cache.map(|cache| ProgramStore::new(&Path::new(cache).join("programs"))) else {
         return Ok((device.compile_graph(graph, numerics, donors, label)?, Origin::Compiled));
     };
     let key = key(graph, device, donors, numerics);
@@ -65,8 +38,13 @@ pub(super) fn make(
         store.forget(&key);
     }
     let made = device.compile_graph(graph, numerics, donors, label)?;
-    if let Ok(blob) = made.blob() {
-        store.put(&key, &blob);
+    let stored = made.blob().and_then(|blob| {
+        let failed = |error: std::io::Error| Error::new(ErrorKind::Io, error.to_string()).because(error);
+        store.put(&key, &blob).map_err(failed)
+    });
+    if let Err(error) = stored {
+        // It runs all the same, and is compiled again next time.
+        device.plugin().services().note(&format!("a compiled program is not kept: {}", error.text()));
     }
     Ok((made, Origin::Compiled))
 }

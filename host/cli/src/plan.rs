@@ -36,6 +36,11 @@ pub fn json(report: &PlanReport) -> Value {
 fn stage(stage: &StageReport) -> Value {
     match stage {
         StageReport::Section(section) => self::section(section),
+        StageReport::Compiled(program) => json!({
+            "kind": "compiled", "device": program.device, "nodes": program.nodes, "stored": program.is_stored,
+            "flops": program.flops, "work_ns": program.cost_ns, "constant_bytes": program.constants,
+            "bytes_in": program.bytes.0, "bytes_out": program.bytes.1,
+        }),
         StageReport::Control(control) => self::control(control),
         StageReport::Eager { node } => json!({ "kind": "eager", "node": node }),
     }

@@ -14,9 +14,9 @@ use devbay_plugin_api::abi::{
     DEVBAY_SPACE_TYPED, DEVBAY_SPACE_WRITE_ONCE, DType,
 };
 use devbay_plugin_api::sdk::{
-    AllocRequest, Allocated, BF16, BOOL, BlobUse, Claim, CompileRequest, Device, DeviceDesc, Error, Executable, F16, F32,
-    F64, GraphRequest, GraphView, I8, I16, I32, I64, Result, SpaceDesc, StreamRequest, U8, U16, U32, U64,
-    ValueType,
+    AllocRequest, Allocated, BF16, BOOL, BlobUse, Claim, CompileRequest, Device, DeviceDesc, Error,
+    Executable, F16, F32, F64, GraphRequest, GraphView, I8, I16, I32, I64, Result, SpaceDesc, StreamRequest,
+    U8, U16, U32, U64, ValueType,
 };
 use std::path::Path;
 use std::sync::OnceLock;

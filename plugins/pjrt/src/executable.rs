@@ -350,17 +350,16 @@ impl Code {
 /// # Safety
 /// The executable is alive and the library's.
 pub(crate) unsafe fn serialize(library: &Library, executable: *mut RawExecutable) -> Result<Vec<u8>> {
-        let mut args =
-            api::ExecutableSerialize { executable: executable, ..api::ExecutableSerialize::ZERO };
-        // SAFETY: the executable is alive (the caller's promise).
-        unsafe { library.call(&mut args) }?;
-        // SAFETY: bytes that live as long as their owner, which is freed below.
-        let bytes = unsafe { list(args.bytes.cast::<u8>(), args.bytes_size) }.to_vec();
-        if let Some(deleter) = args.deleter {
-            // SAFETY: the owner just made, freed once.
-            unsafe { deleter(args.owner) };
-        }
-        Ok(bytes)
+    let mut args = api::ExecutableSerialize { executable: executable, ..api::ExecutableSerialize::ZERO };
+    // SAFETY: the executable is alive (the caller's promise).
+    unsafe { library.call(&mut args) }?;
+    // SAFETY: bytes that live as long as their owner, which is freed below.
+    let bytes = unsafe { list(args.bytes.cast::<u8>(), args.bytes_size) }.to_vec();
+    if let Some(deleter) = args.deleter {
+        // SAFETY: the owner just made, freed once.
+        unsafe { deleter(args.owner) };
+    }
+    Ok(bytes)
 }
 
 /// What an executable's outputs are; `None` where the library does not say.
@@ -372,42 +371,40 @@ pub(crate) unsafe fn read_outputs(
     executable: *mut RawExecutable,
     n_outputs: usize,
 ) -> Result<Option<Vec<ArrayType>>> {
-        let mut types =
-            api::ExecutableOutputElementTypes { executable, ..api::ExecutableOutputElementTypes::ZERO };
-        // SAFETY: the executable is alive (the caller's promise).
-        if optional(unsafe { library.call(&mut types) })?.is_none() {
-            return Ok(None);
-        }
-        let mut dims =
-            api::ExecutableOutputDimensions { executable, ..api::ExecutableOutputDimensions::ZERO };
-        // SAFETY: the executable is alive (the caller's promise).
-        if optional(unsafe { library.call(&mut dims) })?.is_none() {
-            return Ok(None);
-        }
-        if types.num_types != n_outputs || dims.num_outputs != n_outputs {
+    let mut types =
+        api::ExecutableOutputElementTypes { executable, ..api::ExecutableOutputElementTypes::ZERO };
+    // SAFETY: the executable is alive (the caller's promise).
+    if optional(unsafe { library.call(&mut types) })?.is_none() {
+        return Ok(None);
+    }
+    let mut dims = api::ExecutableOutputDimensions { executable, ..api::ExecutableOutputDimensions::ZERO };
+    // SAFETY: the executable is alive (the caller's promise).
+    if optional(unsafe { library.call(&mut dims) })?.is_none() {
+        return Ok(None);
+    }
+    if types.num_types != n_outputs || dims.num_outputs != n_outputs {
+        return Err(Error::Broken {
+            function: "PJRT_Executable_OutputDimensions",
+            text: "another number of outputs",
+        });
+    }
+    // SAFETY: lists that live as long as the executable, one entry for each output.
+    let (types, n_dims) = unsafe { (list(types.types, n_outputs), list(dims.dim_sizes, n_outputs)) };
+    // SAFETY: a list that lives as long as the executable, as long as all outputs' dimensions together.
+    let mut rest = unsafe { list(dims.dims, n_dims.iter().sum()) };
+    let mut outputs = Vec::new();
+    for (element, n_dims) in types.iter().zip(n_dims) {
+        let Some((dims, others)) = rest.split_at_checked(*n_dims) else {
             return Err(Error::Broken {
                 function: "PJRT_Executable_OutputDimensions",
-                text: "another number of outputs",
+                text: "too few dimensions",
             });
-        }
-        // SAFETY: lists that live as long as the executable, one entry for each output.
-        let (types, n_dims) =
-            unsafe { (list(types.types, n_outputs), list(dims.dim_sizes, n_outputs)) };
-        // SAFETY: a list that lives as long as the executable, as long as all outputs' dimensions together.
-        let mut rest = unsafe { list(dims.dims, n_dims.iter().sum()) };
-        let mut outputs = Vec::new();
-        for (element, n_dims) in types.iter().zip(n_dims) {
-            let Some((dims, others)) = rest.split_at_checked(*n_dims) else {
-                return Err(Error::Broken {
-                    function: "PJRT_Executable_OutputDimensions",
-                    text: "too few dimensions",
-                });
-            };
-            outputs.push(ArrayType { element: ElementType(*element), dims: dims.to_vec() });
-            rest = others;
-        }
-        Ok(Some(outputs))
+        };
+        outputs.push(ArrayType { element: ElementType(*element), dims: dims.to_vec() });
+        rest = others;
     }
+    Ok(Some(outputs))
+}
 
 impl Drop for Executable {
     fn drop(&mut self) {

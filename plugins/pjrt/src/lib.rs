@@ -8,7 +8,8 @@
 //! - [`hlo`]: graphs of ONNX ops as StableHLO text;
 //! - [`element`]: PJRT's element types;
 //! - [`error`]: the library's own words, and the number that the devbay ABI has for them;
-//! - [`plugin`], [`device`], [`stream`]: all of it as a devbay plugin.
+//! - [`topology`]: programs for devices that are not there;
+//! - [`plugin`], [`device`], [`stream`], [`program`], [`stored`]: all of it as a devbay plugin.
 //!
 //! No crate with these bindings was usable, and about fifty functions suffice. The structs are
 //! those of OpenXLA's `xla/pjrt/c/pjrt_c_api.h` at API 0.81 with what its change log has up to 0.105, and were compared

@@ -68,8 +68,8 @@ impl Program {
         let Stored { identity, inputs, outputs, executable } = stored;
         let client = device.client();
         // SAFETY: bytes that this plugin wrote for the same library and platform, and that have their checksum.
-        let executable =
-            unsafe { executable::Executable::load(client.client(), &executable, inputs.len()) }.map_err(own)?;
+        let executable = unsafe { executable::Executable::load(client.client(), &executable, inputs.len()) }
+            .map_err(own)?;
         if executable.n_outputs() != outputs.len() {
             return Err(Error::unsupported("a stored program that gives another number of results"));
         }
@@ -126,10 +126,11 @@ impl Executable<PjrtDevice> for Program {
             .collect::<Result<_>>()?;
         let execution = self.executable.execute(&arrays).map_err(own)?;
         stream.add(execution.done)?;
-        let output = |(buffer, ty): (crate::buffer::Buffer, &ValueType)| -> Result<ProgramOutput<PjrtBuffer>> {
-            let size_bytes = buffer.size_bytes().map_err(own)?;
-            Ok(ProgramOutput { buffer: PjrtBuffer::of(&self.device, ty, buffer), size_bytes })
-        };
+        let output =
+            |(buffer, ty): (crate::buffer::Buffer, &ValueType)| -> Result<ProgramOutput<PjrtBuffer>> {
+                let size_bytes = buffer.size_bytes().map_err(own)?;
+                Ok(ProgramOutput { buffer: PjrtBuffer::of(&self.device, ty, buffer), size_bytes })
+            };
         execution.outputs.into_iter().zip(&self.outputs).map(output).collect()
     }
 }
@@ -146,8 +147,7 @@ impl Ahead {
     /// As [`Program::of_graph`].
     pub fn new(topology: &Topology, request: &GraphRequest<'_>) -> Result<Self> {
         let emitted = hlo::emit(&request.graph, &options(request))?;
-        let made =
-            topology.compile(emitted.text.as_bytes(), &CompileOptions::minimal()).map_err(own)?;
+        let made = topology.compile(emitted.text.as_bytes(), &CompileOptions::minimal()).map_err(own)?;
         let outputs = match made.outputs.as_deref() {
             Some(outputs) => output_types(Some(outputs))?,
             // What the graph says, as every library that compiles it must give.

@@ -52,8 +52,7 @@ impl Stored {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let damaged = |what: &str| Error::unsupported(format!("a stored program that {what}"));
         let rest = bytes.strip_prefix(MARK).ok_or_else(|| damaged("is not one of this plugin's"))?;
-        let (check, rest) =
-            rest.split_at_checked(CHECK_BYTES).ok_or_else(|| damaged("is cut off"))?;
+        let (check, rest) = rest.split_at_checked(CHECK_BYTES).ok_or_else(|| damaged("is cut off"))?;
         if Sha256::digest(rest).as_slice() != check {
             return Err(damaged("is damaged"));
         }
@@ -133,7 +132,10 @@ mod tests {
         Stored {
             identity: "cpu 1".to_owned(),
             inputs: vec![3, 0],
-            outputs: vec![ValueType { dtype: F32, shape: vec![2, 3] }, ValueType { dtype: F32, shape: vec![] }],
+            outputs: vec![
+                ValueType { dtype: F32, shape: vec![2, 3] },
+                ValueType { dtype: F32, shape: vec![] },
+            ],
             executable: vec![7; 100],
         }
     }

@@ -40,14 +40,12 @@ impl Topology {
         // SAFETY: the name lives for the call; there are no options.
         unsafe { library.call(&mut args) }?;
         if args.topology.is_null() {
-            return Err(Error::Broken {
-                function: "PJRT_TopologyDescription_Create",
-                text: "no topology",
-            });
+            return Err(Error::Broken { function: "PJRT_TopologyDescription_Create", text: "no topology" });
         }
         // From here on dropping it destroys it.
         let mut this = Self { library, topology: args.topology, platform: String::new() };
-        let mut name = api::TopologyPlatformName { topology: this.topology, ..api::TopologyPlatformName::ZERO };
+        let mut name =
+            api::TopologyPlatformName { topology: this.topology, ..api::TopologyPlatformName::ZERO };
         // SAFETY: the topology is alive (invariant).
         optional(unsafe { library.call(&mut name) })?;
         let mut version =

@@ -77,12 +77,23 @@ impl<'a> Picture<'a> {
     }
 }
 
+/// Nodes of a compiled program that are named.
+const NODES_MAX: usize = 6;
+
 fn add_stages<'a>(report: &'a PlanReport, within: &str, stages: &mut Vec<Drawn<'a>>) {
     for (i, stage) in report.stages.iter().enumerate() {
         match stage {
             StageReport::Section(section) => {
                 stages.push(Drawn::section(section, format!("{within}stage {i}: section")))
             }
+            StageReport::Compiled(program) => stages.push(Drawn {
+                title: format!("{within}stage {i}: a compiled program on {}", program.device),
+                notes: vec![
+                    format!("{} nodes in one; work {}", program.nodes.len(), duration(program.cost_ns)),
+                    program.nodes.iter().take(NODES_MAX).map(String::as_str).collect::<Vec<_>>().join(", "),
+                ],
+                ..Drawn::default()
+            }),
             StageReport::Eager { node } => stages.push(Drawn {
                 title: format!("{within}stage {i}: eager, {node}"),
                 notes: vec!["planned when its operands are there".to_owned()],

@@ -26,18 +26,9 @@ mod table;
 
 use builder::{Builder, Type};
 use devbay_plugin_api::abi::DEVBAY_NUMERICS_STRICT;
-use devbay_plugin_api::sdk::{Error, GraphView, NodeView, Result};
+use devbay_plugin_api::sdk::{Claim, Error, GraphView, NodeView, Result};
 use node::Node;
 use table::Emission;
-
-/// What the plugin says of a node that it can express.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Claim {
-    /// Floating-point operations of one run; a multiply-add counts two.
-    pub flops: u64,
-    /// Bytes of operands and results, each once.
-    pub bytes: u64,
-}
 
 /// How a graph is written.
 #[derive(Clone, Copy, Debug)]
