@@ -14,7 +14,9 @@
 mod activation;
 mod builder;
 mod conv;
+mod einsum;
 mod elementwise;
+mod index;
 mod layout;
 mod linear;
 mod node;
@@ -22,6 +24,7 @@ mod normalize;
 mod pool;
 mod primitive;
 mod reduce;
+mod resize;
 mod table;
 
 use builder::{Builder, Type};

@@ -133,14 +133,6 @@ impl Builder<'_> {
         self.binary("stablehlo.divide", x, y)
     }
 
-    pub(super) fn maximum(&mut self, x: &Value, y: &Value) -> Value {
-        self.binary("stablehlo.maximum", x, y)
-    }
-
-    pub(super) fn minimum(&mut self, x: &Value, y: &Value) -> Value {
-        self.binary("stablehlo.minimum", x, y)
-    }
-
     /// An op of a value and a number in every element.
     ///
     /// # Errors

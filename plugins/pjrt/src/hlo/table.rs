@@ -2,7 +2,7 @@
 
 use super::builder::{Builder, Value};
 use super::node::Node;
-use super::{activation, conv, elementwise, layout, linear, normalize, pool, reduce};
+use super::{activation, conv, einsum, elementwise, index, layout, linear, normalize, pool, reduce, resize};
 use devbay_plugin_api::sdk::Result;
 
 /// The function of an op: it writes what the node says and gives the results, whose types are compared with the graph's.
@@ -40,6 +40,7 @@ pub(super) fn emission(op: &str) -> Option<Emission> {
 
         "MatMul" => One(linear::matmul),
         "Gemm" => One(linear::gemm),
+        "Einsum" => One(einsum::einsum),
 
         "Conv" => One(conv::conv),
         "ConvTranspose" => One(conv::conv_transpose),
@@ -81,6 +82,16 @@ pub(super) fn emission(op: &str) -> Option<Emission> {
         "MeanVarianceNormalization" => One(normalize::mean_variance),
         "LpNormalization" => One(normalize::lp),
         "LRN" => One(normalize::local_response),
+
+        "Gather" => One(index::gather_axis),
+        "GatherElements" => One(index::gather_elements),
+        "GatherND" => One(index::gather_nd),
+        "Scatter" | "ScatterElements" => One(index::scatter_elements),
+        "ScatterND" => One(index::scatter_nd),
+        "OneHot" => One(index::one_hot),
+        "ReverseSequence" => One(index::reverse_sequence),
+
+        "Resize" | "Upsample" => One(resize::resize),
         _ => return None,
     })
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each file of tests uses a part")]
 
+pub mod graph;
+
 use devbay_plugin_pjrt::buffer::{Buffer, HostArray};
 use devbay_plugin_pjrt::client::{Client, Device};
 use devbay_plugin_pjrt::element::ElementType;
