@@ -7,6 +7,8 @@
 //! - [`event`]: what is done later, by waiting or by a callback;
 //! - [`element`]: PJRT's element types;
 //! - [`error`]: the library's own words, and the number that the devbay ABI has for them;
+//! - [`find`], [`installed`]: which libraries there are;
+//! - [`probe`], [`verdicts`], [`machine`]: trying a library in a child process before it is opened here;
 //! - [`plugin`], [`device`], [`stream`]: all of it as a devbay plugin.
 //!
 //! No crate with these bindings was usable, and about fifty functions suffice. The structs are
@@ -27,6 +29,11 @@ pub mod element;
 pub mod error;
 pub mod event;
 pub mod executable;
+pub mod find;
+pub mod installed;
 pub mod library;
+pub mod machine;
 pub mod plugin;
+pub mod probe;
 pub mod stream;
+pub mod verdicts;
