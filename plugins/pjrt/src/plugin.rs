@@ -115,13 +115,17 @@ fn cache_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
         .or_else(|| folder("HOME").map(|home| home.join(".cache/devbay")))
 }
 
+/// What was found so short a time ago is not sought again, whatever is asked for: a host that probes this plugin before it
+/// loads it has just had these libraries probed.
+const JUST_NOW: Duration = Duration::from_secs(10);
+
 /// Who decides which libraries are opened in this process.
 pub struct Judge {
     /// How unknown libraries are tried.
     pub probing: Probing,
     /// What is known of libraries; `None` where nothing is kept.
     pub verdicts: Option<Verdicts>,
-    /// Whether what is known does not count.
+    /// Whether what is known does not count, unless it was found this moment.
     pub reprobe: bool,
 }
 
@@ -138,10 +142,14 @@ impl Judge {
             return Ok(());
         }
         let now = SystemTime::now();
-        let known = self.verdicts.as_ref().filter(|_| !self.reprobe);
-        if let Some((verdict, age)) = known.and_then(|verdicts| verdicts.find(library, now)) {
+        let known = self.verdicts.as_ref().and_then(|verdicts| verdicts.find(library, now));
+        if let Some((verdict, age)) = known.filter(|(_, age)| !self.reprobe || *age < JUST_NOW) {
             return admitted(&verdict).map_err(|reason| {
-                format!("{reason}; found {} ago, --plugin-option pjrt.reprobe=on tries again", words(age))
+                if age < JUST_NOW {
+                    return reason;
+                }
+                let age = words(age);
+                format!("{reason}; found {age} ago, --plugin-option pjrt.reprobe=on tries again")
             });
         }
         match &self.probing {

@@ -163,6 +163,8 @@ impl Prober {
         command.args(["--option", &format!("libraries={json}"), "--option", "probe=off"]);
         command.envs(self.environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(unix)]
+        confine(&mut command);
         let mut child = command
             .spawn()
             .map_err(|error| NotProbed(format!("cannot start {}: {error}", self.program.display())))?;
@@ -194,6 +196,26 @@ impl Prober {
             Answer { .. } => Ok(Verdict::Refused("it has no device".to_owned())),
         }
     }
+}
+
+/// A child that crashes leaves no core file, and on Linux none outlives this process.
+#[cfg(unix)]
+fn confine(command: &mut Command) {
+    let prepare = || {
+        // One byte and not none: Linux hands a core to a program in spite of a limit of 0 (core(5)).
+        let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
+        // SAFETY: the struct is alive for the call. That it failed is no reason not to probe.
+        let _ = unsafe { libc::setrlimit(libc::RLIMIT_CORE, &limit) };
+        #[cfg(target_os = "linux")]
+        {
+            // SAFETY: numbers alone. The signal comes when the thread that waits for the child ends without having
+            // killed it, so with the process.
+            let _ = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes two system calls, and neither allocates nor locks.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(command, prepare) };
 }
 
 /// The library's own reason in what the host of the child says about the plugin; `None` if it is about the plugin.
