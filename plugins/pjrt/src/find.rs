@@ -71,6 +71,13 @@ impl Named {
         Self { name: name.into(), path: path.into(), options: BTreeMap::new(), by_person: true }
     }
 
+    /// The file that the path leads to, links followed. `None` if there is none, also for a bare name, which the system's
+    /// loader looks for in folders of its own.
+    pub fn file(&self) -> Option<PathBuf> {
+        let is_path = self.path.components().count() > 1;
+        is_path.then(|| self.path.canonicalize().ok()).flatten()
+    }
+
     /// Its options as a client takes them.
     pub fn attributes(&self) -> Vec<Attribute> {
         let value = |option: &CreateOption| match option {
@@ -186,9 +193,8 @@ fn check(library: &Named) -> std::result::Result<(), &'static str> {
 impl Found {
     /// Adds a library, unless its file is there already; one whose name is taken is left out.
     fn add(&mut self, library: Named) {
-        let file = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let path = file(&library.path);
-        if self.libraries.iter().any(|known| file(&known.path) == path) {
+        let file = |library: &Named| library.file().unwrap_or_else(|| library.path.clone());
+        if self.libraries.iter().any(|known| file(known) == file(&library)) {
             return;
         }
         match self.libraries.iter().find(|known| known.name == library.name) {

@@ -159,9 +159,9 @@ fn exports_pjrt(path: &Path) -> bool {
     let Ok(library) = object::File::parse(&cache) else { return false };
     let Ok(exports) = library.exports() else { return false };
     // Mach-O has an underscore before C's names.
-    exports.map_while(Result::ok).any(|export| {
-        matches!(export.name(), NameOrOrdinal::Name(b"GetPjrtApi" | b"_GetPjrtApi"))
-    })
+    exports
+        .map_while(Result::ok)
+        .any(|export| matches!(export.name(), NameOrOrdinal::Name(b"GetPjrtApi" | b"_GetPjrtApi")))
 }
 
 /// A folder's entries by path; none if it cannot be read.

@@ -9,7 +9,7 @@ use crate::probe::{NO_DEVICE, Probing};
 use crate::verdicts::{Verdict, Verdicts};
 use devbay_plugin_api::sdk::{About, Error, Host, Kernel, LogLevel, Options, Plugin, PluginOption, Result};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -71,7 +71,8 @@ impl Plugin for Pjrt {
     const KERNELS: &'static [Kernel<PjrtDevice>] = &[];
 
     fn create(host: Host, options: &Options<'_>) -> Result<Self> {
-        let variable = |name: &str| std::env::var_os(name);
+        let trusts_variables = !elevated();
+        let variable = |name: &str| std::env::var_os(name).filter(|_| trusts_variables);
         let found = find::find(&Places {
             libraries: options.get("libraries"),
             manifests: options.get("manifests"),
@@ -79,10 +80,8 @@ impl Plugin for Pjrt {
             variable: &variable,
         })?;
         if found.libraries.is_empty() {
-            let text = format!(
-                "no PJRT library was named or found: {} is NAME:PATH[,NAME:PATH...]",
-                find::VARIABLE
-            );
+            let text =
+                format!("no PJRT library was named or found: {} is NAME:PATH[,NAME:PATH...]", find::VARIABLE);
             let reasons = std::iter::once(&text).chain(&found.left_out);
             return Err(Error::unavailable(reasons.map(String::as_str).collect::<Vec<_>>().join("; ")));
         }
@@ -92,9 +91,8 @@ impl Plugin for Pjrt {
             other => return Err(Error::invalid(format!("reprobe is on or off, found {other}"))),
         };
         let machine = Machine::here();
-        let probing =
-            Probing::choose(options.get("probe"), options.get("probe_ms"), &variable, &machine)
-                .map_err(Error::invalid)?;
+        let probing = Probing::choose(options.get("probe"), options.get("probe_ms"), &variable, &machine)
+            .map_err(Error::invalid)?;
         let cache = host.config("cache_dir").map(PathBuf::from).or_else(|| cache_folder(&variable));
         let verdicts = cache.map(|cache| Verdicts::new(&cache, machine));
         Ok(Self { host, found, judge: Judge { probing, verdicts, reprobe }, devices: OnceLock::new() })
@@ -103,6 +101,19 @@ impl Plugin for Pjrt {
     fn devices(&self) -> Result<Vec<&PjrtDevice>> {
         let devices = self.devices.get_or_init(|| self.open());
         devices.as_ref().map(|devices| devices.iter().collect()).map_err(Clone::clone)
+    }
+}
+
+/// Whether the process has rights that its user does not have, so that the user's variables name no code for it.
+fn elevated() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: it reads what the kernel gave this process at its start.
+        unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        false
     }
 }
 
@@ -176,7 +187,9 @@ impl Judge {
             };
             let threads: Vec<_> = libraries.iter().map(admit).collect();
             let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread {
-                Ok(thread) => thread.join().unwrap_or_else(|_| Err("not probed: the probe panicked".to_owned())),
+                Ok(thread) => {
+                    thread.join().unwrap_or_else(|_| Err("not probed: the probe panicked".to_owned()))
+                }
                 Err(error) => Err(format!("not probed: {error}")),
             };
             threads.into_iter().map(join).collect()
@@ -234,7 +247,7 @@ impl Pjrt {
 /// A client of a library that was admitted.
 fn open(library: &Named) -> crate::error::Result<Client> {
     // SAFETY: a person named the library to be run in this process, or it came through a probe.
-    let opened = unsafe { Library::open(Path::new(&library.path)) }?;
+    let opened = unsafe { Library::open(&library.path) }?;
     Client::create(opened, &library.attributes())
 }
 

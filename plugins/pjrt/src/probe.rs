@@ -93,7 +93,7 @@ impl Probing {
             return Ok(Self::Missing(words.to_owned()));
         };
         let Some(plugin) = own_file() else {
-            let words = "the plugin is linked into this program, and no other program could load it";
+            let words = "the plugin has no file of its own that a probing process could load";
             return Ok(Self::Missing(words.to_owned()));
         };
         let skips = !machine.may_have_tpu() && variable(SKIP_METADATA).is_none();
@@ -117,7 +117,8 @@ fn program_beside() -> Option<PathBuf> {
     NAMES.iter().map(beside).find(|path| path.is_file())
 }
 
-/// The shared library that this code is in; `None` if it is linked into the program, or if the system does not say.
+/// The shared library that this code is in. `None` if it is linked into the program, and where the system is not asked:
+/// outside of Unix.
 fn own_file() -> Option<PathBuf> {
     #[cfg(unix)]
     {

@@ -111,7 +111,7 @@ impl Verdicts {
     }
 
     fn subject(&self, library: &Named) -> Option<Subject> {
-        let file = library.path.canonicalize().ok()?;
+        let file = library.file()?;
         let about = std::fs::metadata(&file).ok()?;
         let changed = about.modified().ok()?;
         Some(Subject {
