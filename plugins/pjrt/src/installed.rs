@@ -105,7 +105,7 @@ fn entry_points(path: &Path) -> Vec<(String, String)> {
         } else if let (Some((name, module)), "jax_plugins") = (line.split_once('='), section) {
             // `name = package.module:attribute [extra]`
             let module = module.split([':', '[']).next().unwrap_or_default().trim();
-            let is_module = !module.is_empty() && module.split('.').all(|part| is_identifier(part));
+            let is_module = !module.is_empty() && module.split('.').all(is_identifier);
             if is_module && !name.trim().is_empty() && !line.starts_with(['#', ';']) {
                 entries.push((name.trim().to_owned(), module.to_owned()));
             }

@@ -96,14 +96,14 @@ impl Probing {
             let words = "the plugin has no file of its own that a probing process could load";
             return Ok(Self::Missing(words.to_owned()));
         };
-        let skips = !machine.may_have_tpu() && variable(SKIP_METADATA).is_none();
+        let skips = !machine.may_have_tpu && variable(SKIP_METADATA).is_none();
         let environment = if skips { vec![(SKIP_METADATA, "1")] } else { Vec::new() };
         Ok(Self::By(Prober { program, plugin, limit, environment }))
     }
 }
 
 /// libtpu asks the cloud's metadata server what it is part of, and off the cloud it asks for minutes. Where there is a TPU
-/// it needs the answer, so this is set only where no device file can be a TPU's. JAX does the same.
+/// it needs the answer, so this is set only where no device can be one. JAX does the same where it finds no chip.
 const SKIP_METADATA: &str = "TPU_SKIP_MDS_QUERY";
 
 /// The running program if it is one that probes, else one beside it.
@@ -232,13 +232,11 @@ fn last_words(stdout: &str, stderr: &str) -> String {
     const SIGNS: [&str; 4] = ["fatal", "critical", "error", "what()"];
     // What Rust says when a library's exception reaches it tells nothing about the library.
     const OURS: &str = "Rust cannot catch foreign exceptions";
-    let lines = |output: &'_ str| -> Vec<String> {
-        let lines = output.lines().map(str::trim).filter(|line| !line.is_empty() && !line.contains(OURS));
-        lines.map(str::to_owned).collect()
+    let all = || {
+        let lines = stderr.lines().rev().chain(stdout.lines().rev()).map(str::trim);
+        lines.filter(|line| !line.is_empty() && !line.contains(OURS))
     };
-    let (stdout, stderr) = (lines(stdout), lines(stderr));
-    let all = || stderr.iter().rev().chain(stdout.iter().rev());
-    let has_sign = |line: &&String| SIGNS.iter().any(|sign| line.to_ascii_lowercase().contains(sign));
+    let has_sign = |line: &&str| SIGNS.iter().any(|sign| line.to_ascii_lowercase().contains(sign));
     let words = all().find(has_sign).or_else(|| all().next());
     words.map_or_else(|| "no message".to_owned(), |words| words.chars().take(LAST_WORDS_MAX).collect())
 }
