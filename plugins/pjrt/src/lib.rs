@@ -8,6 +8,8 @@
 //! - [`hlo`]: graphs of ONNX ops as StableHLO text;
 //! - [`element`]: PJRT's element types;
 //! - [`error`]: the library's own words, and the number that the devbay ABI has for them;
+//! - [`find`], [`installed`]: which libraries there are;
+//! - [`probe`], [`verdicts`], [`machine`]: trying a library in a child process before it is opened here;
 //! - [`topology`]: programs for devices that are not there;
 //! - [`plugin`], [`device`], [`stream`], [`program`], [`stored`]: all of it as a devbay plugin.
 //!
@@ -29,10 +31,15 @@ pub mod element;
 pub mod error;
 pub mod event;
 pub mod executable;
+pub mod find;
 pub mod hlo;
+pub mod installed;
 pub mod library;
+pub mod machine;
 pub mod plugin;
+pub mod probe;
 pub mod program;
 pub mod stored;
 pub mod stream;
 pub mod topology;
+pub mod verdicts;

@@ -1,19 +1,23 @@
-//! The plugin: which libraries, and their devices.
+//! The plugin: which libraries, which of them are opened, and their devices.
 
 use crate::client::Client;
 use crate::device::PjrtDevice;
+use crate::find::{self, Found, Named, Places};
 use crate::library::Library;
+use crate::machine::Machine;
+use crate::probe::{NO_DEVICE, Probing};
+use crate::verdicts::{Verdict, Verdicts};
 use devbay_plugin_api::sdk::{About, Error, Host, Kernel, LogLevel, Options, Plugin, PluginOption, Result};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-
-/// Where libraries are named: ours, and JAX's.
-const VARIABLES: [&str; 2] = ["DEVBAY_PJRT_PLUGINS", "PJRT_NAMES_AND_LIBRARY_PATHS"];
+use std::time::{Duration, SystemTime};
 
 /// One instance of the plugin.
 pub struct Pjrt {
     host: Host,
-    libraries: Vec<(String, PathBuf)>,
+    found: Found,
+    judge: Judge,
     devices: OnceLock<Result<Vec<PjrtDevice>>>,
 }
 
@@ -25,30 +29,73 @@ impl Plugin for Pjrt {
         vendor: "devbay",
         version: env!("CARGO_PKG_VERSION"),
         profiles: &["compiler"],
-        options: &[PluginOption {
-            key: "libraries",
-            default: "",
-            doc: "NAME:PATH[,NAME:PATH...]: PJRT libraries; without it those of DEVBAY_PJRT_PLUGINS, then \
-                  PJRT_NAMES_AND_LIBRARY_PATHS",
-        }],
+        options: &[
+            PluginOption {
+                key: "libraries",
+                default: "",
+                doc: "NAME:PATH[,NAME:PATH...]: PJRT libraries, or a JSON list of what manifests hold; without it those \
+                      of DEVBAY_PJRT_PLUGINS, manifests, PJRT_NAMES_AND_LIBRARY_PATHS and packages installed for JAX",
+            },
+            PluginOption {
+                key: "manifests",
+                default: "",
+                doc: "folders of manifests *.pjrt.json, separated as in PATH; without it those of DEVBAY_PJRT_MANIFESTS",
+            },
+            PluginOption {
+                key: "site_packages",
+                default: "",
+                doc: "folders of Python packages, separated as in PATH, or off; without it those of VIRTUAL_ENV, \
+                      CONDA_PREFIX and PYTHONPATH",
+            },
+            PluginOption {
+                key: "probe",
+                default: "",
+                doc: "the program that tries unknown libraries first, devbay or devbay-probe, or off; without it \
+                      DEVBAY_PROBE, then the running program or one beside it",
+            },
+            PluginOption {
+                key: "probe_ms",
+                default: "",
+                doc: "milliseconds that a library may take in its probe; without it 4000, or 8000 on a machine with \
+                      accelerators",
+            },
+            PluginOption {
+                key: "reprobe",
+                default: "off",
+                doc: "on: libraries are probed anew, whatever was found before",
+            },
+        ],
         ..About::DEFAULT
     };
 
     const KERNELS: &'static [Kernel<PjrtDevice>] = &[];
 
     fn create(host: Host, options: &Options<'_>) -> Result<Self> {
-        let given = match options.get("libraries") {
-            "" => VARIABLES.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default(),
-            given => given.to_owned(),
-        };
-        let libraries = parse(&given)?;
-        if libraries.is_empty() {
-            let names = VARIABLES.join(" or ");
-            return Err(Error::unavailable(format!(
-                "no PJRT library was named: {names} is NAME:PATH[,NAME:PATH...]"
-            )));
+        let trusts_variables = !elevated();
+        let variable = |name: &str| std::env::var_os(name).filter(|_| trusts_variables);
+        let found = find::find(&Places {
+            libraries: options.get("libraries"),
+            manifests: options.get("manifests"),
+            site_packages: options.get("site_packages"),
+            variable: &variable,
+        })?;
+        if found.libraries.is_empty() {
+            let text =
+                format!("no PJRT library was named or found: {} is NAME:PATH[,NAME:PATH...]", find::VARIABLE);
+            let reasons = std::iter::once(&text).chain(&found.left_out);
+            return Err(Error::unavailable(reasons.map(String::as_str).collect::<Vec<_>>().join("; ")));
         }
-        Ok(Self { host, libraries, devices: OnceLock::new() })
+        let reprobe = match options.get("reprobe") {
+            "on" => true,
+            "off" => false,
+            other => return Err(Error::invalid(format!("reprobe is on or off, found {other}"))),
+        };
+        let machine = Machine::here();
+        let probing = Probing::choose(options.get("probe"), options.get("probe_ms"), &variable, &machine)
+            .map_err(Error::invalid)?;
+        let cache = host.config("cache_dir").map(PathBuf::from).or_else(|| cache_folder(&variable));
+        let verdicts = cache.map(|cache| Verdicts::new(&cache, machine));
+        Ok(Self { host, found, judge: Judge { probing, verdicts, reprobe }, devices: OnceLock::new() })
     }
 
     fn devices(&self) -> Result<Vec<&PjrtDevice>> {
@@ -57,62 +104,153 @@ impl Plugin for Pjrt {
     }
 }
 
-/// `NAME:PATH`, separated by commas.
-fn parse(text: &str) -> Result<Vec<(String, PathBuf)>> {
-    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let part = |part: &str| {
-        let (name, path) =
-            part.split_once(':')
-                .filter(|(name, path)| !name.is_empty() && !path.is_empty())
-                .ok_or_else(|| Error::invalid(format!("a PJRT library is NAME:PATH, found {part}")))?;
-        Ok((name.to_owned(), PathBuf::from(path)))
-    };
-    parts.map(part).collect()
+/// Whether the process has rights that its user does not have, so that the user's variables name no code for it.
+fn elevated() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: it reads what the kernel gave this process at its start.
+        unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        false
+    }
+}
+
+/// The host's own default for `cache_dir`. A host that says nothing, such as the one in a probing process, so finds the
+/// verdicts of the others.
+fn cache_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let folder = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    folder("DEVBAY_CACHE_DIR")
+        .or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("devbay")))
+        .or_else(|| folder("HOME").map(|home| home.join(".cache/devbay")))
+}
+
+/// What was found so short a time ago is not sought again, whatever is asked for: a host that probes this plugin before it
+/// loads it has just had these libraries probed.
+const JUST_NOW: Duration = Duration::from_secs(10);
+
+/// Who decides which libraries are opened in this process.
+pub struct Judge {
+    /// How unknown libraries are tried.
+    pub probing: Probing,
+    /// What is known of libraries; `None` where nothing is kept.
+    pub verdicts: Option<Verdicts>,
+    /// Whether what is known does not count, unless it was found this moment.
+    pub reprobe: bool,
+}
+
+impl Judge {
+    /// Whether a library may be opened in this process; probes it if nothing is known of it. Blocks as long as the probe
+    /// takes.
+    ///
+    /// # Errors
+    /// In words, why it is left out.
+    pub fn admits(&self, library: &Named) -> std::result::Result<(), String> {
+        // A path that leads to no file is no danger, and the loader's words about it are the best.
+        let is_path = library.path.components().count() > 1;
+        if self.probing == Probing::Off || is_path && !library.path.exists() {
+            return Ok(());
+        }
+        let now = SystemTime::now();
+        let known = self.verdicts.as_ref().and_then(|verdicts| verdicts.find(library, now));
+        if let Some((verdict, age)) = known.filter(|(_, age)| !self.reprobe || *age < JUST_NOW) {
+            return admitted(&verdict).map_err(|reason| {
+                if age < JUST_NOW {
+                    return reason;
+                }
+                let age = words(age);
+                format!("{reason}; found {age} ago, --plugin-option pjrt.reprobe=on tries again")
+            });
+        }
+        match &self.probing {
+            Probing::Missing(_) if library.by_person => Ok(()),
+            Probing::Missing(reason) => Err(format!("not probed: {reason}")),
+            Probing::By(prober) => {
+                let verdict = prober.probe(library).map_err(|error| error.to_string())?;
+                if let Some(verdicts) = &self.verdicts {
+                    // Without a file the library is probed again at the next start, which is all that is lost.
+                    let _ = verdicts.keep(library, &verdict, now);
+                }
+                admitted(&verdict)
+            }
+            Probing::Off => Ok(()),
+        }
+    }
+
+    /// [`admits`](Self::admits) of several libraries side by side, in their order.
+    pub fn admit_all(&self, libraries: &[Named]) -> Vec<std::result::Result<(), String>> {
+        std::thread::scope(|scope| {
+            let admit = |library| {
+                let body = move || self.admits(library);
+                std::thread::Builder::new().name("pjrt probe".into()).spawn_scoped(scope, body)
+            };
+            let threads: Vec<_> = libraries.iter().map(admit).collect();
+            let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread {
+                Ok(thread) => {
+                    thread.join().unwrap_or_else(|_| Err("not probed: the probe panicked".to_owned()))
+                }
+                Err(error) => Err(format!("not probed: {error}")),
+            };
+            threads.into_iter().map(join).collect()
+        })
+    }
+}
+
+fn admitted(verdict: &Verdict) -> std::result::Result<(), String> {
+    match verdict {
+        Verdict::Devices(_) => Ok(()),
+        Verdict::Refused(reason) | Verdict::Failed(reason) => Err(reason.clone()),
+    }
+}
+
+/// An age for people.
+fn words(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
 }
 
 impl Pjrt {
-    /// Opens all libraries; one that does not work is said and left out.
+    /// Opens the libraries that are admitted; one that does not work is said and left out.
     ///
     /// # Errors
     /// Unavailable with every reason if there is no device.
     fn open(&self) -> Result<Vec<PjrtDevice>> {
         let mut devices = Vec::new();
-        let mut refused = Vec::new();
-        for (name, path) in &self.libraries {
-            // SAFETY: the user named the library to be run in this process.
-            let client = unsafe { Library::open(path) }.and_then(|library| Client::create(library, &[]));
-            match client {
-                Ok(client) => {
-                    devices.extend(client.devices().into_iter().map(|device| PjrtDevice::new(name, device)));
+        let mut left_out = self.found.left_out.clone();
+        let admitted = self.judge.admit_all(&self.found.libraries);
+        for (library, admitted) in self.found.libraries.iter().zip(admitted) {
+            match admitted.and_then(|()| open(library).map_err(|error| error.to_string())) {
+                Ok(client) if client.devices().is_empty() => {
+                    left_out.push(format!("{}: it has no device", library.name));
                 }
-                Err(error) => refused.push(format!("{name}: {error}")),
+                Ok(client) => {
+                    let own = client.devices().into_iter();
+                    devices.extend(own.map(|device| PjrtDevice::new(&library.name, device)));
+                }
+                Err(reason) => left_out.push(format!("{}: {reason}", library.name)),
             }
         }
         if devices.is_empty() {
-            return Err(Error::unavailable(format!("no PJRT library has a device; {}", refused.join("; "))));
+            return Err(Error::unavailable(format!("{NO_DEVICE}{}", left_out.join("; "))));
         }
-        for reason in refused {
+        for reason in left_out {
             self.host.log(LogLevel::Warn, &format!("a PJRT library is left out: {reason}"));
         }
         Ok(devices)
     }
 }
 
+/// A client of a library that was admitted.
+fn open(library: &Named) -> crate::error::Result<Client> {
+    // SAFETY: a person named the library to be run in this process, or it came through a probe.
+    let opened = unsafe { Library::open(&library.path) }?;
+    Client::create(opened, &library.attributes())
+}
+
 devbay_plugin_api::static_plugin!(Pjrt);
 #[cfg(feature = "entry")]
 devbay_plugin_api::export_symbol!();
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn libraries_are_named_with_their_paths() {
-        let parsed = parse("a:/x/a.so, b:/y:z/b.so").expect("two libraries");
-        assert_eq!(parsed, [("a".to_owned(), "/x/a.so".into()), ("b".to_owned(), "/y:z/b.so".into())]);
-        assert!(parse("").expect("none").is_empty());
-        for wrong in ["/x/a.so", ":/x/a.so", "a:"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
-    }
-}

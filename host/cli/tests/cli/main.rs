@@ -19,6 +19,8 @@ mod models;
 mod new_plugin;
 mod null_plugin;
 mod pins;
+#[cfg(target_os = "linux")]
+mod pjrt_libraries;
 mod placement;
 mod plans;
 mod profile;

@@ -1,0 +1,134 @@
+//! What probes found, kept on disk, so that a library is probed once and not at every start.
+//!
+//! One file for each library and its options, in `pjrt` of the cache folder, replaced as a whole by renaming. A verdict
+//! is about one library, one state of its file (size, time of its last change), one set of options, one version of this
+//! plugin and one machine since its start with the accelerators that it has: a new driver comes with a new start, and a
+//! folder may be shared by machines. Whatever cannot be read, or is about something else, is no verdict.
+//!
+//! A good one holds as long as all that is the same. Hangs and crashes are tried again after [`FAILED_HOLDS`], refusals,
+//! which may come from a device that somebody else is using, after [`REFUSED_HOLDS`].
+
+use crate::find::Named;
+use crate::machine::Machine;
+use serde::{Deserialize, Serialize};
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long a library that ended or held up its probe is left alone.
+pub const FAILED_HOLDS: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a library that refused in order is left alone.
+pub const REFUSED_HOLDS: Duration = Duration::from_secs(10 * 60);
+
+/// A larger file is none of ours.
+const SIZE_MAX: u64 = 1 << 16;
+
+/// What a probe found out about a library.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It has so many devices.
+    Devices(usize),
+    /// It says why it has none.
+    Refused(String),
+    /// It ended the probing process, or did not answer in time.
+    Failed(String),
+}
+
+/// What a verdict is about.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Subject {
+    file: PathBuf,
+    size_bytes: u64,
+    changed_ns: u128,
+    options: String,
+    plugin: String,
+    boot: String,
+    accelerators: Vec<String>,
+}
+
+/// A file's content.
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    subject: Subject,
+    verdict: Verdict,
+    /// Seconds since 1970.
+    found_at: u64,
+}
+
+/// The verdicts in a folder.
+#[derive(Clone, Debug)]
+pub struct Verdicts {
+    folder: PathBuf,
+    machine: Machine,
+}
+
+impl Verdicts {
+    /// In the folder `pjrt` of a cache folder; nothing needs to be there.
+    pub fn new(cache: &Path, machine: Machine) -> Self {
+        Self { folder: cache.join("pjrt"), machine }
+    }
+
+    /// The verdict that holds, and how old it is; none if there is none, or if it is too old `now`.
+    pub fn find(&self, library: &Named, now: SystemTime) -> Option<(Verdict, Duration)> {
+        let subject = self.subject(library)?;
+        let path = self.path(&subject);
+        if std::fs::metadata(&path).ok()?.len() > SIZE_MAX {
+            return None;
+        }
+        let entry: Entry = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
+        // A time that is to come is a clock that was wrong.
+        let age = now.duration_since(UNIX_EPOCH.checked_add(Duration::from_secs(entry.found_at))?).ok()?;
+        let holds = match entry.verdict {
+            Verdict::Devices(_) => true,
+            Verdict::Refused(_) => age < REFUSED_HOLDS,
+            Verdict::Failed(_) => age < FAILED_HOLDS,
+        };
+        (entry.subject == subject && holds).then_some((entry.verdict, age))
+    }
+
+    /// Keeps a verdict. A library without a file of its own, which the system's loader looks for, has none.
+    ///
+    /// # Errors
+    /// What the file system says; what was there before stays.
+    pub fn keep(&self, library: &Named, verdict: &Verdict, now: SystemTime) -> io::Result<()> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let Some(subject) = self.subject(library) else { return Ok(()) };
+        let path = self.path(&subject);
+        let found_at = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let json = serde_json::to_vec(&Entry { subject, verdict: verdict.clone(), found_at })?;
+        std::fs::create_dir_all(&self.folder)?;
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let part = path.with_extension(format!("{}-{n}.part", std::process::id()));
+        let written = std::fs::write(&part, json).and_then(|()| std::fs::rename(&part, &path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&part);
+        }
+        written
+    }
+
+    fn subject(&self, library: &Named) -> Option<Subject> {
+        let file = library.file()?;
+        let about = std::fs::metadata(&file).ok()?;
+        let changed = about.modified().ok()?;
+        Some(Subject {
+            size_bytes: about.len(),
+            changed_ns: changed.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos(),
+            options: serde_json::to_string(&library.options).ok()?,
+            plugin: env!("CARGO_PKG_VERSION").to_owned(),
+            boot: self.machine.boot.clone(),
+            accelerators: self.machine.accelerators.clone(),
+            file,
+        })
+    }
+
+    /// The file of a verdict. Two subjects with one hash take turns; what a file is about stands in it.
+    fn path(&self, subject: &Subject) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        (&subject.file, &subject.options).hash(&mut hasher);
+        self.folder.join(format!("{:016x}.json", hasher.finish()))
+    }
+}
