@@ -61,9 +61,4 @@ impl Claims {
             *claims = order.iter().map(|&at| claims[at]).collect();
         }
     }
-
-    /// Whether nobody takes anything.
-    pub fn are_none(&self) -> bool {
-        self.sites.iter().flatten().all(Option::is_none)
-    }
 }
