@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::verdicts::Verdict;
 use serde::Deserialize;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -134,7 +134,7 @@ fn own_file() -> Option<PathBuf> {
         // SAFETY: a C string of the loader's, which lives as long as this library.
         let name = unsafe { std::ffi::CStr::from_ptr(about.dli_fname) };
         let path = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name.to_bytes());
-        let path = Path::new(path).canonicalize().ok()?;
+        let path = std::path::Path::new(path).canonicalize().ok()?;
         let running = std::env::current_exe().and_then(|running| running.canonicalize()).ok()?;
         (path != running).then_some(path)
     }
