@@ -138,12 +138,20 @@ fn a_verdict_is_kept_and_renewed_when_the_file_or_the_question_changes() {
         assert_eq!(judge.admits(&good), Ok(()));
         assert_eq!(rig.calls().len(), n_probes);
     }
-    std::fs::write(&good.path, "a newer build").unwrap();
-    assert_eq!(judge.admits(&good), Ok(()));
-    assert_eq!(rig.calls().len(), 2);
+    // A build of the same size at another time, then one of another size at the same time.
+    let changed = SystemTime::now() - Duration::from_secs(3600);
+    for (content, n_probes) in [("GOOD", 2), ("larger", 3)] {
+        std::fs::write(&good.path, content).unwrap();
+        let file = std::fs::File::options().write(true).open(&good.path).unwrap();
+        file.set_modified(changed).unwrap();
+        for _ in 0..2 {
+            assert_eq!(judge.admits(&good), Ok(()));
+            assert_eq!(rig.calls().len(), n_probes, "{content}");
+        }
+    }
     good.options.insert("n".to_owned(), CreateOption::Integer(1));
     assert_eq!(judge.admits(&good), Ok(()));
-    assert_eq!(rig.calls().len(), 3);
+    assert_eq!(rig.calls().len(), 4);
     // Another accelerator, or another start of the machine.
     for machine in [
         Machine { accelerators: vec!["accel0".to_owned()], ..Machine::default() },
