@@ -200,7 +200,9 @@ impl Judge {
 fn admitted(verdict: &Verdict) -> std::result::Result<(), String> {
     match verdict {
         Verdict::Devices(_) => Ok(()),
-        Verdict::Refused(reason) | Verdict::Failed(reason) => Err(reason.clone()),
+        Verdict::Refused(reason) | Verdict::Failed(reason) | Verdict::Unanswered(reason) => {
+            Err(reason.clone())
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::verdicts::Verdict;
 use serde::Deserialize;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ const LIMIT_WITH_ACCELERATOR: Duration = Duration::from_secs(8);
 /// How long a killed child is waited for: one that is stuck in a driver goes when the driver lets it.
 const LAST_MOMENTS: Duration = Duration::from_millis(200);
 /// How long the end of an ended child's output is waited for: its own children may hold it open.
-const REST_OF_OUTPUT: Duration = Duration::from_millis(500);
+const REST_OF_OUTPUT: Duration = Duration::from_millis(300);
 /// The most of a child's output that is kept; the answer comes last.
 const KEPT_MAX: usize = 1 << 20;
 /// Characters of a child's last words that are quoted.
@@ -134,7 +134,7 @@ fn own_file() -> Option<PathBuf> {
         // SAFETY: a C string of the loader's, which lives as long as this library.
         let name = unsafe { std::ffi::CStr::from_ptr(about.dli_fname) };
         let path = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name.to_bytes());
-        let path = Path::new(path).canonicalize().ok()?;
+        let path = std::path::Path::new(path).canonicalize().ok()?;
         let running = std::env::current_exe().and_then(|running| running.canonicalize()).ok()?;
         (path != running).then_some(path)
     }
@@ -172,17 +172,21 @@ impl Prober {
         let (stdout, stderr) =
             (child.stdout.take().map(Output::read_all), child.stderr.take().map(Output::read_all));
         let status = wait(child, self.limit).map_err(|error| NotProbed(error.to_string()))?;
-        let Some(status) = status else {
-            return Ok(Verdict::Failed(format!(
-                "it did not answer within {:?} in a probing process (option probe_ms gives it more)",
-                self.limit
-            )));
-        };
         let text = |output: Option<Output>| output.map(Output::text).unwrap_or_default();
         let (stdout, stderr) = (text(stdout), text(stderr));
+        let Some(status) = status else {
+            let words = words_of_error(&stdout, &stderr).map(|words| format!(": {words}"));
+            return Ok(Verdict::Unanswered(format!(
+                "it did not answer within {:?} in a probing process (option probe_ms gives it more){}",
+                self.limit,
+                words.unwrap_or_default()
+            )));
+        };
         let line = stdout.lines().rev().find_map(|line| line.strip_prefix(MARK));
         let Some(answer) = line.and_then(|line| serde_json::from_str::<Answer>(line).ok()) else {
-            let words = last_words(&stdout, &stderr);
+            let words =
+                words_of_error(&stdout, &stderr).or_else(|| lines(&stdout, &stderr).next().map(quote));
+            let words = words.unwrap_or_else(|| "no message".to_owned());
             return Ok(Verdict::Failed(format!(
                 "it ended the probing process ({}): {words}",
                 describe(status)
@@ -227,18 +231,23 @@ fn refusal_of(reason: &str, name: &str) -> Option<String> {
     Some(about.strip_suffix(" (UNAVAILABLE)").unwrap_or(about).to_owned())
 }
 
-/// A line of a child that ended, for people: the last one that tells of an error, else the last one.
-fn last_words(stdout: &str, stderr: &str) -> String {
-    const SIGNS: [&str; 4] = ["fatal", "critical", "error", "what()"];
+/// What a child printed, the last line first, standard error before standard output.
+fn lines<'a>(stdout: &'a str, stderr: &'a str) -> impl Iterator<Item = &'a str> {
     // What Rust says when a library's exception reaches it tells nothing about the library.
     const OURS: &str = "Rust cannot catch foreign exceptions";
-    let all = || {
-        let lines = stderr.lines().rev().chain(stdout.lines().rev()).map(str::trim);
-        lines.filter(|line| !line.is_empty() && !line.contains(OURS))
-    };
+    let lines = stderr.lines().rev().chain(stdout.lines().rev()).map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.contains(OURS))
+}
+
+/// The last line that tells of an error.
+fn words_of_error(stdout: &str, stderr: &str) -> Option<String> {
+    const SIGNS: [&str; 4] = ["fatal", "critical", "error", "what()"];
     let has_sign = |line: &&str| SIGNS.iter().any(|sign| line.to_ascii_lowercase().contains(sign));
-    let words = all().find(has_sign).or_else(|| all().next());
-    words.map_or_else(|| "no message".to_owned(), |words| words.chars().take(LAST_WORDS_MAX).collect())
+    lines(stdout, stderr).find(has_sign).map(quote)
+}
+
+fn quote(line: &str) -> String {
+    line.chars().take(LAST_WORDS_MAX).collect()
 }
 
 /// The end of what a child printed, read in a thread of its own so that a talkative child does not block.

@@ -5,8 +5,10 @@
 //! plugin and one machine since its start with the accelerators that it has: a new driver comes with a new start, and a
 //! folder may be shared by machines. Whatever cannot be read, or is about something else, is no verdict.
 //!
-//! A good one holds as long as all that is the same. Hangs and crashes are tried again after [`FAILED_HOLDS`], refusals,
-//! which may come from a device that somebody else is using, after [`REFUSED_HOLDS`].
+//! A good one holds as long as all that is the same. A crash is tried again after [`FAILED_HOLDS`]. So is a library that did
+//! not answer in time twice in a row; once may come from a slow disk, from which the second time it is read no more, and
+//! holds for [`UNANSWERED_HOLDS`]. A refusal, which may come from a device that somebody else is using, holds for
+//! [`REFUSED_HOLDS`].
 
 use crate::find::Named;
 use crate::machine::Machine;
@@ -18,8 +20,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a library that ended or held up its probe is left alone.
+/// How long a library that ended its probe, or did not answer twice, is left alone.
 pub const FAILED_HOLDS: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a library that did not answer once is left alone: as long as one start of an application takes, in which it
+/// may be asked for more than once.
+pub const UNANSWERED_HOLDS: Duration = Duration::from_secs(60);
 /// How long a library that refused in order is left alone.
 pub const REFUSED_HOLDS: Duration = Duration::from_secs(10 * 60);
 
@@ -34,8 +39,10 @@ pub enum Verdict {
     Devices(usize),
     /// It says why it has none.
     Refused(String),
-    /// It ended the probing process, or did not answer in time.
+    /// It ended the probing process.
     Failed(String),
+    /// It did not answer in time.
+    Unanswered(String),
 }
 
 /// What a verdict is about.
@@ -55,6 +62,9 @@ struct Subject {
 struct Entry {
     subject: Subject,
     verdict: Verdict,
+    /// Whether the verdict before it was none either, for want of an answer.
+    #[serde(default)]
+    again: bool,
     /// Seconds since 1970.
     found_at: u64,
 }
@@ -74,20 +84,16 @@ impl Verdicts {
 
     /// The verdict that holds, and how old it is; none if there is none, or if it is too old `now`.
     pub fn find(&self, library: &Named, now: SystemTime) -> Option<(Verdict, Duration)> {
-        let subject = self.subject(library)?;
-        let path = self.path(&subject);
-        if std::fs::metadata(&path).ok()?.len() > SIZE_MAX {
-            return None;
-        }
-        let entry: Entry = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
+        let entry = self.read(&self.subject(library)?)?;
         // A time that is to come is a clock that was wrong.
         let age = now.duration_since(UNIX_EPOCH.checked_add(Duration::from_secs(entry.found_at))?).ok()?;
         let holds = match entry.verdict {
             Verdict::Devices(_) => true,
             Verdict::Refused(_) => age < REFUSED_HOLDS,
             Verdict::Failed(_) => age < FAILED_HOLDS,
+            Verdict::Unanswered(_) => age < if entry.again { FAILED_HOLDS } else { UNANSWERED_HOLDS },
         };
-        (entry.subject == subject && holds).then_some((entry.verdict, age))
+        holds.then_some((entry.verdict, age))
     }
 
     /// Keeps a verdict. A library without a file of its own, which the system's loader looks for, has none.
@@ -99,7 +105,10 @@ impl Verdicts {
         let Some(subject) = self.subject(library) else { return Ok(()) };
         let path = self.path(&subject);
         let found_at = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let json = serde_json::to_vec(&Entry { subject, verdict: verdict.clone(), found_at })?;
+        let is_unanswered = |verdict: &Verdict| matches!(verdict, Verdict::Unanswered(_));
+        let before = self.read(&subject);
+        let again = is_unanswered(verdict) && before.is_some_and(|before| is_unanswered(&before.verdict));
+        let json = serde_json::to_vec(&Entry { subject, verdict: verdict.clone(), again, found_at })?;
         std::fs::create_dir_all(&self.folder)?;
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let part = path.with_extension(format!("{}-{n}.part", std::process::id()));
@@ -108,6 +117,16 @@ impl Verdicts {
             let _ = std::fs::remove_file(&part);
         }
         written
+    }
+
+    /// The entry about this and nothing else, however old.
+    fn read(&self, subject: &Subject) -> Option<Entry> {
+        let path = self.path(subject);
+        if std::fs::metadata(&path).ok()?.len() > SIZE_MAX {
+            return None;
+        }
+        let entry: Entry = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
+        (entry.subject == *subject).then_some(entry)
     }
 
     fn subject(&self, library: &Named) -> Option<Subject> {

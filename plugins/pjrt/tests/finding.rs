@@ -1,5 +1,7 @@
 //! Which libraries are found, in which order, and what is said of those that cannot be used. Nothing is loaded here.
 
+#![cfg(unix)]
+
 #[path = "support/folder.rs"]
 mod folder;
 

@@ -294,11 +294,14 @@ pub fn opencl_library() -> Option<PathBuf> {
 ///
 /// # Panics
 /// As [`library_of`]; if no device was found with the word `pjrt` in `DEVBAY_REQUIRE`.
-pub fn pjrt_plugin() -> Option<([String; 4], usize)> {
+pub fn pjrt_plugin() -> Option<([String; 6], usize)> {
     let libraries = std::env::var("DEVBAY_PJRT_PLUGINS").unwrap_or_default();
     let library = library_of("pjrt").display().to_string();
     let option = format!("pjrt.libraries={libraries}");
-    let arguments = ["--plugin".to_owned(), library, "--plugin-option".to_owned(), option];
+    // What is slow to answer here is a busy machine.
+    let limit = "pjrt.probe_ms=60000".to_owned();
+    let given = || "--plugin-option".to_owned();
+    let arguments = ["--plugin".to_owned(), library, given(), option, given(), limit];
     let mut devices = command();
     devices.arg("devices").args(&arguments);
     let found = finish(&mut devices);
