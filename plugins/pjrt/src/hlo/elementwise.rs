@@ -124,12 +124,13 @@ pub(super) fn compare<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value>
     Ok(b.compare(direction, &x, &y))
 }
 
-/// BitShift of unsigned integers.
+/// BitShift; what comes in from the left of a negative number are ones.
 pub(super) fn bit_shift<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     let (x, y) = operands(node, b)?;
     match node.attrs().string("direction", "")? {
         "LEFT" => Ok(b.binary("stablehlo.shift_left", &x, &y)),
-        "RIGHT" => Ok(b.binary("stablehlo.shift_right_logical", &x, &y)),
+        "RIGHT" if x.ty.is_unsigned() => Ok(b.binary("stablehlo.shift_right_logical", &x, &y)),
+        "RIGHT" => Ok(b.binary("stablehlo.shift_right_arithmetic", &x, &y)),
         other => Err(Error::invalid(format!("direction {other} of a shift"))),
     }
 }

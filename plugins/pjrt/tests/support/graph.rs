@@ -176,7 +176,8 @@ impl Graph {
             self.values.iter().map(|value| raw_tensor(&value.ty, value.is_constant)).collect();
         let values: Vec<abi::ValueView> =
             tensors.iter().map(|tensor| abi::ValueView { tensor, ..abi::ValueView::empty() }).collect();
-        let parts: Vec<Vec<Part>> = self.nodes.iter().map(|node| node.attrs.iter().map(part).collect()).collect();
+        let parts: Vec<Vec<Part>> =
+            self.nodes.iter().map(|node| node.attrs.iter().map(part).collect()).collect();
         let attrs: Vec<Vec<abi::Attr>> =
             parts.iter().map(|parts| parts.iter().map(raw_attr).collect()).collect();
         let nodes: Vec<abi::NodeView> = self
