@@ -174,11 +174,16 @@ pub(super) fn variadic<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value
         _ => Fold::Add,
     };
     let inputs = node.all_inputs(b)?;
-    let mut inputs = inputs.iter();
-    let mut result = inputs.next().ok_or_else(|| Error::invalid("no operand"))?.clone();
-    for input in inputs {
+    let mut result = inputs.first().ok_or_else(|| Error::invalid("no operand"))?.clone();
+    for (at, input) in inputs.iter().enumerate().skip(1) {
         let (x, y) = joined(b, &result, input)?;
         result = b.binary(fold.op(), &x, &y);
+        // XLA's CPU keeps what is no number in the first operand alone, unless an option of its own is set.
+        let is_known = node.tensor(at).is_some_and(|tensor| tensor.constant().is_some());
+        if fold != Fold::Add && y.ty.is_float() && !is_known {
+            let is_nan = b.compare("NE", &y, &y);
+            result = b.select(&is_nan, &y, &result);
+        }
     }
     match node.op() {
         "Mean" => b.with_number("stablehlo.divide", &result, node.n_inputs() as f64),
