@@ -108,6 +108,8 @@ pub(super) struct Builder<'g> {
     arguments: Vec<u32>,
     body: String,
     n_names: usize,
+    /// The first op of a node whose operands do not go together, told when the node ends.
+    fault: Option<String>,
     /// Floating-point operations so far, a multiply-add counted as two.
     pub(super) flops: u64,
 }
@@ -127,6 +129,7 @@ impl<'g> Builder<'g> {
             arguments: Vec::new(),
             body: String::new(),
             n_names: 0,
+            fault: None,
             flops: 0,
         };
         for &input in &graph.inputs {
@@ -148,6 +151,7 @@ impl<'g> Builder<'g> {
             arguments: Vec::new(),
             body: String::new(),
             n_names: 0,
+            fault: None,
             flops: 0,
         }
     }
@@ -195,8 +199,12 @@ impl<'g> Builder<'g> {
     /// Says which of the module's values the results of a node are.
     ///
     /// # Errors
-    /// Internal if their types are not those that the graph has for them.
+    /// Unsupported if their types are not those that the graph has for them; invalid if an op of the node has operands
+    /// that do not go together.
     pub(super) fn bind(&mut self, node: &Node<'_>, results: Vec<Value>) -> Result<()> {
+        if let Some(fault) = self.fault.take() {
+            return Err(Error::invalid(fault));
+        }
         for (at, output) in node.outputs().iter().enumerate() {
             let Some(output) = *output else { continue };
             let expected = Type::of(self.tensor(output)?)?;
@@ -236,6 +244,14 @@ impl<'g> Builder<'g> {
         put(&mut text, format_args!(") -> ({types}) {{\n{}", self.body));
         put(&mut text, format_args!("    \"func.return\"({names}) : ({types}) -> ()\n  }}\n}}\n"));
         Ok((text, self.arguments))
+    }
+
+    /// Remembers that operands of `op` do not go together unless `is_right`; [`bind`](Self::bind) tells it. What the
+    /// primitives of StableHLO return needs no `Result` so.
+    pub(super) fn expect(&mut self, is_right: bool, op: &str, operands: &[&Value]) {
+        if !is_right && self.fault.is_none() {
+            self.fault = Some(format!("{op} of {}", join(operands, |value| value.ty.to_string())));
+        }
     }
 
     fn name(&mut self) -> String {

@@ -80,6 +80,7 @@ fn convolution(
     if dims != result.dims {
         return Err(Error::invalid(format!("a convolution that gives {dims:?} where {result} is expected")));
     }
+    b.expect(x.element() == kernel.element(), "a convolution", &[x, kernel]);
     let data = axes("b", "f", n);
     let [first, second] = conv.kernel_axes;
     let names = format!("{data}x{}->{data}", axes(first, second, n));

@@ -124,12 +124,13 @@ pub(super) fn compare<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value>
     Ok(b.compare(direction, &x, &y))
 }
 
-/// BitShift of unsigned integers.
+/// BitShift; what comes in from the left of a negative number are ones.
 pub(super) fn bit_shift<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     let (x, y) = operands(node, b)?;
     match node.attrs().string("direction", "")? {
         "LEFT" => Ok(b.binary("stablehlo.shift_left", &x, &y)),
-        "RIGHT" => Ok(b.binary("stablehlo.shift_right_logical", &x, &y)),
+        "RIGHT" if x.ty.is_unsigned() => Ok(b.binary("stablehlo.shift_right_logical", &x, &y)),
+        "RIGHT" => Ok(b.binary("stablehlo.shift_right_arithmetic", &x, &y)),
         other => Err(Error::invalid(format!("direction {other} of a shift"))),
     }
 }
@@ -173,11 +174,16 @@ pub(super) fn variadic<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value
         _ => Fold::Add,
     };
     let inputs = node.all_inputs(b)?;
-    let mut inputs = inputs.iter();
-    let mut result = inputs.next().ok_or_else(|| Error::invalid("no operand"))?.clone();
-    for input in inputs {
+    let mut result = inputs.first().ok_or_else(|| Error::invalid("no operand"))?.clone();
+    for (at, input) in inputs.iter().enumerate().skip(1) {
         let (x, y) = joined(b, &result, input)?;
         result = b.binary(fold.op(), &x, &y);
+        // XLA's CPU keeps what is no number in the first operand alone, unless an option of its own is set.
+        let is_known = node.tensor(at).is_some_and(|tensor| tensor.constant().is_some());
+        if fold != Fold::Add && y.ty.is_float() && !is_known {
+            let is_nan = b.compare("NE", &y, &y);
+            result = b.select(&is_nan, &y, &result);
+        }
     }
     match node.op() {
         "Mean" => b.with_number("stablehlo.divide", &result, node.n_inputs() as f64),

@@ -60,7 +60,8 @@ pub(super) fn gather_axis<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Va
     let axis = node.axis(0, x.rank())?;
     let extent = x.dims()[axis];
     let places = node.required_tensor(1)?;
-    if let Some(&[place]) = places.constant_ints().as_deref() {
+    let single = (places.n_elements() == 1).then(|| places.constant_ints()).flatten();
+    if let Some(&[place]) = single.as_deref() {
         let place = if place < 0 { place + extent } else { place };
         if !(0..extent).contains(&place) {
             return Err(Error::invalid(format!("place {place} of {extent}")));
@@ -159,6 +160,7 @@ fn scatter(b: &mut Builder<'_>, x: &Value, at: &Value, updates: &Value, fold: Op
         list(&named),
     );
     b.flops += updates.ty.n_elements() as u64;
+    b.expect(x.element() == updates.element(), "a scatter", &[x, updates]);
     b.op_with_region("stablehlo.scatter", &[x, at, updates], &region(&x.ty, fold), &attributes, x.ty.clone())
 }
 

@@ -222,11 +222,18 @@ pub(super) fn depth_and_space<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Resul
     if !is_whole {
         return Err(Error::invalid(format!("blocks of {size} in {}", x.ty)));
     }
-    let (dims, order) = match (to_space, node.attrs().string("mode", "DCR")?) {
-        (true, "CRD") => ([n, c / (size * size), size, size, h, w], [0, 1, 4, 2, 5, 3]),
-        (true, "DCR") => ([n, size, size, c / (size * size), h, w], [0, 3, 4, 1, 5, 2]),
-        (true, other) => return Err(Error::invalid(format!("mode {other} of DepthToSpace"))),
-        (false, _) => ([n, c, h / size, size, w / size, size], [0, 3, 5, 1, 2, 4]),
+    let mode = node.attrs().string("mode", "DCR")?;
+    // CRD: the channel comes before its place in the block; DCR: the place comes before the channel.
+    let is_channel_first = match mode {
+        "CRD" => true,
+        "DCR" => false,
+        other => return Err(Error::invalid(format!("mode {other} of {}", node.op()))),
+    };
+    let (dims, order) = match (to_space, is_channel_first) {
+        (true, true) => ([n, c / (size * size), size, size, h, w], [0, 1, 4, 2, 5, 3]),
+        (true, false) => ([n, size, size, c / (size * size), h, w], [0, 3, 4, 1, 5, 2]),
+        (false, true) => ([n, c, h / size, size, w / size, size], [0, 1, 3, 5, 2, 4]),
+        (false, false) => ([n, c, h / size, size, w / size, size], [0, 3, 5, 1, 2, 4]),
     };
     let blocks = b.reshape(&x, &dims);
     let turned = b.transpose(&blocks, &order);

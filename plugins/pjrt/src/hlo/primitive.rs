@@ -88,6 +88,20 @@ fn signed(positions: &[usize]) -> Vec<i64> {
     positions.iter().map(|&position| position as i64).collect()
 }
 
+/// Attributes of a comparison. Its type is said although it follows from the operands: StableHLO 1.13 folds comparisons
+/// of negative constants wrongly without it.
+pub(super) fn comparison(direction: &str, ty: &Type) -> String {
+    let kind = match (ty.is_float(), ty.is_unsigned() || ty.is_bool()) {
+        (true, _) => "FLOAT",
+        (_, true) => "UNSIGNED",
+        _ => "SIGNED",
+    };
+    format!(
+        "comparison_direction = #stablehlo<comparison_direction {direction}>, \
+         compare_type = #stablehlo<comparison_type {kind}>"
+    )
+}
+
 /// The region of a reduction or scatter: two scalars of a type and what is returned of them.
 pub(super) fn region(ty: &Type, fold: Option<Fold>) -> String {
     let scalar = Type::new(ty.element, &[]);
@@ -112,7 +126,7 @@ impl Builder<'_> {
 
     /// An op of two operands of one type, which is also the result's.
     pub(super) fn binary(&mut self, op: &str, x: &Value, y: &Value) -> Value {
-        debug_assert_eq!(x.ty, y.ty, "{op}");
+        self.expect(x.ty == y.ty, op, &[x, y]);
         self.flops += x.ty.n_elements() as u64;
         self.op(op, &[x, y], "", x.ty.clone())
     }
@@ -144,9 +158,9 @@ impl Builder<'_> {
 
     /// Truth values; `direction` is EQ, NE, GE, GT, LE or LT.
     pub(super) fn compare(&mut self, direction: &str, x: &Value, y: &Value) -> Value {
-        debug_assert_eq!(x.ty, y.ty, "compare");
+        self.expect(x.ty == y.ty, "a comparison", &[x, y]);
         self.flops += x.ty.n_elements() as u64;
-        let attributes = format!("comparison_direction = #stablehlo<comparison_direction {direction}>");
+        let attributes = comparison(direction, &x.ty);
         self.op("stablehlo.compare", &[x, y], &attributes, Type::new(ElementType::PRED, x.dims()))
     }
 
@@ -160,7 +174,7 @@ impl Builder<'_> {
     }
 
     pub(super) fn select(&mut self, condition: &Value, yes: &Value, no: &Value) -> Value {
-        debug_assert_eq!(yes.ty, no.ty, "select");
+        self.expect(yes.ty == no.ty && condition.ty.is_bool(), "a selection", &[condition, yes, no]);
         self.flops += yes.ty.n_elements() as u64;
         self.op("stablehlo.select", &[condition, yes, no], "", yes.ty.clone())
     }
@@ -178,6 +192,7 @@ impl Builder<'_> {
         if x.dims() == dims {
             return x.clone();
         }
+        self.expect(x.ty.n_elements() == dims.iter().product(), "a reshape", &[x]);
         self.op("stablehlo.reshape", &[x], "", Type::new(x.element(), dims))
     }
 
@@ -186,6 +201,9 @@ impl Builder<'_> {
         if x.dims() == dims {
             return x.clone();
         }
+        let fits = |(&from, &to): (&i64, &usize)| from == 1 || dims.get(to) == Some(&from);
+        let is_right = axes.len() == x.rank() && x.dims().iter().zip(axes).all(fits);
+        self.expect(is_right, "a broadcast", &[x]);
         let attributes = format!("broadcast_dimensions = {}", array(&signed(axes)));
         self.op("stablehlo.broadcast_in_dim", &[x], &attributes, Type::new(x.element(), dims))
     }
@@ -247,6 +265,8 @@ impl Builder<'_> {
             return x.clone();
         }
         let dims: Vec<i64> = x.dims().iter().zip(ends).map(|(dim, (low, high))| dim + low + high).collect();
+        let is_right = value.element() == x.element() && dims.iter().all(|&dim| dim >= 0);
+        self.expect(is_right, "a pad", &[x, value]);
         let (low, high): (Vec<i64>, Vec<i64>) = ends.iter().copied().unzip();
         let (low, high, interior) = (array(&low), array(&high), array(&vec![0; x.rank()]));
         let attributes =
@@ -259,6 +279,12 @@ impl Builder<'_> {
             return (*one).clone();
         }
         let mut ty = parts[0].ty.clone();
+        let alike = |part: &&Value| {
+            let mut other = part.ty.clone();
+            other.dims.get_mut(axis).map(|dim| *dim = ty.dims[axis]).is_some() && other == ty
+        };
+        let is_right = parts.iter().all(alike);
+        self.expect(is_right, "a concatenation", parts);
         ty.dims[axis] = parts.iter().map(|part| part.dims()[axis]).sum();
         self.op("stablehlo.concatenate", parts, &format!("dimension = {axis} : i64"), ty)
     }
@@ -344,6 +370,7 @@ impl Builder<'_> {
         dims.extend(free(x, axes.lhs_batch, axes.lhs_contract));
         dims.extend(free(y, axes.rhs_batch, axes.rhs_contract));
         let ty = Type::new(x.element(), &dims);
+        self.expect(x.element() == y.element(), "a product", &[x, y]);
         let depth: i64 = axes.lhs_contract.iter().map(|&axis| x.dims()[axis]).product();
         self.flops += 2 * (ty.n_elements() * depth) as u64;
         let attributes = format!(

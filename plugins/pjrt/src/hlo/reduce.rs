@@ -2,7 +2,7 @@
 
 use super::builder::{Builder, Type, Value};
 use super::node::{Node, axes, axis};
-use super::primitive::Fold;
+use super::primitive::{Fold, comparison};
 use crate::element::ElementType;
 use devbay_plugin_api::sdk::{Error, Result};
 
@@ -101,7 +101,7 @@ pub(super) fn reduce<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> 
 }
 
 /// ArgMax and ArgMin: the first place of the largest element, or the last with `select_last_index`. What is no number
-/// counts as largest and as smallest, as in NumPy.
+/// counts as largest and as smallest too, so that there always is a place.
 pub(super) fn arg<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     let x = node.input(b, 0)?;
     let result = node.result(0)?;
@@ -164,10 +164,11 @@ pub(super) fn top_k<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Vec<Valu
     let at = b.iota(&places, axis);
     let scalar = Type::new(x.element(), &[]);
     let direction = if node.attrs().int("largest", 1)? != 0 { "GT" } else { "LT" };
+    let attributes = comparison(direction, &x.ty);
     let region = format!(
         "    ^bb0(%x: {scalar}, %y: {scalar}, %i: tensor<i64>, %j: tensor<i64>):\n      \
-         %z = \"stablehlo.compare\"(%x, %y) {{comparison_direction = #stablehlo<comparison_direction {direction}>}} \
-         : ({scalar}, {scalar}) -> tensor<i1>\n      \"stablehlo.return\"(%z) : (tensor<i1>) -> ()\n"
+         %z = \"stablehlo.compare\"(%x, %y) {{{attributes}}} : ({scalar}, {scalar}) -> tensor<i1>\n      \
+         \"stablehlo.return\"(%z) : (tensor<i1>) -> ()\n"
     );
     let levels = u64::from(64 - (x.dims()[axis].max(1) as u64).leading_zeros());
     b.flops += x.ty.n_elements() as u64 * levels;

@@ -22,18 +22,17 @@ impl Axis<'_> {
     /// Where an element of the result lies among those of the input.
     fn place(&self, at: i64) -> Result<f64> {
         let (at, extent, scale) = (at as f64, self.extent as f64, self.scale);
+        // The result's extent before it was cut to a whole number.
+        let length = scale * extent;
+        let half_pixel = (at + 0.5) / scale - 0.5;
         Ok(match self.places {
             "asymmetric" => at / scale,
-            "half_pixel" => (at + 0.5) / scale - 0.5,
-            "pytorch_half_pixel" if self.result > 1 => (at + 0.5) / scale - 0.5,
-            "pytorch_half_pixel" => 0.0,
-            "align_corners" if self.result > 1 => at * (extent - 1.0) / (self.result as f64 - 1.0),
-            "align_corners" => 0.0,
-            "half_pixel_symmetric" => {
-                // What rounding the result's extent took away is taken from both ends alike.
-                let adjustment = self.result as f64 / (scale * extent);
-                extent / 2.0 * (1.0 - adjustment) + (at + 0.5) / scale - 0.5
-            }
+            "half_pixel" => half_pixel,
+            // What cutting took away is taken from both ends alike.
+            "half_pixel_symmetric" => extent / 2.0 * (1.0 - self.result as f64 / length) + half_pixel,
+            "pytorch_half_pixel" | "align_corners" if length == 1.0 => 0.0,
+            "pytorch_half_pixel" => half_pixel,
+            "align_corners" => at * (extent - 1.0) / (length - 1.0),
             other => return Err(Error::unsupported(format!("coordinate_transformation_mode {other}"))),
         })
     }
@@ -62,44 +61,58 @@ fn nearest(axis: &Axis<'_>, rounding: &str) -> Result<Taps> {
     Ok(Taps { places: vec![(0..axis.result).map(place).collect::<Result<_>>()?], weights: None })
 }
 
-/// Several taps: `weights` gives those of the elements around a place, from the fraction behind the one in front of it.
-/// The first tap lies `before` elements ahead of that one.
-fn weighted(
-    axis: &Axis<'_>,
-    before: i64,
-    is_outside_left_out: bool,
-    weights: impl Fn(f64) -> Vec<f64>,
-) -> Result<Taps> {
-    let n = weights(0.0).len();
-    let mut taps = Taps { places: vec![Vec::new(); n], weights: None };
-    let mut all = vec![Vec::new(); n];
-    for at in 0..axis.result {
-        let place = axis.place(at)?;
-        let first = place.floor() as i64 - before;
-        let mut own = weights(place - place.floor());
-        if is_outside_left_out {
-            for (tap, weight) in own.iter_mut().enumerate() {
-                if !(0..axis.extent).contains(&(first + tap as i64)) {
-                    *weight = 0.0;
-                }
-            }
-            let sum: f64 = own.iter().sum();
-            own.iter_mut().for_each(|weight| *weight /= sum);
-        }
-        for (tap, weight) in own.into_iter().enumerate() {
-            taps.places[tap].push((first + tap as i64).clamp(0, axis.extent - 1));
-            all[tap].push(weight);
-        }
-    }
-    taps.weights = Some(all);
-    Ok(taps)
+/// A filter: how far it reaches to both sides, and its weight at a distance.
+struct Filter {
+    reach: f64,
+    weight: fn(f64, f64) -> f64,
+    /// Keys' parameter of the cubic one.
+    a: f64,
+    /// Against aliases: as wide as the input is shrunk.
+    is_stretched: bool,
+    /// Whether elements that are not there have no weight, instead of their neighbour's value.
+    leaves_out: bool,
 }
 
-/// Weights of the four elements around a place in cubic interpolation, with Keys' parameter `a`.
-fn cubic(fraction: f64, a: f64) -> Vec<f64> {
-    let near = |x: f64| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
-    let far = |x: f64| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
-    vec![far(fraction + 1.0), near(fraction), near(1.0 - fraction), far(2.0 - fraction)]
+fn linear(x: f64, _: f64) -> f64 {
+    (1.0 - x).max(0.0)
+}
+
+/// Cubic interpolation by Keys: the specification's coefficients at distances below 1 and below 2.
+fn cubic(x: f64, a: f64) -> f64 {
+    match x {
+        x if x <= 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
+        x if x < 2.0 => ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a,
+        _ => 0.0,
+    }
+}
+
+fn weighted(axis: &Axis<'_>, filter: &Filter) -> Result<Taps> {
+    let stretch = if filter.is_stretched { axis.scale.min(1.0) } else { 1.0 };
+    // The first tap, counted from the element before the place.
+    let first = (-filter.reach / stretch).floor() as i64 + 1;
+    let n = usize::try_from(2 - 2 * first).unwrap_or_default();
+    if n > 64 {
+        return Err(Error::unsupported(format!("a resize that takes {n} elements for one")));
+    }
+    let mut places = vec![Vec::new(); n];
+    let mut weights = vec![Vec::new(); n];
+    for at in 0..axis.result {
+        let place = axis.place(at)?;
+        let before = place.ceil() as i64 - 1;
+        let taps = (0..n).map(|tap| before + first + tap as i64);
+        let is_there = |at: i64| (0..axis.extent).contains(&at);
+        let weight = |at: i64| match is_there(at) || !filter.leaves_out {
+            true => (filter.weight)(((at as f64 - place) * stretch).abs(), filter.a),
+            false => 0.0,
+        };
+        let sum: f64 = taps.clone().map(weight).sum();
+        let sum = if sum == 0.0 { 1.0 } else { sum };
+        for (tap, at) in taps.enumerate() {
+            places[tap].push(at.clamp(0, axis.extent - 1));
+            weights[tap].push(weight(at) / sum);
+        }
+    }
+    Ok(Taps { places, weights: Some(weights) })
 }
 
 /// Writes one axis.
@@ -147,18 +160,33 @@ fn scales(node: &Node<'_>, x: &Type, result: &Type) -> Result<Vec<f64>> {
             None => Vec::new(),
         },
     };
-    let mut scales: Vec<f64> =
-        x.dims.iter().zip(&result.dims).map(|(&from, &to)| to as f64 / from as f64).collect();
-    if given.is_empty() {
-        if node.attrs().string("keep_aspect_ratio_policy", "stretch")? != "stretch" {
-            return Err(Error::unsupported("Resize that keeps the aspect ratio"));
-        }
-        return Ok(scales);
-    }
     let axes = match node.attrs().ints("axes")? {
         Some(axes) => axes.iter().map(|&one| axis(one, x.rank())).collect::<Result<Vec<_>>>()?,
         None => (0..x.rank()).collect(),
     };
+    let mut scales = vec![1.0; x.rank()];
+    if given.is_empty() {
+        let policy = node.attrs().string("keep_aspect_ratio_policy", "stretch")?;
+        let sizes = match policy {
+            // The graph has the extents that are asked for.
+            "stretch" => axes.iter().map(|&axis| result.dims[axis]).collect(),
+            _ => node.ints(3)?.unwrap_or_default(),
+        };
+        if sizes.len() != axes.len() {
+            return Err(Error::invalid(format!("{} sizes for {} axes", sizes.len(), axes.len())));
+        }
+        let each = axes.iter().zip(&sizes).map(|(&axis, &size)| size as f64 / x.dims[axis] as f64);
+        let same = match policy {
+            "stretch" => None,
+            "not_larger" => Some(each.clone().fold(f64::INFINITY, f64::min)),
+            "not_smaller" => Some(each.clone().fold(0.0, f64::max)),
+            other => return Err(Error::invalid(format!("keep_aspect_ratio_policy {other}"))),
+        };
+        for (&axis, scale) in axes.iter().zip(each) {
+            scales[axis] = same.unwrap_or(scale);
+        }
+        return Ok(scales);
+    }
     if axes.len() != given.len() {
         return Err(Error::invalid(format!("{} scales for {} axes", given.len(), axes.len())));
     }
@@ -172,8 +200,8 @@ pub(super) fn resize<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> 
     let given = node.input(b, 0)?;
     let result = node.result(0)?;
     let attrs = node.attrs();
-    if given.rank() != result.rank() || given.ty.n_elements() == 0 || attrs.int("antialias", 0)? != 0 {
-        return Err(Error::unsupported(format!("Resize of {} to {result}, or with antialias", given.ty)));
+    if given.rank() != result.rank() || given.ty.n_elements() == 0 {
+        return Err(Error::unsupported(format!("{} resized to {result}", given.ty)));
     }
     let is_old = node.op() == "Upsample" || node.since() < 11;
     let (places, rounding) = if is_old {
@@ -183,27 +211,34 @@ pub(super) fn resize<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> 
         (places, attrs.string("nearest_mode", "round_prefer_floor")?)
     };
     let mode = attrs.string("mode", "nearest")?;
-    let leaves_out = attrs.int("exclude_outside", 0)? != 0;
-    let a = f64::from(attrs.float("cubic_coeff_a", -0.75)?);
+    let (reach, weight): (f64, fn(f64, f64) -> f64) = match mode {
+        "nearest" => (0.0, linear),
+        "linear" | "bilinear" | "trilinear" => (1.0, linear),
+        "cubic" => (2.0, cubic),
+        other => return Err(Error::unsupported(format!("Resize by {other}"))),
+    };
+    let filter = Filter {
+        reach,
+        weight,
+        a: f64::from(attrs.float("cubic_coeff_a", -0.75)?),
+        is_stretched: attrs.int("antialias", 0)? != 0,
+        leaves_out: attrs.int("exclude_outside", 0)? != 0,
+    };
     let scales = scales(node, &given.ty, &result)?;
-    let is_exact = mode == "nearest";
-    let mut x = if is_exact { given.clone() } else { widened(b, &given) };
-    if !is_exact && !x.ty.is_float() {
+    let is_nearest = mode == "nearest";
+    let mut x = if is_nearest { given.clone() } else { widened(b, &given) };
+    if !is_nearest && !x.ty.is_float() {
         return Err(Error::unsupported(format!("Resize of {} by {mode}", x.ty)));
     }
-    for axis in 0..x.rank() {
-        let one = Axis { extent: x.dims()[axis], result: result.dims[axis], scale: scales[axis], places };
+    for (axis, &scale) in scales.iter().enumerate() {
+        let one = Axis { extent: x.dims()[axis], result: result.dims[axis], scale, places };
         if one.extent == one.result && one.scale == 1.0 {
             continue;
         }
-        let taps = match mode {
-            "nearest" => nearest(&one, rounding)?,
-            "linear" | "bilinear" | "trilinear" => {
-                weighted(&one, 0, leaves_out, |fraction| vec![1.0 - fraction, fraction])?
-            }
-            "cubic" => weighted(&one, 1, leaves_out, |fraction| cubic(fraction, a))?,
-            other => return Err(Error::unsupported(format!("Resize by {other}"))),
-        };
+        if !(scale > 0.0 && scale.is_finite()) {
+            return Err(Error::invalid(format!("a scale of {scale}")));
+        }
+        let taps = if is_nearest { nearest(&one, rounding)? } else { weighted(&one, &filter)? };
         x = apply(b, &x, axis, &taps)?;
     }
     Ok(b.convert(&x, given.element()))
