@@ -5,7 +5,7 @@ use crate::device::{Buffer, Device, Stream, must_leak};
 use crate::error::Result;
 use crate::plan::constants::{ConstantPool, host_reference};
 use crate::plan::section::Shaped;
-use crate::tensor::{AlignedBytes, Bytes, Tensor};
+use crate::tensor::{AlignedBytes, Bytes, Tensor, TensorType};
 use crate::trace::{self, What};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
 use std::ptr::null_mut;
@@ -42,7 +42,10 @@ impl RunTensor {
     /// # Errors
     /// Out of memory.
     pub fn allocate(ty: Shaped, device: &Arc<Device>) -> Result<Self> {
-        let buffer = device.alloc(ty.size, DEVBAY_USAGE_TRANSIENT)?;
+        let buffer = match device.space().typed {
+            true => device.alloc_tensor(&TensorType::new(ty.dtype, &ty.shape), DEVBAY_USAGE_TRANSIENT)?,
+            false => device.alloc(ty.size, DEVBAY_USAGE_TRANSIENT)?,
+        };
         Ok(Self::device(ty, buffer))
     }
 
@@ -196,6 +199,18 @@ impl RunTensor {
     /// # Errors
     /// Out of memory, or what the plugin says of the copies.
     pub fn stack(ty: Shaped, parts: &mut [Self], device: &Arc<Device>) -> Result<Self> {
+        if device.space().write_once {
+            // One copy makes all of such a buffer: they are joined before.
+            let mut bytes = AlignedBytes::zeroed(ty.size)?;
+            let mut rest = bytes.as_mut_slice();
+            for part in parts {
+                let (own, others) = rest.split_at_mut(part.ty.size);
+                part.read_into(own)?;
+                rest = others;
+            }
+            let tensor = Tensor::from_storage(ty.dtype, &ty.shape, Arc::new(bytes), 0, ty.size)?;
+            return Ok(Self { ty, place: Place::Host(tensor) });
+        }
         let stacked = Self::allocate(ty, device)?;
         let Place::Device(buffer) = &stacked.place else {
             return Ok(stacked);
