@@ -26,6 +26,7 @@ pub mod arrays;
 pub mod auto;
 pub mod calibrate;
 pub mod compare;
+pub mod compiled;
 mod deadline;
 pub mod device_tensor;
 pub mod devices;

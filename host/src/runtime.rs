@@ -47,6 +47,8 @@ pub struct RuntimeOptions {
     pub violations: Report,
     /// ABI minors to speak; others than the build's own only to try out old and new hosts.
     pub minors: MinorRange,
+    /// Whether a plugin that cannot list devices is kept all the same, for what it compiles for devices that are not there.
+    pub without_devices: bool,
     /// Takes plugins' messages; by default `tracing`.
     pub log: LogSink,
     /// Takes plugins' marks.
@@ -73,6 +75,7 @@ impl Default for RuntimeOptions {
             layers: Vec::new(),
             violations: Report::default(),
             minors: MinorRange::CURRENT,
+            without_devices: false,
             log: Arc::new(log_to_tracing),
             trace: None,
             config: BTreeMap::new(),
@@ -351,7 +354,13 @@ impl Loader<'_> {
         );
         let name = about.name.clone();
         let plugin = Plugin::create(about, agreement.minor, services, &options, Some(kept))?;
-        let devices = plugin.devices()?;
+        let devices = match plugin.devices() {
+            Err(refusal) if self.options.without_devices => {
+                report.notes.push(refusal.to_string());
+                Vec::new()
+            }
+            listed => listed?,
+        };
         self.taken.insert(name, candidate.origin.clone());
         Ok((plugin, devices))
     }

@@ -164,17 +164,41 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] for bytes that are not usable here, or of another graph.
     pub fn load_graph(self: &Arc<Self>, graph: &Graph<'_>, blob: &[u8], label: &str) -> Result<Executable> {
+        let mut made = self.load_any(blob, label)?;
+        let other = |text| Error::new(ErrorKind::UnsupportedOp, text).on_device(self.name());
+        made.inputs = input_types(graph, &made.takes).map_err(other)?;
+        check_outputs(graph, &made.outputs).map_err(other)?;
+        Ok(made)
+    }
+
+    /// Loads what [`Executable::blob`] or [`Plugin::compile_ahead`] gave, for inputs and results of these types.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] for bytes that are not usable here, or of another program.
+    pub fn load(
+        self: &Arc<Self>,
+        blob: &[u8],
+        inputs: &[TensorType],
+        outputs: &[TensorType],
+        label: &str,
+    ) -> Result<Executable> {
+        let mut made = self.load_any(blob, label)?;
+        if made.takes.len() != inputs.len() || made.outputs != outputs {
+            let text = "a stored program of other inputs or results";
+            return Err(Error::new(ErrorKind::UnsupportedOp, text).on_device(self.name()));
+        }
+        made.inputs = inputs.to_vec();
+        Ok(made)
+    }
+
+    fn load_any(self: &Arc<Self>, blob: &[u8], label: &str) -> Result<Executable> {
         let desc = CompileDesc {
             code: blob.as_ptr().cast::<c_void>(),
             code_bytes: blob.len() as u64,
             label: Str::new(label),
             ..CompileDesc::empty()
         };
-        let mut made = self.make("loader of programs", desc, |table| table.load)?;
-        let other = |text| Error::new(ErrorKind::UnsupportedOp, text).on_device(self.name());
-        made.inputs = input_types(graph, &made.takes).map_err(other)?;
-        check_outputs(graph, &made.outputs).map_err(other)?;
-        Ok(made)
+        self.make("loader of programs", desc, |table| table.load)
     }
 
     /// What stored bytes are to it.
@@ -328,11 +352,14 @@ fn read_blob(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executa
         // SAFETY: the plugin's function with its own program; the place is ours.
         Some(unsafe { blob(handle.as_ptr(), &mut list, error) })
     })?;
-    // SAFETY: the plugin's bytes, which it keeps as long as the program.
-    unsafe { read_list::<u8>(&list, "uint8_t") }.map_err(|e| {
-        let text = format!("the stored form of a program: {e}");
-        Error::new(ErrorKind::PluginBroken, text).in_plugin(plugin.name())
-    })
+    // Longer than lists of anything else may be: programs have constants.
+    let is_possible = list.stride == 1 && !list.ptr.is_null() && list.len <= isize::MAX as u64;
+    if !is_possible {
+        let text = "the stored form of a program is no list of bytes";
+        return Err(Error::new(ErrorKind::PluginBroken, text).in_plugin(plugin.name()));
+    }
+    // SAFETY: so many bytes of the plugin's, which it keeps as long as the program.
+    Ok(unsafe { std::slice::from_raw_parts(list.ptr.cast::<u8>(), list.len as usize) }.to_vec())
 }
 
 /// The types of the values of a graph that a program takes.

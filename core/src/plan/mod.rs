@@ -40,6 +40,7 @@ pub(crate) mod streams;
 pub mod tasks;
 mod text;
 pub mod unroll;
+pub mod whole;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};

@@ -4,6 +4,7 @@
 //! standard error; with `--json` standard output is one JSON value.
 
 mod bench;
+mod compile;
 mod conformance;
 mod devices;
 mod draw;
@@ -47,6 +48,8 @@ enum Command {
     Run(run::Arguments),
     /// Measure a model's latency
     Bench(bench::Arguments),
+    /// Compile a model for a device with a compiler, also one that is not there
+    Compile(compile::Arguments),
     /// Show what is in a model or a plugin file
     Inspect(inspect::Arguments),
     /// Judge a plugin by the ABI's rules, case by case
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Devices(arguments) => devices::main(arguments),
         Command::Run(arguments) => run::main(arguments),
         Command::Bench(arguments) => bench::main(arguments),
+        Command::Compile(arguments) => compile::main(arguments),
         Command::Inspect(arguments) => inspect::main(arguments),
         Command::Conformance(arguments) => conformance::main(arguments),
         Command::Lint(arguments) => lint::main(arguments),

@@ -133,6 +133,16 @@ impl PluginArguments {
         self.runtime_with(policy, &[], None)
     }
 
+    /// As [`PluginArguments::runtime`], with the plugin `name`, for what it compiles: it need not have a device.
+    ///
+    /// # Errors
+    /// For options that cannot be read.
+    pub fn runtime_for_compiling(&self, name: &str) -> Result<Runtime> {
+        let (compiler, kernels) = (Policy::Explicit(name.to_owned()), Policy::Explicit(FALLBACK.to_owned()));
+        let options = self.runtime_options(Some(&compiler), &[kernels], None)?;
+        Ok(Runtime::new(RuntimeOptions { without_devices: true, ..options })?)
+    }
+
     /// As [`PluginArguments::runtime`], with the plugins that further policies name, and who takes their marks.
     fn runtime_with(
         &self,
@@ -140,6 +150,15 @@ impl PluginArguments {
         others: &[Policy],
         trace: Option<&Recorder>,
     ) -> Result<Runtime> {
+        Ok(Runtime::new(self.runtime_options(policy, others, trace)?)?)
+    }
+
+    fn runtime_options(
+        &self,
+        policy: Option<&Policy>,
+        others: &[Policy],
+        trace: Option<&Recorder>,
+    ) -> Result<RuntimeOptions> {
         let mut plugin_options = Vec::new();
         for text in &self.plugin_option {
             let parsed = text.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
@@ -157,7 +176,7 @@ impl PluginArguments {
         let cache_dir = rates_file.as_ref().and_then(|file| file.parent()).and_then(|dir| dir.to_str());
         let config = cache_dir.map(|dir| ("cache_dir".to_owned(), dir.to_owned())).into_iter().collect();
         let probe = if self.no_probe { None } else { std::env::current_exe().ok().map(ProbeOptions::new) };
-        Ok(Runtime::new(RuntimeOptions {
+        Ok(RuntimeOptions {
             threads: self.threads,
             affinity: self.affinity.clone(),
             linked: linked(),
@@ -175,7 +194,7 @@ impl PluginArguments {
             rates_file,
             config,
             ..RuntimeOptions::default()
-        })?)
+        })
     }
 }
 

@@ -6,12 +6,10 @@
 use crate::exit::usage;
 use crate::layers::Done;
 use crate::run::{self, Arguments};
-use crate::{say, table};
 use anyhow::{Context, Result};
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::TensorType;
 use devbay_host::core::{Error, ErrorKind, Tensor};
-use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -62,34 +60,7 @@ pub fn main(arguments: &Arguments, format: &str) -> Result<Done> {
 
     let names: Vec<String> = (0..outputs.len()).map(|i| format!("out{i}")).collect();
     let named: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&outputs).collect();
-    if let Some(path) = &arguments.output {
-        run::write_outputs(path, &named)?;
-    }
-    let verdicts =
-        arguments.compare.as_ref().map(|path| run::compare_all(path, &named, arguments)).transpose()?;
-    let json = if arguments.json {
-        let outputs: Vec<_> = named.iter().map(|(name, tensor)| run::output_json(name, tensor)).collect();
-        Some(json!({
-            "model": arguments.model, "format": format, "device": device.name(), "outputs": outputs,
-            "times_ns": { "compile": compile.as_nanos() as u64, "run": run.as_nanos() as u64 },
-            "compare": verdicts,
-        }))
-    } else {
-        run::print_outputs(&named);
-        if let Some(verdicts) = &verdicts {
-            run::print_verdicts(verdicts);
-        }
-        say!(
-            "\n{} on {} ({}): run {}, compile {}",
-            arguments.model.display(),
-            device.name(),
-            device.about().product,
-            table::duration(run.as_nanos() as f64),
-            table::duration(compile.as_nanos() as f64)
-        );
-        None
-    };
-    Ok(Done { json, verdict: run::verdict(verdicts.as_deref()) })
+    run::report_program(arguments, format, device, &named, &[("run", run), ("compile", compile)])
 }
 
 /// The inputs `in0`, `in1`, ... as far as they go; an archive may also have what is expected.

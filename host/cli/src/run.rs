@@ -6,10 +6,11 @@ use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
-use crate::{interrupt, program, say, shares, table};
+use crate::{compile, interrupt, program, say, shares, table};
 use anyhow::{Context, Result};
 use devbay_host::arrays;
 use devbay_host::compare::{Tolerance, Verdict, compare};
+use devbay_host::core::device::Device;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::model::Model;
 use devbay_host::report::DeviceMemory;
@@ -22,7 +23,8 @@ use std::time::{Duration, Instant};
 /// Arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The model: an ONNX file, a program in text form, or StableHLO (.mlir, .mlirbc) for a device with a compiler
+    /// The model: an ONNX file, a program in text form, what `devbay compile` wrote, or StableHLO (.mlir, .mlirbc) for a
+    /// device with a compiler
     pub model: PathBuf,
     #[command(flatten)]
     pub inputs: InputArguments,
@@ -69,12 +71,57 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     arguments.plugins.layers.conclude(run(arguments))
 }
 
+/// Writes, compares and shows what a program gave that was run without a session: its kind, and what took how long.
+///
+/// # Errors
+/// For files that cannot be read or written; a mismatch with `--compare` is in the verdict.
+pub fn report_program(
+    arguments: &Arguments,
+    kind: &str,
+    device: &Device,
+    named: &[(&str, &Tensor)],
+    times: &[(&str, Duration)],
+) -> Result<Done> {
+    if let Some(path) = &arguments.output {
+        write_outputs(path, named)?;
+    }
+    let verdicts = arguments.compare.as_ref().map(|path| compare_all(path, named, arguments)).transpose()?;
+    let verdict = verdict(verdicts.as_deref());
+    if arguments.json {
+        let outputs: Vec<_> = named.iter().map(|(name, tensor)| output_json(name, tensor)).collect();
+        let times: serde_json::Map<String, serde_json::Value> =
+            times.iter().map(|(what, time)| ((*what).to_owned(), json!(time.as_nanos() as u64))).collect();
+        let json = json!({
+            "model": arguments.model, "format": kind, "device": device.name(), "outputs": outputs,
+            "times_ns": times, "compare": verdicts,
+        });
+        return Ok(Done { json: Some(json), verdict });
+    }
+    print_outputs(named);
+    if let Some(verdicts) = &verdicts {
+        print_verdicts(verdicts);
+    }
+    let times =
+        times.iter().map(|(what, time)| format!("{what} {}", table::duration(time.as_nanos() as f64)));
+    say!(
+        "\n{} on {} ({}): {}",
+        arguments.model.display(),
+        device.name(),
+        device.about().product,
+        times.collect::<Vec<_>>().join(", ")
+    );
+    Ok(Done { json: None, verdict })
+}
+
 fn run(arguments: &Arguments) -> Result<Done> {
     if arguments.labels.is_some() && arguments.image.is_none() {
         return Err(usage("--labels goes with --image"));
     }
     if let Some(format) = program::format_of(&arguments.model) {
         return program::main(arguments, format);
+    }
+    if compile::is_compiled(&arguments.model) {
+        return compile::run(arguments);
     }
     let progress = spinner(&format!("loading {}", arguments.model.display()));
     let begin = Instant::now();

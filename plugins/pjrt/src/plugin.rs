@@ -1,13 +1,17 @@
 //! The plugin: which libraries, which of them are opened, and their devices.
 
 use crate::client::Client;
-use crate::device::PjrtDevice;
+use crate::device::{PjrtDevice, own};
 use crate::find::{self, Found, Named, Places};
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::probe::{NO_DEVICE, Probing};
+use crate::program::Ahead;
+use crate::topology::Topology;
 use crate::verdicts::{Verdict, Verdicts};
-use devbay_plugin_api::sdk::{About, Error, Host, Kernel, LogLevel, Options, Plugin, PluginOption, Result};
+use devbay_plugin_api::sdk::{
+    About, Error, Executable, GraphRequest, Host, Kernel, LogLevel, Options, Plugin, PluginOption, Result,
+};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -98,6 +102,33 @@ impl Plugin for Pjrt {
         Ok(Self { host, found, judge: Judge { probing, verdicts, reprobe }, devices: OnceLock::new() })
     }
 
+    const AHEAD: bool = true;
+
+    /// `LIBRARY:TOPOLOGY`, such as `tpu:v5e:2x2`.
+    fn compile_ahead(
+        &self,
+        target: &str,
+        request: &GraphRequest<'_>,
+    ) -> Result<Box<dyn Executable<PjrtDevice>>> {
+        let known = || {
+            let names: Vec<&str> = self.found.libraries.iter().map(|library| library.name.as_str()).collect();
+            names.join(", ")
+        };
+        let (name, topology) = target
+            .split_once(':')
+            .ok_or_else(|| Error::unsupported(format!("a target is LIBRARY:TOPOLOGY, found {target}")))?;
+        let library = self.found.libraries.iter().find(|library| library.name == name).ok_or_else(|| {
+            Error::unsupported(format!("there is no PJRT library {name}, there are {}", known()))
+        })?;
+        self.judge
+            .admits_compiler(library)
+            .map_err(|reason| Error::unavailable(format!("{name}: {reason}")))?;
+        // SAFETY: a person named the library to be run in this process, or it came through a probe.
+        let opened = unsafe { Library::open(&library.path) }.map_err(own)?;
+        let topology = Topology::new(opened, topology).map_err(own)?;
+        Ok(Box::new(Ahead::new(&topology, request)?))
+    }
+
     fn devices(&self) -> Result<Vec<&PjrtDevice>> {
         let devices = self.devices.get_or_init(|| self.open());
         devices.as_ref().map(|devices| devices.iter().collect()).map_err(Clone::clone)
@@ -147,24 +178,33 @@ impl Judge {
     /// # Errors
     /// In words, why it is left out.
     pub fn admits(&self, library: &Named) -> std::result::Result<(), String> {
+        let Some((verdict, age)) = self.judge(library)? else { return Ok(()) };
+        admitted(&verdict).map_err(|reason| {
+            if age < JUST_NOW {
+                return reason;
+            }
+            let age = words(age);
+            format!("{reason}; found {age} ago, --plugin-option pjrt.reprobe=on tries again")
+        })
+    }
+
+    /// The verdict on a library and its age, if there is one; None for a library that is opened without.
+    ///
+    /// # Errors
+    /// In words, why nobody may know.
+    fn judge(&self, library: &Named) -> std::result::Result<Option<(Verdict, Duration)>, String> {
         // A path that leads to no file is no danger, and the loader's words about it are the best.
         let is_path = library.path.components().count() > 1;
         if self.probing == Probing::Off || is_path && !library.path.exists() {
-            return Ok(());
+            return Ok(None);
         }
         let now = SystemTime::now();
         let known = self.verdicts.as_ref().and_then(|verdicts| verdicts.find(library, now));
-        if let Some((verdict, age)) = known.filter(|(_, age)| !self.reprobe || *age < JUST_NOW) {
-            return admitted(&verdict).map_err(|reason| {
-                if age < JUST_NOW {
-                    return reason;
-                }
-                let age = words(age);
-                format!("{reason}; found {age} ago, --plugin-option pjrt.reprobe=on tries again")
-            });
+        if let Some(known) = known.filter(|(_, age)| !self.reprobe || *age < JUST_NOW) {
+            return Ok(Some(known));
         }
         match &self.probing {
-            Probing::Missing(_) if library.by_person => Ok(()),
+            Probing::Missing(_) if library.by_person => Ok(None),
             Probing::Missing(reason) => Err(format!("not probed: {reason}")),
             Probing::By(prober) => {
                 let verdict = prober.probe(library).map_err(|error| error.to_string())?;
@@ -172,9 +212,27 @@ impl Judge {
                     // Without a file the library is probed again at the next start, which is all that is lost.
                     let _ = verdicts.keep(library, &verdict, now);
                 }
-                admitted(&verdict)
+                Ok(Some((verdict, Duration::ZERO)))
             }
-            Probing::Off => Ok(()),
+            Probing::Off => Ok(None),
+        }
+    }
+
+    /// As [`admits`](Self::admits), for a library whose compiler alone is wanted: that it has no device is no reason. It is
+    /// opened as in its probe, so what is set there has to be set here.
+    ///
+    /// # Errors
+    /// In words, why it is left out.
+    pub fn admits_compiler(&self, library: &Named) -> std::result::Result<(), String> {
+        if let Probing::By(prober) = &self.probing
+            && let Some((name, value)) =
+                prober.environment.iter().find(|(name, _)| std::env::var_os(name).is_none())
+        {
+            return Err(format!("{name}={value} has to be set before this process starts"));
+        }
+        match self.judge(library)? {
+            Some((Verdict::Refused(_), _)) | None => Ok(()),
+            Some((verdict, _)) => admitted(&verdict),
         }
     }
 

@@ -192,7 +192,7 @@ impl Builder<'_> {
         if x.dims() == dims {
             return x.clone();
         }
-        self.expect(x.ty.n_elements() == dims.iter().product(), "a reshape", &[x]);
+        self.expect(x.ty.n_elements() == dims.iter().product::<i64>(), "a reshape", &[x]);
         self.op("stablehlo.reshape", &[x], "", Type::new(x.element(), dims))
     }
 

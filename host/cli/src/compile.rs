@@ -1,0 +1,192 @@
+//! `devbay compile`: a model as a program of a device's compiler, in a file, for a device that is there or is not.
+
+use crate::inputs::GivenArguments;
+use crate::layers::Done;
+use crate::options::{DeviceArguments, PluginArguments};
+use crate::run::{self, Arguments as RunArguments};
+use crate::{exit::usage, say, table};
+use anyhow::{Context, Result};
+use devbay_host::compiled::{CompiledModel, Target};
+use devbay_host::core::device::{Device, Plugin};
+use devbay_host::core::program::Program;
+use devbay_host::core::tensor::TensorType;
+use devbay_host::core::{Error, ErrorKind, Tensor};
+use devbay_host::model::Model;
+use devbay_host::runtime::Runtime;
+use devbay_host::session::Port;
+use serde_json::json;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The model: an ONNX file or a program in text form
+    pub model: PathBuf,
+    /// Where the program goes; `devbay run` takes it
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+    /// A device that is not there, as PLUGIN-TARGET in the plugin's own words: pjrt-tpu:v5e:2x2
+    #[arg(long, value_name = "PLUGIN-TARGET", conflicts_with = "device")]
+    pub target: Option<String>,
+    #[command(flatten)]
+    pub given: GivenArguments,
+    #[command(flatten)]
+    pub device: DeviceArguments,
+    #[command(flatten)]
+    pub plugins: PluginArguments,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Compiles the model.
+///
+/// # Errors
+/// For a device or plugin that is not there or has no compiler; a node that it does not take, with its name; what it says.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    if arguments.target.is_some() {
+        skip_metadata_queries();
+    }
+    arguments.plugins.layers.conclude(compile(arguments))
+}
+
+/// libtpu looks for the cloud's metadata server for minutes where there is none, unless it is told not to: a compiler that
+/// runs without its device need not know where it is.
+fn skip_metadata_queries() {
+    const SKIP: &str = "TPU_SKIP_MDS_QUERY";
+    if std::env::var_os(SKIP).is_none() {
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var(SKIP, "1") };
+    }
+}
+
+fn compile(arguments: &Arguments) -> Result<Done> {
+    let model = Model::load(&arguments.model)?;
+    let types = arguments.given.types(model.program())?;
+    let types: Vec<TensorType> = types.iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect();
+    let numerics = arguments.device.numerics.into();
+    let begin = Instant::now();
+    let made = match &arguments.target {
+        Some(text) => {
+            let (name, target) = text
+                .split_once('-')
+                .filter(|(name, target)| !name.is_empty() && !target.is_empty())
+                .ok_or_else(|| {
+                    usage(format!("--target is PLUGIN-TARGET, such as pjrt-tpu:v5e:2x2, found {text}"))
+                })?;
+            let runtime = arguments.plugins.runtime_for_compiling(name)?;
+            let plugin = plugin(&runtime, name)?;
+            let folds = kernels(&runtime)?;
+            CompiledModel::new(&model, &types, &Target::Ahead(&plugin, target), numerics, &folds)?
+        }
+        None => {
+            let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
+            let folds = kernels(&chosen.runtime)?;
+            CompiledModel::new(&model, &types, &Target::Device(&chosen.device), numerics, &folds)?
+        }
+    };
+    let took = begin.elapsed();
+    made.write(&arguments.output)?;
+    let ((plugin, version, target), (program, constants)) = (made.target(), made.size());
+    if arguments.json {
+        let json = json!({
+            "model": arguments.model, "output": arguments.output, "plugin": plugin, "plugin_version": version,
+            "target": target, "program_bytes": program, "constant_bytes": constants,
+            "times_ns": { "compile": took.as_nanos() as u64 },
+        });
+        return Ok(Done { json: Some(json), verdict: Ok(()) });
+    }
+    say!(
+        "{} for {target} by plugin {plugin} {version}: program {}, constants {}, compiled in {}",
+        arguments.output.display(),
+        table::bytes(program as u64),
+        table::bytes(constants as u64),
+        table::duration(took.as_nanos() as f64)
+    );
+    Ok(Done { json: None, verdict: Ok(()) })
+}
+
+fn plugin(runtime: &Runtime, name: &str) -> Result<Arc<Plugin>> {
+    let found = runtime.plugins().iter().find(|plugin| plugin.name() == name);
+    if let Some(plugin) = found {
+        return Ok(Arc::clone(plugin));
+    }
+    let refused = runtime.report().refused().find(|(report, _)| report.name.as_deref() == Some(name));
+    let text = match refused {
+        Some((_, refusal)) => format!("plugin {name} was refused: {refusal}"),
+        None => format!("there is no plugin {name}; --plugin names its library"),
+    };
+    Err(Error::new(ErrorKind::NotFound, text).into())
+}
+
+/// A device with kernels, for what is constant in a model.
+fn kernels(runtime: &Runtime) -> Result<Arc<Device>> {
+    let has_kernels = |device: &&Arc<Device>| !device.plugin().about().kernels.is_empty();
+    let found = runtime.devices().iter().find(has_kernels).cloned();
+    found.ok_or_else(|| {
+        let text = "no plugin has kernels, which calculate what is constant in a model";
+        Error::new(ErrorKind::NotFound, text).into()
+    })
+}
+
+/// Whether a file is a compiled model: its metadata comes first.
+pub fn is_compiled(path: &Path) -> bool {
+    let mut start = [0u8; 256];
+    let Ok(mut file) = std::fs::File::open(path) else { return false };
+    let Ok(n) = file.read(&mut start) else { return false };
+    start[..n].get(8..).is_some_and(|rest| rest.starts_with(b"{\"__metadata__\":{\"devbay\""))
+}
+
+/// How long a run may take without a deadline.
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Runs a compiled model once.
+///
+/// # Errors
+/// Unsupported for a device that it was not compiled for; missing inputs; what the device says.
+pub fn run(arguments: &RunArguments) -> Result<Done> {
+    if arguments.image.is_some() {
+        return Err(usage("a compiled program takes its inputs from --input"));
+    }
+    let begin = Instant::now();
+    let compiled = CompiledModel::read(&arguments.model)?;
+    let read = begin.elapsed();
+    let ports = compiled.inputs()?;
+    let program = program_of(&ports);
+    let chosen = arguments.device.choose(&arguments.plugins, &program, None)?;
+    let device = &chosen.device;
+    let inputs = arguments.inputs.read(&program, device)?;
+    let begin = Instant::now();
+    let loaded = compiled.load(device)?;
+    let load = begin.elapsed();
+    let ordered: Vec<&Tensor> = ports
+        .iter()
+        .map(|port| {
+            let found = inputs.iter().find(|(name, _)| **name == *port.name).map(|(_, tensor)| tensor);
+            found.with_context(|| format!("input `{}` is missing", port.name))
+        })
+        .collect::<Result<_>>()?;
+    let begin = Instant::now();
+    let limit = arguments.deadline_ms.map_or(LIMIT, Duration::from_millis);
+    let outputs = loaded.run(&ordered, limit)?;
+    let took = begin.elapsed();
+    let ports = compiled.outputs()?;
+    let named: Vec<(&str, &Tensor)> = ports.iter().map(|port| &*port.name).zip(&outputs).collect();
+    let times = [("read", read), ("load", load), ("run", took)];
+    run::report_program(arguments, "compiled", device, &named, &times)
+}
+
+/// A program that has these inputs and does nothing, for what asks a program for its inputs.
+fn program_of(ports: &[Port]) -> Program {
+    let mut program = Program::default();
+    for port in ports {
+        if let Some(ty) = &port.ty {
+            let id = program.add_typed(&port.name, ty.clone());
+            program.main.inputs.push(id);
+        }
+    }
+    program
+}
