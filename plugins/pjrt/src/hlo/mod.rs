@@ -23,6 +23,7 @@ mod node;
 mod normalize;
 mod pool;
 mod primitive;
+mod quantised;
 mod reduce;
 mod resize;
 mod table;
