@@ -24,6 +24,7 @@ mod normalize;
 mod pool;
 mod primitive;
 mod quantised;
+mod recurrent;
 mod reduce;
 mod resize;
 mod table;

@@ -3,7 +3,8 @@
 use super::builder::{Builder, Value};
 use super::node::Node;
 use super::{
-    activation, conv, einsum, elementwise, index, layout, linear, normalize, pool, quantised, reduce, resize,
+    activation, conv, einsum, elementwise, index, layout, linear, normalize, pool, quantised, recurrent,
+    reduce, resize,
 };
 use devbay_plugin_api::sdk::Result;
 
@@ -95,6 +96,8 @@ pub(super) fn emission(op: &str) -> Option<Emission> {
         "ReverseSequence" => One(index::reverse_sequence),
 
         "Resize" | "Upsample" => One(resize::resize),
+
+        "GRU" | "LSTM" | "RNN" => Many(recurrent::recurrent),
 
         "QuantizeLinear" => One(quantised::quantize),
         "DequantizeLinear" => One(quantised::dequantize),
