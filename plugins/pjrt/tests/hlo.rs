@@ -4,7 +4,6 @@ mod support;
 
 use devbay_plugin_api::sdk::{F32, I64};
 use devbay_plugin_pjrt::hlo::{Claim, EmitOptions, claim, emit};
-use support::devices;
 use support::graph::{Attr, Graph, NONE, check, counted, f32s, i64s, irregular};
 
 /// `relu(x [2, 3] * weights [3, 600] + 1)`; the weights are larger than what is written into the text.
@@ -172,5 +171,4 @@ fn arrays_without_elements_are_arrays() {
     graph.output(joined);
     graph.output(total);
     check(&graph, &[f32s(&[0, 3], &[])], &[irregular(&[2, 3], 1), f32s(&[3], &[0.0; 3])]);
-    assert!(!devices().is_empty() || std::env::var("DEVBAY_PJRT_PLUGINS").is_err());
 }

@@ -5,6 +5,10 @@ mod support;
 use devbay_plugin_api::sdk::F32;
 use support::graph::{Attr, Graph, Tensor, bools, check, check_node, f32s, f64s, i32s, i64s};
 
+/// A function of two numbers.
+type Both = fn(f32, f32) -> f32;
+
+/// An op with its version and attributes, and what it calculates.
 type Case<'a> = (&'a str, u32, Vec<(&'a str, Attr)>, fn(f64) -> f64);
 
 /// Runs each op on the same numbers, all in one graph.
@@ -136,7 +140,7 @@ fn operands_are_broadcast_from_the_back() {
     let row = f32s(&[3], &[1.0, 2.0, 4.0]);
     let column = f32s(&[2, 1], &[8.0, 16.0]);
     let pairs = [(8.0, 1.0), (8.0, 2.0), (8.0, 4.0), (16.0, 1.0), (16.0, 2.0), (16.0, 4.0)];
-    let cases: [(&str, fn(f32, f32) -> f32); 5] = [
+    let cases: [(&str, Both); 5] = [
         ("Add", |a, b| a + b),
         ("Sub", |a, b| a - b),
         ("Mul", |a, b| a * b),

@@ -26,7 +26,9 @@ fn matmul(x: &Tensor, y: &Tensor, [batch, m, k, n]: [usize; 4]) -> Vec<f32> {
 
 #[test]
 fn matrices_of_all_ranks_are_multiplied() {
-    let cases: [(&[i64], &[i64], &[i64], [usize; 4]); 8] = [
+    // Extents of both operands and of the result, then batches, rows, depth and columns.
+    type Case = (&'static [i64], &'static [i64], &'static [i64], [usize; 4]);
+    let cases: [Case; 8] = [
         (&[2, 3], &[3, 4], &[2, 4], [1, 2, 3, 4]),
         (&[3], &[3, 4], &[4], [1, 1, 3, 4]),
         (&[2, 3], &[3], &[2], [1, 2, 3, 1]),
@@ -128,7 +130,9 @@ fn convolve(x: &Tensor, kernel: &Tensor, plane: &Plane, result: &[i64]) -> Vec<f
 
 #[test]
 fn convolutions_follow_their_formula() {
-    let cases: [(&[i64], &[i64], Plane, [i64; 2], &[i64]); 4] = [
+    // Input, kernel, plane, pads behind, result.
+    type Case = (&'static [i64], &'static [i64], Plane, [i64; 2], &'static [i64]);
+    let cases: [Case; 4] = [
         (
             &[2, 3, 7, 6],
             &[4, 3, 3, 2],
@@ -231,7 +235,8 @@ fn spread(x: &Tensor, kernel: &Tensor, plane: &Plane, result: &[i64]) -> Vec<f32
 #[test]
 fn transposed_convolutions_spread_their_input() {
     // Input, kernel, plane, pads behind, extents added, result.
-    let cases: [(&[i64], &[i64], Plane, [i64; 2], [i64; 2], &[i64]); 3] = [
+    type Case = (&'static [i64], &'static [i64], Plane, [i64; 2], [i64; 2], &'static [i64]);
+    let cases: [Case; 3] = [
         (
             &[1, 2, 3, 3],
             &[2, 3, 2, 2],

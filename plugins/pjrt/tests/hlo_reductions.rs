@@ -80,7 +80,7 @@ fn the_place_of_the_largest_is_found() {
     let axis = ("axis", Attr::Int(-1));
     run("ArgMax", std::slice::from_ref(&axis), i64s(&[2, 1], &[1, 3]));
     run("ArgMax", &[axis.clone(), last.clone(), ("keepdims", Attr::Int(0))], i64s(&[2], &[2, 3]));
-    run("ArgMin", &[], i64s(&[1, 4], &[0, 1, 1, 1]));
+    run("ArgMin", &[], i64s(&[1, 4], &[0, 1, 1, 0]));
     let none = f32s(&[2], &[f32::NAN; 2]);
     check_node("ArgMax", 13, &[none], &[], &[], &[i64s(&[1], &[0])]);
     let x = i64s(&[3], &[4, -9, -9]);

@@ -62,10 +62,12 @@ pub(super) fn activation<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Val
             above(b, x, 0.0, &scaled)
         }
         "Selu" => {
+            // The defaults had fewer digits at first.
+            let (alpha, gamma) = if node.since() < 6 { (1.6732, 1.0507) } else { (1.673_263_2, 1.050_701) };
             let less = b.unary("stablehlo.exponential_minus_one", x);
-            let scaled = b.with_number(MULTIPLY, &less, attr("alpha", 1.673_263_2)?)?;
+            let scaled = b.with_number(MULTIPLY, &less, attr("alpha", alpha)?)?;
             let joined = above(b, x, 0.0, &scaled)?;
-            b.with_number(MULTIPLY, &joined, attr("gamma", 1.050_701)?)
+            b.with_number(MULTIPLY, &joined, attr("gamma", gamma)?)
         }
         "Celu" => {
             let alpha = attr("alpha", 1.0)?;

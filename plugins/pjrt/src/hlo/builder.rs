@@ -276,7 +276,7 @@ impl<'g> Builder<'g> {
         self.op_with_results(name, operands, region, attributes, vec![ty]).remove(0)
     }
 
-    /// An op with several results.
+    /// An op with several results. Several regions are separated by `}, {`.
     pub(super) fn op_with_results(
         &mut self,
         name: &str,
@@ -302,6 +302,55 @@ impl<'g> Builder<'g> {
         let made = join(&results, |value| value.ty.to_string());
         put(&mut self.body, format_args!(" : ({given}) -> ({made})\n"));
         results
+    }
+
+    /// A block of a region with arguments of its own, as text. It ends with what `content` gives.
+    fn block(
+        &mut self,
+        types: &[Type],
+        content: impl FnOnce(&mut Self, &[Value]) -> Result<Vec<Value>>,
+    ) -> Result<String> {
+        let arguments: Vec<Value> =
+            types.iter().map(|ty| Value { name: self.name(), ty: ty.clone() }).collect();
+        let around = std::mem::take(&mut self.body);
+        let results = content(self, &arguments);
+        let inside = std::mem::replace(&mut self.body, around);
+        let results = results?;
+        let named = join(&arguments, |value| format!("%{}: {}", value.name, value.ty));
+        let names = join(&results, |value| format!("%{}", value.name));
+        let types = join(&results, |value| value.ty.to_string());
+        Ok(format!("    ^bb0({named}):\n{inside}    \"stablehlo.return\"({names}) : ({types}) -> ()\n"))
+    }
+
+    /// Runs `step` so many times: it is given the number of the step from 0 on, a scalar of int64, and the values as
+    /// they are then, and gives them as they become. It may use no other value and none of the graph's.
+    ///
+    /// # Errors
+    /// Those of `step`; internal if it gives other types than it is given.
+    pub(super) fn repeat(
+        &mut self,
+        n: i64,
+        values: &[Value],
+        step: impl FnOnce(&mut Self, &Value, &[Value]) -> Result<Vec<Value>>,
+    ) -> Result<Vec<Value>> {
+        let counter = Type::new(ElementType::S64, &[]);
+        let start = self.integers(&[0], &counter)?;
+        let state: Vec<Value> = [&[start], values].concat();
+        let types: Vec<Type> = state.iter().map(|value| value.ty.clone()).collect();
+        let more = self.block(&types, |b, given| Ok(vec![b.compare_number("LT", &given[0], n as f64)?]))?;
+        let before = self.flops;
+        let body = self.block(&types, |b, given| {
+            let next = b.with_number("stablehlo.add", &given[0], 1.0)?;
+            let results = [vec![next], step(b, &given[0], &given[1..])?].concat();
+            let is_same = results.iter().map(|value| &value.ty).eq(&types);
+            is_same.then_some(results).ok_or_else(|| Error::internal("a step that changes types"))
+        })?;
+        self.flops += (self.flops - before) * n.saturating_sub(1).max(0) as u64;
+        let regions = format!("{more}    }}, {{\n{body}");
+        let state: Vec<&Value> = state.iter().collect();
+        let mut results = self.op_with_results("stablehlo.while", &state, &regions, "", types);
+        results.remove(0);
+        Ok(results)
     }
 
     /// A constant with the content `bytes`, dense and little endian.

@@ -109,18 +109,33 @@ fn add_bias(b: &mut Builder<'_>, x: &Value, bias: Option<Value>) -> Value {
     b.add(x, &bias)
 }
 
-/// Input and kernel, of which both have the same spatial axes.
-fn operands<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<(Value, Value)> {
-    let (x, kernel) = (node.input(b, 0)?, node.input(b, 1)?);
-    if x.rank() < 3 || kernel.rank() != x.rank() {
-        return Err(Error::unsupported(format!("a convolution of {} with {}", x.ty, kernel.ty)));
-    }
-    Ok((x, kernel))
+/// Whether input and kernel have the same spatial axes, of which there is at least one.
+fn check_ranks(x: &Value, kernel: &Value) -> Result<()> {
+    let is_right = x.rank() >= 3 && kernel.rank() == x.rank();
+    is_right
+        .then_some(())
+        .ok_or_else(|| Error::unsupported(format!("a convolution of {} with {}", x.ty, kernel.ty)))
 }
 
 /// Conv: `[N, C, ...]` with a kernel `[M, C / group, ...]`.
 pub(super) fn conv<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
-    let (x, kernel) = operands(node, b)?;
+    let (x, kernel) = (node.input(b, 0)?, node.input(b, 1)?);
+    let result = convolved(node, b, &x, &kernel)?;
+    let bias = node.optional_input(b, 2)?;
+    Ok(add_bias(b, &result, bias))
+}
+
+/// The convolution that the node's attributes say, of any operands.
+///
+/// # Errors
+/// Invalid if the operands do not go together or give another type than the graph has.
+pub(super) fn convolved<'g>(
+    node: &Node<'g>,
+    b: &mut Builder<'g>,
+    x: &Value,
+    kernel: &Value,
+) -> Result<Value> {
+    check_ranks(x, kernel)?;
     let groups = node.attrs().int("group", 1)?;
     let window = window(node, &kernel.dims()[2..], &x.dims()[2..])?;
     let n_channels = kernel.dims()[0];
@@ -129,15 +144,15 @@ pub(super) fn conv<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     }
     let spread = vec![1; x.rank() - 2];
     let conv = Convolution { window: &window, spread: &spread, groups, kernel_axes: ["o", "i"], n_channels };
-    let result = convolution(b, &x, &kernel, &conv, &node.result(0)?)?;
-    let bias = node.optional_input(b, 2)?;
-    Ok(add_bias(b, &result, bias))
+    let dims = node.result(0)?.dims;
+    convolution(b, x, kernel, &conv, &Type::new(x.element(), &dims))
 }
 
 /// ConvTranspose: `[N, C, ...]` with a kernel `[C, M / group, ...]`, as a convolution of the input with its elements
 /// spread by the strides and the kernel reversed.
 pub(super) fn conv_transpose<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
-    let (x, kernel) = operands(node, b)?;
+    let (x, kernel) = (node.input(b, 0)?, node.input(b, 1)?);
+    check_ranks(&x, &kernel)?;
     let result = node.result(0)?;
     let groups = node.attrs().int("group", 1)?;
     let n = x.rank() - 2;

@@ -207,6 +207,16 @@ pub(super) fn cast<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     Ok(b.convert(&x, element))
 }
 
+/// BitCast between types of the same size.
+pub(super) fn bit_cast<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
+    let x = node.input(b, 0)?;
+    let result = node.result(0)?;
+    if x.ty.size_bytes() != result.size_bytes() || x.ty.is_bool() != result.is_bool() {
+        return Err(Error::unsupported(format!("the bits of {} as {result}", x.ty)));
+    }
+    Ok(b.op("stablehlo.bitcast_convert", &[&x], "", result))
+}
+
 /// Clip: limits are attributes before opset 11, and optional inputs since. The upper one wins where they cross.
 pub(super) fn clip<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     let mut x = node.input(b, 0)?;
@@ -222,10 +232,14 @@ pub(super) fn clip<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     Ok(x)
 }
 
-/// PRelu: the slope is broadcast to the input alone.
+/// PRelu: the slope is broadcast to the input alone. Before opset 7 it was one for each channel.
 pub(super) fn prelu<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     let (x, slope) = (node.input(b, 0)?, node.input(b, 1)?);
-    let slope = b.broadcast(&slope, x.dims())?;
+    let slope = if node.since() < 7 && slope.ty.n_elements() > 1 {
+        b.broadcast_in_dim(&slope, &[1], x.dims())
+    } else {
+        b.broadcast(&slope, x.dims())?
+    };
     let scaled = b.multiply(&x, &slope);
     let is_negative = b.compare_number("LT", &x, 0.0)?;
     Ok(b.select(&is_negative, &scaled, &x))

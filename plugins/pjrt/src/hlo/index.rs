@@ -19,6 +19,7 @@ fn from_front(b: &mut Builder<'_>, places: &Value, extent: i64) -> Result<Value>
 /// Places that a gather or scatter goes to: the last axis of `places` has one number for each of the first axes of the
 /// operand.
 fn gather(b: &mut Builder<'_>, x: &Value, places: &Value, named: &[usize], dims: &[i64]) -> Value {
+    b.expect(x.ty.n_elements() > 0, "taking elements", &[x]);
     let mut sizes = x.dims().to_vec();
     for &axis in named {
         sizes[axis] = 1;
@@ -40,6 +41,7 @@ fn gather(b: &mut Builder<'_>, x: &Value, places: &Value, named: &[usize], dims:
 
 /// Elements along an axis at the places that `places` names, whose axes come in its stead. Places are not negative.
 pub(super) fn take(b: &mut Builder<'_>, x: &Value, places: &Value, axis: usize) -> Value {
+    b.expect(x.dims()[axis] > 0, "taking elements", &[x]);
     let mut sizes = x.dims().to_vec();
     sizes[axis] = 1;
     let n = places.rank();

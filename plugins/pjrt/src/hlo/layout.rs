@@ -325,6 +325,9 @@ pub(super) fn range<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
 /// EyeLike: ones on a diagonal.
 pub(super) fn eye_like<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     let result = node.result(0)?;
+    if result.rank() != 2 {
+        return Err(Error::invalid(format!("a diagonal of {result}")));
+    }
     let ty = Type::new(ElementType::S64, &result.dims);
     let (row, column) = (b.iota(&ty, 0), b.iota(&ty, 1));
     let k = b.splat(node.attrs().int("k", 0)? as f64, &ty)?;

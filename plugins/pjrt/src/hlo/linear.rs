@@ -15,7 +15,10 @@ pub(super) fn matmul<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> 
 }
 
 /// The product with axes of extent 1 where an operand was a vector.
-fn product(b: &mut Builder<'_>, x: &Value, y: &Value) -> Result<Value> {
+///
+/// # Errors
+/// Invalid if the operands do not go together.
+pub(super) fn product(b: &mut Builder<'_>, x: &Value, y: &Value) -> Result<Value> {
     if x.rank() == 0 || y.rank() == 0 {
         return Err(Error::invalid("a product of a scalar"));
     }

@@ -1,15 +1,22 @@
 //! StableHLO text from a graph of ONNX ops.
 //!
 //! The host shows a graph and asks what can be expressed: [`claim`]. It then shows what it decided to give to the device:
-//! [`emit`]. Both go by one [`table`] of ops; a claim is an emission whose text nobody reads, so that they cannot disagree.
+//! [`emit`]. Both go by one table of ops (`table`); a claim is an emission whose text nobody reads, so that they cannot disagree.
 //!
-//! - [`builder`]: the text of a module, with types, literals and names;
-//! - [`primitive`]: StableHLO's own ops;
-//! - [`node`]: a node with its operands and attributes;
+//! - `builder`: the text of a module, with types, literals and names;
+//! - `primitive`: StableHLO's own ops;
+//! - `node`: a node with its operands and attributes;
 //! - one file for each family of ONNX's ops.
 //!
 //! The text is that of StableHLO 1.13 and newer. Ops are in MLIR's generic form, which changes less between versions than
-//! the pretty one. The same graph gives the same bytes.
+//! the pretty one. A few functions (erf, the inverse trigonometric and the hyperbolic ones) are ops of CHLO, which compilers
+//! of StableHLO expand. The same graph gives the same bytes.
+//!
+//! # What is not exact
+//!
+//! - XLA's CPU drops what is no number in a reduction to the largest or smallest (ReduceMax, MaxPool), unless its option
+//!   `xla_cpu_enable_fast_min_max` is off.
+//! - Places that are out of bounds are moved to the nearest one by Gather, and left out by Scatter, where ONNX has an error.
 
 mod activation;
 mod builder;
@@ -23,6 +30,8 @@ mod node;
 mod normalize;
 mod pool;
 mod primitive;
+mod quantised;
+mod recurrent;
 mod reduce;
 mod resize;
 mod table;

@@ -2,7 +2,10 @@
 
 use super::builder::{Builder, Value};
 use super::node::Node;
-use super::{activation, conv, einsum, elementwise, index, layout, linear, normalize, pool, reduce, resize};
+use super::{
+    activation, conv, einsum, elementwise, index, layout, linear, normalize, pool, quantised, recurrent,
+    reduce, resize,
+};
 use devbay_plugin_api::sdk::Result;
 
 /// The function of an op: it writes what the node says and gives the results, whose types are compared with the graph's.
@@ -20,6 +23,7 @@ pub(super) fn emission(op: &str) -> Option<Emission> {
         op if elementwise::is_unary(op) => One(elementwise::unary),
         op if elementwise::is_binary(op) => One(elementwise::binary),
         op if elementwise::is_comparison(op) => One(elementwise::compare),
+        "BitCast" => One(elementwise::bit_cast),
         "BitShift" => One(elementwise::bit_shift),
         "Mod" => One(elementwise::modulo),
         "Pow" => One(elementwise::pow),
@@ -92,6 +96,14 @@ pub(super) fn emission(op: &str) -> Option<Emission> {
         "ReverseSequence" => One(index::reverse_sequence),
 
         "Resize" | "Upsample" => One(resize::resize),
+
+        "GRU" | "LSTM" | "RNN" => Many(recurrent::recurrent),
+
+        "QuantizeLinear" => One(quantised::quantize),
+        "DequantizeLinear" => One(quantised::dequantize),
+        "DynamicQuantizeLinear" => Many(quantised::quantize_by_range),
+        "MatMulInteger" => One(quantised::matmul_integer),
+        "ConvInteger" => One(quantised::conv_integer),
         _ => return None,
     })
 }
