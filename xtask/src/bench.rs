@@ -13,8 +13,7 @@ use std::process::Command;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, cold-start, executor, serving, wake,
-    /// gpu-launch;
-    /// all of them if none is named
+    /// gpu-launch, pjrt; all of them if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print each row as one JSON object a line
@@ -42,8 +41,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let (root, target) = (repository_root(), target_folder()?);
     let packages = ["devbay-bench", "devbay-cli", "devbay-plugin-cpu", "devbay-plugin-bench"];
     let packages = packages.map(|name| ["--package", name]);
-    let plugin = arguments.run_any(&["gpu-launch"]).then_some(["--package", "devbay-plugin-wgpu"]);
-    python::run(cargo(&root).args(packages.as_flattened()).args(plugin.as_slice().as_flattened()))?;
+    let of = |bench, package| arguments.run_any(&[bench]).then_some(["--package", package]);
+    let plugins = [of("gpu-launch", "devbay-plugin-wgpu"), of("pjrt", "devbay-plugin-pjrt")];
+    let plugins: Vec<[&str; 2]> = plugins.into_iter().flatten().collect();
+    python::run(cargo(&root).args(packages.as_flattened()).args(plugins.as_flattened()))?;
 
     let mut bench = Command::new(target.join("release/devbay-bench"));
     bench.args(&arguments.names);

@@ -2,8 +2,8 @@
 
 mod support;
 
-use devbay_plugin_api::sdk::{F32, I64};
-use devbay_plugin_pjrt::hlo::{Claim, EmitOptions, claim, emit};
+use devbay_plugin_api::sdk::{Claim, F32, I64};
+use devbay_plugin_pjrt::hlo::{EmitOptions, claim, emit};
 use support::graph::{Attr, Graph, NONE, check, counted, f32s, i64s, irregular};
 
 /// `relu(x [2, 3] * weights [3, 600] + 1)`; the weights are larger than what is written into the text.

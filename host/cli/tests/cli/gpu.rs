@@ -2,50 +2,21 @@
 //!
 //! The device is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe.
 
-use crate::support::{Case, Folder, cases, command, finish, library_of, opencl_library, wgpu_library};
+use crate::support::{
+    Case, Folder, cases, command, expect_models, finish, library_of, opencl_library, wgpu_library,
+};
 use serde_json::Value;
 use std::path::Path;
 
-/// Operations of a model that the device has to do itself.
-const SHARE_MIN: f64 = 0.99;
-
-/// Runs cases on a device: their results match, and nearly all operations are the device's.
-fn expect_models(library: &Path, device: &str, cases: impl Iterator<Item = Case>) {
-    let mut failures = Vec::new();
-    for case in cases {
-        let mut command = command();
-        command
-            .arg("run")
-            .arg(&case.model)
-            .arg("--input")
-            .arg(&case.inputs)
-            .arg("--compare")
-            .arg(&case.outputs);
-        command.arg("--plugin").arg(library).args(["--device", device, "--json", "--explain"]);
-        let finished = finish(&mut command);
-        if finished.code != 0 {
-            failures.push(format!("{}: exit code {}, {}", case.name, finished.code, finished.err.trim()));
-            continue;
-        }
-        let report: Value = serde_json::from_str(&finished.out).expect("a report in JSON");
-        let flops = report["work"]["flops"].as_object().expect("operations by device");
-        let all: f64 = flops.values().filter_map(Value::as_f64).sum();
-        let own = flops.get(device).and_then(Value::as_f64).unwrap_or(0.0);
-        if own < SHARE_MIN * all {
-            failures.push(format!(
-                "{}: {own} of {all} operations; elsewhere:\n{}",
-                case.name,
-                finished.err.trim()
-            ));
-        }
-    }
-    assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
+/// What names a plugin's library to the command.
+fn plugin(library: &Path) -> [String; 2] {
+    ["--plugin".to_owned(), library.display().to_string()]
 }
 
 #[test]
 fn models_match_on_wgpu_and_run_there() {
     let Some(library) = wgpu_library() else { return };
-    expect_models(&library, "wgpu:0", cases().into_iter());
+    expect_models(&plugin(&library), "wgpu:0", cases().into_iter());
 }
 
 /// Models that are no CNN and no MLP: recurrent, with control flow, quantised, of transformers, of signals.
@@ -63,7 +34,7 @@ const NOT_FOR_OPENCL: &[&str] = &[
 fn cnns_and_mlps_match_on_opencl_and_run_there() {
     let Some(library) = opencl_library() else { return };
     let is_wanted = |case: &Case| !NOT_FOR_OPENCL.iter().any(|name| case.name.starts_with(name));
-    expect_models(&library, "opencl:0", cases().into_iter().filter(is_wanted));
+    expect_models(&plugin(&library), "opencl:0", cases().into_iter().filter(is_wanted));
 }
 
 /// OpenCL's loader without a driver behind it: the plugin is refused with the reason, and the processor goes on.

@@ -5,6 +5,7 @@
 mod allocations;
 mod bad_input;
 mod command;
+mod compiled;
 mod conformance;
 mod examples;
 mod gpu;

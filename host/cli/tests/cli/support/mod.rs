@@ -376,3 +376,40 @@ pub fn has_isa(isa: &str) -> bool {
         other => panic!("no instruction set {other}"),
     }
 }
+
+/// Operations of a model that the device has to do itself.
+const SHARE_MIN: f64 = 0.99;
+
+/// Runs cases on a device of a plugin that arguments name: their results match, and nearly all operations are the device's.
+#[track_caller]
+pub fn expect_models(plugin: &[String], device: &str, cases: impl Iterator<Item = Case>) {
+    let mut failures = Vec::new();
+    for case in cases {
+        let mut command = command();
+        command
+            .arg("run")
+            .arg(&case.model)
+            .arg("--input")
+            .arg(&case.inputs)
+            .arg("--compare")
+            .arg(&case.outputs);
+        command.args(plugin).args(["--device", device, "--json", "--explain"]);
+        let finished = finish(&mut command);
+        if finished.code != 0 {
+            failures.push(format!("{}: exit code {}, {}", case.name, finished.code, finished.err.trim()));
+            continue;
+        }
+        let report: serde_json::Value = serde_json::from_str(&finished.out).expect("a report in JSON");
+        let flops = report["work"]["flops"].as_object().expect("operations by device");
+        let all: f64 = flops.values().filter_map(serde_json::Value::as_f64).sum();
+        let own = flops.get(device).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        if own < SHARE_MIN * all {
+            failures.push(format!(
+                "{}: {own} of {all} operations; elsewhere:\n{}",
+                case.name,
+                finished.err.trim()
+            ));
+        }
+    }
+    assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
+}

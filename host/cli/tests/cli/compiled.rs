@@ -1,0 +1,156 @@
+//! Models that a device's compiler takes: on every PJRT library that the environment names, stored, and in files.
+
+use crate::support::{Case, Folder, cases, command, expect_models, finish, pjrt_plugin, plugin_library};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Models that are no CNN, no transformer and no MLP: with control flow, quantised, of signals.
+const NOT_FOR_PJRT: &[&str] = &["khmercut_int8", "silero_vad", "slanet_1m", "whisper80_stft"];
+
+fn wanted(case: &Case) -> bool {
+    !NOT_FOR_PJRT.iter().any(|name| case.name.starts_with(name))
+}
+
+/// The first device of each library: one name and one number follow each other in what `devices` lists.
+fn first_devices(plugin: &[String]) -> Vec<String> {
+    let mut devices = command();
+    devices.arg("devices").args(plugin);
+    let out = finish(&mut devices).out;
+    let mut libraries: Vec<String> = Vec::new();
+    let mut first = Vec::new();
+    for line in out.lines().filter(|line| line.starts_with("pjrt:")) {
+        let library = line.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map(|(name, _)| name);
+        let library = library.expect("a library's name in brackets").to_owned();
+        if !libraries.contains(&library) {
+            libraries.push(library);
+            first.extend(line.split_whitespace().next().map(str::to_owned));
+        }
+    }
+    first
+}
+
+#[test]
+fn models_match_on_the_newest_library_and_run_there() {
+    let Some((plugin, _)) = pjrt_plugin() else { return };
+    let device = first_devices(&plugin).pop().expect("a library");
+    expect_models(&plugin, &device, cases().into_iter().filter(wanted));
+}
+
+/// One case of each model: the others differ in their inputs alone.
+#[test]
+fn models_match_on_the_older_libraries_and_run_there() {
+    let Some((plugin, _)) = pjrt_plugin() else { return };
+    let mut devices = first_devices(&plugin);
+    devices.pop();
+    for device in devices {
+        let is_first = |case: &Case| wanted(case) && case.name.ends_with('0');
+        expect_models(&plugin, &device, cases().into_iter().filter(is_first));
+    }
+}
+
+fn case_of(name: &str) -> Option<Case> {
+    cases().into_iter().find(|case| case.name.starts_with(name))
+}
+
+fn plan(plugin: &[String], model: &Path, folder: &Folder) -> Value {
+    let mut command = command();
+    command.arg("inspect").arg(model).arg("--plan").args(plugin).args(["--device", "pjrt:0", "--json"]);
+    command.env("DEVBAY_CACHE_DIR", folder.path("."));
+    finish(&mut command).expect(0).json()
+}
+
+#[test]
+fn a_program_is_compiled_once_and_found_again() {
+    let Some((plugin, _)) = pjrt_plugin() else { return };
+    let (folder, case) = (Folder::new(), case_of("mnist_cnn").expect("it is in the repository"));
+    let stage = |plan: &Value| plan["stages"][0].clone();
+    let first = stage(&plan(&plugin, &case.model, &folder));
+    assert_eq!((&first["kind"], &first["stored"]), (&"compiled".into(), &false.into()), "{first}");
+    let second = stage(&plan(&plugin, &case.model, &folder));
+    assert_eq!(second["stored"], true);
+
+    // What is damaged is compiled anew, and mended.
+    let files = || -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder.path("programs")).expect("the programs");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    };
+    assert_eq!(files().len(), 1);
+    let bytes = std::fs::read(&files()[0]).expect("the program");
+    for damaged in [&bytes[..bytes.len() / 2], &[0u8; 100][..], &[]] {
+        std::fs::write(&files()[0], damaged).expect("written");
+        assert_eq!(stage(&plan(&plugin, &case.model, &folder))["stored"], false);
+        assert_eq!(stage(&plan(&plugin, &case.model, &folder))["stored"], true);
+    }
+}
+
+#[test]
+fn a_compiled_file_runs_on_its_device_alone() {
+    let Some((plugin, n_devices)) = pjrt_plugin() else { return };
+    let (folder, case) = (Folder::new(), case_of("mnist_cnn").expect("it is in the repository"));
+    let file = folder.path("mnist.compiled");
+    let compile = |model: &Path, device: &str| {
+        let mut command = command();
+        command.arg("compile").arg(model).arg("-o").arg(&file).args(&plugin).args(["--device", device]);
+        finish(&mut command)
+    };
+    compile(&case.model, "pjrt:0").expect(0).says(&["pjrt/", "by plugin pjrt"]);
+    let run = |device: &str, inputs: Option<&Path>| {
+        let mut command = command();
+        command.arg("run").arg(&file).args(&plugin).args(["--device", device, "--json"]);
+        if let Some(inputs) = inputs {
+            command.arg("--input").arg(inputs).arg("--compare").arg(&case.outputs);
+        }
+        finish(&mut command)
+    };
+    let report = run("pjrt:0", Some(&case.inputs)).expect(0).json();
+    assert_eq!(report["format"], "compiled");
+    assert!(report["compare"].as_array().is_some_and(|list| list.iter().all(|v| v["matches"] == true)));
+    run("pjrt:0", None).expect(3).says(&["input", "missing"]);
+    run("cpu:0", Some(&case.inputs)).expect(4).says(&["compiled by plugin pjrt"]);
+    let other = format!("pjrt:{}", n_devices - 1);
+    run(&other, Some(&case.inputs)).expect(4).says(&["a program for"]);
+
+    let whole = std::fs::read(&file).expect("the file");
+    std::fs::write(&file, &whole[..whole.len() - 10]).expect("written");
+    run("pjrt:0", Some(&case.inputs)).expect(4).says(&["no compiled program"]);
+    let mut damaged = whole.clone();
+    let at = damaged.len() / 2;
+    damaged[at] ^= 0x55;
+    std::fs::write(&file, &damaged).expect("written");
+    // A damaged program is refused; a damaged constant cannot be told from another one.
+    assert_ne!(run("pjrt:0", Some(&case.inputs)).code, 0);
+}
+
+#[test]
+fn what_cannot_be_compiled_says_why() {
+    let Some((plugin, _)) = pjrt_plugin() else { return };
+    let (folder, case) = (Folder::new(), case_of("mnist_cnn").expect("it is in the repository"));
+    let file = folder.path("x.compiled");
+    let compile = |model: &Path, more: &[&str]| {
+        let mut command = command();
+        command.arg("compile").arg(model).arg("-o").arg(&file).args(&plugin).args(more);
+        finish(&mut command)
+    };
+    compile(&case.model, &["--target", "pjrt-absent:v5e:2x2"]).expect(4).says(&["no PJRT library absent"]);
+    compile(&case.model, &["--target", "pjrt"]).expect(2).says(&["PLUGIN-TARGET"]);
+    compile(&case.model, &["--target", "other-x"]).says(&["no plugin other"]);
+    assert!(!file.exists());
+
+    // An op that no compiler takes is named.
+    let model = folder.write("places.devbay", UNCLAIMED);
+    compile(&model, &["--device", "pjrt:0"]).expect(4).says(&["places (NonZero@13)", "depend on data"]);
+
+    let mut command = command();
+    command.arg("compile").arg(&case.model).arg("-o").arg(&file).arg("--plugin").arg(plugin_library());
+    command.args(["--device", "cpu:0"]);
+    finish(&mut command).expect(4).says(&["cpu", "no compiler for whole programs"]);
+}
+
+const UNCLAIMED: &str = r#"devbay-program 1
+
+program "places"(%x: f32[4]) {
+  %y = Relu@14(%x) as "relu"
+  %z = NonZero@13(%y) as "places"
+  return %z
+}
+"#;
