@@ -22,7 +22,6 @@ mod launch;
 mod measure;
 mod models;
 mod peers;
-mod pjrt;
 mod resnet50;
 mod rows;
 mod serving;
@@ -70,7 +69,6 @@ const BENCHES: &[(&str, Bench)] = &[
     ("executor", executor::run),
     ("serving", serving::run),
     ("wake", wake::run),
-    ("pjrt", pjrt::run),
     #[cfg(feature = "wgpu")]
     ("gpu-launch", gpu_launch::run),
 ];

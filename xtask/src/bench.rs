@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     python::run(cargo(&root).args(packages.as_flattened()).args(plugins.as_flattened()))?;
 
     let mut bench = Command::new(target.join("release/devbay-bench"));
-    bench.args(&arguments.names);
+    bench.args(arguments.names.iter().filter(|name| *name != PJRT));
     bench.args(arguments.json.then_some("--json"));
     bench.args(arguments.require_peers.then_some("--require-peers"));
     bench.args(arguments.passes.iter().flat_map(|n| ["--passes".to_owned(), n.to_string()]));
@@ -57,9 +57,36 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if std::env::var_os("DEVBAY_MODELS").is_none() && models.exists() {
         bench.env("DEVBAY_MODELS", models);
     }
-    // Its status is ours: it has said what is wrong.
-    let status = bench.status().context("cannot start the benchmarks")?;
-    std::process::exit(status.code().unwrap_or(1));
+    // Their status is ours: they have said what is wrong.
+    let mut code = 0;
+    if arguments.names.is_empty() || arguments.names.iter().any(|name| name != PJRT) {
+        let status = bench.status().context("cannot start the benchmarks")?;
+        code = status.code().unwrap_or(1);
+    }
+    if code == 0 && arguments.run_any(&[PJRT]) {
+        code = pjrt(arguments, &target)?;
+    }
+    std::process::exit(code);
+}
+
+/// The benchmark that is a program of its own, because it links another plugin than the others do.
+const PJRT: &str = "pjrt";
+
+fn pjrt(arguments: &Arguments, target: &Path) -> Result<i32> {
+    if std::env::var_os("DEVBAY_PJRT_PLUGINS").is_none() && !arguments.require_peers {
+        eprintln!("pjrt: left out, as DEVBAY_PJRT_PLUGINS names no library");
+        return Ok(0);
+    }
+    let mut bench = Command::new(target.join("release/devbay-bench-pjrt"));
+    bench.args(arguments.json.then_some("--json"));
+    bench.args(arguments.passes.iter().flat_map(|n| ["--passes".to_owned(), n.to_string()]));
+    bench.args(arguments.case.iter().flat_map(|text| ["--case", text]));
+    let models = target.join("models");
+    if std::env::var_os("DEVBAY_MODELS").is_none() && models.exists() {
+        bench.env("DEVBAY_MODELS", models);
+    }
+    let status = bench.status().context("cannot start the benchmark of PJRT")?;
+    Ok(status.code().unwrap_or(1))
 }
 
 /// Passes on where the peers are, or why one is not there.

@@ -77,8 +77,8 @@ impl Program {
     }
 }
 
-fn options(request: &GraphRequest<'_>) -> EmitOptions {
-    EmitOptions { max_inline_bytes: MAX_INLINE_BYTES, numerics: request.numerics }
+fn options<'a>(request: &'a GraphRequest<'_>) -> EmitOptions<'a> {
+    EmitOptions { max_inline_bytes: MAX_INLINE_BYTES, numerics: request.numerics, donors: &request.donors }
 }
 
 /// Types of a program's results as the ABI has them.

@@ -53,9 +53,9 @@ fn large_constants_are_arguments_and_small_ones_literals() {
         "{}",
         emitted.text
     );
-    let all = EmitOptions { max_inline_bytes: u64::MAX, numerics: 0 };
+    let all = EmitOptions { max_inline_bytes: u64::MAX, numerics: 0, donors: &[] };
     assert_eq!(layer().show(|graph| emit(graph, &all)).unwrap().inputs, [0]);
-    let none = EmitOptions { max_inline_bytes: 0, numerics: 0 };
+    let none = EmitOptions { max_inline_bytes: 0, numerics: 0, donors: &[] };
     assert_eq!(layer().show(|graph| emit(graph, &none)).unwrap().inputs, [0, 1, 2]);
 
     let x = [0.5, -1.0, 0.25, -2.0, 0.0, 1.0];
@@ -70,6 +70,16 @@ fn large_constants_are_arguments_and_small_ones_literals() {
 }
 
 #[test]
+fn inputs_that_are_given_up_are_marked() {
+    let options = EmitOptions { max_inline_bytes: 1024, numerics: 0, donors: &[0] };
+    let text = layer().show(|graph| emit(graph, &options)).unwrap().text;
+    assert!(
+        text.contains("%arg0: tensor<2x3xf32> {jax.buffer_donor = true}, %arg1: tensor<3x600xf32>)"),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_same_graph_gives_the_same_text() {
     assert_eq!(layer().emitted().unwrap(), layer().emitted().unwrap());
 }
@@ -77,7 +87,7 @@ fn the_same_graph_gives_the_same_text() {
 #[test]
 fn numerics_say_how_precise_products_are() {
     let text = |numerics| {
-        let options = EmitOptions { max_inline_bytes: 0, numerics };
+        let options = EmitOptions { max_inline_bytes: 0, numerics, donors: &[] };
         layer().show(|graph| emit(graph, &options)).unwrap().text
     };
     assert!(text(0).contains("precision HIGHEST") && !text(0).contains("precision DEFAULT"));

@@ -229,7 +229,8 @@ impl<'g> Builder<'g> {
     ///
     /// # Errors
     /// As [`value`](Self::value).
-    pub(super) fn finish(mut self) -> Result<(String, Vec<u32>)> {
+    /// Of the arguments, `donors` are marked: the compiler may plan to reuse their memory for results.
+    pub(super) fn finish(mut self, donors: &[u32]) -> Result<(String, Vec<u32>)> {
         let outputs: Vec<Value> =
             self.graph.outputs.iter().map(|&output| self.value(output)).collect::<Result<_>>()?;
         let names = join(&outputs, |value| format!("%{}", value.name));
@@ -239,7 +240,8 @@ impl<'g> Builder<'g> {
         for (at, &argument) in self.arguments.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };
             let ty = Type::of(self.tensor(argument)?)?;
-            put(&mut text, format_args!("{comma}%arg{at}: {ty}"));
+            let mark = if donors.contains(&argument) { " {jax.buffer_donor = true}" } else { "" };
+            put(&mut text, format_args!("{comma}%arg{at}: {ty}{mark}"));
         }
         put(&mut text, format_args!(") -> ({types}) {{\n{}", self.body));
         put(&mut text, format_args!("    \"func.return\"({names}) : ({types}) -> ()\n  }}\n}}\n"));

@@ -44,12 +44,14 @@ use table::Emission;
 
 /// How a graph is written.
 #[derive(Clone, Copy, Debug)]
-pub struct EmitOptions {
+pub struct EmitOptions<'a> {
     /// Constants of more bytes become arguments of `main`: the host uploads them once and passes their buffers. Smaller
     /// ones are literals.
     pub max_inline_bytes: u64,
     /// What the numbers may be, `DEVBAY_NUMERICS_*`. Strict asks for the highest precision of products.
     pub numerics: u64,
+    /// Inputs of the graph that are given up at each run, as positions in its values.
+    pub donors: &'a [u32],
 }
 
 /// A graph as a module.
@@ -97,7 +99,7 @@ fn emit_node<'g>(graph: &'g GraphView<'g>, view: &'g NodeView<'g>, builder: &mut
 ///
 /// # Errors
 /// Unsupported, with the node's name, for a node that [`claim`] does not claim; invalid for a graph that is broken.
-pub fn emit(graph: &GraphView<'_>, options: &EmitOptions) -> Result<Emitted> {
+pub fn emit(graph: &GraphView<'_>, options: &EmitOptions<'_>) -> Result<Emitted> {
     // The lower half says how precise, the upper half has flags.
     let is_strict = options.numerics & 0xffff_ffff == DEVBAY_NUMERICS_STRICT;
     let mut builder = Builder::new(graph, options.max_inline_bytes, is_strict)?;
@@ -105,6 +107,6 @@ pub fn emit(graph: &GraphView<'_>, options: &EmitOptions) -> Result<Emitted> {
         emit_node(graph, node, &mut builder)
             .map_err(|error| Error::new(error.status(), format!("node {}: {}", node.name, error.text())))?;
     }
-    let (text, inputs) = builder.finish()?;
+    let (text, inputs) = builder.finish(options.donors)?;
     Ok(Emitted { text, inputs })
 }

@@ -214,7 +214,7 @@ impl Graph {
 
     /// The module, with constants of more than 1024 bytes as arguments.
     pub fn emitted(&self) -> devbay_plugin_api::sdk::Result<Emitted> {
-        self.show(|view| emit(view, &EmitOptions { max_inline_bytes: 1024, numerics: 0 }))
+        self.show(|view| emit(view, &EmitOptions { max_inline_bytes: 1024, numerics: 0, donors: &[] }))
     }
 
     /// Compiles it for a device and runs it with the inputs in order.

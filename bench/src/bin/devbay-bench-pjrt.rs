@@ -4,12 +4,19 @@
 //! anything of devbay's behind them. Both run the same compiled bytes. `add execute` is an addition of four numbers, from the
 //! call to its end, on arrays that are there. `add host` brings two arrays from the host's memory and takes the sum back
 //! there, through a session. `MODEL` does so for a trained model; constants are on the device.
+//!
+//! A program of its own: two plugins that are linked into one would each bring the ABI's symbol. `cargo xtask bench pjrt`
+//! builds and runs it.
+#![expect(clippy::print_stdout, reason = "rows go to standard output")]
 
-use crate::measure::{Subject, passes};
-use crate::peers::Peers;
-use crate::rows::{OURS, Rows};
-use crate::setup;
+#[path = "../measure.rs"]
+#[expect(dead_code, reason = "what other benchmarks need besides")]
+mod measure;
+#[path = "../rows.rs"]
+mod rows;
+
 use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use devbay_core::device::{Buffer, Device, Executable};
 use devbay_core::exec::host_io::InputView;
 use devbay_core::kernel::Numerics;
@@ -28,6 +35,8 @@ use devbay_plugin_pjrt::element::ElementType;
 use devbay_plugin_pjrt::executable::{self as bare, Input};
 use devbay_plugin_pjrt::library::Library;
 use devbay_plugin_pjrt::stored::Stored;
+use measure::{Subject, passes};
+use rows::{OURS, Rows};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,18 +50,40 @@ const LIMIT: Duration = Duration::from_secs(60);
 const MODELS: [&str; 6] =
     ["mlp_hey_livekit", "mnist_cnn", "blaze_face", "bert_rxnfp", "efficientnet_lite0", "ocr_rec_ppv4"];
 
-pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
-    let library = std::env::var(LIBRARIES).ok().and_then(|text| {
-        // The newest comes last where several are named.
-        let (_, path) = text.rsplit(',').next()?.split_once(':')?;
-        Some(PathBuf::from(path))
-    });
-    let missing = || library.clone().with_context(|| format!("{LIBRARIES} names no PJRT library"));
-    let Some(library) = peers.unless_required("a PJRT library", missing())? else { return Ok(()) };
+#[derive(Parser)]
+#[command(about = "Measures programs on a PJRT library, through devbay beside a bare client")]
+struct Arguments {
+    /// Print each row as one JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// How often each comparison is repeated, at least three times
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    passes: usize,
+    /// Only the cases whose names have TEXT in them
+    #[arg(long, value_name = "TEXT")]
+    case: Option<String>,
+}
+
+/// A plugin's library, which was built beside this program.
+fn library_of(plugin: &str) -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let path = program.with_file_name(format!("libdevbay_plugin_{plugin}.so"));
+    ensure!(path.exists(), "{} is missing; `cargo xtask bench pjrt` builds it", path.display());
+    Ok(path)
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let rows = &mut Rows::new(arguments.json, arguments.case);
+    let n_passes = arguments.passes.max(3);
+    let named = std::env::var(LIBRARIES).with_context(|| format!("{LIBRARIES} names no PJRT library"))?;
+    // The newest comes last where several are named.
+    let last = named.rsplit(',').next().and_then(|text| text.split_once(':'));
+    let (_, path) = last.with_context(|| format!("{LIBRARIES} is NAME:PATH, found {named}"))?;
+    let library = PathBuf::from(path);
     let runtime = Runtime::new(RuntimeOptions {
         threads: 1,
-        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-        plugins: vec![setup::library("pjrt")?],
+        plugins: vec![library_of("pjrt")?, library_of("cpu")?],
         plugin_options: vec![
             ("pjrt".into(), "libraries".into(), format!("bench:{}", library.display())),
             // The bare client opens it in this process too.
@@ -108,9 +139,8 @@ impl Both {
     fn load(&self, ours: &Executable) -> Result<(bare::Executable, Stored)> {
         let stored = Stored::from_bytes(&ours.blob()?)?;
         // SAFETY: the library's own bytes, as it gave them in this process.
-        let theirs = unsafe {
-            bare::Executable::load(self.theirs.client(), &stored.executable, stored.inputs.len())
-        }?;
+        let theirs =
+            unsafe { bare::Executable::load(self.theirs.client(), &stored.executable, stored.inputs.len()) }?;
         Ok((theirs, stored))
     }
 
@@ -180,7 +210,8 @@ impl Both {
             .iter()
             .map(|&id| given(id).map(|(_, tensor)| tensor).context("an input is missing"))
             .collect::<Result<_>>()?;
-        let options = SessionOptions { others: vec![Arc::clone(&self.processor)], ..SessionOptions::default() };
+        let options =
+            SessionOptions { others: vec![Arc::clone(&self.processor)], ..SessionOptions::default() };
         let session = Session::with_options(model, &self.device, options)?;
         let views: Vec<InputView<'_>> = ordered.iter().map(|tensor| InputView::of(tensor)).collect();
         let plan = session.plan(&views)?;
@@ -232,10 +263,8 @@ impl Both {
         run(own)?;
         bare_run(other)?;
         ensure!(own == other, "{case}: devbay and the bare client give other results");
-        let mut subjects = [
-            Subject::fallible(PEER, 1e3, || bare_run(other)),
-            Subject::fallible(OURS, 1e3, || run(own)),
-        ];
+        let mut subjects =
+            [Subject::fallible(PEER, 1e3, || bare_run(other)), Subject::fallible(OURS, 1e3, || run(own))];
         let figures = passes(&mut subjects, n_passes, MOMENT)?;
         drop(subjects);
         rows.case("pjrt", case, 1, "us", &figures);
