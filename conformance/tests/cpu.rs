@@ -52,6 +52,18 @@ const INLINE: &[&str] = &[
     "compile.formats",
     "compile.refusals",
     "compile.program",
+    "compile.claims",
+    "compile.claims.company",
+    "compile.claims.refusals",
+    "compile.graph",
+    "compile.graph.info",
+    "compile.graph.run",
+    "compile.graph.donated",
+    "compile.graph.streams",
+    "compile.graph.unclaimed",
+    "compile.stored",
+    "compile.stored.damaged",
+    "compile.ahead",
 ];
 
 /// Asynchronous streams keep their memory to themselves.
@@ -66,6 +78,18 @@ const ASYNC: &[&str] = &[
     "compile.formats",
     "compile.refusals",
     "compile.program",
+    "compile.claims",
+    "compile.claims.company",
+    "compile.claims.refusals",
+    "compile.graph",
+    "compile.graph.info",
+    "compile.graph.run",
+    "compile.graph.donated",
+    "compile.graph.streams",
+    "compile.graph.unclaimed",
+    "compile.stored",
+    "compile.stored.damaged",
+    "compile.ahead",
 ];
 
 fn expect_no_failures(report: &Report) {

@@ -7,7 +7,8 @@ mod support;
 
 use devbay_conformance::case;
 use devbay_conformance::report::Report;
-use devbay_plugin_defective::{Defect, VARIABLE, all};
+use devbay_conformance::verdict::Verdict;
+use devbay_plugin_defective::{COMPILER, Defect, VARIABLE, all};
 use std::collections::BTreeSet;
 use support::{judged_with, library};
 
@@ -83,6 +84,20 @@ fn without_a_defect_the_library_passes() {
 }
 
 #[test]
+fn without_a_defect_the_compiler_passes() {
+    let report = judge_defect(COMPILER, &["onnx", "figure"], true);
+    let failures: Vec<_> = report.failures().map(|test| (&test.id, &test.verdict)).collect();
+    assert!(failures.is_empty(), "{failures:?}");
+    let passes = |id: &str| report.tests.iter().any(|test| test.id == id && test.verdict == Verdict::Passed);
+    // Its memory is typed and written once, which the base has cases for.
+    let asked = ["memory.alloc", "memory.sizes", "transfer.round_trip", "transfer.range", "stress.threads"];
+    let compiler = case::all().map(|case| case.id).filter(|id| case::matches("compile", id));
+    let missing: Vec<_> =
+        compiler.filter(|id| *id != "compile.program").chain(asked).filter(|id| !passes(id)).collect();
+    assert!(missing.is_empty(), "not passed: {missing:?}");
+}
+
+#[test]
 fn names_are_unique() {
     let mut names = BTreeSet::new();
     for defect in all() {
@@ -117,6 +132,11 @@ fn extensions() {
 }
 
 #[test]
+fn b23_compilers() {
+    check(&["compile"]);
+}
+
+#[test]
 fn kernels() {
     check(&["kernel"]);
 }
@@ -145,9 +165,7 @@ const WITHOUT_A_DEFECT: &[(&str, &str)] = &[
     ("error.absent", "a plugin that writes through NULL ends the process: see processes.rs"),
     ("memory.host_visible", "a host that cannot write there ends the process: see processes.rs"),
     ("interop.streams", "about native streams, which the plugin underneath does not have"),
-    ("compile.formats", "about a compiler, which the plugin underneath does not have"),
-    ("compile.refusals", "about a compiler, which the plugin underneath does not have"),
-    ("compile.program", "about a compiler, which the plugin underneath does not have"),
+    ("compile.program", "about StableHLO, which the compiler among the fixtures does not read"),
     ("shutdown.rounds", "counted in a process of the case's own: see processes.rs"),
     ("shutdown.memory", "measured in a process of the case's own: see processes.rs"),
     ("shutdown.output", "collected from processes of the cases' own: see processes.rs"),

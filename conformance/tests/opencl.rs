@@ -28,6 +28,18 @@ const NOT_OFFERED: &[&str] = &[
     "compile.formats",
     "compile.refusals",
     "compile.program",
+    "compile.claims",
+    "compile.claims.company",
+    "compile.claims.refusals",
+    "compile.graph",
+    "compile.graph.info",
+    "compile.graph.run",
+    "compile.graph.donated",
+    "compile.graph.streams",
+    "compile.graph.unclaimed",
+    "compile.stored",
+    "compile.stored.damaged",
+    "compile.ahead",
     "fault.memory",
 ];
 

@@ -1,9 +1,16 @@
-//! Programs that a device's compiler takes whole, where the plugin has the extension (B6, B9, B23).
+//! Programs that a device's compiler takes whole, where the plugin has the extension (B6, B9, B23): code here, graphs
+//! beside this.
+
+pub(crate) mod claims;
+pub(crate) mod graph;
+mod model;
+pub(crate) mod stored;
 
 use crate::case::Case;
 use crate::rig::{Buffer, Detail, Device, Rig, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
+use model::{F32, bytes};
 use std::collections::BTreeSet;
 use std::ptr::{null, null_mut};
 
@@ -39,7 +46,8 @@ fn table(device: &Device<'_>) -> Outcome<CompileTable> {
 /// The formats of a device.
 fn names(table: &CompileTable, device: &Device<'_>) -> Outcome<Vec<String>> {
     let Some(ask) = table.formats else {
-        return failed("the extension that compiles programs has no formats");
+        ensure!(table.claim.is_some(), "the extension that compiles programs has neither formats nor claim");
+        return not_run(Why::NotOffered, "the compiler takes graphs alone");
     };
     let (mut list, mut detail) = (List::EMPTY, Detail::new());
     // SAFETY: the plugin's function with its own device; the places are ours.
@@ -77,6 +85,9 @@ struct Program {
     handle: *mut Executable,
 }
 
+// SAFETY: one program runs from many streams at once, which the table says.
+unsafe impl Sync for Program {}
+
 impl Drop for Program {
     fn drop(&mut self) {
         if let Some(free) = self.table.executable_free.filter(|_| !self.handle.is_null()) {
@@ -86,6 +97,31 @@ impl Drop for Program {
     }
 }
 
+/// `compile`, and `load`.
+type MakeFn = unsafe extern "C" fn(
+    *mut devbay_plugin_api::abi::Device,
+    *const CompileDesc,
+    *mut *mut Executable,
+    *mut ErrorDetail,
+) -> Status;
+
+/// Calls a function that makes a program for a device.
+fn make(
+    table: &CompileTable,
+    device: &Device<'_>,
+    function: Option<MakeFn>,
+    desc: CompileDesc,
+) -> Outcome<(Status, Program, Detail)> {
+    let Some(function) = function else {
+        return failed("the extension that compiles programs has no compile");
+    };
+    let desc = CompileDesc { device: device.info.handle, label: Str::new("conformance"), ..desc };
+    let (mut out, mut detail) = (null_mut(), Detail::new());
+    // SAFETY: the plugin's function with its own device; the rest is the caller's for the call.
+    let status = unsafe { function(device.info.handle, &desc, &mut out, &mut detail.raw) };
+    Ok((status, Program { table: *table, handle: out }, detail))
+}
+
 fn compile(
     table: &CompileTable,
     device: &Device<'_>,
@@ -93,34 +129,27 @@ fn compile(
     code: &[u8],
     inputs: &[Tensor],
 ) -> Outcome<(Status, Program, Detail)> {
-    let Some(compile) = table.compile else {
-        return failed("the extension that compiles programs has no compile");
-    };
     let desc = CompileDesc {
-        device: device.info.handle,
         format: Str::new(format),
         code: code.as_ptr().cast(),
         code_bytes: code.len() as u64,
         inputs: List::new(inputs),
-        label: Str::new("conformance"),
         ..CompileDesc::empty()
     };
-    let (mut out, mut detail) = (null_mut(), Detail::new());
-    // SAFETY: the plugin's function with its own device; the rest is ours for the call.
-    let status = unsafe { compile(device.info.handle, &desc, &mut out, &mut detail.raw) };
-    Ok((status, Program { table: *table, handle: out }, detail))
+    make(table, device, table.compile, desc)
 }
 
 fn refusals(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
         let table = table(device)?;
+        let formats = names(&table, device)?;
         let (status, program, _) = compile(&table, device, "devbay-no-such-format", b"nothing", &[])?;
         ensure!(
             status == DEVBAY_STATUS_UNSUPPORTED && program.handle.is_null(),
             "code of a format that there is not gave {}",
             status_name(status)
         );
-        for format in names(&table, device)? {
+        for format in formats {
             for code in [&b""[..], b"this is no program \xff\x00 of any kind"] {
                 let (status, program, detail) = compile(&table, device, &format, code, &[])?;
                 ensure!(
@@ -138,7 +167,6 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
 /// Adds two vectors of four.
 const ADD: &str = "module @add {\n  func.func public @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {\n    \
                    %0 = stablehlo.add %a, %b : tensor<4xf32>\n    return %0 : tensor<4xf32>\n  }\n}\n";
-const F32: DType = DType { code: DEVBAY_DTYPE_FLOAT, bits: 32, lanes: 1 };
 const SHAPE: [i64; 1] = [4];
 const SIZE: usize = 16;
 
@@ -146,11 +174,12 @@ fn vector() -> Tensor {
     Tensor { dtype: F32, rank: 1, shape: SHAPE.as_ptr(), ..Tensor::empty() }
 }
 
-/// A buffer for one vector, which typed spaces are told.
-fn alloc<'a>(device: &'a Device<'a>) -> Outcome<Buffer<'a>> {
-    let tensor = vector();
+/// A buffer for a tensor of f32, which typed spaces are told.
+fn alloc<'a>(device: &'a Device<'a>, shape: &[i64]) -> Outcome<Buffer<'a>> {
+    let tensor = Tensor { dtype: F32, rank: shape.len() as u32, shape: shape.as_ptr(), ..Tensor::empty() };
+    let size = 4 * shape.iter().product::<i64>() as usize;
     let desc = AllocDesc {
-        size_bytes: SIZE as u64,
+        size_bytes: size as u64,
         align: device.space().alloc_align.max(1),
         tensor: &tensor,
         ..AllocDesc::empty()
@@ -158,12 +187,12 @@ fn alloc<'a>(device: &'a Device<'a>) -> Outcome<Buffer<'a>> {
     let (mut out, mut detail) = (Allocation::empty(), Detail::new());
     // SAFETY: the structs are ours and whole, the tensor is alive for the call.
     let status = unsafe { device.alloc_raw(&desc, &mut out, &mut detail.raw) }?;
-    ensure!(status == DEVBAY_STATUS_OK, "buffer_alloc of a vector gave {}", detail.describe(status));
-    device.own(out, SIZE)
-}
-
-fn bytes(values: [f32; 4]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    ensure!(
+        status == DEVBAY_STATUS_OK,
+        "buffer_alloc of a tensor of {shape:?} f32 gave {}",
+        detail.describe(status)
+    );
+    device.own(out, size)
 }
 
 fn program(rig: &Rig<'_>) -> Outcome {
@@ -199,10 +228,10 @@ fn program(rig: &Rig<'_>) -> Outcome {
             "a sum of two vectors of four gives another result"
         );
 
-        let (a, b) = (bytes([1.0, -2.0, 3.5, 0.0]), bytes([0.25, 2.0, 1e6, -0.5]));
-        let sum = bytes([1.25, 0.0, 1_000_003.5, -0.5]);
+        let (a, b) = (bytes(&[1.0, -2.0, 3.5, 0.0]), bytes(&[0.25, 2.0, 1e6, -0.5]));
+        let sum = bytes(&[1.25, 0.0, 1_000_003.5, -0.5]);
         let stream = device.stream()?;
-        let inputs = [alloc(device)?, alloc(device)?];
+        let inputs = [alloc(device, &SHAPE)?, alloc(device, &SHAPE)?];
         stream.upload(&a, &inputs[0], 0)?;
         stream.upload(&b, &inputs[1], 0)?;
         let references = [inputs[0].whole(), inputs[1].whole()];

@@ -87,11 +87,12 @@ const TAIL: usize = 4096;
 /// Copies between the first and the last.
 const HOPS: usize = 4;
 
-/// A chain of copies whose last byte in the host's memory is the last thing to be written.
+/// A chain of copies whose last byte in the host's memory is the last thing to be written. Where memory is written once,
+/// it is one copy there and one back, and is enqueued once.
 struct Chain<'a> {
     source: Vec<u8>,
     a: Buffer<'a>,
-    b: Buffer<'a>,
+    b: Option<Buffer<'a>>,
     destination: Lent,
 }
 
@@ -101,7 +102,7 @@ impl<'a> Chain<'a> {
         let source = pattern(size, seed);
         Ok(Self {
             a: device.alloc(size)?,
-            b: device.alloc(size)?,
+            b: if device.writes_once() { None } else { Some(device.alloc(size)?) },
             destination: Lent::new(vec![0; size]),
             source,
         })
@@ -119,11 +120,11 @@ impl<'a> Chain<'a> {
         let size = self.size();
         // SAFETY: the caller's promise.
         unsafe { stream.enqueue_in(&self.source, self.a.whole()) }?;
-        for _ in 0..HOPS / 2 {
+        for b in self.b.iter().cycle().take(HOPS / 2) {
             // SAFETY: the caller's promise.
-            unsafe { stream.enqueue_within(self.a.whole(), self.b.whole(), size) }?;
+            unsafe { stream.enqueue_within(self.a.whole(), b.whole(), size) }?;
             // SAFETY: the caller's promise.
-            unsafe { stream.enqueue_within(self.b.whole(), self.a.whole(), size) }?;
+            unsafe { stream.enqueue_within(b.whole(), self.a.whole(), size) }?;
         }
         // SAFETY: the caller's promise.
         unsafe { stream.enqueue_out(self.a.whole(), self.destination.0.as_mut_ptr(), size) }
@@ -150,7 +151,6 @@ fn refuse_early(
     how: &str,
     mut learn: impl FnMut(&Stream<'_>, u64) -> Outcome,
 ) -> Outcome {
-    device.plain_memory()?;
     for round in 0..ROUNDS {
         let mut chain = Chain::new(device, 100 + round)?;
         let stream = device.stream()?;
@@ -238,8 +238,9 @@ fn wait(rig: &Rig<'_>) -> Outcome {
             let status = unsafe { wait(second.handle.as_ptr(), first.handle.as_ptr(), value) };
             ensure!(status == DEVBAY_STATUS_OK, "stream_wait gave {}", second.error_words(status));
             let size = chain.size();
+            let last = chain.b.as_ref().unwrap_or(&chain.a);
             // SAFETY: as above. Read from the buffer that only the chain's last copies fill.
-            unsafe { second.enqueue_out(chain.b.whole(), found.0.as_mut_ptr(), size) }?;
+            unsafe { second.enqueue_out(last.whole(), found.0.as_mut_ptr(), size) }?;
             second.finish()?;
             let (reached, _) = first.reached()?;
             ensure!(
@@ -377,15 +378,14 @@ pub(super) fn call_back(stream: &Stream<'_>, value: u64, done: DoneFn, arg: *mut
 fn callback_once(rig: &Rig<'_>) -> Outcome {
     rig.optional(rig.table()?.stream_on_reached, "stream_on_reached")?;
     rig.each_timeline(|device| {
-        device.plain_memory()?;
         const N: usize = 60;
         let source = pattern(device.pad(20_000), 300);
-        let buffer = device.alloc(source.len())?;
+        let buffers = device.targets(N, source.len())?;
         let stream = device.stream()?;
         let calls = Calls::new(N + 2);
         for i in 0..N {
-            // SAFETY: the source and the buffer were made before the stream.
-            unsafe { stream.enqueue_in(&source, buffer.whole()) }?;
+            // SAFETY: the source and the buffers were made before the stream.
+            unsafe { stream.enqueue_in(&source, buffers[i % buffers.len()].whole()) }?;
             let value = stream.signal()?;
             call_back(&stream, value, count, calls.arg(i))?;
         }
@@ -426,7 +426,6 @@ unsafe extern "C" fn look(arg: *mut c_void, _status: Status) {
 
 fn callback_not_early(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
-        device.plain_memory()?;
         for round in 0..ROUNDS {
             let mut chain = Chain::new(device, 400 + round)?;
             let stream = device.stream()?;
@@ -488,7 +487,6 @@ fn callback_unlocked(rig: &Rig<'_>) -> Outcome {
     rig.allows_threads()?;
     let free = rig.is_free_threaded()?;
     rig.each_timeline(|device| {
-        device.plain_memory()?;
         let source = pattern(device.pad(device.at_most(LONG) / 2), 500);
         let buffer = device.alloc(source.len())?;
         let stream = device.stream()?;
@@ -537,7 +535,6 @@ fn callback_unlocked(rig: &Rig<'_>) -> Outcome {
 
 fn callback_destroy(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
-        device.plain_memory()?;
         for round in 0..ROUNDS {
             const N: usize = 4;
             let mut chain = Chain::new(device, 600 + round)?;
@@ -560,7 +557,6 @@ fn callback_destroy(rig: &Rig<'_>) -> Outcome {
 
 fn destroy(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
-        device.plain_memory()?;
         for round in 0..ROUNDS {
             let mut chain = Chain::new(device, 700 + round)?;
             // How long the work takes, so that a device that goes on is still seen to.
@@ -572,6 +568,9 @@ fn destroy(rig: &Rig<'_>) -> Outcome {
             let needed = begin.elapsed();
             drop(stream);
 
+            if device.writes_once() {
+                chain = Chain::new(device, 800 + round)?;
+            }
             let stream = device.stream()?;
             // SAFETY: as above.
             unsafe { chain.enqueue(&stream) }?;

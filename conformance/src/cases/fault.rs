@@ -97,7 +97,6 @@ fn memory(rig: &Rig<'_>) -> Outcome {
 
 fn in_flight(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
-        device.plain_memory()?;
         const N: usize = 6;
         for order in 0..4 {
             let source = pattern(device.pad(device.at_most(1 << 20)), order);
@@ -127,9 +126,10 @@ fn in_flight(rig: &Rig<'_>) -> Outcome {
                 }
             }
             // The device goes on.
+            let fresh = device.alloc(source.len())?;
             let stream = device.stream()?;
-            stream.upload(&source, &buffers[0], 0)?;
-            let found = stream.download(&buffers[0], 0, source.len())?;
+            stream.upload(&source, &fresh, 0)?;
+            let found = stream.download(&fresh, 0, source.len())?;
             if let Some(found) = difference(&found, &source) {
                 return failed(format!("a copy after the streams were destroyed: {found}"));
             }
@@ -170,8 +170,8 @@ fn failure_of(stream: &Stream<'_>, last_good: u64) -> Outcome<Status> {
 
 fn poison(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
-        device.plain_memory()?;
         let fail = stream_fail(device)?;
+        device.plain_memory()?;
         let source = pattern(device.pad(device.at_most(1 << 20)), 1);
         let buffers: Vec<_> = (0..3).map(|_| device.alloc(source.len())).collect::<Outcome<_>>()?;
         let [failing, waiting, other] = device.streams(3)?.try_into().map_err(|_| {

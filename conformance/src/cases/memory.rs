@@ -1,7 +1,9 @@
 //! Allocations: sizes, alignments, refusals, and that no two share a byte (B9 to B11).
 
 use crate::case::Case;
-use crate::rig::{AnySize, Buffer, Detail, Device, Rig, difference, pattern, status_name};
+use crate::rig::{
+    AnySize, Buffer, Detail, Device, Rig, bytes_type, difference, is_plain, pattern, status_name,
+};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
 
@@ -71,20 +73,13 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// Whether a space gives buffers without a type.
-fn is_plain(space: &MemorySpace) -> bool {
-    space.flags & DEVBAY_SPACE_TYPED == 0
-}
-
 fn limited(space: &MemorySpace, size: usize) -> usize {
     if space.alloc_max == 0 { size } else { size.min(space.alloc_max as usize) }
 }
 
 fn alloc(rig: &Rig<'_>) -> Outcome {
-    let mut n_plain = 0;
     rig.each_device(|device| {
-        for (i, space) in device.spaces.iter().enumerate().filter(|(_, space)| is_plain(space)) {
-            n_plain += 1;
+        for (i, space) in device.spaces.iter().enumerate() {
             for size in [1, 3, 64, 4096, 100_000, 1 << 20] {
                 let buffer = device.alloc_in(i as u32, limited(space, size))?;
                 ensure!(
@@ -107,16 +102,12 @@ fn alloc(rig: &Rig<'_>) -> Outcome {
             }
         }
         Ok(())
-    })?;
-    if n_plain == 0 {
-        return not_run(Why::Memory, "every space is TYPED");
-    }
-    Ok(())
+    })
 }
 
 fn align(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
-        for (i, space) in device.spaces.iter().enumerate().filter(|(_, space)| is_plain(space)) {
+        for (i, space) in device.spaces.iter().enumerate() {
             for align in [space.alloc_align, 128, 256, 4096, 1 << 16] {
                 let align = align.max(space.alloc_align);
                 let size = device.pad(limited(space, 100)) as u64;
@@ -148,7 +139,7 @@ fn align(rig: &Rig<'_>) -> Outcome {
 
 fn zero(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
-        for (i, space) in device.spaces.iter().enumerate().filter(|(_, space)| is_plain(space)) {
+        for (i, space) in device.spaces.iter().enumerate() {
             let mut detail = Detail::new();
             let (status, out) = device.try_alloc(i as u32, 0, space.alloc_align, &mut detail)?;
             ensure!(status == DEVBAY_STATUS_OK, "space {i}: {}", detail.describe(status));
@@ -169,6 +160,9 @@ fn nothing_written(out: &Allocation, what: &str) -> Outcome {
 
 fn too_large(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
+        if !device.spaces.iter().any(is_plain) {
+            return not_run(Why::Memory, "every space is TYPED, and may have its memory when it is written");
+        }
         for (i, space) in device.spaces.iter().enumerate().filter(|(_, space)| is_plain(space)) {
             // Sizes that overflow when something is added, and some that no machine has.
             let mut sizes = vec![u64::MAX, u64::MAX - 63, i64::MAX as u64, i64::MAX as u64 + 1, 1 << 60];
@@ -245,7 +239,6 @@ fn check_disjoint(buffers: &[Buffer<'_>]) -> Outcome {
 
 fn disjoint(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
-        device.plain_memory()?;
         let mut live = Vec::new();
         for i in 0..64usize {
             live.push(device.alloc(device.at_most(1 + i * 97))?);
@@ -284,11 +277,18 @@ fn host_visible(rig: &Rig<'_>) -> Outcome {
 
 fn sizes(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
-        device.plain_memory()?;
         let size = device.pad(64) as u64;
+        let shape = [size as i64];
+        let tensor = bytes_type(&shape);
         let desc = AllocDesc { size_bytes: size, align: device.space().alloc_align, ..AllocDesc::empty() };
-        for desc_size in [AllocDesc::REQUIRED_SIZE, AllocDesc::REQUIRED_SIZE + 8, size_of::<AllocDesc>() + 8]
-        {
+        let newer = size_of::<AllocDesc>() + 8;
+        // The oldest hosts know of no types.
+        let (desc, desc_sizes) = if is_plain(device.space()) {
+            (desc, [AllocDesc::REQUIRED_SIZE, AllocDesc::REQUIRED_SIZE + 8, newer])
+        } else {
+            (AllocDesc { tensor: &tensor, ..desc }, [size_of::<AllocDesc>(), newer, newer + 8])
+        };
+        for desc_size in desc_sizes {
             for out_size in [Allocation::REQUIRED_SIZE, size_of::<Allocation>() + 8] {
                 let mut desc = AnySize::new(&desc, desc_size);
                 let mut out = AnySize::new(&Allocation::empty(), out_size);
@@ -314,7 +314,6 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
 fn threads(rig: &Rig<'_>) -> Outcome {
     rig.allows_threads()?;
     rig.each_device(|device| {
-        device.plain_memory()?;
         let lists: Vec<Outcome<Vec<Buffer<'_>>>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|seed| scope.spawn(move || churn(device, seed))).collect();
             threads

@@ -1,7 +1,7 @@
 //! Streams and their timelines (B12 to B14, B17, B24).
 
 use crate::case::Case;
-use crate::rig::{AnySize, Detail, Device, Rig, Stream, pattern, status_name};
+use crate::rig::{AnySize, Buffer, Detail, Rig, Stream, pattern, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -162,18 +162,17 @@ fn step(stream: &Stream<'_>, last: &mut u64) -> Outcome {
 fn monotonic(rig: &Rig<'_>) -> Outcome {
     let free = rig.is_free_threaded()?;
     rig.each_timeline(|device| {
-        device.plain_memory()?;
         let source = pattern(device.pad(4096), 3);
-        let buffer = device.alloc(source.len())?;
+        let buffers = device.targets(DRIVEN, source.len())?;
         let stream = device.stream()?;
         if !free {
             // The watcher has to be the owner.
-            return drive(device, &stream, &source, &buffer, true);
+            return drive(&stream, &source, &buffers);
         }
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watchers: Vec<_> = (0..2).map(|_| scope.spawn(|| watch(&stream, &stop))).collect();
-            let driven = drive(device, &stream, &source, &buffer, true);
+            let driven = drive(&stream, &source, &buffers);
             stop.store(true, Ordering::Release);
             for watcher in watchers {
                 watcher.join().unwrap_or_else(|_| failed("a thread of the suite panicked"))?;
@@ -183,27 +182,22 @@ fn monotonic(rig: &Rig<'_>) -> Outcome {
     })
 }
 
+/// Copies whose timeline is watched.
+const DRIVEN: usize = 300;
+
 /// Enqueues work and points, and looks between them.
-fn drive(
-    device: &Device<'_>,
-    stream: &Stream<'_>,
-    source: &[u8],
-    buffer: &crate::rig::Buffer<'_>,
-    look: bool,
-) -> Outcome {
+fn drive(stream: &Stream<'_>, source: &[u8], buffers: &[Buffer<'_>]) -> Outcome {
     let mut last = 0;
-    for i in 0..300u64 {
-        // SAFETY: the source and the buffer outlive the stream, which the caller made after them.
-        unsafe { stream.enqueue_in(source, buffer.part(0, device.pad(source.len()))) }?;
-        stream.signal_value(1 + i * 3)?;
-        if look {
-            step(stream, &mut last)?;
-            ensure!(
-                last <= stream.signalled(),
-                "the timeline has reached {last}, the last signal was {}",
-                stream.signalled()
-            );
-        }
+    for i in 0..DRIVEN {
+        // SAFETY: the source and the buffers outlive the stream, which the caller made after them.
+        unsafe { stream.enqueue_in(source, buffers[i % buffers.len()].whole()) }?;
+        stream.signal_value(1 + i as u64 * 3)?;
+        step(stream, &mut last)?;
+        ensure!(
+            last <= stream.signalled(),
+            "the timeline has reached {last}, the last signal was {}",
+            stream.signalled()
+        );
     }
     stream.poll(stream.signalled())?;
     let (value, _) = stream.reached()?;
@@ -222,9 +216,9 @@ fn drive(
 fn flush(rig: &Rig<'_>) -> Outcome {
     let flush = rig.optional(rig.table()?.stream_flush, "stream_flush")?;
     rig.each_timeline(|device| {
-        device.plain_memory()?;
+        const N: usize = 10;
         let source = pattern(device.pad(1000), 5);
-        let buffer = device.alloc(source.len())?;
+        let buffers = device.targets(N, source.len())?;
         let stream = device.stream()?;
         let flush = || {
             // SAFETY: the plugin's function with its own stream.
@@ -233,9 +227,9 @@ fn flush(rig: &Rig<'_>) -> Outcome {
             Ok(())
         };
         flush()?;
-        for _ in 0..10 {
-            // SAFETY: the source and the buffer were made before the stream.
-            unsafe { stream.enqueue_in(&source, buffer.whole()) }?;
+        for i in 0..N {
+            // SAFETY: the source and the buffers were made before the stream.
+            unsafe { stream.enqueue_in(&source, buffers[i % buffers.len()].whole()) }?;
             flush()?;
             let value = stream.signal()?;
             flush()?;

@@ -3,8 +3,19 @@
 use super::{Detail, Opened, Stream};
 use crate::verdict::{Outcome, Why, failed, not_run};
 use devbay_plugin_api::abi::{self, *};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Whether a space gives buffers without a type.
+pub(crate) fn is_plain(space: &MemorySpace) -> bool {
+    space.flags & DEVBAY_SPACE_TYPED == 0
+}
+
+/// The type of a tensor of as many bytes as its one extent says.
+pub(crate) fn bytes_type(shape: &[i64; 1]) -> Tensor {
+    let dtype = DType { code: DEVBAY_DTYPE_UINT, bits: 8, lanes: 1 };
+    Tensor { dtype, rank: 1, shape: shape.as_ptr(), ..Tensor::empty() }
+}
 
 /// A device.
 pub(crate) struct Device<'a> {
@@ -47,12 +58,25 @@ impl<'a> Device<'a> {
         &self.spaces[0]
     }
 
-    /// Goes on only if buffers of the first space can be had without a type and written twice.
+    /// Goes on only if buffers of the first space can be had without a type, and written in parts and twice.
     pub(crate) fn plain_memory(&self) -> Outcome {
         if self.space().flags & (DEVBAY_SPACE_TYPED | DEVBAY_SPACE_WRITE_ONCE) != 0 {
-            return not_run(Why::Memory, "operands live in a TYPED or WRITE_ONCE space");
+            let text =
+                "operands live in a TYPED or WRITE_ONCE space, and the test writes parts of them, or twice";
+            return not_run(Why::Memory, text);
         }
         Ok(())
+    }
+
+    /// Whether a buffer of the first space is written once, whole, by one copy from the host.
+    pub(crate) fn writes_once(&self) -> bool {
+        self.space().flags & DEVBAY_SPACE_WRITE_ONCE != 0
+    }
+
+    /// The buffers of so many writes of one size, in turn: one, if it may be written again.
+    pub(crate) fn targets(&self, n_writes: usize, size: usize) -> Outcome<Vec<Buffer<'_>>> {
+        let n = if self.writes_once() { n_writes } else { 1 };
+        (0..n).map(|_| self.alloc(size)).collect()
     }
 
     /// A size as copies take it.
@@ -77,7 +101,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Calls `buffer_alloc` and gives all that it said.
+    /// Calls `buffer_alloc` and gives all that it said. Where memory is TYPED it is for a tensor of bytes.
     pub(crate) fn try_alloc(
         &self,
         space_idx: u32,
@@ -85,9 +109,18 @@ impl<'a> Device<'a> {
         align: u64,
         detail: &mut Detail,
     ) -> Outcome<(Status, Allocation)> {
-        let desc = AllocDesc { space_idx, size_bytes, align, ..AllocDesc::empty() };
+        let shape = [size_bytes as i64];
+        let tensor = bytes_type(&shape);
+        let is_typed = self.spaces.get(space_idx as usize).is_some_and(|space| !is_plain(space));
+        let desc = AllocDesc {
+            space_idx,
+            size_bytes,
+            align,
+            tensor: if is_typed { &tensor } else { null() },
+            ..AllocDesc::empty()
+        };
         let mut out = Allocation::empty();
-        // SAFETY: both structs are ours and whole.
+        // SAFETY: both structs are ours and whole, and so is the tensor.
         let status = unsafe { self.alloc_raw(&desc, &mut out, &mut detail.raw) }?;
         Ok((status, out))
     }

@@ -15,7 +15,7 @@ mod stream;
 
 pub(crate) use bytes::{AnySize, difference, pattern};
 pub(crate) use devbay_host::core::error::status_name;
-pub(crate) use device::{Buffer, Device};
+pub(crate) use device::{Buffer, Device, bytes_type, is_plain};
 pub(crate) use stream::{Lent, Stream, empty_copy};
 
 use crate::desk::Desk;

@@ -32,7 +32,7 @@ impl Plugin for Pjrt {
         name: "pjrt",
         vendor: "devbay",
         version: env!("CARGO_PKG_VERSION"),
-        profiles: &["compiler"],
+        profiles: &["base", "compiler"],
         options: &[
             PluginOption {
                 key: "libraries",

@@ -1,0 +1,157 @@
+//! Claims: what a device's compiler says of the nodes of a graph (B23).
+
+use super::model::Graph;
+use super::table;
+use crate::case::Case;
+use crate::rig::{Detail, Device, Rig, status_name};
+use crate::verdict::{Outcome, Why, ensure, not_run};
+use devbay_plugin_api::abi::*;
+use std::ptr::null;
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "compile.claims",
+        rules: &["B5", "B23"],
+        requires: "claims are 0 or 1, the same when asked again; a node of an unknown domain is not claimed, and no error",
+        needs: &["devices.list", "negotiate.extensions"],
+        run: claims,
+    },
+    Case {
+        id: "compile.claims.company",
+        rules: &["B23"],
+        requires: "a node is claimed or not whichever others the graph has",
+        needs: &["compile.claims"],
+        run: company,
+    },
+    Case {
+        id: "compile.claims.refusals",
+        rules: &["B18", "B23"],
+        requires: "no graph, and another number of claims than there are nodes, are refused as INVALID",
+        needs: &["compile.claims"],
+        run: refusals,
+    },
+];
+
+type ClaimFn = unsafe extern "C" fn(
+    *mut devbay_plugin_api::abi::Device,
+    *const GraphView,
+    *mut NodeClaim,
+    u64,
+    *mut ErrorDetail,
+) -> Status;
+
+fn function(device: &Device<'_>) -> Outcome<ClaimFn> {
+    match table(device)?.claim {
+        Some(claim) => Ok(claim),
+        None => not_run(Why::NotOffered, "the compiler takes no graphs"),
+    }
+}
+
+/// Which nodes of a graph are claimed.
+fn ask(device: &Device<'_>, graph: &Graph) -> Outcome<Vec<bool>> {
+    let claim = function(device)?;
+    let untouched = NodeClaim { is_claimed: u32::MAX, ..NodeClaim::default() };
+    let mut claims = vec![untouched; graph.nodes.len()];
+    let before = graph.clone();
+    let mut detail = Detail::new();
+    let status = graph.with_abi(|view| {
+        // SAFETY: the plugin's function with its own device; graph and claims are ours, an element for each node.
+        unsafe { claim(device.info.handle, view, claims.as_mut_ptr(), claims.len() as u64, &mut detail.raw) }
+    });
+    ensure!(status == DEVBAY_STATUS_OK, "claim gave {}", detail.describe(status));
+    let is_same = |value: u32| graph.constant(value) == before.constant(value);
+    ensure!((0..graph.values.len() as u32).all(is_same), "claim changed a constant");
+    for (node, claim) in graph.nodes.iter().zip(&claims) {
+        ensure!(claim.is_claimed <= 1, "the claim of {} is {}", node.op, claim.is_claimed);
+    }
+    Ok(claims.iter().map(|claim| claim.is_claimed == 1).collect())
+}
+
+/// What a device's compiler claims of the sample, as a graph.
+pub(super) fn claimed(device: &Device<'_>) -> Outcome<Graph> {
+    let whole = Graph::sample();
+    let claims = ask(device, &whole)?;
+    if !claims.contains(&true) {
+        return not_run(Why::NotOffered, "the compiler claims no MatMul, Add, Relu, Mul or Sub of f32");
+    }
+    Ok(whole.part(|position| claims[position]))
+}
+
+/// The sample with a node that a device's compiler does not claim, if there is one: the node of no known domain.
+pub(super) fn with_unclaimed(device: &Device<'_>) -> Outcome<Graph> {
+    let graph = Graph::with_unknown();
+    let claims = ask(device, &graph)?;
+    let last = graph.nodes.len() - 1;
+    // What else is not claimed is left out, so that the refusal is for the one node.
+    Ok(graph.part(|position| position == last || claims[position]))
+}
+
+fn claims(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let graph = Graph::with_unknown();
+        let claims = ask(device, &graph)?;
+        ensure!(claims == ask(device, &graph)?, "asked again, the claims are others");
+        ensure!(!claims[claims.len() - 1], "a node of a domain that nobody knows is claimed");
+        Ok(())
+    })
+}
+
+fn company(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let whole = Graph::with_unknown();
+        let claims = ask(device, &whole)?;
+        let n = whole.nodes.len();
+        for left_out in 0..n {
+            let op = whole.nodes[left_out].op;
+            let words = |is_claimed: bool| if is_claimed { "claimed" } else { "not claimed" };
+            let alone = ask(device, &whole.part(|position| position == left_out))?[0];
+            ensure!(
+                alone == claims[left_out],
+                "{op} is {} alone, and {} in a graph of {n} nodes",
+                words(alone),
+                words(claims[left_out])
+            );
+            let others = ask(device, &whole.part(|position| position != left_out))?;
+            let expected = (0..n).filter(|&position| position != left_out);
+            for (position, found) in expected.zip(others) {
+                ensure!(
+                    found == claims[position],
+                    "{} is {} without a {op} in its graph, and {} with it",
+                    whole.nodes[position].op,
+                    words(found),
+                    words(claims[position])
+                );
+            }
+        }
+        Ok(())
+    })
+}
+
+fn refusals(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let claim = function(device)?;
+        let graph = Graph::sample();
+        let n = graph.nodes.len() as u64;
+        // Room for more than is asked for, so that a plugin that does not look does no harm.
+        let mut claims = vec![NodeClaim::default(); graph.nodes.len() + 8];
+        let mut refused = |view: *const GraphView, n_claims: u64, what: &str| {
+            let mut detail = Detail::new();
+            // SAFETY: the plugin's function with its own device; graph and claims are ours, with more room than it says.
+            let status =
+                unsafe { claim(device.info.handle, view, claims.as_mut_ptr(), n_claims, &mut detail.raw) };
+            ensure!(
+                status == DEVBAY_STATUS_INVALID,
+                "{what}: expected INVALID, found {}",
+                status_name(status)
+            );
+            Ok(())
+        };
+        refused(null(), n, "no graph")?;
+        graph.with_abi(|view| {
+            for n_claims in [0, n - 1, n + 1] {
+                refused(view, n_claims, &format!("{n_claims} claims for {n} nodes"))?;
+            }
+            Ok(())
+        })
+    })
+}

@@ -1,0 +1,327 @@
+//! Graphs: that what is claimed compiles, and gives what it has to (B23).
+
+use super::claims::{claimed, with_unclaimed};
+use super::model::{F32, Graph, bytes, numbers};
+use super::{Program, alloc, make, table};
+use crate::case::Case;
+use crate::rig::{Buffer, Detail, Device, Rig, status_name};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
+use devbay_plugin_api::abi::*;
+use std::ptr::{null, null_mut};
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "compile.graph",
+        rules: &["B23"],
+        requires: "any set of claimed nodes compiles: each alone, all but each, and all",
+        needs: &["compile.claims.company"],
+        run: promise,
+    },
+    Case {
+        id: "compile.graph.info",
+        rules: &["B23"],
+        requires: "a graph's program takes inputs and constants of the graph, each once, and gives the graph's types",
+        needs: &["compile.graph"],
+        run: info,
+    },
+    Case {
+        id: "compile.graph.run",
+        rules: &["B9", "B12", "B23"],
+        requires: "a graph's program gives the graph's numbers, also in a second run, and leaves its inputs as they are",
+        needs: &["compile.graph.info", "transfer.round_trip"],
+        run,
+    },
+    Case {
+        id: "compile.graph.donated",
+        rules: &["B23"],
+        requires: "a run whose inputs are donated gives the graph's numbers, and so do the runs after it",
+        needs: &["compile.graph.run"],
+        run: donated,
+    },
+    Case {
+        id: "compile.graph.streams",
+        rules: &["B17", "B23"],
+        requires: "one program runs from two streams at once, each with numbers of its own",
+        needs: &["compile.graph.run"],
+        run: streams,
+    },
+    Case {
+        id: "compile.graph.unclaimed",
+        rules: &["B18", "B23"],
+        requires: "a graph with a node that is not claimed is refused as UNSUPPORTED with words, and no program is given",
+        needs: &["compile.claims"],
+        run: unclaimed,
+    },
+];
+
+/// Compiles a graph, some of whose inputs will be donated.
+fn compile(device: &Device<'_>, graph: &Graph, donors: &[u32]) -> Outcome<(Status, Program, Detail)> {
+    let table = table(device)?;
+    graph.with_abi(|view| {
+        let desc = CompileDesc {
+            graph: view,
+            numerics: DEVBAY_NUMERICS_STRICT,
+            donors: List::new(donors),
+            ..CompileDesc::empty()
+        };
+        make(&table, device, table.compile, desc)
+    })
+}
+
+/// A program of a graph of claimed nodes.
+pub(super) fn compiled(device: &Device<'_>, graph: &Graph, donors: &[u32]) -> Outcome<Program> {
+    let (status, program, detail) = compile(device, graph, donors)?;
+    let ops: Vec<&str> = graph.nodes.iter().map(|node| node.op).collect();
+    let ops = ops.join(", ");
+    ensure!(status == DEVBAY_STATUS_OK, "{ops}, each claimed, together gave {}", detail.describe(status));
+    ensure!(!program.handle.is_null(), "{ops} were compiled with success, and there is no program");
+    Ok(program)
+}
+
+/// What a program says of itself.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Info {
+    pub takes: Vec<u32>,
+    outputs: Vec<(DType, Vec<i64>)>,
+}
+
+impl Info {
+    pub fn of(program: &Program) -> Outcome<Self> {
+        let Some(ask) = program.table.executable_info else {
+            return failed("the extension that compiles programs has no executable_info");
+        };
+        let (mut info, mut detail) = (ExecutableInfo::empty(), Detail::new());
+        // SAFETY: the plugin's function with its own program; the struct is ours.
+        let status = unsafe { ask(program.handle, &mut info, &mut detail.raw) };
+        ensure!(status == DEVBAY_STATUS_OK, "executable_info gave {}", detail.describe(status));
+        // SAFETY: the plugin's list, which it keeps as long as the program.
+        let takes = match unsafe { read_list::<u32>(&info.inputs, "uint32_t") } {
+            Ok(takes) => takes,
+            Err(error) => return failed(format!("the list of what a program takes: {error}")),
+        };
+        // SAFETY: as above.
+        let tensors = match unsafe { read_growable_list::<Tensor>(&info.outputs) } {
+            Ok(tensors) => tensors,
+            Err(error) => return failed(format!("the list of results: {error}")),
+        };
+        let mut outputs = Vec::new();
+        for tensor in tensors {
+            let rank = tensor.rank as usize;
+            ensure!(rank == 0 || !tensor.shape.is_null(), "a result of rank {rank} without extents");
+            // SAFETY: so many extents, kept as the list is.
+            let shape =
+                if rank == 0 { &[] } else { unsafe { std::slice::from_raw_parts(tensor.shape, rank) } };
+            outputs.push((tensor.dtype, shape.to_vec()));
+        }
+        Ok(Self { takes, outputs })
+    }
+
+    /// Refuses what does not fit the graph.
+    fn check(&self, graph: &Graph) -> Outcome {
+        for (position, &value) in self.takes.iter().enumerate() {
+            ensure!(
+                graph.is_given(value),
+                "the program takes value {value} of {}, which is neither an input of its graph nor constant",
+                graph.values.len()
+            );
+            ensure!(!self.takes[..position].contains(&value), "the program takes value {value} twice");
+        }
+        let expected: Vec<_> =
+            graph.outputs.iter().map(|&value| (F32, graph.values[value as usize].shape.clone())).collect();
+        ensure!(
+            self.outputs == expected,
+            "the program gives {:?}, its graph {expected:?} (code, bits and lanes, and extents)",
+            self.outputs
+        );
+        Ok(())
+    }
+}
+
+/// What a program takes, written to buffers.
+pub(super) fn operands<'a>(
+    device: &'a Device<'a>,
+    graph: &Graph,
+    info: &Info,
+    all: &[Vec<f32>],
+) -> Outcome<Vec<Buffer<'a>>> {
+    let mut buffers = Vec::new();
+    for &value in &info.takes {
+        buffers.push(alloc(device, &graph.values[value as usize].shape)?);
+    }
+    let stream = device.stream()?;
+    for (&value, buffer) in info.takes.iter().zip(&buffers) {
+        stream.upload(&bytes(&all[value as usize]), buffer, 0)?;
+    }
+    Ok(buffers)
+}
+
+/// Runs a program on a stream of its own, and refuses other results than the graph's.
+pub(super) fn run_once(
+    device: &Device<'_>,
+    program: &Program,
+    graph: &Graph,
+    operands: &[Buffer<'_>],
+    donated: Option<&[u8]>,
+    all: &[Vec<f32>],
+) -> Outcome {
+    let Some(execute) = program.table.execute else {
+        return failed("the extension that compiles programs has no execute");
+    };
+    let references: Vec<BufferRef> = operands.iter().map(Buffer::whole).collect();
+    let mut handles = vec![null_mut(); graph.outputs.len()];
+    let mut results = Vec::new();
+    let stream = device.stream()?;
+    // SAFETY: the plugin's function with its own program and stream; the arrays are as long as they say.
+    let status = unsafe {
+        execute(
+            program.handle,
+            stream.handle.as_ptr(),
+            references.as_ptr(),
+            references.len() as u64,
+            donated.map_or(null(), <[u8]>::as_ptr),
+            handles.as_mut_ptr(),
+            handles.len() as u64,
+        )
+    };
+    ensure!(status == DEVBAY_STATUS_OK, "execute gave {}", stream.error_words(status));
+    for (&handle, &value) in handles.iter().zip(&graph.outputs) {
+        let size = 4 * all[value as usize].len();
+        let made = Allocation { buffer: handle, size_bytes: size as u64, ..Allocation::empty() };
+        results.push(device.own(made, size)?);
+    }
+    stream.finish()?;
+    for (result, (at, &value)) in results.iter().zip(graph.outputs.iter().enumerate()) {
+        let found = numbers(&stream.download(result, 0, result.size)?);
+        let expected = &all[value as usize];
+        let wrong = found.iter().zip(expected).position(|(found, expected)| found != expected);
+        if let Some(first) = wrong {
+            let n_wrong = found.iter().zip(expected).filter(|(found, expected)| found != expected).count();
+            return failed(format!(
+                "result {at}: {n_wrong} of {} elements are wrong, the first at {first}: expected {}, found {}",
+                expected.len(),
+                expected[first],
+                found[first]
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The sets of nodes that are tried: all, each alone, and all but each.
+fn sets(graph: &Graph) -> Vec<Graph> {
+    let n = graph.nodes.len();
+    let mut sets = vec![graph.clone()];
+    if n > 1 {
+        for one in 0..n {
+            sets.push(graph.part(|position| position == one));
+            sets.push(graph.part(|position| position != one));
+        }
+    }
+    sets
+}
+
+fn promise(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        for graph in sets(&claimed(device)?) {
+            compiled(device, &graph, &[])?;
+        }
+        Ok(())
+    })
+}
+
+fn info(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        for graph in sets(&claimed(device)?) {
+            let program = compiled(device, &graph, &[])?;
+            let info = Info::of(&program)?;
+            info.check(&graph)?;
+            ensure!(info == Info::of(&program)?, "asked again, executable_info gives something else");
+        }
+        Ok(())
+    })
+}
+
+fn run(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        for graph in sets(&claimed(device)?) {
+            let program = compiled(device, &graph, &[])?;
+            let info = Info::of(&program)?;
+            let all = graph.numbers(1);
+            let operands = operands(device, &graph, &info, &all)?;
+            for _ in 0..2 {
+                run_once(device, &program, &graph, &operands, None, &all)?;
+            }
+            let stream = device.stream()?;
+            for (&value, operand) in info.takes.iter().zip(&operands) {
+                let found = numbers(&stream.download(operand, 0, operand.size)?);
+                ensure!(
+                    found == all[value as usize],
+                    "after two runs value {value}, which they take, is another"
+                );
+            }
+        }
+        Ok(())
+    })
+}
+
+fn donated(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let graph = claimed(device)?;
+        let program = compiled(device, &graph, &graph.inputs)?;
+        let info = Info::of(&program)?;
+        info.check(&graph)?;
+        let is_input = |value: &u32| u8::from(graph.inputs.contains(value));
+        let flags: Vec<u8> = info.takes.iter().map(is_input).collect();
+        // A program that may take memory need not be given it.
+        for (seed, donated) in [(1, Some(&flags[..])), (2, Some(&flags[..])), (3, None)] {
+            let all = graph.numbers(seed);
+            let operands = operands(device, &graph, &info, &all)?;
+            run_once(device, &program, &graph, &operands, donated, &all)?;
+        }
+        Ok(())
+    })
+}
+
+fn streams(rig: &Rig<'_>) -> Outcome {
+    rig.allows_threads()?;
+    rig.each_device(|device| {
+        if device.info.streams_max == 1 {
+            return not_run(Why::NotOffered, "the device has one stream");
+        }
+        let graph = claimed(device)?;
+        let program = compiled(device, &graph, &[])?;
+        let info = Info::of(&program)?;
+        let barrier = std::sync::Barrier::new(2);
+        let part = |seed: u64| -> Outcome {
+            let all = graph.numbers(seed);
+            let operands = operands(device, &graph, &info, &all);
+            // Both come to the meeting, whatever went wrong.
+            barrier.wait();
+            let operands = operands?;
+            (0..ROUNDS).try_for_each(|_| run_once(device, &program, &graph, &operands, None, &all))
+        };
+        std::thread::scope(|scope| {
+            let part = &part;
+            let threads = [scope.spawn(move || part(1)), scope.spawn(move || part(2))];
+            let outcomes = threads
+                .map(|thread| thread.join().unwrap_or_else(|_| failed("a thread of the suite panicked")));
+            outcomes.into_iter().collect()
+        })
+    })
+}
+
+/// Runs of each of two streams.
+const ROUNDS: usize = 20;
+
+fn unclaimed(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let (status, program, detail) = compile(device, &with_unclaimed(device)?, &[])?;
+        ensure!(
+            status == DEVBAY_STATUS_UNSUPPORTED && program.handle.is_null(),
+            "a graph with a node that is not claimed: expected UNSUPPORTED and no program, found {}",
+            status_name(status)
+        );
+        ensure!(!detail.text().is_empty(), "{} without words", status_name(status));
+        Ok(())
+    })
+}
