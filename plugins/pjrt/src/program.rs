@@ -1,5 +1,6 @@
 //! Programs on a device: code as it comes, and graphs written as StableHLO.
 
+use crate::buffer::Buffer;
 use crate::client::Device as Client;
 use crate::device::{PjrtBuffer, PjrtDevice, dtype_of, own};
 use crate::element::ArrayType;
@@ -11,6 +12,7 @@ use crate::topology::Topology;
 use devbay_plugin_api::sdk::{
     CompileRequest, Error, Executable, GraphRequest, ProgramInput, ProgramOutput, Result, ValueType,
 };
+use std::sync::Arc;
 
 /// Constants of more bytes are arguments, so that they are on the device once for all programs and shapes; smaller ones are
 /// written out, where the compiler can calculate with them.
@@ -23,6 +25,8 @@ pub struct Program {
     /// The values of the graph that it takes, or their numbers for code.
     inputs: Vec<u32>,
     outputs: Vec<ValueType>,
+    /// The same for the arrays of a run, with their bytes.
+    arrays: Vec<(Arc<ValueType>, usize)>,
     /// What it was compiled for, where it can be stored.
     identity: String,
 }
@@ -52,7 +56,22 @@ impl Program {
         let executable =
             executable::Executable::compile(client, code, inputs.len(), &options).map_err(own)?;
         let outputs = output_types(executable.outputs())?;
-        Ok(Self { executable, device: device.clone(), inputs, outputs, identity: identity.to_owned() })
+        Ok(Self::new(executable, device, inputs, outputs, identity.to_owned()))
+    }
+
+    fn new(
+        executable: executable::Executable,
+        device: &Client,
+        inputs: Vec<u32>,
+        outputs: Vec<ValueType>,
+        identity: String,
+    ) -> Self {
+        let array = |ty: &ValueType| {
+            let n: i64 = ty.shape.iter().product();
+            (Arc::new(ty.clone()), n as usize * usize::from(ty.dtype.bits).div_ceil(8))
+        };
+        let arrays = outputs.iter().map(array).collect();
+        Self { executable, device: device.clone(), inputs, outputs, arrays, identity }
     }
 
     /// Loads a program that was stored for this device.
@@ -73,7 +92,7 @@ impl Program {
         if executable.n_outputs() != outputs.len() {
             return Err(Error::unsupported("a stored program that gives another number of results"));
         }
-        Ok(Self { executable, device: client.clone(), inputs, outputs, identity })
+        Ok(Self::new(executable, client, inputs, outputs, identity))
     }
 }
 
@@ -126,12 +145,11 @@ impl Executable<PjrtDevice> for Program {
             .collect::<Result<_>>()?;
         let execution = self.executable.execute(&arrays).map_err(own)?;
         stream.add(execution.done)?;
-        let output =
-            |(buffer, ty): (crate::buffer::Buffer, &ValueType)| -> Result<ProgramOutput<PjrtBuffer>> {
-                let size_bytes = buffer.size_bytes().map_err(own)?;
-                Ok(ProgramOutput { buffer: PjrtBuffer::of(&self.device, ty, buffer), size_bytes })
-            };
-        execution.outputs.into_iter().zip(&self.outputs).map(output).collect()
+        let output = |(buffer, (ty, size_bytes)): (Buffer, &(Arc<ValueType>, usize))| ProgramOutput {
+            buffer: PjrtBuffer::of(&self.device, ty, buffer),
+            size_bytes: *size_bytes,
+        };
+        Ok(execution.outputs.into_iter().zip(&self.arrays).map(output).collect())
     }
 }
 
