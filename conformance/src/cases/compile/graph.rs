@@ -108,9 +108,11 @@ impl Info {
         for tensor in tensors {
             let rank = tensor.rank as usize;
             ensure!(rank == 0 || !tensor.shape.is_null(), "a result of rank {rank} without extents");
-            // SAFETY: so many extents, kept as the list is.
-            let shape =
-                if rank == 0 { &[] } else { unsafe { std::slice::from_raw_parts(tensor.shape, rank) } };
+            let shape = match rank {
+                0 => &[],
+                // SAFETY: so many extents, kept as the list is.
+                rank => unsafe { std::slice::from_raw_parts(tensor.shape, rank) },
+            };
             outputs.push((tensor.dtype, shape.to_vec()));
         }
         Ok(Self { takes, outputs })
