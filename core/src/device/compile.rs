@@ -301,8 +301,8 @@ impl Plugin {
                 target: Str::new(target),
                 ..CompileDesc::empty()
             };
-            // SAFETY: the plugin's function with its own instance; struct, graph and place are ours for the call.
             self.call("compiler", |_, error| {
+                // SAFETY: the plugin's function with its own instance; struct, graph and place are ours for the call.
                 Some(unsafe { compile(self.instance.as_ptr(), &desc, &mut out, error) })
             })
         })?;

@@ -350,7 +350,7 @@ impl Code {
 /// # Safety
 /// The executable is alive and the library's.
 pub(crate) unsafe fn serialize(library: &Library, executable: *mut RawExecutable) -> Result<Vec<u8>> {
-    let mut args = api::ExecutableSerialize { executable: executable, ..api::ExecutableSerialize::ZERO };
+    let mut args = api::ExecutableSerialize { executable, ..api::ExecutableSerialize::ZERO };
     // SAFETY: the executable is alive (the caller's promise).
     unsafe { library.call(&mut args) }?;
     // SAFETY: bytes that live as long as their owner, which is freed below.
