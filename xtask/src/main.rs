@@ -6,6 +6,7 @@
 mod abi;
 mod bench;
 mod header_package;
+mod matrix;
 mod models;
 mod opencl;
 mod python;
@@ -48,6 +49,8 @@ enum Command {
     Tsan,
     /// Measure devbay beside its peers, all built in release
     Bench(bench::Arguments),
+    /// Run every trained model on several devices, and print one table
+    Matrix(matrix::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
     Models(models::Arguments),
 }
@@ -64,6 +67,7 @@ fn main() -> Result<()> {
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Tsan => tsan::run(),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Matrix(arguments) => matrix::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
     }
 }
