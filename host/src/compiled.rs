@@ -14,6 +14,7 @@ use devbay_core::tensor::{self, DType, Tensor, TensorType};
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize_to_file};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ struct About {
     outputs: Vec<PortAbout>,
     /// What a run takes, in order.
     takes: Vec<Taken>,
+    /// SHA-256 of the program and then the constants, in hexadecimal digits.
+    sha256: String,
 }
 
 /// An input or a result.
@@ -116,6 +119,7 @@ impl CompiledModel {
             }
         };
         let takes = takes.iter().map(take).collect::<Result<_>>()?;
+        let sha256 = digest(&blob, &constants);
         let about = About {
             version: VERSION,
             model: program.name.clone(),
@@ -125,6 +129,7 @@ impl CompiledModel {
             inputs: ports(&program, &program.main.inputs)?,
             outputs: ports(&program, &program.main.outputs)?,
             takes,
+            sha256,
         };
         Ok(Self { about, constants, blob })
     }
@@ -191,6 +196,9 @@ impl CompiledModel {
         };
         if !about.takes.iter().all(is_there) {
             return Err(damaged("it takes what is not there".to_owned()));
+        }
+        if about.sha256 != digest(&blob, &constants) {
+            return Err(damaged("its content is not what was written".to_owned()));
         }
         Ok(Self { about, constants, blob })
     }
@@ -288,6 +296,14 @@ fn refuse_unclaimed(device: &Arc<Device>, graph: &Graph<'_>) -> Result<()> {
     let named: Vec<&str> = left.iter().take(NAMED_MAX).map(String::as_str).collect();
     let text = format!("the compiler does not take {}{more}", named.join(", "));
     Err(Error::new(ErrorKind::UnsupportedOp, text).on_device(device.name()))
+}
+
+/// A checksum of what a file has beside its metadata.
+fn digest(blob: &[u8], constants: &[Tensor]) -> String {
+    let mut digest = Sha256::new();
+    digest.update(blob);
+    constants.iter().for_each(|constant| digest.update(constant.bytes()));
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn ports(program: &Program, ids: &[devbay_core::program::ValueId]) -> Result<Vec<PortAbout>> {
