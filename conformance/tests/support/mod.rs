@@ -40,6 +40,25 @@ pub fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
     list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
+/// The cases of the profile `compiler`, for plugins without one.
+pub const COMPILER: &[&str] = &[
+    "compile.formats",
+    "compile.refusals",
+    "compile.program",
+    "compile.claims",
+    "compile.claims.company",
+    "compile.claims.refusals",
+    "compile.graph",
+    "compile.graph.info",
+    "compile.graph.run",
+    "compile.graph.donated",
+    "compile.graph.streams",
+    "compile.graph.unclaimed",
+    "compile.stored",
+    "compile.stored.damaged",
+    "compile.ahead",
+];
+
 /// Patterns as settings have them.
 pub fn patterns(list: &[&str]) -> Vec<String> {
     list.iter().map(|pattern| (*pattern).to_owned()).collect()
