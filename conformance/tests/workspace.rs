@@ -16,7 +16,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         "devbay-cli",
         &["devbay-conformance", "devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu"],
     ),
-    ("devbay-bench", &["devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu"]),
+    (
+        "devbay-bench",
+        &["devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu", "devbay-plugin-pjrt"],
+    ),
     ("xtask", &["devbay-plugin-api"]),
 ];
 

@@ -4,7 +4,7 @@ use devbay_plugin_api::abi::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const FROZEN: [&str; 6] = ["Str", "List", "DType", "BufferRef", "KeyValue", "LayoutField"];
+const FROZEN: [&str; 7] = ["Str", "List", "DType", "BufferRef", "KeyValue", "LayoutField", "NodeClaim"];
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
