@@ -42,10 +42,7 @@ impl RunTensor {
     /// # Errors
     /// Out of memory.
     pub fn allocate(ty: Shaped, device: &Arc<Device>) -> Result<Self> {
-        let buffer = match device.space().typed {
-            true => device.alloc_tensor(&TensorType::new(ty.dtype, &ty.shape), DEVBAY_USAGE_TRANSIENT)?,
-            false => device.alloc(ty.size, DEVBAY_USAGE_TRANSIENT)?,
-        };
+        let buffer = allocate(&ty, device)?;
         Ok(Self::device(ty, buffer))
     }
 
@@ -111,7 +108,7 @@ impl RunTensor {
                 return Ok(host_reference(tensor.bytes()));
             }
             let _traced = trace::begin(What::CopyIn { bytes: self.ty.size as u64 });
-            let buffer = device.alloc(self.ty.size, DEVBAY_USAGE_TRANSIENT)?;
+            let buffer = allocate(&self.ty, device)?;
             let mut stream = device.create_stream("upload")?;
             let dst = buffer.reference(0, self.ty.size);
             // SAFETY: the tensor is kept until `finish` has waited for the copy, or is leaked; dropping the
@@ -234,6 +231,14 @@ impl RunTensor {
             return Err(error);
         }
         Ok(stacked)
+    }
+}
+
+/// Memory for a tensor, of its type where the space is typed.
+fn allocate(ty: &Shaped, device: &Arc<Device>) -> Result<Buffer> {
+    match device.space().typed {
+        true => device.alloc_tensor(&TensorType::new(ty.dtype, &ty.shape), DEVBAY_USAGE_TRANSIENT),
+        false => device.alloc(ty.size, DEVBAY_USAGE_TRANSIENT),
     }
 }
 

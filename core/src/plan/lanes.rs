@@ -51,7 +51,9 @@ impl Lanes {
         sites.sort_unstable();
         sites.dedup();
         if sites.is_empty() {
-            sites.push(0);
+            // Views alone need no device, but memory that can be viewed.
+            let is_plain = |site: &usize| !env.site(*site).0.space().write_once;
+            sites.push((0..env.n_sites()).find(is_plain).unwrap_or(0));
         }
         let inline: Vec<bool> = (0..env.n_sites()).map(|site| env.site(site).0.about().inline).collect();
         let mut lanes = Self {

@@ -2,7 +2,7 @@
 //!
 //! Sources in the order of their precedence: the option `libraries`, which excludes the others; the variable
 //! `DEVBAY_PJRT_PLUGINS`; manifests; JAX's variable `PJRT_NAMES_AND_LIBRARY_PATHS`; packages installed for JAX
-//! ([`installed`](crate::installed)). A file that is met twice is one library, with the name and the options of the
+//! ([`crate::installed`]). A file that is met twice is one library, with the name and the options of the
 //! source that comes first; of two files with one name the second is left out with a reason. Nothing is loaded here.
 
 use crate::installed;

@@ -48,6 +48,24 @@ fn models_match_on_the_older_libraries_and_run_there() {
     }
 }
 
+/// Control flow, and ops that no compiler takes, are the processor's; what is between them goes to and fro.
+#[test]
+fn other_models_match_with_a_part_elsewhere() {
+    let Some((plugin, _)) = pjrt_plugin() else { return };
+    let device = first_devices(&plugin).pop().expect("a library");
+    let mut failures = Vec::new();
+    for case in cases().into_iter().filter(|case| !wanted(case)) {
+        let mut command = command();
+        command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs);
+        command.arg("--compare").arg(&case.outputs).args(&plugin).args(["--device", &device]);
+        let finished = finish(&mut command);
+        if finished.code != 0 {
+            failures.push(format!("{}: exit code {}, {}", case.name, finished.code, finished.err.trim()));
+        }
+    }
+    assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
+}
+
 fn case_of(name: &str) -> Option<Case> {
     cases().into_iter().find(|case| case.name.starts_with(name))
 }
