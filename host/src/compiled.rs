@@ -12,7 +12,7 @@ use devbay_core::plan::whole;
 use devbay_core::program::Program;
 use devbay_core::tensor::{self, DType, Tensor, TensorType};
 use safetensors::tensor::{Dtype, TensorView};
-use safetensors::{SafeTensors, serialize_to_file};
+use safetensors::{SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -151,12 +151,13 @@ impl CompiledModel {
         let about = serde_json::to_string(&self.about).map_err(|error| failed(&error))?;
         let metadata = HashMap::from([(KEY.to_owned(), about)]);
         let new = path.with_extension(format!("{}.new", std::process::id()));
-        let written = serialize_to_file(tensors, Some(metadata), &new)
-            .map_err(|error| failed(&error))
-            .and_then(|()| std::fs::rename(&new, path).map_err(|error| failed(&error)));
-        written.inspect_err(|_| {
+        // The format's own way of writing files makes them readable for their owner alone.
+        let bytes = serialize(tensors, Some(metadata)).map_err(|error| failed(&error))?;
+        let written = std::fs::write(&new, bytes).and_then(|()| std::fs::rename(&new, path));
+        written.map_err(|error| {
             // Nobody else knows of it.
             let _ = std::fs::remove_file(&new);
+            failed(&error)
         })
     }
 
