@@ -19,7 +19,7 @@ use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How a runtime is made.
 pub struct RuntimeOptions {
@@ -260,6 +260,24 @@ fn describe_refusal((plugin, refusal): (&PluginReport, &Refusal)) -> String {
     format!("plugin {} was refused: {refusal}", name.as_deref().unwrap_or("?"))
 }
 
+/// Passes a plugin's messages on, and keeps its warnings as long as there is a list for them: what it left out while it was
+/// loaded belongs into the report.
+fn gathering(log: &LogSink, warnings: &Arc<Mutex<Option<Vec<String>>>>) -> LogSink {
+    let (log, warnings) = (Arc::clone(log), Arc::clone(warnings));
+    Arc::new(move |plugin: &str, level: LogLevel, text: &str| {
+        if level == LogLevel::Warn
+            && let Some(list) = &mut *lock(&warnings)
+        {
+            list.push(text.to_owned());
+        }
+        log(plugin, level, text);
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 type Loaded = (Arc<Plugin>, Vec<Arc<Device>>);
 
 struct Loader<'a> {
@@ -345,10 +363,11 @@ impl Loader<'_> {
         }
         // Fields go in their order: no layer is left that could call into a library that is gone.
         let kept = Arc::new((stack, library)) as Arc<dyn Any + Send + Sync>;
+        let warnings = Arc::new(Mutex::new(Some(Vec::new())));
         let services = Services::new(
             &about.name,
             Arc::clone(self.queue),
-            Arc::clone(&self.options.log),
+            gathering(&self.options.log, &warnings),
             self.options.trace.clone(),
             self.options.config.clone(),
         );
@@ -361,6 +380,7 @@ impl Loader<'_> {
             }
             listed => listed?,
         };
+        report.notes.extend(lock(&warnings).take().into_iter().flatten());
         self.taken.insert(name, candidate.origin.clone());
         Ok((plugin, devices))
     }

@@ -56,6 +56,11 @@ fn b27_pjrt_libraries_that_crash_or_hang_harm_nobody_else() {
     ];
     let found = found.says(&said);
     assert!(!found.err.contains("goodbye"), "a child's output is not ours:\n{}", found.err);
+    // A line each in the report, beside the log's.
+    for reason in said {
+        let is_reported = |line: &str| line.starts_with("note: plugin pjrt") && line.contains(reason);
+        assert!(found.out.lines().any(is_reported), "{reason} in {}", found.out);
+    }
 
     // All the others are known now; only the one that hangs is tried.
     library(&folder, "HANGS");
