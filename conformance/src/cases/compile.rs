@@ -219,6 +219,7 @@ fn program(rig: &Rig<'_>) -> Outcome {
             Ok(outputs) => outputs,
             Err(error) => return failed(format!("the list of results: {error}")),
         };
+        ensure!(info.inputs.len == 0, "a program of code names {} values of a graph", info.inputs.len);
         let is_vector = |tensor: &Tensor| {
             // SAFETY: one extent, as its rank says.
             tensor.dtype == F32 && tensor.rank == 1 && unsafe { *tensor.shape } == 4

@@ -24,6 +24,8 @@ pub struct Program {
     device: Client,
     /// The values of the graph that it takes, or their numbers for code.
     inputs: Vec<u32>,
+    /// Whether it came as code, which has no values to name.
+    is_code: bool,
     outputs: Vec<ValueType>,
     /// The same for the arrays of a run, with their bytes.
     arrays: Vec<(Arc<ValueType>, usize)>,
@@ -38,7 +40,7 @@ impl Program {
     /// The compiler's words; unsupported where the library does not say what a program gives.
     pub fn of_code(device: &Client, identity: &str, request: &CompileRequest<'_>) -> Result<Self> {
         let inputs = (0..request.inputs.len() as u32).collect();
-        Self::compile(device, identity, request.code, inputs)
+        Ok(Self { is_code: true, ..Self::compile(device, identity, request.code, inputs)? })
     }
 
     /// Compiles a graph.
@@ -71,7 +73,7 @@ impl Program {
             (Arc::new(ty.clone()), n as usize * usize::from(ty.dtype.bits).div_ceil(8))
         };
         let arrays = outputs.iter().map(array).collect();
-        Self { executable, device: device.clone(), inputs, outputs, arrays, identity }
+        Self { executable, device: device.clone(), inputs, is_code: false, outputs, arrays, identity }
     }
 
     /// Loads a program that was stored for this device.
@@ -121,7 +123,7 @@ impl Executable<PjrtDevice> for Program {
     }
 
     fn inputs(&self) -> &[u32] {
-        &self.inputs
+        if self.is_code { &[] } else { &self.inputs }
     }
 
     fn blob(&self) -> Result<Vec<u8>> {

@@ -11,7 +11,8 @@ use devbay_plugin_pjrt::library::Value;
 use folder::Folder;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// An environment.
 type Variables = BTreeMap<&'static str, OsString>;
@@ -24,6 +25,31 @@ fn found(libraries: &str, variables: &Variables) -> Found {
 
 fn names(found: &Found) -> Vec<&str> {
     found.libraries.iter().map(|library| library.name.as_str()).collect()
+}
+
+impl Folder {
+    /// `fixtures/library.c` compiled as this file; with `definition`, such as `ABORTS`.
+    fn library(&self, name: &str, definition: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/library.c");
+        self.compile(name, &source, definition)
+    }
+
+    /// A library from a source in C.
+    fn compile(&self, name: &str, source: &Path, definition: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let output = Command::new(&compiler)
+            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"])
+            .arg(format!("-D{definition}"))
+            .arg("-o")
+            .arg(&path)
+            .arg(source)
+            .output()
+            .unwrap_or_else(|error| panic!("the tests need a C compiler: {compiler} (CC): {error}"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        path
+    }
 }
 
 #[test]

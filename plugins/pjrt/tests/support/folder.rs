@@ -1,9 +1,6 @@
-//! A folder of a test's own, and PJRT libraries in C made in it.
-
-#![allow(dead_code, reason = "each file of tests uses a part")]
+//! A folder of a test's own.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder that goes when the value does.
@@ -27,29 +24,6 @@ impl Folder {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
-        path
-    }
-
-    /// `fixtures/library.c` compiled as this file; with `definition`, such as `ABORTS`.
-    pub fn library(&self, name: &str, definition: &str) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/library.c");
-        self.compile(name, &source, definition)
-    }
-
-    /// A library from a source in C.
-    pub fn compile(&self, name: &str, source: &Path, definition: &str) -> PathBuf {
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let output = Command::new(&compiler)
-            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"])
-            .arg(format!("-D{definition}"))
-            .arg("-o")
-            .arg(&path)
-            .arg(source)
-            .output()
-            .unwrap_or_else(|error| panic!("the tests need a C compiler: {compiler} (CC): {error}"));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         path
     }
 }
