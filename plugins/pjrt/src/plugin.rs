@@ -123,9 +123,7 @@ impl Plugin for Pjrt {
         self.judge
             .admits_compiler(library)
             .map_err(|reason| Error::unavailable(format!("{name}: {reason}")))?;
-        // SAFETY: a person named the library to be run in this process, or it came through a probe.
-        let opened = unsafe { Library::open(&library.path) }.map_err(own)?;
-        let topology = Topology::new(opened, topology).map_err(own)?;
+        let topology = Topology::new(opened(library).map_err(own)?, topology).map_err(own)?;
         Ok(Box::new(Ahead::new(&topology, request)?))
     }
 
@@ -304,11 +302,15 @@ impl Pjrt {
     }
 }
 
+/// A library that was admitted.
+fn opened(library: &Named) -> crate::error::Result<&'static Library> {
+    // SAFETY: a person named the library to be run in this process, or it came through a probe.
+    unsafe { Library::open(&library.path) }
+}
+
 /// A client of a library that was admitted.
 fn open(library: &Named) -> crate::error::Result<Client> {
-    // SAFETY: a person named the library to be run in this process, or it came through a probe.
-    let opened = unsafe { Library::open(&library.path) }?;
-    Client::create(opened, &library.attributes())
+    Client::create(opened(library)?, &library.attributes())
 }
 
 devbay_plugin_api::static_plugin!(Pjrt);
