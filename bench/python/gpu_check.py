@@ -163,7 +163,7 @@ class Check:
         lengths = (1, 100, 400)
         chains = [onnx_file.chain(self.folder / f"chain{n}.onnx", n, 64) for n in lengths]
         # What is counted is launches, each of which is one op.
-        option, single = self.replays(), ["--no-fuse-elementwise"]
+        option, single = self.replays(), ["--no-pass", "fuse-elementwise"]
         words = lambda value: [*single, "--plugin-option", f"{option}={value}"]
         forms = [("launches", words("no")), ("replayed launches", words("yes"))] if option else [("launches", single)]
         taken = {name: {n: [] for n in lengths} for name, _ in forms}

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use devbay_core::device::Device;
+use devbay_core::passes::Switches;
 use devbay_core::plan::PlanOptions;
 use devbay_core::plan::tasks::Policy as Division;
 use devbay_core::program::{Node, Op, Program, Value};
@@ -84,7 +85,8 @@ pub fn session(runtime: &Runtime, program: Program) -> Result<Session> {
 
 /// Plans in which a chain of additions is as many launches: what is measured is what a launch costs.
 pub fn of_launches() -> PlanOptions {
-    PlanOptions { fuse_elementwise: false, ..PlanOptions::default() }
+    let passes = Switches::without(["fuse-elementwise"]).expect("there is such a pass");
+    PlanOptions { passes, ..PlanOptions::default() }
 }
 
 /// `n` additions of `one`, one after the other, to a tensor of one element.

@@ -16,6 +16,7 @@ use devbay_core::device::{Device, Ferry};
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::host_io::InputView;
 use devbay_core::exec::queue::WorkQueue;
+use devbay_core::passes::Switches;
 use devbay_core::plan::PlanOptions;
 use devbay_core::plan::cost::Rates;
 use devbay_core::plan::tasks::Policy;
@@ -316,7 +317,7 @@ impl Chain {
         }
         program.main.outputs.push(value);
         // Of the chain's launches each counts.
-        let options = PlanOptions { tasks: Policy::One, fuse_elementwise: false, ..PlanOptions::default() };
+        let options = PlanOptions { tasks: Policy::One, passes: Switches::none(), ..PlanOptions::default() };
         let session = Session::with_options(&Model::from_program(program), device, options)?;
         let ones = vec![1f32; shape.iter().product()];
         let input = Tensor::from_elements(shape, &ones)?;

@@ -4,7 +4,6 @@ use crate::import::{self, Reading};
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::unit::Unit;
-use devbay_core::passes;
 use devbay_core::plan::{Env, Placement, PlanOptions};
 use devbay_core::program::{Program, Region};
 use std::collections::HashMap;
@@ -96,11 +95,11 @@ impl Model {
         if let Some(unit) = shared {
             return Ok(unit);
         }
-        let program = passes::optimise(self.inner.program.clone())?;
+        let unit = Arc::new(Unit::of_model(&self.inner.program, Env::placed(placement, options))?);
         for (name, device) in &placement.pins {
-            check_pin(&self.inner.program, &program, name).map_err(|error| error.on_device(device.name()))?;
+            let checked = check_pin(&self.inner.program, unit.program(), name);
+            checked.map_err(|error| error.on_device(device.name()))?;
         }
-        let unit = Arc::new(Unit::new(program, Env::placed(placement, options)));
         units.push(Arc::downgrade(&unit));
         Ok(unit)
     }

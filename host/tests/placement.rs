@@ -4,6 +4,7 @@
 mod library;
 
 use devbay_host::core::device::Device;
+use devbay_host::core::passes::Switches;
 use devbay_host::core::plan::cost::{Link, Rates};
 use devbay_host::core::plan::{PlaceBy, PlanOptions};
 use devbay_host::core::program::text;
@@ -67,7 +68,7 @@ impl World {
             others: vec![self.device("faulty:1"), self.device("cpu:0")],
             pins: pins.iter().map(|(node, device)| ((*node).to_owned(), self.device(device))).collect(),
             by: PlaceBy::Cost,
-            plans: PlanOptions { fuse_elementwise: false, ..PlanOptions::default() },
+            plans: PlanOptions { passes: Switches::none(), ..PlanOptions::default() },
             ..SessionOptions::default()
         };
         Session::with_options(&model, &self.device("faulty:0"), options)

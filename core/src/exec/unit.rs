@@ -6,14 +6,14 @@
 use super::cancel::Cancel;
 use super::compiled;
 use super::control;
-use super::eager::{self, Evaluate};
+use super::eager;
 use super::frame::{Frame, first_cause};
 use super::section::REST_LIMIT;
 use super::value::{RunTensor, constant};
 use crate::device::{Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
+use crate::passes::{Applied, Moment};
 use crate::plan::section::{Shaped, Source};
-use crate::plan::specialise::specialise;
 use crate::plan::{Env, Plan, SectionStage, Stage};
 use crate::program::{Program, ValueId};
 use crate::tensor::{DType, Tensor, TensorType};
@@ -26,6 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A program that runs.
 pub struct Unit {
     program: Program,
+    /// What the passes over the model did.
+    passes: Vec<Applied>,
     env: Arc<Env>,
     plans: ArcSwap<Vec<Arc<Plan>>>,
     /// Held while a plan is made.
@@ -35,7 +37,24 @@ pub struct Unit {
 impl Unit {
     /// A unit without plans.
     pub fn new(program: Program, env: Arc<Env>) -> Self {
-        Self { program, env, plans: ArcSwap::default(), planning: Mutex::new(()) }
+        Self { program, passes: Vec::new(), env, plans: ArcSwap::default(), planning: Mutex::new(()) }
+    }
+
+    /// A unit of a model, whose passes run now.
+    ///
+    /// # Errors
+    /// As [`Env::run_passes`].
+    pub fn of_model(model: &Program, env: Arc<Env>) -> Result<Self> {
+        let mut program = model.clone();
+        let passes = env.run_passes(&mut program, Moment::Model)?;
+        Ok(Self { passes, ..Self::new(program, env) })
+    }
+
+    /// What passes did to the model, and then to the program of a plan.
+    pub fn passes(&self, plan: &Plan) -> Vec<Applied> {
+        let mut all = self.passes.clone();
+        plan.passes.iter().for_each(|&applied| Applied::add(&mut all, applied));
+        all
     }
 
     /// The program, not specialised.
@@ -83,9 +102,10 @@ impl Unit {
             return Ok(found.to_plan());
         }
         let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
-        let mut specialised = specialise(&self.program, &types, &mut Evaluate::new(&self.env))?;
-        self.env.fuse(&mut specialised);
+        let (mut specialised, mut passes) = self.env.specialised(&self.program, &types)?;
+        passes.extend(self.env.run_passes(&mut specialised, Moment::Device)?);
         let mut plan = Plan::build(specialised, &self.env)?;
+        plan.passes = passes.into();
         plan.is_declared = self.takes(&plan.inputs);
         let plan = Arc::new(plan);
         let mut plans = self.plans.load().to_vec();

@@ -4,6 +4,7 @@
 //! per output channel (ONNX BatchNormalization-15, inference form). The factors are computed in f64, so that
 //! the fold costs one rounding of each weight.
 
+use super::each_region;
 use super::uses::Uses;
 use crate::error::Result;
 use crate::program::{Node, Program, Region, ValueId};
@@ -17,21 +18,15 @@ use std::collections::HashMap;
 /// Out of memory for the new weights.
 pub fn run(program: &mut Program) -> Result<usize> {
     let uses = Uses::of(program);
-    let mut main = std::mem::take(&mut program.main);
-    let folded = region(program, &mut main, &uses);
-    program.main = main;
-    folded
+    each_region(program, &mut |program, region| fold(program, region, &uses))
 }
 
-fn region(program: &mut Program, region: &mut Region, uses: &Uses) -> Result<usize> {
+fn fold(program: &mut Program, region: &mut Region, uses: &Uses) -> Result<usize> {
     let mut folded = 0;
     // Position of the convolution that makes a value, as long as nobody else uses it.
     let mut convolutions: HashMap<ValueId, usize> = HashMap::new();
     let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
-    for mut node in std::mem::take(&mut region.nodes) {
-        for (_, nested) in &mut node.regions {
-            folded += self::region(program, nested, uses)?;
-        }
+    for node in std::mem::take(&mut region.nodes) {
         let change = change_of(program, &node);
         let convolution = change.as_ref().and_then(|(input, _)| {
             (uses.count(*input) == 1).then(|| convolutions.get(input).copied()).flatten()

@@ -6,33 +6,29 @@
 //!
 //! Runs on specialised programs: types must be known to tell a residual addition from a broadcast.
 
-use super::clip_limits;
 use super::uses::Uses;
+use super::{clip_limits, each_region};
+use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
 use crate::tensor::F32;
 use std::collections::HashMap;
 
 /// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
-pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) -> bool) -> usize {
-    let mut main = std::mem::take(&mut program.main);
-    let fused = region(program, &mut main, kernels, stay);
-    program.main = main;
-    fused
+///
+/// # Errors
+/// As [`each_region`]: none of its own.
+pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
+    each_region(program, &mut |program, region| Ok(fuse(program, region, kernels, stay)))
 }
 
-fn region(
-    program: &mut Program,
+fn fuse(
+    program: &Program,
     region: &mut Region,
     kernels: &KernelTable,
     stay: &dyn Fn(&Node) -> bool,
 ) -> usize {
     let mut fused = 0;
-    for node in &mut region.nodes {
-        for (_, nested) in &mut node.regions {
-            fused += self::region(program, nested, kernels, stay);
-        }
-    }
     let uses = Uses::of_region(program, region);
     let mut nodes: Vec<Option<Node>> = region.nodes.drain(..).map(Some).collect();
     let mut makers: HashMap<ValueId, usize> = HashMap::new();

@@ -7,7 +7,8 @@
 //! Runs on specialised programs, after [`super::fuse`], which takes what belongs to a convolution or a product.
 
 use super::uses::Uses;
-use super::{clip_limits, scalar};
+use super::{clip_limits, each_region, scalar};
+use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
 use crate::tensor::{F32, n_elements};
@@ -21,23 +22,18 @@ const INPUTS_MAX: usize = 7;
 const CONSTANTS_MAX: usize = 16;
 
 /// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
-pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) -> bool) -> usize {
+///
+/// # Errors
+/// As [`each_region`]: none of its own.
+pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     if !kernels.has(DEVBAY_DOMAIN, "FusedElementwise") {
-        return 0;
+        return Ok(0);
     }
-    let mut main = std::mem::take(&mut program.main);
-    let fused = region(program, &mut main, stay);
-    program.main = main;
-    fused
+    each_region(program, &mut |program, region| Ok(fuse(program, region, stay)))
 }
 
-fn region(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> usize {
+fn fuse(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> usize {
     let mut fused = 0;
-    for node in &mut region.nodes {
-        for (_, nested) in &mut node.regions {
-            fused += self::region(program, nested, stay);
-        }
-    }
     let uses = Uses::of_region(program, region);
     let steps: Vec<Option<Step>> =
         region.nodes.iter().map(|node| step_of(program, node).filter(|_| !stay(node))).collect();
@@ -297,7 +293,7 @@ mod tests {
         };
         let mut found = parse(&program(before)).unwrap_or_else(|e| panic!("{e}"));
         let mut main = std::mem::take(&mut found.main);
-        region(&found, &mut main, &|node| &*node.name == "pinned");
+        fuse(&found, &mut main, &|node| &*node.name == "pinned");
         found.main = main;
         let expected = parse(&program(after)).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(print(&found), print(&expected));
@@ -393,7 +389,7 @@ mod tests {
         );
         let mut program = parse(&text).unwrap_or_else(|e| panic!("{e}"));
         let mut main = std::mem::take(&mut program.main);
-        assert_eq!(region(&program, &mut main, &|_| false), 6);
+        assert_eq!(fuse(&program, &mut main, &|_| false), 6);
         let fused: Vec<usize> = main
             .nodes
             .iter()

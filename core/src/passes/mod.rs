@@ -1,7 +1,8 @@
 //! Passes over programs: one pass, one file.
 //!
-//! Two moments: [`optimise`] runs once per model and device, before shapes are known, and is where constants
-//! change, so that all shapes share them; [`fuse::run`] and [`fuse_elementwise::run`] run on each specialised program, where types are known.
+//! [`PASSES`] has them in the order in which they run, at three moments: once per model, before shapes are known, where
+//! constants change so that all shapes share them; on each program of known types; and then with what the device has
+//! kernels for. Each has a name by which it is switched off ([`Switches`]) and says what it did ([`Applied`]).
 
 pub mod dead_code;
 pub mod fold_batch_norm;
@@ -9,17 +10,235 @@ pub mod fuse;
 pub mod fuse_elementwise;
 mod uses;
 
-use crate::error::Result;
-use crate::program::{Node, Program, ValueId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::KernelTable;
+use crate::plan::specialise::Evaluator;
+use crate::program::{Node, Program, Region, ValueId};
+use crate::tensor::Tensor;
+use std::cell::RefCell;
+use std::fmt;
 
-/// What is worth doing whatever the shapes are: normalisations and biases are folded into convolutions.
+/// When a pass runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// Once per model and session options: types may be unknown. Results of the program keep their names.
+    Model,
+    /// On the program for given input types.
+    Shapes,
+    /// After those, with the kernels of the device that has most of the program.
+    Device,
+}
+
+/// One pass.
+pub struct Pass {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub doc: &'static str,
+    /// When it runs.
+    pub moments: &'static [Moment],
+    /// Changes the program, and gives the number of changes.
+    run: fn(&mut Program, &Around<'_>) -> Result<usize>,
+}
+
+/// All passes, in their order. [`specialise`](crate::plan::specialise) folds constants between the first moment and
+/// the second, since types depend on it; its switch is [`FOLD_CONSTANTS`].
+pub const PASSES: &[Pass] = &[
+    Pass {
+        name: "fold-batch-norm",
+        doc: "normalisations, and additions per channel, become part of the convolution before them",
+        moments: &[Moment::Model],
+        run: |program, _| fold_batch_norm::run(program),
+    },
+    Pass {
+        name: "dead-code",
+        doc: "nodes whose results nobody uses go",
+        moments: &[Moment::Model, Moment::Shapes],
+        run: |program, _| Ok(dead_code::remove(program)),
+    },
+    Pass {
+        name: "fuse-tails",
+        doc: "biases, residual additions and activations become part of the convolution or product before them",
+        moments: &[Moment::Device],
+        run: |program, around| fuse::run(program, around.kernels, around.stay),
+    },
+    Pass {
+        name: "fuse-elementwise",
+        doc: "elementwise ops that follow each other become one",
+        moments: &[Moment::Device],
+        run: |program, around| fuse_elementwise::run(program, around.kernels, around.stay),
+    },
+];
+
+/// The folding of constants, which is a part of specialising.
+pub const FOLD_CONSTANTS: &str = "fold-constants";
+
+/// What a pass may ask.
+pub struct Around<'a> {
+    /// The kernels of the device that has most of the program; none before devices matter.
+    pub kernels: &'a KernelTable,
+    /// Nodes that stay as they are, because they are pinned to a device by name.
+    pub stay: &'a dyn Fn(&Node) -> bool,
+    /// Runs a node on constants.
+    pub evaluator: RefCell<&'a mut dyn Evaluator>,
+}
+
+impl Around<'_> {
+    /// The results of a node on constants; None if no kernel runs it.
+    ///
+    /// # Errors
+    /// What the kernel says of these operands.
+    pub fn evaluate(&self, node: &Node, inputs: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>> {
+        self.evaluator.borrow_mut().evaluate(node, inputs)
+    }
+}
+
+/// Which passes run: all, but for those that were switched off.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Switches {
+    off: Vec<&'static str>,
+}
+
+impl Switches {
+    /// The word that names all passes.
+    pub const ALL: &'static str = "all";
+
+    /// All passes but those of these names; `all` names every one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a name that no pass has.
+    pub fn without<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Self> {
+        let mut off: Vec<&'static str> = Vec::new();
+        for name in names {
+            let before = off.len();
+            off.extend(Self::names().filter(|known| *known == name || name == Self::ALL));
+            if off.len() == before {
+                let known: Vec<_> = Self::names().collect();
+                let text = format!("there is no pass `{name}`; there are {}", known.join(", "));
+                return Err(Error::new(ErrorKind::InvalidArgument, text));
+            }
+        }
+        off.sort_unstable();
+        off.dedup();
+        Ok(Self { off })
+    }
+
+    /// No passes at all.
+    pub fn none() -> Self {
+        let mut off: Vec<_> = Self::names().collect();
+        off.sort_unstable();
+        Self { off }
+    }
+
+    /// The names of all passes, in their order.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let at =
+            PASSES.iter().position(|pass| !pass.moments.contains(&Moment::Model)).unwrap_or(PASSES.len());
+        let names = |passes: &'static [Pass]| passes.iter().map(|pass| pass.name);
+        names(&PASSES[..at]).chain([FOLD_CONSTANTS]).chain(names(&PASSES[at..]))
+    }
+
+    /// What a pass does, in a line; None for a name that no pass has.
+    pub fn doc(name: &str) -> Option<&'static str> {
+        match PASSES.iter().find(|pass| pass.name == name) {
+            Some(pass) => Some(pass.doc),
+            None => (name == FOLD_CONSTANTS).then_some("nodes on constants alone run once, here"),
+        }
+    }
+
+    /// Whether a pass runs.
+    pub fn runs(&self, name: &str) -> bool {
+        !self.off.contains(&name)
+    }
+}
+
+impl fmt::Display for Switches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.off.join(","))
+    }
+}
+
+/// What a pass did to a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Applied {
+    /// The pass.
+    pub name: &'static str,
+    /// Changes that it made.
+    pub changes: usize,
+    /// Nodes before it, those of nested regions included.
+    pub before: usize,
+    /// Nodes after it.
+    pub after: usize,
+}
+
+impl Applied {
+    /// Adds what a pass did, to what it did before if it ran before.
+    pub fn add(all: &mut Vec<Applied>, new: Applied) {
+        match all.iter_mut().find(|known| known.name == new.name) {
+            Some(known) => {
+                // It ran again after others: what it took away is counted, not what they did in between.
+                known.changes += new.changes;
+                known.after = (known.after + new.after).saturating_sub(new.before);
+            }
+            None => all.push(new),
+        }
+    }
+}
+
+/// How often the passes of a moment run, at most: what one does may be what another waits for.
+const ROUNDS_MAX: usize = 4;
+
+/// Runs the passes of a moment that are on, again until they change nothing, and gives what each did.
 ///
 /// # Errors
-/// Out of memory.
-pub fn optimise(mut program: Program) -> Result<Program> {
-    fold_batch_norm::run(&mut program)?;
-    dead_code::remove(&mut program);
-    Ok(program)
+/// What passes say: out of memory, or what a kernel says of constants.
+pub fn run(
+    program: &mut Program,
+    moment: Moment,
+    switches: &Switches,
+    around: &Around<'_>,
+) -> Result<Vec<Applied>> {
+    let mut all = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let mut changes = 0;
+        for pass in PASSES.iter().filter(|pass| pass.moments.contains(&moment) && switches.runs(pass.name)) {
+            let before = program.n_nodes();
+            let made = (pass.run)(program, around)?;
+            changes += made;
+            Applied::add(
+                &mut all,
+                Applied { name: pass.name, changes: made, before, after: program.n_nodes() },
+            );
+        }
+        if changes == 0 {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Calls `change` for each region of a program, those of nested nodes first, and adds up what it gives.
+fn each_region(
+    program: &mut Program,
+    change: &mut dyn FnMut(&mut Program, &mut Region) -> Result<usize>,
+) -> Result<usize> {
+    fn walk(
+        program: &mut Program,
+        region: &mut Region,
+        change: &mut dyn FnMut(&mut Program, &mut Region) -> Result<usize>,
+    ) -> Result<usize> {
+        let mut changes = 0;
+        for node in &mut region.nodes {
+            for (_, nested) in &mut node.regions {
+                changes += walk(program, nested, change)?;
+            }
+        }
+        Ok(changes + change(program, region)?)
+    }
+    let mut main = std::mem::take(&mut program.main);
+    let changes = walk(program, &mut main, change);
+    program.main = main;
+    changes
 }
 
 /// The number of a constant of one f32.
@@ -34,4 +253,37 @@ fn scalar(program: &Program, id: ValueId) -> Option<f32> {
 fn clip_limits(program: &Program, node: &Node) -> Option<[f32; 2]> {
     let limit = |i: usize, absent: f32| node.input(i).map_or(Some(absent), |id| scalar(program, id));
     Some([limit(1, f32::NEG_INFINITY)?, limit(2, f32::INFINITY)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_are_switched_off_by_name() {
+        let switches = Switches::without(["fuse-tails"]).unwrap();
+        assert!(!switches.runs("fuse-tails") && switches.runs("fuse-elementwise"));
+        assert_eq!(Switches::without([Switches::ALL]).unwrap(), Switches::none());
+        assert!(Switches::names().all(|name| !Switches::none().runs(name)));
+        let error = Switches::without(["fuse-tail"]).unwrap_err();
+        assert!(error.to_string().contains("there is no pass `fuse-tail`"), "{error}");
+    }
+
+    #[test]
+    fn names_are_told_apart_and_described() {
+        let mut names: Vec<_> = Switches::names().collect();
+        assert!(names.iter().all(|name| Switches::doc(name).is_some_and(|doc| !doc.is_empty())));
+        let n_names = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!((names.len(), n_names), (n_names, PASSES.len() + 1));
+    }
+
+    #[test]
+    fn what_a_pass_does_in_several_rounds_adds_up() {
+        let did = |before, after| Applied { name: "dead-code", changes: before - after, before, after };
+        let mut all = Vec::new();
+        [did(10, 8), did(7, 6)].into_iter().for_each(|new| Applied::add(&mut all, new));
+        assert_eq!(all, [Applied { name: "dead-code", changes: 3, before: 10, after: 7 }]);
+    }
 }

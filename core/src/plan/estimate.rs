@@ -5,11 +5,10 @@
 
 use super::claims::Claims;
 use super::placement::{Assigned, Refused, Table};
-use super::specialise::specialise;
 use super::{Env, PlaceBy, Placement, PlanOptions};
 use crate::device::Device;
 use crate::error::Result;
-use crate::exec::eager::Evaluate;
+use crate::passes::Moment;
 use crate::program::Program;
 use crate::tensor::TensorType;
 use std::sync::Arc;
@@ -51,7 +50,7 @@ pub fn candidates(
     let Some(folds) = folds else { return Ok(Vec::new()) };
     let others = devices.iter().filter(|device| !Arc::ptr_eq(device, folds)).cloned().collect();
     let env = Env::placed(&placement(folds, others, PlaceBy::Order), options.clone());
-    let specialised = specialise(program, types, &mut Evaluate::new(&env))?;
+    let (specialised, _) = env.specialised(program, types)?;
 
     let mut alone = Vec::with_capacity(devices.len() + 1);
     let mut together: Option<Candidate> = None;
@@ -60,7 +59,7 @@ pub fn candidates(
         let all = placement(device, others, PlaceBy::Cost);
         let env = Env::placed(&all, options.clone());
         let mut program = specialised.clone();
-        env.fuse(&mut program);
+        env.run_passes(&mut program, Moment::Device)?;
         let claims = Claims::of(&program, &env)?;
         let table = Table::new(&program, &env, &Refused::new(), &claims);
         let n_unknown = table.n_unknown(&program);

@@ -44,20 +44,23 @@ pub mod whole;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::eager::EagerCache;
+use crate::exec::eager::{EagerCache, Evaluate};
 use crate::exec::lent::Lent;
 use crate::exec::pool::FramePool;
 use crate::exec::unit::Unit;
 use crate::kernel::{KernelDef, Numerics};
-use crate::passes::{fuse, fuse_elementwise};
+use crate::passes::{self, Applied, Around, FOLD_CONSTANTS, Moment, Switches};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
+use crate::tensor::TensorType;
 use crate::trace::Recorder;
 use choose::{NodeWork, works};
 use claims::Claims;
 use compiled::{CompiledStage, Part};
 use constants::ConstantPool;
 use section::{Section, Shaped, StepKind};
+use specialise::specialise;
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -139,8 +142,8 @@ pub struct PlanOptions {
     pub plans_max: usize,
     /// How launches are divided into tasks.
     pub tasks: tasks::Policy,
-    /// Whether elementwise ops that follow each other become one, where there is a kernel for it.
-    pub fuse_elementwise: bool,
+    /// Which passes run over programs before they are planned.
+    pub passes: Switches,
     /// What matrix products may round their inputs to. Ops that run one by one, since their types depend on data, are
     /// strict.
     pub numerics: Numerics,
@@ -155,7 +158,7 @@ impl Default for PlanOptions {
         Self {
             plans_max: 16,
             tasks: tasks::Policy::Auto,
-            fuse_elementwise: true,
+            passes: Switches::default(),
             numerics: Numerics::Strict,
             rates: None,
             trace: None,
@@ -225,14 +228,32 @@ impl Env {
         self.site(site).0.plugin().about().kernels.find(&node.op.domain, &node.op.name)
     }
 
-    /// Fuses what the first device has fused kernels for, but for nodes that are pinned.
-    pub(crate) fn fuse(&self, program: &mut Program) {
-        let kernels = &self.device.plugin().about().kernels;
-        let stays = |node: &Node| self.is_pinned(node);
-        fuse::run(program, kernels, &stays);
-        if self.options.fuse_elementwise {
-            fuse_elementwise::run(program, kernels, &stays);
-        }
+    /// Runs the passes of a moment that are on, and gives what each did. Nodes that are pinned stay.
+    ///
+    /// # Errors
+    /// As [`passes::run`].
+    pub fn run_passes(&self, program: &mut Program, moment: Moment) -> Result<Vec<Applied>> {
+        let mut evaluator = Evaluate::new(self);
+        let around = Around {
+            kernels: &self.device.plugin().about().kernels,
+            stay: &|node: &Node| self.is_pinned(node),
+            evaluator: RefCell::new(&mut evaluator),
+        };
+        passes::run(program, moment, &self.options.passes, &around)
+    }
+
+    /// A program for inputs of given types, one for each, after the passes that go by them; with what each did.
+    ///
+    /// # Errors
+    /// As [`specialise`] and [`passes::run`].
+    pub fn specialised(&self, program: &Program, types: &[TensorType]) -> Result<(Program, Vec<Applied>)> {
+        let folds = self.options.passes.runs(FOLD_CONSTANTS);
+        let mut specialised = specialise(program, types, folds, &mut Evaluate::new(self))?;
+        let (before, after) = (program.n_nodes(), specialised.n_nodes());
+        let folded = Applied { name: FOLD_CONSTANTS, changes: before.saturating_sub(after), before, after };
+        let mut applied = if folds { vec![folded] } else { Vec::new() };
+        applied.extend(self.run_passes(&mut specialised, Moment::Shapes)?);
+        Ok((specialised, applied))
     }
 
     /// Whether a node is pinned.
@@ -291,6 +312,8 @@ impl Env {
 pub struct Plan {
     /// The specialised program.
     pub program: Program,
+    /// What the passes over it did, those over the model not counted.
+    pub passes: Box<[Applied]>,
     /// Types of the inputs.
     pub inputs: Box<[Shaped]>,
     /// Whether these are types that the program takes, not only such as it can be planned for.
@@ -373,7 +396,7 @@ impl Plan {
             staged(&program, &groups, work, &claims, env)?
         };
         let (stages, used) = (stages.into(), AtomicBool::new(true));
-        Ok(Self { program, inputs, is_declared: false, stages, used })
+        Ok(Self { program, passes: Box::default(), inputs, is_declared: false, stages, used })
     }
 
     /// Nodes of sections and compiled programs that another device than `device` runs, with it.

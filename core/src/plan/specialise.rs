@@ -44,19 +44,25 @@ const FOLDED_BYTES_MAX: usize = 1 << 20;
 /// How often the types of a loop's carried values are widened before they are given up.
 const WIDENINGS_MAX: usize = 4;
 
-/// Makes the program for inputs of given types, one for each input of `program`.
+/// Bytes of results that are folded in any case, because types may depend on them.
+const SHAPE_BYTES_MAX: usize = 1 << 10;
+
+/// Makes the program for inputs of given types, one for each input of `program`. Without `folds`, nodes on constants are
+/// run here only where types may depend on them.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidModel`] for types that do not fit each other, naming the node.
 pub fn specialise(
     program: &Program,
     inputs: &[TensorType],
+    folds: bool,
     evaluator: &mut dyn Evaluator,
 ) -> Result<Program> {
     let mut specialiser = Specialiser {
         source: program,
         out: Program { name: program.name.clone(), ..Program::default() },
         map: vec![None; program.values.len()],
+        folds,
         evaluator,
     };
     for (&id, ty) in program.main.inputs.iter().zip(inputs) {
@@ -69,7 +75,6 @@ pub fn specialise(
     let mut out = specialiser.out;
     out.main.nodes = nodes;
     out.main.outputs = outputs;
-    crate::passes::dead_code::remove(&mut out);
     Ok(out)
 }
 
@@ -78,6 +83,8 @@ struct Specialiser<'a> {
     out: Program,
     /// New number of each value of the source.
     map: Vec<Option<ValueId>>,
+    /// Whether all nodes on constants are run, not only those that types may depend on.
+    folds: bool,
     evaluator: &'a mut dyn Evaluator,
 }
 
@@ -157,6 +164,7 @@ impl Specialiser<'_> {
         if known
             && def.is_some_and(|def| def.pure)
             && worth_folding(&types, &constants)
+            && (self.folds || shapes_may_depend_on(&types))
             && let Some(results) = self.fold(node, &constants, &types)?
         {
             for (id, tensor) in node.outputs.iter().zip(results) {
@@ -575,6 +583,12 @@ fn widened(a: &TensorType, b: &TensorType) -> Option<TensorType> {
         _ => None,
     };
     Some(TensorType { dtype: a.dtype, shape })
+}
+
+/// Whether results are so small that they may be extents, axes or factors of them.
+fn shapes_may_depend_on(types: &[TensorType]) -> bool {
+    let bytes = |ty: &TensorType| bytes_of(ty.dtype, n_elements(&ty.known_shape()?)?);
+    types.iter().all(|ty| bytes(ty).is_none_or(|bytes| bytes <= SHAPE_BYTES_MAX))
 }
 
 fn worth_folding(types: &[TensorType], constants: &[Option<Tensor>]) -> bool {

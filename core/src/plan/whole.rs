@@ -3,9 +3,7 @@
 use super::{Env, Placement, PlanOptions, is_typed};
 use crate::device::{Device, Graph};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::eager::Evaluate;
-use crate::passes;
-use crate::plan::specialise::specialise;
+use crate::passes::Moment;
 use crate::program::{Node, Program};
 use crate::tensor::TensorType;
 use std::sync::Arc;
@@ -16,7 +14,9 @@ use std::sync::Arc;
 /// What passes and specialising say.
 pub fn specialised(program: &Program, types: &[TensorType], folds: &Arc<Device>) -> Result<Program> {
     let env = Env::placed(&Placement::on(folds), PlanOptions::default());
-    specialise(&passes::optimise(program.clone())?, types, &mut Evaluate::new(&env))
+    let mut program = program.clone();
+    env.run_passes(&mut program, Moment::Model)?;
+    Ok(env.specialised(&program, types)?.0)
 }
 
 /// All of a program that was specialised.

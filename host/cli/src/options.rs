@@ -7,6 +7,7 @@ use clap::Args;
 use devbay_host::auto::{self, Allowed, Auto};
 use devbay_host::core::device::Device;
 use devbay_host::core::kernel::Numerics;
+use devbay_host::core::passes::Switches;
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::TensorType;
 use devbay_host::devices::{Choice, Policy, Requirements};
@@ -63,9 +64,9 @@ pub struct DeviceArguments {
     /// Fail where the device has no kernel for a node, instead of running that node on the processor
     #[arg(long)]
     pub no_fallback: bool,
-    /// Launch each elementwise op by itself, instead of several that follow each other as one
-    #[arg(long)]
-    pub no_fuse_elementwise: bool,
+    /// Leave out a pass over the program, by its name in `devbay inspect MODEL --passes`; `all` for every one
+    #[arg(long, value_name = "PASS")]
+    pub no_pass: Vec<String>,
     /// What matrix products may round their inputs to, for speed where a device has it; sums have 32 bits
     #[arg(long, value_enum, value_name = "TYPE", default_value = "strict")]
     pub numerics: NumericsName,
@@ -248,7 +249,7 @@ impl DeviceArguments {
         let (runtime, mut device) = (&chosen.runtime, &chosen.device);
         let mut options = SessionOptions::default();
         options.plans.trace = trace.cloned();
-        options.plans.fuse_elementwise = !self.no_fuse_elementwise;
+        options.plans.passes = Switches::without(self.no_pass.iter().map(String::as_str))?;
         options.plans.numerics = self.numerics.into();
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;

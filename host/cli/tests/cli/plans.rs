@@ -2,6 +2,7 @@
 
 use crate::support::onnx::{self, Graph};
 use crate::support::{Folder, command, finish};
+use devbay_host::core::passes::Switches;
 use devbay_host::core::plan::PlanOptions;
 use devbay_host::core::plan::cost::Rates;
 use devbay_host::core::program::text;
@@ -43,7 +44,7 @@ fn plan_text(rates: Rates, n_threads: usize) -> String {
         ..RuntimeOptions::default()
     });
     let model = Model::from_program(text::parse(STAGES).unwrap());
-    let options = PlanOptions { rates: Some(rates), fuse_elementwise: false, ..PlanOptions::default() };
+    let options = PlanOptions { rates: Some(rates), passes: Switches::none(), ..PlanOptions::default() };
     let session = Session::with_options(&model, &runtime.unwrap().devices()[0], options).unwrap();
     let types: Vec<_> = session.inputs().iter().map(|port| port.ty.clone().unwrap()).collect();
     let shapes: Vec<_> = types.iter().map(|ty| ty.known_shape().unwrap()).collect();

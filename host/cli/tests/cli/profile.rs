@@ -4,6 +4,7 @@ use crate::support::{Case, Folder, cases, command, finish};
 use devbay_host::arrays;
 use devbay_host::core::Tensor;
 use devbay_host::core::exec::host_io::InputView;
+use devbay_host::core::passes::Switches;
 use devbay_host::core::plan::PlanOptions;
 use devbay_host::core::plan::section::Section;
 use devbay_host::core::plan::tasks::Policy;
@@ -229,7 +230,7 @@ fn runtime(threads: usize, streams: &str, trace: Option<&Recorder>) -> Runtime {
 }
 
 fn traced(recorder: &Recorder, tasks: Policy) -> PlanOptions {
-    PlanOptions { tasks, trace: Some(recorder.clone()), fuse_elementwise: false, ..PlanOptions::default() }
+    PlanOptions { tasks, trace: Some(recorder.clone()), passes: Switches::none(), ..PlanOptions::default() }
 }
 
 /// What a recorder took down, as it is written, and its sums.
