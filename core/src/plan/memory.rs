@@ -77,6 +77,11 @@ pub fn assign(intervals: &[Interval]) -> Option<ArenaPlan> {
 /// Assigns offsets to values of which `ends_before(a, b)` says whether one is done with before the other is made, an
 /// order in which `first` and `last` are steps of one possible run. None if the sizes overflow.
 pub fn assign_where(intervals: &[Interval], ends_before: impl Fn(usize, usize) -> bool) -> Option<ArenaPlan> {
+    // Asked once for each pair: a search asks many times.
+    let n = intervals.len();
+    let order: Vec<bool> =
+        (0..n * n).map(|pair| pair / n != pair % n && ends_before(pair / n, pair % n)).collect();
+    let ends_before = |a: usize, b: usize| order[a * n + b];
     let apart = |a: usize, b: usize| ends_before(a, b) || ends_before(b, a);
     // The values of one possible run are a part of those that may live at the same time.
     let of_one_run = lower_bound(intervals)?;
@@ -97,8 +102,9 @@ pub fn assign_where(intervals: &[Interval], ends_before: impl Fn(usize, usize) -
 
 /// Pairs of values that a search looks at: some tens of milliseconds.
 const PAIRS_MAX: usize = 1 << 25;
-/// Placements that a search tries at most.
+/// Placements that a search tries at most, and those in a row that gain nothing.
 const TRIALS_MAX: usize = 600;
+const IDLE_MAX: usize = 100;
 
 /// Offsets and their end, from several orders of placement, until the end is `bound`.
 fn search(
@@ -144,8 +150,9 @@ fn search_for(
     // that is as good is taken too, so that the search goes on from there. The numbers are Knuth's generator's.
     let mut seed = 7u64;
     let (mut kept, mut least) = (offsets.clone(), size);
-    while tried < trials && least > bound {
-        tried += 1;
+    let mut idle = 0;
+    while tried < trials && idle < IDLE_MAX && least > bound {
+        (tried, idle) = (tried + 1, idle + 1);
         let Some(at) =
             order.iter().position(|&i| offsets[i] + intervals[i].size.max(1) > size - MARGIN.min(size))
         else {
@@ -162,7 +169,7 @@ fn search_for(
             (order, offsets, size) = (changed, changed_offsets, changed_size);
         }
         if size < least {
-            (kept, least) = (offsets.clone(), size);
+            (kept, least, idle) = (offsets.clone(), size, 0);
         }
     }
     Some((kept, least))
