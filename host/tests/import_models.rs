@@ -1,13 +1,12 @@
 //! Trained models, imported: how many nodes they become, and what damage does to them.
-//!
-//! The models are in the folder that `DEVBAY_MODELS` names, or else in the repository's. What is missing is named and
-//! left out; with `models` among the words of `DEVBAY_REQUIRE` it fails.
+
+mod models;
 
 use devbay_core::ErrorKind;
 use devbay_core::program::{text, verify::verify};
 use devbay_host::import::{Reading, from_bytes, open};
+use models::models;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Each model with the nodes that the onnx package 1.23.2 counts in it, those of subgraphs included, less its
@@ -37,26 +36,6 @@ const MODELS: &[(&str, usize)] = &[
     ("speech_embedding", 65),
     ("whisper80_stft", 20),
 ];
-
-/// The folders of these models, as far as they are there.
-fn models<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(&'a str, PathBuf)> {
-    let named = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from);
-    let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
-    let required = required.split([',', ' ']).any(|word| word == "models");
-    assert!(
-        named.is_some() || !required,
-        "expected the models, which DEVBAY_REQUIRE asks for: set DEVBAY_MODELS to their folder"
-    );
-    let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../models"));
-    let found: Vec<_> = names.map(|name| (name, folder.join(name))).collect();
-    let (there, missing): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|(_, path)| required || path.join("model.onnx").exists());
-    for (name, _) in missing {
-        eprintln!("not run, as {} does not have it: {name}", folder.display());
-    }
-    assert!(!there.is_empty(), "expected models in {}, found none", folder.display());
-    there
-}
 
 #[test]
 fn trained_models_import() {

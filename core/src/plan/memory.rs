@@ -4,12 +4,18 @@
 //! straight line that is the order of its steps ([`assign`]); between tasks it is the edges between them
 //! ([`assign_where`]), because tasks without a path from one to the other run at the same time.
 //!
-//! Offsets are assigned to the largest first, each at the lowest gap that it fits into ("greedy by size", Pisarchyk
-//! and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5.2). The result is compared
-//! with the lower bound: the most bytes that live at one step. That takes a time that grows with the square of the
-//! number of values, so that from `GREEDY_MAX` on lines are assigned in their order, each value to the best gap
-//! that is free then.
+//! Values are placed one after the other, each at the lowest gap that it fits into. The order decides how good that is:
+//! several are tried, by size first ("greedy by size", Pisarchyk and Lee, "Efficient Memory Management for Deep Neural
+//! Net Inference", 2020, section 5.2), then the best of them is changed bit by bit. The search ends when the lower
+//! bound is reached, or when its steps are used up: it is the same search each time. A placement takes a time that
+//! grows with the square of the number of values, so that from `GREEDY_MAX` on lines are assigned in their order, each
+//! value to the best gap that is free then.
+//!
+//! The lower bound of a line is the most bytes that live at one step; that of a graph is `antichain.rs`'s. Sizes are
+//! rounded to alignment in both, and in the assignment.
 
+use super::antichain;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Values that are assigned by size; more are assigned in order.
@@ -28,6 +34,18 @@ pub struct Interval {
     pub last: u32,
 }
 
+impl Interval {
+    /// Its size rounded to its alignment.
+    fn padded(&self) -> Option<usize> {
+        self.size.checked_next_multiple_of(self.align)
+    }
+
+    /// How many steps it lives for.
+    fn steps(&self) -> u128 {
+        u128::from(self.last - self.first) + 1
+    }
+}
+
 /// Offsets, and how good they are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArenaPlan {
@@ -35,7 +53,7 @@ pub struct ArenaPlan {
     pub offsets: Vec<usize>,
     /// Bytes of the arena.
     pub size: usize,
-    /// Most bytes that live at one step, sizes rounded to alignment.
+    /// Bytes below which no assignment can be, sizes rounded to alignment: the most that may live at the same time.
     pub lower_bound: usize,
 }
 
@@ -49,40 +67,147 @@ pub fn assign(intervals: &[Interval]) -> Option<ArenaPlan> {
     if !is_greedy(intervals.len()) {
         return in_order(intervals);
     }
-    assign_where(intervals, |a, b| {
-        intervals[a].last < intervals[b].first || intervals[b].last < intervals[a].first
-    })
+    let apart =
+        |a: usize, b: usize| intervals[a].last < intervals[b].first || intervals[b].last < intervals[a].first;
+    let bound = lower_bound(intervals)?;
+    let (offsets, size) = search(intervals, &apart, bound)?;
+    Some(ArenaPlan { offsets, size, lower_bound: bound })
 }
 
-/// Assigns offsets to values of which `apart(a, b)` says whether one is done with before the other is made. None if
-/// the sizes overflow.
-pub fn assign_where(intervals: &[Interval], apart: impl Fn(usize, usize) -> bool) -> Option<ArenaPlan> {
-    let mut order: Vec<usize> = (0..intervals.len()).collect();
-    order.sort_by_key(|&i| (std::cmp::Reverse(intervals[i].size), intervals[i].first, i));
+/// Assigns offsets to values of which `ends_before(a, b)` says whether one is done with before the other is made, an
+/// order in which `first` and `last` are steps of one possible run. None if the sizes overflow.
+pub fn assign_where(intervals: &[Interval], ends_before: impl Fn(usize, usize) -> bool) -> Option<ArenaPlan> {
+    // Asked once for each pair: a search asks many times.
+    let n = intervals.len();
+    let order: Vec<bool> =
+        (0..n * n).map(|pair| pair / n != pair % n && ends_before(pair / n, pair % n)).collect();
+    let ends_before = |a: usize, b: usize| order[a * n + b];
+    let apart = |a: usize, b: usize| ends_before(a, b) || ends_before(b, a);
+    // The values of one possible run are a part of those that may live at the same time.
+    let of_one_run = lower_bound(intervals)?;
+    let (mut offsets, mut size) = search_for(intervals, &apart, of_one_run, 1)?;
+    let mut bound = of_one_run;
+    if size > of_one_run {
+        let sizes: Vec<u64> =
+            intervals.iter().map(|interval| Some(interval.padded()? as u64)).collect::<Option<_>>()?;
+        if let Some(heaviest) = antichain::heaviest(&sizes, &ends_before) {
+            bound = bound.max(usize::try_from(heaviest).ok()?);
+        }
+        if size > bound {
+            (offsets, size) = search(intervals, &apart, bound)?;
+        }
+    }
+    Some(ArenaPlan { offsets, size, lower_bound: bound })
+}
+
+/// Pairs of values that a search looks at: some tens of milliseconds.
+const PAIRS_MAX: usize = 1 << 25;
+/// Placements that a search tries at most, and those in a row that gain nothing.
+const TRIALS_MAX: usize = 600;
+const IDLE_MAX: usize = 100;
+
+/// Offsets and their end, from several orders of placement, until the end is `bound`.
+fn search(
+    intervals: &[Interval],
+    apart: &impl Fn(usize, usize) -> bool,
+    bound: usize,
+) -> Option<(Vec<usize>, usize)> {
+    let pairs = intervals.len().saturating_mul(intervals.len()).max(1);
+    search_for(intervals, apart, bound, (PAIRS_MAX / pairs).clamp(1, TRIALS_MAX))
+}
+
+/// As [`search`], with so many placements.
+fn search_for(
+    intervals: &[Interval],
+    apart: &impl Fn(usize, usize) -> bool,
+    bound: usize,
+    trials: usize,
+) -> Option<(Vec<usize>, usize)> {
+    type Key = fn(&Interval) -> (Reverse<u128>, u32);
+    let by_size: Key = |x| (Reverse(x.size as u128), x.first);
+    let by_area: Key = |x| (Reverse(x.size as u128 * x.steps()), x.first);
+    let by_steps: Key = |x| (Reverse(x.steps()), x.first);
+    let by_first: Key = |x| (Reverse(0), x.first);
+    let mut best: Option<(Vec<usize>, Vec<usize>, usize)> = None;
+    let mut tried = 0;
+    for key in [by_size, by_area, by_steps, by_first] {
+        if tried == trials {
+            break;
+        }
+        let mut order: Vec<usize> = (0..intervals.len()).collect();
+        order.sort_by_key(|&i| (key(&intervals[i]), i));
+        let (offsets, size) = place(intervals, &order, apart)?;
+        tried += 1;
+        if best.as_ref().is_none_or(|(_, _, least)| size < *least) {
+            best = Some((order, offsets, size));
+        }
+        if size <= bound {
+            break;
+        }
+    }
+    let (mut order, mut offsets, mut size) = best?;
+    // What ends the arena is placed earlier than it was ("hill climbing", as in Apache TVM's memory planner). An order
+    // that is as good is taken too, so that the search goes on from there. The numbers are Knuth's generator's.
+    let mut seed = 7u64;
+    let (mut kept, mut least) = (offsets.clone(), size);
+    let mut idle = 0;
+    while tried < trials && idle < IDLE_MAX && least > bound {
+        (tried, idle) = (tried + 1, idle + 1);
+        let Some(at) =
+            order.iter().position(|&i| offsets[i] + intervals[i].size.max(1) > size - MARGIN.min(size))
+        else {
+            break;
+        };
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // One that is in front already lets another one, by chance, go there.
+        let from = if at == 0 { (seed >> 13) as usize % order.len() } else { at };
+        let to = (seed >> 33) as usize % (from + 1);
+        let mut changed = order.clone();
+        changed[to..=from].rotate_right(1);
+        let (changed_offsets, changed_size) = place(intervals, &changed, apart)?;
+        if changed_size <= size {
+            (order, offsets, size) = (changed, changed_offsets, changed_size);
+        }
+        if size < least {
+            (kept, least, idle) = (offsets.clone(), size, 0);
+        }
+    }
+    Some((kept, least))
+}
+
+/// Bytes below the end of an arena within which a value counts as ending it.
+const MARGIN: usize = 64;
+
+/// Places values in an order, each at the lowest gap that it fits into: offsets and their end.
+fn place(
+    intervals: &[Interval],
+    order: &[usize],
+    apart: &impl Fn(usize, usize) -> bool,
+) -> Option<(Vec<usize>, usize)> {
     let mut offsets = vec![0usize; intervals.len()];
     // Placed intervals by offset.
     let mut placed: Vec<usize> = Vec::with_capacity(intervals.len());
     let mut size = 0usize;
-    for &i in &order {
-        let interval = &intervals[i];
+    for &i in order {
+        let (wanted, align) = (intervals[i].padded()?, intervals[i].align);
         let mut offset = 0usize;
         for &k in &placed {
-            if apart(i, k) {
+            // What ends below is in nobody's way.
+            let end = offsets[k] + intervals[k].padded()?;
+            if end <= offset || apart(i, k) {
                 continue;
             }
-            let other = &intervals[k];
-            if offset.checked_add(interval.size)? <= offsets[k] {
+            if offset.checked_add(wanted)? <= offsets[k] {
                 break;
             }
-            let end = offsets[k].checked_add(other.size)?.checked_next_multiple_of(interval.align)?;
-            offset = offset.max(end);
+            offset = end.checked_next_multiple_of(align)?;
         }
         offsets[i] = offset;
         let at = placed.partition_point(|&k| offsets[k] <= offset);
         placed.insert(at, i);
-        size = size.max(offset.checked_add(interval.size)?.checked_next_multiple_of(interval.align)?);
+        size = size.max(offset.checked_add(wanted)?);
     }
-    Some(ArenaPlan { offsets, size, lower_bound: lower_bound(intervals)? })
+    Some((offsets, size))
 }
 
 /// Assigns each value memory of its own, one after the other. None if the sizes overflow.
@@ -173,7 +298,7 @@ fn lower_bound(intervals: &[Interval]) -> Option<usize> {
     // Changes by step: what begins, and what ended the step before.
     let mut changes: Vec<(u32, bool, usize)> = Vec::with_capacity(2 * intervals.len());
     for interval in intervals {
-        let size = interval.size.checked_next_multiple_of(interval.align)?;
+        let size = interval.padded()?;
         changes.push((interval.first, true, size));
         changes.push((interval.last.checked_add(1)?, false, size));
     }

@@ -11,6 +11,7 @@
 //! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
 //! rest.
 
+mod antichain;
 mod assemble;
 mod assign;
 pub(crate) mod borders;

@@ -203,7 +203,7 @@ impl Planner<'_> {
                     let mut touches = storages[placed[a]].touches.iter();
                     touches.all(|&touch| makers.iter().all(|&maker| schedule.precedes(touch, maker)))
                 };
-                memory::assign_where(&intervals, |a, b| ends_before(a, b) || ends_before(b, a))
+                memory::assign_where(&intervals, ends_before)
             }
             _ => memory::assign_apart(&intervals),
         };
