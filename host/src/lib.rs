@@ -33,6 +33,7 @@ pub mod devices;
 pub mod discover;
 pub mod eager;
 pub mod failover;
+pub mod feedback_file;
 pub mod file;
 pub mod import;
 pub mod layers;

@@ -115,8 +115,15 @@ impl Rates {
     /// As [`Rates::launch`], where the kernel may divide its loops among so many threads: among as many as make a part
     /// worth a hand-over.
     pub fn divided_launch(&self, cost: Option<&KernelCost>, operand_bytes: usize, n_threads: usize) -> f64 {
-        let work = self.work(cost, operand_bytes);
-        self.launch_ns + work / (work / self.hand_over_ns).clamp(1.0, n_threads.max(1) as f64)
+        self.divided(self.launch(cost, operand_bytes), n_threads)
+    }
+
+    /// Nanoseconds of a launch that takes so long on one thread, where the kernel may divide its loops as in
+    /// [`Rates::divided_launch`].
+    pub fn divided(&self, ns: f64, n_threads: usize) -> f64 {
+        let launch = self.launch_ns.min(ns);
+        let work = ns - launch;
+        launch + work / (work / self.hand_over_ns).clamp(1.0, n_threads.max(1) as f64)
     }
 
     /// Nanoseconds of a node within a compiled program, which is launched as a whole.

@@ -29,7 +29,7 @@ pub fn json(report: &PlanReport) -> Value {
             "to_device_bytes_per_ns": to_device.bytes_per_ns, "from_device_ns": from_device.latency_ns,
             "from_device_bytes_per_ns": from_device.bytes_per_ns, "from": from,
         },
-        "inputs": inputs, "launches": report.n_launches(), "work_ns": report.work_ns(), "stages": stages,
+        "inputs": inputs, "launches": report.n_launches(), "measured": report.n_measured(), "work_ns": report.work_ns(), "stages": stages,
     })
 }
 
@@ -97,7 +97,8 @@ fn step(step: &StepReport) -> Value {
         StepKind::Order => "order",
     };
     let mut value = json!({
-        "node": step.node, "kernel": step.kernel, "kind": kind, "cost_ns": step.cost_ns, "regions": regions,
+        "node": step.node, "kernel": step.kernel, "kind": kind, "cost_ns": step.cost_ns,
+        "cost_from": step.cost_from.name(), "regions": regions,
     });
     if let Some(device) = &step.device {
         value["device"] = json!(device);
