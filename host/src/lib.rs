@@ -42,6 +42,7 @@ pub mod manifest;
 pub mod model;
 pub mod negotiate;
 pub mod probe;
+mod probes;
 pub mod rates_file;
 pub mod report;
 pub mod run;

@@ -125,8 +125,8 @@ struct Record {
 impl Record {
     fn rates(&self, defaults: Rates) -> Rates {
         let mut rates = defaults;
-        for quantity in Quantity::ALL {
-            if let Some(&value) = self.measured.get(quantity.name()) {
+        for quantity in Quantity::all() {
+            if let Some(&value) = self.measured.get(&quantity.name()) {
                 *quantity.of(&mut rates) = value;
             }
         }
@@ -196,7 +196,7 @@ impl KnownRates {
     /// Takes what was measured, in the place of what was known of that device.
     pub fn put(&mut self, key: Key, calibration: &Calibration) {
         let measured = calibration.figures.iter().filter(|figure| figure.default_because.is_none());
-        let measured = measured.map(|figure| (figure.quantity.name().to_owned(), figure.value)).collect();
+        let measured = measured.map(|figure| (figure.quantity.name(), figure.value)).collect();
         self.devices.retain(|record| !key.replaces(&record.key));
         self.devices.push(Record { key, measured });
     }

@@ -23,6 +23,7 @@ const fn launches_of(launch_ns: f64) -> Rates {
         bytes_per_ns: 1e9,
         launch_ns,
         hand_over_ns: 0.0,
+        by_work: [None; 8],
         to_device: link,
         from_device: link,
     }

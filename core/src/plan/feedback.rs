@@ -11,6 +11,7 @@
 use super::Env;
 use super::place::NodeTypes;
 use super::programs::digest_of_attrs;
+use super::work::WorkKind;
 use crate::device::Device;
 use crate::exec::timeline::CopyKind;
 use crate::kernel::Numerics;
@@ -148,13 +149,13 @@ impl Env {
     /// What a launch should take on a device: as was measured, else by what its kernel counts.
     pub(super) fn launch_cost(
         &self,
-        site: usize,
+        (site, kind): (usize, WorkKind),
         signature: Option<&str>,
         cost: Option<&KernelCost>,
         operand_bytes: usize,
     ) -> Cost {
         let measured = signature.and_then(|signature| self.measured(site, signature));
-        Cost::of(measured, || self.rates_of(site).launch(cost, operand_bytes))
+        Cost::of(measured, || self.rates_of(site).launch(kind, cost, operand_bytes))
     }
 
     /// What a copy that a device makes should take: as was measured, else as its link says.
@@ -163,7 +164,7 @@ impl Env {
         Cost::of(self.measured_copy(site, kind, bytes), || match kind {
             CopyKind::ToDevice => rates.to_device.copy(bytes),
             CopyKind::FromDevice => rates.from_device.copy(bytes),
-            CopyKind::Within => rates.launch(None, bytes),
+            CopyKind::Within => rates.launch(WorkKind::Copying, None, bytes),
         })
     }
 

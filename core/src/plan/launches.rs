@@ -12,6 +12,7 @@ use super::place::Chosen;
 use super::regions::{Phi, Phis};
 use super::section::{Section, Shaped};
 use super::storage::ALIGN_MAX;
+use super::work::WorkKind;
 use super::{Env, PlanOptions};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -353,7 +354,9 @@ impl Planner<'_> {
         };
         let cost = match &work {
             Work::Kernel(chosen) => {
-                self.env.launch_cost(site, signature.as_deref(), chosen.cost.as_ref(), operand_bytes)
+                let kind = WorkKind::of(scope.program, node);
+                let counted = chosen.cost.as_ref();
+                self.env.launch_cost((site, kind), signature.as_deref(), counted, operand_bytes)
             }
             Work::Nested(nested, _) => nested.cost(scope.program, node),
             _ => Cost::default(),

@@ -42,6 +42,7 @@ pub mod tasks;
 mod text;
 pub mod unroll;
 pub mod whole;
+pub mod work;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};

@@ -15,6 +15,7 @@ use super::cost::Link;
 use super::feedback;
 use super::nested::trips;
 use super::place::{self, NodeTypes};
+use super::work::WorkKind;
 use super::{Env, is_static};
 use crate::exec::timeline::CopyKind;
 use crate::program::catalogue::{self, OpKind};
@@ -235,7 +236,7 @@ fn times_of(program: &Program, node: &Node, env: &Env) -> Option<Vec<Option<f64>
         }
         let types = NodeTypes::of(program, node)?;
         for site in env.sites_of(node) {
-            times[site] = time_on(node, &types, env, site);
+            times[site] = time_on((program, node), &types, env, site);
         }
         return Some(times);
     }
@@ -270,7 +271,7 @@ fn times_of_region(program: &Program, region: &Region, env: &Env) -> Option<Vec<
 }
 
 /// Nanoseconds of a node on a device; None if it has no kernel that may take it.
-fn time_on(node: &Node, types: &NodeTypes, env: &Env, site: usize) -> Option<f64> {
+fn time_on((program, node): (&Program, &Node), types: &NodeTypes, env: &Env, site: usize) -> Option<f64> {
     let device = env.site(site).0;
     let (kernel, cost) = place::first(node, types, device)?;
     let signature =
@@ -282,7 +283,8 @@ fn time_on(node: &Node, types: &NodeTypes, env: &Env, site: usize) -> Option<f64
         true => device.plugin().services().queue().n_threads(),
         false => 1,
     };
-    let cost = env.launch_cost(site, signature.as_deref(), cost.as_ref(), operand_bytes);
+    let kind = WorkKind::of(program, node);
+    let cost = env.launch_cost((site, kind), signature.as_deref(), cost.as_ref(), operand_bytes);
     Some(env.rates_of(site).divided(cost.ns, n_threads))
 }
 

@@ -16,6 +16,7 @@ use super::nested::{is_scalar, known};
 use super::section::Shaped;
 use super::specialise::{ScanLayout, through_identities};
 use super::tasks::Policy;
+use super::work::WorkKind;
 use super::{Env, extract};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::{Node, Program, Region, ValueId};
@@ -122,7 +123,8 @@ impl Unrolled {
         let cost_ns = |(node, work): (&Node, &NodeWork)| match work {
             NodeWork::Kernel(site, chosen) => {
                 let signature = env.signature(&self.body, node, &chosen.name);
-                env.launch_cost(*site, signature.as_deref(), chosen.cost.as_ref(), 0).ns
+                let kind = WorkKind::of(&self.body, node);
+                env.launch_cost((*site, kind), signature.as_deref(), chosen.cost.as_ref(), 0).ns
             }
             _ => 0.0,
         };

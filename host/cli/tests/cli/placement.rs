@@ -35,6 +35,7 @@ const PROCESSOR: Rates = Rates {
     bytes_per_ns: 10.0,
     launch_ns: 10.0,
     hand_over_ns: 1e9,
+    by_work: [None; 8],
     to_device: Link { latency_ns: 1.0, bytes_per_ns: 10.0 },
     from_device: Link { latency_ns: 1.0, bytes_per_ns: 10.0 },
 };
@@ -43,6 +44,7 @@ const GPU: Rates = Rates {
     bytes_per_ns: 100.0,
     launch_ns: 50_000.0,
     hand_over_ns: 1e9,
+    by_work: [None; 8],
     to_device: Link { latency_ns: 200_000.0, bytes_per_ns: 1.0 },
     from_device: Link { latency_ns: 200_000.0, bytes_per_ns: 1.0 },
 };

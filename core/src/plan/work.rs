@@ -1,0 +1,138 @@
+//! Kinds of work, by which a device's rates differ.
+//!
+//! A core that multiplies matrices at its peak takes several times as long for as many operations of a pooling window, and
+//! copies runs of bytes faster than it permutes elements. What kernels count (B20) says how much there is to do, not of
+//! which kind: the op does.
+
+use crate::program::{Node, Program};
+
+/// What a launch mostly does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkKind {
+    /// Products of matrices, and what is made of them.
+    Product,
+    /// Convolutions over all channels.
+    Convolution,
+    /// Convolutions of each channel by itself.
+    Depthwise,
+    /// The largest or the mean of each window.
+    Pooling,
+    /// One value of many: sums, norms, Softmax.
+    Reduction,
+    /// Each element by itself.
+    Elements,
+    /// Runs of bytes from one place to another.
+    Copying,
+    /// Single elements from one place to another.
+    Permutation,
+}
+
+impl WorkKind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Product,
+        Self::Convolution,
+        Self::Depthwise,
+        Self::Pooling,
+        Self::Reduction,
+        Self::Elements,
+        Self::Copying,
+        Self::Permutation,
+    ];
+
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Product => "product",
+            Self::Convolution => "convolution",
+            Self::Depthwise => "depthwise",
+            Self::Pooling => "pooling",
+            Self::Reduction => "reduction",
+            Self::Elements => "elements",
+            Self::Copying => "copying",
+            Self::Permutation => "permutation",
+        }
+    }
+
+    /// What it is, in words.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Product => "matrix products",
+            Self::Convolution => "convolutions",
+            Self::Depthwise => "depthwise convolutions",
+            Self::Pooling => "pooling",
+            Self::Reduction => "reductions",
+            Self::Elements => "elementwise ops",
+            Self::Copying => "copying",
+            Self::Permutation => "permutations",
+        }
+    }
+
+    /// What a node of a program mostly does; an op that is not listed counts as elementwise.
+    pub fn of(program: &Program, node: &Node) -> Self {
+        match &*node.op.name {
+            "Conv" | "FusedConv" if is_depthwise(program, node) => Self::Depthwise,
+            "Conv" | "FusedConv" | "ConvTranspose" | "DeformConv" | "CausalConvWithState" => {
+                Self::Convolution
+            }
+            "MatMul" | "FusedMatMul" | "Gemm" | "FusedGemm" | "Einsum" | "MatMulInteger"
+            | "QLinearMatMul" | "ConvInteger" | "QLinearConv" | "Attention" | "LinearAttention" | "LSTM"
+            | "GRU" | "RNN" | "STFT" | "DFT" | "Det" => Self::Product,
+            "MaxPool" | "AveragePool" | "LpPool" | "MaxRoiPool" | "RoiAlign" => Self::Pooling,
+            "Softmax"
+            | "LogSoftmax"
+            | "LayerNormalization"
+            | "RMSNormalization"
+            | "GroupNormalization"
+            | "InstanceNormalization"
+            | "MeanVarianceNormalization"
+            | "LpNormalization"
+            | "ArgMax"
+            | "ArgMin"
+            | "GlobalAveragePool"
+            | "GlobalMaxPool"
+            | "GlobalLpPool"
+            | "TopK"
+            | "DynamicQuantizeLinear" => Self::Reduction,
+            name if name.starts_with("Reduce") => Self::Reduction,
+            "Concat" | "Slice" | "Split" | "Pad" | "Expand" | "Tile" | "Gather" | "ConstantOfShape"
+            | "Compress" => Self::Copying,
+            "Transpose" | "DepthToSpace" | "SpaceToDepth" | "Resize" | "GatherElements" | "GatherND"
+            | "ScatterElements" | "ScatterND" | "ReverseSequence" | "GridSample" | "Col2Im" => {
+                Self::Permutation
+            }
+            _ => Self::Elements,
+        }
+    }
+}
+
+/// Whether each group of a convolution has one channel.
+fn is_depthwise(program: &Program, node: &Node) -> bool {
+    let weights = node.input(1).and_then(|id| program.value(id).ty.as_ref()?.known_shape());
+    node.int("group", 1) > 1 && weights.is_some_and(|extents| extents.get(1) == Some(&1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::text;
+
+    #[test]
+    fn a_convolution_of_each_channel_is_no_other() {
+        let source = r#"devbay-program 1
+
+program "p"(%x: f32[1,8,4,4], %own: f32[8,1,3,3], %all: f32[8,8,3,3], %half: f32[8,4,3,3]) {
+  %a: f32[1,8,2,2] = Conv@22(%x, %own) {group = 8}
+  %b: f32[1,8,2,2] = Conv@22(%x, %all)
+  %c: f32[1,8,2,2] = Conv@22(%x, %half) {group = 2}
+  %d: f32[1,8,2,2] = Relu@14(%a)
+  return %b, %c, %d
+}
+"#;
+        let program = text::parse(source).expect("a program");
+        let kinds: Vec<WorkKind> =
+            program.main.nodes.iter().map(|node| WorkKind::of(&program, node)).collect();
+        let convolution = WorkKind::Convolution;
+        assert_eq!(kinds, [WorkKind::Depthwise, convolution, convolution, WorkKind::Elements]);
+    }
+}
