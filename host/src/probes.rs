@@ -1,7 +1,7 @@
 //! Measures how fast a device does each kind of work, as it does in models.
 //!
 //! A probe is one launch in a program that is traced: in front of it another launch makes its input, so that this is as
-//! near as in a model, and a large sum has driven the probe's constants and code out of the nearest caches, as the rest of
+//! near as in a model, and a large Softmax has driven the probe's constants and code out of the nearest caches, as the rest of
 //! a model does. Of many runs the median counts. How many operations and bytes a probe has is what its kernel counts,
 //! which is what estimates are made of: the program is planned once with rates for which an operation takes a nanosecond
 //! and nothing else takes any time, and once the same for bytes.
@@ -28,12 +28,14 @@ use std::time::{Duration, Instant};
 const BUDGET: Duration = Duration::from_millis(200);
 const RUNS_MIN: usize = 11;
 
-/// Elements of the sum between probes: three tensors of 512 KiB.
-const BETWEEN: usize = 1 << 17;
+/// What is launched between probes: two tensors of 512 KiB. It is no elementwise op, so that none joins a chain.
+const BETWEEN: &[usize] = &[128, 1024];
 
 /// One launch.
 struct Probe {
     rate: WorkRate,
+    /// Ops in front of it that become one with it, of the same operands.
+    before: Vec<Op>,
     op: Op,
     input: &'static [usize],
     /// Further operands, which are constant.
@@ -53,7 +55,7 @@ fn of_kind(device: &Arc<Device>, kind: WorkKind) -> Vec<(Quantity, std::result::
         Ok(probes) => return failed(kind, &probes, "its kernels run later than they are launched"),
         Err(error) => return failed(kind, &[], &error.to_string()),
     };
-    let measured = match measure(device, &probes) {
+    let measured = match measure(device, &probes, kind == WorkKind::Chain) {
         Ok(measured) => measured,
         Err(error) => return failed(kind, &probes, &error.to_string()),
     };
@@ -89,11 +91,11 @@ struct Found {
     bytes: f64,
 }
 
-fn measure(device: &Arc<Device>, probes: &[Probe]) -> Result<Vec<Found>> {
+fn measure(device: &Arc<Device>, probes: &[Probe], fuse_elementwise: bool) -> Result<Vec<Found>> {
     let program = program(probes)?;
     let recorder = Recorder::default();
-    // Launches are what is measured: none becomes part of another, and none is beside another.
-    let plain = PlanOptions { tasks: Policy::One, fuse_elementwise: false, ..PlanOptions::default() };
+    // Launches are what is measured: none is beside another, and none becomes part of another but where that is asked.
+    let plain = PlanOptions { tasks: Policy::One, fuse_elementwise, ..PlanOptions::default() };
     let open =
         |options: PlanOptions| Session::with_options(&Model::from_program(program.clone()), device, options);
     let counted = |rates: Rates| -> Result<HashMap<String, f64>> {
@@ -135,21 +137,25 @@ fn measure(device: &Arc<Device>, probes: &[Probe]) -> Result<Vec<Found>> {
     Ok(probes.iter().enumerate().filter_map(found).collect())
 }
 
-/// The probes, each behind a sum that drives it out of the caches and a launch that makes its input.
+/// The probes, each behind a launch that drives it out of the caches and one that makes its input.
 fn program(probes: &[Probe]) -> Result<Program> {
     let mut program = Program { name: "probes".to_owned(), ..Program::default() };
-    let between = TensorType::new(F32, &[BETWEEN]);
-    let large = program.add_typed("large", between.clone());
+    let mut large = program.add_typed("large", TensorType::new(F32, BETWEEN));
     program.main.inputs.push(large);
-    let mut sum = large;
+    let softmax = Op::onnx("Softmax", 13);
     for (at, probe) in probes.iter().enumerate() {
         let input = program.add_typed(&format!("x{at}"), TensorType::new(F32, probe.input));
         program.main.inputs.push(input);
-        sum = add(&mut program, Op::onnx("Add", 14), &[sum, large], &[BETWEEN], "between");
-        let made = add(&mut program, Op::onnx("Neg", 13), &[input], probe.input, "input");
+        large = add(&mut program, softmax.clone(), &[large], BETWEEN, "between");
+        let made = add(&mut program, softmax.clone(), &[input], probe.input, "input");
         let mut operands = vec![made];
         for constant in &probe.constants {
             operands.push(program.add_constant("constant", constant.clone()));
+        }
+        // A chain ends with the probe's own op, which it is known by.
+        for before in &probe.before {
+            let made = add(&mut program, before.clone(), &operands, probe.output, "before");
+            operands[0] = made;
         }
         let name = format!("probe {at}");
         let output = add(&mut program, probe.op.clone(), &operands, probe.output, &name);
@@ -158,7 +164,7 @@ fn program(probes: &[Probe]) -> Result<Program> {
         }
         program.main.outputs.push(output);
     }
-    program.main.outputs.push(sum);
+    program.main.outputs.push(large);
     Ok(program)
 }
 
@@ -181,7 +187,15 @@ fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
     let probe =
         |rate, op: &Op, input, constants: &[&[usize]], output, attrs: &[(&'static str, AttrValue)]| {
             let constants = constants.iter().map(|shape| ones(shape)).collect::<Result<_>>()?;
-            Ok(Probe { rate, op: op.clone(), input, constants, output, attrs: attrs.to_vec() })
+            Ok(Probe {
+                rate,
+                before: Vec::new(),
+                op: op.clone(),
+                input,
+                constants,
+                output,
+                attrs: attrs.to_vec(),
+            })
         };
     match kind {
         WorkKind::Product => {
@@ -220,7 +234,8 @@ fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
             let (max, softmax) = (Op::onnx("GlobalMaxPool", 22), Op::onnx("Softmax", 13));
             vec![
                 probe(Launch, &max, &[1, 1, 2, 2], &[], &[1, 1, 1, 1], &[]),
-                probe(Flops, &softmax, &[64, 1024], &[], &[64, 1024], &[]),
+                // Rows as attention has them.
+                probe(Flops, &softmax, &[320, 40], &[], &[320, 40], &[]),
                 probe(Bytes, &max, &[1, 64, 32, 32], &[], &[1, 64, 1, 1], &[]),
             ]
         }
@@ -231,6 +246,14 @@ fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
                 probe(Flops, &curve, &[64, 1024], &[], &[64, 1024], &[]),
                 probe(Bytes, &sum, &[64, 1024], &[&[64, 1]], &[64, 1024], &[]),
             ]
+        }
+        WorkKind::Chain => {
+            let op = Op::onnx("Add", 14);
+            let before = || ["Mul", "Add", "Mul", "Div"].map(|name| Op::onnx(name, 14)).to_vec();
+            let chain = |rate, shape: &'static [usize], constant: &'static [usize]| {
+                Ok(Probe { before: before(), ..probe(rate, &op, shape, &[constant], shape, &[])? })
+            };
+            vec![chain(Launch, &[2, 8], &[1]), chain(Flops, &[64, 1024], &[1])]
         }
         WorkKind::Copying => {
             let op = Op::onnx("Concat", 13);

@@ -4,7 +4,8 @@
 //! copies runs of bytes faster than it permutes elements. What kernels count (B20) says how much there is to do, not of
 //! which kind: the op does.
 
-use crate::program::{Node, Program};
+use crate::program::{AttrValue, Node, Program, ValueId};
+use crate::tensor::bytes_of;
 
 /// What a launch mostly does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +22,8 @@ pub enum WorkKind {
     Reduction,
     /// Each element by itself.
     Elements,
+    /// Several elementwise ops as one, strip by strip.
+    Chain,
     /// Runs of bytes from one place to another.
     Copying,
     /// Single elements from one place to another.
@@ -29,13 +32,14 @@ pub enum WorkKind {
 
 impl WorkKind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Product,
         Self::Convolution,
         Self::Depthwise,
         Self::Pooling,
         Self::Reduction,
         Self::Elements,
+        Self::Chain,
         Self::Copying,
         Self::Permutation,
     ];
@@ -49,6 +53,7 @@ impl WorkKind {
             Self::Pooling => "pooling",
             Self::Reduction => "reduction",
             Self::Elements => "elements",
+            Self::Chain => "chain",
             Self::Copying => "copying",
             Self::Permutation => "permutation",
         }
@@ -63,6 +68,7 @@ impl WorkKind {
             Self::Pooling => "pooling",
             Self::Reduction => "reductions",
             Self::Elements => "elementwise ops",
+            Self::Chain => "fused elementwise ops",
             Self::Copying => "copying",
             Self::Permutation => "permutations",
         }
@@ -95,9 +101,15 @@ impl WorkKind {
             | "TopK"
             | "DynamicQuantizeLinear" => Self::Reduction,
             name if name.starts_with("Reduce") => Self::Reduction,
-            "Concat" | "Slice" | "Split" | "Pad" | "Expand" | "Tile" | "Gather" | "ConstantOfShape"
-            | "Compress" => Self::Copying,
-            "Transpose" | "DepthToSpace" | "SpaceToDepth" | "Resize" | "GatherElements" | "GatherND"
+            "FusedElementwise" => Self::Chain,
+            "Concat" | "Slice" | "Split" | "Pad" | "Expand" | "Tile" | "Transpose" => {
+                match run(program, node) {
+                    Some(bytes) if bytes < RUN_MIN => Self::Permutation,
+                    _ => Self::Copying,
+                }
+            }
+            "Gather" | "ConstantOfShape" | "Compress" => Self::Copying,
+            "DepthToSpace" | "SpaceToDepth" | "Resize" | "GatherElements" | "GatherND"
             | "ScatterElements" | "ScatterND" | "ReverseSequence" | "GridSample" | "Col2Im" => {
                 Self::Permutation
             }
@@ -112,10 +124,54 @@ fn is_depthwise(program: &Program, node: &Node) -> bool {
     node.int("group", 1) > 1 && weights.is_some_and(|extents| extents.get(1) == Some(&1))
 }
 
+/// Bytes that lie next to each other before and after, at least, for a run of them to be one: a line of a cache.
+const RUN_MIN: usize = 64;
+
+/// Bytes that a node moves as one run: the extents from the last axis on that it changes, or in front of which it
+/// changes the order. None if it changes none, or nobody knows.
+fn run(program: &Program, node: &Node) -> Option<usize> {
+    let extents = |id: Option<ValueId>| {
+        let ty = program.value(id?).ty.as_ref()?;
+        Some((ty.dtype, ty.known_shape()?))
+    };
+    let ((dtype, from), (_, to)) = (extents(node.input(0))?, extents(node.output(0))?);
+    if let Some(AttrValue::Ints(perm)) = node.attr("perm") {
+        let stay =
+            perm.iter().enumerate().rev().take_while(|&(at, &axis)| usize::try_from(axis) == Ok(at)).count();
+        let kept = from.len().checked_sub(stay)?;
+        return bytes_of(dtype, from[kept..].iter().product());
+    }
+    if from.len() != to.len() {
+        return None;
+    }
+    let last = from.iter().zip(&to).rposition(|(from, to)| from != to)?;
+    let run = from[last..].iter().zip(&to[last..]).map(|(from, to)| from.min(to)).product();
+    bytes_of(dtype, run)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::program::text;
+
+    #[test]
+    fn what_is_moved_in_short_runs_is_moved_element_by_element() {
+        let source = r#"devbay-program 1
+
+program "p"(%x: f32[4,8,16], %y: f32[4,8,2]) {
+  %a: f32[4,16,16] = Concat@13(%x, %x) {axis = 1}
+  %b: f32[4,8,4] = Concat@13(%y, %y) {axis = 2}
+  %c: f32[8,4,16] = Transpose@25(%x) {perm = [1, 0, 2]}
+  %d: f32[8,16,4] = Transpose@25(%x) {perm = [1, 2, 0]}
+  return %a, %b, %c, %d
+}
+"#;
+        let program = text::parse(source).expect("a program");
+        let kinds: Vec<WorkKind> =
+            program.main.nodes.iter().map(|node| WorkKind::of(&program, node)).collect();
+        let (copying, permutation) = (WorkKind::Copying, WorkKind::Permutation);
+        assert_eq!(kinds, [copying, permutation, copying, permutation]);
+    }
 
     #[test]
     fn a_convolution_of_each_channel_is_no_other() {
