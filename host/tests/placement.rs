@@ -4,8 +4,8 @@
 mod library;
 
 use devbay_host::core::device::Device;
-use devbay_host::core::plan::cost::{Link, Rates};
 use devbay_host::core::kernel::Numerics;
+use devbay_host::core::plan::cost::{Link, Rates};
 use devbay_host::core::plan::feedback::{Feedback, signature};
 use devbay_host::core::plan::place::NodeTypes;
 use devbay_host::core::plan::work::WorkKind;
@@ -82,7 +82,11 @@ impl World {
             others: vec![self.device("faulty:1"), self.device("cpu:0")],
             pins: pins.iter().map(|(node, device)| ((*node).to_owned(), self.device(device))).collect(),
             by: PlaceBy::Cost,
-            plans: PlanOptions { fuse_elementwise: false, feedback: feedback.map(Arc::new), ..PlanOptions::default() },
+            plans: PlanOptions {
+                fuse_elementwise: false,
+                feedback: feedback.map(Arc::new),
+                ..PlanOptions::default()
+            },
             ..SessionOptions::default()
         };
         Session::with_options(&model, &self.device("faulty:0"), options)

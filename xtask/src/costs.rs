@@ -66,7 +66,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let correlation = report["fit"]["rank_correlation"].as_f64();
         rows.push((name, correlation, own));
     }
-    println!("| model | launches | predicted | measured | ratio | rank correlation | factor | 90th percentile |");
+    println!(
+        "| model | launches | predicted | measured | ratio | rank correlation | factor | 90th percentile |"
+    );
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for (name, correlation, launches) in &rows {
         let correlation = correlation.map_or("none".to_owned(), |value| format!("{value:.3}"));

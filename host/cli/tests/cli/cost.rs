@@ -69,7 +69,8 @@ fn each_launch_is_predicted_and_measured() {
     let work = plan["work_ns"].as_f64().unwrap();
     assert!((predicted - work).abs() < work * 1e-5, "expected the plan's {work}, found {predicted}");
     assert!((found["fit"]["predicted_ns"].as_f64().unwrap() - predicted).abs() < 1.0);
-    let of_ops: u64 = found["ops"].as_array().unwrap().iter().map(|op| op["launches"].as_u64().unwrap()).sum();
+    let of_ops: u64 =
+        found["ops"].as_array().unwrap().iter().map(|op| op["launches"].as_u64().unwrap()).sum();
     assert_eq!(of_ops, launches.len() as u64);
     for launch in launches {
         assert!(launch["measured_ns"].as_f64().unwrap() > 0.0, "{launch}");
@@ -91,8 +92,10 @@ fn what_was_measured_is_planned_with() {
     assert_eq!(plan["measured"], plan["launches"]);
     for step in steps(&plan) {
         assert_eq!(step["cost_from"], "measured", "{step}");
-        let launch = found["launches"].as_array().unwrap().iter().find(|launch| launch["node"] == step["node"]);
-        let (expected, ns) = (launch.unwrap()["measured_ns"].as_f64().unwrap(), step["cost_ns"].as_f64().unwrap());
+        let launch =
+            found["launches"].as_array().unwrap().iter().find(|launch| launch["node"] == step["node"]);
+        let (expected, ns) =
+            (launch.unwrap()["measured_ns"].as_f64().unwrap(), step["cost_ns"].as_f64().unwrap());
         assert!((ns - expected).abs() <= expected * 1e-6, "expected {expected}, found {ns}: {step}");
     }
     let plain = inspect(&["--json"]).expect(0).json();
@@ -100,7 +103,8 @@ fn what_was_measured_is_planned_with() {
     assert!(steps(&plain).iter().all(|step| step["cost_from"] == "estimated"));
     inspect(&["--feedback", file]).expect(0).prints(&["of them measured", "%  measured"]);
 
-    let run = |more: &[&str]| finish(command().arg("run").arg(mnist()).args(["--random", "--explain"]).args(more));
+    let run =
+        |more: &[&str]| finish(command().arg("run").arg(mnist()).args(["--random", "--explain"]).args(more));
     let explained = run(&["--feedback", file]).expect(0);
     assert!(!explained.err.contains("estimated"), "{}", explained.err);
     explained.says(&["measured "]);
@@ -110,7 +114,14 @@ fn what_was_measured_is_planned_with() {
     let n_known = fs::read_to_string(&path).unwrap().matches("@").count();
     let other = folder.write("branches.devbay", BRANCHES);
     let mut bench = command();
-    bench.arg("bench").arg(&other).args(["--cost", "--runs", "3", "--no-fuse-elementwise", "--feedback", file]);
+    bench.arg("bench").arg(&other).args([
+        "--cost",
+        "--runs",
+        "3",
+        "--no-fuse-elementwise",
+        "--feedback",
+        file,
+    ]);
     finish(&mut bench).expect(0).prints(&["measured times written to"]);
     assert_eq!(fs::read_to_string(&path).unwrap().matches("@").count(), n_known + 5);
     fs::write(&path, "{").unwrap();
