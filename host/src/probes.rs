@@ -220,6 +220,7 @@ fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
             vec![
                 probe(Launch, &op, &[1, 8, 3, 3], &[&[8, 1, 3, 3]], &[1, 8, 1, 1], &each(8)),
                 probe(Flops, &op, &[1, 64, 28, 28], &[&[64, 1, 3, 3]], &[1, 64, 26, 26], &each(64)),
+                probe(Bytes, &op, &[1, 16, 96, 96], &[&[16, 1, 1, 1]], &[1, 16, 96, 96], &each(16)),
             ]
         }
         WorkKind::Pooling => {

@@ -160,7 +160,7 @@ impl Rates {
 const CORE: [Option<WorkRates>; WorkKind::ALL.len()] = [
     core(30.0, 2.0, 1000.0),
     core(30.0, 5.0, 1000.0),
-    core(8.0, 10.0, 1000.0),
+    core(8.0, 5.0, 1000.0),
     core(0.5, 10.0, 800.0),
     core(5.0, 30.0, 300.0),
     core(40.0, 15.0, 200.0),

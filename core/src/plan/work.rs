@@ -12,9 +12,9 @@ use crate::tensor::bytes_of;
 pub enum WorkKind {
     /// Products of matrices, and what is made of them.
     Product,
-    /// Convolutions over all channels.
+    /// Convolutions that are products of matrices: many channels out for many in.
     Convolution,
-    /// Convolutions of each channel by itself.
+    /// Convolutions of one channel by itself, or that make one channel: nothing that is read is used for several.
     Depthwise,
     /// The largest or the mean of each window.
     Pooling,
@@ -77,7 +77,7 @@ impl WorkKind {
     /// What a node of a program mostly does; an op that is not listed counts as elementwise.
     pub fn of(program: &Program, node: &Node) -> Self {
         match &*node.op.name {
-            "Conv" | "FusedConv" if is_depthwise(program, node) => Self::Depthwise,
+            "Conv" | "FusedConv" if is_of_one_channel(program, node) => Self::Depthwise,
             "Conv" | "FusedConv" | "ConvTranspose" | "DeformConv" | "CausalConvWithState" => {
                 Self::Convolution
             }
@@ -118,10 +118,15 @@ impl WorkKind {
     }
 }
 
-/// Whether each group of a convolution has one channel.
-fn is_depthwise(program: &Program, node: &Node) -> bool {
+/// Whether each group of a convolution makes one channel, or one of several groups reads one. The one channel of an
+/// image is read for many others, which makes a product of it.
+fn is_of_one_channel(program: &Program, node: &Node) -> bool {
     let weights = node.input(1).and_then(|id| program.value(id).ty.as_ref()?.known_shape());
-    node.int("group", 1) > 1 && weights.is_some_and(|extents| extents.get(1) == Some(&1))
+    let n_groups = usize::try_from(node.int("group", 1)).unwrap_or(1);
+    weights.is_some_and(|extents| {
+        let (n_out, n_in) = (extents.first().copied(), extents.get(1).copied());
+        n_out == Some(n_groups) || (n_groups > 1 && n_in == Some(1))
+    })
 }
 
 /// Bytes that lie next to each other before and after, at least, for a run of them to be one: a line of a cache.
@@ -174,21 +179,24 @@ program "p"(%x: f32[4,8,16], %y: f32[4,8,2]) {
     }
 
     #[test]
-    fn a_convolution_of_each_channel_is_no_other() {
+    fn a_convolution_of_one_channel_is_no_product() {
         let source = r#"devbay-program 1
 
-program "p"(%x: f32[1,8,4,4], %own: f32[8,1,3,3], %all: f32[8,8,3,3], %half: f32[8,4,3,3]) {
+program "p"(%x: f32[1,8,4,4], %g: f32[1,1,4,4], %own: f32[8,1,3,3], %all: f32[8,8,3,3], %half: f32[8,4,3,3], %one: f32[1,8,3,3]) {
   %a: f32[1,8,2,2] = Conv@22(%x, %own) {group = 8}
   %b: f32[1,8,2,2] = Conv@22(%x, %all)
   %c: f32[1,8,2,2] = Conv@22(%x, %half) {group = 2}
   %d: f32[1,8,2,2] = Relu@14(%a)
-  return %b, %c, %d
+  %e: f32[1,1,2,2] = Conv@22(%x, %one)
+  %f: f32[1,8,2,2] = Conv@22(%g, %own)
+  return %b, %c, %d, %e, %f
 }
 "#;
         let program = text::parse(source).expect("a program");
         let kinds: Vec<WorkKind> =
             program.main.nodes.iter().map(|node| WorkKind::of(&program, node)).collect();
-        let convolution = WorkKind::Convolution;
-        assert_eq!(kinds, [WorkKind::Depthwise, convolution, convolution, WorkKind::Elements]);
+        let (convolution, depthwise) = (WorkKind::Convolution, WorkKind::Depthwise);
+        let expected = [depthwise, convolution, convolution, WorkKind::Elements, depthwise, convolution];
+        assert_eq!(kinds, expected);
     }
 }
