@@ -92,7 +92,8 @@ impl Rates {
     /// 400 to 1000 GB/s that data sheets of the 2020s say, launches and copies of the order that drivers are known for,
     /// 5 to 20 us, and what a PCIe 3.0 bus of 16 lanes gives, about 10 GB/s. A processor with a memory of its own is a
     /// driver that plays a graphics card in software: figures of the order that `devbay devices --calibrate` gave for
-    /// Mesa's llvmpipe on two cores. The kinds of work of a core are of the order that it gave for one with AVX-512.
+    /// Mesa's llvmpipe on two cores. The kinds of work of a core are about half of what it gave for one with
+    /// AVX-512.
     pub fn of_kind(kind: u32, has_own_memory: bool) -> Self {
         match kind {
             DEVBAY_DEVICE_KIND_CPU | DEVBAY_DEVICE_KIND_OTHER if has_own_memory => Self {
@@ -158,15 +159,15 @@ impl Rates {
 
 /// The kinds of work of a core, in the order of [`WorkKind::ALL`].
 const CORE: [Option<WorkRates>; WorkKind::ALL.len()] = [
-    core(30.0, 2.0, 1000.0),
-    core(30.0, 5.0, 1000.0),
-    core(8.0, 5.0, 1000.0),
-    core(0.5, 10.0, 800.0),
-    core(5.0, 30.0, 300.0),
-    core(40.0, 15.0, 200.0),
-    core(6.0, 15.0, 500.0),
-    core(40.0, 20.0, 200.0),
-    core(40.0, 5.0, 300.0),
+    core(80.0, 15.0, 300.0),
+    core(60.0, 15.0, 500.0),
+    core(15.0, 10.0, 400.0),
+    core(1.0, 10.0, 150.0),
+    core(8.0, 30.0, 100.0),
+    core(40.0, 20.0, 100.0),
+    core(6.0, 20.0, 600.0),
+    core(40.0, 20.0, 100.0),
+    core(40.0, 6.0, 100.0),
 ];
 
 const fn core(flops_per_ns: f64, bytes_per_ns: f64, launch_ns: f64) -> Option<WorkRates> {
