@@ -200,7 +200,7 @@ impl Calibration {
     /// The rates, defaults where nothing was measured.
     pub fn rates(&self) -> Rates {
         let mut rates = self.defaults;
-        for figure in &self.figures {
+        for figure in self.figures.iter().filter(|figure| figure.default_because.is_none()) {
             *figure.quantity.of(&mut rates) = figure.value;
         }
         rates

@@ -44,15 +44,16 @@ struct Probe {
     attrs: Vec<(&'static str, AttrValue)>,
 }
 
-/// What a kind's rates are, or why one of them is not known; rates that the device's own hold for are not in it.
+/// What the rates of kinds of work are, or why one of them is not known; rates that the device's own hold for are not in
+/// it, so that it is empty for a device that is not probed.
 pub(crate) fn of_kinds(device: &Arc<Device>) -> Vec<(Quantity, std::result::Result<f64, String>)> {
-    WorkKind::ALL.into_iter().flat_map(|kind| of_kind(device, kind)).collect()
+    let kinds = WorkKind::ALL.into_iter().filter(|_| device.about().inline);
+    kinds.flat_map(|kind| of_kind(device, kind)).collect()
 }
 
 fn of_kind(device: &Arc<Device>, kind: WorkKind) -> Vec<(Quantity, std::result::Result<f64, String>)> {
     let probes = match probes(kind) {
-        Ok(probes) if device.about().inline => probes,
-        Ok(probes) => return failed(kind, &probes, "its kernels run later than they are launched"),
+        Ok(probes) => probes,
         Err(error) => return failed(kind, &[], &error.to_string()),
     };
     let measured = match measure(device, &probes, kind == WorkKind::Chain) {
