@@ -11,6 +11,7 @@
 //! reason. Nothing is measured unasked: a runtime reads what was measured before ([`crate::rates_file`]).
 
 use crate::model::Model;
+use crate::probes;
 use crate::session::{RunOptions, Session};
 use devbay_core::device::{Device, Ferry};
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -20,6 +21,7 @@ use devbay_core::passes::Switches;
 use devbay_core::plan::PlanOptions;
 use devbay_core::plan::cost::Rates;
 use devbay_core::plan::tasks::Policy;
+use devbay_core::plan::work::WorkKind;
 use devbay_core::program::{Node, Op, Program};
 use devbay_core::tensor::{F32, Tensor, TensorType};
 use std::sync::Arc;
@@ -63,46 +65,57 @@ pub enum Quantity {
     FromDevice,
     /// Copies to the host.
     FromDeviceBytes,
+    /// One of the rates of a kind of work.
+    Work(WorkKind, WorkRate),
 }
 
 impl Quantity {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Flops,
-        Self::Bytes,
-        Self::Launch,
-        Self::HandOver,
-        Self::ToDevice,
-        Self::ToDeviceBytes,
-        Self::FromDevice,
-        Self::FromDeviceBytes,
-    ];
+    /// All of them: of the device, then of each kind of work what is measured.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let own = [
+            Self::Flops,
+            Self::Bytes,
+            Self::Launch,
+            Self::HandOver,
+            Self::ToDevice,
+            Self::ToDeviceBytes,
+            Self::FromDevice,
+            Self::FromDeviceBytes,
+        ];
+        let rates = [WorkRate::Launch, WorkRate::Flops, WorkRate::Bytes];
+        let of = move |kind| rates.into_iter().map(move |rate| Self::Work(kind, rate));
+        own.into_iter().chain(WorkKind::ALL.into_iter().flat_map(of))
+    }
 
     /// Its name in [`Rates`] and in JSON; the unit is its end.
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Self::Flops => "flops_per_ns",
-            Self::Bytes => "bytes_per_ns",
-            Self::Launch => "launch_ns",
-            Self::HandOver => "hand_over_ns",
-            Self::ToDevice => "to_device_ns",
-            Self::ToDeviceBytes => "to_device_bytes_per_ns",
-            Self::FromDevice => "from_device_ns",
-            Self::FromDeviceBytes => "from_device_bytes_per_ns",
+            Self::Flops => "flops_per_ns".to_owned(),
+            Self::Bytes => "bytes_per_ns".to_owned(),
+            Self::Launch => "launch_ns".to_owned(),
+            Self::HandOver => "hand_over_ns".to_owned(),
+            Self::ToDevice => "to_device_ns".to_owned(),
+            Self::ToDeviceBytes => "to_device_bytes_per_ns".to_owned(),
+            Self::FromDevice => "from_device_ns".to_owned(),
+            Self::FromDeviceBytes => "from_device_bytes_per_ns".to_owned(),
+            Self::Work(kind, rate) => format!("{}_{}", kind.name(), rate.of_device().name()),
         }
     }
 
     /// What it is, in words.
-    pub fn title(self) -> &'static str {
+    pub fn title(self) -> String {
         match self {
-            Self::Flops => "arithmetic of one thread",
-            Self::Bytes => "memory traffic of one thread",
-            Self::Launch => "a launch that does nothing",
-            Self::HandOver => "a task handed to another thread",
-            Self::ToDevice => "a copy of nothing to the device",
-            Self::ToDeviceBytes => "copies to the device",
-            Self::FromDevice => "a copy of nothing to the host",
-            Self::FromDeviceBytes => "copies to the host",
+            Self::Flops => "arithmetic of one thread".to_owned(),
+            Self::Bytes => "memory traffic of one thread".to_owned(),
+            Self::Launch => "a launch that does nothing".to_owned(),
+            Self::HandOver => "a task handed to another thread".to_owned(),
+            Self::ToDevice => "a copy of nothing to the device".to_owned(),
+            Self::ToDeviceBytes => "copies to the device".to_owned(),
+            Self::FromDevice => "a copy of nothing to the host".to_owned(),
+            Self::FromDeviceBytes => "copies to the host".to_owned(),
+            Self::Work(kind, WorkRate::Launch) => format!("{}, a launch among others", kind.title()),
+            Self::Work(kind, WorkRate::Flops) => format!("{}, arithmetic", kind.title()),
+            Self::Work(kind, WorkRate::Bytes) => format!("{}, memory traffic", kind.title()),
         }
     }
 
@@ -112,10 +125,11 @@ impl Quantity {
             Self::Flops => "operations/ns",
             Self::Bytes | Self::ToDeviceBytes | Self::FromDeviceBytes => "bytes/ns",
             Self::Launch | Self::HandOver | Self::ToDevice | Self::FromDevice => "ns",
+            Self::Work(_, rate) => rate.of_device().unit(),
         }
     }
 
-    /// Where it is in rates.
+    /// Where it is in rates. A kind of work that had none has the device's own then.
     pub fn of(self, rates: &mut Rates) -> &mut f64 {
         match self {
             Self::Flops => &mut rates.flops_per_ns,
@@ -126,6 +140,37 @@ impl Quantity {
             Self::ToDeviceBytes => &mut rates.to_device.bytes_per_ns,
             Self::FromDevice => &mut rates.from_device.latency_ns,
             Self::FromDeviceBytes => &mut rates.from_device.bytes_per_ns,
+            Self::Work(kind, rate) => {
+                let own = rates.of_work(kind);
+                let work = rates.by_work[kind as usize].get_or_insert(own);
+                match rate {
+                    WorkRate::Launch => &mut work.launch_ns,
+                    WorkRate::Flops => &mut work.flops_per_ns,
+                    WorkRate::Bytes => &mut work.bytes_per_ns,
+                }
+            }
+        }
+    }
+}
+
+/// One of the rates of a kind of work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkRate {
+    /// A launch that does next to nothing, among others.
+    Launch,
+    /// Arithmetic.
+    Flops,
+    /// Memory traffic.
+    Bytes,
+}
+
+impl WorkRate {
+    /// The same of the device.
+    fn of_device(self) -> Quantity {
+        match self {
+            Self::Launch => Quantity::Launch,
+            Self::Flops => Quantity::Flops,
+            Self::Bytes => Quantity::Bytes,
         }
     }
 }
@@ -144,7 +189,7 @@ pub struct Figure {
 /// A device's rates as they were measured.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Calibration {
-    /// Each quantity, in the order of [`Quantity::ALL`].
+    /// What was to be measured, in the order of [`Quantity::all`].
     pub figures: Vec<Figure>,
     /// What devices of its kind are taken for; what was not measured is as this says.
     pub defaults: Rates,
@@ -156,7 +201,7 @@ impl Calibration {
     /// The rates, defaults where nothing was measured.
     pub fn rates(&self) -> Rates {
         let mut rates = self.defaults;
-        for figure in &self.figures {
+        for figure in self.figures.iter().filter(|figure| figure.default_because.is_none()) {
             *figure.quantity.of(&mut rates) = figure.value;
         }
         rates
@@ -164,7 +209,7 @@ impl Calibration {
 }
 
 /// Measures `device`. `alone` is the same device in a runtime of one thread, which arithmetic, traffic, launches and
-/// copies are measured on; hand-overs are measured on the queue of `device`. Takes a second or two.
+/// copies are measured on; hand-overs are measured on the queue of `device`. Takes some seconds.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if `alone` is another device, or has more than one thread. What fails while it is
@@ -202,7 +247,8 @@ pub fn calibrate(device: &Arc<Device>, alone: &Arc<Device>) -> Result<Calibratio
         Figure { quantity, value: *measured.as_ref().unwrap_or(&default), default_because: measured.err() }
     };
     let measured = [flops, bytes, launch, hand_over].into_iter().chain(links);
-    let figures = Quantity::ALL.into_iter().zip(measured).map(figure).collect();
+    let measured = Quantity::all().zip(measured).chain(probes::of_kinds(alone));
+    let figures = measured.map(figure).collect();
     Ok(Calibration { figures, defaults, took: begin.elapsed() })
 }
 

@@ -1,7 +1,7 @@
 //! The file in which measured rates are kept between processes: JSON in the user's cache folder.
 //!
-//! A record belongs to one device of one build of a plugin with one number of threads on one machine ([`Key`]); for
-//! all others the defaults hold. The file only makes estimates better, so that whatever is wrong with it is a warning
+//! A record belongs to one device of one build of a plugin with one number of threads on one machine ([`Key`]); with
+//! another number of threads all of it holds but the hand-over, for all else the defaults do. The file only makes estimates better, so that whatever is wrong with it is a warning
 //! and never an error. It is replaced as a whole: a reader sees the old one or the new one, and of two writers the
 //! last one wins. The environment is read in [`path_from_environment`] alone.
 
@@ -84,8 +84,28 @@ impl Key {
         }
     }
 
+    /// What makes the other's measurements none of this one's: the first thing that differs, with what was expected and
+    /// found. The number of threads is no such thing where times are those of one thread.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        let texts = |key: &Self| {
+            let Key { device, product, driver, library, plugin_version, .. } = key.clone();
+            let build = format!("{} bytes, changed at {} ns", key.library_bytes, key.library_modified_ns);
+            [
+                ("device", device),
+                ("product", product),
+                ("driver", driver),
+                ("library of the plugin", library),
+                ("version of the plugin", plugin_version),
+                ("build of the plugin", build),
+            ]
+        };
+        let mut pairs = texts(self).into_iter().zip(texts(other));
+        let ((what, expected), (_, found)) = pairs.find(|(own, other)| own != other)?;
+        Some(format!("expected the {what} to be {expected}, found {found}"))
+    }
+
     /// Whether the other is the same device of another build: its rates are of no more use.
-    fn replaces(&self, other: &Self) -> bool {
+    pub(crate) fn replaces(&self, other: &Self) -> bool {
         let place = |key: &Self| {
             let Key { device, product, driver, threads, library, .. } = key.clone();
             (device, product, driver, threads, library)
@@ -105,8 +125,8 @@ struct Record {
 impl Record {
     fn rates(&self, defaults: Rates) -> Rates {
         let mut rates = defaults;
-        for quantity in Quantity::ALL {
-            if let Some(&value) = self.measured.get(quantity.name()) {
+        for quantity in Quantity::all() {
+            if let Some(&value) = self.measured.get(&quantity.name()) {
                 *quantity.of(&mut rates) = value;
             }
         }
@@ -163,15 +183,20 @@ impl KnownRates {
         }
     }
 
-    /// The rates of a device, if they were measured; `defaults` for what was not.
+    /// The rates of a device, if they were measured; `defaults` for what was not. What was measured with another number
+    /// of threads holds but for the hand-over: all other rates are those of one thread.
     pub fn find(&self, key: &Key, defaults: Rates) -> Option<Rates> {
-        self.devices.iter().find(|record| record.key == *key).map(|record| record.rates(defaults))
+        if let Some(record) = self.devices.iter().find(|record| record.key == *key) {
+            return Some(record.rates(defaults));
+        }
+        let other = self.devices.iter().find(|record| key.difference(&record.key).is_none())?;
+        Some(Rates { hand_over_ns: defaults.hand_over_ns, ..other.rates(defaults) })
     }
 
     /// Takes what was measured, in the place of what was known of that device.
     pub fn put(&mut self, key: Key, calibration: &Calibration) {
         let measured = calibration.figures.iter().filter(|figure| figure.default_because.is_none());
-        let measured = measured.map(|figure| (figure.quantity.name().to_owned(), figure.value)).collect();
+        let measured = measured.map(|figure| (figure.quantity.name(), figure.value)).collect();
         self.devices.retain(|record| !key.replaces(&record.key));
         self.devices.push(Record { key, measured });
     }
@@ -265,13 +290,17 @@ mod tests {
         let expected = Rates { flops_per_ns: 20.0, ..defaults };
         assert_eq!(read.find(&key(2, 1), defaults), Some(expected));
         let other = [
-            key(3, 1),
             key(2, 2),
             Key { driver: "avx512".to_owned(), ..key(2, 1) },
             Key { plugin_version: "2".to_owned(), ..key(2, 1) },
             Key { product: "another processor".to_owned(), ..key(2, 1) },
         ];
         assert!(other.iter().all(|key| read.find(key, defaults).is_none()));
+        // Rates of one thread hold for any number of them, the hand-over does not.
+        known.devices[1].measured.insert("hand_over_ns".to_owned(), 77.0);
+        let of = |threads| known.find(&key(threads, 1), defaults).map(|r| (r.flops_per_ns, r.hand_over_ns));
+        assert_eq!(of(2), Some((20.0, 77.0)));
+        assert_eq!(of(3), Some((10.0, defaults.hand_over_ns)));
         let folder = fs::read_dir(file.0.parent().unwrap()).unwrap();
         assert_eq!(folder.count(), 1, "nothing else is left");
     }

@@ -4,8 +4,12 @@
 mod library;
 
 use devbay_host::core::device::Device;
+use devbay_host::core::kernel::Numerics;
 use devbay_host::core::passes::Switches;
 use devbay_host::core::plan::cost::{Link, Rates};
+use devbay_host::core::plan::feedback::{Feedback, signature};
+use devbay_host::core::plan::place::NodeTypes;
+use devbay_host::core::plan::work::WorkKind;
 use devbay_host::core::plan::{PlaceBy, PlanOptions};
 use devbay_host::core::program::text;
 use devbay_host::core::tensor::BOOL;
@@ -24,6 +28,7 @@ const fn launches_of(launch_ns: f64) -> Rates {
         bytes_per_ns: 1e9,
         launch_ns,
         hand_over_ns: 0.0,
+        by_work: [None; WorkKind::ALL.len()],
         to_device: link,
         from_device: link,
     }
@@ -63,12 +68,26 @@ impl World {
 
     /// A session over all three, by cost, with nodes pinned to devices.
     fn session(&self, program: &str, pins: &[(&str, &str)]) -> Result<Session, Error> {
+        self.session_fed(program, pins, None)
+    }
+
+    /// The same with what launches took before.
+    fn session_fed(
+        &self,
+        program: &str,
+        pins: &[(&str, &str)],
+        feedback: Option<Feedback>,
+    ) -> Result<Session, Error> {
         let model = Model::from_program(text::parse(program).unwrap_or_else(|e| panic!("{e}")));
         let options = SessionOptions {
             others: vec![self.device("faulty:1"), self.device("cpu:0")],
             pins: pins.iter().map(|(node, device)| ((*node).to_owned(), self.device(device))).collect(),
             by: PlaceBy::Cost,
-            plans: PlanOptions { passes: Switches::none(), ..PlanOptions::default() },
+            plans: PlanOptions {
+                passes: Switches::none(),
+                feedback: feedback.map(Arc::new),
+                ..PlanOptions::default()
+            },
             ..SessionOptions::default()
         };
         Session::with_options(&model, &self.device("faulty:0"), options)
@@ -125,6 +144,30 @@ fn what_lies_between_two_memories_goes_where_it_is_cheapest() {
         let session = world.session(LINE, &[]).expect("a session");
         assert_eq!(placed(&session, &[("x", &x())], &NODES, &POSITIVE), [device; 3]);
     }
+}
+
+/// What launches and copies took counts, not what rates say of them.
+#[test]
+fn a_profile_that_says_otherwise_leads_to_another_placement() {
+    let world = World::new([5e3, 1e3, 2e3], "none");
+    let program = text::parse(LINE).unwrap_or_else(|e| panic!("{e}"));
+    let node = &program.main.nodes[0];
+    let types = NodeTypes::of(&program, node).expect("known types");
+    let relu = signature("Relu@14", node, &types, Numerics::Strict);
+    assert_eq!(relu, "Relu@14(f32[4]) f32[4]");
+    let mut times = Feedback::default();
+    let place = |times: &Feedback| {
+        let session = world.session_fed(LINE, &[], Some(times.clone())).expect("a session");
+        placed(&session, &[("x", &x())], &NODES, &POSITIVE)
+    };
+    assert_eq!(place(&times), ["cpu:0"; 3]);
+    times.put(&world.device("cpu:0"), &relu, 1e6);
+    assert_eq!(place(&times), ["faulty:0"; 3]);
+    times.put(&world.device("faulty:0"), "copy to device, 16 bytes", 1e7);
+    assert_eq!(place(&times), ["faulty:1"; 3]);
+    // Of another length nothing is known.
+    times.put(&world.device("faulty:1"), "copy to device, 20 bytes", 1e7);
+    assert_eq!(place(&times), ["faulty:1"; 3]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod abi;
 mod bench;
+mod costs;
 mod header_package;
 mod matrix;
 mod models;
@@ -51,6 +52,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Run every trained model on several devices, and print one table
     Matrix(matrix::Arguments),
+    /// Measure the launches of every trained model beside what plans say of them, and print tables
+    Costs(costs::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
     Models(models::Arguments),
 }
@@ -68,6 +71,7 @@ fn main() -> Result<()> {
         Command::Tsan => tsan::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Matrix(arguments) => matrix::run(&arguments),
+        Command::Costs(arguments) => costs::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
     }
 }

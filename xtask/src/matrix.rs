@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// The command with every plugin that was built.
-fn devbay(folder: &Path, command: &str) -> Command {
+pub fn devbay(folder: &Path, command: &str) -> Command {
     let mut devbay = Command::new(folder.join("devbay"));
     devbay.arg(command).arg("--json");
     let library = |name: &str| folder.join(format!("libdevbay_plugin_{name}.so"));
@@ -75,7 +75,10 @@ fn listed(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// Folders of models, by name.
-fn folders(models: &Path) -> Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// Without a folder of models.
+pub fn folders(models: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(models)
         .with_context(|| format!("no models in {}; `cargo xtask models` fetches them", models.display()))?;
     let mut folders = Vec::new();

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::regions;
 use crate::exec::timeline::Internal;
 use crate::program::ValueId;
-use crate::trace;
+use crate::trace::{self, Told};
 use devbay_plugin_api::abi::LaunchFn;
 use std::ptr::null;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Planner<'_> {
         self.regions.region_of = self.launches.iter().map(|launch| launch.region).collect();
         let edges = self.edges();
         self.extend_uses();
-        let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost_ns).collect();
+        let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost.ns).collect();
         let (division, one_task) = self.divide(&edges, &costs);
         let Division { mut graph, order, task_of, waits, signals, n_signals } = division;
         let schedule = Schedule { reach: Reach::of(&graph), task_of: &task_of };
@@ -110,6 +110,7 @@ impl Planner<'_> {
             one_task,
             longest_path_ns: merge::longest_path_ns(&edges, &costs),
             costs_ns: parts.costs_ns.into(),
+            costs_from: parts.costs_from.into(),
             flops: parts.flops.into(),
             steps: parts.steps.into(),
             kinds: parts.kinds.into(),
@@ -132,7 +133,8 @@ impl Planner<'_> {
             constants: parts.constants.into(),
         };
         if let Some(recorder) = &self.options.trace {
-            trace::trace(&mut section, recorder, &parts.names, &edges, &parts.launch_of);
+            let told = Told { names: &parts.names, signatures: &parts.signatures };
+            trace::trace(&mut section, recorder, told, &edges, &parts.launch_of);
         }
         Ok(section)
     }
@@ -205,11 +207,13 @@ impl Planner<'_> {
         parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });
         if parts.traced {
             parts.names.push(launch.name.to_string());
+            parts.signatures.push(launch.signature);
         }
         parts.labels.push(launch.label);
         parts.kernels.push(kernel);
         parts.kinds.push(kind);
-        parts.costs_ns.push(launch.cost_ns as f32);
+        parts.costs_ns.push(launch.cost.ns as f32);
+        parts.costs_from.push(launch.cost.from);
         parts.flops.push(flops);
         Ok(())
     }

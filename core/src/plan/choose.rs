@@ -151,7 +151,7 @@ fn claimed(
     // A kernel's device is asked for good when the kernel is prepared.
     let types = NodeTypes::of(program, node)?;
     let found = order.find(|&site| {
-        claims.get(site, at).is_some() || place::cost(node, &types, env.site(site).0).is_some()
+        claims.get(site, at).is_some() || place::first(node, &types, env.site(site).0).is_some()
     })?;
     claims.get(found, at).map(|_| found)
 }

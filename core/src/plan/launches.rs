@@ -5,12 +5,14 @@
 use super::borders::Regions;
 use super::choose::NodeWork;
 use super::cost::Rates;
+use super::feedback::{self, Cost};
 use super::lanes::Lanes;
 use super::nested::{Inlined, Kind};
 use super::place::Chosen;
 use super::regions::{Phi, Phis};
 use super::section::{Section, Shaped};
 use super::storage::ALIGN_MAX;
+use super::work::WorkKind;
 use super::{Env, PlanOptions};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -133,7 +135,10 @@ pub(super) struct Launch {
     pub(super) outputs: Vec<Option<usize>>,
     /// Launches that come before this one whatever the data says.
     pub(super) after: Vec<u32>,
-    pub(super) cost_ns: f64,
+    /// What it should take.
+    pub(super) cost: Cost,
+    /// What it is known as to measurements, if there are any or are to be.
+    pub(super) signature: Option<Arc<str>>,
 }
 
 /// The values of a program, or of a region whose launches are repeated.
@@ -343,14 +348,22 @@ impl Planner<'_> {
             return Ok(());
         }
         let operand_bytes = inputs.iter().flatten().map(|(_, size)| size).chain(sizes.iter().flatten()).sum();
-        let cost_ns = match &work {
-            Work::Kernel(chosen) => self.env.rates_of(site).launch(chosen.cost.as_ref(), operand_bytes),
-            Work::Nested(nested, _) => nested.cost_ns(scope.program, node),
-            _ => 0.0,
+        let signature = match &work {
+            Work::Kernel(chosen) => self.env.signature(scope.program, node, &chosen.name),
+            _ => None,
+        };
+        let cost = match &work {
+            Work::Kernel(chosen) => {
+                let kind = WorkKind::of(scope.program, node);
+                let counted = chosen.cost.as_ref();
+                self.env.launch_cost((site, kind), signature.as_deref(), counted, operand_bytes)
+            }
+            Work::Nested(nested, _) => nested.cost(scope.program, node),
+            _ => Cost::default(),
         };
         let (label, name) = (node.label(), Arc::clone(&node.name));
         let after = Vec::new();
-        self.launch(Launch { label, name, lane, region: 0, work, inputs, outputs, after, cost_ns });
+        self.launch(Launch { label, name, lane, region: 0, work, inputs, outputs, after, cost, signature });
         Ok(())
     }
 
@@ -416,12 +429,7 @@ impl Planner<'_> {
         let copy = self.made.len() - 1;
         if size > 0 {
             let site = self.lanes.get(lane).site;
-            let (device, rates) = (self.env.site(site).0.name(), self.env.rates_of(site));
-            let cost_ns = match kind {
-                CopyKind::ToDevice => rates.to_device.copy(size),
-                CopyKind::FromDevice => rates.from_device.copy(size),
-                CopyKind::Within => rates.launch(None, size),
-            };
+            let (device, cost) = (self.env.site(site).0.name(), self.env.copy_cost(site, kind, size));
             let label = match kind {
                 CopyKind::ToDevice => format!("copy to {device} for {label}"),
                 CopyKind::FromDevice => format!("copy from {device} for {label}"),
@@ -436,7 +444,8 @@ impl Planner<'_> {
                 inputs: vec![Some((of, size))],
                 outputs: vec![Some(copy)],
                 after: Vec::new(),
-                cost_ns,
+                cost,
+                signature: self.env.asks_signatures().then(|| feedback::signature_of_copy(kind, size).into()),
             });
         }
         copy

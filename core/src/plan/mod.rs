@@ -22,6 +22,7 @@ pub mod constants;
 pub mod cost;
 mod cut;
 pub mod estimate;
+pub mod feedback;
 mod lanes;
 pub mod launches;
 pub mod memory;
@@ -42,6 +43,7 @@ pub mod tasks;
 mod text;
 pub mod unroll;
 pub mod whole;
+pub mod work;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -150,6 +152,8 @@ pub struct PlanOptions {
     pub numerics: Numerics,
     /// How fast devices work; None for each one's own rates.
     pub rates: Option<cost::Rates>,
+    /// What launches took when they were measured: it counts in the place of estimates.
+    pub feedback: Option<Arc<feedback::Feedback>>,
     /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
     pub trace: Option<Recorder>,
 }
@@ -162,6 +166,7 @@ impl Default for PlanOptions {
             passes: Switches::default(),
             numerics: Numerics::Strict,
             rates: None,
+            feedback: None,
             trace: None,
         }
     }
@@ -423,6 +428,16 @@ impl Plan {
             let length =
                 |step: &section::Step| section.refs.get(step.first_ref as usize).map_or(0, |r| r.length);
             copies.map(move |((step, label), _)| (label.as_str(), length(step)))
+        })
+    }
+
+    /// Nanoseconds that each launch of a section should take, with what it is and who says so.
+    pub fn costs(&self) -> impl Iterator<Item = (&str, f64, feedback::CostFrom)> {
+        self.sections().flat_map(|section| {
+            let launches =
+                section.labels.iter().zip(&section.kinds).zip(&section.costs_ns).zip(&section.costs_from);
+            let launches = launches.filter(|(((_, kind), _), _)| kind.is_launch());
+            launches.map(|(((label, _), &ns), &from)| (label.as_str(), f64::from(ns), from))
         })
     }
 

@@ -10,6 +10,7 @@
 //! that nobody knows) is a stage of the plan.
 
 use super::choose::{Chooser, NodeWork};
+use super::feedback::{Cost, CostFrom};
 use super::launches;
 use super::section::Section;
 use super::tasks::Policy;
@@ -74,13 +75,16 @@ impl Inlined {
         self.regions.iter().map(|region| region.section.flops.iter().sum()).max().unwrap_or(0)
     }
 
-    /// Nanoseconds that the step should take.
-    pub fn cost_ns(&self, program: &Program, node: &Node) -> f64 {
+    /// What the step should take: measured where all that it runs is.
+    pub fn cost(&self, program: &Program, node: &Node) -> Cost {
         let regions = self.regions.iter().map(InlinedRegion::cost_ns);
-        match self.kind {
+        let ns = match self.kind {
             Kind::If => regions.fold(0.0, f64::max),
             Kind::Loop => regions.sum::<f64>() * trips(program, node),
-        }
+        };
+        let steps = || self.regions.iter().flat_map(|region| &region.section.costs_from);
+        let is_measured = steps().next().is_some() && steps().all(|&from| from == CostFrom::Measurement);
+        Cost { ns, from: if is_measured { CostFrom::Measurement } else { CostFrom::Estimate } }
     }
 }
 

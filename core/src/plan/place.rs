@@ -133,9 +133,9 @@ fn check_size(ty: &TensorType, device: &Device) -> Result<()> {
     Err(Error::new(ErrorKind::OutOfMemory, text).on_device(device.name()))
 }
 
-/// What the first kernel of a device that may take a node says it costs, as far as it says; None if none may. Nothing is
-/// prepared: a kernel may still refuse when it is.
-pub fn cost(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<Option<KernelCost>> {
+/// The first kernel of a device that may take a node, and what it says it costs, as far as it says; None if none may.
+/// Nothing is prepared: a kernel may still refuse when it is.
+pub fn first(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<(String, Option<KernelCost>)> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
     let outputs: Vec<_> = types.outputs.iter().map(Option::as_ref).collect();
     for ty in inputs.iter().chain(&outputs).copied().flatten() {
@@ -144,7 +144,7 @@ pub fn cost(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<Opti
     let mut kernels = device.plugin().about().kernels.find(&node.op.domain, &node.op.name);
     let kernel =
         kernels.find(|kernel| refusal(kernel, node, types, (&inputs, &outputs), device).is_none())?;
-    Some(device.cost(&request(kernel.idx, node, types, Numerics::Strict)))
+    Some((name_of(kernel), device.cost(&request(kernel.idx, node, types, Numerics::Strict))))
 }
 
 /// Types of a node's results as a kernel of the device tells them, for ops that ONNX does not define; None if
@@ -183,6 +183,11 @@ fn request<'a>(
         numerics,
         label: &node.name,
     }
+}
+
+/// Op and version of a kernel.
+fn name_of(kernel: &KernelDef) -> String {
+    format!("{}@{}", kernel.op, kernel.since_version)
 }
 
 /// Why a kernel is not asked for a node; None if it may take it.
@@ -226,7 +231,7 @@ fn try_kernel(
         Ok(prepared) => Ok(Ok(Chosen {
             kernel: Arc::new(prepared),
             in_place: kernel.in_place.clone(),
-            name: format!("{}@{}", kernel.op, kernel.since_version),
+            name: name_of(kernel),
             cost: None,
             kernel_idx: kernel.idx,
         })),

@@ -12,9 +12,12 @@
 use super::assign::{self, Carried, HOST, Problem};
 use super::claims::Claims;
 use super::cost::Link;
+use super::feedback;
 use super::nested::trips;
 use super::place::{self, NodeTypes};
+use super::work::WorkKind;
 use super::{Env, is_static};
+use crate::exec::timeline::CopyKind;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, ValueId};
 use crate::tensor::{bytes_of, n_elements};
@@ -51,8 +54,8 @@ pub struct Assigned {
 impl<'a> Table<'a> {
     /// Asks every device of an environment what a program's nodes cost.
     pub fn new(program: &Program, env: &'a Env, refused: &Refused, claims: &Claims) -> Self {
-        let (place_of, links) = places(env);
-        let n_places = links.len();
+        let (place_of, paths) = places(env);
+        let n_places = paths.len();
         let mut table = Self {
             env,
             labels: program.main.nodes.iter().map(Node::label).collect(),
@@ -62,7 +65,7 @@ impl<'a> Table<'a> {
             place_of,
             problem: Problem { n_places, ..Problem::default() },
         };
-        let mut values = Values { program, links: &links, of: HashMap::new(), all: Vec::new() };
+        let mut values = Values { program, env, paths: &paths, of: HashMap::new(), all: Vec::new() };
         for (at, node) in program.main.nodes.iter().enumerate() {
             table.node(program, (at, node), refused, claims, &mut values);
         }
@@ -187,23 +190,41 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The place of each device, and what copies to and from each place take. All devices that call kernels in the host's
-/// memory are at one place, the host's.
-fn places(env: &Env) -> (Vec<usize>, Vec<(Link, Link)>) {
-    let mut links = vec![(Link::NONE, Link::NONE)];
+/// How values come to a place and from it.
+struct Path {
+    to: Link,
+    from: Link,
+    /// The device that copies; None where nothing is copied.
+    site: Option<usize>,
+}
+
+impl Path {
+    /// Units of cost of a copy in one direction: as was measured, else what the link says.
+    fn cost(&self, env: &Env, kind: CopyKind, size: usize) -> u64 {
+        let measured = self.site.and_then(|site| env.measured_copy(site, kind, size));
+        let link = if kind == CopyKind::ToDevice { self.to } else { self.from };
+        assign::cost(measured.unwrap_or_else(|| link.copy(size)))
+    }
+}
+
+/// The place of each device, and how values come to each place. All devices that call kernels in the host's memory are at
+/// one place, the host's.
+fn places(env: &Env) -> (Vec<usize>, Vec<Path>) {
+    let mut paths = vec![Path { to: Link::NONE, from: Link::NONE, site: None }];
     let place = |site: usize| {
         if env.works_in_host_memory(site) {
             return HOST;
         }
         let rates = env.rates_of(site);
-        links.push(match env.reads_host_memory(site) {
+        let (to, from) = (rates.to_device, rates.from_device);
+        paths.push(match env.reads_host_memory(site) {
             // Nothing is copied, but one waits for the other.
-            true => (rates.to_device.without_bytes(), rates.from_device.without_bytes()),
-            false => (rates.to_device, rates.from_device),
+            true => Path { to: to.without_bytes(), from: from.without_bytes(), site: None },
+            false => Path { to, from, site: Some(site) },
         });
-        links.len() - 1
+        paths.len() - 1
     };
-    ((0..env.n_sites()).map(place).collect(), links)
+    ((0..env.n_sites()).map(place).collect(), paths)
 }
 
 /// Nanoseconds of a node on each device; None if it is not placed.
@@ -215,7 +236,7 @@ fn times_of(program: &Program, node: &Node, env: &Env) -> Option<Vec<Option<f64>
         }
         let types = NodeTypes::of(program, node)?;
         for site in env.sites_of(node) {
-            times[site] = time_on(node, &types, env, site);
+            times[site] = time_on((program, node), &types, env, site);
         }
         return Some(times);
     }
@@ -250,9 +271,11 @@ fn times_of_region(program: &Program, region: &Region, env: &Env) -> Option<Vec<
 }
 
 /// Nanoseconds of a node on a device; None if it has no kernel that may take it.
-fn time_on(node: &Node, types: &NodeTypes, env: &Env, site: usize) -> Option<f64> {
+fn time_on((program, node): (&Program, &Node), types: &NodeTypes, env: &Env, site: usize) -> Option<f64> {
     let device = env.site(site).0;
-    let cost = place::cost(node, types, device)?;
+    let (kernel, cost) = place::first(node, types, device)?;
+    let signature =
+        env.asks_signatures().then(|| feedback::signature(&kernel, node, types, env.options.numerics));
     let types = types.inputs.iter().flatten().map(|(ty, _)| ty).chain(types.outputs.iter().flatten());
     let sizes = types.map(|ty| n_elements(&ty.known_shape()?).and_then(|n| bytes_of(ty.dtype, n)));
     let operand_bytes = sizes.map(|size| size.unwrap_or(0)).fold(0, usize::saturating_add);
@@ -260,13 +283,16 @@ fn time_on(node: &Node, types: &NodeTypes, env: &Env, site: usize) -> Option<f64
         true => device.plugin().services().queue().n_threads(),
         false => 1,
     };
-    Some(env.rates_of(site).divided_launch(cost.as_ref(), operand_bytes, n_threads))
+    let kind = WorkKind::of(program, node);
+    let cost = env.launch_cost((site, kind), signature.as_deref(), cost.as_ref(), operand_bytes);
+    Some(env.rates_of(site).divided(cost.ns, n_threads))
 }
 
 /// The values between parts, as they are met.
 struct Values<'a> {
     program: &'a Program,
-    links: &'a [(Link, Link)],
+    env: &'a Env,
+    paths: &'a [Path],
     /// The value that each id is; none for constants.
     of: HashMap<ValueId, Option<usize>>,
     all: Vec<Carried>,
@@ -277,12 +303,15 @@ impl Values<'_> {
         let ty = self.program.value(id).ty.as_ref();
         let size = ty.and_then(|ty| bytes_of(ty.dtype, n_elements(&ty.known_shape()?)?)).unwrap_or(0);
         // What has no elements is not copied.
-        let copy = |link: &Link| if size == 0 && ty.is_some() { 0 } else { assign::cost(link.copy(size)) };
+        let copy = |path: &Path, kind| match size {
+            0 if ty.is_some() => 0,
+            size => path.cost(self.env, kind, size),
+        };
         self.of.insert(id, Some(self.all.len()));
         self.all.push(Carried {
             maker,
-            to: self.links.iter().map(|(to, _)| copy(to)).collect(),
-            from: self.links.iter().map(|(_, from)| copy(from)).collect(),
+            to: self.paths.iter().map(|path| copy(path, CopyKind::ToDevice)).collect(),
+            from: self.paths.iter().map(|path| copy(path, CopyKind::FromDevice)).collect(),
             ..Carried::default()
         });
     }

@@ -84,6 +84,18 @@ fn key(graph: &Graph<'_>, device: &Device, donors: &[u32], numerics: Numerics) -
     content.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Which attributes a node has: half of a digest of them in hexadecimal, whatever their order.
+pub(super) fn digest_of_attrs(attrs: &[(Arc<str>, AttrValue)]) -> String {
+    let mut sorted: Vec<_> = attrs.iter().collect();
+    sorted.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut content = Content(Sha256::new());
+    for (name, value) in sorted {
+        content.text(name);
+        content.attr(value);
+    }
+    content.0.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Content that is taken up with the lengths of its parts, so that two are not the same by being divided differently.
 struct Content(Sha256);
 

@@ -5,6 +5,7 @@
 //! behind its own ([`Emitter::nested`]).
 
 use super::constants::{ConstantPool, Placed};
+use super::feedback::CostFrom;
 use super::launches::{Made, Root, Storage};
 use super::nested::{Inlined, InlinedRegion, Kind};
 use super::place::Chosen;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 pub(super) struct Parts {
     pub(super) steps: Vec<Step>,
     pub(super) costs_ns: Vec<f32>,
+    pub(super) costs_from: Vec<CostFrom>,
     pub(super) flops: Vec<u64>,
     pub(super) refs: Vec<BufferRef>,
     pub(super) arena_refs: Vec<ArenaRef>,
@@ -38,6 +40,8 @@ pub(super) struct Parts {
     pub(super) internals: Vec<Internal>,
     /// The name of each step's node, if they are traced.
     pub(super) names: Vec<String>,
+    /// What each launch is known as to measurements, if they are traced.
+    pub(super) signatures: Vec<Option<Arc<str>>>,
     /// The launch of each step, if it is one.
     pub(super) launch_of: Vec<Option<u32>>,
     /// Whether each step has the run's context in front of its references.
@@ -68,11 +72,13 @@ impl Parts {
         self.launch_of.push(None);
         if self.traced {
             self.names.push(String::new());
+            self.signatures.push(None);
         }
         self.labels.push(label);
         self.kernels.push(String::new());
         self.kinds.push(StepKind::Order);
         self.costs_ns.push(0.0);
+        self.costs_from.push(CostFrom::Estimate);
         self.flops.push(0);
         self.internals.push(internal);
     }

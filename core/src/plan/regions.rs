@@ -17,6 +17,7 @@
 //! not used again within the body.
 
 use super::choose::{NodeWork, works_of_region};
+use super::feedback::Cost;
 use super::lanes::STREAMS;
 use super::launches::{Launch, Made, Planner, Root, Scope, Work};
 use super::nested::{Kind, of_fixed_types};
@@ -352,8 +353,18 @@ impl Planner<'_> {
         outputs: Vec<Option<usize>>,
         after: Vec<u32>,
     ) {
-        let (label, name) = (node.label(), Arc::clone(&node.name));
-        self.launch(Launch { label, name, lane: 0, region: 0, work, inputs, outputs, after, cost_ns: 0.0 });
+        self.launch(Launch {
+            label: node.label(),
+            name: Arc::clone(&node.name),
+            lane: 0,
+            region: 0,
+            work,
+            inputs,
+            outputs,
+            after,
+            cost: Cost::default(),
+            signature: None,
+        });
     }
 
     /// Begins a region: what is launched from now on is in it. Gives the region around it.

@@ -1,10 +1,12 @@
 //! What a plan is, as plain data: for `devbay inspect --plan`, drawings and tests.
 //!
 //! A report is made from a plan and what it was planned with; it holds no handle and changes nothing. Its text form is
-//! its `Display`. Estimates are those that the plan was divided by, never measurements of a run.
+//! its `Display`. Times are those that the plan was divided by: estimates, or what earlier runs measured where the plan
+//! was made with that.
 
 use super::compiled::{CompiledStage, Origin};
 use super::cost::Rates;
+use super::feedback::CostFrom;
 use super::section::{MemoryReport, Section, StepKind};
 use super::tasks::{NO_TASK, OneTask};
 use super::{ControlStage, Env, Plan, Stage};
@@ -35,6 +37,8 @@ pub struct Conditions {
     pub rates: Rates,
     /// Who says so.
     pub rates_from: RatesFrom,
+    /// Whether measured times were to be had.
+    pub has_feedback: bool,
 }
 
 /// Who says how fast a device works.
@@ -132,6 +136,8 @@ pub struct StepReport {
     pub device: Option<String>,
     /// Nanoseconds that it should take.
     pub cost_ns: f64,
+    /// Who says so.
+    pub cost_from: CostFrom,
     /// The regions that it runs, if it is control flow within a section.
     pub regions: Vec<InlinedReport>,
 }
@@ -179,6 +185,7 @@ impl PlanReport {
                 n_threads: env.device.plugin().services().queue().n_threads(),
                 rates: env.rates(),
                 rates_from,
+                has_feedback: env.options.feedback.is_some(),
             },
             inputs: inputs
                 .map(|(&id, ty)| {
@@ -209,6 +216,12 @@ impl PlanReport {
     /// Nanoseconds of all launches that are planned, nested ones left out.
     pub fn work_ns(&self) -> f64 {
         self.sections().map(|section| section.work_ns).chain(self.compiled().map(|stage| stage.cost_ns)).sum()
+    }
+
+    /// Launches whose time was measured, nested ones left out.
+    pub fn n_measured(&self) -> usize {
+        let steps = self.sections().flat_map(|section| &section.tasks).flat_map(|task| &task.steps);
+        steps.filter(|step| step.kind.is_launch() && step.cost_from == CostFrom::Measurement).count()
     }
 
     /// Launches that are planned, nested ones left out.
@@ -338,6 +351,7 @@ impl StepReport {
                 device: (section.lanes.len() > 1)
                     .then(|| section.lanes[step.lane as usize].name().to_owned()),
                 cost_ns: f64::from(section.costs_ns[at]),
+                cost_from: section.costs_from[at],
                 regions: nested.map(InlinedReport::of).unwrap_or_default(),
             }
         };

@@ -5,6 +5,7 @@
 //! the arena need the arena's address once per frame, and those to inputs and results are patched per run.
 
 use super::constants::Placed;
+use super::feedback::CostFrom;
 use super::tasks::{NO_TASK, OneTask, TaskGraph};
 use crate::device::{Device, PreparedKernel};
 use crate::exec::nested::State;
@@ -173,6 +174,8 @@ pub struct Section {
     pub kinds: Box<[StepKind]>,
     /// Nanoseconds that each step should take.
     pub costs_ns: Box<[f32]>,
+    /// Who says so.
+    pub costs_from: Box<[CostFrom]>,
     /// Arithmetic operations of each step, as far as kernels say; of both branches of control flow the greater.
     pub flops: Box<[u64]>,
     /// Why it is one task, if it is.

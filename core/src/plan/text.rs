@@ -41,7 +41,11 @@ impl fmt::Display for PlanReport {
             writeln!(f, "  input   {} {ty}", plain(name))?;
         }
         let launches = self.n_launches();
-        writeln!(f, "  work    {} in {launches} launch{}", duration(self.work_ns()), plural_es(launches))?;
+        write!(f, "  work    {} in {launches} launch{}", duration(self.work_ns()), plural_es(launches))?;
+        match conditions.has_feedback {
+            true => writeln!(f, ", {} of them measured", self.n_measured())?,
+            false => writeln!(f)?,
+        }
         stages(self, "", f)
     }
 }
@@ -58,7 +62,7 @@ fn stages(report: &PlanReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt:
                     plural_es(launches),
                     plural(tasks)
                 )?;
-                section(stage, indent, f)?;
+                section(stage, indent, report.conditions.has_feedback, f)?;
             }
             StageReport::Compiled(stage) => {
                 writeln!(
@@ -128,7 +132,13 @@ fn control(stage: &ControlReport, indent: &str, f: &mut fmt::Formatter<'_>) -> f
     Ok(())
 }
 
-fn section(section: &SectionReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// `says_from` has each launch say whether its time is estimated or measured.
+fn section(
+    section: &SectionReport,
+    indent: &str,
+    says_from: bool,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
     if let Some(why) = section.one_task {
         writeln!(f, "{indent}  one task: {why}")?;
     }
@@ -169,7 +179,11 @@ fn section(section: &SectionReport, indent: &str, f: &mut fmt::Formatter<'_>) ->
         }
         writeln!(f)?;
         for step in &task.steps {
-            let cost = format!("{:>9}  {:>7}", fine(step.cost_ns), percent(section.share(step.cost_ns)));
+            let mut cost = format!("{:>9}  {:>7}", fine(step.cost_ns), percent(section.share(step.cost_ns)));
+            if says_from {
+                cost.push_str("  ");
+                cost.push_str(step.cost_from.name());
+            }
             let (node, kernel) = (plain(&step.node), plain(&step.kernel));
             write!(f, "{indent}    ")?;
             if let Some(device) = &step.device {

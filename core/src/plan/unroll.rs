@@ -16,6 +16,7 @@ use super::nested::{is_scalar, known};
 use super::section::Shaped;
 use super::specialise::{ScanLayout, through_identities};
 use super::tasks::Policy;
+use super::work::WorkKind;
 use super::{Env, extract};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::{Node, Program, Region, ValueId};
@@ -119,16 +120,20 @@ impl Unrolled {
         if !repeats || sites.iter().any(|&site| !env.works_in_host_memory(site)) {
             return true;
         }
-        let rates = env.rates();
-        let cost_ns = |work: &NodeWork| match work {
-            NodeWork::Kernel(_, chosen) => rates.launch(chosen.cost.as_ref(), 0),
+        let cost_ns = |(node, work): (&Node, &NodeWork)| match work {
+            NodeWork::Kernel(site, chosen) => {
+                let signature = env.signature(&self.body, node, &chosen.name);
+                let kind = WorkKind::of(&self.body, node);
+                env.launch_cost((*site, kind), signature.as_deref(), chosen.cost.as_ref(), 0).ns
+            }
             _ => 0.0,
         };
-        let all_ns = self.work.iter().map(cost_ns).sum::<f64>() * self.n_iterations as f64;
+        let launches = self.body.main.nodes.iter().zip(&self.work);
+        let all_ns = launches.map(cost_ns).sum::<f64>() * self.n_iterations as f64;
         let n_threads = env.device.plugin().services().queue().n_threads();
         env.options.tasks == Policy::Auto
             && n_threads > 1
-            && all_ns > 2.0 * GAIN_HAND_OVERS * rates.hand_over_ns
+            && all_ns > 2.0 * GAIN_HAND_OVERS * env.rates().hand_over_ns
     }
 }
 

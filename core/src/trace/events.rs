@@ -96,6 +96,8 @@ pub struct StepInfo {
     pub kind: StepKind,
     /// Nanoseconds that it should take; 0 if nobody estimated it.
     pub cost_ns: f32,
+    /// What it is known as to measurements ([`crate::plan::feedback`]); None for what is no launch of a section.
+    pub signature: Option<Arc<str>>,
     /// The section's task that it is of.
     pub task: u32,
     /// Position of its device among the section's.
@@ -119,6 +121,7 @@ impl StepInfo {
             kernel: node.op.to_string(),
             kind: StepKind::Stage,
             cost_ns: 0.0,
+            signature: None,
             task: 0,
             lane: 0,
             preds: Box::default(),
@@ -135,6 +138,7 @@ impl StepInfo {
             kernel: "program".to_owned(),
             kind: StepKind::Stage,
             cost_ns: stage.cost_ns as f32,
+            signature: None,
             task: 0,
             lane: 0,
             preds: Box::default(),

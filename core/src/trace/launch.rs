@@ -12,6 +12,7 @@ use crate::plan::section::{Section, StepKind as Planned};
 use crate::plan::tasks::Edges;
 use devbay_plugin_api::abi::{BufferRef, LaunchFn, Status, Stream};
 use std::ffi::c_void;
+use std::sync::Arc;
 
 /// What the traced steps of a section call. Their states point into it.
 pub(crate) struct Traced {
@@ -25,6 +26,14 @@ impl Traced {
     pub fn begin_run(&self) -> Running {
         self.recorder.begin_run()
     }
+}
+
+/// What is told of each step beside what its section says of it.
+pub(crate) struct Told<'a> {
+    /// The nodes' names.
+    pub names: &'a [String],
+    /// What launches are known as to measurements.
+    pub signatures: &'a [Option<Arc<str>>],
 }
 
 /// A step's state.
@@ -44,12 +53,11 @@ unsafe impl Sync for TracedStep {}
 
 /// Has a section's steps traced, each of which has the reference of the frame's context in front of its own.
 ///
-/// `names` are the nodes' names by step, `edges` what each launch waits for, `launch_of` the launch of each step, if it is
-/// one.
+/// `edges` are what each launch waits for, `launch_of` the launch of each step, if it is one.
 pub(crate) fn trace(
     section: &mut Section,
     recorder: &Recorder,
-    names: &[String],
+    told: Told<'_>,
     edges: &Edges,
     launch_of: &[Option<u32>],
 ) {
@@ -68,7 +76,7 @@ pub(crate) fn trace(
         let inline = section.lanes[step.lane as usize].about().inline;
         StepInfo {
             label: section.labels[i].clone(),
-            name: names[i].clone(),
+            name: told.names[i].clone(),
             kernel: section.kernels[i].clone(),
             kind: match (section.kinds[i], inline) {
                 (Planned::Nested | Planned::Control, _) => StepKind::Control,
@@ -78,6 +86,7 @@ pub(crate) fn trace(
                 (Planned::Kernel, false) => StepKind::Enqueue,
             },
             cost_ns: section.costs_ns[i],
+            signature: told.signatures[i].clone(),
             task: task_of[i],
             lane: step.lane,
             preds: launch.map_or_else(Box::default, |launch| {

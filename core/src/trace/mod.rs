@@ -14,8 +14,9 @@ mod launch;
 mod recorder;
 mod running;
 
+pub use clock::clock_ns;
 pub use events::{Event, Recording, SectionInfo, StepInfo, StepKind, ThreadEvents, What};
 pub use recorder::{EVENTS_MAX, Recorder};
 
-pub(crate) use launch::{Traced, trace};
+pub(crate) use launch::{Told, Traced, trace};
 pub(crate) use running::{begin, begin_lone, run_number};

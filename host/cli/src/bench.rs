@@ -4,7 +4,7 @@ use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
-use crate::{interrupt, say, sessions, shares, table};
+use crate::{cost, interrupt, say, sessions, shares, table};
 use anyhow::{Result, bail};
 use devbay_host::core::Tensor;
 use devbay_host::core::exec::host_io::InputView;
@@ -19,33 +19,36 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The model
-    model: PathBuf,
+    pub model: PathBuf,
     #[command(flatten)]
-    inputs: InputArguments,
+    pub inputs: InputArguments,
     /// Runs that are counted; 0 for as many as fit the time
     #[arg(long, value_name = "N", default_value_t = 0)]
-    runs: usize,
+    pub runs: usize,
     /// Seconds to measure for
     #[arg(long, value_name = "S", default_value_t = 3.0)]
-    seconds: f64,
+    pub seconds: f64,
     /// Runs that are not counted, first
     #[arg(long, value_name = "N", default_value_t = 3)]
-    warmup: usize,
+    pub warmup: usize,
     /// Runs in flight at once, each on a thread of its own; a time is then that of all of them over their number
     #[arg(long, value_name = "N", default_value_t = 1)]
     at_once: usize,
     /// Then open, run and close so many sessions, and say what memory they left behind
     #[arg(long, value_name = "N", default_value_t = 0)]
     sessions: usize,
+    /// Measure each launch on one thread, beside what the plan says it should take; --feedback then writes the times
+    #[arg(long, conflicts_with_all = ["profile", "at_once", "sessions"])]
+    cost: bool,
     #[command(flatten)]
     profile: ProfileArguments,
     #[command(flatten)]
-    device: DeviceArguments,
+    pub device: DeviceArguments,
     #[command(flatten)]
-    plugins: PluginArguments,
+    pub plugins: PluginArguments,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 /// Measures the model.
@@ -53,7 +56,7 @@ pub struct Arguments {
 /// # Errors
 /// Whatever keeps it from running, and what layers found.
 pub fn main(arguments: &Arguments) -> Result<()> {
-    arguments.plugins.layers.conclude(bench(arguments))
+    arguments.plugins.layers.conclude(if arguments.cost { cost::main(arguments) } else { bench(arguments) })
 }
 
 fn bench(arguments: &Arguments) -> Result<Done> {
@@ -206,7 +209,11 @@ fn together(
     Ok(begin.elapsed().as_nanos() as f64 / n as f64)
 }
 
-fn once(
+/// Runs the model into memory that is there.
+///
+/// # Errors
+/// As [`Session::run_into`].
+pub fn once(
     session: &Session,
     views: &[InputView<'_>],
     memory: &mut [Vec<u8>],

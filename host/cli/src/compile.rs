@@ -64,6 +64,9 @@ fn skip_metadata_queries() {
 }
 
 fn compile(arguments: &Arguments) -> Result<Done> {
+    if arguments.device.feedback.is_some() {
+        return Err(usage("--feedback is for plans, and a device's compiler plans for itself"));
+    }
     let model = Model::load(&arguments.model)?;
     let types = arguments.given.types(model.program())?;
     let types: Vec<TensorType> = types.iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect();

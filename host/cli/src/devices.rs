@@ -133,7 +133,7 @@ fn list(arguments: &Arguments) -> Result<Done> {
 fn rates(device: &Device) -> Value {
     let mut rates = device.expected_rates();
     let mut value = json!({ "measured": device.rates().is_some() });
-    for quantity in Quantity::ALL {
+    for quantity in Quantity::all() {
         value[quantity.name()] = json!(*quantity.of(&mut rates));
     }
     value
@@ -208,7 +208,7 @@ fn print_measured(
                 let mut defaults = calibration.defaults;
                 vec![
                     device.name().to_owned(),
-                    figure.quantity.title().to_owned(),
+                    figure.quantity.title(),
                     format!("{:.2}", figure.value),
                     figure.quantity.unit().to_owned(),
                     format!("{}", figure.quantity.of(&mut defaults)),

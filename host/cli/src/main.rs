@@ -6,6 +6,7 @@
 mod bench;
 mod compile;
 mod conformance;
+mod cost;
 mod devices;
 mod draw;
 mod exit;

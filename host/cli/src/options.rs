@@ -8,10 +8,12 @@ use devbay_host::auto::{self, Allowed, Auto};
 use devbay_host::core::device::Device;
 use devbay_host::core::kernel::Numerics;
 use devbay_host::core::passes::Switches;
+use devbay_host::core::plan::feedback::Feedback;
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::TensorType;
 use devbay_host::devices::{Choice, Policy, Requirements};
 use devbay_host::discover::SearchPaths;
+use devbay_host::feedback_file::MeasuredTimes;
 use devbay_host::model::Model;
 use devbay_host::probe::ProbeOptions;
 use devbay_host::rates_file;
@@ -21,7 +23,7 @@ use devbay_host::session::{Session, SessionOptions};
 use devbay_host::trace::Recorder;
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The plugin whose device runs what the chosen one cannot.
@@ -70,6 +72,9 @@ pub struct DeviceArguments {
     /// What matrix products may round their inputs to, for speed where a device has it; sums have 32 bits
     #[arg(long, value_enum, value_name = "TYPE", default_value = "strict")]
     pub numerics: NumericsName,
+    /// Plan with the times of launches that `devbay bench --cost` wrote here; those that are not known are estimated
+    #[arg(long, value_name = "FILE")]
+    pub feedback: Option<PathBuf>,
     /// When a device fails while the model runs, go on with the others
     #[arg(long)]
     pub failover: bool,
@@ -251,6 +256,7 @@ impl DeviceArguments {
         options.plans.trace = trace.cloned();
         options.plans.passes = Switches::without(self.no_pass.iter().map(String::as_str))?;
         options.plans.numerics = self.numerics.into();
+        options.plans.feedback = self.feedback.as_deref().map(|path| feedback(path, runtime)).transpose()?;
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;
             options.pins.push((node, choice.device));
@@ -315,6 +321,17 @@ impl DeviceArguments {
         }
         Ok(Chosen { runtime, device: choice.device, is_auto })
     }
+}
+
+/// What a file says that launches took on a runtime's devices; what of it is for others is a warning.
+fn feedback(path: &Path, runtime: &Runtime) -> Result<Arc<Feedback>> {
+    let keyed = |device: &Arc<Device>| (Arc::clone(device), runtime.rates_key(device));
+    let devices: Vec<_> = runtime.devices().iter().map(keyed).collect();
+    let (feedback, warnings) = MeasuredTimes::read(path)?.feedback(&devices);
+    for warning in warnings {
+        tracing::warn!("{}: {warning}", path.display());
+    }
+    Ok(Arc::new(feedback))
 }
 
 /// The first device of the first plugin that was named with `--plugin`.

@@ -1,18 +1,26 @@
 //! A plan as JSON: what its text form says, as data.
 
-use devbay_host::core::plan::cost::Rates;
+use devbay_host::core::plan::cost::{Rates, WorkRates};
 use devbay_host::core::plan::report::{
     ControlReport, InlinedReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport, TaskReport,
 };
 use devbay_host::core::plan::section::StepKind;
 use devbay_host::core::plan::tasks::OneTask;
+use devbay_host::core::plan::work::WorkKind;
 use serde_json::{Value, json};
 
 /// A plan's report.
 pub fn json(report: &PlanReport) -> Value {
     let conditions = &report.conditions;
-    let Rates { flops_per_ns, bytes_per_ns, launch_ns, hand_over_ns, to_device, from_device } =
+    let Rates { flops_per_ns, bytes_per_ns, launch_ns, hand_over_ns, by_work, to_device, from_device } =
         conditions.rates;
+    let work = WorkKind::ALL.into_iter().zip(by_work).filter_map(|(kind, rates)| {
+        let WorkRates { flops_per_ns, bytes_per_ns, launch_ns } = rates?;
+        let rates =
+            json!({ "flops_per_ns": flops_per_ns, "bytes_per_ns": bytes_per_ns, "launch_ns": launch_ns });
+        Some((kind.name().to_owned(), rates))
+    });
+    let work: serde_json::Map<String, Value> = work.collect();
     let from = match conditions.rates_from {
         RatesFrom::Options => "options",
         RatesFrom::Measured => "measured",
@@ -27,9 +35,9 @@ pub fn json(report: &PlanReport) -> Value {
             "flops_per_ns": flops_per_ns, "bytes_per_ns": bytes_per_ns, "launch_ns": launch_ns,
             "hand_over_ns": hand_over_ns, "to_device_ns": to_device.latency_ns,
             "to_device_bytes_per_ns": to_device.bytes_per_ns, "from_device_ns": from_device.latency_ns,
-            "from_device_bytes_per_ns": from_device.bytes_per_ns, "from": from,
+            "from_device_bytes_per_ns": from_device.bytes_per_ns, "by_work": work, "from": from,
         },
-        "inputs": inputs, "launches": report.n_launches(), "work_ns": report.work_ns(), "stages": stages,
+        "inputs": inputs, "launches": report.n_launches(), "measured": report.n_measured(), "work_ns": report.work_ns(), "stages": stages,
     })
 }
 
@@ -97,7 +105,8 @@ fn step(step: &StepReport) -> Value {
         StepKind::Order => "order",
     };
     let mut value = json!({
-        "node": step.node, "kernel": step.kernel, "kind": kind, "cost_ns": step.cost_ns, "regions": regions,
+        "node": step.node, "kernel": step.kernel, "kind": kind, "cost_ns": step.cost_ns,
+        "cost_from": step.cost_from.name(), "regions": regions,
     });
     if let Some(device) = &step.device {
         value["device"] = json!(device);

@@ -149,6 +149,9 @@ fn run(arguments: &Arguments) -> Result<Done> {
         for (what, size) in plan.copies() {
             eprintln!("copied  {:<12} {what}", table::bytes(size));
         }
+        for (what, ns, from) in plan.costs() {
+            eprintln!("{:<9} {:>10} {what}", from.name(), table::duration(ns));
+        }
     }
     let prepare = begin.elapsed();
     progress.finish_and_clear();

@@ -149,6 +149,7 @@ mod tests {
             kernel: "Op@1".to_owned(),
             kind: StepKind::Enqueue,
             cost_ns: 0.0,
+            signature: None,
             task: 0,
             lane: 0,
             preds: Box::default(),

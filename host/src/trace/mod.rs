@@ -36,12 +36,14 @@
 //! ```
 
 mod chrome;
+mod costs;
 mod marks;
 mod slices;
 mod summary;
 
 pub use chrome::{write_chrome, write_file};
-pub use devbay_core::trace::{Recorder, Recording};
+pub use costs::{Costs, Fit, LaunchTime};
+pub use devbay_core::trace::{Recorder, Recording, clock_ns};
 pub use summary::{OpTime, Summary};
 
 use devbay_core::trace::{StepInfo, StepKind, What};

@@ -205,6 +205,7 @@ mod tests {
             kernel: String::new(),
             kind,
             cost_ns: 0.0,
+            signature: None,
             task,
             lane: 0,
             preds: Box::default(),

@@ -222,6 +222,7 @@ impl Boxed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use devbay_host::core::plan::feedback::CostFrom;
     use devbay_host::core::plan::report::{Conditions, RatesFrom, StepReport};
 
     /// Levels of so many tasks each, every task waiting for its like of the level before.
@@ -234,6 +235,7 @@ mod tests {
                 kind: StepKind::Kernel,
                 device: None,
                 cost_ns: 10.0,
+                cost_from: CostFrom::Estimate,
                 regions: Vec::new(),
             }],
             cost_ns: 10.0,
@@ -258,6 +260,7 @@ mod tests {
                 n_threads: 2,
                 rates: Default::default(),
                 rates_from: RatesFrom::Default,
+                has_feedback: false,
             },
             inputs: Vec::new(),
             stages: vec![StageReport::Section(section)],

@@ -7,6 +7,7 @@ mod bad_input;
 mod command;
 mod compiled;
 mod conformance;
+mod cost;
 mod examples;
 mod gpu;
 mod gpu_check;

@@ -6,6 +6,7 @@ use crate::support::{Folder, cases, command, finish, wgpu_library};
 use devbay_host::auto::{self, Allowed};
 use devbay_host::core::device::Device;
 use devbay_host::core::plan::cost::{Link, Rates};
+use devbay_host::core::plan::work::WorkKind;
 use devbay_host::core::plan::{PlaceBy, PlanOptions};
 use devbay_host::core::program::text;
 use devbay_host::core::tensor::TensorType;
@@ -35,6 +36,7 @@ const PROCESSOR: Rates = Rates {
     bytes_per_ns: 10.0,
     launch_ns: 10.0,
     hand_over_ns: 1e9,
+    by_work: [None; WorkKind::ALL.len()],
     to_device: Link { latency_ns: 1.0, bytes_per_ns: 10.0 },
     from_device: Link { latency_ns: 1.0, bytes_per_ns: 10.0 },
 };
@@ -43,6 +45,7 @@ const GPU: Rates = Rates {
     bytes_per_ns: 100.0,
     launch_ns: 50_000.0,
     hand_over_ns: 1e9,
+    by_work: [None; WorkKind::ALL.len()],
     to_device: Link { latency_ns: 200_000.0, bytes_per_ns: 1.0 },
     from_device: Link { latency_ns: 200_000.0, bytes_per_ns: 1.0 },
 };

@@ -292,7 +292,7 @@ fn rates_are_measured_once_and_used() {
     let figures = measured["devices"][0]["figures"].as_array().unwrap();
     let names: Vec<_> = figures.iter().map(|figure| figure["name"].as_str().unwrap()).collect();
     assert_eq!(
-        names,
+        names[..8],
         [
             "flops_per_ns",
             "bytes_per_ns",
@@ -304,14 +304,26 @@ fn rates_are_measured_once_and_used() {
             "from_device_bytes_per_ns"
         ]
     );
+    for name in ["product_flops_per_ns", "pooling_launch_ns", "chain_flops_per_ns", "copying_bytes_per_ns"] {
+        assert!(names.contains(&name), "expected {name} in {names:?}");
+    }
     assert!(figures.iter().all(|figure| figure["value"].as_f64().unwrap() > 0.0), "{measured}");
     // On a machine that others use, threads and clocks may let one down; the others are there.
     assert!(figures[..2].iter().all(|figure| figure["measured"] == true), "{measured}");
+    let of_kinds = figures[8..].iter();
+    assert!(of_kinds.clone().all(|figure| figure["measured"] == true), "{measured}");
     assert!(measured["file"].as_str().unwrap().ends_with("cache/devbay/rates.json"), "{measured}");
 
-    let rates = &inspect("2")["rates"];
+    let of_two = inspect("2");
+    let rates = &of_two["rates"];
     assert_eq!((&rates["from"], &rates["flops_per_ns"]), (&"measured".into(), &figures[0]["value"]));
-    assert_eq!(inspect("1")["rates"]["from"], "default", "another number of threads");
+    // Rates are those of one thread, but for the hand-over.
+    let of_one = inspect("1");
+    let alone = &of_one["rates"];
+    assert_eq!((&alone["from"], &alone["flops_per_ns"]), (&"measured".into(), &figures[0]["value"]));
+    assert_eq!(alone["hand_over_ns"].as_f64(), Some(1000.0));
+    let pooling = figures.iter().find(|figure| figure["name"] == "pooling_flops_per_ns").unwrap();
+    assert_eq!(rates["by_work"]["pooling"]["flops_per_ns"], pooling["value"]);
     let device = run(&["devices", "--json", "--threads", "2"]).expect(0).json()["devices"][0].clone();
     assert_eq!(device["rates"]["measured"], true);
 

@@ -1,0 +1,187 @@
+//! `devbay bench --cost`: what launches take, beside what the plan said they should.
+//!
+//! The model runs on one thread, so that no launch waits for another or shares its loops: what is compared is what rates
+//! are about. With `--feedback` what was measured is written down, for plans to come.
+
+use crate::bench::{Arguments, once};
+use crate::exit::usage;
+use crate::inputs::{InputArguments, types_of};
+use crate::interrupt;
+use crate::layers::Done;
+use crate::options::{Chosen, DeviceArguments, PluginArguments};
+use crate::{say, table};
+use anyhow::Result;
+use devbay_host::core::Tensor;
+use devbay_host::feedback_file::MeasuredTimes;
+use devbay_host::model::Model;
+use devbay_host::session::{RunOptions, Session};
+use devbay_host::trace::{Costs, Fit, Recorder, Timeline, clock_ns};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Runs that are measured unless `--runs` says otherwise: medians need no more, and memory for events is bounded.
+const RUNS_MAX: usize = 300;
+
+/// Measures the model's launches.
+///
+/// # Errors
+/// Whatever keeps it from running; a profile to add to that is damaged, or cannot be written.
+pub fn main(arguments: &Arguments) -> Result<Done> {
+    if arguments.plugins.threads > 1 {
+        return Err(usage("--cost measures on one thread, which rates are about: leave --threads out"));
+    }
+    let model = Model::load(&arguments.model)?;
+    // What is written is added to what is there: a damaged file is said to be before anything is measured.
+    let known = match &arguments.device.feedback {
+        Some(path) if path.exists() => MeasuredTimes::read(path)?,
+        _ => MeasuredTimes::default(),
+    };
+    let recorder = Recorder::default();
+    let plugins = PluginArguments { threads: 1, ..arguments.plugins.clone() };
+    // Predictions are the plan's own, not what was measured before.
+    let device = DeviceArguments { feedback: None, ..arguments.device.clone() };
+    let chosen = device.choose(&plugins, model.program(), Some(&recorder))?;
+    let random = arguments.inputs.random.or(Some(0));
+    let inputs =
+        InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &chosen.device)?;
+    let types = types_of(model.program(), &inputs);
+    let (session, _) = device.session(&chosen, &model, &types, Some(&recorder))?;
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    run(&session, &given, arguments, &recorder)?;
+    let recording = recorder.take();
+    let costs = Costs::of(&Timeline::of(&recording), clock_ns());
+    if let Some(path) = &arguments.device.feedback {
+        write(path, known, &costs, &chosen)?;
+    }
+    let n_lost = recording.n_dropped();
+    if arguments.json {
+        return Ok(Done::json(json(arguments, &session, &costs, n_lost)));
+    }
+    print(arguments, &session, &costs, n_lost);
+    Ok(Done::printed())
+}
+
+/// Runs the model, and leaves what counted with the recorder.
+fn run(
+    session: &Session,
+    given: &[(&str, &Tensor)],
+    arguments: &Arguments,
+    recorder: &Recorder,
+) -> Result<()> {
+    let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
+    let first = session.run(given, &options)?;
+    let views = session.in_order(given)?;
+    let mut memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
+    for _ in 0..arguments.warmup {
+        once(session, &views, &mut memory, &options)?;
+    }
+    // Runs before this one do not count.
+    let _ = recorder.take();
+    let deadline = Instant::now() + Duration::from_secs_f64(arguments.seconds.clamp(0.0, 3600.0));
+    let (runs, in_time) = match arguments.runs {
+        0 => (RUNS_MAX, true),
+        runs => (runs, false),
+    };
+    for _ in 0..runs {
+        once(session, &views, &mut memory, &options)?;
+        if in_time && Instant::now() >= deadline {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Adds what launches took to the file's content, and writes it.
+fn write(path: &Path, mut known: MeasuredTimes, costs: &Costs, chosen: &Chosen) -> Result<()> {
+    let measured = costs.measured();
+    for device in chosen.runtime.devices() {
+        let own = measured.iter().filter(|((name, _), _)| name == device.name());
+        let times: Vec<_> = own.map(|((_, signature), ns)| (signature.to_string(), *ns)).collect();
+        if !times.is_empty() {
+            known.put(chosen.runtime.rates_key(device), times);
+        }
+    }
+    Ok(known.write(path)?)
+}
+
+fn json(arguments: &Arguments, session: &Session, costs: &Costs, n_lost: u64) -> Value {
+    let fit = |fit: &Fit| {
+        json!({
+            "launches": fit.n, "rank_correlation": fit.rank_correlation, "factor_median": fit.factor_median,
+            "factor_p90": fit.factor_p90, "predicted_ns": fit.predicted_ns, "measured_ns": fit.measured_ns,
+        })
+    };
+    let op = |(op, of): &(String, Fit)| {
+        let mut value = fit(of);
+        value["op"] = json!(op);
+        value
+    };
+    let launches: Vec<Value> = costs
+        .launches
+        .iter()
+        .map(|launch| {
+            json!({
+                "node": launch.node, "op": launch.op, "device": launch.device, "signature": launch.signature.as_deref(),
+                "predicted_ns": launch.predicted_ns, "measured_ns": launch.measured_ns, "per_run": launch.per_run,
+            })
+        })
+        .collect();
+    json!({
+        "model": arguments.model, "device": session.device().name(), "threads": 1, "runs": costs.n_runs,
+        "rates_measured": session.device().rates().is_some(), "clock_ns": costs.clock_ns, "fit": fit(&Fit::of(&costs.launches)),
+        "ops": costs.by_op().iter().map(op).collect::<Vec<_>>(), "launches": launches,
+        "unpredicted_launches": costs.unpredicted.0, "unpredicted_ns": costs.unpredicted.1, "lost_events": n_lost,
+        "feedback": arguments.device.feedback,
+    })
+}
+
+fn print(arguments: &Arguments, session: &Session, costs: &Costs, n_lost: u64) {
+    let device = session.device();
+    let rates = if device.rates().is_some() { "measured" } else { "guessed by kind" };
+    say!(
+        "{} on {} with one thread, {} runs; rates {rates}",
+        arguments.model.display(),
+        device.name(),
+        costs.n_runs
+    );
+    let row = |name: &str, fit: &Fit| {
+        vec![
+            name.to_owned(),
+            fit.n.to_string(),
+            table::duration(fit.predicted_ns),
+            table::duration(fit.measured_ns),
+            format!("{:.2}", fit.ratio()),
+            format!("{:.2}", fit.factor_median),
+            format!("{:.2}", fit.factor_p90),
+        ]
+    };
+    let all = Fit::of(&costs.launches);
+    let ops = costs.by_op();
+    let rows = ops.iter().map(|(op, fit)| row(op, fit)).chain([row("all", &all)]);
+    table::print(
+        &["OP", ">LAUNCHES", ">PREDICTED", ">MEASURED", ">RATIO", ">FACTOR", ">P90"],
+        &rows.collect::<Vec<_>>(),
+    );
+    let correlation = all.rank_correlation.map_or("none".to_owned(), |value| format!("{value:.3}"));
+    say!("rank correlation of launches {correlation} (Spearman)");
+    say!(
+        "a launch is off by a factor of {:.2} (median), {:.2} (90th percentile)",
+        all.factor_median,
+        all.factor_p90
+    );
+    say!("of each launch {:.0} ns were subtracted, for reading the clock", costs.clock_ns);
+    if costs.unpredicted.0 > 0 {
+        say!(
+            "{} launches were planned when they ran and not predicted: {} a run",
+            costs.unpredicted.0,
+            table::duration(costs.unpredicted.1)
+        );
+    }
+    if n_lost > 0 {
+        say!("{n_lost} events were lost, because there was no room for more");
+    }
+    if let Some(path) = &arguments.device.feedback {
+        say!("measured times written to {}", path.display());
+    }
+}
