@@ -36,6 +36,7 @@ pub mod report;
 pub mod section;
 pub mod specialise;
 mod storage;
+mod streaming;
 pub(crate) mod streams;
 pub mod tasks;
 mod text;
@@ -144,6 +145,10 @@ pub struct PlanOptions {
     /// What matrix products may round their inputs to. Ops that run one by one, since their types depend on data, are
     /// strict.
     pub numerics: Numerics,
+    /// Bytes of the device's memory that a section may take: constants that stay there, arena and workspaces of one run. Of
+    /// what needs more, constants are streamed ([decisions/0018](../../../docs/decisions/0018-weight-streaming.md)). None
+    /// for no limit.
+    pub memory_budget: Option<u64>,
     /// How fast devices work; None for each one's own rates.
     pub rates: Option<cost::Rates>,
     /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
@@ -157,6 +162,7 @@ impl Default for PlanOptions {
             tasks: tasks::Policy::Auto,
             fuse_elementwise: true,
             numerics: Numerics::Strict,
+            memory_budget: None,
             rates: None,
             trace: None,
         }

@@ -63,6 +63,10 @@ pub struct DeviceArguments {
     /// Fail where the device has no kernel for a node, instead of running that node on the processor
     #[arg(long)]
     pub no_fallback: bool,
+    /// Bytes of the device's memory that constants and the values of a run may take; what does not fit is copied to the
+    /// device in each run, while it computes
+    #[arg(long, value_name = "BYTES")]
+    pub memory_budget: Option<u64>,
     /// Launch each elementwise op by itself, instead of several that follow each other as one
     #[arg(long)]
     pub no_fuse_elementwise: bool,
@@ -249,6 +253,7 @@ impl DeviceArguments {
         let mut options = SessionOptions::default();
         options.plans.trace = trace.cloned();
         options.plans.fuse_elementwise = !self.no_fuse_elementwise;
+        options.plans.memory_budget = self.memory_budget;
         options.plans.numerics = self.numerics.into();
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;
