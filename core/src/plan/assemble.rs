@@ -117,8 +117,11 @@ impl Planner<'_> {
         let controls = parts.controls(&self.flows, &graph);
         let inputs = self.inputs.clone();
         let bytes = |placed: &Arc<Placed>| placed.reference().length as usize;
-        let constants = parts.constants.iter().map(bytes).sum();
         let streamed = parts.streamed.iter().map(bytes).sum();
+        // A packed one that several launches read is one constant.
+        parts.constants.sort_unstable_by_key(|placed| Arc::as_ptr(placed).addr());
+        parts.constants.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let constants = parts.constants.iter().map(bytes).sum();
         parts.constants.append(&mut parts.streamed);
         prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
         prepared.dedup_by(|a, b| Arc::ptr_eq(a, b));
