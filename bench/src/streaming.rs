@@ -73,7 +73,8 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
             .into();
         for _ in 0..n_passes {
             let (compute_ns, ours_ns) = (times(&whole, &x, 1)?[0], times(&half, &x, 1)?[0]);
-            let all = [ours_ns, compute_ns.max(transfer_ns), compute_ns + transfer_ns, transfer_ns, compute_ns];
+            let all =
+                [ours_ns, compute_ns.max(transfer_ns), compute_ns + transfer_ns, transfer_ns, compute_ns];
             for ((_, figures), nanos) in figures.iter_mut().zip(all) {
                 figures.push(nanos / 1e6);
             }

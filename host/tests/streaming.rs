@@ -132,10 +132,15 @@ fn what_exceeds_the_budget_is_streamed_and_results_stay() {
         let (streamed, all) = memory(&whole);
         assert_eq!(streamed, 0);
         for budget in [all + 64 * WEIGHT_BYTES, all * 3 / 4, all / 2, all / 4, 4 * WEIGHT_BYTES] {
-            let session = session(&runtime, &model, Some(budget)).unwrap_or_else(|e| panic!("{shape:?}: {e}"));
+            let session =
+                session(&runtime, &model, Some(budget)).unwrap_or_else(|e| panic!("{shape:?}: {e}"));
             let (streamed, taken) = memory(&session);
             assert!(taken <= budget, "{shape:?}: {taken} bytes are taken of {budget}");
-            assert_eq!(streamed > 0, budget < all, "{shape:?}: {streamed} bytes are streamed within {budget}");
+            assert_eq!(
+                streamed > 0,
+                budget < all,
+                "{shape:?}: {streamed} bytes are streamed within {budget}"
+            );
             for _ in 0..3 {
                 assert_eq!(run(&session), expected, "{shape:?} within {budget}");
             }

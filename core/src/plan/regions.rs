@@ -353,7 +353,18 @@ impl Planner<'_> {
         after: Vec<u32>,
     ) {
         let (label, name) = (node.label(), Arc::clone(&node.name));
-        self.launch(Launch { label, name, lane: 0, region: 0, work, inputs, outputs, after, stage: 0, cost_ns: 0.0 });
+        self.launch(Launch {
+            label,
+            name,
+            lane: 0,
+            region: 0,
+            work,
+            inputs,
+            outputs,
+            after,
+            stage: 0,
+            cost_ns: 0.0,
+        });
     }
 
     /// Begins a region: what is launched from now on is in it. Gives the region around it.

@@ -35,10 +35,7 @@ type Key = ((usize, usize), Option<u64>);
 /// # Errors
 /// [`ErrorKind::OutOfMemory`] if it does not fit, with the least budget that would do; else as
 /// [`super::launches::plan`].
-pub(super) fn within<'a>(
-    budget: u64,
-    launched: impl Fn(bool) -> Result<Launched<'a>>,
-) -> Result<Section> {
+pub(super) fn within<'a>(budget: u64, launched: impl Fn(bool) -> Result<Launched<'a>>) -> Result<Section> {
     let mut whole = launched(false)?;
     let Some(memory) = whole.planner.budgeted() else {
         return whole.assembled();
@@ -332,8 +329,12 @@ impl Planner<'_> {
         let home = self.env.home_site();
         match () {
             () if self.env.reads_host_memory(0) => Some("the device works in the host's memory"),
-            () if !self.env.shares_sections(0) => Some("the device's memory takes no part in sections with copies"),
-            () if home.is_none() => Some("constants are streamed where the processor takes part in the session"),
+            () if !self.env.shares_sections(0) => {
+                Some("the device's memory takes no part in sections with copies")
+            }
+            () if home.is_none() => {
+                Some("constants are streamed where the processor takes part in the session")
+            }
             () if self.regions.len() > 1 => Some("constants of control flow are not streamed"),
             () => None,
         }
@@ -342,7 +343,8 @@ impl Planner<'_> {
     /// Constants in a memory that are read by something else than kernels.
     fn constants_of_other_work(&self, memory: u32) -> HashSet<(usize, usize)> {
         let others = self.launches.iter().filter(|launch| {
-            self.lanes.get(launch.lane).memory == memory && !matches!(launch.work, Work::Kernel(_) | Work::Weight(..))
+            self.lanes.get(launch.lane).memory == memory
+                && !matches!(launch.work, Work::Kernel(_) | Work::Weight(..))
         });
         let constants = others.flat_map(constants);
         constants.map(|(_, tensor, ..)| tensor.identity()).collect()
@@ -355,7 +357,9 @@ impl Planner<'_> {
         let mut bytes = arena as u64;
         for launch in &self.launches {
             let is_there = self.lanes.get(launch.lane).memory == memory;
-            for (_, _, key, size) in constants(launch).filter(|_| is_there && !matches!(launch.work, Work::Weight(..))) {
+            for (_, _, key, size) in
+                constants(launch).filter(|_| is_there && !matches!(launch.work, Work::Weight(..)))
+            {
                 bytes += if known.insert(key) { size as u64 } else { 0 };
             }
         }
@@ -386,7 +390,8 @@ impl Planner<'_> {
         // The last launch of the device's kernels in the stage before, and in this one.
         let (mut stage_now, mut last_before, mut last_now) = (0u32, None::<u32>, None::<u32>);
         let first_made = self.made.len();
-        let sources: Vec<Vec<Option<(Root, usize)>>> = old.iter().map(|launch| launch.inputs.clone()).collect();
+        let sources: Vec<Vec<Option<(Root, usize)>>> =
+            old.iter().map(|launch| launch.inputs.clone()).collect();
         let works: Vec<Option<Arc<super::place::Chosen>>> = old
             .iter()
             .map(|launch| match &launch.work {
