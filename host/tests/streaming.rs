@@ -152,7 +152,7 @@ fn what_exceeds_the_budget_is_streamed_and_results_stay() {
 fn a_budget_for_less_than_one_stage_is_refused_with_the_least_that_would_do() {
     let runtime = runtime();
     let model = model(Shape::Chain);
-    let plan = |budget| session(&runtime, &model, Some(budget)).and_then(|session| Ok(run(&session)));
+    let plan = |budget| session(&runtime, &model, Some(budget)).map(|session| run(&session));
     let error = plan(WEIGHT_BYTES / 2).expect_err("a refusal");
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     let text = error.to_string();

@@ -108,12 +108,20 @@ struct Weight {
     before: f64,
 }
 
+/// A launch of one of the device's kernels.
+struct Reader {
+    /// Its position among the section's launches.
+    at: u32,
+    cost_ns: f64,
+    /// The inputs that are constants, and which.
+    reads: Vec<(usize, usize)>,
+}
+
 /// What a choice is made from.
 struct Plan {
     weights: Vec<Weight>,
-    /// For each launch of the device's kernels, in order: its position, its nanoseconds and the weights that it reads, by
-    /// input.
-    launches: Vec<(u32, f64, Vec<(usize, usize)>)>,
+    /// Launches of the device's kernels, in order.
+    launches: Vec<Reader>,
     link: Link,
     /// Bytes of the device's memory if nothing is streamed.
     needed_streaming_nothing: u64,
@@ -172,7 +180,7 @@ impl Plan {
                 });
                 reads.push((input, weight));
             }
-            launches.push((at as u32, launch.cost_ns, reads));
+            launches.push(Reader { at: at as u32, cost_ns: launch.cost_ns, reads });
             elapsed_ns += launch.cost_ns;
         }
         weights.iter_mut().for_each(|weight| weight.before /= elapsed_ns.max(1.0));
@@ -234,7 +242,7 @@ impl Plan {
         // Where each constant was copied last.
         let mut last: HashMap<usize, (usize, usize)> = HashMap::new();
         let mut copy_ns = f64::INFINITY;
-        for (at, _, reads) in &self.launches {
+        for Reader { at, reads, .. } in &self.launches {
             for &(input, weight) in reads.iter().filter(|&&(_, weight)| streamed[weight]) {
                 let is_there = |&(stage, _): &(usize, usize)| stage + depth > stages.len().saturating_sub(1);
                 // A launch that begins a stage is not to wait for the stage that it ends.
@@ -266,29 +274,23 @@ impl Plan {
     /// Nanoseconds that the section should take: copies one after the other, kernels too, each copy behind the last reader
     /// of the buffer that it fills, each kernel behind the copies of its stage.
     fn time_ns(&self, choice: &Choice) -> f64 {
-        let stages = &choice.stages;
-        let position: HashMap<u32, usize> =
-            self.launches.iter().enumerate().map(|(i, (at, ..))| (*at, i)).collect();
-        let mut ends = vec![0.0f64; self.launches.len()];
-        let (mut kernels_ns, mut copies_ns, mut done) = (0.0f64, 0.0f64, 0);
-        let run = |until: usize, from: &mut usize, kernels_ns: &mut f64, ends: &mut [f64]| {
-            for i in *from..until {
-                *kernels_ns += self.launches[i].1;
-                ends[i] = *kernels_ns;
+        let mut stages = choice.stages.iter().enumerate().peekable();
+        let mut ends: HashMap<u32, f64> = HashMap::new();
+        let (mut kernels_ns, mut copies_ns) = (0.0f64, 0.0f64);
+        for launch in &self.launches {
+            if let Some((s, stage)) = stages.next_if(|(_, stage)| stage.launches[0] == launch.at) {
+                if let Some(before) = s.checked_sub(choice.depth) {
+                    let readers = choice.stages[before].copies.iter().flat_map(|copied| &copied.readers);
+                    let ended = readers.filter_map(|(at, _)| ends.get(at).copied());
+                    copies_ns = ended.fold(copies_ns, f64::max);
+                }
+                copies_ns +=
+                    stage.copies.iter().map(|copied| self.weights[copied.weight].copy_ns).sum::<f64>();
+                kernels_ns = kernels_ns.max(copies_ns);
             }
-            *from = until.max(*from);
-        };
-        for (s, stage) in stages.iter().enumerate() {
-            let first = stage.launches.first().map_or(0, |at| position[at]);
-            run(first, &mut done, &mut kernels_ns, &mut ends);
-            if let Some(before) = s.checked_sub(choice.depth) {
-                let readers = stages[before].copies.iter().flat_map(|copied| &copied.readers);
-                copies_ns = readers.map(|(at, _)| ends[position[at]]).fold(copies_ns, f64::max);
-            }
-            copies_ns += stage.copies.iter().map(|copied| self.weights[copied.weight].copy_ns).sum::<f64>();
-            kernels_ns = kernels_ns.max(copies_ns);
+            kernels_ns += launch.cost_ns;
+            ends.insert(launch.at, kernels_ns);
         }
-        run(self.launches.len(), &mut done, &mut kernels_ns, &mut ends);
         kernels_ns
     }
 }
