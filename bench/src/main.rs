@@ -28,6 +28,7 @@ mod serving;
 mod setup;
 mod start;
 mod straight;
+mod streaming;
 mod wake;
 
 use anyhow::{Result, ensure};
@@ -69,6 +70,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("executor", executor::run),
     ("serving", serving::run),
     ("wake", wake::run),
+    ("streaming", streaming::run),
     #[cfg(feature = "wgpu")]
     ("gpu-launch", gpu_launch::run),
 ];

@@ -14,6 +14,7 @@ use crate::session::{Port, RunOptions, Session};
 use crate::trace::{Costs, Recorder, Timeline, clock_ns};
 use devbay_core::device::Device;
 use devbay_core::error::Result;
+use devbay_core::passes::Switches;
 use devbay_core::plan::PlanOptions;
 use devbay_core::plan::cost::Rates;
 use devbay_core::plan::tasks::Policy;
@@ -96,7 +97,8 @@ fn measure(device: &Arc<Device>, probes: &[Probe], fuse_elementwise: bool) -> Re
     let program = program(probes)?;
     let recorder = Recorder::default();
     // Launches are what is measured: none is beside another, and none becomes part of another but where that is asked.
-    let plain = PlanOptions { tasks: Policy::One, fuse_elementwise, ..PlanOptions::default() };
+    let passes = if fuse_elementwise { Switches::default() } else { Switches::none() };
+    let plain = PlanOptions { tasks: Policy::One, passes, ..PlanOptions::default() };
     let open =
         |options: PlanOptions| Session::with_options(&Model::from_program(program.clone()), device, options);
     let counted = |rates: Rates| -> Result<HashMap<String, f64>> {

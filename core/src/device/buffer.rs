@@ -1,6 +1,7 @@
 //! Allocations.
 
 use super::Device;
+use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::TensorType;
 use devbay_plugin_api::abi::{self, BufferRef};
 use std::any::Any;
@@ -45,6 +46,22 @@ impl Buffer {
     /// Whether somebody else allocated it.
     pub fn is_imported(&self) -> bool {
         self.owner.is_some()
+    }
+
+    /// Writes host memory that the host allocated and nobody else uses yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PluginBroken`] if the plugin gave it no address, though it says that the host sees it.
+    pub(crate) fn fill(&self, bytes: &[u8]) -> Result<()> {
+        if self.base == 0 || bytes.len() > self.size {
+            let text = "memory that the host sees has no address, or not enough bytes";
+            return Err(Error::new(ErrorKind::PluginBroken, text).on_device(self.device.name()));
+        }
+        let to = std::ptr::with_exposed_provenance_mut::<u8>(self.base as usize);
+        // SAFETY: the host sees the memory (a space that is host-visible has addresses of the host's), it has as many
+        // bytes, and no work was enqueued that uses it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
     }
 
     /// A reference to a range of it.

@@ -101,6 +101,11 @@ impl DeviceAbout {
 }
 
 impl Space {
+    /// The most bytes that can be wanted at once; None if the device does not say.
+    pub fn bytes_max(&self) -> Option<u64> {
+        [self.alloc_max, self.bytes_total].into_iter().filter(|&limit| limit > 0).min()
+    }
+
     fn read(raw: &MemorySpace) -> std::result::Result<Self, Refusal> {
         let power = |what: &str, value: u64| match value {
             0 => Ok(1),

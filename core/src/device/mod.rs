@@ -175,8 +175,7 @@ impl Device {
 
     /// The most bytes that can be wanted at once; None if the device does not say.
     pub fn bytes_max(&self) -> Option<u64> {
-        let space = self.space();
-        [space.alloc_max, space.bytes_total].into_iter().filter(|&limit| limit > 0).min()
+        self.space().bytes_max()
     }
 
     /// Allocates memory in the space of operands, content undefined.
@@ -185,6 +184,16 @@ impl Device {
     /// [`ErrorKind::OutOfMemory`] beyond the space's limits or when the plugin says so; what else it says.
     pub fn alloc(self: &Arc<Self>, size: usize, usage: u32) -> Result<Buffer> {
         self.alloc_for(size, usage, null())
+    }
+
+    /// Allocates host memory that the device reaches by itself, content undefined. None if it has no such space.
+    ///
+    /// # Errors
+    /// As [`Device::alloc`].
+    pub fn alloc_pinned(self: &Arc<Self>, size: usize) -> Option<Result<Buffer>> {
+        let is_pinned = |space: &Space| space.kind == DEVBAY_SPACE_PINNED_HOST && space.host_visible;
+        let idx = self.about().spaces.iter().position(is_pinned)?;
+        Some(self.alloc_in(idx, size, DEVBAY_USAGE_WEIGHT, null()))
     }
 
     /// As [`Device::alloc`], for a tensor of a type: where the space is typed, one whole buffer for each.
@@ -210,10 +219,21 @@ impl Device {
 
     /// `tensor` is NULL or a description that is alive for the call.
     fn alloc_for(self: &Arc<Self>, size: usize, usage: u32, tensor: *const abi::Tensor) -> Result<Buffer> {
-        let space = self.space();
+        self.alloc_in(0, size, usage, tensor)
+    }
+
+    /// As [`Device::alloc_for`], in one of the device's spaces.
+    fn alloc_in(
+        self: &Arc<Self>,
+        space_idx: usize,
+        size: usize,
+        usage: u32,
+        tensor: *const abi::Tensor,
+    ) -> Result<Buffer> {
+        let space = &self.about().spaces[space_idx];
         let granule = space.copy_granule;
         let padded = (size as u64).checked_next_multiple_of(granule).unwrap_or(u64::MAX);
-        if let Some(limit) = self.bytes_max().filter(|&limit| padded > limit) {
+        if let Some(limit) = space.bytes_max().filter(|&limit| padded > limit) {
             return Err(Error::new(
                 ErrorKind::OutOfMemory,
                 format!("{padded} bytes are wanted at once, the device has {limit}"),
@@ -222,7 +242,8 @@ impl Device {
             .on_device(&self.name));
         }
         // Systems that overcommit give memory that they do not have, and end the process later.
-        if padded >= ASKED_BYTES_MIN
+        if space_idx == 0
+            && padded >= ASKED_BYTES_MIN
             && let Some(available) = self.bytes_available().filter(|&available| padded > available)
         {
             return Err(Error::new(
@@ -233,7 +254,7 @@ impl Device {
             .on_device(&self.name));
         }
         let desc = AllocDesc {
-            space_idx: 0,
+            space_idx: space_idx as u32,
             size_bytes: padded,
             align: space.alloc_align.max(space.bind_align),
             usage,

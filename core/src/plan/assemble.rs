@@ -3,22 +3,35 @@
 //! In that order, because each needs the one before: tasks come from the launches' costs, and memory may be reused, in
 //! place or one value after another, only where the tasks' edges say that it is free.
 
+use super::constants::Placed;
 use super::launches::{Launch, Planner, Root, Storage, Work};
 use super::merge::{self, Terms};
 use super::references::{Emitter, Parts};
 use super::section::{MemoryReport, Section, Step, StepKind};
-use super::storage::Schedule;
+use super::storage::{Arenas, Results, Schedule};
 use super::streams::{Division, Lined};
 use super::tasks::{Edges, NO_TASK, OneTask, Policy, Reach};
 use crate::device::PreparedKernel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::regions;
-use crate::exec::timeline::Internal;
+use crate::exec::timeline::{CopyKind, Internal};
 use crate::program::ValueId;
 use crate::trace::{self, Told};
 use devbay_plugin_api::abi::LaunchFn;
 use std::ptr::null;
 use std::sync::Arc;
+
+/// Tasks and memory of a section before anything is placed on a device.
+pub(super) struct Layout {
+    edges: Edges,
+    costs: Vec<f64>,
+    division: Division,
+    one_task: Option<OneTask>,
+    storages: Vec<Storage>,
+    workspaces: Vec<Vec<usize>>,
+    results: Results,
+    pub(super) arena: Arenas,
+}
 
 impl Planner<'_> {
     /// Which launches go together, and why they are all one task if they are.
@@ -29,7 +42,9 @@ impl Planner<'_> {
         if self.lanes.are_placed() || self.regions.len() > 1 {
             let lane_of: Vec<u32> = self.launches.iter().map(|launch| launch.lane).collect();
             let orders = self.lanes.orders(self.env);
-            let lined = Lined { edges, lane_of: &lane_of, orders: &orders, costs_ns, regions: &self.regions };
+            let stages: Vec<u32> = self.launches.iter().map(|launch| launch.stage).collect();
+            let (orders, regions) = (&orders, &self.regions);
+            let lined = Lined { edges, lane_of: &lane_of, orders, costs_ns, stages: &stages, regions };
             return (lined.divide(terms), None);
         }
         // Tasks run side by side on inline devices, whose launches are calls; on others the stream orders them.
@@ -43,24 +58,31 @@ impl Planner<'_> {
         (Division::inline(edges, task_of, self.lanes.len()), one_task)
     }
 
-    /// The section, and what is given for each wanted value.
+    /// Tasks and memory for the launches; `wanted` has what is given for each wanted value.
     ///
     /// # Errors
     /// As [`super::launches::plan`].
-    pub(super) fn finish(mut self, wanted: &[(ValueId, Root)]) -> Result<Section> {
+    pub(super) fn lay_out(&mut self, wanted: &[(ValueId, Root)]) -> Result<Layout> {
         self.regions.region_of = self.launches.iter().map(|launch| launch.region).collect();
         let edges = self.edges();
         self.extend_uses();
         let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost.ns).collect();
         let (division, one_task) = self.divide(&edges, &costs);
-        let Division { mut graph, order, task_of, waits, signals, n_signals } = division;
-        let schedule = Schedule { reach: Reach::of(&graph), task_of: &task_of };
-
+        let schedule = Schedule { reach: Reach::of(&division.graph), task_of: &division.task_of };
         let (mut storages, workspaces) = self.storages(&schedule);
         // Results first: a storage that is a result lives in the caller's memory, not in the arena.
         let results = self.results(wanted, &mut storages)?;
-        let arena = self.arena(&storages, &graph, &schedule)?;
+        let arena = self.arena(&storages, &division.graph, &schedule)?;
+        Ok(Layout { edges, costs, division, one_task, storages, workspaces, results, arena })
+    }
 
+    /// The section. Constants are placed now.
+    ///
+    /// # Errors
+    /// As [`super::launches::plan`].
+    pub(super) fn assemble(mut self, layout: Layout) -> Result<Section> {
+        let Layout { edges, costs, division, one_task, storages, workspaces, results, arena } = layout;
+        let Division { mut graph, order, waits, signals, n_signals, .. } = division;
         let n_worth = self.tasks_worth(&edges, &costs, graph.len());
         let mut parts = Parts { traced: self.options.trace.is_some(), ..Parts::default() };
         let lane_of: Vec<u32> = self.launches.iter().map(|launch| launch.lane).collect();
@@ -94,7 +116,13 @@ impl Planner<'_> {
         graph.set_first_steps(&first_steps);
         let controls = parts.controls(&self.flows, &graph);
         let inputs = self.inputs.clone();
-        let constants = parts.constants.iter().map(|placed| placed.reference().length as usize).sum();
+        let bytes = |placed: &Arc<Placed>| placed.reference().length as usize;
+        let streamed = parts.streamed.iter().map(bytes).sum();
+        // A packed one that several launches read is one constant.
+        parts.constants.sort_unstable_by_key(|placed| Arc::as_ptr(placed).addr());
+        parts.constants.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let constants = parts.constants.iter().map(bytes).sum();
+        parts.constants.append(&mut parts.streamed);
         prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
         prepared.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let mut section = Section {
@@ -121,7 +149,7 @@ impl Planner<'_> {
             results: results.sources.into(),
             written: results.written.into(),
             result_of_written: results.result_of_written.into(),
-            memory: MemoryReport { arena: arena.size, lower_bound: arena.lower_bound, constants },
+            memory: MemoryReport { arena: arena.size, lower_bound: arena.lower_bound, constants, streamed },
             context_refs: parts.context_refs.into(),
             traced: None,
             nested: parts.nested.into(),
@@ -175,6 +203,13 @@ impl Planner<'_> {
                 emitter.copy(&launch.inputs, &launch.outputs)?;
                 let device = self.env.site(lane.site).0;
                 let internal = Internal::copy(device, kind);
+                let (launch_fn, state) = internal.launch();
+                parts.internals.push(internal);
+                (launch_fn, state, "copy".to_owned(), StepKind::Copy)
+            }
+            Work::Weight(chosen, input) => {
+                emitter.weight(&chosen.kernel, input, &launch.inputs, &launch.outputs)?;
+                let internal = Internal::copy(self.env.site(lane.site).0, CopyKind::ToDevice);
                 let (launch_fn, state) = internal.launch();
                 parts.internals.push(internal);
                 (launch_fn, state, "copy".to_owned(), StepKind::Copy)

@@ -17,6 +17,8 @@ pub enum Placed {
     Packed(AlignedBytes),
     /// In a buffer of the device.
     Device(Buffer),
+    /// In a buffer of host memory that the device reaches by itself.
+    Pinned(Buffer, usize),
 }
 
 impl Placed {
@@ -26,6 +28,7 @@ impl Placed {
             Self::Host(tensor) => host_reference(tensor.bytes()),
             Self::Packed(bytes) => host_reference(bytes.bytes()),
             Self::Device(buffer) => buffer.reference(0, buffer.size()),
+            Self::Pinned(buffer, size) => buffer.reference(0, *size),
         }
     }
 }
@@ -51,6 +54,8 @@ enum Layout {
     Dense,
     /// In a kernel's own order, by its number.
     Packed(u64),
+    /// In the host's memory to be copied from there, in a kernel's own order if it has one.
+    Kept(Option<u64>),
     /// As they are, in a buffer for this type alone.
     Typed(TensorType),
 }
@@ -113,6 +118,28 @@ impl ConstantPool {
             }
             let uploaded = pool.upload(state, packed.bytes(), None);
             leak_if_lent(packed, uploaded).map(Placed::Device)
+        })
+    }
+
+    /// A constant in host memory from which runs copy it to the device: pinned if the device has such, and in the layout
+    /// that a kernel asks for.
+    ///
+    /// # Errors
+    /// As [`ConstantPool::place_packed`].
+    pub fn keep_on_host(
+        &self,
+        tensor: &Tensor,
+        kernel: &PreparedKernel,
+        pack: Option<&Pack>,
+    ) -> Result<Arc<Placed>> {
+        self.shared(tensor, Layout::Kept(pack.map(|pack| pack.layout_id)), |pool, _| {
+            let packed = pack.map(|pack| kernel.pack(pack, tensor)).transpose()?;
+            let bytes = packed.as_ref().map_or(tensor.bytes(), |packed| packed.bytes());
+            if let Some(buffer) = pool.device.alloc_pinned(bytes.len()).transpose()? {
+                buffer.fill(bytes)?;
+                return Ok(Placed::Pinned(buffer, bytes.len()));
+            }
+            Ok(packed.map_or_else(|| Placed::Host(tensor.clone()), Placed::Packed))
         })
     }
 

@@ -17,6 +17,8 @@ pub(super) const STREAMS: u32 = 3;
 enum Role {
     Kernels,
     Copies(CopyKind),
+    /// Copies of constants that are streamed.
+    Weights,
 }
 
 /// A lane of a section.
@@ -38,6 +40,8 @@ pub(super) struct Lanes {
     memories: Vec<usize>,
     /// For each memory whether its copies have streams of their own.
     copy_streams: Vec<bool>,
+    /// For each memory whether constants that are streamed have one more.
+    weight_streams: Vec<bool>,
     placed: bool,
     /// Devices whose launches are inline calls, by position.
     inline: Vec<bool>,
@@ -46,8 +50,11 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// The lanes for launches on these devices.
-    pub fn new(env: &Env, mut sites: Vec<usize>) -> Self {
+    /// The lanes for launches on these devices, with the host's memory among theirs where constants are streamed from it.
+    pub fn new(env: &Env, mut sites: Vec<usize>, streams_weights: bool) -> Self {
+        if streams_weights {
+            sites.extend(env.home_site());
+        }
         sites.sort_unstable();
         sites.dedup();
         if sites.is_empty() {
@@ -60,6 +67,7 @@ impl Lanes {
             lanes: Vec::new(),
             memories: Vec::new(),
             copy_streams: Vec::new(),
+            weight_streams: Vec::new(),
             placed: sites.len() > 1 && !sites.iter().all(|&site| inline[site]),
             inline,
             depth: 0,
@@ -73,9 +81,11 @@ impl Lanes {
             let memory = match lanes.memories.is_empty() || (placed && !env.reads_host_memory(site)) {
                 true => {
                     let (device, _) = env.site(site);
-                    let has_room = device.about().streams_max == 0 || device.about().streams_max >= STREAMS;
+                    let has_room =
+                        |n: u32| device.about().streams_max == 0 || device.about().streams_max >= n;
                     lanes.memories.push(site);
-                    lanes.copy_streams.push(has_room && device.can_wait());
+                    lanes.copy_streams.push(has_room(STREAMS) && device.can_wait());
+                    lanes.weight_streams.push(has_room(STREAMS + 1) && device.can_wait());
                     lanes.memories.len() as u32 - 1
                 }
                 false => 0,
@@ -147,6 +157,15 @@ impl Lanes {
         self.lane(Lane { site, memory, role: Role::Copies(kind), depth })
     }
 
+    /// The lane of constants that are streamed to a memory.
+    pub fn for_weights(&mut self, memory: u32) -> u32 {
+        if !self.weight_streams[memory as usize] {
+            return self.for_copies(CopyKind::ToDevice, memory);
+        }
+        let site = self.memories[memory as usize];
+        self.lane(Lane { site, memory, role: Role::Weights, depth: 0 })
+    }
+
     /// The lane of copies within a memory.
     pub fn for_moves(&mut self, memory: u32) -> u32 {
         self.for_kernels(self.memories[memory as usize])
@@ -172,6 +191,7 @@ impl Lanes {
         match lane.role {
             Role::Kernels => device.to_owned(),
             Role::Copies(CopyKind::ToDevice) => format!("copies to {device}"),
+            Role::Weights => format!("weights to {device}"),
             Role::Copies(_) => format!("copies from {device}"),
         }
     }

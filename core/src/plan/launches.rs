@@ -13,7 +13,7 @@ use super::regions::{Phi, Phis};
 use super::section::{Section, Shaped};
 use super::storage::ALIGN_MAX;
 use super::work::WorkKind;
-use super::{Env, PlanOptions};
+use super::{Env, PlanOptions, streaming};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::timeline::CopyKind;
@@ -109,6 +109,8 @@ impl Storage {
 pub(super) enum Work {
     /// A copy between the host's memory and a device's, or within one.
     Copy(CopyKind),
+    /// A copy of a constant from the host's memory, for an input of a kernel.
+    Weight(Arc<Chosen>, usize),
     /// A kernel.
     Kernel(Arc<Chosen>),
     /// A region, as often as its node says: so many operands come before what it captures.
@@ -139,6 +141,8 @@ pub(super) struct Launch {
     pub(super) cost: Cost,
     /// What it is known as to measurements, if there are any or are to be.
     pub(super) signature: Option<Arc<str>>,
+    /// The stage that it is in, where constants are streamed (`streaming.rs`); else 0.
+    pub(super) stage: u32,
 }
 
 /// The values of a program, or of a region whose launches are repeated.
@@ -167,7 +171,7 @@ pub(super) enum Copied {
 /// afterwards, in the order in which results are given.
 ///
 /// # Errors
-/// [`ErrorKind::OutOfMemory`] for sizes beyond the device's.
+/// [`ErrorKind::OutOfMemory`] for sizes beyond the device's, or beyond the budget of the options.
 pub fn plan(
     program: &Program,
     nodes: &[Node],
@@ -176,7 +180,41 @@ pub fn plan(
     env: &Env,
     options: &PlanOptions,
 ) -> Result<Section> {
-    let lanes = Lanes::new(env, work.iter().flat_map(NodeWork::sites).collect());
+    let planner = |streams_weights: bool| {
+        let sites = work.iter().flat_map(NodeWork::sites).collect();
+        let lanes = Lanes::new(env, sites, streams_weights);
+        launched(program, nodes, &work, wanted, (env, options, lanes))
+    };
+    match options.memory_budget {
+        None => planner(false)?.assembled(),
+        Some(budget) => streaming::within(budget, planner),
+    }
+}
+
+/// Launches, and what is given for each wanted value.
+pub(super) struct Launched<'a> {
+    pub(super) planner: Planner<'a>,
+    pub(super) wanted: Vec<(ValueId, Root)>,
+}
+
+impl Launched<'_> {
+    /// The section that they become.
+    ///
+    /// # Errors
+    /// As [`plan`].
+    pub(super) fn assembled(mut self) -> Result<Section> {
+        let layout = self.planner.lay_out(&self.wanted)?;
+        self.planner.assemble(layout)
+    }
+}
+
+fn launched<'a>(
+    program: &'a Program,
+    nodes: &[Node],
+    work: &[NodeWork],
+    wanted: &[ValueId],
+    (env, options, lanes): (&'a Env, &'a PlanOptions, Lanes),
+) -> Result<Launched<'a>> {
     let mut scope = Scope { program, roots: HashMap::new(), takes_inputs: true };
     let mut planner = Planner {
         program,
@@ -196,9 +234,9 @@ pub fn plan(
         phis: Vec::new(),
     };
     for (node, work) in nodes.iter().zip(work) {
-        planner.node(&mut scope, node, work).map_err(|e| e.at_node(node.label()))?;
+        planner.node(&mut scope, node, work.clone()).map_err(|e| e.at_node(node.label()))?;
     }
-    let results = wanted
+    let wanted = wanted
         .iter()
         .map(|&id| {
             let size = planner.shaped(program, id)?.size;
@@ -206,7 +244,7 @@ pub fn plan(
             Ok((id, planner.as_result(root, size)?))
         })
         .collect::<Result<Vec<_>>>()?;
-    planner.finish(&results)
+    Ok(Launched { planner, wanted })
 }
 
 pub(super) struct Planner<'a> {
@@ -363,7 +401,7 @@ impl Planner<'_> {
         };
         let (label, name) = (node.label(), Arc::clone(&node.name));
         let after = Vec::new();
-        self.launch(Launch { label, name, lane, region: 0, work, inputs, outputs, after, cost, signature });
+        self.launch(Launch { label, name, lane, region: 0, work, inputs, outputs, after, stage: 0, cost, signature });
         Ok(())
     }
 
@@ -444,6 +482,7 @@ impl Planner<'_> {
                 inputs: vec![Some((of, size))],
                 outputs: vec![Some(copy)],
                 after: Vec::new(),
+                stage: 0,
                 cost,
                 signature: self.env.asks_signatures().then(|| feedback::signature_of_copy(kind, size).into()),
             });
@@ -549,7 +588,7 @@ impl Work {
     /// Bytes of each memory that it needs beside its operands, and does not keep.
     pub(super) fn workspaces(&self) -> Vec<usize> {
         match self {
-            Self::Copy(_) | Self::Entry(..) | Self::Exit(..) => Vec::new(),
+            Self::Copy(_) | Self::Weight(..) | Self::Entry(..) | Self::Exit(..) => Vec::new(),
             Self::Kernel(chosen) => {
                 let (bytes, align) = chosen.kernel.workspace();
                 if bytes > 0 { vec![bytes.next_multiple_of(align)] } else { Vec::new() }

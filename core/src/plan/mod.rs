@@ -38,6 +38,7 @@ pub mod report;
 pub mod section;
 pub mod specialise;
 mod storage;
+mod streaming;
 pub(crate) mod streams;
 pub mod tasks;
 mod text;
@@ -150,6 +151,10 @@ pub struct PlanOptions {
     /// What matrix products may round their inputs to. Ops that run one by one, since their types depend on data, are
     /// strict.
     pub numerics: Numerics,
+    /// Bytes of the device's memory that a section may take: constants that stay there, arena and workspaces of one run. Of
+    /// what needs more, constants are streamed ([decisions/0018](../../../docs/decisions/0018-weight-streaming.md)). None
+    /// for no limit.
+    pub memory_budget: Option<u64>,
     /// How fast devices work; None for each one's own rates.
     pub rates: Option<cost::Rates>,
     /// What launches took when they were measured: it counts in the place of estimates.
@@ -165,6 +170,7 @@ impl Default for PlanOptions {
             tasks: tasks::Policy::Auto,
             passes: Switches::default(),
             numerics: Numerics::Strict,
+            memory_budget: None,
             rates: None,
             feedback: None,
             trace: None,

@@ -10,6 +10,7 @@ use super::launches::{Made, Root, Storage};
 use super::nested::{Inlined, InlinedRegion, Kind};
 use super::place::Chosen;
 use super::section::{ArenaRef, Patch, Source, Step, StepKind};
+use crate::device::PreparedKernel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::nested::{Block, IfState, LoopState, State, of_loop};
 use crate::exec::timeline::Internal;
@@ -33,6 +34,8 @@ pub(super) struct Parts {
     pub(super) labels: Vec<String>,
     pub(super) kernels: Vec<String>,
     pub(super) constants: Vec<Arc<Placed>>,
+    /// Constants in the host's memory that runs copy to a device.
+    pub(super) streamed: Vec<Arc<Placed>>,
     /// By device and content.
     pub(super) placed: HashMap<(usize, (usize, usize)), usize>,
     pub(super) nested: Vec<State>,
@@ -236,6 +239,24 @@ impl Emitter<'_> {
     /// References of a copy: source, destination.
     pub(super) fn copy(&mut self, inputs: &[Option<(Root, usize)>], outputs: &[Option<usize>]) -> Result<()> {
         self.add_operand(inputs.first())?;
+        self.add_result(outputs.first().copied().flatten())
+    }
+
+    /// References of a copy of a constant for an input of a kernel, in the layout that it asks for: source, destination.
+    pub(super) fn weight(
+        &mut self,
+        kernel: &PreparedKernel,
+        input: usize,
+        inputs: &[Option<(Root, usize)>],
+        outputs: &[Option<usize>],
+    ) -> Result<()> {
+        let Some(Some((Root::Constant(tensor), _))) = inputs.first() else {
+            return Err(Error::new(ErrorKind::Internal, "a streamed constant without its source"));
+        };
+        let pack = kernel.packs().iter().find(|pack| pack.input_idx == input);
+        let kept = self.pool.keep_on_host(tensor, kernel, pack)?;
+        self.parts.refs.push(kept.reference());
+        self.parts.streamed.push(kept);
         self.add_result(outputs.first().copied().flatten())
     }
 

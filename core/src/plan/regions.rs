@@ -362,6 +362,7 @@ impl Planner<'_> {
             inputs,
             outputs,
             after,
+            stage: 0,
             cost: Cost::default(),
             signature: None,
         });

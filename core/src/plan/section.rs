@@ -150,8 +150,10 @@ pub struct MemoryReport {
     pub arena: usize,
     /// Most bytes that live at one step.
     pub lower_bound: usize,
-    /// Bytes of constants that kernels read.
+    /// Bytes of constants that kernels read where they stay.
     pub constants: usize,
+    /// Bytes of constants that every run copies to the device.
+    pub streamed: usize,
 }
 
 /// A planned stretch of a program.

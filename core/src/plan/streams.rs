@@ -84,6 +84,8 @@ pub(crate) struct Lined<'a> {
     /// What each lane is.
     pub orders: &'a [Order],
     pub costs_ns: &'a [f64],
+    /// The stage of each launch where constants are streamed, in whose order its lane's launches are; else 0.
+    pub stages: &'a [u32],
     pub regions: &'a Regions,
 }
 
@@ -161,7 +163,9 @@ impl Lined<'_> {
                 changes[at as usize] = changes[at as usize].max(changes[pred as usize] + crosses);
             }
         }
-        let key = |at: u32| (changes[at as usize], kind_of(at));
+        // A stage's copies and launches are tasks of their own: others wait for them alone.
+        let stage = |at: u32| self.stages[members[at as usize] as usize];
+        let key = |at: u32| (changes[at as usize], kind_of(at), stage(at));
         let mut by_group: Vec<u32> = (0..n as u32).collect();
         by_group.sort_by_key(|&at| (key(at), at));
         let mut task_of = vec![0u32; n];

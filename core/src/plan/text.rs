@@ -152,10 +152,14 @@ fn section(
     let memory = section.memory;
     writeln!(
         f,
-        "{indent}  arena {} (lower bound {}), constants {}",
+        "{indent}  arena {} (lower bound {}), constants {}{}",
         bytes(memory.arena as u64),
         bytes(memory.lower_bound as u64),
-        bytes(memory.constants as u64)
+        bytes(memory.constants as u64),
+        match memory.streamed {
+            0 => String::new(),
+            streamed => format!(", streamed in each run {}", bytes(streamed as u64)),
+        }
     )?;
     let steps = || section.tasks.iter().flat_map(|task| &task.steps);
     let width = |cell: fn(&StepReport) -> &str| {

@@ -69,6 +69,10 @@ pub struct DeviceArguments {
     /// Leave out a pass over the program, by its name in `devbay inspect MODEL --passes`; `all` for every one
     #[arg(long, value_name = "PASS")]
     pub no_pass: Vec<String>,
+    /// Bytes of the device's memory that constants and the values of a run may take; what does not fit is copied to the
+    /// device in each run, while it computes
+    #[arg(long, value_name = "BYTES")]
+    pub memory_budget: Option<u64>,
     /// What matrix products may round their inputs to, for speed where a device has it; sums have 32 bits
     #[arg(long, value_enum, value_name = "TYPE", default_value = "strict")]
     pub numerics: NumericsName,
@@ -255,6 +259,7 @@ impl DeviceArguments {
         let mut options = SessionOptions::default();
         options.plans.trace = trace.cloned();
         options.plans.passes = Switches::without(self.no_pass.iter().map(String::as_str))?;
+        options.plans.memory_budget = self.memory_budget;
         options.plans.numerics = self.numerics.into();
         options.plans.feedback = self.feedback.as_deref().map(|path| feedback(path, runtime)).transpose()?;
         for (node, policy) in self.pins()? {

@@ -73,7 +73,7 @@ fn section(section: &SectionReport) -> Value {
         "one_task": section.one_task.as_ref().map(|why| json!({ "kind": kind(why), "reason": why.to_string() })),
         "work_ns": section.work_ns, "path_ns": section.path_ns, "launch_path_ns": section.launch_path_ns,
         "memory": {
-            "arena_bytes": section.memory.arena, "arena_lower_bound_bytes": section.memory.lower_bound,
+            "arena_bytes": section.memory.arena, "streamed_bytes": section.memory.streamed, "arena_lower_bound_bytes": section.memory.lower_bound,
             "constant_bytes": section.memory.constants,
         },
     })

@@ -2,6 +2,7 @@
 
 use crate::support::{Finished, Folder, command, finish};
 use devbay_host::core::ErrorKind;
+use devbay_host::core::passes::Switches;
 use devbay_host::core::plan::PlanOptions;
 use devbay_host::core::plan::cost::Rates;
 use devbay_host::core::plan::feedback::{CostFrom, Feedback};
@@ -175,7 +176,7 @@ fn a_profile_changes_how_launches_are_divided() {
     let device = &runtime.devices()[0];
     let model = Model::from_program(text::parse(BRANCHES).unwrap());
     let rates = Rates { flops_per_ns: 8.0, bytes_per_ns: 4.0, hand_over_ns: 100.0, ..Rates::default() };
-    let options = PlanOptions { rates: Some(rates), fuse_elementwise: false, ..PlanOptions::default() };
+    let options = PlanOptions { rates: Some(rates), passes: Switches::none(), ..PlanOptions::default() };
     let report = |options: PlanOptions| {
         let session = Session::with_options(&model, device, options).unwrap();
         let plan = session.plan_for_types(&[(devbay_host::core::tensor::F32, &[64, 64])]).unwrap();

@@ -1,0 +1,152 @@
+//! `streaming`: a model of which half the constants fit into the device's memory, beside what its copies and its kernels take
+//! alone.
+//!
+//! The model is a chain of matrix products on the CPU plugin with asynchronous streams, whose copies are held to a rate.
+//! The rate is chosen so that a layer's copy takes as long as its product (`balanced`), or as much more
+//! (`transfer-bound`) or less (`compute-bound`), after the products were measured. Subject `the longer of both` is the
+//! greater of the time of the same model with all constants on the device, and of the bytes that a run streams at the
+//! rate of copies; the ratio says what overlap leaves. `their sum` is what a run without overlap would take.
+
+use crate::measure::Figures;
+use crate::rows::{OURS, Rows, median};
+use crate::{peers::Peers, setup};
+use anyhow::{Context, Result, ensure};
+use devbay_core::device::Device;
+use devbay_core::plan::PlanOptions;
+use devbay_core::plan::cost::{Link, Rates};
+use devbay_core::program::{Node, Program, Value};
+use devbay_core::tensor::{F32, Tensor, TensorType};
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session, SessionOptions};
+use std::sync::Arc;
+use std::time::Instant;
+
+const LAYERS: usize = 32;
+/// Rows and columns of a weight.
+const N: usize = 768;
+/// Rows of what is multiplied with it.
+const ROWS: usize = 64;
+const WEIGHT_BYTES: usize = N * N * 4;
+
+/// Cases: what part of a layer's product its copy takes, where every layer is streamed. Half of them are.
+const CASES: [(&str, f64); 3] = [("balanced", 2.0), ("transfer-bound", 4.0), ("compute-bound", 1.0)];
+
+pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
+    let model = chain()?;
+    let x = Tensor::from_elements(&[ROWS, N], &vec![0.5f32; ROWS * N])?;
+    // One thread computes: the other processor is the copies'.
+    let fast = Devices::new(20_000)?;
+    let whole = fast.session(&model, None, None)?;
+    let mut nanos = times(&whole, &x, n_passes.max(5))?;
+    nanos.sort_by(f64::total_cmp);
+    let layer_ns = median(&nanos) / LAYERS as f64;
+    for (case, factor) in CASES {
+        if !rows.want(case) {
+            continue;
+        }
+        let mb_per_s = (WEIGHT_BYTES as f64 / (layer_ns * factor) * 1e3).round().max(1.0) as u64;
+        let devices = Devices::new(mb_per_s)?;
+        let link = Link { latency_ns: 10_000.0, bytes_per_ns: mb_per_s as f64 / 1e3 };
+        let flops = (2 * ROWS * N * N) as f64;
+        let rates = Rates {
+            flops_per_ns: flops / layer_ns,
+            bytes_per_ns: 1e6,
+            launch_ns: 1000.0,
+            to_device: link,
+            from_device: link,
+            ..Rates::default()
+        };
+        let budget = (LAYERS * WEIGHT_BYTES / 2) as u64;
+        let whole = devices.session(&model, None, Some(rates))?;
+        let half = devices.session(&model, Some(budget), Some(rates))?;
+        let plan = half.plan_for(&[("x", &x)])?;
+        let streamed: usize = plan.sections().map(|section| section.memory.streamed).sum();
+        ensure!(streamed > 0, "nothing is streamed within {budget} bytes");
+        let options = RunOptions::default();
+        let results = [&whole, &half].map(|session| session.run(&[("x", &x)], &options));
+        let [expected, found] = results.map(|results| results.map(|results| results[0].bytes().to_vec()));
+        ensure!(expected? == found?, "the results of the streamed model differ");
+        let transfer_ns = streamed as f64 / mb_per_s as f64 * 1e3;
+        let mut figures: Figures = [OURS, "the longer of both", "their sum", "its transfer", "its compute"]
+            .map(|name| (name.to_owned(), Vec::new()))
+            .into();
+        for _ in 0..n_passes {
+            let (compute_ns, ours_ns) = (times(&whole, &x, 1)?[0], times(&half, &x, 1)?[0]);
+            let all =
+                [ours_ns, compute_ns.max(transfer_ns), compute_ns + transfer_ns, transfer_ns, compute_ns];
+            for ((_, figures), nanos) in figures.iter_mut().zip(all) {
+                figures.push(nanos / 1e6);
+            }
+        }
+        rows.case("streaming", case, 1, "ms", &figures);
+    }
+    Ok(())
+}
+
+/// `LAYERS` products with a weight each. Its elements are such that values neither grow nor vanish.
+fn chain() -> Result<Model> {
+    let mut program = Program { name: "chain".to_owned(), ..Program::default() };
+    let mut value = program.add_typed("x", TensorType::new(F32, &[ROWS, N]));
+    program.main.inputs = vec![value];
+    for layer in 0..LAYERS {
+        let element = |i: usize| if (i + i / N * layer) % N == layer { 1.0 } else { 1e-6 };
+        let elements: Vec<f32> = (0..N * N).map(element).collect();
+        let weight = program.add_constant("w", Tensor::from_elements(&[N, N], &elements)?);
+        let next = program.add_value(Value::default());
+        let node = Node::new(setup::op("MatMul")?, vec![Some(value), Some(weight)], vec![Some(next)]);
+        program.main.nodes.push(node);
+        value = next;
+    }
+    program.value_mut(value).name = "y".into();
+    program.main.outputs = vec![value];
+    Ok(Model::from_program(program))
+}
+
+/// The processor twice: inline, and with asynchronous streams and a memory that the host does not see.
+struct Devices {
+    runtime: Runtime,
+}
+
+impl Devices {
+    fn new(copy_mb_per_s: u64) -> Result<Self> {
+        let option = |key: &str, value: String| ("cpu".to_owned(), key.to_owned(), value);
+        let runtime = Runtime::new(RuntimeOptions {
+            threads: 1,
+            linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
+            plugin_options: vec![
+                option("streams", "inline,async".to_owned()),
+                option("copy_mb_per_s", copy_mb_per_s.to_string()),
+            ],
+            ..RuntimeOptions::default()
+        })?;
+        Ok(Self { runtime })
+    }
+
+    fn device(&self, name: &str) -> Result<Arc<Device>> {
+        let found = self.runtime.devices().iter().find(|device| device.name() == name);
+        Ok(Arc::clone(found.with_context(|| format!("device {name}"))?))
+    }
+
+    fn session(&self, model: &Model, memory_budget: Option<u64>, rates: Option<Rates>) -> Result<Session> {
+        let options = SessionOptions {
+            others: vec![self.device("cpu:0")?],
+            plans: PlanOptions { memory_budget, rates, ..PlanOptions::default() },
+            ..SessionOptions::default()
+        };
+        Ok(Session::with_options(model, &self.device("cpu:1")?, options)?)
+    }
+}
+
+/// Nanoseconds of runs, after one that does not count.
+fn times(session: &Session, x: &Tensor, n: usize) -> Result<Vec<f64>> {
+    let run = || session.run(&[("x", x)], &RunOptions::default());
+    run()?;
+    (0..n)
+        .map(|_| {
+            let begin = Instant::now();
+            run()?;
+            Ok(begin.elapsed().as_nanos() as f64)
+        })
+        .collect()
+}
