@@ -17,5 +17,6 @@ mod running;
 pub use events::{Event, Recording, SectionInfo, StepInfo, StepKind, ThreadEvents, What};
 pub use recorder::{EVENTS_MAX, Recorder};
 
+pub(crate) use clock::now_ns;
 pub(crate) use launch::{Traced, trace};
 pub(crate) use running::{begin, begin_lone, run_number};

@@ -2,6 +2,7 @@
 
 use crate::exit::usage;
 use crate::layers::LayerArguments;
+use crate::shapes::ShapeArguments;
 use anyhow::Result;
 use clap::Args;
 use devbay_host::auto::{self, Allowed, Auto};
@@ -75,6 +76,8 @@ pub struct DeviceArguments {
     /// Say why this device was chosen and the others were not
     #[arg(long)]
     pub explain: bool,
+    #[command(flatten)]
+    pub shapes: ShapeArguments,
 }
 
 /// Types that inputs of matrix products may be rounded to.
@@ -250,6 +253,7 @@ impl DeviceArguments {
         options.plans.trace = trace.cloned();
         options.plans.fuse_elementwise = !self.no_fuse_elementwise;
         options.plans.numerics = self.numerics.into();
+        self.shapes.apply(&mut options)?;
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;
             options.pins.push((node, choice.device));
