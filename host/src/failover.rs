@@ -101,6 +101,8 @@ impl Failover {
             by,
             runs_max: None,
             failover: Some(Vec::new()),
+            // Inputs are padded before they come here.
+            buckets: None,
         };
         let session =
             Session::with_options(&self.model, first, options).map_err(|error| error.to_string())?;

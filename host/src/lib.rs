@@ -24,6 +24,7 @@
 #[cfg(feature = "arrays")]
 pub mod arrays;
 pub mod auto;
+pub mod buckets;
 pub mod calibrate;
 pub mod compare;
 pub mod compiled;

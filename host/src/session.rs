@@ -1,5 +1,6 @@
 //! Sessions: a model on a device, run from many threads at once, or in the background.
 
+use crate::buckets::{BucketOptions, Buckets};
 use crate::deadline::{self, Armed};
 use crate::device_tensor::DeviceTensor;
 use crate::failover::{Failover, Failure};
@@ -10,6 +11,7 @@ use devbay_core::error::{Error, ErrorKind, Result, caught};
 use devbay_core::exec::cancel::Cancel;
 use devbay_core::exec::host_io::{Bound, InputView, OutputView};
 use devbay_core::exec::jobs::Priority;
+use devbay_core::exec::statistics::PlanStatistics;
 use devbay_core::exec::unit::{Point, Unit};
 use devbay_core::plan::report::PlanReport;
 use devbay_core::plan::{PlaceBy, Placement, Plan, PlanOptions};
@@ -39,6 +41,8 @@ pub struct Session {
     in_flight: Option<Arc<InFlight>>,
     /// With what it goes on when a device fails, if it may.
     failover: Option<Arc<Failover>>,
+    /// How inputs are padded, if they are.
+    buckets: Option<Arc<Buckets>>,
 }
 
 /// How a session is made.
@@ -61,6 +65,12 @@ pub struct SessionOptions {
     pub failover: Option<Vec<Arc<Device>>>,
     /// How many runs may be in flight at once, those that wait for a thread counted; None for any number.
     pub runs_max: Option<NonZeroUsize>,
+    /// How inputs whose lengths change are padded to few lengths, so that few plans do for them; None: they are not. Only for
+    /// models in which padding does not change what is not padding.
+    ///
+    /// Runs that are bound, or whose tensors stay on devices, are not padded: they take inputs of a bucket's size, or such as
+    /// are longer than all of them.
+    pub buckets: Option<BucketOptions>,
 }
 
 impl From<PlanOptions> for SessionOptions {
@@ -106,14 +116,14 @@ impl Session {
     /// As [`Session::new`], with a say in how plans are made and how many runs there may be.
     ///
     /// # Errors
-    /// As [`Session::new`].
+    /// As [`Session::new`]; [`ErrorKind::InvalidArgument`] for buckets that the model's inputs do not have.
     pub fn with_options(
         model: &Model,
         device: &Arc<Device>,
         options: impl Into<SessionOptions>,
     ) -> Result<Self> {
         let options = options.into();
-        let SessionOptions { plans, others, pins, by, failover, runs_max } = options;
+        let SessionOptions { plans, others, pins, by, failover, runs_max, buckets } = options;
         let placement = Placement { device: Arc::clone(device), others, pins, by };
         let unit = model.placed(&placement, plans.clone())?;
         let failover = failover.map(|spares| {
@@ -129,7 +139,11 @@ impl Session {
             only_plan: None,
             in_flight: runs_max.map(|runs_max| InFlight::new(runs_max.get())),
             failover,
+            buckets: None,
         };
+        if let Some(buckets) = &buckets {
+            session.buckets = Some(Arc::new(Buckets::new(buckets, &session.inputs, &session.outputs)?));
+        }
         let known: Option<Vec<(DType, Vec<usize>)>> = session
             .inputs
             .iter()
@@ -190,14 +204,24 @@ impl Session {
         self.unit.program()
     }
 
-    /// The plan for these inputs, made now if there is none.
+    /// The plan for these inputs, padded if they are to be, made now if there is none.
     ///
     /// # Errors
     /// As [`Session::run`].
     pub fn plan(&self, inputs: &[InputView<'_>]) -> Result<Arc<Plan>> {
         self.check(inputs)?;
-        let types = || inputs.iter().map(|input| (input.dtype, input.shape));
-        self.attempt(|session| session.unit.plan_for(types()))
+        self.plan_checked(&inputs.iter().map(|input| (input.dtype, input.shape)).collect::<Vec<_>>())
+    }
+
+    /// The plan for inputs of types that the model takes.
+    fn plan_checked(&self, types: &[(DType, &[usize])]) -> Result<Arc<Plan>> {
+        let Some(buckets) = &self.buckets else {
+            return self.attempt(|session| session.unit.plan_for(types.iter().copied()));
+        };
+        match buckets.fit(types.iter().map(|(_, shape)| *shape))? {
+            Some(fit) => self.attempt(|session| session.unit.plan_for(fit.types(buckets))),
+            None => self.attempt(|session| session.unit.plan_for(types.iter().copied())),
+        }
     }
 
     /// As [`Session::plan`], with inputs by name.
@@ -214,12 +238,20 @@ impl Session {
     /// As [`Session::run`].
     pub fn plan_for_types(&self, types: &[(DType, &[usize])]) -> Result<Arc<Plan>> {
         self.check_types(types)?;
-        self.attempt(|session| session.unit.plan_for(types.iter().copied()))
+        self.plan_checked(types)
     }
 
     /// What a plan of this session's is: its tasks, their estimated costs, memory.
     pub fn plan_report(&self, plan: &Plan) -> PlanReport {
         PlanReport::of(plan, self.current().unit.env())
+    }
+
+    /// What plans were used for so far, and what making them took, on the devices that runs go to now.
+    ///
+    /// Sessions of one model with equal options share their plans, and so these figures. Plans of control flow's regions,
+    /// made when one is first taken, are not in it.
+    pub fn plan_statistics(&self) -> PlanStatistics {
+        self.current().unit.statistics()
     }
 
     /// Runs on inputs by name and gives the outputs in the model's order.
@@ -231,7 +263,10 @@ impl Session {
     pub fn run(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Vec<Tensor>> {
         let inputs = self.in_order(inputs)?;
         self.check(&inputs)?;
-        self.limited(options, |cancel| self.attempt(|session| session.unit.run_host(&inputs, cancel)))
+        let buckets = self.buckets.as_deref();
+        self.limited(options, |cancel| {
+            self.attempt(|session| run_host(&session.unit, buckets, &inputs, cancel))
+        })
     }
 
     /// As [`Session::run`], on tensors that may be on the device, and leaves the outputs there: nothing is copied that is
@@ -253,6 +288,7 @@ impl Session {
         let shapes: Vec<(DType, &[usize])> =
             inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
         self.check_types(&shapes)?;
+        self.check_unpadded(shapes.iter().map(|(_, shape)| *shape))?;
         let values = || inputs.iter().map(|input| input.value().clone()).collect();
         let run =
             |cancel: Option<&Cancel>| self.attempt(|session| session.unit.run_after(values(), after, cancel));
@@ -278,12 +314,12 @@ impl Session {
         let armed = options.deadline.map(|limit| deadline::arm(&cancel, limit));
         let admission = self.admit(options, Some(&cancel))?;
         let (setter, run) = Run::new(self.outputs.len(), cancel.clone());
-        let (unit, failover) = (Arc::clone(&self.unit), self.failover.clone());
+        let (unit, failover, buckets) = (Arc::clone(&self.unit), self.failover.clone(), self.buckets.clone());
         let job = move || {
             let run = || {
                 Cancel::check(Some(&cancel))?;
                 let views: Vec<InputView<'_>> = inputs.iter().map(InputView::of).collect();
-                let attempt = |unit: &Unit| unit.run_host(&views, Some(&cancel));
+                let attempt = |unit: &Unit| run_host(unit, buckets.as_deref(), &views, Some(&cancel));
                 attempt_on(&unit, failover.as_deref(), &attempt)
             };
             let outcome = caught("the run", run).flatten();
@@ -317,6 +353,9 @@ impl Session {
         if self.failover.is_some() {
             return self.run_into_or_fail_over(inputs, outputs, options);
         }
+        if self.buckets.is_some() {
+            return self.plan_and_run_into(inputs, outputs, options);
+        }
         let planned = match &self.only_plan {
             Some(plan) => self.unit.planned_as(plan, inputs),
             None => self.unit.planned(inputs),
@@ -336,7 +375,10 @@ impl Session {
         options: &RunOptions,
     ) -> Result<()> {
         self.check(inputs)?;
-        self.limited(options, |cancel| self.attempt(|session| session.unit.run_into(inputs, outputs, cancel)))
+        let buckets = self.buckets.as_deref();
+        self.limited(options, |cancel| {
+            self.attempt(|session| run_into(&session.unit, buckets, inputs, outputs, cancel))
+        })
     }
 
     /// Something on the session that runs go to, and again on the one after it when a device fails.
@@ -360,7 +402,8 @@ impl Session {
         options: &RunOptions,
     ) -> Result<()> {
         self.check(inputs)?;
-        self.limited(options, |cancel| self.unit.run_into(inputs, outputs, cancel))
+        let buckets = self.buckets.as_deref();
+        self.limited(options, |cancel| run_into(&self.unit, buckets, inputs, outputs, cancel))
     }
 
     /// Prepares many runs on the same memory: between them nothing is checked, looked up or patched. None if
@@ -375,6 +418,7 @@ impl Session {
         outputs: &mut [OutputView<'a>],
     ) -> Result<Option<Bound<'a>>> {
         self.check(inputs)?;
+        self.check_unpadded(inputs.iter().map(|input| input.shape))?;
         self.current().unit.bind(inputs, outputs)
     }
 
@@ -452,6 +496,23 @@ impl Session {
             .collect()
     }
 
+    /// Refuses inputs that would have to be padded, where that is not done.
+    fn check_unpadded<'a>(&self, shapes: impl Iterator<Item = &'a [usize]>) -> Result<()> {
+        let Some(buckets) = &self.buckets else {
+            return Ok(());
+        };
+        match buckets.fit(shapes)? {
+            None => Ok(()),
+            Some(fit) => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "runs that are bound or stay on a device are not padded: give {}, or make a session without buckets",
+                    fit.wanted(buckets)
+                ),
+            )),
+        }
+    }
+
     fn check_count(&self, n: usize) -> Result<()> {
         if n == self.inputs.len() {
             return Ok(());
@@ -488,6 +549,33 @@ impl Session {
             }
         }
         Ok(())
+    }
+}
+
+/// Runs a unit on inputs that its program takes, padded if they are to be.
+fn run_host(
+    unit: &Unit,
+    buckets: Option<&Buckets>,
+    inputs: &[InputView<'_>],
+    cancel: Option<&Cancel>,
+) -> Result<Vec<Tensor>> {
+    match buckets {
+        Some(buckets) => buckets.run(unit, inputs, cancel),
+        None => unit.run_host(inputs, cancel),
+    }
+}
+
+/// As [`run_host()`], into memory of the caller's.
+fn run_into(
+    unit: &Unit,
+    buckets: Option<&Buckets>,
+    inputs: &[InputView<'_>],
+    outputs: &mut [OutputView<'_>],
+    cancel: Option<&Cancel>,
+) -> Result<()> {
+    match buckets {
+        Some(buckets) => buckets.run_into(unit, inputs, outputs, cancel),
+        None => unit.run_into(inputs, outputs, cancel),
     }
 }
 

@@ -38,6 +38,7 @@ fn balanced() -> Rates {
         hand_over_ns: 1000.0,
         to_device: link,
         from_device: link,
+        ..Rates::default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Frames: what one run of a section changes, pooled.
 
 use super::nested::Context;
+use super::pool::RunCounter;
 use super::replay::Replay;
 use super::section::REST_LIMIT;
 use super::tasks::TaskState;
@@ -30,6 +31,8 @@ pub struct Frame {
     pub(crate) tasks: Option<TaskState>,
     /// Memory for inputs and results, where kernels cannot work in the caller's.
     pub(crate) staging: Option<Box<Staging>>,
+    /// Its part of the pool's count of runs.
+    pub(crate) runs: RunCounter,
     /// Whether a run ended badly, after which streams are not used again (ABI-NOTES 10).
     pub(crate) is_spent: bool,
 }
@@ -207,7 +210,17 @@ impl Frame {
             refs[i as usize].addr = std::ptr::from_ref(&*context) as u64;
         }
         let replay = Replay::of(section);
-        Ok(Self { streams, replay, refs, arenas, context, tasks, staging: None, is_spent: false })
+        Ok(Self {
+            streams,
+            replay,
+            refs,
+            arenas,
+            context,
+            tasks,
+            staging: None,
+            runs: RunCounter::default(),
+            is_spent: false,
+        })
     }
 
     /// Brings the devices to rest after a run. One that ended well has left those of a placed section at rest.

@@ -100,7 +100,7 @@ impl Unit {
     /// # Errors
     /// What planning says, or the first failure of the run.
     pub fn run_host(&self, inputs: &[InputView<'_>], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
-        let plan = self.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        let plan = self.plan_for_run(inputs.iter().map(|input| (input.dtype, input.shape)))?;
         self.env().traced(|| self.run_plan_host(&plan, inputs, cancel))
     }
 
@@ -147,7 +147,7 @@ impl Unit {
         if let Some(planned) = self.planned(inputs) {
             return planned.run_into(outputs, cancel);
         }
-        let plan = self.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        let plan = self.plan_for_run(inputs.iter().map(|input| (input.dtype, input.shape)))?;
         self.env().traced(|| match plan.single() {
             Some(stage) => {
                 check_inputs(stage, inputs)?;
@@ -185,7 +185,7 @@ impl Unit {
         inputs: &[InputView<'a>],
         outputs: &mut [OutputView<'a>],
     ) -> Result<Option<Bound<'a>>> {
-        let plan = self.plan_for(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        let plan = self.plan_for_run(inputs.iter().map(|input| (input.dtype, input.shape)))?;
         let Some(stage) = plan.single() else {
             return Ok(None);
         };

@@ -21,6 +21,7 @@ pub(crate) mod regions;
 pub(crate) mod replay;
 pub mod section;
 mod sleeper;
+pub mod statistics;
 mod task_loop;
 mod tasks;
 pub(crate) mod timeline;

@@ -2,11 +2,15 @@
 //!
 //! A run that has the pool to itself takes and gives with one atomic operation each: the first place. What does
 //! not fit there goes to a bounded queue.
+//!
+//! Runs are counted where only who holds a frame writes: each frame has a counter of its own, and the pool adds them up
+//! when it is asked.
 
 use super::frame::Frame;
 use crossbeam_queue::ArrayQueue;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Frames that a pool keeps beside the first; more may run at once, and are dropped afterwards.
 const FRAMES_MAX: usize = 64;
@@ -18,12 +22,58 @@ const FRAMES_MAX: usize = 64;
 pub struct FramePool {
     first: AtomicPtr<Frame>,
     rest: ArrayQueue<Box<Frame>>,
+    runs: Mutex<Runs>,
+}
+
+/// Runs of a pool's frames.
+#[derive(Default)]
+struct Runs {
+    /// Those of frames that are gone.
+    past: u64,
+    counters: Vec<RunCounter>,
+}
+
+/// Runs of one frame. Written by who holds the frame, read by anybody.
+#[derive(Clone, Default)]
+pub(crate) struct RunCounter(Arc<AtomicU64>);
+
+impl RunCounter {
+    /// Counts a run. No other thread does so at the same time: the caller holds the frame.
+    #[inline]
+    pub fn count(&self) {
+        // Not one atomic operation, which would cost a locked instruction.
+        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl FramePool {
     /// An empty pool.
     pub fn new() -> Self {
-        Self { first: AtomicPtr::new(null_mut()), rest: ArrayQueue::new(FRAMES_MAX) }
+        Self { first: AtomicPtr::new(null_mut()), rest: ArrayQueue::new(FRAMES_MAX), runs: Mutex::default() }
+    }
+
+    /// A counter for a new frame of this pool.
+    #[cold]
+    pub(crate) fn new_counter(&self) -> RunCounter {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        // A counter that the pool alone has is that of a frame that was dropped.
+        let (counters, gone): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut runs.counters).into_iter().partition(|it| Arc::strong_count(&it.0) > 1);
+        runs.counters = counters;
+        runs.past += gone.iter().map(RunCounter::get).sum::<u64>();
+        let counter = RunCounter::default();
+        runs.counters.push(counter.clone());
+        counter
+    }
+
+    /// How many runs took a frame of this pool so far.
+    pub fn n_runs(&self) -> u64 {
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.past + runs.counters.iter().map(RunCounter::get).sum::<u64>()
     }
 
     /// A frame that was used before, if one is there.

@@ -9,6 +9,7 @@ use super::control;
 use super::eager;
 use super::frame::{Frame, first_cause};
 use super::section::REST_LIMIT;
+use super::statistics::{PlanStatistics, Tally};
 use super::value::{RunTensor, constant};
 use crate::device::{Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
@@ -32,12 +33,20 @@ pub struct Unit {
     plans: ArcSwap<Vec<Arc<Plan>>>,
     /// Held while a plan is made.
     planning: Mutex<()>,
+    tally: Tally,
 }
 
 impl Unit {
     /// A unit without plans.
     pub fn new(program: Program, env: Arc<Env>) -> Self {
-        Self { program, passes: Vec::new(), env, plans: ArcSwap::default(), planning: Mutex::new(()) }
+        Self {
+            program,
+            passes: Vec::new(),
+            env,
+            plans: ArcSwap::default(),
+            planning: Mutex::new(()),
+            tally: Tally::default(),
+        }
     }
 
     /// A unit of a model, whose passes run now.
@@ -89,30 +98,73 @@ impl Unit {
     where
         I: Iterator<Item = (DType, &'a [usize])> + Clone,
     {
+        self.find_or_plan(inputs).map(|(plan, _)| plan)
+    }
+
+    /// As [`Unit::plan_for`], for a run that follows: a plan that is made now is a miss.
+    pub(super) fn plan_for_run<'a, I>(&self, inputs: I) -> Result<Arc<Plan>>
+    where
+        I: Iterator<Item = (DType, &'a [usize])> + Clone,
+    {
+        let (plan, is_new) = self.find_or_plan(inputs)?;
+        if is_new {
+            self.tally.missed();
+        }
+        Ok(plan)
+    }
+
+    /// The plan for input types, and whether it was made now.
+    fn find_or_plan<'a, I>(&self, inputs: I) -> Result<(Arc<Plan>, bool)>
+    where
+        I: Iterator<Item = (DType, &'a [usize])> + Clone,
+    {
         let fits = |plan: &Plan| {
             let mut types = plan.inputs.iter().zip(inputs.clone());
             types.all(|(ty, (dtype, shape))| ty.is(dtype, shape))
         };
         if let Some(found) = self.find(fits) {
-            return Ok(found.to_plan());
+            return Ok((found.to_plan(), false));
         }
         let _planning = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have made it meanwhile.
         if let Some(found) = self.find(fits) {
-            return Ok(found.to_plan());
+            return Ok((found.to_plan(), false));
         }
         let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
-        let (mut specialised, mut passes) = self.env.specialised(&self.program, &types)?;
+        let plan = Arc::new(self.make_plan(&types)?);
+        let mut plans = self.plans.load().to_vec();
+        let evicted = make_room(&mut plans, self.env.options.plans_max);
+        plans.push(Arc::clone(&plan));
+        self.plans.store(Arc::new(plans));
+        self.tally.evicted(&evicted);
+        Ok((plan, true))
+    }
+
+    fn make_plan(&self, types: &[TensorType]) -> Result<Plan> {
+        let mut laps = self.tally.plan();
+        let (mut specialised, mut passes) = self.env.specialised(&self.program, types)?;
+        laps.specialised();
         passes.extend(self.env.run_passes(&mut specialised, Moment::Device)?);
+        laps.passed();
         let mut plan = Plan::build(specialised, &self.env)?;
         plan.passes = passes.into();
         plan.is_declared = self.takes(&plan.inputs);
-        let plan = Arc::new(plan);
-        let mut plans = self.plans.load().to_vec();
-        make_room(&mut plans, self.env.options.plans_max);
-        plans.push(Arc::clone(&plan));
-        self.plans.store(Arc::new(plans));
+        laps.planned();
         Ok(plan)
+    }
+
+    /// Types of the results for inputs of these types, as far as they do not depend on data. Nothing is planned.
+    ///
+    /// # Errors
+    /// What specialising says.
+    pub fn result_types(&self, inputs: &[TensorType]) -> Result<Vec<Option<TensorType>>> {
+        let (program, _) = self.env.specialised(&self.program, inputs)?;
+        Ok(program.main.outputs.iter().map(|&id| program.value(id).ty.clone()).collect())
+    }
+
+    /// What its plans were used for so far, and what making them took. Those of nested regions are not in it.
+    pub fn statistics(&self) -> PlanStatistics {
+        self.tally.statistics(&self.plans.load(), self.env.options.plans_max)
     }
 
     /// Whether the program's inputs are declared to be of such types, as far as they are declared.
@@ -129,7 +181,7 @@ impl Unit {
     /// # Errors
     /// What planning says, or the first failure of the run.
     pub fn run(&self, inputs: Vec<RunTensor>, cancel: Option<&Cancel>) -> Result<Vec<RunTensor>> {
-        let plan = self.plan_for(inputs.iter().map(|input| (input.ty.dtype, &*input.ty.shape)))?;
+        let plan = self.plan_for_run(inputs.iter().map(|input| (input.ty.dtype, &*input.ty.shape)))?;
         self.run_plan(&plan, inputs, cancel)
     }
 
@@ -143,7 +195,7 @@ impl Unit {
         after: Option<Point<'_>>,
         cancel: Option<&Cancel>,
     ) -> Result<Vec<RunTensor>> {
-        let plan = self.plan_for(inputs.iter().map(|input| (input.ty.dtype, &*input.ty.shape)))?;
+        let plan = self.plan_for_run(inputs.iter().map(|input| (input.ty.dtype, &*input.ty.shape)))?;
         self.env().traced(|| self.run_plan_after(&plan, inputs, after, cancel))
     }
 
@@ -177,6 +229,9 @@ impl Unit {
             after.take_if(|point| !plan.stages.first().is_some_and(|stage| waits(stage, point)))
         {
             point.stream.wait_reached(point.value, REST_LIMIT)?;
+        }
+        if plan.single().is_none() {
+            plan.staged_runs.fetch_add(1, Ordering::Relaxed);
         }
         let mut values = Values { plan, env: &self.env, made: vec![None; plan.program.values.len()] };
         for (&id, input) in plan.program.main.inputs.iter().zip(inputs) {
@@ -240,12 +295,14 @@ impl Plan {
     }
 }
 
-/// Throws out plans that were not used lately: each that was gets a second chance.
-fn make_room(plans: &mut Vec<Arc<Plan>>, plans_max: usize) {
+/// Throws out plans that were not used lately, and gives them: each that was used gets a second chance.
+fn make_room(plans: &mut Vec<Arc<Plan>>, plans_max: usize) -> Vec<Arc<Plan>> {
+    let mut evicted = Vec::new();
     while plans.len() >= plans_max.max(1) {
         let idle = plans.iter().position(|plan| !plan.used.swap(false, Ordering::Relaxed));
-        plans.remove(idle.unwrap_or(0));
+        evicted.push(plans.remove(idle.unwrap_or(0)));
     }
+    evicted
 }
 
 /// The values of a run that its stages hand on.
@@ -296,21 +353,25 @@ impl Values<'_> {
     }
 }
 
-/// A frame for a stage, its stream at rest.
+/// A frame for a run of a stage, its stream at rest.
 ///
 /// # Errors
 /// As [`Frame::new`].
 #[inline]
 pub fn take_frame(stage: &SectionStage) -> Result<Box<Frame>> {
-    match stage.frames.take() {
-        Some(frame) => Ok(frame),
-        None => new_frame(stage),
-    }
+    let frame = match stage.frames.take() {
+        Some(frame) => frame,
+        None => new_frame(stage)?,
+    };
+    frame.runs.count();
+    Ok(frame)
 }
 
 #[cold]
 fn new_frame(stage: &SectionStage) -> Result<Box<Frame>> {
-    Frame::new(&stage.section).map(Box::new)
+    let mut frame = Frame::new(&stage.section).map(Box::new)?;
+    frame.runs = stage.frames.new_counter();
+    Ok(frame)
 }
 
 fn run_section(

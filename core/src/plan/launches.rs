@@ -401,7 +401,19 @@ impl Planner<'_> {
         };
         let (label, name) = (node.label(), Arc::clone(&node.name));
         let after = Vec::new();
-        self.launch(Launch { label, name, lane, region: 0, work, inputs, outputs, after, stage: 0, cost, signature });
+        self.launch(Launch {
+            label,
+            name,
+            lane,
+            region: 0,
+            work,
+            inputs,
+            outputs,
+            after,
+            stage: 0,
+            cost,
+            signature,
+        });
         Ok(())
     }
 

@@ -67,7 +67,7 @@ use specialise::specialise;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What plans are made with: devices and their constants.
 pub struct Env {
@@ -334,6 +334,8 @@ pub struct Plan {
     pub stages: Box<[Stage]>,
     /// Set by runs, cleared when plans are thrown out: second chance.
     pub(crate) used: AtomicBool,
+    /// Runs, where no one frame is that of a run: of several stages, or none.
+    pub(crate) staged_runs: AtomicU64,
 }
 
 /// One thing that a run does.
@@ -408,7 +410,14 @@ impl Plan {
             staged(&program, &groups, work, &claims, env)?
         };
         let (stages, used) = (stages.into(), AtomicBool::new(true));
-        Ok(Self { program, passes: Box::default(), inputs, is_declared: false, stages, used })
+        let (passes, staged_runs) = (Box::default(), AtomicU64::new(0));
+        Ok(Self { program, passes, inputs, is_declared: false, stages, used, staged_runs })
+    }
+
+    /// How many runs there were of it. One that was bound counts once, however often it ran.
+    pub fn n_runs(&self) -> u64 {
+        let framed = self.single().map_or(0, |stage| stage.frames.n_runs());
+        framed + self.staged_runs.load(Ordering::Relaxed)
     }
 
     /// Nodes of sections and compiled programs that another device than `device` runs, with it.

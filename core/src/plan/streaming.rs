@@ -16,8 +16,8 @@
 use super::cost::Link;
 use super::launches::{Launch, Launched, Made, Planner, Root, Work};
 use super::section::Section;
-use crate::exec::timeline::CopyKind;
 use crate::error::{Error, ErrorKind, Result};
+use crate::exec::timeline::CopyKind;
 use crate::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -18,5 +18,6 @@ pub use clock::clock_ns;
 pub use events::{Event, Recording, SectionInfo, StepInfo, StepKind, ThreadEvents, What};
 pub use recorder::{EVENTS_MAX, Recorder};
 
+pub(crate) use clock::now_ns;
 pub(crate) use launch::{Told, Traced, trace};
 pub(crate) use running::{begin, begin_lone, run_number};

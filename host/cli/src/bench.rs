@@ -4,6 +4,7 @@ use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
+use crate::vary::{Vary, pick};
 use crate::{cost, interrupt, say, sessions, shares, table};
 use anyhow::{Result, bail};
 use devbay_host::core::Tensor;
@@ -34,6 +35,10 @@ pub struct Arguments {
     /// Runs in flight at once, each on a thread of its own; a time is then that of all of them over their number
     #[arg(long, value_name = "N", default_value_t = 1)]
     at_once: usize,
+    /// Give each run inputs of another length along an extent that the model names, anyone from LOW to HIGH, such as
+    /// seq=5..40; what is given with --input is cut
+    #[arg(long, value_name = "NAME=LOW..HIGH", conflicts_with_all = ["at_once", "sessions"])]
+    vary: Option<String>,
     /// Then open, run and close so many sessions, and say what memory they left behind
     #[arg(long, value_name = "N", default_value_t = 0)]
     sessions: usize,
@@ -67,8 +72,12 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
     let runtime = &chosen.runtime;
     let random = arguments.inputs.random.or(Some(0));
-    let inputs =
-        InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &chosen.device)?;
+    let vary = arguments.vary.as_ref().map(|text| Vary::parse(text, model.program())).transpose()?;
+    let mut arguments_of_inputs = InputArguments { random, ..arguments.inputs.clone() };
+    // The first that is given for an input counts.
+    arguments_of_inputs.given.shape.extend(vary.iter().flat_map(|vary| vary.longest(model.program())));
+    let inputs = arguments_of_inputs.read(model.program(), &chosen.device)?;
+    let varied = vary.map(|vary| vary.cut(model.program(), &inputs)).transpose()?;
     let types = types_of(model.program(), &inputs);
     let (device, options, auto) = arguments.device.session_options(&chosen, &model, &types, recorder)?;
     let session = Session::with_options(&model, &device, options.clone())?;
@@ -76,7 +85,10 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     let plan = session.plan_for(&given)?;
     let load = begin.elapsed();
 
-    let measured = measure(&session, &given, arguments);
+    let measured = match &varied {
+        Some(sets) => measure_varied(&session, sets, arguments),
+        None => measure(&session, &given, arguments),
+    };
     let (first_run, mut times) = measured.inspect_err(|_| profile.iter().for_each(Profile::finish_failed))?;
     // Another plan, on other devices, if one failed.
     let plan = if session.failures().is_empty() { plan } else { session.plan_for(&given)? };
@@ -91,6 +103,7 @@ fn bench(arguments: &Arguments) -> Result<Done> {
         }
     };
     times.sort_by(f64::total_cmp);
+    let mean = times.iter().sum::<f64>() / times.len() as f64;
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
     let memory = plan.sections().fold((0, 0, 0), |(arena, bound, constants), line| {
         let memory = line.memory;
@@ -104,6 +117,7 @@ fn bench(arguments: &Arguments) -> Result<Done> {
             "load": load.as_nanos() as u64, "first_run": first_run.as_nanos() as u64, "launches": n_steps,
             "arena_bytes": memory.0, "arena_lower_bound_bytes": memory.1, "constant_bytes": memory.2,
             "work": shares::json(&plan), "at_once": arguments.at_once, "sessions": left.map(|left| left.json()),
+            "mean": mean, "plans": shares::plans(&session),
             "placement": shares::placement(auto.as_ref()), "failures": shares::failures(&session),
             "profile": summary.map(|(profile, summary)| profile.json(summary)),
         })));
@@ -134,6 +148,11 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     );
     if let Some(shares) = shares::text(&plan) {
         say!("{shares}");
+    }
+    if varied.is_some() {
+        say!("{} on average; {}", table::duration(mean), shares::plans_text(&session));
+    } else {
+        tracing::info!("{}", shares::plans_text(&session));
     }
     if let Some(left) = left {
         say!("{}", left.text());
@@ -184,6 +203,36 @@ fn measure(
             return Ok((first_run, times));
         }
     }
+}
+
+/// As [`measure`], each run on one of several sets of inputs; its time has what planning for them takes.
+fn measure_varied(
+    session: &Session,
+    sets: &[Vec<(String, Tensor)>],
+    arguments: &Arguments,
+) -> Result<(Duration, Vec<f64>)> {
+    let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
+    let deadline = Instant::now() + Duration::from_secs_f64(arguments.seconds.clamp(0.0, 3600.0));
+    let (mut first_run, mut times) = (None, Vec::new());
+    for n in 0.. {
+        let set = &sets[pick(n, sets.len())];
+        let given: Vec<(&str, &Tensor)> = set.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let begin = Instant::now();
+        session.run(&given, &options)?;
+        let time = begin.elapsed();
+        first_run.get_or_insert(time);
+        if n >= arguments.warmup {
+            times.push(time.as_nanos() as f64);
+        }
+        let enough = match arguments.runs {
+            0 => !times.is_empty() && Instant::now() >= deadline,
+            runs => times.len() >= runs,
+        };
+        if enough {
+            break;
+        }
+    }
+    Ok((first_run.unwrap_or_default(), times))
 }
 
 /// Runs of each thread between two readings of the clock, so that the threads' start weighs little.

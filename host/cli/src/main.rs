@@ -25,8 +25,10 @@ mod program;
 mod run;
 mod say;
 mod sessions;
+mod shapes;
 mod shares;
 mod table;
+mod vary;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;

@@ -2,6 +2,7 @@
 
 use crate::exit::usage;
 use crate::layers::LayerArguments;
+use crate::shapes::ShapeArguments;
 use anyhow::Result;
 use clap::Args;
 use devbay_host::auto::{self, Allowed, Auto};
@@ -85,6 +86,8 @@ pub struct DeviceArguments {
     /// Say why this device was chosen and the others were not
     #[arg(long)]
     pub explain: bool,
+    #[command(flatten)]
+    pub shapes: ShapeArguments,
 }
 
 /// Types that inputs of matrix products may be rounded to.
@@ -262,6 +265,7 @@ impl DeviceArguments {
         options.plans.memory_budget = self.memory_budget;
         options.plans.numerics = self.numerics.into();
         options.plans.feedback = self.feedback.as_deref().map(|path| feedback(path, runtime)).transpose()?;
+        self.shapes.apply(&mut options)?;
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;
             options.pins.push((node, choice.device));

@@ -1,0 +1,60 @@
+//! Options for inputs whose extents change: how many plans are kept, and what they are padded to.
+
+use crate::exit::usage;
+use anyhow::Result;
+use clap::Args;
+use devbay_host::buckets::BucketOptions;
+use devbay_host::compare::Tolerance;
+use devbay_host::session::SessionOptions;
+
+/// Plans for changing extents.
+#[derive(Args, Clone)]
+pub struct ShapeArguments {
+    /// How many plans are kept, each for inputs of other extents
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    plans_max: Option<u32>,
+    /// Pad inputs along an extent that the model names to the next of these sizes, and crop the results: NAME=8,16,32, or
+    /// NAME=*8 for multiples. Only right if padding does not change the rest; --check-buckets looks
+    #[arg(long, value_name = "NAME=SIZES")]
+    bucket: Vec<String>,
+    /// What an input is padded with, if it is not 0
+    #[arg(long, value_name = "INPUT=VALUE", requires = "bucket")]
+    pad: Vec<String>,
+    /// Make the first run that is padded to each size once more without, and fail where results differ
+    #[arg(long, requires = "bucket")]
+    check_buckets: bool,
+}
+
+/// How far results of padded inputs may be from those of inputs as they are: sums have another order.
+const TOLERANCE: Tolerance = Tolerance { relative: 1e-4, absolute: 1e-5 };
+
+impl ShapeArguments {
+    /// Sets what was given.
+    ///
+    /// # Errors
+    /// For sizes and values that cannot be read.
+    pub fn apply(&self, options: &mut SessionOptions) -> Result<()> {
+        if let Some(plans_max) = self.plans_max {
+            options.plans.plans_max = plans_max as usize;
+        }
+        if self.bucket.is_empty() {
+            return Ok(());
+        }
+        let mut buckets =
+            BucketOptions { check: self.check_buckets.then_some(TOLERANCE), ..BucketOptions::default() };
+        for text in &self.bucket {
+            let (name, sizes) = text
+                .rsplit_once('=')
+                .ok_or_else(|| usage(format!("--bucket is NAME=SIZES, found {text}")))?;
+            buckets.sizes.push((name.to_owned(), sizes.parse()?));
+        }
+        for text in &self.pad {
+            let parsed = text.rsplit_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+            let (name, value): (&str, f64) =
+                parsed.ok_or_else(|| usage(format!("--pad is INPUT=VALUE, found {text}")))?;
+            buckets.padding.push((name.to_owned(), value));
+        }
+        options.buckets = Some(buckets);
+        Ok(())
+    }
+}

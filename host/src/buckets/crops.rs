@@ -1,0 +1,170 @@
+//! What of results is padding: by the types that follow from inputs of other lengths.
+
+use super::elements::{copy_common, element_bytes};
+use super::{Buckets, Fit};
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::exec::unit::Unit;
+use devbay_core::plan::Plan;
+use devbay_core::tensor::{AlignedBytes, Tensor, TensorType, n_elements};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How results of padded inputs are cropped, by the inputs' shapes.
+#[derive(Default)]
+pub(super) struct CropCache(Mutex<HashMap<Vec<Vec<usize>>, Arc<Crops>>>);
+
+/// How results of inputs of certain shapes are cropped.
+pub(super) struct Crops {
+    /// Per output, the symbol that each axis has, by position.
+    pub axes: Vec<Vec<Option<usize>>>,
+    /// Per symbol, the shortest length that this is known for.
+    shortest: Vec<usize>,
+    /// Whether a run was compared with one that is not padded.
+    pub is_checked: AtomicBool,
+}
+
+/// Shapes that crops are kept for: those of buckets are few, but other extents may be any.
+const CROPS_MAX: usize = 256;
+
+/// Extents of all outputs.
+type Extents = Vec<Vec<usize>>;
+
+impl CropCache {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<Vec<usize>>, Arc<Crops>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, shapes: &[Vec<usize>], crops: &Arc<Crops>) {
+        let mut kept = self.lock();
+        if kept.len() >= CROPS_MAX {
+            kept.clear();
+        }
+        kept.insert(shapes.to_vec(), Arc::clone(crops));
+    }
+}
+
+impl Buckets {
+    /// How results are cropped.
+    ///
+    /// An axis has a symbol if its extent is the symbol's at the padded size, at the length asked for and at one less than
+    /// the size; it has none if the extent is the same at all three. Only types are found for that, once for each bucket
+    /// and each length that is shorter than those before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedModel`] for an output whose extents depend on data, or on a symbol in another way.
+    pub(super) fn crops(&self, fit: &Fit, unit: &Unit) -> Result<Arc<Crops>> {
+        let known = self.crops.lock().get(&fit.shapes).cloned();
+        let is_enough = |crops: &&Arc<Crops>| {
+            crops.shortest.iter().zip(&fit.lengths).all(|(known, length)| known <= length)
+        };
+        if let Some(crops) = known.as_ref().filter(is_enough) {
+            return Ok(Arc::clone(crops));
+        }
+        let padded = self.extents(&result_types(&*unit.plan_for(fit.types(self))?))?;
+        let mut shortest = fit.lengths.clone();
+        if let Some(known) = &known {
+            shortest
+                .iter_mut()
+                .zip(&known.shortest)
+                .for_each(|(length, &known)| *length = known.min(*length));
+        }
+        let mut axes: Vec<Vec<Option<usize>>> =
+            padded.iter().map(|extents| vec![None; extents.len()]).collect();
+        for symbol in 0..self.symbols.len() {
+            let size = fit.sizes[symbol];
+            let mut lengths = vec![shortest[symbol], size.saturating_sub(1)];
+            lengths.dedup();
+            // At its full size a symbol adds nothing that would have to be cropped.
+            lengths.retain(|&length| shortest[symbol] < size && length < size);
+            let shorter =
+                lengths.into_iter().map(|length| Ok((length, self.extents_at(fit, unit, symbol, length)?)));
+            let shorter: Vec<(usize, Extents)> = shorter.collect::<Result<_>>()?;
+            self.note(symbol, (size, &padded), &shorter, &mut axes)?;
+        }
+        let is_checked = AtomicBool::new(known.is_some_and(|known| known.is_checked.load(Ordering::Relaxed)));
+        let crops = Arc::new(Crops { axes, shortest, is_checked });
+        self.crops.keep(&fit.shapes, &crops);
+        Ok(crops)
+    }
+
+    /// Extents of all outputs for inputs that are padded, but for one symbol, which has a length.
+    fn extents_at(&self, fit: &Fit, unit: &Unit, symbol: usize, length: usize) -> Result<Extents> {
+        let (mut extents, mut shapes) = (fit.sizes.clone(), fit.shapes.clone());
+        extents[symbol] = length;
+        self.resize(&mut shapes, &extents);
+        let types = self.inputs.iter().zip(&shapes).map(|(input, shape)| TensorType::new(input.dtype, shape));
+        self.extents(&unit.result_types(&types.collect::<Vec<_>>())?)
+    }
+
+    fn extents(&self, types: &[Option<TensorType>]) -> Result<Extents> {
+        let of_output = |(name, ty): (&Arc<str>, &Option<TensorType>)| {
+            ty.as_ref().and_then(TensorType::known_shape).ok_or_else(|| {
+                let ty = ty.as_ref().map(ToString::to_string).unwrap_or_default();
+                let text = format!("output `{name}` {ty} has extents that depend on data: nobody can say what of it is padding");
+                Error::new(ErrorKind::UnsupportedModel, text)
+            })
+        };
+        self.outputs.iter().zip(types).map(of_output).collect()
+    }
+
+    /// Notes which axes of outputs have a symbol, by their extents at its size and at shorter lengths.
+    fn note(
+        &self,
+        symbol: usize,
+        (size, padded): (usize, &Extents),
+        shorter: &[(usize, Extents)],
+        axes: &mut [Vec<Option<usize>>],
+    ) -> Result<()> {
+        for (output, long) in padded.iter().enumerate() {
+            for (length, extents) in shorter {
+                let short = &extents[output];
+                let is_odd = short.len() != long.len()
+                    || (0..long.len()).any(|axis| {
+                        let is_same =
+                            shorter.iter().all(|(_, extents)| extents[output].get(axis) == Some(&long[axis]));
+                        let is_symbol = axes[output][axis].is_none_or(|known| known == symbol);
+                        !is_same && !(is_symbol && (long[axis], short[axis]) == (size, *length))
+                    });
+                if is_odd {
+                    let text = format!(
+                        "output `{}` is {long:?} where `{name}` is {size} and {short:?} where it is {length}: nobody can say \
+                         what of it is padding",
+                        self.outputs[output],
+                        name = self.symbols[symbol].0
+                    );
+                    return Err(Error::new(ErrorKind::UnsupportedModel, text));
+                }
+                for axis in (0..long.len()).filter(|&axis| long[axis] != short[axis]) {
+                    axes[output][axis] = Some(symbol);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Fit {
+    /// A result without what padding has added.
+    pub(super) fn crop(&self, result: Tensor, axes: &[Option<usize>]) -> Result<Tensor> {
+        let extents = result.shape().iter().zip(axes);
+        let shape: Vec<usize> =
+            extents.map(|(&extent, symbol)| symbol.map_or(extent, |symbol| self.lengths[symbol])).collect();
+        if shape == result.shape() {
+            return Ok(result);
+        }
+        let element = element_bytes(result.dtype()).ok_or_else(|| {
+            let text = format!("a result {} of packed elements cannot be cropped", result.tensor_type());
+            Error::new(ErrorKind::UnsupportedModel, text)
+        })?;
+        let size = n_elements(&shape).unwrap_or_default() * element;
+        let mut bytes = AlignedBytes::zeroed(size)?;
+        copy_common(element, (result.shape(), result.bytes()), (&shape, bytes.as_mut_slice()));
+        Tensor::from_storage(result.dtype(), &shape, Arc::new(bytes), 0, size)
+    }
+}
+
+/// Types of a plan's results.
+fn result_types(plan: &Plan) -> Vec<Option<TensorType>> {
+    plan.program.main.outputs.iter().map(|&id| plan.program.value(id).ty.clone()).collect()
+}

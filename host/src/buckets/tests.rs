@@ -1,0 +1,1 @@
+//! Sizes, padding and cropping, without a device.
