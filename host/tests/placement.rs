@@ -84,7 +84,7 @@ impl World {
             pins: pins.iter().map(|(node, device)| ((*node).to_owned(), self.device(device))).collect(),
             by: PlaceBy::Cost,
             plans: PlanOptions {
-                passes: Switches::none(),
+                passes: Switches::without(["fuse-elementwise"]).unwrap(),
                 feedback: feedback.map(Arc::new),
                 ..PlanOptions::default()
             },

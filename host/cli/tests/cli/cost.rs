@@ -119,7 +119,8 @@ fn what_was_measured_is_planned_with() {
         "--cost",
         "--runs",
         "3",
-        "--no-fuse-elementwise",
+        "--no-pass",
+        "fuse-elementwise",
         "--feedback",
         file,
     ]);
@@ -176,7 +177,11 @@ fn a_profile_changes_how_launches_are_divided() {
     let device = &runtime.devices()[0];
     let model = Model::from_program(text::parse(BRANCHES).unwrap());
     let rates = Rates { flops_per_ns: 8.0, bytes_per_ns: 4.0, hand_over_ns: 100.0, ..Rates::default() };
-    let options = PlanOptions { rates: Some(rates), passes: Switches::none(), ..PlanOptions::default() };
+    let options = PlanOptions {
+        rates: Some(rates),
+        passes: Switches::without(["fuse-elementwise"]).unwrap(),
+        ..PlanOptions::default()
+    };
     let report = |options: PlanOptions| {
         let session = Session::with_options(&model, device, options).unwrap();
         let plan = session.plan_for_types(&[(devbay_host::core::tensor::F32, &[64, 64])]).unwrap();

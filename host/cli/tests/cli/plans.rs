@@ -44,7 +44,11 @@ fn plan_text(rates: Rates, n_threads: usize) -> String {
         ..RuntimeOptions::default()
     });
     let model = Model::from_program(text::parse(STAGES).unwrap());
-    let options = PlanOptions { rates: Some(rates), passes: Switches::none(), ..PlanOptions::default() };
+    let options = PlanOptions {
+        rates: Some(rates),
+        passes: Switches::without(["fuse-elementwise"]).unwrap(),
+        ..PlanOptions::default()
+    };
     let session = Session::with_options(&model, &runtime.unwrap().devices()[0], options).unwrap();
     let types: Vec<_> = session.inputs().iter().map(|port| port.ty.clone().unwrap()).collect();
     let shapes: Vec<_> = types.iter().map(|ty| ty.known_shape().unwrap()).collect();

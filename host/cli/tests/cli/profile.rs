@@ -230,7 +230,12 @@ fn runtime(threads: usize, streams: &str, trace: Option<&Recorder>) -> Runtime {
 }
 
 fn traced(recorder: &Recorder, tasks: Policy) -> PlanOptions {
-    PlanOptions { tasks, trace: Some(recorder.clone()), passes: Switches::none(), ..PlanOptions::default() }
+    PlanOptions {
+        tasks,
+        trace: Some(recorder.clone()),
+        passes: Switches::without(["fuse-elementwise"]).unwrap(),
+        ..PlanOptions::default()
+    }
 }
 
 /// What a recorder took down, as it is written, and its sums.
