@@ -4,10 +4,17 @@
 //! constants change so that all shapes share them; on each program of known types; and then with what the device has
 //! kernels for. Each has a name by which it is switched off ([`Switches`]) and says what it did ([`Applied`]).
 
+pub mod common_subexpressions;
 pub mod dead_code;
 pub mod fold_batch_norm;
 pub mod fuse;
 pub mod fuse_elementwise;
+pub mod hoist_concat;
+mod renames;
+pub mod share_constants;
+pub mod simplify;
+#[cfg(test)]
+mod testing;
 mod uses;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -49,6 +56,30 @@ pub const PASSES: &[Pass] = &[
         doc: "normalisations, and additions per channel, become part of the convolution before them",
         moments: &[Moment::Model],
         run: |program, _| fold_batch_norm::run(program),
+    },
+    Pass {
+        name: "share-constants",
+        doc: "constants of the same bytes share them",
+        moments: &[Moment::Model],
+        run: |program, _| Ok(share_constants::run(program)),
+    },
+    Pass {
+        name: "simplify",
+        doc: "ops that change nothing go, and those that only change the shape are views",
+        moments: &[Moment::Shapes],
+        run: |program, around| simplify::run(program, around.stay),
+    },
+    Pass {
+        name: "common-subexpressions",
+        doc: "what is calculated twice is calculated once",
+        moments: &[Moment::Shapes],
+        run: |program, around| common_subexpressions::run(program, around.stay),
+    },
+    Pass {
+        name: "hoist-concat",
+        doc: "what is done to every operand of a Concat is done once, behind it",
+        moments: &[Moment::Shapes],
+        run: |program, around| hoist_concat::run(program, around.stay),
     },
     Pass {
         name: "dead-code",

@@ -1,0 +1,275 @@
+//! Moves an elementwise op that is done to every operand of a Concat behind it, so that it is done once.
+//!
+//! The example of TFRT's authors: 18 scalars are normalised, each by its own mean and deviation, and put together. Put
+//! together first, they are one vector, and its normalisation is one op with a constant of 18 numbers. Ops of one
+//! operand, and those of two of which one is a constant with one value for all or one along the axis, are moved; what the
+//! operands of the Concat are made by goes. Not moved is what would become part of the convolution or product before it.
+
+use super::each_region;
+use super::uses::Uses;
+use crate::error::Result;
+use crate::program::{Node, Program, Region, Value, ValueId};
+use crate::tensor::{DType, F32, F64, I32, I64, Tensor, TensorType};
+use std::collections::{HashMap, HashSet};
+
+/// Ops of one operand, elementwise, whose result has the operand's type or one that an attribute gives.
+const UNARY: &[&str] = &[
+    "Abs",
+    "Cast",
+    "Ceil",
+    "Cos",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "HardSigmoid",
+    "HardSwish",
+    "LeakyRelu",
+    "Log",
+    "Neg",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Softplus",
+    "Sqrt",
+    "Tanh",
+];
+
+/// Ops of two operands, elementwise.
+const BINARY: &[&str] = &["Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"];
+
+/// Ops that take over what is done to their result.
+const TAKES_TAILS: &[&str] = &["Conv", "ConvTranspose", "Gemm", "MatMul"];
+
+/// Moves what it can, but for nodes that `stay`; gives the number of nodes that are gone.
+///
+/// # Errors
+/// Out of memory for constants.
+pub fn run(program: &mut Program, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
+    each_region(program, &mut |program, region| hoist(program, region, stay))
+}
+
+fn hoist(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
+    let uses = Uses::of_region(program, region);
+    let mut makers: HashMap<ValueId, Node> = HashMap::new();
+    let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
+    let mut replaced: HashSet<ValueId> = HashSet::new();
+    let mut gone = 0;
+    for node in std::mem::take(&mut region.nodes) {
+        let mut concat = node;
+        // What is done to the whole, in the order in which it is found: the last comes first.
+        let mut behind = Vec::new();
+        while let Some(done) =
+            (!stay(&concat)).then(|| same_on_all(program, &concat, &makers, &uses, stay)).flatten()
+        {
+            gone += done.parts.len() - 1;
+            replaced.extend(concat.inputs.iter().flatten());
+            let (before, after) = done.apart(program, &concat)?;
+            (concat, _) = (before, behind.push(after));
+        }
+        for node in std::iter::once(concat).chain(behind.into_iter().rev()) {
+            if let (Some(output), [Some(_)]) = (node.output(0), node.outputs.as_slice()) {
+                makers.insert(output, node.clone());
+            }
+            kept.push(node);
+        }
+    }
+    // Nobody else read what they made.
+    kept.retain(|node| !node.outputs.iter().flatten().any(|output| replaced.contains(output)));
+    region.nodes = kept;
+    Ok(gone)
+}
+
+/// What is done to every operand of a Concat.
+struct Done {
+    /// The first of the nodes: its op and attributes are those of all.
+    like: Node,
+    /// Operands before it is done, in order.
+    parts: Vec<ValueId>,
+    /// Which operand of the nodes these are.
+    side: usize,
+    /// The other operands, if there are any.
+    constants: Vec<ValueId>,
+    /// The axis along which the parts are put together.
+    axis: usize,
+}
+
+/// What is done to all operands of a node alike, if it is a Concat of several.
+fn same_on_all(
+    program: &Program,
+    concat: &Node,
+    makers: &HashMap<ValueId, Node>,
+    uses: &Uses,
+    stay: &dyn Fn(&Node) -> bool,
+) -> Option<Done> {
+    if !concat.op.is("Concat") || concat.inputs.len() < 2 {
+        return None;
+    }
+    let shape = |id: ValueId| program.value(id).ty.as_ref()?.known_shape();
+    let rank = shape(concat.output(0)?)?.len() as i64;
+    let axis = concat.int("axis", 0);
+    let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
+    let mut done: Option<Done> = None;
+    for input in &concat.inputs {
+        let input = (*input)?;
+        let node = makers.get(&input).filter(|node| uses.count(input) == 1 && !stay(node))?;
+        let name = &*node.op.name;
+        let (side, constant) = match node.inputs.as_slice() {
+            [Some(_)] if node.op.domain.is_empty() && UNARY.contains(&name) => (0, None),
+            [Some(a), Some(b)] if node.op.domain.is_empty() && BINARY.contains(&name) => {
+                match (program.constant(*a).is_some(), program.constant(*b).is_some()) {
+                    (false, true) => (0, Some(*b)),
+                    (true, false) => (1, Some(*a)),
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        let part = node.input(side)?;
+        // An operand that is broadcast has another shape than the result, and cannot be put together in its place.
+        if shape(part)? != shape(input)? || makers.get(&part).is_some_and(takes_tails) {
+            return None;
+        }
+        let new = || Done { like: node.clone(), parts: Vec::new(), side, constants: Vec::new(), axis };
+        let all = done.get_or_insert_with(new);
+        let attrs = |node: &Node| format!("{:?}", node.attrs);
+        if all.like.op != node.op || all.side != side || attrs(&all.like) != attrs(node) {
+            return None;
+        }
+        all.parts.push(part);
+        all.constants.extend(constant);
+        along_axis(program, constant, axis, &shape(part)?)?;
+    }
+    done.filter(|done| {
+        let dtype = |id: &ValueId| program.value(*id).ty.as_ref().map(|ty| ty.dtype);
+        let alike = |ids: &[ValueId]| ids.iter().all(|id| dtype(id) == ids.first().and_then(dtype));
+        dtype(&done.parts[0]).is_some() && alike(&done.parts) && alike(&done.constants)
+    })
+}
+
+fn takes_tails(node: &Node) -> bool {
+    TAKES_TAILS.contains(&&*node.op.name) || !node.op.domain.is_empty()
+}
+
+/// The bytes that an operand is along an axis of a part, an element after the other: one value for all, or one for each.
+/// Some(empty) if there is no such operand; None if it varies along another axis.
+fn along_axis(program: &Program, constant: Option<ValueId>, axis: usize, part: &[usize]) -> Option<Vec<u8>> {
+    let Some(constant) = constant else { return Some(Vec::new()) };
+    let tensor = program.constant(constant)?;
+    let (shape, extent) = (tensor.shape(), *part.get(axis)?);
+    if !matches!(tensor.dtype(), F32 | F64 | I32 | I64) || shape.len() > part.len() {
+        return None;
+    }
+    let size = usize::from(tensor.dtype().bits) / 8;
+    let before = part.len() - shape.len();
+    let varies = shape.iter().enumerate().find(|(_, extent)| **extent != 1).map(|(i, _)| i + before);
+    match varies {
+        None => Some(tensor.bytes().repeat(extent)),
+        Some(at) if at == axis && tensor.bytes().len() == extent * size => Some(tensor.bytes().to_vec()),
+        Some(_) => None,
+    }
+}
+
+impl Done {
+    /// The Concat of what comes before, and then what was done to its parts as one node.
+    fn apart(&self, program: &mut Program, concat: &Node) -> Result<(Node, Node)> {
+        let output = concat.output(0);
+        let whole = output.and_then(|id| program.value(id).ty.as_ref()?.known_shape()).unwrap_or_default();
+        let ty = |program: &Program, id: ValueId| program.value(id).ty.clone();
+        let dtype = ty(program, self.parts[0]).map(|ty| ty.dtype);
+        let joined = program
+            .add_value(Value { ty: dtype.map(|dtype| TensorType::new(dtype, &whole)), ..Value::default() });
+        let mut before = concat.clone();
+        before.inputs = self.parts.iter().copied().map(Some).collect();
+        before.outputs = vec![Some(joined)];
+        let mut after = self.like.clone();
+        after.outputs = vec![output];
+        after.inputs[self.side] = Some(joined);
+        if let Some(&first) = self.constants.first() {
+            after.inputs[1 - self.side] = Some(self.joined_constants(program, first, whole.len())?);
+        }
+        Ok((before, after))
+    }
+
+    /// The other operands of all parts as one constant along the axis.
+    fn joined_constants(&self, program: &mut Program, first: ValueId, rank: usize) -> Result<ValueId> {
+        let dtype: DType = program.value(first).constant.as_ref().map_or(F32, Tensor::dtype);
+        let mut bytes = Vec::new();
+        for (part, &constant) in self.parts.iter().zip(&self.constants) {
+            let shape =
+                program.value(*part).ty.as_ref().and_then(TensorType::known_shape).unwrap_or_default();
+            bytes.extend(along_axis(program, Some(constant), self.axis, &shape).unwrap_or_default());
+        }
+        let size = usize::from(dtype.bits) / 8;
+        if bytes.chunks_exact(size).all(|value| value == &bytes[..size]) {
+            let shape = vec![1; rank.min(1)];
+            return Ok(program.add_constant("", Tensor::from_bytes(dtype, &shape, &bytes[..size])?));
+        }
+        let mut shape = vec![1; rank];
+        shape[self.axis] = bytes.len() / size;
+        Ok(program.add_constant("", Tensor::from_bytes(dtype, &shape, &bytes)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::check;
+
+    #[test]
+    fn scalars_that_are_normalised_are_a_vector_that_is() {
+        check(
+            "hoist-concat",
+            "  %m1 = const f32[1] [1.0]\n\
+             \u{20} %m2 = const f32[1] [2.0]\n\
+             \u{20} %d = const f32[] [4.0]\n\
+             \u{20} %a: f32[4,1] = Sub@14(%p, %m1)\n\
+             \u{20} %b: f32[4,1] = Sub@14(%q, %m2)\n\
+             \u{20} %c: f32[4,2] = Sub@14(%r, %m1)\n\
+             \u{20} %e: f32[4,1] = Div@14(%a, %d)\n\
+             \u{20} %f: f32[4,1] = Div@14(%b, %d)\n\
+             \u{20} %g: f32[4,2] = Div@14(%c, %d)\n\
+             \u{20} %h: f32[4,4] = Concat@13(%e, %f, %g) {axis = -1}\n\
+             \u{20} return %h\n",
+            "  %joined: f32[4,4] = Concat@13(%p, %q, %r) {axis = -1}\n\
+             \u{20} %means = const f32[1,4] [1.0, 2.0, 1.0, 1.0]\n\
+             \u{20} %moved: f32[4,4] = Sub@14(%joined, %means)\n\
+             \u{20} %factor = const f32[1] [4.0]\n\
+             \u{20} %h: f32[4,4] = Div@14(%moved, %factor)\n\
+             \u{20} return %h\n",
+        );
+    }
+
+    #[test]
+    fn what_others_read_what_differs_and_what_is_fused_stays() {
+        let others = "  %a: f32[4,1] = Exp@13(%p)\n\
+                      \u{20} %b: f32[4,1] = Exp@13(%q)\n\
+                      \u{20} %c: f32[4,2] = Concat@13(%a, %b) {axis = 1}\n\
+                      \u{20} return %c, %a\n";
+        check("hoist-concat", others, others);
+        let differs = "  %a: f32[4,1] = Exp@13(%p)\n\
+                       \u{20} %b: f32[4,1] = Neg@13(%q)\n\
+                       \u{20} %c: f32[4,2] = Concat@13(%a, %b) {axis = 1}\n\
+                       \u{20} return %c\n";
+        check("hoist-concat", differs, differs);
+        let fused = "  %m: f32[4,3] = MatMul@13(%p, %line)\n\
+                     \u{20} %n: f32[4,3] = MatMul@13(%q, %line)\n\
+                     \u{20} %a: f32[4,3] = Relu@14(%m)\n\
+                     \u{20} %b: f32[4,3] = Relu@14(%n)\n\
+                     \u{20} %c: f32[4,6] = Concat@13(%a, %b) {axis = 1}\n\
+                     \u{20} return %c\n";
+        check("hoist-concat", fused, fused);
+    }
+
+    #[test]
+    fn constants_that_vary_along_another_axis_stay() {
+        let body = "  %m = const f32[4,1] [1.0, 2.0, 3.0, 4.0]\n\
+                    \u{20} %a: f32[4,1] = Sub@14(%p, %m)\n\
+                    \u{20} %b: f32[4,1] = Sub@14(%q, %m)\n\
+                    \u{20} %c: f32[4,2] = Concat@13(%a, %b) {axis = 1}\n\
+                    \u{20} return %c\n";
+        check("hoist-concat", body, body);
+    }
+}

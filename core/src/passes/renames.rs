@@ -1,0 +1,40 @@
+//! Values that are others from now on: what a pass leaves behind when it takes a node away.
+
+use crate::program::{Region, ValueId};
+use std::collections::HashMap;
+
+/// For values that went, those that stand for them.
+#[derive(Default)]
+pub struct Renames {
+    now: HashMap<ValueId, ValueId>,
+}
+
+impl Renames {
+    /// From now on `old` is what `new` is.
+    pub fn add(&mut self, old: ValueId, new: ValueId) {
+        let new = self.of(new);
+        self.now.insert(old, new);
+    }
+
+    /// What a value is now.
+    pub fn of(&self, id: ValueId) -> ValueId {
+        self.now.get(&id).copied().unwrap_or(id)
+    }
+
+    /// Puts the new values in place of the old ones in a list of operands.
+    pub fn operands(&self, inputs: &mut [Option<ValueId>]) {
+        inputs.iter_mut().flatten().for_each(|id| *id = self.of(*id));
+    }
+
+    /// The same in a region, those inside it included.
+    pub fn region(&self, region: &mut Region) {
+        if self.now.is_empty() {
+            return;
+        }
+        for node in &mut region.nodes {
+            self.operands(&mut node.inputs);
+            node.regions.iter_mut().for_each(|(_, nested)| self.region(nested));
+        }
+        region.outputs.iter_mut().for_each(|id| *id = self.of(*id));
+    }
+}
