@@ -35,7 +35,7 @@ impl FoldCache {
         let types = types(inputs);
         let asked = asked(node, inputs, &types);
         let state = self.lock();
-        let kept = state.results.get(&asked.hash())?;
+        let kept = state.results.get(&asked.hash)?;
         kept.iter().find(|(kept, _)| asked.is(kept)).map(|(_, results)| results.clone())
     }
 
@@ -51,7 +51,7 @@ impl FoldCache {
             *state = State::default();
         }
         state.n_kept += 1;
-        state.results.entry(asked.hash()).or_default().push((asked.to_kept(), results.to_vec()));
+        state.results.entry(asked.hash).or_default().push((asked.to_kept(), results.to_vec()));
     }
 }
 
@@ -64,5 +64,5 @@ fn asked<'a>(node: &'a Node, inputs: &'a [Option<Tensor>], types: &'a [Option<Te
     let inputs =
         inputs.iter().zip(types).map(|(input, ty)| input.as_ref().map(|input| (ty.as_ref(), Some(input))));
     let results = node.outputs.iter().map(|output| output.map(|_| (None, None)));
-    Asked { node, operands: inputs.chain(results).collect() }
+    Asked::new(node, inputs.chain(results).collect())
 }

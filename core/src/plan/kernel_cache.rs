@@ -51,7 +51,7 @@ impl KernelCache {
     /// The kernel that was prepared for the same, and the position of its device.
     pub(super) fn find(&self, asked: &Asked<'_>, sites: &Sites) -> Option<(usize, Chosen)> {
         let mut state = self.lock();
-        let entries = state.entries.get(&asked.hash())?;
+        let entries = state.entries.get(&asked.hash)?;
         let mut same = entries.iter().filter(|entry| entry.sites == *sites && asked.is(&entry.asked));
         let found = same.find_map(|entry| Some((entry.site, entry.chosen.upgrade()?)))?;
         state.counts.shared += 1;
@@ -63,7 +63,7 @@ impl KernelCache {
         let entry = Entry { asked: asked.to_kept(), sites, site, chosen: chosen.downgrade() };
         let mut state = self.lock();
         state.counts.prepared += 1;
-        state.entries.entry(asked.hash()).or_default().push(entry);
+        state.entries.entry(asked.hash).or_default().push(entry);
     }
 
     /// Drops entries whose plans are gone, and with them the constants that they name.

@@ -60,9 +60,16 @@ fn an_element_has_the_value_or_there_is_none() {
     assert_eq!(element_of(I64, -3.0), Some((-3i64).to_le_bytes().to_vec()));
     assert_eq!(element_of(BOOL, 1.0), Some(vec![1]));
     assert_eq!(element_of(BF16, 0.0), Some(vec![0, 0]));
-    for (dtype, value) in
-        [(I64, 0.5), (I8, 128.0), (U8, -1.0), (BOOL, 2.0), (BF16, 1.0), (I64, f64::NAN), (I64, 1e300), (U4, 0.0)]
-    {
+    for (dtype, value) in [
+        (I64, 0.5),
+        (I8, 128.0),
+        (U8, -1.0),
+        (BOOL, 2.0),
+        (BF16, 1.0),
+        (I64, f64::NAN),
+        (I64, 1e300),
+        (U4, 0.0),
+    ] {
         assert_eq!(element_of(dtype, value), None, "{value}");
     }
 }
@@ -97,7 +104,8 @@ fn options_that_do_not_fit_the_model_are_refused() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.text().contains(word), "{error}");
     }
-    let listed = BucketOptions { sizes: vec![("n".to_owned(), Sizes::Listed(Vec::new()))], ..Default::default() };
+    let listed =
+        BucketOptions { sizes: vec![("n".to_owned(), Sizes::Listed(Vec::new()))], ..Default::default() };
     assert!(Buckets::new(&listed, &[port("a", &["n"])], &[]).is_err());
 }
 

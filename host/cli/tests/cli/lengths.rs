@@ -94,7 +94,10 @@ fn expect_close(found: &[Tensor], expected: &[Tensor]) {
 #[track_caller]
 fn expect_error<T>(result: Result<T>, kind: ErrorKind, word: &str) {
     let error: Error = result.err().expect(word);
-    assert!(error.kind() == kind && error.text().contains(word), "expected {kind:?} with `{word}`, found {error:?}");
+    assert!(
+        error.kind() == kind && error.text().contains(word),
+        "expected {kind:?} with `{word}`, found {error:?}"
+    );
 }
 
 #[test]
@@ -210,7 +213,11 @@ fn lengths_in_a_bucket_share_a_plan() {
         let runtime = runtime(streams);
         let (plain, bucketed) = (
             of(&runtime, MASKED, SessionOptions::default()),
-            of(&runtime, MASKED, in_buckets(BucketOptions { check: Some(TOLERANCE), ..buckets("seq", "4,8") })),
+            of(
+                &runtime,
+                MASKED,
+                in_buckets(BucketOptions { check: Some(TOLERANCE), ..buckets("seq", "4,8") }),
+            ),
         );
         for length in 1..=10 {
             let inputs = masked(2, length);
@@ -232,7 +239,8 @@ fn results_are_cropped_along_the_symbol_whatever_the_other_extents_are() {
         let inputs = masked(batch, length);
         expect_close(&run(&bucketed, &inputs).expect("a run"), &run(&plain, &inputs).expect("a run"));
     }
-    let plan = bucketed.plan_for(&masked(1, 1).each_ref().map(|(name, tensor)| (*name, tensor))).expect("a plan");
+    let plan =
+        bucketed.plan_for(&masked(1, 1).each_ref().map(|(name, tensor)| (*name, tensor))).expect("a plan");
     assert_eq!(*plan.inputs[0].shape, [4, 4]);
 }
 
@@ -254,7 +262,9 @@ fn every_way_to_run_pads_or_says_that_it_does_not() {
     let found: Vec<Tensor> = memory
         .iter()
         .zip(&expected)
-        .map(|(bytes, expected)| Tensor::from_bytes(expected.dtype(), expected.shape(), bytes).expect("a tensor"))
+        .map(|(bytes, expected)| {
+            Tensor::from_bytes(expected.dtype(), expected.shape(), bytes).expect("a tensor")
+        })
         .collect();
     expect_close(&found, &expected);
 
@@ -266,7 +276,8 @@ fn every_way_to_run_pads_or_says_that_it_does_not() {
 
     let bound = bucketed.bind(&views, &mut outputs).map(|_| ());
     expect_error(bound, ErrorKind::InvalidArgument, "give `seq` of 4 instead of 3");
-    let on_host = |(name, tensor): &(&'static str, Tensor)| (*name, DeviceTensor::on_host(tensor).expect("a tensor"));
+    let on_host =
+        |(name, tensor): &(&'static str, Tensor)| (*name, DeviceTensor::on_host(tensor).expect("a tensor"));
     let tensors = inputs.each_ref().map(on_host);
     let tensors = tensors.each_ref().map(|(name, tensor)| (*name, tensor));
     let on_device = bucketed.run_on_device(&tensors, None, &options).map(|_| ());
@@ -292,8 +303,18 @@ fn refused(body: &str, pad: Option<f64>, kind: ErrorKind, word: &str) {
 #[test]
 fn results_that_nobody_can_crop_are_refused() {
     let unsupported = ErrorKind::UnsupportedModel;
-    refused("  %y = Concat@13(%x, %x) {axis = 1}\n", None, unsupported, "output `y` is [2, 16] where `n` is 8");
-    refused("  %s: i64[] = const i64[1] [-1]\n  %y = Reshape@14(%x, %s)\n", None, unsupported, "[10] where it is 5");
+    refused(
+        "  %y = Concat@13(%x, %x) {axis = 1}\n",
+        None,
+        unsupported,
+        "output `y` is [2, 16] where `n` is 8",
+    );
+    refused(
+        "  %s: i64[] = const i64[1] [-1]\n  %y = Reshape@14(%x, %s)\n",
+        None,
+        unsupported,
+        "[10] where it is 5",
+    );
     refused("  %y = NonZero@13(%x)\n", Some(1.0), unsupported, "extents that depend on data");
 }
 
@@ -304,11 +325,8 @@ fn a_model_that_padding_changes_is_refused_when_it_is_checked() {
     // Whoever pads with what the mean is gets it: the value of the padding is heard.
     let runtime = runtime("inline");
     let program = format!("devbay-program 1\n\nprogram \"p\"(%x: f32[2,n]) {{\n{mean}  return %y\n}}\n");
-    let options = BucketOptions {
-        padding: vec![("x".to_owned(), 1.0)],
-        check: Some(TOLERANCE),
-        ..buckets("n", "8")
-    };
+    let options =
+        BucketOptions { padding: vec![("x".to_owned(), 1.0)], check: Some(TOLERANCE), ..buckets("n", "8") };
     let found = run(&of(&runtime, &program, in_buckets(options)), &[("x", ones(&[2, 5]))]).expect("a run");
     expect_close(&found, &[ones(&[2, 1])]);
 }
@@ -320,7 +338,11 @@ fn buckets_that_the_model_does_not_have_are_refused() {
     expect_error(made, ErrorKind::InvalidArgument, "no input of the model's has an extent `length`");
     let session = of(&runtime, MASKED, in_buckets(buckets("seq", "8")));
     let uneven = [("x", ones(&[1, 4])), ("mask", ones(&[1, 3])), ("w", ones(&[4, 4]))];
-    expect_error(run(&session, &uneven), ErrorKind::InvalidInput, "`seq` is 4 in input `x` and 3 in input `mask`");
+    expect_error(
+        run(&session, &uneven),
+        ErrorKind::InvalidInput,
+        "`seq` is 4 in input `x` and 3 in input `mask`",
+    );
 }
 
 #[test]
@@ -342,11 +364,13 @@ fn a_text_model_plans_once_a_bucket() {
             ("attention_mask", tensor(vec![1; length])),
             ("token_type_ids", tensor(vec![0; length])),
         ];
-        let (found, expected) = (run(&bucketed, &inputs).expect("a run"), run(&plain, &inputs).expect("a run"));
+        let (found, expected) =
+            (run(&bucketed, &inputs).expect("a run"), run(&plain, &inputs).expect("a run"));
         assert_eq!(found[0].shape(), [1, length, 256]);
         expect_close(&found, &expected);
     }
-    let distinct = |key: &dyn Fn(usize) -> usize| lengths.iter().map(|&n| key(n)).collect::<HashSet<_>>().len() as u64;
+    let distinct =
+        |key: &dyn Fn(usize) -> usize| lengths.iter().map(|&n| key(n)).collect::<HashSet<_>>().len() as u64;
     assert_eq!(plain.plan_statistics().made, distinct(&|length| length));
     assert_eq!(bucketed.plan_statistics().made, distinct(&|length| length.div_ceil(8)));
 }
