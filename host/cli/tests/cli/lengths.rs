@@ -320,7 +320,7 @@ fn results_that_nobody_can_crop_are_refused() {
 
 #[test]
 fn a_model_that_padding_changes_is_refused_when_it_is_checked() {
-    let mean = "  %y = ReduceMean@13(%x) {axes = [1]}\n";
+    let mean = "  %axes: i64[] = const i64[1] [1]\n  %y = ReduceMean@18(%x, %axes)\n";
     refused(mean, None, ErrorKind::Mismatch, "padding `n` from 5 to 8 changes output `y`");
     // Whoever pads with what the mean is gets it: the value of the padding is heard.
     let runtime = runtime("inline");
