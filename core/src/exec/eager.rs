@@ -434,12 +434,19 @@ impl<'a> Evaluate<'a> {
 
 impl Evaluator for Evaluate<'_> {
     fn evaluate(&mut self, node: &Node, inputs: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>> {
+        if let Some(results) = self.env.folds.find(node, inputs) {
+            return Ok(Some(results));
+        }
         let operands = inputs
             .iter()
             .map(|input| input.as_ref().map(|tensor| constant(tensor, &self.env.constants)).transpose())
             .collect::<Result<_>>()?;
         match run(node, operands, inputs.to_vec(), self.env, None) {
-            Ok(results) => results.iter().map(RunTensor::to_tensor).collect::<Result<_>>().map(Some),
+            Ok(results) => {
+                let results: Vec<Tensor> = results.iter().map(RunTensor::to_tensor).collect::<Result<_>>()?;
+                self.env.folds.keep(node, inputs, &results);
+                Ok(Some(results))
+            }
             // A device without this kernel cannot fold it; placement will say what it lacks.
             Err(error) if error.kind() == ErrorKind::UnsupportedOp => Ok(None),
             Err(error) => Err(error),

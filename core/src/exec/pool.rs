@@ -122,3 +122,23 @@ impl Drop for FramePool {
         let _ = self.take();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_frames_that_are_gone_still_count() {
+        let pool = FramePool::new();
+        let (first, second) = (pool.new_counter(), pool.new_counter());
+        (0..3).for_each(|_| first.count());
+        second.count();
+        assert_eq!(pool.n_runs(), 4);
+        drop(first);
+        // A new frame's counter takes the place of the one that is gone.
+        let third = pool.new_counter();
+        third.count();
+        assert_eq!(pool.runs.lock().unwrap().counters.len(), 2);
+        assert_eq!(pool.n_runs(), 5);
+    }
+}

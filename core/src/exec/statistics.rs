@@ -3,7 +3,8 @@
 //! Runs that find their plan touch nothing that other threads write: each counts in the frame that it holds
 //! (`pool.rs`), and the counters are added up here when somebody asks. Everything else is counted while a plan is made.
 
-use crate::plan::Plan;
+use crate::plan::kernel_cache::KernelCounts;
+use crate::plan::{Env, Plan};
 use crate::trace::now_ns;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,6 +34,8 @@ pub struct PlanStatistics {
     pub passes_ns: u64,
     /// Nanoseconds spent on planning specialised programs: kernels, tasks, memory.
     pub planning_ns: u64,
+    /// Kernels of these plans, and of those of nested regions.
+    pub kernels: KernelCounts,
 }
 
 impl PlanStatistics {
@@ -69,11 +72,13 @@ impl Tally {
     }
 
     /// All of it, for a unit with these plans.
-    pub fn statistics(&self, plans: &[Arc<Plan>], kept_max: usize) -> PlanStatistics {
+    pub fn statistics(&self, plans: &[Arc<Plan>], env: &Env) -> PlanStatistics {
         let counts = *self.lock();
         let runs = counts.hits + plans.iter().map(|plan| plan.n_runs()).sum::<u64>();
         // A run that missed may not have begun.
-        PlanStatistics { hits: runs.saturating_sub(counts.misses), kept: plans.len(), kept_max, ..counts }
+        let hits = runs.saturating_sub(counts.misses);
+        let (kept_max, kernels) = (env.options.plans_max, env.kernels.counts());
+        PlanStatistics { hits, kept: plans.len(), kept_max, kernels, ..counts }
     }
 }
 

@@ -150,6 +150,7 @@ impl Unit {
         plan.passes = passes.into();
         plan.is_declared = self.takes(&plan.inputs);
         laps.planned();
+        self.env.kernels.sweep();
         Ok(plan)
     }
 
@@ -164,7 +165,7 @@ impl Unit {
 
     /// What its plans were used for so far, and what making them took. Those of nested regions are not in it.
     pub fn statistics(&self) -> PlanStatistics {
-        self.tally.statistics(&self.plans.load(), self.env.options.plans_max)
+        self.tally.statistics(&self.plans.load(), &self.env)
     }
 
     /// Whether the program's inputs are declared to be of such types, as far as they are declared.

@@ -1,9 +1,12 @@
 //! What runs each node: a view, a kernel of one of the devices, a step for its regions, or a stage of its own.
 //!
 //! A node runs on the device that it is pinned to, else on the one that placement says (`placement.rs`), else on the
-//! first of the plan's devices that has a kernel which takes it. Equal nodes of one device share a prepared kernel, so that its state is made, and cached, once.
+//! first of the plan's devices that has a kernel which takes it. Equal nodes of one device share a prepared kernel
+//! ([`super::kernel_cache`]), so that its state is made, and cached, once.
 
+use super::alike::Asked;
 use super::claims::Claims;
+use super::kernel_cache::Sites;
 use super::merge::GAIN_HAND_OVERS;
 use super::nested::{Inlined, inline};
 use super::place::{self, Chosen, NodeTypes};
@@ -14,10 +17,7 @@ use super::unroll::{Unrolled, unroll};
 use super::{Env, PlaceBy, is_static};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
-use crate::program::{AttrValue, Node, Program, ValueId};
-use crate::tensor::Tensor;
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use crate::program::{Node, Program};
 use std::sync::Arc;
 
 /// What runs a node.
@@ -64,17 +64,8 @@ impl NodeWork {
 pub struct Chooser<'a> {
     program: &'a Program,
     env: &'a Env,
-    /// Nodes that have a kernel, by a hash of what it was prepared for.
-    prepared: HashMap<u64, Vec<Prepared<'a>>>,
-}
-
-/// A node, and the device and kernel that were chosen for it.
-struct Prepared<'a> {
-    node: &'a Node,
-    /// The device that was asked before the others.
-    first: Option<usize>,
-    site: usize,
-    chosen: Arc<Chosen>,
+    /// Kernels that were prepared, so that they are there when nodes are chosen for again.
+    held: Vec<Arc<Chosen>>,
 }
 
 /// What runs each node of a region, whose nodes are asked of the device `first` before the others; None if nobody knows
@@ -159,7 +150,7 @@ fn claimed(
 impl<'a> Chooser<'a> {
     /// Nothing chosen yet.
     pub fn new(program: &'a Program, env: &'a Env) -> Self {
-        Self { program, env, prepared: HashMap::new() }
+        Self { program, env, held: Vec::new() }
     }
 
     /// What runs a node, which is asked of the device `first` before the others.
@@ -186,16 +177,13 @@ impl<'a> Chooser<'a> {
         if catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind == OpKind::View) {
             return Ok(NodeWork::View);
         }
-        let likeness = self.likeness(node);
-        for other in self.prepared.get(&likeness).into_iter().flatten() {
-            let same_sites = other.first == first && self.env.sites_of(other.node) == self.env.sites_of(node);
-            if same_sites && self.same_request(other.node, node) {
-                return Ok(NodeWork::Kernel(other.site, Arc::clone(&other.chosen)));
-            }
+        let (asked, sites) = (Asked::of(self.program, node), Sites { first, all: self.env.sites_of(node) });
+        if let Some((site, chosen)) = self.env.kernels.find(&asked, &sites) {
+            return Ok(NodeWork::Kernel(site, Arc::new(chosen)));
         }
         let (site, chosen) = self.choose(node, first)?;
-        let prepared = Prepared { node, first, site, chosen: Arc::clone(&chosen) };
-        self.prepared.entry(likeness).or_default().push(prepared);
+        self.env.kernels.note(&asked, sites, site, &chosen);
+        self.held.push(Arc::clone(&chosen));
         Ok(NodeWork::Kernel(site, chosen))
     }
 
@@ -219,57 +207,5 @@ impl<'a> Chooser<'a> {
             }
         }
         Err(place::all_refused(refusals))
-    }
-
-    fn likeness(&self, node: &Node) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        node.op.hash(&mut hasher);
-        for &id in node.inputs.iter().chain(&node.outputs).flatten() {
-            let value = self.program.value(id);
-            if let Some(ty) = &value.ty {
-                ty.known_shape().hash(&mut hasher);
-            }
-            value.constant.as_ref().map(Tensor::identity).hash(&mut hasher);
-        }
-        hasher.finish()
-    }
-
-    /// Whether `prepare` would be asked the same of two nodes.
-    fn same_request(&self, a: &Node, b: &Node) -> bool {
-        let same_value = |(a, b): (&Option<ValueId>, &Option<ValueId>)| match (a, b) {
-            (None, None) => true,
-            (Some(a), Some(b)) => {
-                let (a, b) = (self.program.value(*a), self.program.value(*b));
-                let constant = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::identity);
-                a.ty == b.ty && constant(&a.constant) == constant(&b.constant)
-            }
-            _ => false,
-        };
-        a.op == b.op
-            && a.inputs.len() == b.inputs.len()
-            && a.outputs.len() == b.outputs.len()
-            && a.inputs.iter().zip(&b.inputs).all(same_value)
-            && a.outputs.iter().zip(&b.outputs).all(same_value)
-            && a.attrs.len() == b.attrs.len()
-            && a.attrs
-                .iter()
-                .zip(&b.attrs)
-                .all(|((a_name, a), (b_name, b))| a_name == b_name && same_attr(a, b))
-    }
-}
-
-fn same_attr(a: &AttrValue, b: &AttrValue) -> bool {
-    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-    match (a, b) {
-        (AttrValue::Int(a), AttrValue::Int(b)) => a == b,
-        (AttrValue::Float(a), AttrValue::Float(b)) => a.to_bits() == b.to_bits(),
-        (AttrValue::String(a), AttrValue::String(b)) => a == b,
-        (AttrValue::Ints(a), AttrValue::Ints(b)) => a == b,
-        (AttrValue::Floats(a), AttrValue::Floats(b)) => bits(a) == bits(b),
-        (AttrValue::Strings(a), AttrValue::Strings(b)) => a == b,
-        (AttrValue::Tensor(a), AttrValue::Tensor(b)) => {
-            a.identity() == b.identity() && a.tensor_type() == b.tensor_type()
-        }
-        _ => false,
     }
 }

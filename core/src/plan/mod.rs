@@ -11,6 +11,7 @@
 //! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
 //! rest.
 
+mod alike;
 mod antichain;
 mod assemble;
 mod assign;
@@ -23,6 +24,8 @@ pub mod cost;
 mod cut;
 pub mod estimate;
 pub mod feedback;
+pub(crate) mod fold_cache;
+pub mod kernel_cache;
 mod lanes;
 pub mod launches;
 pub mod memory;
@@ -62,6 +65,8 @@ use choose::{NodeWork, works};
 use claims::Claims;
 use compiled::{CompiledStage, Part};
 use constants::ConstantPool;
+use fold_cache::FoldCache;
+use kernel_cache::KernelCache;
 use section::{Section, Shaped, StepKind};
 use specialise::specialise;
 use std::cell::RefCell;
@@ -83,6 +88,10 @@ pub struct Env {
     pub placement: Placement,
     /// How plans are made.
     pub options: PlanOptions,
+    /// Kernels of the plans that are there.
+    pub(crate) kernels: KernelCache,
+    /// Constants that were folded.
+    pub(crate) folds: FoldCache,
 }
 
 /// Where the nodes of a program may run.
@@ -198,6 +207,8 @@ impl Env {
             pins: placement.pins.iter().map(|(name, device)| (name.clone(), position(device))).collect(),
             placement: placement.clone(),
             options,
+            kernels: KernelCache::default(),
+            folds: FoldCache::default(),
         })
     }
 
@@ -230,13 +241,13 @@ impl Env {
     /// A node's devices that list a kernel for it, first choice first; the very first alone if none does.
     pub fn listed_sites<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = usize> + 'a {
         let sites = self.sites_of(node);
-        let is_listed = move |site: &usize| self.kernels(*site, node).next().is_some();
+        let is_listed = move |site: &usize| self.listed(*site, node).next().is_some();
         let first = sites.start;
         let unlisted = (!sites.clone().any(|site| is_listed(&site))).then_some(first);
         sites.filter(is_listed).chain(unlisted)
     }
 
-    fn kernels<'a>(&'a self, site: usize, node: &'a Node) -> impl Iterator<Item = &'a KernelDef> {
+    fn listed<'a>(&'a self, site: usize, node: &'a Node) -> impl Iterator<Item = &'a KernelDef> {
         self.site(site).0.plugin().about().kernels.find(&node.op.domain, &node.op.name)
     }
 
@@ -584,7 +595,7 @@ fn is_static(program: &Program, node: &Node, env: &Env) -> bool {
         return true;
     }
     // An op without kernels is planned, so that its error comes when the model is loaded.
-    let mut kernels = env.sites_of(node).flat_map(|site| env.kernels(site, node)).peekable();
+    let mut kernels = env.sites_of(node).flat_map(|site| env.listed(site, node)).peekable();
     kernels.peek().is_none()
         || kernels.any(|kernel| {
             !kernel.data_shape

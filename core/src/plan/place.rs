@@ -6,7 +6,7 @@ use crate::kernel::{KernelDef, Numerics};
 use crate::program::{Node, Program, catalogue};
 use crate::tensor::{Tensor, TensorType, bytes_of, n_elements};
 use devbay_plugin_api::abi::KernelCost;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The kernel that was chosen, prepared.
 pub struct Chosen {
@@ -20,6 +20,48 @@ pub struct Chosen {
     pub cost: Option<KernelCost>,
     /// Position in the plugin's list of kernels.
     kernel_idx: u32,
+}
+
+/// A kernel that was chosen, which others keep.
+pub(super) struct WeakChosen {
+    kernel: Weak<PreparedKernel>,
+    in_place: Vec<Option<usize>>,
+    name: String,
+    cost: Option<KernelCost>,
+    kernel_idx: u32,
+}
+
+impl Chosen {
+    /// It, without keeping it.
+    pub(super) fn downgrade(&self) -> WeakChosen {
+        let Self { kernel, in_place, name, cost, kernel_idx } = self;
+        WeakChosen {
+            kernel: Arc::downgrade(kernel),
+            in_place: in_place.clone(),
+            name: name.clone(),
+            cost: *cost,
+            kernel_idx: *kernel_idx,
+        }
+    }
+}
+
+impl WeakChosen {
+    /// It, if anybody still has it.
+    pub fn upgrade(&self) -> Option<Chosen> {
+        let Self { kernel, in_place, name, cost, kernel_idx } = self;
+        Some(Chosen {
+            kernel: kernel.upgrade()?,
+            in_place: in_place.clone(),
+            name: name.clone(),
+            cost: *cost,
+            kernel_idx: *kernel_idx,
+        })
+    }
+
+    /// Whether anybody still has it.
+    pub fn is_there(&self) -> bool {
+        self.kernel.strong_count() > 0
+    }
 }
 
 /// What is known of a node's operands.

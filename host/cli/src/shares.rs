@@ -41,7 +41,7 @@ pub fn plans_text(session: &Session) -> String {
     let time = |ns: u64| table::duration(ns as f64);
     format!(
         "{} plans made in {} (specialising {}, passes {}, planning {}), {} of at most {} kept, {} thrown out; \
-         runs: {} found theirs, {} waited for it",
+         {} kernels prepared, {} shared; runs: {} found theirs, {} waited for it",
         plans.made,
         time(plans.making_ns()),
         time(plans.specialising_ns),
@@ -50,6 +50,8 @@ pub fn plans_text(session: &Session) -> String {
         plans.kept,
         plans.kept_max,
         plans.evicted,
+        plans.kernels.prepared,
+        plans.kernels.shared,
         plans.hits,
         plans.misses
     )
@@ -62,6 +64,7 @@ pub fn plans(session: &Session) -> Value {
         "hits": plans.hits, "misses": plans.misses, "made": plans.made, "failed": plans.failed,
         "evicted": plans.evicted, "kept": plans.kept, "kept_max": plans.kept_max,
         "specialising_ns": plans.specialising_ns, "passes_ns": plans.passes_ns, "planning_ns": plans.planning_ns,
+        "kernels_prepared": plans.kernels.prepared, "kernels_shared": plans.kernels.shared,
     })
 }
 

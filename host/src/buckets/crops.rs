@@ -71,12 +71,10 @@ impl Buckets {
         }
         let mut axes: Vec<Vec<Option<usize>>> =
             padded.iter().map(|extents| vec![None; extents.len()]).collect();
-        for symbol in 0..self.symbols.len() {
-            let size = fit.sizes[symbol];
-            let mut lengths = vec![shortest[symbol], size.saturating_sub(1)];
-            lengths.dedup();
+        for (symbol, (&size, &length)) in fit.sizes.iter().zip(&shortest).enumerate() {
             // At its full size a symbol adds nothing that would have to be cropped.
-            lengths.retain(|&length| shortest[symbol] < size && length < size);
+            let mut lengths = if length < size { vec![length, size - 1] } else { Vec::new() };
+            lengths.dedup();
             let shorter =
                 lengths.into_iter().map(|length| Ok((length, self.extents_at(fit, unit, symbol, length)?)));
             let shorter: Vec<(usize, Extents)> = shorter.collect::<Result<_>>()?;
@@ -124,7 +122,7 @@ impl Buckets {
                         let is_same =
                             shorter.iter().all(|(_, extents)| extents[output].get(axis) == Some(&long[axis]));
                         let is_symbol = axes[output][axis].is_none_or(|known| known == symbol);
-                        !is_same && !(is_symbol && (long[axis], short[axis]) == (size, *length))
+                        !(is_same || is_symbol && (long[axis], short[axis]) == (size, *length))
                     });
                 if is_odd {
                     let text = format!(

@@ -14,6 +14,7 @@ mod gpu_check;
 mod guide;
 mod hostile_models;
 mod layers;
+mod lengths;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod lint;
 mod loops;
