@@ -119,7 +119,8 @@ fn what_was_measured_is_planned_with() {
         "--cost",
         "--runs",
         "3",
-        "--no-fuse-elementwise",
+        "--no-pass",
+        "fuse-elementwise",
         "--feedback",
         file,
     ]);
