@@ -85,8 +85,14 @@ fn passes(arguments: &Arguments) -> Result<Done> {
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let plan = |session: &Session| session.plan_for(&given);
     let subject = Subject { model: &model, device: &device, options: &options, plan: &plan };
-    let runs =
-        Runs { given: &given, pairs: arguments.runs, seconds: arguments.seconds, warmup: arguments.warmup };
+    let options_of_runs = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
+    let runs = Runs {
+        options: &options_of_runs,
+        given: &given,
+        pairs: arguments.runs,
+        seconds: arguments.seconds,
+        warmup: arguments.warmup,
+    };
     let passes = Passes::of(&subject, Some(runs))?;
     if arguments.json {
         let mut json = passes.json();

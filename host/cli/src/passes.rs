@@ -5,7 +5,7 @@
 //! What cannot be predicted or does not run is said in the row, and no figure stands in for it.
 
 use crate::bench::once;
-use crate::{interrupt, say, table};
+use crate::{say, table};
 use anyhow::Result;
 use devbay_host::core::device::Device;
 use devbay_host::core::passes::{Applied, Switches};
@@ -82,7 +82,9 @@ pub struct Subject<'a> {
 pub struct Runs<'a> {
     /// Inputs by name.
     pub given: &'a [(&'a str, &'a Tensor)],
-    /// Pairs of runs for each comparison; 0 for as many as fit the time.
+    /// How runs end early.
+    pub options: &'a RunOptions,
+    /// Pairs of runs for each comparison; 0 for as many as fit the time, and five at least.
     pub pairs: usize,
     /// Seconds of each comparison.
     pub seconds: f64,
@@ -156,9 +158,10 @@ impl Passes {
         })
     }
 
-    /// Nanoseconds that plans say are saved; None where they plan different parts of the model.
+    /// Nanoseconds that plans say are saved; None where either leaves a part of the model for later.
     fn predicted(&self, off: &Off) -> Option<f64> {
-        (off.plan.unplanned == self.on.unplanned).then_some(off.plan.work_ns - self.on.work_ns)
+        let is_whole = off.plan.unplanned == 0 && self.on.unplanned == 0;
+        is_whole.then_some(off.plan.work_ns - self.on.work_ns)
     }
 
     /// Prints a table.
@@ -277,21 +280,24 @@ impl Figures {
     }
 }
 
+/// Pairs of a comparison at least, where only their time is given: fewer have no quartiles.
+const PAIRS_MIN: usize = 5;
+
 /// Runs two sessions in turn; which one is first changes from pair to pair, so that neither gains by what the other left
 /// in caches.
 fn measure(on: &Session, off: &Session, runs: Runs<'_>) -> Result<Measured> {
-    let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
-    let results = on.run(runs.given, &options)?;
-    off.run(runs.given, &options)?;
+    let results = on.run(runs.given, runs.options)?;
+    off.run(runs.given, runs.options)?;
     let mut memory: Vec<Vec<u8>> = results.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
     let views = on.in_order(runs.given)?;
     let mut time = |session: &Session| -> Result<f64> {
         let begin = Instant::now();
-        once(session, &views, &mut memory, &options)?;
+        once(session, &views, &mut memory, runs.options)?;
         Ok(begin.elapsed().as_nanos() as f64)
     };
     let (mut off_ns, mut on_ns, mut saves_ns) = (Vec::new(), Vec::new(), Vec::new());
-    let deadline = Instant::now() + Duration::from_secs_f64(runs.seconds.clamp(0.0, 3600.0));
+    let limit = Duration::from_secs_f64(runs.seconds.clamp(0.0, 3600.0));
+    let mut begin = Instant::now();
     for n in 0.. {
         let (off, on) = if n % 2 == 0 {
             let off = time(off)?;
@@ -300,13 +306,15 @@ fn measure(on: &Session, off: &Session, runs: Runs<'_>) -> Result<Measured> {
             let on = time(on)?;
             (time(off)?, on)
         };
-        if n >= runs.warmup {
+        if n < runs.warmup {
+            begin = Instant::now();
+        } else {
             off_ns.push(off);
             on_ns.push(on);
             saves_ns.push(off - on);
         }
         let enough = match runs.pairs {
-            0 => !saves_ns.is_empty() && Instant::now() >= deadline,
+            0 => saves_ns.len() >= PAIRS_MIN && begin.elapsed() >= limit,
             pairs => saves_ns.len() >= pairs,
         };
         if enough {

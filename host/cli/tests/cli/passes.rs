@@ -69,7 +69,8 @@ fn each_pass_says_what_it_did() {
     assert!(fused["predicted_saves_ns"].as_f64().unwrap() > 0.0, "{fused}");
     let nothing = pass(&found, "fold-batch-norm");
     assert_eq!((&nothing["changes"], &nothing["without"]), (&0.into(), &Value::Null));
-    assert_eq!(found["without_all"]["launches"], 6);
+    // The node on constants is small enough for a shape: it is folded in any case.
+    assert_eq!(found["without_all"]["launches"], 5);
     passes("inspect", &model, &[]).expect(0).prints(&[
         "PASS",
         "SAVES, PREDICTED",
