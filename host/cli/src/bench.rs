@@ -3,6 +3,7 @@
 use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
+use crate::passes::{Passes, Runs, Subject};
 use crate::profile::{Profile, ProfileArguments};
 use crate::vary::{Vary, pick};
 use crate::{cost, interrupt, say, sessions, shares, table};
@@ -45,6 +46,9 @@ pub struct Arguments {
     /// Measure each launch on one thread, beside what the plan says it should take; --feedback then writes the times
     #[arg(long, conflicts_with_all = ["profile", "at_once", "sessions"])]
     cost: bool,
+    /// Measure the model without each pass that changed it, in turn with all of them; --runs and --seconds are those of each
+    #[arg(long, conflicts_with_all = ["cost", "profile", "at_once", "sessions", "vary"])]
+    passes: bool,
     #[command(flatten)]
     profile: ProfileArguments,
     #[command(flatten)]
@@ -61,7 +65,49 @@ pub struct Arguments {
 /// # Errors
 /// Whatever keeps it from running, and what layers found.
 pub fn main(arguments: &Arguments) -> Result<()> {
-    arguments.plugins.layers.conclude(if arguments.cost { cost::main(arguments) } else { bench(arguments) })
+    let bench = match (arguments.cost, arguments.passes) {
+        (true, _) => cost::main,
+        (_, true) => passes,
+        _ => bench,
+    };
+    arguments.plugins.layers.conclude(bench(arguments))
+}
+
+/// Measures what passes save.
+fn passes(arguments: &Arguments) -> Result<Done> {
+    let model = Model::load(&arguments.model)?;
+    let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
+    let random = arguments.inputs.random.or(Some(0));
+    let inputs =
+        InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &chosen.device)?;
+    let types = types_of(model.program(), &inputs);
+    let (device, options, auto) = arguments.device.session_options(&chosen, &model, &types, None)?;
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let plan = |session: &Session| session.plan_for(&given);
+    let subject = Subject { model: &model, device: &device, options: &options, plan: &plan };
+    let options_of_runs = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
+    let runs = Runs {
+        options: &options_of_runs,
+        given: &given,
+        pairs: arguments.runs,
+        seconds: arguments.seconds,
+        warmup: arguments.warmup,
+    };
+    let passes = Passes::of(&subject, Some(runs))?;
+    if arguments.json {
+        let mut json = passes.json();
+        json["model"] = json!(arguments.model);
+        json["device"] = json!(device.name());
+        json["threads"] = json!(chosen.runtime.n_threads());
+        json["placement"] = shares::placement(auto.as_ref());
+        return Ok(Done::json(json));
+    }
+    say!("{} on {} with {} threads", arguments.model.display(), device.name(), chosen.runtime.n_threads());
+    passes.print();
+    if let Some(auto) = &auto {
+        say!("{}", auto.reason());
+    }
+    Ok(Done::printed())
 }
 
 fn bench(arguments: &Arguments) -> Result<Done> {

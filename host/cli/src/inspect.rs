@@ -4,6 +4,7 @@ use crate::exit::usage;
 use crate::inputs::GivenArguments;
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
+use crate::passes::{Passes, Subject};
 use crate::{draw, plan, say, shares, table};
 use anyhow::{Context, Result, bail};
 use devbay_host::core::program::{Program, text};
@@ -11,6 +12,7 @@ use devbay_host::core::tensor::{TensorType, dtype_name};
 use devbay_host::load::Library;
 use devbay_host::model::Model;
 use devbay_host::negotiate::{Entry, negotiate};
+use devbay_host::session::Session;
 use devbay_plugin_api::abi::FUNCTIONS;
 use devbay_plugin_api::abi::version::{MinorRange, REQUIRED_FUNCTIONS, has_function};
 use serde_json::json;
@@ -28,13 +30,16 @@ pub struct Arguments {
     /// Show the plan: which launches go together in tasks, and what they should take
     #[arg(long, conflicts_with = "text")]
     plan: bool,
+    /// Show what each pass over the program did, and what it should save
+    #[arg(long, conflicts_with_all = ["text", "plan"])]
+    passes: bool,
     /// With --plan: draw the tasks, for Graphviz
     #[arg(long, value_name = "FILE", requires = "plan")]
     dot: Option<PathBuf>,
     /// With --plan: draw the tasks, as one page for a browser
     #[arg(long, value_name = "FILE", requires = "plan")]
     html: Option<PathBuf>,
-    /// With --plan: what the model is planned for
+    /// With --plan and --passes: what the model is planned for
     #[command(flatten)]
     given: GivenArguments,
     #[command(flatten)]
@@ -52,18 +57,19 @@ pub struct Arguments {
 /// If it is neither a model nor a plugin, or is damaged.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let given = !(arguments.given.input.is_empty() && arguments.given.shape.is_empty());
-    if given && !arguments.plan {
-        return Err(usage("--input and --shape say what a plan is for: give --plan too"));
+    let is_planned = arguments.plan || arguments.passes;
+    if given && !is_planned {
+        return Err(usage("--input and --shape say what a plan is for: give --plan or --passes too"));
     }
     if !is_library(&arguments.file)? {
-        return if arguments.plan {
-            arguments.plugins.layers.conclude(planned(arguments))
-        } else {
-            model(arguments)
+        return match (arguments.plan, arguments.passes) {
+            (true, _) => arguments.plugins.layers.conclude(planned(arguments)),
+            (_, true) => arguments.plugins.layers.conclude(passes(arguments)),
+            _ => model(arguments),
         };
     }
-    if arguments.plan {
-        return Err(usage("--plan is for models, and the file is a library"));
+    if is_planned {
+        return Err(usage("--plan and --passes are for models, and the file is a library"));
     }
     plugin(arguments)
 }
@@ -89,6 +95,31 @@ fn planned(arguments: &Arguments) -> Result<Done> {
         return Ok(Done::json(json));
     }
     say!("{}", report.to_string().trim_end());
+    if let Some(auto) = &auto {
+        say!("{}", auto.reason());
+    }
+    Ok(Done::printed())
+}
+
+/// Shows what passes did.
+fn passes(arguments: &Arguments) -> Result<Done> {
+    let model = Model::load(&arguments.file)?;
+    let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
+    let types = arguments.given.types(model.program())?;
+    let wanted: Vec<_> = types.iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect();
+    let (device, options, auto) = arguments.device.session_options(&chosen, &model, &wanted, None)?;
+    let types: Vec<_> = types.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())).collect();
+    let plan = |session: &Session| session.plan_for_types(&types);
+    let subject = Subject { model: &model, device: &device, options: &options, plan: &plan };
+    let passes = Passes::of(&subject, None)?;
+    if arguments.json {
+        let mut json = passes.json();
+        json["model"] = json!(arguments.file);
+        json["device"] = json!(device.name());
+        json["placement"] = shares::placement(auto.as_ref());
+        return Ok(Done::json(json));
+    }
+    passes.print();
     if let Some(auto) = &auto {
         say!("{}", auto.reason());
     }

@@ -18,6 +18,7 @@ mod layers;
 mod lint;
 mod new_plugin;
 mod options;
+mod passes;
 mod plan;
 mod probe;
 mod profile;

@@ -21,6 +21,7 @@ mod loops;
 mod models;
 mod new_plugin;
 mod null_plugin;
+mod passes;
 mod pins;
 #[cfg(target_os = "linux")]
 mod pjrt_libraries;
