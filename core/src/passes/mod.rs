@@ -5,9 +5,10 @@
 //! kernels for. Each has a name by which it is switched off ([`Switches`]) and says what it did ([`Applied`]).
 
 pub mod dead_code;
-pub mod fold_batch_norm;
+pub mod fold_scales;
 pub mod fuse;
 pub mod fuse_elementwise;
+pub mod hoist_loop_invariants;
 mod uses;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -46,15 +47,27 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     Pass {
         name: "fold-batch-norm",
-        doc: "normalisations, and additions per channel, become part of the convolution before them",
+        doc: "normalisations become part of the convolution or product before them",
         moments: &[Moment::Model],
-        run: |program, _| fold_batch_norm::run(program),
+        run: |program, around| fold_scales::run(program, fold_scales::Folds::Normalisations, around.stay),
+    },
+    Pass {
+        name: "fold-scales",
+        doc: "factors and terms per channel become part of the convolution or product before them",
+        moments: &[Moment::Model],
+        run: |program, around| fold_scales::run(program, fold_scales::Folds::Arithmetic, around.stay),
     },
     Pass {
         name: "dead-code",
         doc: "nodes whose results nobody uses go",
         moments: &[Moment::Model, Moment::Shapes],
         run: |program, _| Ok(dead_code::remove(program)),
+    },
+    Pass {
+        name: "hoist-loop-invariants",
+        doc: "what is the same in all iterations of a loop is calculated in front of it",
+        moments: &[Moment::Shapes],
+        run: |program, around| hoist_loop_invariants::run(program, around.stay),
     },
     Pass {
         name: "fuse-tails",
