@@ -108,7 +108,8 @@ fn expect_same(runtime: &Runtime, source: &str, pass: &str, n: i64, divisors: [i
     };
     let run = |session: &Session| {
         let given: Vec<_> = session.inputs().iter().map(|port| port.name.to_string()).collect();
-        let inputs: Vec<_> = wanted.iter().filter(|(name, _)| given.iter().any(|g| g == name)).copied().collect();
+        let inputs: Vec<_> =
+            wanted.iter().filter(|(name, _)| given.iter().any(|g| g == name)).copied().collect();
         session.run(&inputs, &RunOptions::default()).unwrap_or_else(|error| panic!("{pass}, {n}: {error}"))
     };
     let expected = run(&session(Switches::none()));
