@@ -6,10 +6,11 @@
 
 pub mod common_subexpressions;
 pub mod dead_code;
-pub mod fold_batch_norm;
+pub mod fold_scales;
 pub mod fuse;
 pub mod fuse_elementwise;
 pub mod hoist_concat;
+pub mod hoist_loop_invariants;
 mod renames;
 pub mod share_constants;
 pub mod simplify;
@@ -53,9 +54,15 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     Pass {
         name: "fold-batch-norm",
-        doc: "normalisations, and additions per channel, become part of the convolution before them",
+        doc: "normalisations become part of the convolution or product before them",
         moments: &[Moment::Model],
-        run: |program, _| fold_batch_norm::run(program),
+        run: |program, around| fold_scales::run(program, fold_scales::Folds::Normalisations, around.stay),
+    },
+    Pass {
+        name: "fold-scales",
+        doc: "factors and terms per channel become part of the convolution or product before them",
+        moments: &[Moment::Model],
+        run: |program, around| fold_scales::run(program, fold_scales::Folds::Arithmetic, around.stay),
     },
     Pass {
         name: "share-constants",
@@ -86,6 +93,12 @@ pub const PASSES: &[Pass] = &[
         doc: "nodes whose results nobody uses go",
         moments: &[Moment::Model, Moment::Shapes],
         run: |program, _| Ok(dead_code::remove(program)),
+    },
+    Pass {
+        name: "hoist-loop-invariants",
+        doc: "what is the same in all iterations of a loop is calculated in front of it",
+        moments: &[Moment::Shapes],
+        run: |program, around| hoist_loop_invariants::run(program, around.stay),
     },
     Pass {
         name: "fuse-tails",

@@ -1,0 +1,330 @@
+//! Folds what is done to each output channel with constants into the convolution or product before it: a
+//! BatchNormalization, or Mul, Div, Add and Sub.
+//!
+//! `(conv(x, W) + b) * k + t = conv(x, W * k) + (b * k + t)`, with `k` and `t` one number per output channel, or one for
+//! all. For a normalisation `k = scale / sqrt(variance + epsilon)` and `t = B - mean * k` (ONNX BatchNormalization-15,
+//! inference form). Factors are computed in f64, so that the fold costs one rounding of each weight. Gemm is
+//! `alpha * A * B + beta * C`, in which `k` goes to B and C, and `t / beta` to C. MatMul has no bias and takes factors
+//! alone.
+//!
+//! Shapes need not be known: ranks follow from the weights. A constant that would give the result other extents, or
+//! another rank, stays an op of its own.
+
+use super::each_region;
+use super::uses::Uses;
+use crate::error::Result;
+use crate::program::{AttrValue, Node, Program, Region, ValueId};
+use crate::tensor::{F32, Tensor};
+use std::collections::HashMap;
+
+/// What is folded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Folds {
+    /// BatchNormalization.
+    Normalisations,
+    /// Mul, Div, Add and Sub.
+    Arithmetic,
+}
+
+/// Folds wherever the result of a convolution or product goes to such a node alone and all parameters are constant, but
+/// for nodes that `stay`; gives the number of nodes that are gone.
+///
+/// # Errors
+/// Out of memory for the new weights.
+pub fn run(program: &mut Program, folds: Folds, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
+    let uses = Uses::of(program);
+    each_region(program, &mut |program, region| fold(program, region, folds, stay, &uses))
+}
+
+fn fold(
+    program: &mut Program,
+    region: &mut Region,
+    folds: Folds,
+    stay: &dyn Fn(&Node) -> bool,
+    uses: &Uses,
+) -> Result<usize> {
+    let mut folded = 0;
+    // Position of the node that makes a value, as long as nobody else uses it.
+    let mut makers: HashMap<ValueId, usize> = HashMap::new();
+    let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
+    for node in std::mem::take(&mut region.nodes) {
+        let change = if stay(&node) { None } else { change_of(program, &node, folds) };
+        let maker = change
+            .as_ref()
+            .and_then(|(input, _)| (uses.count(*input) == 1).then(|| makers.get(input).copied()).flatten());
+        if let (Some((input, change)), Some(at), Some(output)) = (change, maker, node.output(0))
+            && apply(program, &mut kept[at], &change, uses)?
+        {
+            kept[at].outputs[0] = Some(output);
+            makers.remove(&input);
+            makers.insert(output, at);
+            folded += 1;
+            continue;
+        }
+        if Form::of(&node).is_some()
+            && !stay(&node)
+            && let Some(output) = node.output(0)
+        {
+            makers.insert(output, kept.len());
+        }
+        kept.push(node);
+    }
+    region.nodes = kept;
+    Ok(folded)
+}
+
+/// Numbers with their shape.
+struct Numbers {
+    /// None for a list of one number per channel.
+    shape: Option<Vec<usize>>,
+    values: Vec<f64>,
+}
+
+impl Numbers {
+    fn of(constant: &Tensor, map: impl Fn(f64) -> f64) -> Option<Self> {
+        let values = constant.elements::<f32>()?.iter().map(|&value| map(f64::from(value))).collect();
+        Some(Self { shape: Some(constant.shape().to_vec()), values })
+    }
+
+    fn list(values: Vec<f64>) -> Option<Self> {
+        Some(Self { shape: None, values })
+    }
+
+    /// One number per channel; None if they are along other axes, or would change the shape of the result.
+    fn per_channel(&self, result: &ResultShape) -> Option<Vec<f64>> {
+        if let Some(shape) = &self.shape {
+            let fits = |(i, &extent): (usize, &usize)| {
+                extent == 1 || (i == result.axes_behind && extent == result.n_channels)
+            };
+            if shape.len() > result.rank_min || !shape.iter().rev().enumerate().all(fits) {
+                return None;
+            }
+        }
+        match self.values.as_slice() {
+            [value] => Some(vec![*value; result.n_channels]),
+            values => (values.len() == result.n_channels).then(|| values.to_vec()),
+        }
+    }
+}
+
+/// What a node does to each channel of its input: multiply, then add.
+struct Change {
+    factor: Option<Numbers>,
+    term: Option<Numbers>,
+    /// Whether weights that others use too may be copied for it.
+    copies_weights: bool,
+}
+
+/// The input that a node changes per channel with constants, and how.
+fn change_of(program: &Program, node: &Node, folds: Folds) -> Option<(ValueId, Change)> {
+    if !node.op.domain.is_empty() {
+        return None;
+    }
+    match folds {
+        Folds::Normalisations => normalisation(program, node),
+        Folds::Arithmetic => arithmetic(program, node),
+    }
+}
+
+fn normalisation(program: &Program, node: &Node) -> Option<(ValueId, Change)> {
+    let unused = node.outputs.iter().skip(1).all(Option::is_none);
+    if !node.op.is("BatchNormalization") || node.int("training_mode", 0) != 0 || !unused {
+        return None;
+    }
+    let list = |i: usize| program.constant(node.input(i)?)?.elements::<f32>();
+    let (scale, offset, mean, variance) = (list(1)?, list(2)?, list(3)?, list(4)?);
+    let n = scale.len();
+    if [offset.len(), mean.len(), variance.len()] != [n; 3] {
+        return None;
+    }
+    let epsilon = f64::from(node.float("epsilon", 1e-5));
+    let factor: Vec<f64> =
+        scale.iter().zip(variance).map(|(&s, &v)| f64::from(s) / (f64::from(v) + epsilon).sqrt()).collect();
+    let term = (0..n).map(|c| f64::from(offset[c]) - f64::from(mean[c]) * factor[c]).collect();
+    let change = Change { factor: Numbers::list(factor), term: Numbers::list(term), copies_weights: true };
+    Some((node.input(0)?, change))
+}
+
+fn arithmetic(program: &Program, node: &Node) -> Option<(ValueId, Change)> {
+    let (left, right) = (node.input(0)?, node.input(1)?);
+    let (input, constant, is_right) = match (program.constant(left), program.constant(right)) {
+        (None, Some(constant)) => (left, constant, true),
+        (Some(constant), None) => (right, constant, false),
+        _ => return None,
+    };
+    let numbers = |map: fn(f64) -> f64| Numbers::of(constant, map);
+    let (factor, term) = match (&*node.op.name, is_right) {
+        ("Mul", _) => (Some(numbers(|value| value)?), None),
+        ("Div", true) => (Some(numbers(f64::recip)?), None),
+        ("Add", _) => (None, Some(numbers(|value| value)?)),
+        ("Sub", true) => (None, Some(numbers(|value| -value)?)),
+        ("Sub", false) => {
+            let minus = Numbers { shape: Some(Vec::new()), values: vec![-1.0] };
+            (Some(minus), Some(numbers(|value| value)?))
+        }
+        _ => return None,
+    };
+    Some((input, Change { factor, term, copies_weights: false }))
+}
+
+/// What can take a change, by where its weights have their output channels.
+#[derive(Clone, Copy)]
+enum Form {
+    /// Weights `[out, in / groups, ...]` (ONNX Conv-11).
+    Conv,
+    /// Weights `[in, out / groups, ...]` (ONNX ConvTranspose-11).
+    ConvTranspose { groups: usize },
+    /// Weights `[in, out]`, or `[out, in]` when transposed (ONNX Gemm-13).
+    Gemm { transposed: bool },
+    /// Weights `[..., in, out]` (ONNX MatMul-13).
+    MatMul,
+}
+
+/// What is known of a result's shape.
+struct ResultShape {
+    n_channels: usize,
+    /// Axes after that of the channels.
+    axes_behind: usize,
+    /// The least rank that it may have.
+    rank_min: usize,
+}
+
+impl Form {
+    fn of(node: &Node) -> Option<Self> {
+        if !node.op.domain.is_empty() {
+            return None;
+        }
+        Some(match &*node.op.name {
+            "Conv" => Self::Conv,
+            "ConvTranspose" => {
+                Self::ConvTranspose { groups: usize::try_from(node.int("group", 1)).ok().filter(|&n| n > 0)? }
+            }
+            "Gemm" => Self::Gemm { transposed: node.int("transB", 0) != 0 },
+            "MatMul" => Self::MatMul,
+            _ => return None,
+        })
+    }
+
+    /// What weights of this shape, and the first operand's rank if it is known, say of the result.
+    fn result(self, weights: &[usize], rank: Option<usize>) -> Option<ResultShape> {
+        let (n_channels, axes_behind, rank_min) = match (self, weights) {
+            (Self::Conv, [out, _, _, ..]) => (*out, weights.len() - 2, weights.len()),
+            (Self::ConvTranspose { groups }, [_, out, _, ..]) => {
+                (out.checked_mul(groups)?, weights.len() - 2, weights.len())
+            }
+            (Self::Gemm { transposed: false }, [_, out]) | (Self::Gemm { transposed: true }, [out, _]) => {
+                (*out, 0, 2)
+            }
+            (Self::MatMul, [.., _, out]) => {
+                let rank_min = match rank {
+                    // A vector has no rows, so that the result has none either.
+                    None | Some(1) => weights.len() - 1,
+                    Some(rank) => rank.max(weights.len()),
+                };
+                (*out, 0, rank_min)
+            }
+            _ => return None,
+        };
+        (n_channels > 0).then_some(ResultShape { n_channels, axes_behind, rank_min })
+    }
+
+    /// The output channel of the weight at a position.
+    fn channel(self, shape: &[usize], at: usize) -> usize {
+        let taps = || shape[2..].iter().product::<usize>();
+        match self {
+            Self::Conv => at / taps() / shape[1],
+            Self::ConvTranspose { groups } => {
+                let (input, output) = (at / taps() / shape[1], at / taps() % shape[1]);
+                input / (shape[0] / groups).max(1) * shape[1] + output
+            }
+            Self::Gemm { transposed: true } => at / shape[1],
+            Self::Gemm { transposed: false } | Self::MatMul => at % shape[shape.len() - 1],
+        }
+    }
+}
+
+/// Applies a change to a node's weights and bias, if they are constant and fit, and gives whether it did.
+fn apply(program: &mut Program, node: &mut Node, change: &Change, uses: &Uses) -> Result<bool> {
+    let Some(folded) = folded(program, node, change, uses) else {
+        return Ok(false);
+    };
+    if let Some((shape, weights)) = folded.weights {
+        let weights = Tensor::from_elements(&shape, &weights)?;
+        node.inputs[1] = Some(program.add_constant("", weights));
+    }
+    if let Some(bias) = folded.bias {
+        let bias = Tensor::from_elements(&[bias.len()], &bias)?;
+        let bias = program.add_constant("", bias);
+        node.inputs.resize(3, None);
+        node.inputs[2] = Some(bias);
+        if node.op.is("Gemm") && node.attr("beta").is_some() {
+            node.set_attr("beta", AttrValue::Float(1.0));
+        }
+    }
+    Ok(true)
+}
+
+/// Weights and a bias that have a change in them; None where they stay as they are.
+struct Folded {
+    weights: Option<(Vec<usize>, Vec<f32>)>,
+    bias: Option<Vec<f32>>,
+}
+
+fn folded(program: &Program, node: &Node, change: &Change, uses: &Uses) -> Option<Folded> {
+    let form = Form::of(node)?;
+    let id = node.input(1)?;
+    let tensor = program.constant(id).filter(|tensor| tensor.dtype() == F32)?;
+    let shape = tensor.shape();
+    let rank = program.value(node.input(0)?).ty.as_ref().and_then(|ty| Some(ty.shape.as_ref()?.len()));
+    let result = form.result(shape, rank)?;
+    let lists = |numbers: &Option<Numbers>| match numbers {
+        None => Some(None),
+        Some(numbers) => numbers.per_channel(&result).map(Some),
+    };
+    let (factor, term) = (lists(&change.factor)?, lists(&change.term)?);
+    let weights = match &factor {
+        None => None,
+        // Weights that others use stay, so that these would be there twice.
+        Some(_) if !change.copies_weights && uses.count(id) > 1 => return None,
+        Some(factor) => {
+            let old = tensor.elements::<f32>()?.iter().enumerate();
+            let new = old.map(|(i, &w)| (f64::from(w) * factor[form.channel(shape, i)]) as f32);
+            Some((shape.to_vec(), new.collect::<Vec<f32>>()))
+        }
+    };
+    let bias = match (form, node.input(2)) {
+        (Form::MatMul, _) if term.is_some() => return None,
+        (Form::MatMul, _) => None,
+        (_, None) if term.is_none() => None,
+        (_, bias) => {
+            let old = match bias {
+                None => vec![0.0; result.n_channels],
+                Some(id) => old_bias(form, node, program.constant(id)?, &result)?,
+            };
+            let of =
+                |list: &Option<Vec<f64>>, c: usize, absent: f64| list.as_ref().map_or(absent, |list| list[c]);
+            let new =
+                old.iter().enumerate().map(|(c, b)| (b * of(&factor, c, 1.0) + of(&term, c, 0.0)) as f32);
+            Some(new.collect::<Vec<f32>>())
+        }
+    };
+    // An infinite factor times a weight of zero is none of the results that there were.
+    let finite = |list: Option<&Vec<f32>>| list.is_none_or(|list| list.iter().all(|value| value.is_finite()));
+    let all_finite = finite(weights.as_ref().map(|(_, list)| list)) && finite(bias.as_ref());
+    all_finite.then_some(Folded { weights, bias })
+}
+
+/// What a node adds to each channel.
+fn old_bias(form: Form, node: &Node, bias: &Tensor, result: &ResultShape) -> Option<Vec<f64>> {
+    let Form::Gemm { .. } = form else {
+        let values = bias.elements::<f32>()?;
+        return (values.len() == result.n_channels)
+            .then(|| values.iter().map(|&value| f64::from(value)).collect());
+    };
+    let beta = f64::from(node.float("beta", 1.0));
+    Numbers::of(bias, |value| value * beta)?.per_channel(result)
+}
+
+#[cfg(test)]
+#[path = "fold_scales_tests.rs"]
+mod tests;
