@@ -2,7 +2,8 @@
 
 Without arguments it obeys lines on its standard input, as `bench/src/peers.rs` describes. With
 `once THREADS MODEL INPUTS` it runs the model once, for the cold start, and prints how many nanoseconds passed between
-the first line of this file and the first result.
+the first line of this file and the first result. With `save MODEL FILE.ort` it writes the model as its optimiser leaves
+it, in onnxruntime's own format.
 """
 
 import time
@@ -123,9 +124,20 @@ def once(threads, model, inputs):
     print(outputs[0])
 
 
+def save(model, file):
+    """Writes what the optimiser makes of the model."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.optimized_model_filepath = file
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["once"]:
         once(*sys.argv[2:])
+    elif sys.argv[1:2] == ["save"]:
+        save(*sys.argv[2:])
     else:
         # Not at the top: `once` counts what is imported.
         import workloads

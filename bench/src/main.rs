@@ -11,6 +11,7 @@ mod async_value;
 mod bare_wgpu;
 mod beside;
 mod cold_start;
+mod compiled_start;
 mod control;
 mod dense;
 mod devices;
@@ -67,6 +68,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("resnet50", resnet50::run),
     ("models", models::run),
     ("cold-start", cold_start::run),
+    ("compiled-start", compiled_start::run),
     ("executor", executor::run),
     ("serving", serving::run),
     ("wake", wake::run),

@@ -28,6 +28,7 @@ pub mod buckets;
 pub mod calibrate;
 pub mod compare;
 pub mod compiled;
+pub mod dbx;
 mod deadline;
 pub mod device_tensor;
 pub mod devices;

@@ -1,11 +1,15 @@
 //! Models: programs that were read from a file, shared by all sessions of a process.
 
+use crate::dbx::{self, Checks, Compiled};
 use crate::import::{self, Reading};
+use bytes::Bytes;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::unit::Unit;
+use devbay_core::plan::ahead::Specialised;
 use devbay_core::plan::{Env, Placement, PlanOptions};
 use devbay_core::program::{Program, Region};
+use devbay_core::tensor::TensorType;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -19,6 +23,8 @@ pub struct Model {
 
 struct Inner {
     program: Program,
+    /// What was made of it ahead of time, if its file has that; `program` is the compiled one then.
+    compiled: Option<Compiled>,
     /// The program as each device runs it, with its plans and packed constants. A device is known by its
     /// address, which its unit keeps in use.
     units: Mutex<Vec<Weak<Unit>>>,
@@ -35,11 +41,20 @@ struct FileKey {
 static LOADED: OnceLock<Mutex<HashMap<FileKey, Weak<Inner>>>> = OnceLock::new();
 
 impl Model {
-    /// Reads a model file, or gives the one that this process has of it.
+    /// Reads a model file, or gives the one that this process has of it: ONNX, a program in text form, or what
+    /// [`Session::compile_to`](crate::session::Session::compile_to) wrote.
     ///
     /// # Errors
     /// What the importer says.
     pub fn load(path: &Path) -> Result<Self> {
+        Self::load_checked(path, Checks::default())
+    }
+
+    /// As [`Model::load`], with a say in what of a compiled model is checked; other models have no checksums.
+    ///
+    /// # Errors
+    /// As [`Model::load`]; [`ErrorKind::InvalidModel`] for weights that have changed.
+    pub fn load_checked(path: &Path, checks: Checks) -> Result<Self> {
         let failed = |e: std::io::Error| {
             Error::new(ErrorKind::Io, format!("cannot read the model: {e}"))
                 .in_file(path.display())
@@ -52,10 +67,15 @@ impl Model {
             modified: metadata.modified().ok(),
         };
         let loaded = LOADED.get_or_init(Mutex::default);
-        if let Some(inner) = lock(loaded).get(&key).and_then(Weak::upgrade) {
+        let known = lock(loaded).get(&key).and_then(Weak::upgrade);
+        // Whoever asks for the weights' checksums wants them of the file as it is now.
+        if let Some(inner) = known.filter(|_| checks == Checks::Head) {
             return Ok(Self { inner });
         }
-        let model = Self::from_program(import::open(path, Reading::Mapped)?);
+        let model = match dbx::is_compiled(path) {
+            true => Self::of_compiled(dbx::read(path, Reading::Mapped, checks)?),
+            false => Self::from_program(import::open(path, Reading::Mapped)?),
+        };
         let mut loaded = lock(loaded);
         loaded.retain(|_, inner| inner.strong_count() > 0);
         // Of two threads that read it at once, one result is kept for those who come after.
@@ -63,12 +83,34 @@ impl Model {
         Ok(model)
     }
 
-    /// A model from a program that is already there.
-    pub fn from_program(program: Program) -> Self {
-        Self { inner: Arc::new(Inner { program, units: Mutex::default() }) }
+    /// A compiled model from the content of its file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] for what is no compiled model, is damaged or cut, or is of another version.
+    pub fn from_compiled(file: impl Into<Bytes>, checks: Checks) -> Result<Self> {
+        Ok(Self::of_compiled(dbx::from_bytes(file.into(), checks)?))
     }
 
-    /// The program as imported.
+    /// A model from a program that is already there.
+    pub fn from_program(program: Program) -> Self {
+        Self { inner: Arc::new(Inner { program, compiled: None, units: Mutex::default() }) }
+    }
+
+    fn of_compiled(mut compiled: Compiled) -> Self {
+        let program = std::mem::take(&mut compiled.program);
+        Self { inner: Arc::new(Inner { program, compiled: Some(compiled), units: Mutex::default() }) }
+    }
+
+    /// Types of inputs that a compiled model was specialised for, in the order of its inputs; None for other models.
+    pub fn compiled_for(&self) -> Option<Vec<Vec<TensorType>>> {
+        let types_of = |plan: &Specialised| {
+            let inputs = &plan.program.main.inputs;
+            inputs.iter().filter_map(|&id| plan.program.value(id).ty.clone()).collect()
+        };
+        self.inner.compiled.as_ref().map(|compiled| compiled.plans.iter().map(types_of).collect())
+    }
+
+    /// The program as imported; of a compiled model, as passes left it that need no types.
     pub fn program(&self) -> &Program {
         &self.inner.program
     }
@@ -95,13 +137,28 @@ impl Model {
         if let Some(unit) = shared {
             return Ok(unit);
         }
-        let unit = Arc::new(Unit::of_model(&self.inner.program, Env::placed(placement, options))?);
+        let unit = Arc::new(self.unit(placement, options)?);
         for (name, device) in &placement.pins {
             let checked = check_pin(&self.inner.program, unit.program(), name);
             checked.map_err(|error| error.on_device(device.name()))?;
         }
         units.push(Arc::downgrade(&unit));
         Ok(unit)
+    }
+
+    fn unit(&self, placement: &Placement, options: PlanOptions) -> Result<Unit> {
+        let program = &self.inner.program;
+        let Some(compiled) = &self.inner.compiled else {
+            return Unit::of_model(program, Env::placed(placement, options));
+        };
+        let pins: Vec<(String, String)> =
+            placement.pins.iter().map(|(node, device)| (node.clone(), device.name().to_owned())).collect();
+        let plans = match compiled.is_for(&options.passes, &pins) {
+            true => Arc::clone(&compiled.plans),
+            false => Arc::default(),
+        };
+        let env = Env::with_packed(placement, options, &compiled.packed);
+        Ok(Unit::of_compiled(program.clone(), compiled.passes.clone(), plans, env))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sessions: a model on a device, run from many threads at once, or in the background.
 
 use crate::buckets::{BucketOptions, Buckets};
+use crate::dbx::{self, Written};
 use crate::deadline::{self, Armed};
 use crate::device_tensor::DeviceTensor;
 use crate::failover::{Failover, Failure};
@@ -14,11 +15,13 @@ use devbay_core::exec::jobs::Priority;
 use devbay_core::exec::statistics::PlanStatistics;
 use devbay_core::exec::unit::{Point, Unit};
 use devbay_core::passes::Applied;
+use devbay_core::plan::constants::PackCounts;
 use devbay_core::plan::report::PlanReport;
 use devbay_core::plan::{PlaceBy, Placement, Plan, PlanOptions};
 use devbay_core::program::{Program, ValueId};
 use devbay_core::tensor::{DType, Tensor, TensorType, bytes_of, n_elements};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -245,6 +248,21 @@ impl Session {
     /// What a plan of this session's is: its tasks, their estimated costs, memory.
     pub fn plan_report(&self, plan: &Plan) -> PlanReport {
         PlanReport::of(plan, self.current().unit.env())
+    }
+
+    /// Writes the model with what this session's plans begin with: specialised for the types of inputs that it has plans
+    /// for, and with constants as the kernels of its devices have them ([`crate::dbx`]). [`Model::load`] takes the file. One
+    /// that was there is replaced when all is written.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`]; what a device says of giving constants back.
+    pub fn compile_to(&self, path: &Path) -> Result<Written> {
+        dbx::write(path, &self.current().unit)
+    }
+
+    /// How many constants were packed for kernels of this session's plans, now and ahead of time.
+    pub fn pack_counts(&self) -> PackCounts {
+        self.current().unit.env().pack_counts()
     }
 
     /// What the passes did to the model, and then to the program of a plan of this session's, in their order. Passes that

@@ -12,7 +12,7 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, cold-start, executor, serving, wake,
+    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, cold-start, compiled-start, executor, serving, wake,
     /// gpu-launch, pjrt; all of them if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -100,11 +100,11 @@ fn add_peers(bench: &mut Command, arguments: &Arguments, root: &Path, target: &P
         let requirements = root.join("bench/python/requirements-tensorflow.txt");
         add_peer(bench, "tensorflow", python::environment(&target.join("python-tensorflow"), &requirements));
     }
-    if !arguments.run_any(&["resnet50", "models", "cold-start", "executor", "serving"]) {
+    if !arguments.run_any(&["resnet50", "models", "cold-start", "compiled-start", "executor", "serving"]) {
         return Ok(());
     }
     let python = python::environment(&target.join("python"), &root.join("bench/python/requirements.txt"));
-    if arguments.run_any(&["cold-start", "serving"]) {
+    if arguments.run_any(&["cold-start", "compiled-start", "serving"]) {
         let library = match &python {
             Ok(python) => onnxruntime_library(python),
             Err(_) => Err(anyhow!("it uses the library of the Python package, which is missing too")),
@@ -116,7 +116,7 @@ fn add_peers(bench: &mut Command, arguments: &Arguments, root: &Path, target: &P
         add_peer(bench, "onnxruntime-native", native);
     }
     if let Ok(python) = &python
-        && arguments.run_any(&["resnet50"])
+        && arguments.run_any(&["resnet50", "compiled-start"])
     {
         let generated = target.join("models");
         make_model(root, python, &generated, "resnet50")?;

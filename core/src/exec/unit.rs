@@ -14,6 +14,7 @@ use super::value::{RunTensor, constant};
 use crate::device::{Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::passes::{Applied, Moment};
+use crate::plan::ahead::Specialised;
 use crate::plan::section::{Shaped, Source};
 use crate::plan::{Env, Plan, SectionStage, Stage};
 use crate::program::{Program, ValueId};
@@ -29,6 +30,8 @@ pub struct Unit {
     program: Program,
     /// What the passes over the model did.
     passes: Vec<Applied>,
+    /// Programs that need not be specialised.
+    ahead: Arc<[Specialised]>,
     env: Arc<Env>,
     plans: ArcSwap<Vec<Arc<Plan>>>,
     /// Held while a plan is made.
@@ -42,6 +45,7 @@ impl Unit {
         Self {
             program,
             passes: Vec::new(),
+            ahead: Arc::default(),
             env,
             plans: ArcSwap::default(),
             planning: Mutex::new(()),
@@ -57,6 +61,33 @@ impl Unit {
         let mut program = model.clone();
         let passes = env.run_passes(&mut program, Moment::Model)?;
         Ok(Self { passes, ..Self::new(program, env) })
+    }
+
+    /// A unit of a model whose passes ran before, and did this; for some types of inputs it was specialised then too.
+    pub fn of_compiled(
+        program: Program,
+        passes: Vec<Applied>,
+        ahead: Arc<[Specialised]>,
+        env: Arc<Env>,
+    ) -> Self {
+        Self { passes, ahead, ..Self::new(program, env) }
+    }
+
+    /// The program for inputs of known types, before the passes that go by devices; with what passes did.
+    ///
+    /// # Errors
+    /// As [`Env::specialised`].
+    pub fn specialised(&self, types: &[TensorType]) -> Result<Specialised> {
+        let (program, passes) = match self.ahead.iter().find(|ahead| ahead.is_for(types)) {
+            Some(ahead) => (self.env.typed_again(ahead, types)?, ahead.passes.clone()),
+            None => self.env.specialised(&self.program, types)?,
+        };
+        Ok(Specialised { program, passes })
+    }
+
+    /// What the passes over the model did, those over specialised programs not counted.
+    pub fn model_passes(&self) -> &[Applied] {
+        &self.passes
     }
 
     /// What passes did to the model, and then to the program of a plan.
@@ -142,11 +173,11 @@ impl Unit {
 
     fn make_plan(&self, types: &[TensorType]) -> Result<Plan> {
         let mut laps = self.tally.plan();
-        let (mut specialised, mut passes) = self.env.specialised(&self.program, types)?;
+        let Specialised { mut program, mut passes } = self.specialised(types)?;
         laps.specialised();
-        passes.extend(self.env.run_passes(&mut specialised, Moment::Device)?);
+        passes.extend(self.env.run_passes(&mut program, Moment::Device)?);
         laps.passed();
-        let mut plan = Plan::build(specialised, &self.env)?;
+        let mut plan = Plan::build(program, &self.env)?;
         plan.passes = passes.into();
         plan.is_declared = self.takes(&plan.inputs);
         laps.planned();
@@ -159,7 +190,7 @@ impl Unit {
     /// # Errors
     /// What specialising says.
     pub fn result_types(&self, inputs: &[TensorType]) -> Result<Vec<Option<TensorType>>> {
-        let (program, _) = self.env.specialised(&self.program, inputs)?;
+        let Specialised { program, .. } = self.specialised(inputs)?;
         Ok(program.main.outputs.iter().map(|&id| program.value(id).ty.clone()).collect())
     }
 

@@ -267,7 +267,7 @@ fn read_visible(buffer: &Buffer, dst: &mut [u8]) {
 
 /// The beginning of a buffer in host memory of its own, which is leaked if the device cannot be shown to have
 /// stopped writing it; no other work that writes the buffer is in flight.
-fn read(buffer: &Buffer, size: usize) -> Result<AlignedBytes> {
+pub(crate) fn read(buffer: &Buffer, size: usize) -> Result<AlignedBytes> {
     let mut bytes = AlignedBytes::zeroed(size)?;
     if size == 0 {
         return Ok(bytes);

@@ -1,20 +1,21 @@
 //! Constants on a device: uploaded once, shared by all plans and sessions of a model.
 
+use super::ahead::PackedConstant;
 use crate::device::{Buffer, Device, Pack, PreparedKernel, Stream, must_leak};
 use crate::error::Result;
-use crate::tensor::{AlignedBytes, Bytes, Tensor, TensorType};
+use crate::exec::value;
+use crate::tensor::{Bytes, Tensor, TensorType, U8};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_WEIGHT};
 use std::collections::HashMap;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// A constant where kernels can read it.
 pub enum Placed {
-    /// In the host's memory, for devices whose references may name it.
+    /// In the host's memory, for devices whose references may name it; in a kernel's own layout if it asked for one.
     Host(Tensor),
-    /// In the host's memory, in a kernel's own layout.
-    Packed(AlignedBytes),
     /// In a buffer of the device.
     Device(Buffer),
     /// In a buffer of host memory that the device reaches by itself.
@@ -26,7 +27,6 @@ impl Placed {
     pub fn reference(&self) -> BufferRef {
         match self {
             Self::Host(tensor) => host_reference(tensor.bytes()),
-            Self::Packed(bytes) => host_reference(bytes.bytes()),
             Self::Device(buffer) => buffer.reference(0, buffer.size()),
             Self::Pinned(buffer, size) => buffer.reference(0, *size),
         }
@@ -41,7 +41,26 @@ pub fn host_reference(bytes: &[u8]) -> BufferRef {
 /// The constants of a device, by the identity of their bytes. Entries go when their last plan goes.
 pub struct ConstantPool {
     device: Arc<Device>,
+    /// Constants that were packed ahead of time, by the identity of their sources and their layout.
+    ahead: HashMap<((usize, usize), u64), Tensor>,
+    counts: Counts,
     state: Mutex<State>,
+}
+
+/// Constants that were packed for kernels so far.
+#[derive(Default)]
+struct Counts {
+    ahead: AtomicUsize,
+    now: AtomicUsize,
+}
+
+/// How many constants were packed for kernels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PackCounts {
+    /// Ahead of time, and not again.
+    pub ahead: usize,
+    /// When a plan asked for them.
+    pub now: usize,
 }
 
 /// A constant by the identity of its bytes, and the layout that it is in.
@@ -62,7 +81,7 @@ enum Layout {
 
 struct Entry {
     placed: Weak<Placed>,
-    #[expect(dead_code, reason = "an address is an identity only as long as its bytes are alive")]
+    /// Its address is an identity only as long as its bytes are alive.
     source: Tensor,
 }
 
@@ -85,9 +104,71 @@ fn leak_if_lent<T>(source: T, uploaded: Result<Buffer>) -> Result<Buffer> {
 const UPLOAD_LIMIT: Duration = Duration::from_secs(600);
 
 impl ConstantPool {
-    /// A pool for a device.
-    pub fn new(device: &Arc<Device>) -> Self {
-        Self { device: Arc::clone(device), state: Mutex::default() }
+    /// A pool for a device, with those of the constants that were packed for its plugin as it is now.
+    pub fn new(device: &Arc<Device>, packed: &[PackedConstant]) -> Self {
+        let about = device.plugin().about();
+        let is_for =
+            |packed: &&PackedConstant| packed.plugin == about.name && packed.version == about.version;
+        let key =
+            |packed: &PackedConstant| ((packed.source.identity(), packed.layout_id), packed.content.clone());
+        let ahead = packed.iter().filter(is_for).map(key).collect();
+        Self { device: Arc::clone(device), ahead, counts: Counts::default(), state: Mutex::default() }
+    }
+
+    /// How many constants were packed so far.
+    pub fn pack_counts(&self) -> PackCounts {
+        let Counts { ahead, now } = &self.counts;
+        PackCounts { ahead: ahead.load(Ordering::Relaxed), now: now.load(Ordering::Relaxed) }
+    }
+
+    /// The constants that kernels of the plans that are there have in layouts of their own, but for those that are copied to
+    /// the device while it computes.
+    ///
+    /// # Errors
+    /// What the device says of copying them to the host.
+    pub fn packed(&self) -> Result<Vec<PackedConstant>> {
+        let about = self.device.plugin().about();
+        let mut all = Vec::new();
+        for ((_, _, layout), entry) in &self.lock().placed {
+            let (Layout::Packed(layout_id), Some(placed)) = (layout, entry.placed.upgrade()) else {
+                continue;
+            };
+            let content = match &*placed {
+                Placed::Host(tensor) => tensor.clone(),
+                Placed::Device(buffer) | Placed::Pinned(buffer, _) => {
+                    let size = buffer.size();
+                    Tensor::from_storage(U8, &[size], Arc::new(value::read(buffer, size)?), 0, size)?
+                }
+            };
+            let (plugin, version) = (about.name.clone(), about.version.clone());
+            all.push(PackedConstant {
+                plugin,
+                version,
+                source: entry.source.clone(),
+                layout_id: *layout_id,
+                content,
+            });
+        }
+        Ok(all)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A constant in the layout that a kernel asks for: from what was packed ahead of time, else packed now.
+    fn pack(&self, tensor: &Tensor, kernel: &PreparedKernel, pack: &Pack) -> Result<Tensor> {
+        let fits = |ahead: &&Tensor| {
+            ahead.bytes().len() == pack.size && (ahead.bytes().as_ptr() as usize).is_multiple_of(pack.align)
+        };
+        if let Some(ahead) = self.ahead.get(&(tensor.identity(), pack.layout_id)).filter(fits) {
+            self.counts.ahead.fetch_add(1, Ordering::Relaxed);
+            return Ok(ahead.clone());
+        }
+        self.counts.now.fetch_add(1, Ordering::Relaxed);
+        let packed = kernel.pack(pack, tensor)?;
+        let size = packed.bytes().len();
+        Tensor::from_storage(U8, &[size], Arc::new(packed), 0, size)
     }
 
     /// A constant, placed now if it is not yet.
@@ -112,9 +193,9 @@ impl ConstantPool {
     /// As [`ConstantPool::place`], and what the kernel says of packing.
     pub fn place_packed(&self, tensor: &Tensor, kernel: &PreparedKernel, pack: &Pack) -> Result<Arc<Placed>> {
         self.shared(tensor, Layout::Packed(pack.layout_id), |pool, state| {
-            let packed = kernel.pack(pack, tensor)?;
+            let packed = pool.pack(tensor, kernel, pack)?;
             if pool.device.about().host_refs {
-                return Ok(Placed::Packed(packed));
+                return Ok(Placed::Host(packed));
             }
             let uploaded = pool.upload(state, packed.bytes(), None);
             leak_if_lent(packed, uploaded).map(Placed::Device)
@@ -133,13 +214,13 @@ impl ConstantPool {
         pack: Option<&Pack>,
     ) -> Result<Arc<Placed>> {
         self.shared(tensor, Layout::Kept(pack.map(|pack| pack.layout_id)), |pool, _| {
-            let packed = pack.map(|pack| kernel.pack(pack, tensor)).transpose()?;
-            let bytes = packed.as_ref().map_or(tensor.bytes(), |packed| packed.bytes());
+            let kept = pack.map_or_else(|| Ok(tensor.clone()), |pack| pool.pack(tensor, kernel, pack))?;
+            let bytes = kept.bytes();
             if let Some(buffer) = pool.device.alloc_pinned(bytes.len()).transpose()? {
                 buffer.fill(bytes)?;
                 return Ok(Placed::Pinned(buffer, bytes.len()));
             }
-            Ok(packed.map_or_else(|| Placed::Host(tensor.clone()), Placed::Packed))
+            Ok(Placed::Host(kept))
         })
     }
 
@@ -149,7 +230,7 @@ impl ConstantPool {
         layout: Layout,
         make: impl FnOnce(&Self, &mut State) -> Result<Placed>,
     ) -> Result<Arc<Placed>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let (address, size) = tensor.identity();
         let key = (address, size, layout);
         if let Some(placed) = state.placed.get(&key).and_then(|entry| entry.placed.upgrade()) {

@@ -11,6 +11,7 @@
 //! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
 //! rest.
 
+pub mod ahead;
 mod alike;
 mod antichain;
 mod assemble;
@@ -61,10 +62,11 @@ use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::tensor::TensorType;
 use crate::trace::Recorder;
+use ahead::{PackedConstant, Specialised};
 use choose::{NodeWork, works};
 use claims::Claims;
 use compiled::{CompiledStage, Part};
-use constants::ConstantPool;
+use constants::{ConstantPool, PackCounts};
 use fold_cache::FoldCache;
 use kernel_cache::KernelCache;
 use section::{Section, Shaped, StepKind};
@@ -195,14 +197,19 @@ impl Env {
 
     /// An environment of several devices, with pools of its own.
     pub fn placed(placement: &Placement, options: PlanOptions) -> Arc<Self> {
+        Self::with_packed(placement, options, &[])
+    }
+
+    /// As [`Env::placed`], with constants that were packed ahead of time.
+    pub fn with_packed(placement: &Placement, options: PlanOptions, packed: &[PackedConstant]) -> Arc<Self> {
         let devices = placement.devices();
         let position = |device| devices.iter().position(|known| Arc::ptr_eq(known, device)).unwrap_or(0);
         Arc::new(Self {
             device: Arc::clone(devices[0]),
-            constants: ConstantPool::new(devices[0]),
+            constants: ConstantPool::new(devices[0], packed),
             others: devices[1..]
                 .iter()
-                .map(|&device| (Arc::clone(device), ConstantPool::new(device)))
+                .map(|&device| (Arc::clone(device), ConstantPool::new(device, packed)))
                 .collect(),
             pins: placement.pins.iter().map(|(name, device)| (name.clone(), position(device))).collect(),
             placement: placement.clone(),
@@ -277,6 +284,32 @@ impl Env {
         let mut applied = if folds { vec![folded] } else { Vec::new() };
         applied.extend(self.run_passes(&mut specialised, Moment::Shapes)?);
         Ok((specialised, applied))
+    }
+
+    /// A program that was specialised ahead of time, its types found again: whoever wrote it may have been wrong.
+    ///
+    /// # Errors
+    /// As [`specialise`].
+    pub(crate) fn typed_again(&self, ahead: &Specialised, types: &[TensorType]) -> Result<Program> {
+        specialise(&ahead.program, types, false, &mut Evaluate::new(self))
+    }
+
+    /// The constants that kernels of the plans that are there have in layouts of their own.
+    ///
+    /// # Errors
+    /// As [`ConstantPool::packed`].
+    pub fn packed(&self) -> Result<Vec<PackedConstant>> {
+        let all = (0..self.n_sites()).map(|site| self.site(site).1.packed());
+        Ok(all.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// How many constants were packed for kernels so far, on all devices.
+    pub fn pack_counts(&self) -> PackCounts {
+        let counts = (0..self.n_sites()).map(|site| self.site(site).1.pack_counts());
+        counts.fold(PackCounts::default(), |sum, counts| PackCounts {
+            ahead: sum.ahead + counts.ahead,
+            now: sum.now + counts.now,
+        })
     }
 
     /// Whether a node is pinned.

@@ -1,4 +1,5 @@
-//! `devbay compile`: a model as a program of a device's compiler, in a file, for a device that is there or is not.
+//! `devbay compile`: a model as plans begin with it, or as a program of a device's compiler for a device that is there or is
+//! not, in a file.
 
 use crate::inputs::GivenArguments;
 use crate::layers::Done;
@@ -13,7 +14,7 @@ use devbay_host::core::tensor::TensorType;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::model::Model;
 use devbay_host::runtime::Runtime;
-use devbay_host::session::Port;
+use devbay_host::session::{Port, Session};
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -25,9 +26,13 @@ use std::time::{Duration, Instant};
 pub struct Arguments {
     /// The model: an ONNX file or a program in text form
     pub model: PathBuf,
-    /// Where the program goes; `devbay run` takes it
+    /// Where it goes; `devbay run` takes it. FILE.dbx is the planned model for devices with kernels, any other name the program
+    /// of a device's compiler
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
+    /// Plan a .dbx file for the types of these inputs; may be given several times
+    #[arg(long, value_name = "INPUTS.npz")]
+    pub shapes_from: Vec<PathBuf>,
     /// A device that is not there, as PLUGIN-TARGET in the plugin's own words: pjrt-tpu:v5e:2x2
     #[arg(long, value_name = "PLUGIN-TARGET", conflicts_with = "device")]
     pub target: Option<String>,
@@ -50,7 +55,64 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     if arguments.target.is_some() {
         skip_metadata_queries();
     }
+    let compile = if is_planned(&arguments.output) { plan } else { compile };
     arguments.plugins.layers.conclude(compile(arguments))
+}
+
+/// Whether a file is to hold a planned model.
+fn is_planned(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("dbx"))
+}
+
+/// Plans the model for all types of inputs that are asked for, and writes that.
+fn plan(arguments: &Arguments) -> Result<Done> {
+    if arguments.target.is_some() {
+        return Err(usage(
+            "--target is for programs of compilers; a .dbx file is planned for a device that is here",
+        ));
+    }
+    let begin = Instant::now();
+    let model = Model::load(&arguments.model)?;
+    let program = model.program();
+    let chosen = arguments.device.choose(&arguments.plugins, program, None)?;
+    let given = |file: &PathBuf| {
+        let input = vec![file.display().to_string()];
+        GivenArguments { input, shape: arguments.given.shape.clone() }.types(program)
+    };
+    let all = match arguments.shapes_from.as_slice() {
+        [] => vec![arguments.given.types(program)?],
+        files => files.iter().map(given).collect::<Result<_>>()?,
+    };
+    let types: Vec<TensorType> = all[0].iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect();
+    let (device, mut options, _) = arguments.device.session_options(&chosen, &model, &types, None)?;
+    // Each of them is asked for, however many are kept in a session.
+    options.plans.plans_max = options.plans.plans_max.max(all.len());
+    let session = Session::with_options(&model, &device, options)?;
+    for types in &all {
+        let types: Vec<_> = types.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())).collect();
+        session.plan_for_types(&types)?;
+    }
+    let written = session.compile_to(&arguments.output)?;
+    let took = begin.elapsed();
+    if arguments.json {
+        let json = json!({
+            "model": arguments.model, "output": arguments.output, "device": device.name(),
+            "plans": written.n_plans, "packed_constants": written.n_packed, "head_bytes": written.head_bytes,
+            "bytes": written.bytes, "times_ns": { "compile": took.as_nanos() as u64 },
+        });
+        return Ok(Done { json: Some(json), verdict: Ok(()) });
+    }
+    say!(
+        "{} for {}: {} {}, {} packed constants, {}, compiled in {}",
+        arguments.output.display(),
+        device.name(),
+        written.n_plans,
+        if written.n_plans == 1 { "plan" } else { "plans" },
+        written.n_packed,
+        table::bytes(written.bytes as u64),
+        table::duration(took.as_nanos() as f64)
+    );
+    Ok(Done { json: None, verdict: Ok(()) })
 }
 
 /// libtpu looks for the cloud's metadata server for minutes where there is none, unless it is told not to: a compiler that
@@ -64,6 +126,11 @@ fn skip_metadata_queries() {
 }
 
 fn compile(arguments: &Arguments) -> Result<Done> {
+    if !arguments.shapes_from.is_empty() {
+        return Err(usage(
+            "--shapes-from is for .dbx files: a compiler's program is for one shape, that of --input",
+        ));
+    }
     if arguments.device.feedback.is_some() {
         return Err(usage("--feedback is for plans, and a device's compiler plans for itself"));
     }
@@ -135,7 +202,7 @@ fn kernels(runtime: &Runtime) -> Result<Arc<Device>> {
     })
 }
 
-/// Whether a file is a compiled model: its metadata comes first.
+/// Whether a file is a program of a compiler's: its metadata comes first.
 pub fn is_compiled(path: &Path) -> bool {
     let mut start = [0u8; 256];
     let Ok(mut file) = std::fs::File::open(path) else { return false };

@@ -52,7 +52,7 @@ enum Command {
     Run(run::Arguments),
     /// Measure a model's latency
     Bench(bench::Arguments),
-    /// Compile a model for a device with a compiler, also one that is not there
+    /// Compile a model: to a file that starts at once, or for a device with a compiler, also one that is not there
     Compile(compile::Arguments),
     /// Show what is in a model or a plugin file
     Inspect(inspect::Arguments),

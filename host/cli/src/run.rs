@@ -11,7 +11,9 @@ use anyhow::{Context, Result};
 use devbay_host::arrays;
 use devbay_host::compare::{Tolerance, Verdict, compare};
 use devbay_host::core::device::Device;
+use devbay_host::core::plan::constants::PackCounts;
 use devbay_host::core::{Error, ErrorKind, Tensor};
+use devbay_host::dbx::{self, Checks};
 use devbay_host::model::Model;
 use devbay_host::report::DeviceMemory;
 use devbay_host::session::RunOptions;
@@ -49,6 +51,9 @@ pub struct Arguments {
     /// See --rtol
     #[arg(long, default_value_t = 1e-5)]
     atol: f64,
+    /// Check the weights of a .dbx file by their checksums before it runs
+    #[arg(long)]
+    pub verify: bool,
     /// End the run when so many milliseconds have passed
     #[arg(long, value_name = "MS")]
     pub deadline_ms: Option<u64>,
@@ -123,9 +128,13 @@ fn run(arguments: &Arguments) -> Result<Done> {
     if compile::is_compiled(&arguments.model) {
         return compile::run(arguments);
     }
+    if arguments.verify && !dbx::is_compiled(&arguments.model) {
+        return Err(usage("--verify is for .dbx files: other models have no checksums"));
+    }
     let progress = spinner(&format!("loading {}", arguments.model.display()));
     let begin = Instant::now();
-    let model = Model::load(&arguments.model)?;
+    let checks = if arguments.verify { Checks::Weights } else { Checks::Head };
+    let model = Model::load_checked(&arguments.model, checks)?;
     let import = begin.elapsed();
     let begin = Instant::now();
     let profile = arguments.profile.start();
@@ -143,6 +152,12 @@ fn run(arguments: &Arguments) -> Result<Done> {
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let plan = session.plan_for(&given)?;
     if arguments.device.explain {
+        if let Some(compiled_for) = model.compiled_for() {
+            let is_planned = compiled_for.contains(&types);
+            let (PackCounts { ahead, now }, plan) =
+                (session.pack_counts(), if is_planned { "the file's" } else { "new" });
+            eprintln!("compiled  plan: {plan}; packed constants: {ahead} of the file's, {now} new");
+        }
         for (node, other) in plan.elsewhere(session.current().device()) {
             eprintln!("placed  {:<12} {node}", other.name());
         }

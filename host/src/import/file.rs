@@ -8,13 +8,22 @@
 
 use super::Reading;
 use bytes::Bytes;
-use devbay_core::{Error, ErrorKind, Result};
+use devbay_core::{Error, ErrorKind, Result, tensor};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
+/// Bytes of a model's file or of a data file, which tensors share.
+pub(crate) struct Shared(pub Bytes);
+
+impl tensor::Bytes for Shared {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// The content of a regular file.
-pub(super) fn read(path: &Path, reading: Reading) -> Result<Bytes> {
+pub(crate) fn read(path: &Path, reading: Reading) -> Result<Bytes> {
     let failed = |what: &str, cause: std::io::Error| Error::new(ErrorKind::Io, what).because(cause);
     // Asked before opening, because opening a pipe waits for a writer.
     let metadata = fs::metadata(path).map_err(|cause| failed("cannot be read", cause))?;

@@ -5,7 +5,7 @@
 
 #![deny(unsafe_code)]
 
-mod file;
+pub(crate) mod file;
 mod onnx;
 
 use bytes::Bytes;

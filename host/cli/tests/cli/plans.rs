@@ -132,11 +132,11 @@ fn open_extents_are_asked_for() {
 fn options_of_plans_want_a_plan() {
     let folder = Folder::new();
     let inspect = |file: &Path, more: &[&str]| finish(command().arg("inspect").arg(file).args(more));
-    inspect(&mnist(), &["--shape", "x=1"]).expect(2).says(&["give --plan too"]);
+    inspect(&mnist(), &["--shape", "x=1"]).expect(2).says(&["give --plan or --passes too"]);
     inspect(&mnist(), &["--dot", "plan.dot"]).expect(2).says(&["--plan"]);
     inspect(&mnist(), &["--plan", "--text"]).expect(2);
     let library = folder.write("libx.so", b"\x7fELF");
-    inspect(&library, &["--plan"]).expect(2).says(&["--plan is for models"]);
+    inspect(&library, &["--plan"]).expect(2).says(&["--plan and --passes are for models"]);
     let nowhere = folder.path("missing/plan.dot");
     inspect(&mnist(), &["--plan", "--dot", nowhere.to_str().unwrap()])
         .expect(1)

@@ -2,6 +2,7 @@
 //!
 //! Everything a tensor claims is compared with the bytes that are there before memory is taken for it.
 
+use super::super::file::Shared;
 use super::external::External;
 use super::proto::tensor_proto::{DataLocation, DataType};
 use super::proto::tensor_shape_proto::dimension::Value as Extent;
@@ -18,15 +19,6 @@ use std::sync::Arc;
 
 /// Extents that a type may have, far above what models use. A type is copied for each value.
 pub(super) const RANK_MAX: usize = 64;
-
-/// Bytes of the model or of a data file, which tensors share.
-struct Shared(Bytes);
-
-impl tensor::Bytes for Shared {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
 
 /// The element type of ONNX's number: one that programs have names for. Complex numbers have none.
 pub(super) fn dtype(number: i32) -> Result<DType> {

@@ -1,0 +1,166 @@
+//! Programs in the form that files have, and the tensors and weights that they share.
+
+use super::form::{
+    AppliedForm, AttrForm, Content, DTypeForm, DimForm, Head, NodeForm, PackedForm, ProgramForm, RegionForm,
+    SMALL_BYTES_MAX, TensorForm, TypeForm, ValueForm, WEIGHT_ALIGN, Weight,
+};
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::passes::Applied;
+use devbay_core::plan::ahead::PackedConstant;
+use devbay_core::program::{AttrValue, Program, Region, ValueId};
+use devbay_core::tensor::{DType, Dim, Tensor, TensorType};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+
+/// Where a tensor's bytes are, and how many.
+type Identity = (usize, usize);
+
+/// Tensors and weights, each once.
+#[derive(Default)]
+pub struct Pool<'a> {
+    tensors: Vec<TensorForm<'a>>,
+    tensors_known: HashMap<(Identity, DTypeForm, &'a [usize]), u32>,
+    weights: Vec<&'a [u8]>,
+    weights_known: HashMap<[u8; 32], u32>,
+    /// What is in the file by the identity of its bytes: hashing them is what takes long.
+    bytes_known: HashMap<Identity, u32>,
+    places: Vec<Weight>,
+    end: usize,
+}
+
+impl<'a> Pool<'a> {
+    fn tensor(&mut self, tensor: &'a Tensor) -> Result<u32> {
+        let key = (tensor.identity(), dtype(tensor.dtype()), tensor.shape());
+        if let Some(&known) = self.tensors_known.get(&key) {
+            return Ok(known);
+        }
+        let content = match tensor.bytes() {
+            small if small.len() <= SMALL_BYTES_MAX => Content::Here(small),
+            _ => Content::Weight(self.weight(tensor, WEIGHT_ALIGN)?),
+        };
+        let number = number(self.tensors.len())?;
+        let shape = tensor.shape().iter().map(|&extent| extent as u64).collect();
+        self.tensors.push(TensorForm { dtype: dtype(tensor.dtype()), shape, content });
+        self.tensors_known.insert(key, number);
+        Ok(number)
+    }
+
+    /// The bytes of a tensor as a weight; those that are there already, of whatever tensor, are not there twice.
+    fn weight(&mut self, tensor: &'a Tensor, align: usize) -> Result<u32> {
+        if let Some(&known) = self.bytes_known.get(&tensor.identity()) {
+            return Ok(known);
+        }
+        let bytes = tensor.bytes();
+        let sha256: [u8; 32] = Sha256::digest(bytes).into();
+        let known = self.weights_known.get(&sha256).copied();
+        let known = known.filter(|&known| self.places[known as usize].offset.is_multiple_of(align as u64));
+        let at = match known {
+            Some(known) => known,
+            None => {
+                let at = number(self.weights.len())?;
+                let offset = self.end.next_multiple_of(align);
+                self.places.push(Weight { offset: offset as u64, length: bytes.len() as u64, sha256 });
+                self.weights.push(bytes);
+                self.end = offset + bytes.len();
+                self.weights_known.insert(sha256, at);
+                at
+            }
+        };
+        self.bytes_known.insert(tensor.identity(), at);
+        Ok(at)
+    }
+
+    /// A program that refers to this pool's tensors.
+    pub fn program(&mut self, program: &'a Program) -> Result<ProgramForm<'a>> {
+        let mut values = Vec::with_capacity(program.values.len());
+        for value in &program.values {
+            let constant = value.constant.as_ref().map(|tensor| self.tensor(tensor)).transpose()?;
+            values.push(ValueForm { name: &value.name, ty: value.ty.as_ref().map(type_form), constant });
+        }
+        let mut regions = Vec::new();
+        self.region(&program.main, &mut regions)?;
+        Ok(ProgramForm { name: &program.name, values, regions })
+    }
+
+    fn region(&mut self, region: &'a Region, regions: &mut Vec<RegionForm<'a>>) -> Result<u32> {
+        let mut nodes = Vec::with_capacity(region.nodes.len());
+        for node in &region.nodes {
+            let mut attrs = Vec::with_capacity(node.attrs.len());
+            for (name, value) in &node.attrs {
+                attrs.push((&**name, self.attribute(value)?));
+            }
+            let mut nested = Vec::with_capacity(node.regions.len());
+            for (name, region) in &node.regions {
+                nested.push((&**name, self.region(region, regions)?));
+            }
+            nodes.push(NodeForm {
+                name: &node.name,
+                op: (&node.op.domain, &node.op.name, node.op.version),
+                inputs: node.inputs.iter().map(|id| id.map(|id| id.0)).collect(),
+                outputs: node.outputs.iter().map(|id| id.map(|id| id.0)).collect(),
+                attrs,
+                regions: nested,
+            });
+        }
+        let numbers = |ids: &[ValueId]| ids.iter().map(|id| id.0).collect();
+        regions.push(RegionForm {
+            inputs: numbers(&region.inputs),
+            nodes,
+            outputs: numbers(&region.outputs),
+        });
+        number(regions.len() - 1)
+    }
+
+    fn attribute(&mut self, value: &'a AttrValue) -> Result<AttrForm<'a>> {
+        Ok(match value {
+            AttrValue::Int(value) => AttrForm::Int(*value),
+            AttrValue::Float(value) => AttrForm::Float(*value),
+            AttrValue::String(value) => AttrForm::String(value),
+            AttrValue::Ints(values) => AttrForm::Ints(values.clone()),
+            AttrValue::Floats(values) => AttrForm::Floats(values.clone()),
+            AttrValue::Strings(values) => AttrForm::Strings(values.iter().map(String::as_str).collect()),
+            AttrValue::Tensor(tensor) => AttrForm::Tensor(self.tensor(tensor)?),
+        })
+    }
+
+    /// A packed constant; None for one of which no program has the source, such as what a pass for a device made.
+    pub fn packed(&mut self, packed: &'a PackedConstant) -> Result<Option<PackedForm<'a>>> {
+        let PackedConstant { plugin, version, source, layout_id, content } = packed;
+        let key = (source.identity(), dtype(source.dtype()), source.shape());
+        let Some(&source) = self.tensors_known.get(&key) else {
+            return Ok(None);
+        };
+        // What a kernel asked for is what the bytes have where they are, up to a page.
+        let address = content.bytes().as_ptr() as usize;
+        let align = (1 << address.trailing_zeros().min(12)).max(WEIGHT_ALIGN);
+        let weight = self.weight(content, align)?;
+        Ok(Some(PackedForm { plugin, version, source, layout_id: *layout_id, weight }))
+    }
+
+    /// The head of a file with these tensors and weights, and the weights' bytes.
+    pub fn into_head(self, rest: Head<'a>) -> (Head<'a>, Vec<&'a [u8]>) {
+        (Head { weights: self.places, tensors: self.tensors, ..rest }, self.weights)
+    }
+}
+
+pub fn applied(all: &[Applied]) -> Vec<AppliedForm<'static>> {
+    let form = |it: &Applied| (it.name, it.changes as u64, it.before as u64, it.after as u64);
+    all.iter().map(form).collect()
+}
+
+fn dtype(dtype: DType) -> DTypeForm {
+    (dtype.code, dtype.bits, dtype.lanes)
+}
+
+fn type_form(ty: &TensorType) -> TypeForm<'_> {
+    let dim = |dim| match dim {
+        &Dim::Known(extent) => DimForm::Known(extent as u64),
+        Dim::Unknown(name) => DimForm::Unknown(name),
+    };
+    let shape = ty.shape.as_ref().map(|shape| shape.iter().map(dim).collect());
+    TypeForm { dtype: dtype(ty.dtype), shape }
+}
+
+fn number(n: usize) -> Result<u32> {
+    u32::try_from(n).map_err(|_| Error::new(ErrorKind::UnsupportedModel, "the model has 2^32 parts or more"))
+}

@@ -1,0 +1,180 @@
+//! What a compiled model's file holds, as it is written: the layout of the file, and the form of its head.
+//!
+//! All numbers of the layout are little-endian.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 0..8 | [`MAGIC`] |
+//! | 8..12 | [`VERSION`] |
+//! | 12..16 | number of sections |
+//! | 16..24 | length of the file |
+//! | 24..32 | where what the checksum covers ends |
+//! | 32..64 | SHA-256 of all before that end, as if these 32 bytes were zeroes |
+//! | 64.. | sections: kind (u32), zeroes (u32), offset (u64), length (u64) |
+//!
+//! The head is a section of a kind, the weights are one, and a reader skips sections that it does not know. The head is
+//! in postcard's wire format (<https://postcard.jamesmunns.com/wire-format>). Weights begin at [`WEIGHTS_ALIGN`] and each one at
+//! [`WEIGHT_ALIGN`] or what its kernel asks for; the head has a SHA-256 of each. Constants of up to [`SMALL_BYTES_MAX`] are in the
+//! head itself: shapes and axes depend on them, so they are under its checksum.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// First bytes of a file: no text, and damaged by a transfer that changes line ends.
+pub const MAGIC: [u8; 8] = *b"\x89DBX\r\n\x1a\n";
+/// Version of the form; readers take no other.
+pub const VERSION: u32 = 1;
+/// Kind of the section that is the head.
+pub const HEAD: u32 = 1;
+/// Kind of the section with the weights.
+pub const WEIGHTS: u32 = 2;
+/// Where in the file sections may begin: multiples of this, so that weights can be mapped.
+pub const WEIGHTS_ALIGN: usize = 4096;
+/// Where within their section weights may begin.
+pub const WEIGHT_ALIGN: usize = 64;
+/// Bytes of the largest constant that the head has in itself.
+pub const SMALL_BYTES_MAX: usize = 1024;
+/// Bytes before the sections' table.
+pub const FIXED: usize = 64;
+/// Bytes of a line of that table.
+pub const LINE: usize = 24;
+/// Where the checksum is.
+pub const CHECKSUM: std::ops::Range<usize> = 32..64;
+
+/// The head: everything but the weights.
+#[derive(Serialize, Deserialize)]
+pub struct Head<'a> {
+    /// Version of devbay that wrote it.
+    pub made_by: &'a str,
+    /// Weights, in the order of their offsets.
+    pub weights: Vec<Weight>,
+    /// Tensors that programs have as constants and attributes.
+    #[serde(borrow)]
+    pub tensors: Vec<TensorForm<'a>>,
+    /// The model, with the passes run that need no types.
+    pub model: ProgramForm<'a>,
+    /// What these passes did.
+    pub passes: Vec<AppliedForm<'a>>,
+    /// Passes that were switched off.
+    pub off: Vec<&'a str>,
+    /// Nodes that were pinned, and to which device.
+    pub pins: Vec<(&'a str, &'a str)>,
+    /// The model, specialised for inputs of given types.
+    pub plans: Vec<(ProgramForm<'a>, Vec<AppliedForm<'a>>)>,
+    /// Constants in layouts of kernels.
+    pub packed: Vec<PackedForm<'a>>,
+}
+
+/// Where a weight is within its section, and what it is.
+#[derive(Serialize, Deserialize)]
+pub struct Weight {
+    pub offset: u64,
+    pub length: u64,
+    pub sha256: [u8; 32],
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct TensorForm<'a> {
+    pub dtype: DTypeForm,
+    pub shape: Vec<u64>,
+    #[serde(borrow)]
+    pub content: Content<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub enum Content<'a> {
+    /// The bytes.
+    Here(&'a [u8]),
+    /// A weight, by its position.
+    Weight(u32),
+}
+
+/// Code, bits and lanes of an element type, as DLPack has them.
+pub type DTypeForm = (u8, u8, u16);
+
+#[derive(Serialize, Deserialize)]
+pub struct PackedForm<'a> {
+    pub plugin: &'a str,
+    pub version: &'a str,
+    /// The tensor that was packed, by its position.
+    pub source: u32,
+    pub layout_id: u64,
+    /// The weight that it became, by its position.
+    pub weight: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct ProgramForm<'a> {
+    pub name: &'a str,
+    #[serde(borrow)]
+    pub values: Vec<ValueForm<'a>>,
+    /// All regions, each after those that are nested in it; the last is the program's own.
+    pub regions: Vec<RegionForm<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct ValueForm<'a> {
+    pub name: &'a str,
+    #[serde(borrow)]
+    pub ty: Option<TypeForm<'a>>,
+    /// The tensor that it is, by its position.
+    pub constant: Option<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct TypeForm<'a> {
+    pub dtype: DTypeForm,
+    #[serde(borrow)]
+    pub shape: Option<Vec<DimForm<'a>>>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub enum DimForm<'a> {
+    Known(u64),
+    Unknown(&'a str),
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct RegionForm<'a> {
+    pub inputs: Vec<u32>,
+    #[serde(borrow)]
+    pub nodes: Vec<NodeForm<'a>>,
+    pub outputs: Vec<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct NodeForm<'a> {
+    pub name: &'a str,
+    /// Domain, name and version of its op.
+    pub op: (&'a str, &'a str, u32),
+    pub inputs: Vec<Option<u32>>,
+    pub outputs: Vec<Option<u32>>,
+    #[serde(borrow)]
+    pub attrs: Vec<(&'a str, AttrForm<'a>)>,
+    /// Regions by name, and by their position.
+    pub regions: Vec<(&'a str, u32)>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub enum AttrForm<'a> {
+    Int(i64),
+    Float(f32),
+    String(&'a str),
+    Ints(Vec<i64>),
+    Floats(Vec<f32>),
+    Strings(Vec<&'a str>),
+    /// A tensor, by its position.
+    Tensor(u32),
+}
+
+/// What a pass did: its name, changes, and nodes before and after it.
+pub type AppliedForm<'a> = (&'a str, u64, u64, u64);
+
+/// The checksum of the first bytes of a file.
+pub fn checksum(covered: &[u8]) -> [u8; 32] {
+    let mut sha = Sha256::new();
+    sha.update(&covered[..CHECKSUM.start]);
+    sha.update([0; 32]);
+    sha.update(&covered[CHECKSUM.end..]);
+    sha.finalize().into()
+}
