@@ -13,7 +13,7 @@ use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
 use library::library;
 use sha2::{Digest, Sha256};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Two products with weights, shape arithmetic that is folded, and a loop.
 fn model() -> Model {
@@ -255,4 +255,86 @@ fn forged_offsets_are_refused() {
             }
         }
     }
+}
+
+/// Mutants of an ordinary test run.
+const MUTANTS: u32 = 2_000;
+
+/// Changes a few things in the head, of the kinds that find faults: bits, bytes of numbers, parts that go, come twice or change
+/// places. The file is put right behind it, so that the change is read.
+fn mutate(content: &[u8], random: &mut Random) -> Vec<u8> {
+    let (head_at, covered) = (112, covered(content));
+    let mut head = content[head_at..covered].to_vec();
+    for _ in 0..=random.below(4) {
+        let at = random.below(head.len());
+        let length = random.below(16.min(head.len() - at)) + 1;
+        match random.below(6) {
+            0 => head[at] ^= 1 << random.below(8),
+            1 => head[at] = [0, 1, 2, 0x7f, 0x80, 0xff][random.below(6)],
+            2 => drop(head.drain(at..at + length)),
+            3 => {
+                let part = head[at..at + length].to_vec();
+                let to = random.below(head.len());
+                drop(head.splice(to..to, part));
+            }
+            4 => {
+                let to = random.below(head.len() - length + 1);
+                head.copy_within(at..at + length, to);
+            }
+            _ => head[at..at + length].fill(random.below(256) as u8),
+        }
+        if head.is_empty() {
+            head.push(0);
+        }
+    }
+    let mut mutant = content[..head_at].to_vec();
+    mutant.extend_from_slice(&head);
+    let covered = mutant.len();
+    mutant.resize(covered.next_multiple_of(4096), 0);
+    let weights_at = mutant.len();
+    mutant.extend_from_slice(&content[self::covered(content).next_multiple_of(4096)..]);
+    let length = mutant.len();
+    for (at, value) in
+        [(16, length), (24, covered), (80, covered - head_at), (96, weights_at), (104, length - weights_at)]
+    {
+        mutant[at..at + 8].copy_from_slice(&(value as u64).to_le_bytes());
+    }
+    put_right(&mut mutant);
+    mutant
+}
+
+/// Xorshift (Marsaglia, "Xorshift RNGs", 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as usize
+    }
+}
+
+/// `DEVBAY_FUZZ_SECONDS` says how long, in the place of so many mutants; each starts at another number.
+#[test]
+fn mutants_are_an_error_or_another_model() {
+    let runtime = runtime(&["cpu"]);
+    let content = small_file(&runtime);
+    let seconds: Option<u64> = std::env::var("DEVBAY_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    if seconds.is_some() {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock");
+        random.0 ^= now.as_nanos() as u64;
+    }
+    let (begin, mut n, mut ran) = (Instant::now(), 0u32, 0u32);
+    while seconds.map_or(n < MUTANTS, |seconds| begin.elapsed().as_secs() < seconds) {
+        let state = random.0;
+        match try_it(&runtime, &mutate(&content, &mut random)) {
+            Ok(_) => ran += 1,
+            Err(error) => assert_ne!(error.kind(), ErrorKind::Internal, "from {state:#x}: {error}"),
+        }
+        n += 1;
+    }
+    println!("{n} mutants, of which {ran} ran");
+    assert!(ran > 0, "no mutant of {n} is a model: nothing behind the head was tried");
 }

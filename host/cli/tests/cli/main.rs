@@ -8,6 +8,7 @@ mod command;
 mod compiled;
 mod conformance;
 mod cost;
+mod dbx;
 mod examples;
 mod gpu;
 mod gpu_check;
