@@ -11,7 +11,7 @@ use devbay_host::core::program::{AttrValue, Node, Program, Region, Value, ValueI
 use devbay_host::core::tensor::{BOOL, DType, Dim, F32, I32, I64, TensorType};
 
 /// One step: what is added, and the choices that it leaves open.
-pub type Step = [u8; 10];
+pub type Step = [u8; 12];
 
 /// A program, and what goes in.
 pub struct Case {
@@ -19,8 +19,13 @@ pub struct Case {
     pub inputs: Vec<(&'static str, Tensor)>,
 }
 
+/// The name of nodes that passes leave as they are.
+pub const PINNED: &str = "pinned";
+
 /// No value is larger than this.
 const MOST: f32 = 30.0;
+/// How deep regions are nested.
+const DEPTH_MAX: usize = 2;
 /// Elements of a value, at most.
 const ELEMENTS_MAX: usize = 2048;
 /// ONNX's number of the element type f32, and of the integers.
@@ -118,6 +123,8 @@ struct Maker {
     /// The number of iterations, and a condition.
     trips: Option<ValueId>,
     is_on: Option<ValueId>,
+    /// How many regions are being made.
+    depth: usize,
 }
 
 impl Maker {
@@ -190,7 +197,10 @@ impl Maker {
         }
         let id = self.value();
         let made = Made { id, ..made };
-        let node = self.node(op, inputs, &[id], attrs);
+        let mut node = self.node(op, inputs, &[id], attrs);
+        if id.0 % 23 == 0 {
+            node.name = PINNED.into();
+        }
         self.repeatable.push((node.clone(), vec![made.clone()]));
         self.program.main.nodes.push(node);
         self.pool.push(made.clone());
@@ -214,9 +224,8 @@ impl Maker {
 
     /// Numbers of 0.5 to 2 by amount, `scale` times; the same for the same choice.
     fn numbers(&mut self, shape: &[usize], choice: usize, scale: f32) -> ValueId {
-        let values = [0.5, -1.5, 2.0, 0.75, -0.5, 1.25, 1.0, -2.0];
         let n: usize = shape.iter().product();
-        let numbers: Vec<f32> = (0..n).map(|i| values[(i * 3 + choice) % values.len()] * scale).collect();
+        let numbers: Vec<f32> = (0..n).map(|i| amount(i, choice) * scale).collect();
         self.program.add_constant("", Tensor::from_elements(shape, &numbers).expect("a tensor"))
     }
 
@@ -270,10 +279,14 @@ impl Maker {
     /// An op of a value and a constant of some shape that gives the value's shape, or has one axis more.
     fn apply_with(&mut self, op: &str, x: &Made, shape: &[usize], number: usize, is_left: bool) -> Option<Made> {
         let constant = self.numbers(shape, number, 1.0);
+        let amounts = (0..shape.iter().product()).map(|i| amount(i, number).abs());
+        let (least, largest) =
+            amounts.fold((2.0f32, 0.5f32), |(least, largest), value| (least.min(value), largest.max(value)));
         let most = match op {
-            "Mul" | "Div" => x.most * 2.0,
-            "Max" | "Min" => x.most.max(2.0),
-            _ => x.most + 2.0,
+            "Mul" => x.most * largest,
+            "Div" => x.most / least,
+            "Max" | "Min" => x.most.max(largest),
+            _ => x.most + largest,
         };
         let inputs = if is_left { [constant, x.id] } else { [x.id, constant] };
         let mut made = Made { most, ..x.clone() };
@@ -295,9 +308,26 @@ impl Maker {
         self.add(op, &[x.id, y.id], &[], Made { most, ..x }).map(drop)
     }
 
-    /// A convolution or a product with constant weights; their sum is that of one operand at most twice.
+    /// A convolution or a product with constant weights, whose sum is at most 1, with scales behind it or without.
     fn product(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);
+        let mut last = self.plain_product(&x, choices)?;
+        for _ in 0..choices.of(3) {
+            let number = choices.of(4);
+            let op = BINARY[number];
+            let channels: Vec<usize> = match last.shape.as_slice() {
+                [_, c, taps @ ..] if !taps.is_empty() => [&[*c][..], &vec![1; taps.len()]].concat(),
+                shape => shape.last().copied().into_iter().collect(),
+            };
+            let shape = if choices.of(3) == 0 { vec![] } else { channels };
+            last = self.apply_with(op, &last, &shape, number, number == 2 && shape.is_empty())?;
+            // What has no further use inside is not seen outside.
+            self.pool.remove(self.pool.len() - 2);
+        }
+        Some(())
+    }
+
+    fn plain_product(&mut self, x: &Made, choices: &mut Choices<'_>) -> Option<Made> {
         let (form, number, n_out, has_bias) = (choices.of(4), choices.of(3), 2 + choices.of(3), choices.of(2));
         let int = AttrValue::Int;
         let mut shape = x.shape.clone();
@@ -338,16 +368,21 @@ impl Maker {
                 ("MatMul", vec![*c, n_out], *c, vec![])
             }
         };
-        let mut inputs = vec![x.id, self.numbers(&weights, number, 1.0 / fan_in as f32)];
+        let mut inputs = vec![x.id, self.numbers(&weights, number, 0.5 / fan_in as f32)];
         if has_bias == 1 && op != "MatMul" {
-            inputs.push(self.numbers(&[shape[1]], number + 1, 1.0));
+            inputs.push(self.numbers(&[shape[1]], number + 1, 0.5));
         }
-        let most = x.most * 2.0 + 4.0;
-        self.add(op, &inputs, &attrs, Made { shape, most, ..x }).map(drop)
+        let most = x.most + 2.0;
+        self.add(op, &inputs, &attrs, Made { shape, most, ..x.clone() })
     }
 
+    /// A BatchNormalization, of the result of a product or of another value.
     fn normalisation(&mut self, choices: &mut Choices<'_>) -> Option<()> {
-        let x = self.pick(choices);
+        let mut x = self.pick(choices);
+        if choices.of(4) > 0 {
+            x = self.plain_product(&x, choices)?;
+            self.pool.pop();
+        }
         let channels = *x.shape.get(1)?;
         let lists: Vec<ValueId> =
             (0..3).map(|i| self.numbers(&[channels], i + choices.of(2), 0.5)).collect();
@@ -476,6 +511,7 @@ impl Maker {
         let extent = *first.shape.get(axis)?;
         let (form, op) = (choices.of(6), choices.byte());
         let mut parts = Vec::new();
+        let n_pool = self.pool.len();
         for i in 0..2 + choices.of(3) {
             let mut part = if i == 0 { first.clone() } else { self.pick_like(&first, choices) };
             let mut along = vec![1; first.shape.len()];
@@ -496,6 +532,10 @@ impl Maker {
         shape[axis] *= parts.len();
         let most = parts.iter().fold(0.0, |most: f32, part| most.max(part.most));
         let ids: Vec<ValueId> = parts.iter().map(|part| part.id).collect();
+        if op % 8 != 7 {
+            // Otherwise others may use the parts too.
+            self.pool.truncate(n_pool);
+        }
         // The axis is also counted from the back.
         let axis = axis as i64 - (op % 2 * first.shape.len()) as i64;
         self.add("Concat", &ids, &[("axis", AttrValue::Int(axis))], Made { shape, most, ..first }).map(drop)
@@ -613,53 +653,77 @@ impl Maker {
         self.add("Softmax", &[x.id], &[("axis", AttrValue::Int(axis as i64))], Made { most: 1.0, ..x }).map(drop)
     }
 
+    /// Some steps into a region: its nodes, and the last value of a shape that they make, or `first`, which comes in.
+    fn nested(&mut self, choices: &mut Choices<'_>, first: &Made) -> (Vec<Node>, Made) {
+        let outer = std::mem::take(&mut self.program.main.nodes);
+        let (pool, repeatable) = (self.pool.clone(), self.repeatable.len());
+        self.pool.push(first.clone());
+        self.depth += 1;
+        for _ in 0..1 + choices.of(4) {
+            // Few bytes are left: these depend on one of them and the position.
+            let seed = choices.byte();
+            let step: Step = std::array::from_fn(|i| (seed * (i + 1) * 37 + i * seed / 3) as u8);
+            let mut choices = Choices { bytes: &step, at: 0 };
+            KINDS[choices.of(KINDS.len())](self, &mut choices);
+        }
+        self.depth -= 1;
+        let made = std::mem::replace(&mut self.pool, pool).split_off(self.pool.len());
+        let last = made.into_iter().rev().find(|made| made.dtype == first.dtype && made.shape == first.shape);
+        self.repeatable.truncate(repeatable);
+        (std::mem::replace(&mut self.program.main.nodes, outer), last.unwrap_or(first.clone()))
+    }
+
     /// A loop of no iterations, or some, in whose body some results are the same in each.
     fn looped(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);
+        if self.depth >= DEPTH_MAX {
+            return None;
+        }
         let same = self.pick_like(&x, choices);
-        let trips = match choices.of(5) {
-            4 => self.trips?,
-            n => self.ints(&[], &[n as i64]),
-        };
-        let ops = [choices.one_of(UNARY), choices.one_of(UNARY)];
+        let n_trips = choices.of(5);
+        let trips = if n_trips == 4 { self.trips? } else { self.ints(&[], &[n_trips as i64]) };
+        let op = choices.one_of(&["Sin", "Tanh", "Sigmoid", "Neg"]);
         let ids: Vec<ValueId> = (0..8).map(|_| self.value()).collect();
-        let [round, go, carried, first, second, sum, next, after] = ids.try_into().ok()?;
-        // What makes these ops large makes no difference here: the result is between -1 and 1.
-        let ops = ops.map(|op| if ["Clip", "Pow", "Exp"].contains(&op) { "Sin" } else { op });
-        let outer = if choices.of(2) == 0 { first } else { carried };
-        let nodes = vec![
-            self.node(ops[0], &[same.id], &[first], &[]),
-            self.node(ops[1], &[outer], &[second], &[]),
-            self.node("Add", &[carried, second], &[sum], &[]),
+        let [round, go, carried, first, sum, next, after, seen] = ids.try_into().ok()?;
+        let most = x.most.max(1.0);
+        let (mut nodes, last) = self.nested(choices, &Made { id: carried, most, ..x.clone() });
+        nodes.extend([
+            self.node(op, &[same.id], &[first], &[]),
+            self.node("Add", &[last.id, first], &[sum], &[]),
             self.node("Tanh", &[sum], &[next], &[]),
-        ];
-        let body = Region { inputs: vec![round, go, carried], nodes, outputs: vec![go, next] };
+        ]);
+        let mut body = Region { inputs: vec![round, go, carried], nodes, outputs: vec![go, next] };
         let mut node = self.node("Loop", &[trips, x.id, x.id], &[after], &[]);
         node.inputs[1] = None;
+        self.pool.push(Made { id: after, most, ..x.clone() });
+        if choices.of(2) == 1 && (1..4).contains(&n_trips) {
+            body.outputs.push(first);
+            node.outputs.push(Some(seen));
+            let shape = [&[n_trips][..], &x.shape].concat();
+            let made = Made { id: seen, shape, most: same.most.max(1.0), ..x };
+            self.pool.extend((made.n() <= ELEMENTS_MAX && made.shape.len() <= 5).then_some(made));
+        }
         node.regions.push(("body".into(), body));
         self.program.main.nodes.push(node);
-        self.pool.push(Made { id: after, most: x.most.max(1.0), ..x });
         Some(())
     }
 
-    /// Branches that calculate the same, or not.
+    /// Branches that calculate something, or give what there is.
     fn branches(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);
-        let y = self.pick_like(&x, choices);
+        if self.depth >= DEPTH_MAX {
+            return None;
+        }
         let after = self.value();
         let mut node = self.node("If", &[self.is_on?], &[after], &[]);
+        let mut most = x.most;
         for name in ["then_branch", "else_branch"] {
-            let op = choices.one_of(&["Sin", "Tanh", "Sigmoid"]);
-            let ids = [self.value(), self.value(), self.value()];
-            let nodes = vec![
-                self.node(op, &[x.id], &ids[..1], &[]),
-                self.node(op, &[y.id], &ids[1..2], &[]),
-                self.node("Add", &ids[..2], &ids[2..], &[]),
-            ];
-            node.regions.push((name.into(), Region { inputs: vec![], nodes, outputs: vec![ids[2]] }));
+            let (nodes, last) = self.nested(choices, &x);
+            most = most.max(last.most);
+            node.regions.push((name.into(), Region { inputs: vec![], nodes, outputs: vec![last.id] }));
         }
         self.program.main.nodes.push(node);
-        self.pool.push(Made { id: after, most: 2.0, ..x });
+        self.pool.push(Made { id: after, most, ..x });
         Some(())
     }
 
@@ -747,6 +811,12 @@ const UNARY: &[&str] = &[
 
 /// Ops of two operands, of which one is constant.
 const BINARY: &[&str] = &["Mul", "Add", "Sub", "Div", "Max", "Min"];
+
+/// One of some numbers, by position and choice.
+fn amount(i: usize, choice: usize) -> f32 {
+    let values = [0.5, -1.5, 2.0, 0.75, -0.5, 1.25, 1.0, -2.0];
+    values[(i * 3 + choice) % values.len()]
+}
 
 /// The largest result of an op for operands up to `most`.
 fn most_of(op: &str, most: f32) -> f32 {

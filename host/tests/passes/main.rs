@@ -4,3 +4,4 @@ mod generate;
 #[path = "../library/mod.rs"]
 mod library;
 mod random;
+mod scalars;

@@ -1,14 +1,14 @@
 //! Random programs give the same with all passes off, with each one alone, with all, and with passes in random orders.
 //!
-//! 64 programs by default, always the same; `PROPTEST_CASES=10000` runs more, `PROPTEST_RNG_SEED=7` others.
+//! 128 programs by default, always the same; `PROPTEST_CASES=10000` runs more, `PROPTEST_RNG_SEED=7` others.
 
-use super::generate::{Case, Step, case};
+use super::generate::{Case, PINNED, Step, case};
 use super::library::library;
 use devbay_host::core::Tensor;
 use devbay_host::core::device::Device;
 use devbay_host::core::error::Error;
 use devbay_host::core::passes::{FOLD_CONSTANTS, Moment, PASSES, Switches};
-use devbay_host::core::plan::{Env, PlanOptions};
+use devbay_host::core::plan::{Env, Placement, PlanOptions};
 use devbay_host::core::program::text::{print, print_elided};
 use devbay_host::core::program::{Program, verify::verify};
 use devbay_host::core::tensor::TensorType;
@@ -24,7 +24,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Programs, unless `PROPTEST_CASES` says how many.
-const CASES: u32 = 64;
+const CASES: u32 = 128;
+/// The pass that takes nodes away that are pinned, since nobody needs them.
+const DEAD_CODE: &str = "dead-code";
 /// Random orders of passes for each of them.
 const ORDERS: usize = 3;
 
@@ -45,7 +47,9 @@ impl Bench {
             RuntimeOptions { threads: 1, plugins: vec![library("cpu")], ..RuntimeOptions::default() };
         let runtime = Runtime::new(options).expect("a runtime");
         let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
-        let env = |passes| Env::new(&device, PlanOptions { passes, ..PlanOptions::default() });
+        let pins = vec![(PINNED.to_owned(), Arc::clone(&device))];
+        let placement = Placement { pins, ..Placement::on(&device) };
+        let env = |passes| Env::placed(&placement, PlanOptions { passes, ..PlanOptions::default() });
         let alone = Switches::names().map(|name| (name, env(alone(name)))).collect();
         let none = env(Switches::none());
         Self { alone, none, changes: RefCell::default(), _runtime: runtime, device }
@@ -71,12 +75,14 @@ impl Bench {
         let mut program = case.program.clone();
         let mut pass = |program: &mut Program, moment: Moment, names: &[&'static str]| -> Result<(), Error> {
             for name in names {
-                let before = print(program);
+                let (before, n_pinned) = (print(program), n_pinned(program));
                 let made: usize =
                     self.alone[name].run_passes(program, moment)?.iter().map(|applied| applied.changes).sum();
                 *changes.entry(name).or_default() += made;
                 verify(program)?;
                 assert!(made > 0 || before == print(program), "{name} does not count what it changes in\n{before}");
+                let has_pinned = *name == DEAD_CODE || n_pinned == self::n_pinned(program);
+                assert!(has_pinned, "{name} does not leave pinned nodes alone in\n{before}");
             }
             Ok(())
         };
@@ -122,6 +128,13 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// Nodes that stay.
+fn n_pinned(program: &Program) -> usize {
+    let mut n = 0;
+    program.main.visit(&mut |node| n += usize::from(&*node.name == PINNED));
+    n
 }
 
 /// All passes off but one.
