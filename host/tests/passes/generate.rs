@@ -130,13 +130,8 @@ struct Maker {
 impl Maker {
     fn inputs(&mut self, is_open: bool) -> Vec<(&'static str, Tensor)> {
         let mut inputs = Vec::new();
-        let shapes: [(&str, &[usize]); 5] = [
-            ("a", &[2, 4]),
-            ("b", &[2, 4]),
-            ("c", &[2, 4, 3]),
-            ("d", &[1, 4, 3, 3]),
-            ("e", &[2, 4, 1]),
-        ];
+        let shapes: [(&str, &[usize]); 5] =
+            [("a", &[2, 4]), ("b", &[2, 4]), ("c", &[2, 4, 3]), ("d", &[1, 4, 3, 3]), ("e", &[2, 4, 1])];
         for (i, (name, shape)) in shapes.into_iter().enumerate() {
             let n: usize = shape.iter().product();
             let values: Vec<f32> = (0..n).map(|at| ((at * 37 + i * 11) % 41) as f32 / 10.0 - 2.0).collect();
@@ -277,7 +272,14 @@ impl Maker {
     }
 
     /// An op of a value and a constant of some shape that gives the value's shape, or has one axis more.
-    fn apply_with(&mut self, op: &str, x: &Made, shape: &[usize], number: usize, is_left: bool) -> Option<Made> {
+    fn apply_with(
+        &mut self,
+        op: &str,
+        x: &Made,
+        shape: &[usize],
+        number: usize,
+        is_left: bool,
+    ) -> Option<Made> {
         let constant = self.numbers(shape, number, 1.0);
         let amounts = (0..shape.iter().product()).map(|i| amount(i, number).abs());
         let (least, largest) =
@@ -328,7 +330,8 @@ impl Maker {
     }
 
     fn plain_product(&mut self, x: &Made, choices: &mut Choices<'_>) -> Option<Made> {
-        let (form, number, n_out, has_bias) = (choices.of(4), choices.of(3), 2 + choices.of(3), choices.of(2));
+        let (form, number, n_out, has_bias) =
+            (choices.of(4), choices.of(3), 2 + choices.of(3), choices.of(2));
         let int = AttrValue::Int;
         let mut shape = x.shape.clone();
         let (op, weights, fan_in, attrs) = match (x.shape.as_slice(), form) {
@@ -384,8 +387,7 @@ impl Maker {
             self.pool.pop();
         }
         let channels = *x.shape.get(1)?;
-        let lists: Vec<ValueId> =
-            (0..3).map(|i| self.numbers(&[channels], i + choices.of(2), 0.5)).collect();
+        let lists: Vec<ValueId> = (0..3).map(|i| self.numbers(&[channels], i + choices.of(2), 0.5)).collect();
         let variance: Vec<f32> = (0..channels).map(|c| 1.0 + c as f32 / 4.0).collect();
         let variance = Tensor::from_elements(&[channels], &variance).expect("a tensor");
         let variance = self.program.add_constant("", variance);
@@ -650,7 +652,8 @@ impl Maker {
         let x = self.pick(choices);
         let axis = choices.of(x.shape.len().max(1));
         x.shape.get(axis)?;
-        self.add("Softmax", &[x.id], &[("axis", AttrValue::Int(axis as i64))], Made { most: 1.0, ..x }).map(drop)
+        self.add("Softmax", &[x.id], &[("axis", AttrValue::Int(axis as i64))], Made { most: 1.0, ..x })
+            .map(drop)
     }
 
     /// Some steps into a region: its nodes, and the last value of a shape that they make, or `first`, which comes in.
@@ -761,7 +764,8 @@ impl Maker {
             // Values inside are not seen by others, or there would be nothing to fuse.
             self.pool.retain(|made| ![average.id, centred.id, squares.id, variance.id].contains(&made.id));
             self.pool.retain(|made| ![shifted.id, deviation.id].contains(&made.id));
-            self.pool.retain(|made| made.id == last.id || made.shape != last.shape || made.id.0 < average.id.0);
+            self.pool
+                .retain(|made| made.id == last.id || made.shape != last.shape || made.id.0 < average.id.0);
         }
         Some(())
     }
@@ -805,8 +809,22 @@ impl Maker {
 
 /// Ops of one operand that passes know, none of which makes small differences large.
 const UNARY: &[&str] = &[
-    "Neg", "Tanh", "Relu", "Sigmoid", "Abs", "LeakyRelu", "Erf", "HardSwish", "Softplus", "Sin", "Elu", "Clip",
-    "HardSigmoid", "Exp", "Pow", "Gelu",
+    "Neg",
+    "Tanh",
+    "Relu",
+    "Sigmoid",
+    "Abs",
+    "LeakyRelu",
+    "Erf",
+    "HardSwish",
+    "Softplus",
+    "Sin",
+    "Elu",
+    "Clip",
+    "HardSigmoid",
+    "Exp",
+    "Pow",
+    "Gelu",
 ];
 
 /// Ops of two operands, of which one is constant.

@@ -56,7 +56,12 @@ impl Bench {
     }
 
     /// What a program gives in a session with these passes.
-    fn run(&self, program: &Program, inputs: &[(&str, Tensor)], passes: Switches) -> Result<Vec<Tensor>, Error> {
+    fn run(
+        &self,
+        program: &Program,
+        inputs: &[(&str, Tensor)],
+        passes: Switches,
+    ) -> Result<Vec<Tensor>, Error> {
         let model = Model::from_program(program.clone());
         let plans = PlanOptions { passes, ..PlanOptions::default() };
         let session = Session::with_options(&model, &self.device, plans)?;
@@ -80,7 +85,10 @@ impl Bench {
                     self.alone[name].run_passes(program, moment)?.iter().map(|applied| applied.changes).sum();
                 *changes.entry(name).or_default() += made;
                 verify(program)?;
-                assert!(made > 0 || before == print(program), "{name} does not count what it changes in\n{before}");
+                assert!(
+                    made > 0 || before == print(program),
+                    "{name} does not count what it changes in\n{before}"
+                );
                 let has_pinned = *name == DEAD_CODE || n_pinned == self::n_pinned(program);
                 assert!(has_pinned, "{name} does not leave pinned nodes alone in\n{before}");
             }
@@ -184,11 +192,7 @@ fn same(found: &[Tensor], expected: &[Tensor]) -> Result<(), String> {
     }
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
         if found.tensor_type() != expected.tensor_type() {
-            return Err(format!(
-                "y{i} is {}, expected {}",
-                found.tensor_type(),
-                expected.tensor_type()
-            ));
+            return Err(format!("y{i} is {}, expected {}", found.tensor_type(), expected.tensor_type()));
         }
         let is_same = match (found.elements::<f32>(), expected.elements::<f32>()) {
             (Some(found), Some(expected)) => {
@@ -232,7 +236,8 @@ fn passes_in_any_order_leave_what_a_program_gives() {
     }
     // Programs that no pass finds anything in would show nothing.
     let changes = bench.changes.borrow();
-    let counts: Vec<_> = Switches::names().map(|name| (name, changes.get(name).copied().unwrap_or(0))).collect();
+    let counts: Vec<_> =
+        Switches::names().map(|name| (name, changes.get(name).copied().unwrap_or(0))).collect();
     println!("changes by each pass alone: {counts:?}");
     let idle: Vec<_> = counts.iter().filter(|(_, n)| *n == 0).collect();
     assert!(idle.is_empty() || !is_default, "{idle:?} of {counts:?}");
