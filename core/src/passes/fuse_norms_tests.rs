@@ -125,10 +125,10 @@ fn a_gelu_is_one_op_in_whatever_order_it_is_written() {
     let erf =
         &["%d: f32[2,3] = Div@14(%x, %root)", "%e: f32[2,3] = Erf@13(%d)", "%s: f32[2,3] = Add@14(%e, %one)"];
     let ends: [&[&str]; 4] = [
-        &["%p: f32[2,3] = Mul@14(%x, %s)", "%y: f32[2,3] = Mul@14(%p, %half)"],
-        &["%p: f32[2,3] = Mul@14(%x, %half)", "%y: f32[2,3] = Mul@14(%s, %p)"],
-        &["%p: f32[2,3] = Mul@14(%half, %s)", "%y: f32[2,3] = Mul@14(%x, %p)"],
-        &["%two = const f32[] [2.0]", "%p: f32[2,3] = Mul@14(%s, %x)", "%y: f32[2,3] = Div@14(%p, %two)"],
+        &["%product: f32[2,3] = Mul@14(%x, %s)", "%y: f32[2,3] = Mul@14(%product, %half)"],
+        &["%product: f32[2,3] = Mul@14(%x, %half)", "%y: f32[2,3] = Mul@14(%s, %product)"],
+        &["%product: f32[2,3] = Mul@14(%half, %s)", "%y: f32[2,3] = Mul@14(%x, %product)"],
+        &["%two = const f32[] [2.0]", "%product: f32[2,3] = Mul@14(%s, %x)", "%y: f32[2,3] = Div@14(%product, %two)"],
     ];
     for end in ends {
         becomes(&[&[HALF, ONE, root], &erf[..], end, &["return %y"]].concat(), GELU);
@@ -161,8 +161,8 @@ fn a_gelu_by_tanh_says_so() {
         "%u: f32[2,3] = Mul@14(%a, %root)",
     ];
     let products = [
-        "%q: f32[2,3] = Mul@14(%x, %x)",
-        "%c: f32[2,3] = Mul@14(%q, %x)",
+        "%square: f32[2,3] = Mul@14(%x, %x)",
+        "%c: f32[2,3] = Mul@14(%square, %x)",
         "%m: f32[2,3] = Mul@14(%small, %c)",
         "%a: f32[2,3] = Add@14(%m, %x)",
         "%u: f32[2,3] = Mul@14(%root, %a)",
@@ -193,8 +193,8 @@ fn what_is_nearly_a_gelu_stays() {
             "%d: f32[2,3] = Div@14(%x, %root)".to_owned(),
             "%e: f32[2,3] = Erf@13(%d)".to_owned(),
             "%s: f32[2,3] = Add@14(%e, %one)".to_owned(),
-            format!("%p: f32[2,3] = Mul@14({x}, %s)"),
-            "%y: f32[2,3] = Mul@14(%p, %half)".to_owned(),
+            format!("%product: f32[2,3] = Mul@14({x}, %s)"),
+            "%y: f32[2,3] = Mul@14(%product, %half)".to_owned(),
             format!("return {results}"),
         ]
     };
