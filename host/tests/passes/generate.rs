@@ -94,6 +94,7 @@ const KINDS: &[Kind] = &[
     Maker::with_constant,
     Maker::product,
     Maker::two,
+    Maker::rivals,
     Maker::normalisation,
     Maker::view,
     Maker::neutral,
@@ -130,13 +131,13 @@ struct Maker {
 impl Maker {
     fn inputs(&mut self, is_open: bool) -> Vec<(&'static str, Tensor)> {
         let mut inputs = Vec::new();
-        let shapes: [(&str, &[usize]); 5] =
-            [("a", &[2, 4]), ("b", &[2, 4]), ("c", &[2, 4, 3]), ("d", &[1, 4, 3, 3]), ("e", &[2, 4, 1])];
+        let shapes: [(&str, &[usize]); 6] =
+            [("a", &[2, 4]), ("b", &[2, 4]), ("c", &[2, 4, 3]), ("d", &[1, 4, 3, 3]), ("e", &[2, 4, 1]), ("f", &[4, 1, 1])];
         for (i, (name, shape)) in shapes.into_iter().enumerate() {
             let n: usize = shape.iter().product();
             let values: Vec<f32> = (0..n).map(|at| ((at * 37 + i * 11) % 41) as f32 / 10.0 - 2.0).collect();
             let mut ty = TensorType::new(F32, shape);
-            if let Some(dims) = ty.shape.as_mut().filter(|_| is_open) {
+            if let Some(dims) = ty.shape.as_mut().filter(|_| is_open && name != "f") {
                 dims[0] = Dim::Unknown("batch".into());
             }
             let id = self.program.add_typed(name, ty);
@@ -215,6 +216,18 @@ impl Maker {
         let alike = |made: &&Made| made.dtype == like.dtype && made.shape == like.shape;
         let alike: Vec<&Made> = self.pool.iter().filter(alike).collect();
         alike[choices.of(alike.len())].clone()
+    }
+
+    /// A value of f32 that is broadcast to the shape of another one, and not constant.
+    fn pick_fitting(&self, like: &Made, choices: &mut Choices<'_>) -> Made {
+        let fits = |made: &&Made| {
+            let mut extents = made.shape.iter().rev().zip(like.shape.iter().rev());
+            made.dtype == like.dtype
+                && made.shape.len() <= like.shape.len()
+                && extents.all(|(a, b)| a == b || *a == 1)
+        };
+        let fitting: Vec<&Made> = self.pool.iter().filter(fits).collect();
+        fitting[choices.of(fitting.len())].clone()
     }
 
     /// Numbers of 0.5 to 2 by amount, `scale` times; the same for the same choice.
@@ -300,20 +313,39 @@ impl Maker {
 
     fn two(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);
-        let y = self.pick_like(&x, choices);
+        let y = self.pick_fitting(&x, choices);
         let op = choices.one_of(&["Add", "Mul", "Sub", "Max", "Min"]);
+        self.of_two(op, &x, &y).map(drop)
+    }
+
+    fn of_two(&mut self, op: &str, x: &Made, y: &Made) -> Option<Made> {
         let most = match op {
             "Mul" => x.most * y.most,
             "Max" | "Min" => x.most.max(y.most),
             _ => x.most + y.most,
         };
-        self.add(op, &[x.id, y.id], &[], Made { most, ..x }).map(drop)
+        self.add(op, &[x.id, y.id], &[], Made { most, ..x.clone() })
+    }
+
+    /// Two ops of the same operand that differ in an attribute alone, and their difference.
+    fn rivals(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let (op, name) = choices.one_of(&[("LeakyRelu", "alpha"), ("Elu", "alpha"), ("HardSigmoid", "beta")]);
+        let made = Made { most: x.most.max(1.0), ..x.clone() };
+        let one = self.add(op, &[x.id], &[(name, AttrValue::Float(0.5))], made.clone())?;
+        let other = self.add(op, &[x.id], &[(name, AttrValue::Float(0.25))], made)?;
+        self.of_two("Sub", &one, &other).map(drop)
     }
 
     /// A convolution or a product with constant weights, whose sum is at most 1, with scales behind it or without.
     fn product(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);
         let mut last = self.plain_product(&x, choices)?;
+        if choices.of(4) == 3 {
+            let other = self.pick_fitting(&last, choices);
+            last = self.of_two("Add", &last, &other)?;
+            self.pool.remove(self.pool.len() - 2);
+        }
         for _ in 0..choices.of(3) {
             let number = choices.of(4);
             let op = BINARY[number];
@@ -588,7 +620,7 @@ impl Maker {
         self.add(op, &[x.id, axes], &[("keepdims", AttrValue::Int(keeps as i64))], made).map(drop)
     }
 
-    /// Two products with weights of the same bytes, which are large enough to be shared.
+    /// Two products with weights of the same bytes, or of nearly the same, which are large enough to be shared.
     fn twins(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);
         let c = *x.shape.last()?;
@@ -596,8 +628,11 @@ impl Maker {
         let mut made = Made { most: x.most * 2.0, ..x.clone() };
         *made.shape.last_mut()? = n_out;
         let mut sides = Vec::new();
-        for _ in 0..2 {
-            let weights = self.numbers(&[c, n_out], 1, 1.0 / c.max(1) as f32);
+        for n_off in [0, choices.of(2)] {
+            let mut numbers: Vec<f32> = (0..c * n_out).map(|i| amount(i, 1) / c.max(1) as f32).collect();
+            numbers.iter_mut().take(n_off).for_each(|number| *number = -*number);
+            let weights = Tensor::from_elements(&[c, n_out], &numbers).expect("a tensor");
+            let weights = self.program.add_constant("", weights);
             sides.push(self.add("MatMul", &[x.id, weights], &[], made.clone())?);
         }
         let other = self.apply("Tanh", &sides[1])?;
