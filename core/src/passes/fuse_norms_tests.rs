@@ -128,7 +128,11 @@ fn a_gelu_is_one_op_in_whatever_order_it_is_written() {
         &["%product: f32[2,3] = Mul@14(%x, %s)", "%y: f32[2,3] = Mul@14(%product, %half)"],
         &["%product: f32[2,3] = Mul@14(%x, %half)", "%y: f32[2,3] = Mul@14(%s, %product)"],
         &["%product: f32[2,3] = Mul@14(%half, %s)", "%y: f32[2,3] = Mul@14(%x, %product)"],
-        &["%two = const f32[] [2.0]", "%product: f32[2,3] = Mul@14(%s, %x)", "%y: f32[2,3] = Div@14(%product, %two)"],
+        &[
+            "%two = const f32[] [2.0]",
+            "%product: f32[2,3] = Mul@14(%s, %x)",
+            "%y: f32[2,3] = Div@14(%product, %two)",
+        ],
     ];
     for end in ends {
         becomes(&[&[HALF, ONE, root], &erf[..], end, &["return %y"]].concat(), GELU);

@@ -131,8 +131,14 @@ struct Maker {
 impl Maker {
     fn inputs(&mut self, is_open: bool) -> Vec<(&'static str, Tensor)> {
         let mut inputs = Vec::new();
-        let shapes: [(&str, &[usize]); 6] =
-            [("a", &[2, 4]), ("b", &[2, 4]), ("c", &[2, 4, 3]), ("d", &[1, 4, 3, 3]), ("e", &[2, 4, 1]), ("f", &[4, 1, 1])];
+        let shapes: [(&str, &[usize]); 6] = [
+            ("a", &[2, 4]),
+            ("b", &[2, 4]),
+            ("c", &[2, 4, 3]),
+            ("d", &[1, 4, 3, 3]),
+            ("e", &[2, 4, 1]),
+            ("f", &[4, 1, 1]),
+        ];
         for (i, (name, shape)) in shapes.into_iter().enumerate() {
             let n: usize = shape.iter().product();
             let values: Vec<f32> = (0..n).map(|at| ((at * 37 + i * 11) % 41) as f32 / 10.0 - 2.0).collect();
@@ -194,7 +200,7 @@ impl Maker {
         let id = self.value();
         let made = Made { id, ..made };
         let mut node = self.node(op, inputs, &[id], attrs);
-        if id.0 % 23 == 0 {
+        if id.0.is_multiple_of(23) {
             node.name = PINNED.into();
         }
         self.repeatable.push((node.clone(), vec![made.clone()]));

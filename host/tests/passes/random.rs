@@ -238,7 +238,7 @@ fn passes_in_any_order_leave_what_a_program_gives() {
     let changes = bench.changes.borrow();
     let counts: Vec<_> =
         Switches::names().map(|name| (name, changes.get(name).copied().unwrap_or(0))).collect();
-    println!("changes by each pass alone: {counts:?}");
+    eprintln!("changes by each pass alone: {counts:?}");
     let idle: Vec<_> = counts.iter().filter(|(_, n)| *n == 0).collect();
     assert!(idle.is_empty() || !is_default, "{idle:?} of {counts:?}");
 }
