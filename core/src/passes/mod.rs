@@ -9,6 +9,7 @@ pub mod dead_code;
 pub mod fold_scales;
 pub mod fuse;
 pub mod fuse_elementwise;
+pub mod fuse_norms;
 pub mod hoist_concat;
 pub mod hoist_loop_invariants;
 mod renames;
@@ -99,6 +100,12 @@ pub const PASSES: &[Pass] = &[
         doc: "what is the same in all iterations of a loop is calculated in front of it",
         moments: &[Moment::Shapes],
         run: |program, around| hoist_loop_invariants::run(program, around.stay),
+    },
+    Pass {
+        name: "fuse-norms",
+        doc: "layer normalisations and GELUs that are written as many ops become one each",
+        moments: &[Moment::Device],
+        run: |program, around| fuse_norms::run(program, around.kernels, around.stay),
     },
     Pass {
         name: "fuse-tails",

@@ -2,11 +2,11 @@
 
 use super::{Around, PASSES, dead_code};
 use crate::error::Result;
-use crate::kernel::KernelTable;
+use crate::kernel::{KernelDef, KernelTable};
 use crate::plan::specialise::Evaluator;
 use crate::program::text::{parse, print};
 use crate::program::{Node, Program};
-use crate::tensor::Tensor;
+use crate::tensor::{F32, Tensor};
 use std::cell::RefCell;
 
 /// An evaluator that runs nothing.
@@ -16,6 +16,30 @@ impl Evaluator for Nothing {
     fn evaluate(&mut self, _: &Node, _: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>> {
         Ok(None)
     }
+}
+
+/// The kernels of a device that has LayerNormalization and Gelu on f32.
+fn kernels() -> KernelTable {
+    let kernel = |op: &str, since_version, n_inputs| KernelDef {
+        idx: 0,
+        domain: String::new(),
+        op: op.to_owned(),
+        since_version,
+        n_inputs,
+        n_outputs: (1, 1),
+        typevars: vec![vec![F32]],
+        input_typevars: vec![0],
+        output_typevars: vec![0],
+        host_value_inputs: 0,
+        in_place: Vec::new(),
+        priority: 0,
+        dynamic: false,
+        strided: false,
+        deterministic: true,
+        data_shape: false,
+        doc: String::new(),
+    };
+    KernelTable::new(vec![kernel("LayerNormalization", 17, (2, 3)), kernel("Gelu", 20, (1, 1))])
 }
 
 /// Expects a pass, and then dead-code, to make of a body another one. Inputs are `x: f32[2,3]`, `row: f32[3]`,
@@ -28,7 +52,7 @@ pub fn check(pass: &str, before: &str, after: &str) {
     };
     let mut found = program(before);
     let pass = PASSES.iter().find(|known| known.name == pass).expect("a pass of that name");
-    let (kernels, mut evaluator) = (KernelTable::new(Vec::new()), Nothing);
+    let (kernels, mut evaluator) = (kernels(), Nothing);
     let around = Around {
         kernels: &kernels,
         stay: &|node| &*node.name == "pinned",

@@ -18,6 +18,7 @@ use crate::isa::Isa;
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
+use std::mem::MaybeUninit;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
@@ -186,8 +187,9 @@ fn placed(steps: &[FusedStep<'_>], isa: Isa) -> Result<Vec<Step>> {
     Ok(placed)
 }
 
-/// Memory of a chunk.
-struct Slots([[f32; STRIP]; SLOTS_MAX], [f32; STRIP]);
+/// Memory of a chunk: a strip for each result that is kept, and one for a row that is broadcast. What a step reads here,
+/// one before it wrote; filling all of it first would take longer than a small launch.
+type Slots = MaybeUninit<[[f32; STRIP]; SLOTS_MAX + 1]>;
 
 /// Rows of a strip: where the inputs are, and how the loops walk over them.
 struct Strip<'a> {
@@ -221,8 +223,8 @@ impl Fused {
     /// The strip's rows lie within the operands, and nobody else writes its part of the result; it is no longer than
     /// [`STRIP`].
     unsafe fn run(&self, strip: &Strip<'_>, memory: &mut Slots) {
-        let Slots(slots, copied) = memory;
-        let slots = slots.as_mut_ptr();
+        let slots: *mut [f32; STRIP] = memory.as_mut_ptr().cast();
+        let copied = slots.wrapping_add(SLOTS_MAX).cast::<f32>();
         let n = strip.n_rows * strip.n_cols;
         for step in &self.steps {
             let y: *mut u8 = match step.to {
@@ -236,8 +238,8 @@ impl Fused {
                         let rows = strip.walk([steps, 0], [inner, 0]);
                         let one = std::ptr::from_ref(&1.0f32).cast();
                         // SAFETY: the caller's promise, and the memory has room for a strip.
-                        unsafe { (self.copy)(x, one, copied.as_mut_ptr().cast(), &rows) };
-                        x = copied.as_ptr().cast();
+                        unsafe { (self.copy)(x, one, copied.cast(), &rows) };
+                        x = copied.cast_const().cast();
                     }
                     // SAFETY: as above; slots have room for a strip.
                     unsafe { body(x, y, n, params) };
@@ -262,7 +264,7 @@ impl Launch<CpuDevice> for Fused {
         }
         let y = SendPtr(operands.output_ptr::<f32>(0));
         self.host.parallel_for(self.plan.len(), self.grain, |range, _| {
-            let mut memory = Slots([[0.0; STRIP]; SLOTS_MAX], [0.0; STRIP]);
+            let mut memory = Slots::uninit();
             self.plan.walk(range, |first, at, rows| {
                 let rows_per_strip = (STRIP / rows.n_cols).max(1);
                 for row in (0..rows.n_rows).step_by(rows_per_strip) {

@@ -1,0 +1,82 @@
+//! What exporters write in many ops: normalisations and activations.
+
+use super::{Choices, MOST, Made, Maker};
+use devbay_host::core::program::ValueId;
+
+impl Maker {
+    /// A normalisation over the last axis as exporters write it, with a scale and a bias or without.
+    pub(super) fn layer_norm(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let n = *x.shape.last()?;
+        let mut row = x.clone();
+        *row.shape.last_mut()? = 1;
+        let (is_product, has_scale, has_bias, is_dirty) =
+            (choices.of(2) == 1, choices.of(3) > 0, choices.of(3) > 0, choices.of(6) == 5);
+        let mean = |maker: &mut Self, of: ValueId, most: f32| {
+            let axes = maker.list(&[-1]);
+            maker.add("ReduceMean", &[of, axes], &[], Made { most, ..row.clone() })
+        };
+        let average = mean(self, x.id, x.most)?;
+        let centred = self.add("Sub", &[x.id, average.id], &[], Made { most: x.most * 2.0, ..x.clone() })?;
+        let second = if is_product { centred.id } else { self.number(2.0) };
+        let op = if is_product { "Mul" } else { "Pow" };
+        // Squares may be large: nobody else uses them.
+        let squares = self.add(op, &[centred.id, second], &[], Made { most: MOST, ..x.clone() })?;
+        let variance = mean(self, squares.id, MOST - 1.0)?;
+        let epsilon = self.number(0.01);
+        let shifted = self.add("Add", &[variance.id, epsilon], &[], Made { most: MOST, ..row.clone() })?;
+        let deviation = self.apply("Sqrt", &shifted)?;
+        let unit = Made { most: (n as f32).sqrt(), ..x };
+        let mut last = self.add("Div", &[centred.id, deviation.id], &[], unit.clone())?;
+        if has_scale {
+            last = self.apply_with("Mul", &last, &[n], 1, is_product)?;
+        }
+        if has_bias {
+            last = self.apply_with("Add", &last, &[n], 2, false)?;
+        }
+        if !is_dirty {
+            // Values inside are not seen by others, or there would be nothing to fuse.
+            self.pool.retain(|made| ![average.id, centred.id, squares.id, variance.id].contains(&made.id));
+            self.pool.retain(|made| ![shifted.id, deviation.id].contains(&made.id));
+            self.pool
+                .retain(|made| made.id == last.id || made.shape != last.shape || made.id.0 < average.id.0);
+        }
+        Some(())
+    }
+
+    /// The Gaussian error linear unit as exporters write it: exact, or by tanh.
+    pub(super) fn gelu(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        if x.most > 4.0 {
+            return None;
+        }
+        let n_pool = self.pool.len();
+        let (form, half, one) = (choices.of(4), self.number(0.5), self.number(1.0));
+        let of = |most: f32| Made { most, ..x.clone() };
+        let inner = if form < 3 {
+            let root = self.number(std::f32::consts::SQRT_2);
+            let scaled = self.add("Div", &[x.id, root], &[], of(3.0))?;
+            self.add("Erf", &[scaled.id], &[], of(1.0))?
+        } else {
+            let three = self.number(3.0);
+            let cube = self.add("Pow", &[x.id, three], &[], of(MOST))?;
+            let (small, root) = (self.number(0.044_715), self.number(0.797_884_6));
+            let term = self.add("Mul", &[cube.id, small], &[], of(4.0))?;
+            let sum = self.add("Add", &[x.id, term.id], &[], of(8.0))?;
+            let scaled = self.add("Mul", &[root, sum.id], &[], of(7.0))?;
+            self.add("Tanh", &[scaled.id], &[], of(1.0))?
+        };
+        let sum = self.add("Add", &[inner.id, one], &[], of(2.0))?;
+        let last = if form == 1 {
+            let scaled = self.add("Mul", &[sum.id, half], &[], of(1.0))?;
+            self.add("Mul", &[x.id, scaled.id], &[], of(4.0))?
+        } else {
+            let (a, b) = if form == 2 { (sum.id, x.id) } else { (x.id, sum.id) };
+            let product = self.add("Mul", &[a, b], &[], of(8.0))?;
+            self.add("Mul", &[product.id, half], &[], of(4.0))?
+        };
+        self.pool.truncate(n_pool);
+        self.pool.push(last);
+        Some(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Convolutions and products with constant weights, and what is done to each of their channels.
+
+use super::{BINARY, Choices, Made, Maker, amount};
+use devbay_host::core::Tensor;
+use devbay_host::core::program::{AttrValue, ValueId};
+
+impl Maker {
+    /// A convolution or a product with constant weights, whose sum is at most 1, with scales behind it or without.
+    pub(super) fn product(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let mut last = self.plain_product(&x, choices)?;
+        if choices.of(4) == 3 {
+            let other = self.pick_fitting(&last, choices);
+            last = self.of_two("Add", &last, &other)?;
+            self.pool.remove(self.pool.len() - 2);
+        }
+        for _ in 0..choices.of(3) {
+            let number = choices.of(4);
+            let op = BINARY[number];
+            let channels: Vec<usize> = match last.shape.as_slice() {
+                [_, c, taps @ ..] if !taps.is_empty() => [&[*c][..], &vec![1; taps.len()]].concat(),
+                shape => shape.last().copied().into_iter().collect(),
+            };
+            let shape = if choices.of(3) == 0 { vec![] } else { channels };
+            last = self.apply_with(op, &last, &shape, number, number == 2 && shape.is_empty())?;
+            // What has no further use inside is not seen outside.
+            self.pool.remove(self.pool.len() - 2);
+        }
+        Some(())
+    }
+
+    fn plain_product(&mut self, x: &Made, choices: &mut Choices<'_>) -> Option<Made> {
+        let (form, number, n_out, has_bias) =
+            (choices.of(4), choices.of(3), 2 + choices.of(3), choices.of(2));
+        let int = AttrValue::Int;
+        let mut shape = x.shape.clone();
+        let (op, weights, fan_in, attrs) = match (x.shape.as_slice(), form) {
+            ([] | [0, ..], _) => return None,
+            ([_, c, taps @ ..], 0 | 1) if !taps.is_empty() && taps.iter().all(|&extent| extent >= 1) => {
+                let mut pads = vec![0; 2 * taps.len()];
+                pads[0] = form as i64;
+                let taps = vec![1 + form; taps.len()];
+                if x.shape[2..].iter().skip(1).any(|&extent| extent < taps[0]) {
+                    return None;
+                }
+                for (i, extent) in shape[2..].iter_mut().enumerate() {
+                    *extent = *extent + usize::from(i == 0) * form + 1 - taps[0];
+                }
+                let depthwise = number == 2;
+                shape[1] = if depthwise { *c } else { n_out };
+                let per_group = if depthwise { 1 } else { *c };
+                let weights = [&[shape[1], per_group][..], &taps].concat();
+                let fan_in = per_group * taps.iter().product::<usize>();
+                let groups = if depthwise { *c as i64 } else { 1 };
+                ("Conv", weights, fan_in, vec![("pads", AttrValue::Ints(pads)), ("group", int(groups))])
+            }
+            ([_, c, taps @ ..], 2) if !taps.is_empty() => {
+                shape[1] = n_out;
+                let weights = [&[*c, n_out][..], &vec![1; taps.len()]].concat();
+                ("ConvTranspose", weights, *c, vec![])
+            }
+            ([_, c], 0 | 1) => {
+                shape[1] = n_out;
+                let weights = if form == 0 { vec![*c, n_out] } else { vec![n_out, *c] };
+                let alpha = ("alpha", AttrValue::Float(0.5));
+                let beta = ("beta", AttrValue::Float(if number == 1 { 2.0 } else { 1.0 }));
+                ("Gemm", weights, *c, vec![("transB", int(form as i64)), alpha, beta])
+            }
+            ([.., c], _) => {
+                *shape.last_mut()? = n_out;
+                ("MatMul", vec![*c, n_out], *c, vec![])
+            }
+        };
+        let mut inputs = vec![x.id, self.numbers(&weights, number, 0.5 / fan_in as f32)];
+        if has_bias == 1 && op != "MatMul" {
+            inputs.push(self.numbers(&[shape[1]], number + 1, 0.5));
+        }
+        let most = x.most + 2.0;
+        self.add(op, &inputs, &attrs, Made { shape, most, ..x.clone() })
+    }
+
+    /// A BatchNormalization, of the result of a product or of another value.
+    pub(super) fn normalisation(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let mut x = self.pick(choices);
+        if choices.of(4) > 0 {
+            x = self.plain_product(&x, choices)?;
+            self.pool.pop();
+        }
+        let channels = *x.shape.get(1)?;
+        let lists: Vec<ValueId> = (0..3).map(|i| self.numbers(&[channels], i + choices.of(2), 0.5)).collect();
+        let variance: Vec<f32> = (0..channels).map(|c| 1.0 + c as f32 / 4.0).collect();
+        let variance = Tensor::from_elements(&[channels], &variance).expect("a tensor");
+        let variance = self.program.add_constant("", variance);
+        let most = x.most + 3.0;
+        let inputs = [x.id, lists[0], lists[1], lists[2], variance];
+        self.add("BatchNormalization", &inputs, &[], Made { most, ..x }).map(drop)
+    }
+
+    /// Two products with weights of the same bytes, or of nearly the same, which are large enough to be shared.
+    pub(super) fn twins(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let c = *x.shape.last()?;
+        let n_out = 256usize.div_ceil(c.max(1));
+        let mut made = Made { most: x.most * 2.0, ..x.clone() };
+        *made.shape.last_mut()? = n_out;
+        let mut sides = Vec::new();
+        for n_off in [0, choices.of(2)] {
+            let mut numbers: Vec<f32> = (0..c * n_out).map(|i| amount(i, 1) / c.max(1) as f32).collect();
+            numbers.iter_mut().take(n_off).for_each(|number| *number = -*number);
+            let weights = Tensor::from_elements(&[c, n_out], &numbers).expect("a tensor");
+            let weights = self.program.add_constant("", weights);
+            sides.push(self.add("MatMul", &[x.id, weights], &[], made.clone())?);
+        }
+        let other = self.apply("Tanh", &sides[1])?;
+        let most = sides[0].most + 1.0;
+        let sum = self.add("Add", &[sides[0].id, other.id], &[], Made { most, ..made })?;
+        let axes = self.list(&[-1]);
+        let mut made = sum.clone();
+        *made.shape.last_mut()? = 1;
+        self.add("ReduceMean", &[sum.id, axes], &[], made).map(drop)
+    }
+}

@@ -1,0 +1,179 @@
+//! Ops that change the shape, or nothing, or take parts of values and put them together.
+
+use super::{BINARY, Choices, Made, Maker, ONNX_F32, UNARY};
+use devbay_host::core::program::{AttrValue, ValueId};
+
+impl Maker {
+    /// The same elements in another shape.
+    pub(super) fn view(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let axis = choices.of(x.shape.len() + 1);
+        let mut made = x.clone();
+        match choices.of(5) {
+            0 => {
+                made.shape = vec![x.n()];
+                let extents = self.list(&[-1]);
+                self.add("Reshape", &[x.id, extents], &[], made)
+            }
+            1 => {
+                let leading: usize = x.shape[..axis].iter().product();
+                made.shape = vec![leading, x.n() / leading.max(1)];
+                self.add("Flatten", &[x.id], &[("axis", AttrValue::Int(axis as i64))], made)
+            }
+            2 => {
+                made.shape.insert(axis, 1);
+                let axes = self.list(&[axis as i64]);
+                self.add("Unsqueeze", &[x.id, axes], &[], made)
+            }
+            3 => {
+                let axis = x.shape.iter().position(|&extent| extent == 1)?;
+                made.shape.remove(axis);
+                let axes = self.list(&[axis as i64]);
+                self.add("Squeeze", &[x.id, axes], &[], made)
+            }
+            _ => self.add("Identity", &[x.id], &[], made),
+        }
+        .map(drop)
+    }
+
+    pub(super) fn transposition(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let rank = x.shape.len();
+        let (i, j) = (choices.of(rank.max(1)), choices.of(rank.max(1)));
+        let mut perm: Vec<i64> = (0..rank as i64).collect();
+        if rank > 1 {
+            perm.swap(i, j);
+        }
+        let shape = perm.iter().map(|&axis| x.shape[axis as usize]).collect();
+        self.add("Transpose", &[x.id], &[("perm", AttrValue::Ints(perm))], Made { shape, ..x }).map(drop)
+    }
+
+    /// Ops that give what they get.
+    pub(super) fn neutral(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let rank = x.shape.len();
+        let mut made = x.clone();
+        match choices.of(10) {
+            0 => {
+                let zero = self.number(0.0);
+                self.add("Add", &[zero, x.id], &[], made)
+            }
+            1 => {
+                let one = self.number(1.0);
+                self.add("Mul", &[x.id, one], &[], made)
+            }
+            2 => self.add("Cast", &[x.id], &[("to", AttrValue::Int(ONNX_F32))], made),
+            3 => {
+                let (starts, ends) = (self.list(&vec![0; rank]), self.list(&vec![i64::MAX; rank]));
+                self.add("Slice", &[x.id, starts, ends], &[], made)
+            }
+            4 => self.add("Concat", &[x.id], &[("axis", AttrValue::Int(0))], made),
+            5 => {
+                let pads = self.list(&vec![0; 2 * rank]);
+                self.add("Pad", &[x.id, pads], &[], made)
+            }
+            6 => {
+                let times = self.list(&vec![1; rank]);
+                self.add("Tile", &[x.id, times], &[], made)
+            }
+            7 => {
+                let extents: Vec<i64> = x.shape.iter().map(|&extent| extent as i64).collect();
+                let extents = self.list(&extents);
+                self.add("Expand", &[x.id, extents], &[], made)
+            }
+            8 => {
+                let once = self.apply("Neg", &x)?;
+                self.apply("Neg", &once)
+            }
+            _ => {
+                let axis = x.shape.iter().position(|&extent| extent == 1)?;
+                let axes = self.list(&[axis as i64]);
+                made.shape[axis] = 1;
+                self.add("ReduceSum", &[x.id, axes], &[], made)
+            }
+        }
+        .map(drop)
+    }
+
+    /// The same done to values of one shape, which are then put together.
+    pub(super) fn concat(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let first = self.pick(choices);
+        let axis = choices.of(first.shape.len().max(1));
+        let extent = *first.shape.get(axis)?;
+        let (form, op) = (choices.of(6), choices.byte());
+        let mut parts = Vec::new();
+        let n_pool = self.pool.len();
+        for i in 0..2 + choices.of(3) {
+            let mut part = if i == 0 { first.clone() } else { self.pick_like(&first, choices) };
+            let mut along = vec![1; first.shape.len()];
+            along[axis] = extent;
+            let binary = BINARY[op % BINARY.len()];
+            part = match form {
+                0 | 1 => self.apply_with(binary, &part, &[], i, form == 1 && binary != "Div")?,
+                2 => self.apply_with(binary, &part, &along, i, false)?,
+                3 => part,
+                _ => self.apply(UNARY[op % UNARY.len()], &part)?,
+            };
+            if form == 5 {
+                part = self.apply_with("Sub", &part, &[1], i, false)?;
+            }
+            parts.push(part);
+        }
+        let mut shape = first.shape.clone();
+        shape[axis] *= parts.len();
+        let most = parts.iter().fold(0.0, |most: f32, part| most.max(part.most));
+        let ids: Vec<ValueId> = parts.iter().map(|part| part.id).collect();
+        if op % 8 != 7 {
+            // Otherwise others may use the parts too.
+            self.pool.truncate(n_pool);
+        }
+        // The axis is also counted from the back.
+        let axis = axis as i64 - (op % 2 * first.shape.len()) as i64;
+        self.add("Concat", &ids, &[("axis", AttrValue::Int(axis))], Made { shape, most, ..first }).map(drop)
+    }
+
+    /// A part of a value, or two of them.
+    pub(super) fn piece(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let axis = x.shape.iter().position(|&extent| extent >= 2)?;
+        let extent = x.shape[axis];
+        let mut made = x.clone();
+        if choices.of(2) == 0 {
+            made.shape[axis] = extent - 1;
+            let start = choices.of(2) as i64;
+            let (starts, ends) = (self.list(&[start]), self.list(&[start + extent as i64 - 1]));
+            let axes = self.list(&[axis as i64]);
+            return self.add("Slice", &[x.id, starts, ends, axes], &[], made).map(drop);
+        }
+        let sizes = [1, extent - 1];
+        let list = self.list(&sizes.map(|size| size as i64));
+        let parts: Vec<Made> = sizes
+            .iter()
+            .map(|&size| {
+                let mut part = Made { id: self.value(), ..x.clone() };
+                part.shape[axis] = size;
+                part
+            })
+            .collect();
+        let ids: Vec<ValueId> = parts.iter().map(|part| part.id).collect();
+        let node = self.node("Split", &[x.id, list], &ids, &[("axis", AttrValue::Int(axis as i64))]);
+        self.repeatable.push((node.clone(), parts.clone()));
+        self.program.main.nodes.push(node);
+        self.pool.extend(parts);
+        Some(())
+    }
+
+    pub(super) fn reduction(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let axis = choices.of(x.shape.len().max(1));
+        let op = choices.one_of(&["ReduceMean", "ReduceMax", "ReduceMin"]);
+        let keeps = choices.of(2);
+        let mut made = x.clone();
+        match keeps {
+            0 => drop((x.shape.len() > axis).then(|| made.shape.remove(axis))?),
+            _ => *made.shape.get_mut(axis)? = 1,
+        }
+        let axes = self.list(&[axis as i64]);
+        self.add(op, &[x.id, axes], &[("keepdims", AttrValue::Int(keeps as i64))], made).map(drop)
+    }
+}
