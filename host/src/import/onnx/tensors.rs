@@ -26,6 +26,10 @@ impl tensor::Bytes for Shared {
     fn bytes(&self) -> &[u8] {
         &self.0
     }
+
+    fn is_of_file(&self) -> bool {
+        true
+    }
 }
 
 /// The element type of ONNX's number: one that programs have names for. Complex numbers have none.
