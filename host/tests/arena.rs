@@ -37,7 +37,7 @@ const MODELS: &[(&str, usize)] = &[
     ("rivagan_decoder", 1),
     ("silero_vad_op18_ifless", 1),
     ("silero_vad_v6", 1),
-    ("slanet_1m", 3),
+    ("slanet_1m", 2),
     ("speech_embedding", 1),
     ("whisper80_stft", 1),
 ];

@@ -140,6 +140,50 @@ fn parts_of_an_operand_are_views_where_kernels_may_read_them() {
 }
 
 #[test]
+fn operands_are_made_where_they_are_put_together() {
+    // Nodes before a Concat, its operands, whether it has its kernel, and copies.
+    let both = "  %both: f32[2,64] = Concat@13(%a, %b) {axis = 0}\n  \
+                %first: f32[1,64] = Slice@13(%both, %zero, %one, %zero, %one)\n";
+    let cases = [
+        ("", "%a, %b", false, 0),
+        ("", "%a, %b, %x", false, 1),
+        ("", "%k, %b", false, 1),
+        ("", "%a, %a", false, 1),
+        // Two that nobody here makes, and parts of another result by then.
+        ("", "%x, %b, %k", true, 0),
+        (both, "%b, %a", true, 0),
+        (both, "%first", true, 0),
+    ];
+    let runtime = runtime(2);
+    let x = numbers(&[1, 64]);
+    let k: Vec<String> = (0..64).map(|i| format!("{i}.0")).collect();
+    let k = k.join(", ");
+    for (before, operands, has_kernel, n_copies) in cases {
+        let n_operands = operands.split(',').count();
+        let body = format!(
+            "program \"together\"(%x: f32[1,64]) {{\n  %k = const f32[1,64] [{k}]\n  %zero = const i64[1] [0]\n  \
+             %one = const i64[1] [1]\n  %a: f32[1,64] = Abs@13(%x)\n  %b: f32[1,64] = Neg@13(%x)\n{before}  \
+             %c: f32[{n_operands},64] = Concat@13({operands}) as \"it\" {{axis = 0}}\n  \
+             %y: f32[{n_operands},64] = Relu@14(%c)\n  return %y\n}}\n"
+        );
+        let model = parsed(&body);
+        for name in ["cpu:0", "cpu:1", "wgpu:0"] {
+            let Some(on) = device(&runtime, name) else { continue };
+            let plans = PlanOptions { passes: Switches::none(), ..PlanOptions::default() };
+            let joined = session(&runtime, &on, &model, &plans, &[]);
+            let made = session(&runtime, &on, &model, &plans, &["it"]);
+            assert_eq!(results(&joined, &x), results(&made, &x), "({operands}) on {name}");
+            let (found, copies) = launches(&joined, &x);
+            let kernels: &[&str] =
+                if has_kernel { &["Abs", "Concat", "Neg", "Relu"] } else { &["Abs", "Neg", "Relu"] };
+            assert_eq!(found, kernels, "({operands}) on {name}");
+            assert_eq!(copies.len(), n_copies, "({operands}) on {name}");
+            assert_eq!(launches(&made, &x).0, ["Abs", "Concat", "Neg", "Relu"], "({operands}) on {name}");
+        }
+    }
+}
+
+#[test]
 fn a_part_that_another_device_reads_is_copied_without_the_rest() {
     let runtime = runtime(1);
     let body = r#"program "far"(%x: f32[64,64]) {
