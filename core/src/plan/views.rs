@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, ValueId};
 use crate::tensor::{Tensor, n_elements};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Where in a node's operand each of its results begins, in bytes, if all of them are views; None if a kernel makes them.
@@ -177,26 +177,22 @@ pub(super) fn read_elsewhere(program: &Program, works: &[NodeWork], env: &Env) -
         }
     }
     // What is read at another place than it was made, views seen through.
-    let mut strays: HashMap<ValueId, bool> = program.main.outputs.iter().map(|&id| (id, true)).collect();
+    let mut strays: HashSet<ValueId> = program.main.outputs.iter().copied().collect();
     let mut found = Vec::new();
     for (at, (node, work)) in nodes.iter().zip(works).enumerate().rev() {
-        let strays_here = |id: &ValueId| strays.get(id).copied().unwrap_or(false);
-        let results_stray = node.outputs.iter().flatten().any(strays_here);
-        if let (true, Some(&site)) =
-            (is_part(at) && results_stray, node.input(0).and_then(|id| made_at.get(&id)))
-        {
+        let results_stray = node.outputs.iter().flatten().any(|id| strays.contains(id));
+        let maker = node.input(0).and_then(|id| made_at.get(&id));
+        if let Some(&site) = maker.filter(|_| is_part(at) && results_stray) {
             found.push((at, site));
             continue;
         }
         let captures = node.regions.iter().flat_map(|(_, region)| region.captures());
-        for id in node.inputs.iter().copied().flatten().chain(captures) {
-            let reads_elsewhere = match work {
-                NodeWork::View(_) => results_stray,
-                NodeWork::Claimed(_) | NodeWork::Later => true,
-                work => made_at.get(&id).is_some_and(|made| work.sites().iter().any(|site| site != made)),
-            };
-            *strays.entry(id).or_default() |= reads_elsewhere;
-        }
+        let read = node.inputs.iter().copied().flatten().chain(captures);
+        strays.extend(read.filter(|id| match work {
+            NodeWork::View(_) => results_stray,
+            NodeWork::Claimed(_) | NodeWork::Later => true,
+            work => made_at.get(id).is_some_and(|made| work.sites().iter().any(|site| site != made)),
+        }));
     }
     found
 }
