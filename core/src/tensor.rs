@@ -172,6 +172,11 @@ impl fmt::Display for TensorType {
 pub trait Bytes: Send + Sync {
     /// The bytes, always the same ones.
     fn bytes(&self) -> &[u8];
+
+    /// Whether they are a model file's as they are, mapped or read, and not bytes that were made of them.
+    fn is_of_file(&self) -> bool {
+        false
+    }
 }
 
 impl Bytes for Vec<u8> {
@@ -334,6 +339,11 @@ impl Tensor {
     /// Number of elements.
     pub fn n_elements(&self) -> usize {
         n_elements(&self.shape).unwrap_or_default()
+    }
+
+    /// Whether its bytes are a model file's as they are ([`Bytes::is_of_file`]).
+    pub fn is_of_file(&self) -> bool {
+        self.storage.is_of_file()
     }
 
     /// The content.

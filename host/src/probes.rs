@@ -261,10 +261,11 @@ fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
         }
         WorkKind::Copying => {
             let op = Op::onnx("Concat", 13);
-            let axis = [("axis", AttrValue::Int(0))];
+            // Rows of both in turn: what lies one behind the other would be made there, without a launch.
+            let axis = [("axis", AttrValue::Int(1))];
             vec![
-                probe(Launch, &op, &[1, 8], &[&[1, 8]], &[2, 8], &axis),
-                probe(Bytes, &op, &[64, 1024], &[&[64, 1024]], &[128, 1024], &axis),
+                probe(Launch, &op, &[2, 16], &[&[2, 16]], &[2, 32], &axis),
+                probe(Bytes, &op, &[64, 1024], &[&[64, 1024]], &[64, 2048], &axis),
             ]
         }
         WorkKind::Permutation => {

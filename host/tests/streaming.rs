@@ -160,6 +160,13 @@ fn a_budget_for_less_than_one_stage_is_refused_with_the_least_that_would_do() {
     let least = text.split("would do is ").nth(1).and_then(|rest| rest.split(' ').next());
     let least: u64 = least.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"));
     assert!(least > WEIGHT_BYTES && least < 3 * WEIGHT_BYTES, "{text}");
+    // What that is made of, and what was allowed.
+    let of = |what: &str| {
+        let number = text.split(what).next().and_then(|before| before.trim_end().rsplit(' ').next());
+        number.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("{what} in {text}"))
+    };
+    assert_eq!(of("of constants that stay") + of("of the arena"), least, "{text}");
+    assert!(text.contains(&format!("the budget is {}", WEIGHT_BYTES / 2)), "{text}");
     plan(least).expect("a run within the budget that was named");
     assert_eq!(plan(least - 1).expect_err("a refusal").kind(), ErrorKind::OutOfMemory);
 }
@@ -173,5 +180,8 @@ fn a_device_in_the_hosts_memory_streams_nothing_and_says_so() {
     let error = session.and_then(|session| session.run(&[("x", &x())], &RunOptions::default())).map(drop);
     let error = error.expect_err("a refusal");
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
-    assert!(error.to_string().contains("host's memory"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("host's memory"), "{text}");
+    let constants = format!("{} of constants that stay", LAYERS as u64 * WEIGHT_BYTES);
+    assert!(text.contains(&constants), "expected `{constants}` in {text}");
 }

@@ -7,7 +7,7 @@ use super::constants::Placed;
 use super::launches::{Launch, Planner, Root, Storage, Work};
 use super::merge::{self, Terms};
 use super::references::{Emitter, Parts};
-use super::section::{MemoryReport, Section, Step, StepKind};
+use super::section::{ConstantBytes, MemoryReport, Section, Step, StepKind};
 use super::storage::{Arenas, Results, Schedule};
 use super::streams::{Division, Lined};
 use super::tasks::{Edges, NO_TASK, OneTask, Policy, Reach};
@@ -121,7 +121,8 @@ impl Planner<'_> {
         // A packed one that several launches read is one constant.
         parts.constants.sort_unstable_by_key(|placed| Arc::as_ptr(placed).addr());
         parts.constants.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let constants = parts.constants.iter().map(bytes).sum();
+        let mut constants = ConstantBytes::default();
+        parts.constants.iter().for_each(|placed| constants.add(placed));
         parts.constants.append(&mut parts.streamed);
         prepared.sort_unstable_by_key(|kernel| Arc::as_ptr(kernel).addr());
         prepared.dedup_by(|a, b| Arc::ptr_eq(a, b));
@@ -149,7 +150,13 @@ impl Planner<'_> {
             results: results.sources.into(),
             written: results.written.into(),
             result_of_written: results.result_of_written.into(),
-            memory: MemoryReport { arena: arena.size, lower_bound: arena.lower_bound, constants, streamed },
+            memory: MemoryReport {
+                arena: arena.size,
+                lower_bound: arena.lower_bound,
+                constants: constants.total(),
+                constants_by_place: constants,
+                streamed,
+            },
             context_refs: parts.context_refs.into(),
             traced: None,
             nested: parts.nested.into(),

@@ -14,7 +14,7 @@ use super::placement::{Refused, Table};
 use super::regions::{Flow, flow};
 use super::tasks::Policy;
 use super::unroll::{Unrolled, unroll};
-use super::{Env, PlaceBy, is_static};
+use super::{Env, PlaceBy, is_static, views};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program};
@@ -26,8 +26,8 @@ pub enum NodeWork {
     /// Nobody knows before its operands are there.
     #[default]
     Later,
-    /// Nothing: its result is its operand, with another shape.
-    View,
+    /// Nothing: its results are its operand with another shape, or parts of it, from these offsets in bytes on.
+    View(Arc<[usize]>),
     /// The compiler of the device at a position, together with others that it claimed.
     Claimed(usize),
     /// A kernel of the device at a position.
@@ -47,7 +47,7 @@ impl NodeWork {
             Self::Claimed(site) | Self::Kernel(site, _) | Self::Nested(site, _) => vec![*site],
             Self::Unrolled(unrolled) => unrolled.sites(),
             Self::Flow(flow) => flow.sites(),
-            Self::View | Self::Later => Vec::new(),
+            Self::View(_) | Self::Later => Vec::new(),
         }
     }
 
@@ -82,6 +82,7 @@ pub fn works_of_region(region: &Program, env: &Env, first: Option<usize>) -> Res
             work => works.push(work),
         }
     }
+    chooser.take_parts(&mut works)?;
     Ok(Some(works))
 }
 
@@ -117,6 +118,7 @@ pub fn works(program: &Program, env: &Env, claims: &Claims) -> Result<Vec<NodeWo
             works.push(work);
         }
         if refused.len() == n_refused {
+            chooser.take_parts(&mut works)?;
             return Ok(works);
         }
     }
@@ -174,9 +176,29 @@ impl<'a> Chooser<'a> {
         if !is_static(self.program, node, self.env) {
             return Ok(NodeWork::Later);
         }
-        if catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind == OpKind::View) {
-            return Ok(NodeWork::View);
+        if let Some(offsets) = views::offsets(self.program, node, self.env) {
+            return Ok(NodeWork::View(offsets));
         }
+        self.kernel(node, first)
+    }
+
+    /// Has kernels take parts of what they have made in a memory of their own, if something elsewhere reads the parts.
+    fn take_parts(&mut self, works: &mut [NodeWork]) -> Result<()> {
+        let program = self.program;
+        for (at, site) in views::read_elsewhere(program, works, self.env) {
+            let node = &program.main.nodes[at];
+            match self.kernel(node, Some(site)) {
+                Ok(kernel) => works[at] = kernel,
+                // What nobody has a kernel for can still be looked at.
+                Err(error) if error.kind() == ErrorKind::UnsupportedOp => {}
+                Err(error) => return Err(error.at_node(node.label())),
+            }
+        }
+        Ok(())
+    }
+
+    /// A kernel for a node, which is asked of the device `first` before the others.
+    fn kernel(&mut self, node: &'a Node, first: Option<usize>) -> Result<NodeWork> {
         let (asked, sites) = (Asked::of(self.program, node), Sites { first, all: self.env.sites_of(node) });
         if let Some((site, chosen)) = self.env.kernels.find(&asked, &sites) {
             return Ok(NodeWork::Kernel(site, Arc::new(chosen)));

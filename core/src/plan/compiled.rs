@@ -110,7 +110,7 @@ pub(super) fn claim_views(program: &Program, works: &mut [NodeWork], claims: &Cl
     };
     let mut maker_of: HashMap<ValueId, usize> = HashMap::new();
     for (at, node) in nodes.iter().enumerate() {
-        if let NodeWork::View = works[at]
+        if let NodeWork::View(_) = works[at]
             && let Some(&maker) = node.input(0).and_then(|id| maker_of.get(&id))
             && let Some(site) = site_of(&works[maker])
             && claims.get(site, at).is_some()
@@ -122,7 +122,7 @@ pub(super) fn claim_views(program: &Program, works: &mut [NodeWork], claims: &Cl
     // What is a view of an input, of which a compiler reads first.
     let mut reader_of: HashMap<ValueId, usize> = HashMap::new();
     for (at, node) in nodes.iter().enumerate().rev() {
-        if let NodeWork::View = works[at]
+        if let NodeWork::View(_) = works[at]
             && node.input(0).is_some_and(|id| !maker_of.contains_key(&id))
             && let Some(&reader) = node.output(0).and_then(|id| reader_of.get(&id))
             && let Some(site) = site_of(&works[reader])

@@ -14,8 +14,10 @@ use std::time::Duration;
 
 /// A constant where kernels can read it.
 pub enum Placed {
-    /// In the host's memory, for devices whose references may name it; in a kernel's own layout if it asked for one.
+    /// In the host's memory, for devices whose references may name it.
     Host(Tensor),
+    /// There, in a kernel's own layout.
+    Packed(Tensor),
     /// In a buffer of the device.
     Device(Buffer),
     /// In a buffer of host memory that the device reaches by itself.
@@ -26,7 +28,7 @@ impl Placed {
     /// The reference that a launch is given.
     pub fn reference(&self) -> BufferRef {
         match self {
-            Self::Host(tensor) => host_reference(tensor.bytes()),
+            Self::Host(tensor) | Self::Packed(tensor) => host_reference(tensor.bytes()),
             Self::Device(buffer) => buffer.reference(0, buffer.size()),
             Self::Pinned(buffer, size) => buffer.reference(0, *size),
         }
@@ -134,7 +136,7 @@ impl ConstantPool {
                 continue;
             };
             let content = match &*placed {
-                Placed::Host(tensor) => tensor.clone(),
+                Placed::Host(tensor) | Placed::Packed(tensor) => tensor.clone(),
                 Placed::Device(buffer) | Placed::Pinned(buffer, _) => {
                     let size = buffer.size();
                     Tensor::from_storage(U8, &[size], Arc::new(value::read(buffer, size)?), 0, size)?
@@ -195,7 +197,7 @@ impl ConstantPool {
         self.shared(tensor, Layout::Packed(pack.layout_id), |pool, state| {
             let packed = pool.pack(tensor, kernel, pack)?;
             if pool.device.about().host_refs {
-                return Ok(Placed::Host(packed));
+                return Ok(Placed::Packed(packed));
             }
             let uploaded = pool.upload(state, packed.bytes(), None);
             leak_if_lent(packed, uploaded).map(Placed::Device)
@@ -220,7 +222,7 @@ impl ConstantPool {
                 buffer.fill(bytes)?;
                 return Ok(Placed::Pinned(buffer, bytes.len()));
             }
-            Ok(Placed::Host(kept))
+            Ok(if pack.is_some() { Placed::Packed(kept) } else { Placed::Host(kept) })
         })
     }
 

@@ -158,6 +158,11 @@ impl<'a> Scope<'a> {
     pub(super) fn of_region(program: &'a Program) -> Self {
         Self { program, roots: HashMap::new(), takes_inputs: false }
     }
+
+    /// Whether they are the values of a section, and not of a region whose launches are among a section's.
+    pub(super) fn is_section(&self) -> bool {
+        self.takes_inputs
+    }
 }
 
 /// What a copy is of.
@@ -301,17 +306,18 @@ impl Planner<'_> {
 
     /// Adds the launches of a node.
     pub(super) fn node(&mut self, scope: &mut Scope<'_>, node: &Node, work: NodeWork) -> Result<()> {
-        if let NodeWork::View = work {
-            let (Some(input), Some(output)) = (node.input(0), node.output(0)) else {
-                return Err(Error::new(ErrorKind::InvalidModel, "a view without input or output"));
+        if let NodeWork::View(offsets) = work {
+            let Some(input) = node.input(0) else {
+                return Err(Error::new(ErrorKind::InvalidModel, "a view without an input"));
             };
-            let root = match self.root(scope, input)? {
-                Root::Constant(tensor) => {
-                    Root::Constant(tensor.reshaped(&self.shaped(scope.program, output)?.shape)?)
-                }
-                root => root,
-            };
-            scope.roots.insert(output, root);
+            let whole = self.root(scope, input)?;
+            for (output, &offset) in node.outputs.iter().zip(&*offsets) {
+                let Some(output) = *output else {
+                    continue;
+                };
+                let part = self.part(&whole, offset, &self.shaped(scope.program, output)?)?;
+                scope.roots.insert(output, part);
+            }
             return Ok(());
         }
         if let NodeWork::Unrolled(unrolled) = work {
@@ -328,7 +334,7 @@ impl Planner<'_> {
         let (site, work) = match work {
             NodeWork::Kernel(site, chosen) => (site, Work::Kernel(chosen)),
             NodeWork::Nested(site, nested) => (site, Work::Nested(nested, node.inputs.len())),
-            NodeWork::View
+            NodeWork::View(_)
             | NodeWork::Claimed(_)
             | NodeWork::Unrolled(_)
             | NodeWork::Flow(_)
@@ -338,6 +344,9 @@ impl Planner<'_> {
         };
         let lane = self.lanes.for_kernels(site);
         let memory = self.lanes.get(lane).memory;
+        if self.join(scope, node, memory)? {
+            return Ok(());
+        }
         let device = self.env.site(site).0;
         for (id, size) in node.outputs.iter().zip(&sizes) {
             if let (Some(id), Some(size)) = (*id, *size)

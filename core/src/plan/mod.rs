@@ -26,6 +26,7 @@ mod cut;
 pub mod estimate;
 pub mod feedback;
 pub(crate) mod fold_cache;
+mod join;
 pub mod kernel_cache;
 mod lanes;
 pub mod launches;
@@ -47,6 +48,7 @@ pub(crate) mod streams;
 pub mod tasks;
 mod text;
 pub mod unroll;
+mod views;
 pub mod whole;
 pub mod work;
 

@@ -16,9 +16,8 @@ use super::feedback;
 use super::nested::trips;
 use super::place::{self, NodeTypes};
 use super::work::WorkKind;
-use super::{Env, is_static};
+use super::{Env, is_static, views};
 use crate::exec::timeline::CopyKind;
-use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, Region, ValueId};
 use crate::tensor::{bytes_of, n_elements};
 use std::collections::{BTreeSet, HashMap};
@@ -85,10 +84,15 @@ impl<'a> Table<'a> {
         values: &mut Values<'_>,
     ) {
         self.part_of.push(None);
-        let kind = catalogue::find(&node.op.domain, &node.op.name).map(|def| def.kind);
-        if kind == Some(OpKind::View) && is_static(program, node, self.env) {
-            if let (Some(input), Some(output)) = (node.input(0), node.output(0)) {
-                values.alias(output, input);
+        if is_static(program, node, self.env)
+            && let Some(offsets) = views::offsets(program, node, self.env)
+        {
+            if let Some(input) = node.input(0) {
+                node.outputs
+                    .iter()
+                    .take(offsets.len())
+                    .flatten()
+                    .for_each(|&output| values.alias(output, input));
             }
             return;
         }
@@ -182,9 +186,7 @@ impl<'a> Table<'a> {
 
     /// Nodes that could not be asked for, because nobody knows their types before they run.
     pub fn n_unknown(&self, program: &Program) -> usize {
-        let is_view = |node: &Node| {
-            catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind == OpKind::View)
-        };
+        let is_view = |node: &Node| views::offsets(program, node, self.env).is_some();
         let nodes = program.main.nodes.iter().zip(&self.part_of);
         nodes.filter(|(node, part)| part.is_none() && !is_view(node)).count()
     }
@@ -259,8 +261,7 @@ fn times_of(program: &Program, node: &Node, env: &Env) -> Option<Vec<Option<f64>
 fn times_of_region(program: &Program, region: &Region, env: &Env) -> Option<Vec<Option<f64>>> {
     let mut all = vec![Some(0.0); env.n_sites()];
     for node in &region.nodes {
-        let kind = catalogue::find(&node.op.domain, &node.op.name).map(|def| def.kind);
-        if kind == Some(OpKind::View) && is_static(program, node, env) {
+        if is_static(program, node, env) && views::offsets(program, node, env).is_some() {
             continue;
         }
         for (all, own) in all.iter_mut().zip(times_of(program, node, env)?) {

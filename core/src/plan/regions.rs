@@ -438,7 +438,7 @@ impl Planner<'_> {
             }
             match (work, node.input(0)) {
                 (NodeWork::Kernel(site, _), _) => return self.lanes.memory_of(*site),
-                (NodeWork::View, Some(input)) => id = input,
+                (NodeWork::View(_), Some(input)) => id = input,
                 _ => return 0,
             }
         }
@@ -461,11 +461,10 @@ impl Planner<'_> {
                         self.in_memory(root.clone(), memory, label)?;
                     }
                 }
-                NodeWork::View => {
-                    if let (Some(input), Some(output)) = (node.input(0), node.output(0))
-                        && let Some(root) = roots.get(&input).cloned()
-                    {
-                        roots.insert(output, root);
+                NodeWork::View(_) => {
+                    // What is copied is the whole, whichever part is read.
+                    if let Some(root) = node.input(0).and_then(|input| roots.get(&input).cloned()) {
+                        roots.extend(node.outputs.iter().flatten().map(|&output| (output, root.clone())));
                     }
                 }
                 NodeWork::Unrolled(inner) => {

@@ -143,6 +143,39 @@ impl Shaped {
     }
 }
 
+/// Bytes of constants by how they lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConstantBytes {
+    /// In the model's file, which is mapped where it was opened so: all sessions of all processes share them. Those of a compiled
+    /// model may be in a kernel's own layout there.
+    pub in_file: usize,
+    /// In host memory, made when the model was loaded or planned: folded, or not aligned in the file.
+    pub made: usize,
+    /// In host memory in a kernel's own layout.
+    pub packed: usize,
+    /// In memory that a device allocated.
+    pub uploaded: usize,
+}
+
+impl ConstantBytes {
+    /// Counts a constant.
+    pub(super) fn add(&mut self, placed: &Placed) {
+        let size = placed.reference().length as usize;
+        let place = match placed {
+            Placed::Host(tensor) | Placed::Packed(tensor) if tensor.is_of_file() => &mut self.in_file,
+            Placed::Host(_) => &mut self.made,
+            Placed::Packed(_) => &mut self.packed,
+            Placed::Device(_) | Placed::Pinned(..) => &mut self.uploaded,
+        };
+        *place += size;
+    }
+
+    /// All of them.
+    pub fn total(&self) -> usize {
+        self.in_file + self.made + self.packed + self.uploaded
+    }
+}
+
 /// Memory of a section, for reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryReport {
@@ -152,6 +185,8 @@ pub struct MemoryReport {
     pub lower_bound: usize,
     /// Bytes of constants that kernels read where they stay.
     pub constants: usize,
+    /// How these lie.
+    pub constants_by_place: ConstantBytes,
     /// Bytes of constants that every run copies to the device.
     pub streamed: usize,
 }

@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::timeline::CopyKind;
 use crate::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// Depths that are tried: double and triple buffering, and one buffer, which hides nothing and takes least.
@@ -43,13 +44,15 @@ pub(super) fn within<'a>(budget: u64, launched: impl Fn(bool) -> Result<Launched
     };
     let layout = whole.planner.lay_out(&whole.wanted)?;
     let needed = whole.planner.needed(memory, layout.arena.memories[memory as usize].arena, &whole);
-    if needed <= budget {
+    if needed.total() <= budget {
         return whole.planner.assemble(layout);
     }
-    let refused = |least: u64, why: &str| {
+    let refused = |least: Needed, why: &str| {
         let text = format!(
-            "{needed} bytes of memory are needed and the budget is {budget}: {why}; the least budget that would do is \
-             {least} bytes"
+            "{} bytes of memory are needed and the budget is {budget}: {why}; the least budget that would do is {} \
+             bytes: {least}",
+            needed.total(),
+            least.total()
         );
         Error::new(ErrorKind::OutOfMemory, text).on_device(whole.device_name())
     };
@@ -89,6 +92,7 @@ fn fitting<'a>(
             break;
         };
         let (_, found) = choice.clone().applied(launched)?.measured()?;
+        let found = found.total();
         if found <= budget {
             return Ok(Some((plan.time_ns(&choice), choice)));
         }
@@ -97,7 +101,40 @@ fn fitting<'a>(
     // Where there is next to no room for constants that stay, all of them pass.
     let choice = plan.everything(depth);
     let (_, found) = choice.clone().applied(launched)?.measured()?;
-    Ok((found <= budget).then(|| (plan.time_ns(&choice), choice)))
+    Ok((found.total() <= budget).then(|| (plan.time_ns(&choice), choice)))
+}
+
+/// What a section takes of a memory, in bytes.
+#[derive(Clone, Copy, Default)]
+struct Needed {
+    /// Constants that stay.
+    constants: u64,
+    /// The arena of one run, buffers of what is streamed included.
+    arena: u64,
+    /// The largest workspace of a launch, which is in the arena.
+    workspace: u64,
+    /// What goes in and out where that is not in the arena.
+    values: u64,
+}
+
+impl Needed {
+    fn total(&self) -> u64 {
+        self.constants + self.arena + self.values
+    }
+}
+
+impl fmt::Display for Needed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { constants, arena, workspace, values } = self;
+        write!(
+            f,
+            "{constants} of constants that stay, {arena} of the arena with workspaces of up to {workspace}"
+        )?;
+        match values {
+            0 => Ok(()),
+            values => write!(f, ", {values} of inputs and results"),
+        }
+    }
 }
 
 /// A constant that may be streamed.
@@ -185,6 +222,7 @@ impl Plan {
             elapsed_ns += launch.cost.ns;
         }
         weights.iter_mut().for_each(|weight| weight.before /= elapsed_ns.max(1.0));
+        let needed_streaming_nothing = needed_streaming_nothing.total();
         Ok(Self { weights, launches, link, needed_streaming_nothing })
     }
 
@@ -353,25 +391,28 @@ impl Planner<'_> {
         constants.map(|(_, tensor, ..)| tensor.identity()).collect()
     }
 
-    /// Bytes of a memory that a run takes: what stays there, its arena, and what goes in and out where that is not in the
-    /// arena.
-    fn needed(&self, memory: u32, arena: usize, of: &Launched<'_>) -> u64 {
+    /// Bytes of a memory that a run takes.
+    fn needed(&self, memory: u32, arena: usize, of: &Launched<'_>) -> Needed {
         let mut known: HashSet<Key> = HashSet::new();
-        let mut bytes = arena as u64;
+        let mut needed = Needed { arena: arena as u64, ..Needed::default() };
         for launch in &self.launches {
             let is_there = self.lanes.get(launch.lane).memory == memory;
             for (_, _, key, size) in
                 constants(launch).filter(|_| is_there && !matches!(launch.work, Work::Weight(..)))
             {
-                bytes += if known.insert(key) { size as u64 } else { 0 };
+                needed.constants += if known.insert(key) { size as u64 } else { 0 };
+            }
+            if is_there {
+                let workspace: usize = launch.work.workspaces().iter().sum();
+                needed.workspace = needed.workspace.max(workspace as u64);
             }
         }
         if !self.lanes.are_placed() && !self.env.reads_host_memory(0) {
             let values = self.inputs.iter().chain(of.wanted.iter().map(|(id, _)| id));
             let sizes = values.filter_map(|&id| Some(self.shaped(self.program, id).ok()?.size as u64));
-            bytes += sizes.sum::<u64>();
+            needed.values = sizes.sum();
         }
-        bytes
+        needed
     }
 
     /// Makes copies of what is streamed, and the edges that keep stages apart.
@@ -494,18 +535,18 @@ impl Choice {
 struct Streamed<'a>(Launched<'a>);
 
 impl<'a> Streamed<'a> {
-    /// Bytes of the device's memory that they take.
-    fn measured(mut self) -> Result<(Launched<'a>, u64)> {
+    /// What they take of the device's memory.
+    fn measured(mut self) -> Result<(Launched<'a>, Needed)> {
         let (_, bytes) = self.0.measure()?;
         Ok((self.0, bytes))
     }
 }
 
 impl Launched<'_> {
-    /// The budgeted memory, and the bytes of it that the launches take.
-    fn measure(&mut self) -> Result<(u32, u64)> {
+    /// The budgeted memory, and what the launches take of it.
+    fn measure(&mut self) -> Result<(u32, Needed)> {
         let Some(memory) = self.planner.budgeted() else {
-            return Ok((0, 0));
+            return Ok((0, Needed::default()));
         };
         let layout = self.planner.lay_out(&self.wanted)?;
         let arena = layout.arena.memories[memory as usize].arena;

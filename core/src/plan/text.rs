@@ -4,7 +4,7 @@
 use super::report::{
     CompiledReport, ControlReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport,
 };
-use super::section::StepKind;
+use super::section::{ConstantBytes, StepKind};
 use super::tasks::OneTask;
 use crate::units::{bytes, duration, percent};
 use std::borrow::Cow;
@@ -132,6 +132,15 @@ fn control(stage: &ControlReport, indent: &str, f: &mut fmt::Formatter<'_>) -> f
     Ok(())
 }
 
+/// How constants lie, if there are any.
+fn places(constants: &ConstantBytes) -> String {
+    let ConstantBytes { in_file, made, packed, uploaded } = *constants;
+    let places = [(in_file, "in the file"), (made, "made"), (packed, "packed"), (uploaded, "uploaded")];
+    let places = places.iter().filter(|(size, _)| *size > 0);
+    let places: Vec<String> = places.map(|(size, what)| format!("{what} {}", bytes(*size as u64))).collect();
+    if places.is_empty() { String::new() } else { format!(" ({})", places.join(", ")) }
+}
+
 /// `says_from` has each launch say whether its time is estimated or measured.
 fn section(
     section: &SectionReport,
@@ -152,10 +161,11 @@ fn section(
     let memory = section.memory;
     writeln!(
         f,
-        "{indent}  arena {} (lower bound {}), constants {}{}",
+        "{indent}  arena {} (lower bound {}), constants {}{}{}",
         bytes(memory.arena as u64),
         bytes(memory.lower_bound as u64),
         bytes(memory.constants as u64),
+        places(&memory.constants_by_place),
         match memory.streamed {
             0 => String::new(),
             streamed => format!(", streamed in each run {}", bytes(streamed as u64)),

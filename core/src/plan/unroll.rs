@@ -270,7 +270,8 @@ impl Planner<'_> {
                 inputs[first_scanned..].iter().zip(&scanned).zip(&layout.scanned)
             {
                 let at = if backwards { n_iterations - 1 - i } else { i };
-                let part = self.part(whole, at, self.shaped(body, id)?)?;
+                let ty = self.shaped(body, id)?;
+                let part = self.part(whole, at * ty.size, &ty)?;
                 inner.roots.insert(id, part);
             }
             for (&id, root) in inputs[first_scanned + scanned.len()..].iter().zip(&captured) {
@@ -320,19 +321,6 @@ impl Planner<'_> {
             number.reshaped(&self.shaped(body, body.main.inputs[0])?.shape)?,
             go_on.reshaped(&self.shaped(body, body.main.inputs[1])?.shape)?,
         ])
-    }
-
-    /// A part of a value along its leading axis.
-    fn part(&self, whole: &Root, at: usize, ty: Shaped) -> Result<Root> {
-        let offset = at * ty.size;
-        Ok(match whole {
-            Root::Input(input, before) => Root::Input(*input, before + offset),
-            Root::Made(made, before) => Root::Made(*made, before + offset),
-            Root::Constant(tensor) => {
-                let bytes = &tensor.bytes()[offset..offset + ty.size];
-                Root::Constant(Tensor::from_bytes(ty.dtype, &ty.shape, bytes)?)
-            }
-        })
     }
 
     /// Makes a result of an iteration part `at` of `n` of what is collected, in place if the iteration has made it for

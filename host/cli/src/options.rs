@@ -12,6 +12,7 @@ use devbay_host::core::passes::Switches;
 use devbay_host::core::plan::feedback::Feedback;
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::TensorType;
+use devbay_host::core::units;
 use devbay_host::devices::{Choice, Policy, Requirements};
 use devbay_host::discover::SearchPaths;
 use devbay_host::feedback_file::MeasuredTimes;
@@ -70,9 +71,9 @@ pub struct DeviceArguments {
     /// Leave out a pass over the program, by its name in `devbay inspect MODEL --passes`; `all` for every one
     #[arg(long, value_name = "PASS")]
     pub no_pass: Vec<String>,
-    /// Bytes of the device's memory that constants and the values of a run may take; what does not fit is copied to the
-    /// device in each run, while it computes
-    #[arg(long, value_name = "BYTES")]
+    /// Bytes of the device's memory that constants and the values of a run may take, such as 8000000, 512K, 512M or 2G
+    /// (powers of 1024: KiB, MiB, GiB); what does not fit is copied to the device in each run, while it computes
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
     /// What matrix products may round their inputs to, for speed where a device has it; sums have 32 bits
     #[arg(long, value_enum, value_name = "TYPE", default_value = "strict")]
@@ -330,6 +331,12 @@ impl DeviceArguments {
         }
         Ok(Chosen { runtime, device: choice.device, is_auto })
     }
+}
+
+/// A number of bytes, with a unit or without.
+fn bytes(text: &str) -> std::result::Result<u64, String> {
+    units::bytes_from(text)
+        .ok_or_else(|| "expected a number of bytes such as 8000000, 512K, 512M or 2G".to_owned())
 }
 
 /// What a file says that launches took on a runtime's devices; what of it is for others is a warning.

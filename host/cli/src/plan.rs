@@ -75,6 +75,10 @@ fn section(section: &SectionReport) -> Value {
         "memory": {
             "arena_bytes": section.memory.arena, "streamed_bytes": section.memory.streamed, "arena_lower_bound_bytes": section.memory.lower_bound,
             "constant_bytes": section.memory.constants,
+            "constant_bytes_by_place": {
+                "in_file": section.memory.constants_by_place.in_file, "made": section.memory.constants_by_place.made,
+                "packed": section.memory.constants_by_place.packed, "uploaded": section.memory.constants_by_place.uploaded,
+            },
         },
     })
 }

@@ -20,6 +20,10 @@ impl tensor::Bytes for Shared {
     fn bytes(&self) -> &[u8] {
         &self.0
     }
+
+    fn is_of_file(&self) -> bool {
+        true
+    }
 }
 
 /// The content of a regular file.

@@ -104,6 +104,45 @@ fn on_an_asynchronous_device_all_is_one_task() {
 }
 
 #[test]
+fn constants_are_counted_by_how_they_lie() {
+    let places = |streams: &str| {
+        let option = format!("cpu.streams={streams}");
+        let mut command = command();
+        command.arg("inspect").arg(mnist()).args(["--plan", "--json", "--plugin-option", &option]);
+        let json = finish(&mut command).expect(0).json();
+        let memory = &json["stages"][0]["memory"];
+        let of = |place: &str| memory["constant_bytes_by_place"][place].as_u64().expect("a number");
+        let found = ["in_file", "made", "packed", "uploaded"].map(of);
+        assert_eq!(memory["constant_bytes"].as_u64(), Some(found.iter().sum()), "{memory}");
+        found
+    };
+    let [in_file, made, packed, uploaded] = places("inline");
+    assert!(in_file + made > 0 && packed > 0 && uploaded == 0, "{:?}", [in_file, made, packed, uploaded]);
+    // All of that, where the host does not see the device's memory.
+    let [in_file, made, packed, uploaded] = places("async");
+    assert!(in_file + made + packed == 0 && uploaded > 0, "{:?}", [in_file, made, packed, uploaded]);
+}
+
+#[test]
+fn a_memory_budget_has_units() {
+    let run = |budget: &str| {
+        let mut command = command();
+        command.arg("run").arg(mnist()).args([
+            "--random",
+            "1",
+            "--plugin-option",
+            "cpu.streams=inline,async",
+        ]);
+        finish(command.args(["--device", "cpu:1", "--memory-budget", budget]))
+    };
+    run("1G").expect(0);
+    run("1K").expect(7).says(&["the budget is 1024", "of constants that stay", "of the arena"]);
+    for budget in ["1X", "1.5G", "many", "99999999999T"] {
+        run(budget).expect(2).says(&["--memory-budget", "512M or 2G"]);
+    }
+}
+
+#[test]
 fn open_extents_are_asked_for() {
     let folder = Folder::new();
     let model = folder.write(
