@@ -127,7 +127,12 @@ fn constants_are_counted_by_how_they_lie() {
 fn a_memory_budget_has_units() {
     let run = |budget: &str| {
         let mut command = command();
-        command.arg("run").arg(mnist()).args(["--random", "1", "--plugin-option", "cpu.streams=inline,async"]);
+        command.arg("run").arg(mnist()).args([
+            "--random",
+            "1",
+            "--plugin-option",
+            "cpu.streams=inline,async",
+        ]);
         finish(command.args(["--device", "cpu:1", "--memory-budget", budget]))
     };
     run("1G").expect(0);
