@@ -42,7 +42,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     let compiled = made.path().join("model.dbx");
     let mut compile = devbay()?;
     compile.arg("compile").arg(&model).arg("-o").arg(&compiled).args(["--threads", "1"]);
-    run_quietly(&mut compile.arg("--shapes-from").arg(&inputs).args(["--device", "cpu:0"]))?;
+    run_quietly(compile.arg("--shapes-from").arg(&inputs).args(["--device", "cpu:0"]))?;
 
     let mut starting = Vec::new();
     for (subject, file) in [("devbay", &compiled), ("devbay, ONNX", &model)] {
