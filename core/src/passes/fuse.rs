@@ -17,7 +17,7 @@ use std::collections::HashMap;
 /// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
 ///
 /// # Errors
-/// As [`each_region`]: none of its own.
+/// None of its own.
 pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     each_region(program, &mut |program, region| Ok(fuse(program, region, kernels, stay)))
 }

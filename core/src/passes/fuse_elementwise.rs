@@ -24,7 +24,7 @@ const CONSTANTS_MAX: usize = 16;
 /// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
 ///
 /// # Errors
-/// As [`each_region`]: none of its own.
+/// None of its own.
 pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     if !kernels.has(DEVBAY_DOMAIN, "FusedElementwise") {
         return Ok(0);

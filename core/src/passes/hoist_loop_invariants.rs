@@ -18,7 +18,7 @@ use std::collections::HashSet;
 /// Moves what it can, but for nodes that `stay`; gives the number of nodes that left a body, once for each body.
 ///
 /// # Errors
-/// As [`each_region`]: none of its own.
+/// None of its own.
 pub fn run(program: &mut Program, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     each_region(program, &mut |program, region| Ok(hoist(program, region, stay)))
 }

@@ -277,7 +277,7 @@ impl Env {
     /// A program for inputs of given types, one for each, after the passes that go by them; with what each did.
     ///
     /// # Errors
-    /// As [`specialise`] and [`passes::run`].
+    /// As [`specialise()`] and [`passes::run`].
     pub fn specialised(&self, program: &Program, types: &[TensorType]) -> Result<(Program, Vec<Applied>)> {
         let folds = self.options.passes.runs(FOLD_CONSTANTS);
         let mut specialised = specialise(program, types, folds, &mut Evaluate::new(self))?;
@@ -291,7 +291,7 @@ impl Env {
     /// A program that was specialised ahead of time, its types found again: whoever wrote it may have been wrong.
     ///
     /// # Errors
-    /// As [`specialise`].
+    /// As [`specialise()`].
     pub(crate) fn typed_again(&self, ahead: &Specialised, types: &[TensorType]) -> Result<Program> {
         specialise(&ahead.program, types, false, &mut Evaluate::new(self))
     }
