@@ -3,6 +3,7 @@
 //! A file is in the safetensors format: the program's bytes and the constants that it takes are tensors, and what is needed
 //! to run it stands in the metadata under `devbay`.
 
+use crate::file::write_whole;
 use crate::model::Model;
 use crate::session::Port;
 use devbay_core::device::{Device, Executable, Graph, Plugin};
@@ -150,15 +151,9 @@ impl CompiledModel {
         }
         let about = serde_json::to_string(&self.about).map_err(|error| failed(&error))?;
         let metadata = HashMap::from([(KEY.to_owned(), about)]);
-        let new = path.with_extension(format!("{}.new", std::process::id()));
         // The format's own way of writing files makes them readable for their owner alone.
         let bytes = serialize(tensors, Some(metadata)).map_err(|error| failed(&error))?;
-        let written = std::fs::write(&new, bytes).and_then(|()| std::fs::rename(&new, path));
-        written.map_err(|error| {
-            // Nobody else knows of it.
-            let _ = std::fs::remove_file(&new);
-            failed(&error)
-        })
+        write_whole(path, |path| std::fs::write(path, &bytes)).map_err(|error| failed(&error))
     }
 
     /// Reads what [`CompiledModel::write`] wrote.

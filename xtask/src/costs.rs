@@ -4,12 +4,9 @@
 //! Each model runs its first case with `devbay bench --cost`; what plans say rests on the rates that `devbay devices
 //! --calibrate` left. All launches of an op, of all models, are a row of the second table.
 
-use crate::matrix::{devbay, folders};
-use crate::target_folder;
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use crate::trained::{Trained, name};
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -36,19 +33,14 @@ struct Launch {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let target = target_folder()?;
-    let folder = target.join(if arguments.release { "release" } else { "debug" });
-    let models = std::env::var_os("DEVBAY_MODELS").map_or_else(|| target.join("models"), PathBuf::from);
+    let trained = Trained::new(arguments.release)?;
+    let seconds = arguments.seconds.to_string();
     let mut ops: BTreeMap<String, Vec<Launch>> = BTreeMap::new();
     let mut rows = Vec::new();
-    for model in folders(&models)? {
-        let name = model.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut command = devbay(&folder, "bench");
-        command.arg(model.join("model.onnx")).arg("--input").arg(model.join("case0.inputs.npz"));
-        command.args(["--cost", "--device", &arguments.device, "--seconds", &arguments.seconds.to_string()]);
-        let output = command.output().context("cannot start devbay; `cargo build` makes it")?;
-        ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-        let report: Value = serde_json::from_slice(&output.stdout).context("devbay bench --cost --json")?;
+    for model in &trained.models {
+        let name = name(model);
+        let options = ["--cost", "--device", &arguments.device, "--seconds", &seconds];
+        let report = trained.bench(model, &options)?;
         if report["rates_measured"] != true {
             eprintln!("{name}: rates are guesses; `devbay devices --calibrate --threads 1` measures them");
         }

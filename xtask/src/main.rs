@@ -14,6 +14,7 @@ mod passes;
 mod python;
 mod soak;
 mod test;
+mod trained;
 mod tsan;
 
 use anyhow::{Context, Result};

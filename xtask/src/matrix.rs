@@ -3,12 +3,10 @@
 //! A cell says whether the results are those that are expected, and which part of the operations ran on the device; the rest
 //! ran on the processor. Devices of all plugins that were built are there at once, in each process.
 
-use crate::target_folder;
+use crate::trained::{Trained, name};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -20,42 +18,25 @@ pub struct Arguments {
     release: bool,
 }
 
-/// Plugins beside the command's own, if they were built.
-const PLUGINS: [&str; 3] = ["wgpu", "opencl", "pjrt"];
-
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let target = target_folder()?;
-    let folder = target.join(if arguments.release { "release" } else { "debug" });
-    let models = std::env::var_os("DEVBAY_MODELS").map_or_else(|| target.join("models"), PathBuf::from);
+    let trained = Trained::new(arguments.release)?;
     let devices = match arguments.devices.as_slice() {
-        [] => listed(&folder)?,
+        [] => listed(&trained)?,
         named => named.to_vec(),
     };
     println!("| model | {} |", devices.join(" | "));
     println!("| --- |{}", " --- |".repeat(devices.len()));
-    for model in folders(&models)? {
+    for model in &trained.models {
         let cells: Vec<String> =
-            devices.iter().map(|device| cell(&folder, &model, device)).collect::<Result<_>>()?;
-        let name = model.file_name().unwrap_or_default().to_string_lossy();
-        println!("| {name} | {} |", cells.join(" | "));
+            devices.iter().map(|device| cell(&trained, model, device)).collect::<Result<_>>()?;
+        println!("| {} | {} |", name(model), cells.join(" | "));
     }
     Ok(())
 }
 
-/// The command with every plugin that was built.
-pub fn devbay(folder: &Path, command: &str) -> Command {
-    let mut devbay = Command::new(folder.join("devbay"));
-    devbay.arg(command).arg("--json");
-    let library = |name: &str| folder.join(format!("libdevbay_plugin_{name}.so"));
-    for library in PLUGINS.iter().map(|name| library(name)).filter(|library| library.exists()) {
-        devbay.arg("--plugin").arg(library);
-    }
-    devbay
-}
-
 /// The first device of each plugin, and of each PJRT library.
-fn listed(folder: &Path) -> Result<Vec<String>> {
-    let output = devbay(folder, "devices").output().context("cannot start devbay; `cargo build` makes it")?;
+fn listed(trained: &Trained) -> Result<Vec<String>> {
+    let output = trained.devbay("devices").output().context("cannot start devbay; `cargo build` makes it")?;
     let report: Value = serde_json::from_slice(&output.stdout).context("devbay devices --json")?;
     let mut known: Vec<String> = Vec::new();
     let mut first = Vec::new();
@@ -74,28 +55,9 @@ fn listed(folder: &Path) -> Result<Vec<String>> {
     Ok(first)
 }
 
-/// Folders of models, by name.
-///
-/// # Errors
-/// Without a folder of models.
-pub fn folders(models: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(models)
-        .with_context(|| format!("no models in {}; `cargo xtask models` fetches them", models.display()))?;
-    let mut folders = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        if path.join("model.onnx").exists() && path.join("case0.inputs.npz").exists() {
-            folders.push(path);
-        }
-    }
-    folders.sort();
-    Ok(folders)
-}
-
 /// A model's first case on a device.
-fn cell(folder: &Path, model: &Path, device: &str) -> Result<String> {
-    let mut command = devbay(folder, "run");
-    command.arg(model.join("model.onnx")).arg("--input").arg(model.join("case0.inputs.npz"));
+fn cell(trained: &Trained, model: &Path, device: &str) -> Result<String> {
+    let mut command = trained.on_case("run", model);
     command.arg("--compare").arg(model.join("case0.outputs.npz")).args(["--device", device]);
     let output = command.output().context("cannot start devbay")?;
     let Ok(report) = serde_json::from_slice::<Value>(&output.stdout) else {

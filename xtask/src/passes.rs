@@ -3,11 +3,9 @@
 //! Each model runs its first case with `devbay bench --passes`. The first table has all passes together, the second one each
 //! pass over all models that it changed. What is predicted rests on the rates of `devbay devices --calibrate`, or on guesses.
 
-use crate::matrix::{devbay, folders};
-use crate::target_folder;
-use anyhow::{Context, Result, ensure};
+use crate::trained::{Trained, name};
+use anyhow::{Context, Result};
 use serde_json::Value;
-use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -35,25 +33,18 @@ struct Pass {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let target = target_folder()?;
-    let folder = target.join(if arguments.release { "release" } else { "debug" });
-    let models = std::env::var_os("DEVBAY_MODELS").map_or_else(|| target.join("models"), PathBuf::from);
+    let trained = Trained::new(arguments.release)?;
+    let (seconds, threads) = (arguments.seconds.to_string(), arguments.threads.to_string());
     let mut passes: Vec<Pass> = Vec::new();
     println!(
         "| model | nodes | after | launches without | with | predicted | without | with | saves | quartiles |"
     );
     println!("| --- |{}", " ---: |".repeat(9));
-    for model in folders(&models)? {
-        let name = model.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut command = devbay(&folder, "bench");
-        command.arg(model.join("model.onnx")).arg("--input").arg(model.join("case0.inputs.npz"));
-        command.args(["--passes", "--device", &arguments.device]);
-        command.args(["--seconds", &arguments.seconds.to_string()]);
-        command.args(["--threads", &arguments.threads.to_string()]);
-        let output = command.output().context("cannot start devbay; `cargo build` makes it")?;
-        ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-        let report: Value = serde_json::from_slice(&output.stdout).context("devbay bench --passes --json")?;
-        println!("| {name} | {} |", all(&report)?.join(" | "));
+    for model in &trained.models {
+        let options =
+            ["--passes", "--device", &arguments.device, "--seconds", &seconds, "--threads", &threads];
+        let report = trained.bench(model, &options)?;
+        println!("| {} | {} |", name(model), all(&report)?.join(" | "));
         for pass in report["passes"].as_array().context("passes")? {
             let name = pass["name"].as_str().context("the name of a pass")?;
             let at = passes.iter().position(|known| known.name == name).unwrap_or_else(|| {

@@ -69,10 +69,11 @@ impl Vary {
     fn cut_axis(&self, name: &str, tensor: &Tensor, axis: usize, length: usize) -> Result<Tensor> {
         let (shape, high) = (tensor.shape(), *self.lengths.end());
         if shape.get(axis) != Some(&high) {
+            let found = shape.get(axis).copied().unwrap_or_default();
+            let (low, symbol, ty) = (self.lengths.start(), &self.name, tensor.tensor_type());
             let text = format!(
-                "--vary cuts inputs of {high} along `{}`, `{name}` is {}",
-                self.name,
-                tensor.tensor_type()
+                "--vary cuts inputs that have its greatest length, {high}, along `{symbol}`; `{name}` is {ty}: give \
+                 --vary {symbol}={low}..{found}, or inputs of {high}"
             );
             return Err(usage(text));
         }

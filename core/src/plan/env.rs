@@ -1,0 +1,307 @@
+//! What plans are made with: devices with their constants, which nodes may run where, and options.
+
+use super::ahead::{PackedConstant, Specialised};
+use super::constants::{ConstantPool, PackCounts};
+use super::fold_cache::FoldCache;
+use super::kernel_cache::KernelCache;
+use super::specialise::specialise;
+use super::{cost, feedback, tasks};
+use crate::device::Device;
+use crate::error::Result;
+use crate::exec::eager::Evaluate;
+use crate::kernel::{KernelDef, Numerics};
+use crate::passes::{self, Applied, Around, FOLD_CONSTANTS, Moment, Switches};
+use crate::program::{Node, Program};
+use crate::tensor::TensorType;
+use crate::trace::Recorder;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What plans are made with: devices and their constants.
+pub struct Env {
+    /// The device that runs whatever it can, and is not pinned elsewhere.
+    pub device: Arc<Device>,
+    /// Its constants.
+    pub constants: ConstantPool,
+    /// Devices for the rest, first choice first.
+    others: Vec<(Arc<Device>, ConstantPool)>,
+    /// Nodes by name that run on a device of their own, by position.
+    pins: HashMap<String, usize>,
+    /// What all of this was made from.
+    pub placement: Placement,
+    /// How plans are made.
+    pub options: PlanOptions,
+    /// Kernels of the plans that are there.
+    pub(crate) kernels: KernelCache,
+    /// Constants that were folded.
+    pub(crate) folds: FoldCache,
+}
+
+/// Where the nodes of a program may run.
+#[derive(Clone)]
+pub struct Placement {
+    /// The device that runs whatever it can.
+    pub device: Arc<Device>,
+    /// Devices for what it cannot, first choice first.
+    pub others: Vec<Arc<Device>>,
+    /// Nodes by name, and the device that each must run on.
+    pub pins: Vec<(String, Arc<Device>)>,
+    /// What decides among the devices for nodes that are not pinned.
+    pub by: PlaceBy,
+}
+
+/// What decides which device runs a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PlaceBy {
+    /// The order of the devices: the first one runs whatever it has a kernel for, the others the rest.
+    #[default]
+    Order,
+    /// What launches and copies should take together ([`super::placement`]).
+    Cost,
+}
+
+impl Placement {
+    /// Everything on one device.
+    pub fn on(device: &Arc<Device>) -> Self {
+        Self { device: Arc::clone(device), others: Vec::new(), pins: Vec::new(), by: PlaceBy::Order }
+    }
+
+    /// All devices, each once: the first, the others, and those that nodes are pinned to.
+    pub fn devices(&self) -> Vec<&Arc<Device>> {
+        let mut devices: Vec<&Arc<Device>> = vec![&self.device];
+        for device in self.others.iter().chain(self.pins.iter().map(|(_, device)| device)) {
+            if !devices.iter().any(|known| Arc::ptr_eq(known, device)) {
+                devices.push(device);
+            }
+        }
+        devices
+    }
+}
+
+impl PartialEq for Placement {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |a: &[&Arc<Device>], b: &[&Arc<Device>]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        same(&self.devices(), &other.devices())
+            && self.by == other.by
+            && self.others.len() == other.others.len()
+            && self.pins.len() == other.pins.len()
+            && self.pins.iter().zip(&other.pins).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(&a.1, &b.1))
+    }
+}
+
+/// How plans are made.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlanOptions {
+    /// Plans that a unit keeps, by input types; the least recently used goes first.
+    pub plans_max: usize,
+    /// How launches are divided into tasks.
+    pub tasks: tasks::Policy,
+    /// Which passes run over programs before they are planned.
+    pub passes: Switches,
+    /// What matrix products may round their inputs to. Ops that run one by one, since their types depend on data, are
+    /// strict.
+    pub numerics: Numerics,
+    /// Bytes of the device's memory that a section may take: constants that stay there, arena and workspaces of one run. Of
+    /// what needs more, constants are streamed ([decisions/0018](../../../docs/decisions/0018-weight-streaming.md)). None
+    /// for no limit.
+    pub memory_budget: Option<u64>,
+    /// How fast devices work; None for each one's own rates.
+    pub rates: Option<cost::Rates>,
+    /// What launches took when they were measured: it counts in the place of estimates.
+    pub feedback: Option<Arc<feedback::Feedback>>,
+    /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
+    pub trace: Option<Recorder>,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self {
+            plans_max: 16,
+            tasks: tasks::Policy::Auto,
+            passes: Switches::default(),
+            numerics: Numerics::Strict,
+            memory_budget: None,
+            rates: None,
+            feedback: None,
+            trace: None,
+        }
+    }
+}
+
+impl Env {
+    /// An environment of one device, with a pool of its own.
+    pub fn new(device: &Arc<Device>, options: PlanOptions) -> Arc<Self> {
+        Self::placed(&Placement::on(device), options)
+    }
+
+    /// An environment of several devices, with pools of its own.
+    pub fn placed(placement: &Placement, options: PlanOptions) -> Arc<Self> {
+        Self::with_packed(placement, options, &[])
+    }
+
+    /// As [`Env::placed`], with constants that were packed ahead of time.
+    pub fn with_packed(placement: &Placement, options: PlanOptions, packed: &[PackedConstant]) -> Arc<Self> {
+        let devices = placement.devices();
+        let position = |device| devices.iter().position(|known| Arc::ptr_eq(known, device)).unwrap_or(0);
+        Arc::new(Self {
+            device: Arc::clone(devices[0]),
+            constants: ConstantPool::new(devices[0], packed),
+            others: devices[1..]
+                .iter()
+                .map(|&device| (Arc::clone(device), ConstantPool::new(device, packed)))
+                .collect(),
+            pins: placement.pins.iter().map(|(name, device)| (name.clone(), position(device))).collect(),
+            placement: placement.clone(),
+            options,
+            kernels: KernelCache::default(),
+            folds: FoldCache::default(),
+        })
+    }
+
+    /// Devices, by position.
+    pub fn n_sites(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// A device and its constants.
+    pub fn site(&self, site: usize) -> (&Arc<Device>, &ConstantPool) {
+        match site.checked_sub(1) {
+            None => (&self.device, &self.constants),
+            Some(other) => (&self.others[other].0, &self.others[other].1),
+        }
+    }
+
+    /// The devices that a node may run on, first choice first.
+    pub fn sites_of(&self, node: &Node) -> std::ops::Range<usize> {
+        match self.pins.get(&*node.name) {
+            Some(&site) => site..site + 1,
+            None => 0..self.n_sites(),
+        }
+    }
+
+    /// The first of a node's devices that lists a kernel for it; the very first if none does.
+    pub fn listed_site(&self, node: &Node) -> usize {
+        self.listed_sites(node).next().unwrap_or(self.sites_of(node).start)
+    }
+
+    /// A node's devices that list a kernel for it, first choice first; the very first alone if none does.
+    pub fn listed_sites<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = usize> + 'a {
+        let sites = self.sites_of(node);
+        let is_listed = move |site: &usize| self.listed(*site, node).next().is_some();
+        let first = sites.start;
+        let unlisted = (!sites.clone().any(|site| is_listed(&site))).then_some(first);
+        sites.filter(is_listed).chain(unlisted)
+    }
+
+    pub(super) fn listed<'a>(&'a self, site: usize, node: &'a Node) -> impl Iterator<Item = &'a KernelDef> {
+        self.site(site).0.plugin().about().kernels.find(&node.op.domain, &node.op.name)
+    }
+
+    /// Runs the passes of a moment that are on, and gives what each did. Nodes that are pinned stay.
+    ///
+    /// # Errors
+    /// As [`passes::run`].
+    pub fn run_passes(&self, program: &mut Program, moment: Moment) -> Result<Vec<Applied>> {
+        let mut evaluator = Evaluate::new(self);
+        let around = Around {
+            kernels: &self.device.plugin().about().kernels,
+            stay: &|node: &Node| self.is_pinned(node),
+            evaluator: RefCell::new(&mut evaluator),
+        };
+        passes::run(program, moment, &self.options.passes, &around)
+    }
+
+    /// A program for inputs of given types, one for each, after the passes that go by them; with what each did.
+    ///
+    /// # Errors
+    /// As [`specialise()`] and [`passes::run`].
+    pub fn specialised(&self, program: &Program, types: &[TensorType]) -> Result<(Program, Vec<Applied>)> {
+        let folds = self.options.passes.runs(FOLD_CONSTANTS);
+        let mut specialised = specialise(program, types, folds, &mut Evaluate::new(self))?;
+        let (before, after) = (program.n_nodes(), specialised.n_nodes());
+        let folded = Applied { name: FOLD_CONSTANTS, changes: before.saturating_sub(after), before, after };
+        let mut applied = if folds { vec![folded] } else { Vec::new() };
+        applied.extend(self.run_passes(&mut specialised, Moment::Shapes)?);
+        Ok((specialised, applied))
+    }
+
+    /// A program that was specialised ahead of time, its types found again: whoever wrote it may have been wrong.
+    ///
+    /// # Errors
+    /// As [`specialise()`].
+    pub(crate) fn typed_again(&self, ahead: &Specialised, types: &[TensorType]) -> Result<Program> {
+        specialise(&ahead.program, types, false, &mut Evaluate::new(self))
+    }
+
+    /// The constants that kernels of the plans that are there have in layouts of their own.
+    ///
+    /// # Errors
+    /// As [`ConstantPool::packed`].
+    pub fn packed(&self) -> Result<Vec<PackedConstant>> {
+        let all = (0..self.n_sites()).map(|site| self.site(site).1.packed());
+        Ok(all.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// How many constants were packed for kernels so far, on all devices.
+    pub fn pack_counts(&self) -> PackCounts {
+        let counts = (0..self.n_sites()).map(|site| self.site(site).1.pack_counts());
+        counts.fold(PackCounts::default(), |sum, counts| PackCounts {
+            ahead: sum.ahead + counts.ahead,
+            now: sum.now + counts.now,
+        })
+    }
+
+    /// Whether a node is pinned.
+    pub fn is_pinned(&self, node: &Node) -> bool {
+        self.pins.contains_key(&*node.name)
+    }
+
+    /// Whether a device's kernels work, inline, in memory that the host reads and writes at the references'
+    /// addresses: such devices share a section, and need no copies between them.
+    pub(crate) fn works_in_host_memory(&self, site: usize) -> bool {
+        let device = self.site(site).0;
+        let (about, space) = (device.about(), device.space());
+        about.inline && about.host_refs && space.host_visible && !device.plugin().is_serialised()
+    }
+
+    /// Whether a device's kernels work in the host's memory, at once or later.
+    pub(crate) fn reads_host_memory(&self, site: usize) -> bool {
+        let device = self.site(site).0;
+        device.about().host_refs && device.space().host_visible
+    }
+
+    /// Whether a device's launches may be in one section with those of other devices.
+    pub(super) fn shares_sections(&self, site: usize) -> bool {
+        let device = self.site(site).0;
+        let (about, space) = (device.about(), device.space());
+        let is_plain = !space.no_suballoc && !space.write_once && !space.typed;
+        !device.plugin().is_serialised() && !about.may_block && is_plain
+    }
+
+    /// Whether operands of a device's kernels may be parts of values, and these be moved: in the host's memory by the
+    /// host, else by the device.
+    pub(crate) fn divides_operands(&self, site: usize) -> bool {
+        self.shares_sections(site) && (self.works_in_host_memory(site) || !self.reads_host_memory(site))
+    }
+
+    /// The device whose memory, the host's, the inputs and results of a section of several devices live in.
+    pub(crate) fn home_site(&self) -> Option<usize> {
+        let is_home = |site: &usize| self.reads_host_memory(*site) && self.shares_sections(*site);
+        let inline = (0..self.n_sites()).find(|&site| self.works_in_host_memory(site));
+        inline.or_else(|| (0..self.n_sites()).find(is_home))
+    }
+
+    /// What costs of the first device are estimated with: what the options say, else what was measured, else what is
+    /// usual for its kind.
+    pub fn rates(&self) -> cost::Rates {
+        self.rates_of(0)
+    }
+
+    /// As [`Env::rates`], of any of the devices.
+    pub fn rates_of(&self, site: usize) -> cost::Rates {
+        self.options.rates.unwrap_or_else(|| self.site(site).0.expected_rates())
+    }
+}
