@@ -6,12 +6,10 @@
 use super::each_region;
 use super::renames::Renames;
 use crate::error::Result;
-use crate::program::{AttrValue, Node, Program, Region, ValueId, catalogue};
-use crate::tensor::Tensor;
+use crate::program::same::{hash_content, same_attrs, same_content};
+use crate::program::{Node, Program, Region, ValueId, catalogue};
 use std::collections::HashMap;
-
-/// Constants of at most so many bytes are compared by their content, others by where they are.
-const CONTENT_BYTES_MAX: usize = 256;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Removes what is calculated a second time, but for nodes that `stay`; gives the number of nodes that are gone.
 ///
@@ -21,33 +19,22 @@ pub fn run(program: &mut Program, stay: &dyn Fn(&Node) -> bool) -> Result<usize>
     each_region(program, &mut |program, region| Ok(share(program, region, stay)))
 }
 
-/// An operand of a node, so that equal constants are equal operands.
-#[derive(PartialEq, Eq, Hash)]
-enum Operand {
-    Absent,
-    Value(ValueId),
-    Content(String, Vec<u8>),
-    Place(String, (usize, usize)),
-}
-
-/// What a node calculates: op, attributes and operands.
-type Key = (String, Vec<Operand>);
-
 fn share(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> usize {
     let mut renames = Renames::default();
-    let mut known: HashMap<Key, usize> = HashMap::new();
+    // By hash, the places of nodes that are kept.
+    let mut known: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
     let mut gone = 0;
     for mut node in std::mem::take(&mut region.nodes) {
         renames.operands(&mut node.inputs);
         node.regions.iter_mut().for_each(|(_, nested)| renames.region(nested));
-        let key = if stay(&node) { None } else { key_of(program, &node) };
-        let Some(key) = key else {
+        if stay(&node) || !is_given_by_operands(&node) {
             kept.push(node);
             continue;
-        };
-        match known.get(&key) {
-            Some(&first) if kept[first].outputs.len() == node.outputs.len() => {
+        }
+        let alike = known.entry(hash(program, &node)).or_default();
+        match alike.iter().find(|&&first| is_same(program, &kept[first], &node)) {
+            Some(&first) => {
                 for (i, output) in node.outputs.iter().enumerate() {
                     match (kept[first].outputs[i], *output) {
                         (Some(first), Some(second)) => renames.add(second, first),
@@ -58,8 +45,8 @@ fn share(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -
                 }
                 gone += 1;
             }
-            _ => {
-                known.insert(key, kept.len());
+            None => {
+                alike.push(kept.len());
                 kept.push(node);
             }
         }
@@ -69,29 +56,37 @@ fn share(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -
     gone
 }
 
-/// What a node calculates; None if that is not given by its op, attributes and operands.
-fn key_of(program: &Program, node: &Node) -> Option<Key> {
-    let def = catalogue::find(&node.op.domain, &node.op.name)?;
-    let has_tensors = node.attrs.iter().any(|(_, value)| matches!(value, AttrValue::Tensor(_)));
-    if !def.pure || !node.regions.is_empty() || has_tensors {
-        return None;
-    }
-    let mut attrs: Vec<_> = node.attrs.iter().collect();
-    attrs.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let operand = |id: &Option<ValueId>| match id.map(|id| (id, program.constant(id))) {
-        None => Operand::Absent,
-        Some((id, None)) => Operand::Value(id),
-        Some((_, Some(tensor))) => constant(tensor),
-    };
-    Some((format!("{} {attrs:?}", node.op), node.inputs.iter().map(operand).collect()))
+/// Whether what a node calculates is given by its op, attributes and operands.
+fn is_given_by_operands(node: &Node) -> bool {
+    let is_pure = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.pure);
+    is_pure && node.regions.is_empty()
 }
 
-fn constant(tensor: &Tensor) -> Operand {
-    let ty = tensor.tensor_type().to_string();
-    match tensor.bytes().len() <= CONTENT_BYTES_MAX {
-        true => Operand::Content(ty, tensor.bytes().to_vec()),
-        false => Operand::Place(ty, tensor.identity()),
+/// A hash of what a node calculates, attributes left out.
+fn hash(program: &Program, node: &Node) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    node.op.hash(&mut hasher);
+    for input in &node.inputs {
+        match input.map(|id| (id, program.constant(id))) {
+            Some((_, Some(tensor))) => hash_content(tensor, &mut hasher),
+            other => other.map(|(id, _)| id).hash(&mut hasher),
+        }
     }
+    hasher.finish()
+}
+
+/// Whether two nodes calculate the same, and have as many results.
+fn is_same(program: &Program, a: &Node, b: &Node) -> bool {
+    let is_operand = |(a, b): (&Option<ValueId>, &Option<ValueId>)| {
+        let constants = || Some((program.constant((*a)?)?, program.constant((*b)?)?));
+        let same = constants().is_some_and(|(a, b)| a.tensor_type() == b.tensor_type() && same_content(a, b));
+        a == b || same
+    };
+    a.op == b.op
+        && a.outputs.len() == b.outputs.len()
+        && a.inputs.len() == b.inputs.len()
+        && a.inputs.iter().zip(&b.inputs).all(is_operand)
+        && same_attrs(a, b)
 }
 
 #[cfg(test)]

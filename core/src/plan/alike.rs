@@ -1,15 +1,13 @@
 //! What is asked of a kernel, as a key: whether two nodes, of one program or of several, ask the same.
 //!
-//! Constants of few bytes are compared by their content, since each specialised program has its own; larger ones by where
-//! they are, which the key keeps from being used for anything else.
+//! Constants are compared as [`same`](crate::program::same) does, small ones by their content, larger ones by where they are,
+//! which the key keeps from being used for anything else.
 
+use crate::program::same::{hash_content, same_attr, same_content};
 use crate::program::{AttrValue, Node, Op, Program};
 use crate::tensor::{Tensor, TensorType};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-
-/// Constants of at most so many bytes are compared by their content.
-pub(super) const CONTENT_BYTES_MAX: usize = 256;
 
 /// An operand: its type as far as it is known, and its content if it is constant; None where an optional one is absent.
 pub(super) type Operand<'a> = Option<(Option<&'a TensorType>, Option<&'a Tensor>)>;
@@ -54,8 +52,7 @@ impl<'a> Asked<'a> {
             ty.hash(&mut hasher);
             match constant {
                 None => hasher.write_u8(1),
-                Some(tensor) if is_small(tensor) => hasher.write(tensor.bytes()),
-                Some(tensor) => tensor.identity().hash(&mut hasher),
+                Some(tensor) => hash_content(tensor, &mut hasher),
             }
         }
         let hash = hasher.finish();
@@ -86,37 +83,16 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Whether a constant is compared by its content.
-pub(super) fn is_small(tensor: &Tensor) -> bool {
-    tensor.bytes().len() <= CONTENT_BYTES_MAX
-}
-
 fn same_operand(a: Operand<'_>, b: Option<&(Option<TensorType>, Option<Tensor>)>) -> bool {
     match (a, b) {
         (None, None) => true,
         (Some((a_ty, a)), Some((b_ty, b))) => {
-            let same_content = match (a, b) {
+            let is_same = match (a, b) {
                 (None, None) => true,
-                (Some(a), Some(b)) => a.identity() == b.identity() || (is_small(a) && a.bytes() == b.bytes()),
+                (Some(a), Some(b)) => same_content(a, b),
                 _ => false,
             };
-            a_ty == b_ty.as_ref() && same_content
-        }
-        _ => false,
-    }
-}
-
-fn same_attr(a: &AttrValue, b: &AttrValue) -> bool {
-    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-    match (a, b) {
-        (AttrValue::Int(a), AttrValue::Int(b)) => a == b,
-        (AttrValue::Float(a), AttrValue::Float(b)) => a.to_bits() == b.to_bits(),
-        (AttrValue::String(a), AttrValue::String(b)) => a == b,
-        (AttrValue::Ints(a), AttrValue::Ints(b)) => a == b,
-        (AttrValue::Floats(a), AttrValue::Floats(b)) => bits(a) == bits(b),
-        (AttrValue::Strings(a), AttrValue::Strings(b)) => a == b,
-        (AttrValue::Tensor(a), AttrValue::Tensor(b)) => {
-            a.identity() == b.identity() && a.tensor_type() == b.tensor_type()
+            a_ty == b_ty.as_ref() && is_same
         }
         _ => false,
     }
@@ -155,7 +131,7 @@ mod tests {
         assert!(!same(&small(), &program(&[1.0, 3.0], 2, 0)), "another content");
         assert!(!same(&small(), &program(&[1.0, 2.0], 3, 0)), "another type");
         assert!(!same(&small(), &program(&[1.0, 2.0], 2, 1)), "another attribute");
-        let large = || program(&[0.0; CONTENT_BYTES_MAX / 4 + 1], 2, 0);
+        let large = || program(&[0.0; 1000], 2, 0);
         assert!(!same(&large(), &large()), "equal, but elsewhere");
         let mut again = large();
         let other = large();

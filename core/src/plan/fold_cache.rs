@@ -3,8 +3,9 @@
 //! A text model's shape arithmetic is some hundreds of nodes on a few integers each, most of them the same in every layer
 //! and many of them the same for every length. What such a node gives is kept by its op and the contents of its operands.
 
-use super::alike::{Asked, Kept, is_small};
+use super::alike::{Asked, Kept};
 use crate::program::Node;
+use crate::program::same::is_small;
 use crate::tensor::{Tensor, TensorType};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

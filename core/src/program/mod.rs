@@ -12,6 +12,7 @@ pub mod catalogue;
 pub mod infer;
 pub mod onnx_types;
 pub mod onnx_versions;
+pub(crate) mod same;
 pub mod text;
 pub mod verify;
 
