@@ -7,6 +7,7 @@ pub use crate::subject::Subject;
 
 use crate::case::Case;
 use crate::child::{Answer, Child, Said, ask};
+use crate::measure::without_thread_caches;
 use crate::onnx::{self, Loaded};
 use crate::report::{Identity, Report, Test};
 use crate::rig::Rig;
@@ -27,6 +28,9 @@ pub(crate) const OUTPUT_CASE: &str = "shutdown.output";
 
 /// Node tests that a child is given at once.
 const BATCH: usize = 200;
+
+/// What ids of cases that look for leaks begin with.
+const LEAK_CASES: &str = "stress.leak.";
 
 /// Node tests may end their process so many times; then the rest is not run.
 const DEATHS_MAX: usize = 20;
@@ -113,7 +117,11 @@ impl Judging<'_> {
         let answer = match &self.settings.child {
             Some(_) if case.id == OUTPUT_CASE => Answer::of(output_verdict(self.stray.as_deref())),
             Some(child) => {
-                let said = ask(child, self.subject, &[item.id()], self.settings);
+                let mut child = child.clone();
+                if case.id.starts_with(LEAK_CASES) {
+                    child.environment.push(without_thread_caches());
+                }
+                let said = ask(&child, self.subject, &[item.id()], self.settings);
                 self.heard(case.id, &said);
                 said.answers.into_iter().next().unwrap_or_else(|| Answer::from(said.end))
             }

@@ -1,5 +1,7 @@
 //! What this process uses: memory, threads, open files. Asked of Linux; elsewhere nothing is known.
 
+use std::ffi::OsString;
+
 /// Resident memory in bytes.
 pub(crate) fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -17,6 +19,18 @@ pub(crate) fn mapped() -> Option<u64> {
 /// Entries of a folder of this process's, such as its threads (`task`) and files (`fd`).
 pub(crate) fn count(folder: &str) -> Option<usize> {
     Some(std::fs::read_dir(format!("/proc/self/{folder}")).ok()?.count())
+}
+
+/// The variable of a process in which [`allocated`] is exact: glibc takes a block in a thread's cache for one that is given
+/// out, and how full the caches of a driver's threads are depends on who else the machine runs.
+pub(crate) fn without_thread_caches() -> (OsString, OsString) {
+    const NAME: &str = "GLIBC_TUNABLES";
+    let mut tunables = std::env::var_os(NAME).unwrap_or_default();
+    if !tunables.is_empty() {
+        tunables.push(":");
+    }
+    tunables.push("glibc.malloc.tcache_count=0");
+    (NAME.into(), tunables)
 }
 
 /// Bytes that the C library's allocator has given out and not got back, over all threads: plugins share it with
