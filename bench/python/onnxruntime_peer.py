@@ -3,7 +3,8 @@
 Without arguments it obeys lines on its standard input, as `bench/src/peers.rs` describes. With
 `once THREADS MODEL INPUTS` it runs the model once, for the cold start, and prints how many nanoseconds passed between
 the first line of this file and the first result. With `save MODEL FILE.ort` it writes the model as its optimiser leaves
-it, in onnxruntime's own format.
+it, in onnxruntime's own format. With `arena MODEL INPUTS` it runs the model three times on one thread, and prints how many
+bytes its arena has taken, and of how many the greatest block is that came after the first run.
 """
 
 import time
@@ -16,10 +17,14 @@ import numpy as np
 import onnxruntime
 
 
-def open_session(model, threads):
+ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+NONE = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+
+def open_session(model, threads, level=ALL):
     """A session as a user makes it who wants speed: every optimisation (the default), and so many threads."""
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.graph_optimization_level = level
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # Errors only: some models make it warn at every iteration of a loop, which takes longer than the loop.
@@ -36,7 +41,7 @@ def open_workload(what, threads, argument):
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
     if what == "graph":
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.graph_optimization_level = NONE
         if threads > 1:
             options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
             options.inter_op_num_threads = threads
@@ -85,10 +90,10 @@ class Loaded:
         return (time.perf_counter_ns() - begin) / n
 
 
-def load(threads, model, inputs):
+def load(threads, model, inputs, level):
     """A model on the arrays of an archive."""
     with np.load(inputs) as arrays:
-        return Loaded(open_session(model, threads), dict(arrays))
+        return Loaded(open_session(model, threads, level), dict(arrays))
 
 
 def load_workload(what, threads, argument):
@@ -102,8 +107,9 @@ def load_workload(what, threads, argument):
 def obey(words, held):
     """Does what a line says, and gives the reply."""
     match words:
-        case ["load", threads, model, inputs, outputs]:
-            held.replace(lambda: load(int(threads), model, inputs)).write(outputs)
+        case ["load" | "unoptimised" as what, threads, model, inputs, outputs]:
+            level = {"load": ALL, "unoptimised": NONE}[what]
+            held.replace(lambda: load(int(threads), model, inputs, level)).write(outputs)
             return "loaded"
         case ["graph" | "cond" | "loop" as what, threads, argument]:
             loaded = held.replace(lambda: load_workload(what, int(threads), argument))
@@ -127,10 +133,50 @@ def once(threads, model, inputs):
 def save(model, file):
     """Writes what the optimiser makes of the model."""
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.graph_optimization_level = ALL
     options.optimized_model_filepath = file
     options.add_session_config_entry("session.save_model_format", "ORT")
     onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def arena(model, inputs):
+    """Prints what an arena took that grows by what is asked for, and holds no constants. Only its log says it."""
+    import os
+    import re
+    import tempfile
+
+    # 1 stands for growing by what is asked for; a first chunk would be a megabyte. -1 are defaults.
+    config = {"max_mem": 0, "arena_extend_strategy": 1, "initial_chunk_size_bytes": 256}
+    config |= {"max_dead_bytes_per_chunk": -1, "initial_growth_chunk_size_bytes": -1}
+    kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
+    # At 1 what it does is logged.
+    onnxruntime.set_default_logger_severity(1)
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(config))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 1
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    with np.load(inputs) as arrays:
+        arrays = dict(arrays)
+
+    def taken(does):
+        """How many bytes the arena took each time while something was done."""
+        stderr = os.dup(2)
+        with tempfile.TemporaryFile() as log:
+            os.dup2(log.fileno(), 2)
+            try:
+                result = does()
+            finally:
+                os.dup2(stderr, 2)
+                os.close(stderr)
+            log.seek(0)
+            return result, [int(n) for n in re.findall(rb"Extended allocation by (\d+) bytes", log.read())]
+
+    session, loading = taken(lambda: onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
+    runs = [taken(lambda: session.run(None, arrays))[1] for _ in range(3)]
+    print(sum(loading) + sum(map(sum, runs)), max(runs[1] + runs[2], default=0))
 
 
 if __name__ == "__main__":
@@ -138,6 +184,8 @@ if __name__ == "__main__":
         once(*sys.argv[2:])
     elif sys.argv[1:2] == ["save"]:
         save(*sys.argv[2:])
+    elif sys.argv[1:2] == ["arena"]:
+        arena(*sys.argv[2:])
     else:
         # Not at the top: `once` counts what is imported.
         import workloads

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "rows go to standard output")]
 
 mod agree;
+mod arena;
 mod async_value;
 #[cfg(feature = "wgpu")]
 mod bare_wgpu;
@@ -22,6 +23,7 @@ mod graphs;
 mod launch;
 mod measure;
 mod models;
+mod passes;
 mod peers;
 mod resnet50;
 mod rows;
@@ -67,6 +69,8 @@ const BENCHES: &[(&str, Bench)] = &[
     ("dense", dense::run),
     ("resnet50", resnet50::run),
     ("models", models::run),
+    ("passes", passes::run),
+    ("arena", arena::run),
     ("cold-start", cold_start::run),
     ("compiled-start", compiled_start::run),
     ("executor", executor::run),

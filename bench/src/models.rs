@@ -18,35 +18,37 @@ use std::time::Duration;
 const PASSES_MAX: usize = 9;
 
 /// One recorded run of a model.
-struct Recorded {
+pub struct Recorded {
     /// The model's folder, and the number of the inputs: `mnist_cnn/0`.
-    name: String,
-    model: PathBuf,
-    inputs: PathBuf,
+    pub name: String,
+    /// The ONNX file.
+    pub model: PathBuf,
+    /// The archive of its inputs.
+    pub inputs: PathBuf,
     outputs: Named,
 }
 
+impl Recorded {
+    /// To be held to what was recorded.
+    pub fn case(&self) -> Case<'_> {
+        Case {
+            model: &self.model,
+            inputs: &self.inputs,
+            expected: Some(&self.outputs),
+            // What the models' README allows; the quantised one, which could not be held to it if it rounded
+            // elsewhere than onnxruntime does, is within it.
+            tolerance: Tolerance { relative: 1e-4, absolute: 1e-5 },
+        }
+    }
+}
+
 pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
-    let folder = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from);
-    let folder = folder.context("DEVBAY_MODELS names no folder; `cargo xtask models` fills target/models");
-    // Without models there is nothing beside which peers could be: they count as missing.
-    let Some(cases) =
-        peers.unless_required("the folder of models", folder.and_then(|folder| recorded(&folder)))?
-    else {
-        return Ok(());
-    };
+    let Some(cases) = recorded(peers)? else { return Ok(()) };
     let mut processes = peers.start(&[Peer::Onnxruntime])?;
     let runtimes: Vec<_> = setup::thread_counts().map(setup::runtime).collect::<Result<_>>()?;
     let mut failed = Vec::new();
     for recorded in &cases {
-        let case = Case {
-            model: &recorded.model,
-            inputs: &recorded.inputs,
-            expected: Some(&recorded.outputs),
-            // What the models' README allows; the quantised one, which could not be held to it if it rounded
-            // elsewhere than onnxruntime does, is within it.
-            tolerance: Tolerance { relative: 1e-4, absolute: 1e-5 },
-        };
+        let case = recorded.case();
         for runtime in &runtimes {
             let moment = Duration::from_millis(20);
             let threads = runtime.n_threads();
@@ -63,8 +65,28 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// What the folder holds, in order of names.
-fn recorded(folder: &Path) -> Result<Vec<Recorded>> {
+/// What the folder that `DEVBAY_MODELS` names holds, in order of names. Without it there is nothing beside which peers could
+/// be: they count as missing.
+///
+/// # Errors
+/// With `--require-peers`, that there is no such folder, or that it holds no models.
+fn recorded(peers: &Peers) -> Result<Option<Vec<Recorded>>> {
+    let folder = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from);
+    let folder = folder.context("DEVBAY_MODELS names no folder; `cargo xtask models` fills target/models");
+    peers.unless_required("the folder of models", folder.and_then(|folder| recorded_in(&folder)))
+}
+
+/// Of each model the first recorded run, if its rows are wanted; none without a folder of models.
+///
+/// # Errors
+/// As [`recorded`].
+pub fn first_of_each(rows: &Rows, peers: &Peers) -> Result<Vec<Recorded>> {
+    let mut cases = recorded(peers)?.unwrap_or_default();
+    cases.retain(|case| case.name.ends_with("/0") && rows.want(&case.name));
+    Ok(cases)
+}
+
+fn recorded_in(folder: &Path) -> Result<Vec<Recorded>> {
     let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
     let mut models: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     models.retain(|model| model.join("model.onnx").exists());

@@ -6,6 +6,7 @@
 //! | line | what it does | answer |
 //! | --- | --- | --- |
 //! | `load THREADS MODEL INPUTS OUTPUTS` | loads the model in place of the one before, runs it once on the arrays of the archive INPUTS and writes its outputs to the archive OUTPUTS, under the model's names | `loaded` |
+//! | `unoptimised THREADS MODEL INPUTS OUTPUTS` | as `load`, without any optimisation of the model | `loaded` |
 //! | `graph THREADS FILE` | makes the graph of FILE ([`crate::graphs`]) in its place, and computes it once | `value VALUE`, of the last node |
 //! | `cond THREADS N`, `loop THREADS N` | makes N conditionals, or a loop of N iterations ([`crate::control`]), and computes them once, from 0 | `value VALUE` |
 //! | `run N` | runs once, and then N times | `ns NANOSECONDS`, of one of the N runs |
@@ -184,6 +185,8 @@ pub enum Workload<'a> {
 pub struct Process {
     /// Its name and version, as it says itself.
     pub subject: String,
+    /// How it loads models.
+    loads: &'static str,
     child: Child,
     commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
@@ -198,9 +201,17 @@ impl Process {
             .with_context(|| format!("cannot start {}", command.get_program().display()))?;
         let commands = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("its output is a pipe")?);
-        let mut process = Self { subject: String::new(), child, commands, answers };
+        let mut process = Self { subject: String::new(), loads: "load", child, commands, answers };
         process.subject = process.answer("subject")?;
         Ok(process)
+    }
+
+    /// The process, in which models run as they are written from now on.
+    #[must_use]
+    pub fn unoptimised(mut self) -> Self {
+        self.subject += ", as written";
+        self.loads = "unoptimised";
+        self
     }
 
     /// Loads a model, and gives its outputs for these inputs.
@@ -212,7 +223,8 @@ impl Process {
         let outputs = folder.path().join("outputs.npz");
         let (model, inputs) = (model.canonicalize()?, inputs.canonicalize()?);
         self.say(&format!(
-            "load\t{threads}\t{}\t{}\t{}",
+            "{}\t{threads}\t{}\t{}\t{}",
+            self.loads,
             model.display(),
             inputs.display(),
             outputs.display()

@@ -12,7 +12,7 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, cold-start, compiled-start, executor, serving, wake,
+    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, passes, arena, cold-start, compiled-start, executor, serving, wake,
     /// gpu-launch, pjrt; all of them if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -100,7 +100,9 @@ fn add_peers(bench: &mut Command, arguments: &Arguments, root: &Path, target: &P
         let requirements = root.join("bench/python/requirements-tensorflow.txt");
         add_peer(bench, "tensorflow", python::environment(&target.join("python-tensorflow"), &requirements));
     }
-    if !arguments.run_any(&["resnet50", "models", "cold-start", "compiled-start", "executor", "serving"]) {
+    let of_onnxruntime =
+        ["resnet50", "models", "passes", "arena", "cold-start", "compiled-start", "executor", "serving"];
+    if !arguments.run_any(&of_onnxruntime) {
         return Ok(());
     }
     let python = python::environment(&target.join("python"), &root.join("bench/python/requirements.txt"));

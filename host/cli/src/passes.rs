@@ -10,7 +10,7 @@ use anyhow::Result;
 use devbay_host::core::device::Device;
 use devbay_host::core::passes::{Applied, Switches};
 use devbay_host::core::plan::Plan;
-use devbay_host::core::plan::report::{PlanReport, StageReport};
+use devbay_host::core::plan::report::PlanReport;
 use devbay_host::core::{ErrorKind, Tensor};
 use devbay_host::model::Model;
 use devbay_host::session::{RunOptions, Session, SessionOptions};
@@ -268,15 +268,7 @@ fn is_cancelled(error: &anyhow::Error) -> bool {
 
 impl Figures {
     fn of(report: &PlanReport) -> Self {
-        let is_unplanned = |stage: &&StageReport| match stage {
-            StageReport::Section(_) | StageReport::Compiled(_) => false,
-            StageReport::Control(_) | StageReport::Eager { .. } => true,
-        };
-        Self {
-            launches: report.n_launches(),
-            work_ns: report.work_ns(),
-            unplanned: report.stages.iter().filter(is_unplanned).count(),
-        }
+        Self { launches: report.n_launches(), work_ns: report.work_ns(), unplanned: report.n_unplanned() }
     }
 }
 

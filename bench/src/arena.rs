@@ -1,0 +1,58 @@
+//! `arena`: memory that a run of a trained model takes beside its constants, inputs and results, on one thread and on its
+//! first recorded inputs: devbay's arena, and what onnxruntime's arena allocator has taken after three runs, with as much of
+//! it as one block has that onnxruntime plans after the first run.
+//!
+//! Constants lie elsewhere in both. onnxruntime's arena grows by what is asked for, not by powers of two, which is its default.
+
+use crate::models::{Recorded, first_of_each};
+use crate::peers::{Peer, Peers};
+use crate::rows::{OURS, Rows};
+use crate::setup;
+use anyhow::{Context, Result, ensure};
+use devbay_core::Tensor;
+use devbay_host::arrays::read_npz;
+use devbay_host::model::Model;
+use devbay_host::session::Session;
+
+const KIB: f64 = 1024.0;
+
+pub fn run(rows: &mut Rows, peers: &Peers, _n_passes: usize) -> Result<()> {
+    let peer = peers.unless_required(Peer::Onnxruntime.name(), peers.subject(Peer::Onnxruntime))?;
+    for case in &first_of_each(rows, peers)? {
+        let Some(ours) = ours(case)? else {
+            eprintln!("{} is left out: stages of it are planned when they are reached", case.name);
+            continue;
+        };
+        let mut figures = vec![(OURS.to_owned(), vec![ours / KIB])];
+        if let Some(subject) = &peer {
+            let [taken, planned] = theirs(peers, case)?;
+            figures.push((subject.clone(), vec![taken / KIB]));
+            figures.extend((planned > 0.0).then(|| (format!("{subject}, planned"), vec![planned / KIB])));
+        }
+        rows.case("arena", &case.name, 1, "KiB", &figures);
+    }
+    Ok(())
+}
+
+/// The bytes of the arenas of a plan; None if it leaves a part of the model for later.
+fn ours(case: &Recorded) -> Result<Option<f64>> {
+    let runtime = setup::runtime(1)?;
+    let session = Session::new(&Model::load(&case.model)?, &setup::device(&runtime)?)?;
+    let inputs = read_npz(&case.inputs)?;
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let plan = session.plan_for(&given)?;
+    let report = session.plan_report(&plan);
+    let bytes: usize = report.sections().map(|section| section.memory.arena).sum();
+    Ok((report.n_unplanned() == 0).then_some(bytes as f64))
+}
+
+/// What onnxruntime's arena has taken, and its greatest block since the second run began.
+fn theirs(peers: &Peers, case: &Recorded) -> Result<[f64; 2]> {
+    let mut command = peers.command(Peer::Onnxruntime)?;
+    let output = command.arg("arena").arg(&case.model).arg(&case.inputs).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "onnxruntime on {}: {said}", case.name);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let figures: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    <[f64; 2]>::try_from(figures).ok().context("onnxruntime's arena is two figures")
+}
