@@ -12,8 +12,8 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, passes, arena, cold-start, compiled-start, executor, serving, wake,
-    /// gpu-launch, pjrt; all of them if none is named
+    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, passes, arena, cold-start, compiled-start,
+    /// executor, serving, wake, streaming, gpu-launch, pjrt; all of them if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print each row as one JSON object a line

@@ -70,7 +70,8 @@ impl Vary {
         let (shape, high) = (tensor.shape(), *self.lengths.end());
         if shape.get(axis) != Some(&high) {
             let found = shape.get(axis).copied().unwrap_or_default();
-            let (low, symbol, ty) = (self.lengths.start(), &self.name, tensor.tensor_type());
+            let low = found.min(*self.lengths.start());
+            let (symbol, ty) = (&self.name, tensor.tensor_type());
             let text = format!(
                 "--vary cuts inputs that have its greatest length, {high}, along `{symbol}`; `{name}` is {ty}: give \
                  --vary {symbol}={low}..{found}, or inputs of {high}"
