@@ -6,6 +6,7 @@
 
 pub mod common_subexpressions;
 pub mod dead_code;
+pub mod fold_pads;
 pub mod fold_scales;
 pub mod fuse;
 pub mod fuse_elementwise;
@@ -82,6 +83,12 @@ pub const PASSES: &[Pass] = &[
         doc: "what is calculated twice is calculated once",
         moments: &[Moment::Shapes],
         run: |program, around| common_subexpressions::run(program, around.stay),
+    },
+    Pass {
+        name: "fold-pads",
+        doc: "zeros that are put around an image become part of the convolution behind them",
+        moments: &[Moment::Shapes],
+        run: |program, around| fold_pads::run(program, around.stay),
     },
     Pass {
         name: "hoist-concat",

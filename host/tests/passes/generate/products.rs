@@ -3,6 +3,7 @@
 use super::{BINARY, Choices, Made, Maker, amount};
 use devbay_host::core::Tensor;
 use devbay_host::core::program::{AttrValue, ValueId};
+use devbay_host::core::tensor::F32;
 
 impl Maker {
     /// A convolution or a product with constant weights, whose sum is at most 1, with scales behind it or without.
@@ -77,6 +78,28 @@ impl Maker {
         }
         let most = x.most + 2.0;
         self.add(op, &inputs, &attrs, Made { shape, most, ..x.clone() })
+    }
+
+    /// A convolution of an image with numbers around it, zeros or others.
+    pub(super) fn padded(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let images: Vec<&Made> =
+            self.pool.iter().filter(|made| made.dtype == F32 && made.shape.len() > 2).collect();
+        let x = images[choices.of(images.len())].clone();
+        let rank = x.shape.len();
+        let (mut shape, mut pads) = (x.shape.clone(), vec![0; 2 * rank]);
+        for axis in 2..rank {
+            (pads[axis], pads[rank + axis]) = (choices.of(3) as i64, choices.of(2) as i64);
+            shape[axis] += (pads[axis] + pads[rank + axis]) as usize;
+        }
+        let value = if choices.of(4) == 0 { 0.5 } else { 0.0 };
+        let (pads, value) = (self.list(&pads), self.number(value));
+        let wide = self.add("Pad", &[x.id, pads, value], &[], Made { shape, ..x })?;
+        self.plain_product(&wide, choices)?;
+        if choices.of(3) > 0 {
+            // What has no further use inside is not seen outside.
+            self.pool.retain(|made| made.id != wide.id);
+        }
+        Some(())
     }
 
     /// A BatchNormalization, of the result of a product or of another value.
