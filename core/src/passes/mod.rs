@@ -16,6 +16,7 @@ pub mod hoist_loop_invariants;
 mod renames;
 pub mod share_constants;
 pub mod simplify;
+pub mod sink_transposes;
 #[cfg(test)]
 mod testing;
 mod uses;
@@ -71,6 +72,12 @@ pub const PASSES: &[Pass] = &[
         doc: "constants of the same bytes share them",
         moments: &[Moment::Model],
         run: |program, _| Ok(share_constants::run(program)),
+    },
+    Pass {
+        name: "sink-transposes",
+        doc: "transpositions go behind ops that do not mind them, where they meet others",
+        moments: &[Moment::Shapes],
+        run: |program, around| sink_transposes::run(program, around.stay),
     },
     Pass {
         name: "simplify",

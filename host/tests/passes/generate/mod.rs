@@ -117,6 +117,7 @@ const KINDS: &[Kind] = &[
     Maker::layer_norm,
     Maker::gelu,
     Maker::padded,
+    Maker::reordered,
 ];
 
 #[derive(Default)]

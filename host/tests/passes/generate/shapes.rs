@@ -48,6 +48,72 @@ impl Maker {
         self.add("Transpose", &[x.id], &[("perm", AttrValue::Ints(perm))], Made { shape, ..x }).map(drop)
     }
 
+    /// What lies between transpositions: ops on values whose axes were put in another order, which is undone behind them
+    /// or not.
+    pub(super) fn reordered(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let (rank, n_pool) = (x.shape.len(), self.pool.len());
+        if rank < 2 {
+            return None;
+        }
+        let by = 1 + choices.of(rank - 1);
+        let perm: Vec<usize> = (0..rank).map(|i| (i + by) % rank).collect();
+        let back: Vec<usize> = (0..rank).map(|i| (i + rank - by) % rank).collect();
+        let transposed = |maker: &mut Self, x: &Made, perm: &[usize]| {
+            let shape = perm.iter().map(|&axis| x.shape[axis]).collect();
+            let axes = AttrValue::Ints(perm.iter().map(|&axis| axis as i64).collect());
+            maker.add("Transpose", &[x.id], &[("perm", axes)], Made { shape, ..x.clone() })
+        };
+        let mut last = transposed(self, &x, &perm)?;
+        for _ in 0..1 + choices.of(3) {
+            let (form, number) = (choices.of(6), choices.of(4));
+            let is_whole = last.n() == x.n();
+            last = match form {
+                0 if is_whole => {
+                    let other = self.pick_like(&x, choices);
+                    let other = transposed(self, &other, &perm)?;
+                    self.of_two("Add", &last, &other)?
+                }
+                1 => {
+                    let gate = self.apply("Sigmoid", &last)?;
+                    self.of_two("Mul", &last, &gate)?
+                }
+                2 => self.apply_with("Mul", &last, &[*last.shape.last()?], number, number == 1)?,
+                3 => self.apply_with("Add", &last, &[], number, number == 1)?,
+                4 if is_whole => {
+                    let other = self.pick_like(&x, choices);
+                    let other = transposed(self, &other, &perm)?;
+                    let mut shape = last.shape.clone();
+                    let axis = number % rank;
+                    shape[axis] += other.shape[axis];
+                    let made = Made { shape, most: last.most.max(other.most), ..last.clone() };
+                    self.add("Concat", &[last.id, other.id], &[("axis", AttrValue::Int(axis as i64))], made)?
+                }
+                _ => self.apply(UNARY[number], &last)?,
+            };
+        }
+        last = match choices.of(4) {
+            0 => last,
+            1 => {
+                let (axis, keeps) = (choices.of(rank), choices.of(2));
+                let axes = self.list(&[axis as i64]);
+                let mut made = last.clone();
+                match keeps {
+                    0 => drop(made.shape.remove(axis)),
+                    _ => made.shape[axis] = 1,
+                }
+                self.add("ReduceMean", &[last.id, axes], &[("keepdims", AttrValue::Int(keeps as i64))], made)?
+            }
+            _ => transposed(self, &last, &back)?,
+        };
+        if choices.of(4) > 0 {
+            // What has no further use inside is not seen outside.
+            self.pool.truncate(n_pool);
+            self.pool.push(last);
+        }
+        Some(())
+    }
+
     /// Ops that give what they get.
     pub(super) fn neutral(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);
