@@ -180,7 +180,11 @@ fn add(program: &mut Program, op: Op, inputs: &[ValueId], shape: &[usize], name:
 }
 
 fn ones(shape: &[usize]) -> Result<Tensor> {
-    Tensor::from_elements(shape, &vec![1f32; shape.iter().product()])
+    filled(shape, 1.0)
+}
+
+fn filled(shape: &[usize], value: f32) -> Result<Tensor> {
+    Tensor::from_elements(shape, &vec![value; shape.iter().product()])
 }
 
 /// The probes of a kind, of which the first is as good as nothing to do. Sizes are those of layers of small networks.
@@ -253,11 +257,18 @@ fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
         }
         WorkKind::Chain => {
             let op = Op::onnx("Add", 14);
-            let before = || ["Mul", "Add", "Mul", "Div"].map(|name| Op::onnx(name, 14)).to_vec();
-            let chain = |rate, shape: &'static [usize], constant: &'static [usize]| {
-                Ok(Probe { before: before(), ..probe(rate, &op, shape, &[constant], shape, &[])? })
+            let chain = |rate, before: &[&str], shape: &'static [usize], constant: &[usize]| {
+                let before = before.iter().map(|name| Op::onnx(name, 14)).collect();
+                // By ones nothing would be multiplied, and there would be no chain.
+                let constants = vec![filled(constant, 0.5)?];
+                Ok(Probe { before, constants, ..probe(rate, &op, shape, &[], shape, &[])? })
             };
-            vec![chain(Launch, &[2, 8], &[1]), chain(Flops, &[64, 1024], &[1])]
+            let long = ["Mul", "Add", "Mul", "Div"];
+            vec![
+                chain(Launch, &long, &[2, 8], &[1]),
+                chain(Flops, &long, &[64, 1024], &[1]),
+                chain(Bytes, &["Mul"], &[64, 1024], &[64, 1024]),
+            ]
         }
         WorkKind::Copying => {
             let op = Op::onnx("Concat", 13);
