@@ -401,6 +401,11 @@ impl Tensor {
         Ok(reshaped)
     }
 
+    /// Whether nobody else has its bytes.
+    pub(crate) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.storage) == 1
+    }
+
     /// What tells two tensors apart: where their bytes are, and how many.
     pub fn identity(&self) -> (usize, usize) {
         (self.bytes().as_ptr() as usize, self.size)

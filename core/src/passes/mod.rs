@@ -13,6 +13,7 @@ pub mod fuse_elementwise;
 pub mod fuse_norms;
 pub mod hoist_concat;
 pub mod hoist_loop_invariants;
+pub mod narrow_dtypes;
 mod renames;
 pub mod share_constants;
 pub mod simplify;
@@ -26,6 +27,7 @@ use crate::kernel::KernelTable;
 use crate::plan::specialise::Evaluator;
 use crate::program::{Node, Program, Region, ValueId};
 use crate::tensor::Tensor;
+use narrow_dtypes::{Narrowed, Narrowing};
 use std::cell::RefCell;
 use std::fmt;
 
@@ -122,6 +124,12 @@ pub const PASSES: &[Pass] = &[
         run: |program, around| fuse_norms::run(program, around.kernels, around.stay),
     },
     Pass {
+        name: "narrow-dtypes",
+        doc: "what computes in floats of some type computes in narrower ones, if that is asked for",
+        moments: &[Moment::Device],
+        run: narrow_dtypes::run,
+    },
+    Pass {
         name: "fuse-tails",
         doc: "biases, residual additions and activations become part of the convolution or product before them",
         moments: &[Moment::Device],
@@ -144,6 +152,8 @@ pub struct Around<'a> {
     pub kernels: &'a KernelTable,
     /// Nodes that stay as they are, because they are pinned to a device by name.
     pub stay: &'a dyn Fn(&Node) -> bool,
+    /// What floats become narrower ones, and the constants that did; None for none.
+    pub(crate) narrow: Option<(Narrowing, &'a Narrowed)>,
     /// Runs a node on constants.
     pub evaluator: RefCell<&'a mut dyn Evaluator>,
 }

@@ -1,33 +1,55 @@
 //! Passes on programs in their text form.
 
+use super::narrow_dtypes::{Narrowed, Narrowing};
 use super::{Around, PASSES, dead_code};
 use crate::error::Result;
 use crate::kernel::{KernelDef, KernelTable};
 use crate::plan::specialise::Evaluator;
 use crate::program::text::{parse, print};
 use crate::program::{Node, Program};
-use crate::tensor::{F32, Tensor};
+use crate::tensor::{DType, F16, F32, I64, Tensor};
 use std::cell::RefCell;
 
-/// An evaluator that runs nothing.
-struct Nothing;
+/// An evaluator that runs Cast from f32 to f16 alone.
+struct Casts;
 
-impl Evaluator for Nothing {
-    fn evaluate(&mut self, _: &Node, _: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>> {
-        Ok(None)
+impl Evaluator for Casts {
+    fn evaluate(&mut self, node: &Node, inputs: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>> {
+        let Some([Some(x)]) = node.op.is("Cast").then_some(inputs) else { return Ok(None) };
+        let Some(elements) = x.elements::<f32>() else { return Ok(None) };
+        let bytes: Vec<u8> = elements.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
+        Ok(Some(vec![Tensor::from_bytes(F16, x.shape(), &bytes)?]))
     }
 }
 
-/// The kernels of a device that has LayerNormalization and Gelu on f32.
+/// The kernels of a device that has LayerNormalization, Gelu and Exp on f32, Add and Relu on f16 too, and a Resize whose
+/// scales are f32.
 fn kernels() -> KernelTable {
-    let kernel = |op: &str, since_version, n_inputs| KernelDef {
+    let kernel = |op: &str, since_version, n_inputs| of_types(op, since_version, n_inputs, &[F32]);
+    let resize = KernelDef { input_typevars: vec![0, 1], ..of_types("Resize", 19, (1, 4), &[F32, F16]) };
+    let resize = KernelDef { typevars: vec![vec![F32, F16], vec![F32]], ..resize };
+    let cast = of_types("Cast", 25, (1, 1), &[I64, F32]);
+    let cast = KernelDef { typevars: vec![vec![I64, F32], vec![F32, F16]], output_typevars: vec![1], ..cast };
+    KernelTable::new(vec![
+        cast,
+        kernel("LayerNormalization", 17, (2, 3)),
+        kernel("Gelu", 20, (1, 1)),
+        kernel("Exp", 13, (1, 1)),
+        of_types("Add", 14, (2, 2), &[F32, F16]),
+        of_types("Relu", 14, (1, 1), &[F32, F16]),
+        resize,
+    ])
+}
+
+fn of_types(op: &str, since_version: u32, n_inputs: (u32, u32), types: &[DType]) -> KernelDef {
+    KernelDef {
         idx: 0,
         domain: String::new(),
         op: op.to_owned(),
         since_version,
         n_inputs,
         n_outputs: (1, 1),
-        typevars: vec![vec![F32]],
+        typevars: vec![types.to_vec()],
         input_typevars: vec![0],
         output_typevars: vec![0],
         host_value_inputs: 0,
@@ -38,13 +60,17 @@ fn kernels() -> KernelTable {
         deterministic: true,
         data_shape: false,
         doc: String::new(),
-    };
-    KernelTable::new(vec![kernel("LayerNormalization", 17, (2, 3)), kernel("Gelu", 20, (1, 1))])
+    }
 }
 
 /// Expects a pass, and then dead-code, to make of a body another one. Inputs are `x: f32[2,3]`, `row: f32[3]`,
 /// `line: f32[1,3]`, `p` and `q`, `f32[4,1]`, and `r: f32[4,2]`; nodes called `pinned` stay.
 pub fn check(pass: &str, before: &str, after: &str) {
+    check_narrowed(pass, None, before, after);
+}
+
+/// As [`check`], where floats are to be narrower.
+pub fn check_narrowed(pass: &str, narrow: Option<Narrowing>, before: &str, after: &str) {
     let program = |body: &str| {
         let inputs = "%x: f32[2,3], %row: f32[3], %line: f32[1,3], %p: f32[4,1], %q: f32[4,1], %r: f32[4,2]";
         let text = format!("devbay-program 1\n\nprogram \"\"({inputs}) {{\n{body}}}\n");
@@ -52,9 +78,10 @@ pub fn check(pass: &str, before: &str, after: &str) {
     };
     let mut found = program(before);
     let pass = PASSES.iter().find(|known| known.name == pass).expect("a pass of that name");
-    let (kernels, mut evaluator) = (kernels(), Nothing);
+    let (kernels, narrowed, mut evaluator) = (kernels(), Narrowed::default(), Casts);
     let around = Around {
         kernels: &kernels,
+        narrow: narrow.map(|narrowing| (narrowing, &narrowed)),
         stay: &|node| &*node.name == "pinned",
         evaluator: RefCell::new(&mut evaluator),
     };

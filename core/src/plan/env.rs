@@ -10,6 +10,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::exec::eager::Evaluate;
 use crate::kernel::{KernelDef, Numerics};
+use crate::passes::narrow_dtypes::{Narrowed, Narrowing};
 use crate::passes::{self, Applied, Around, FOLD_CONSTANTS, Moment, Switches};
 use crate::program::{Node, Program};
 use crate::tensor::TensorType;
@@ -36,6 +37,8 @@ pub struct Env {
     pub(crate) kernels: KernelCache,
     /// Constants that were folded.
     pub(crate) folds: FoldCache,
+    /// Constants that became narrower.
+    narrowed: Narrowed,
 }
 
 /// Where the nodes of a program may run.
@@ -104,6 +107,8 @@ pub struct PlanOptions {
     /// What matrix products may round their inputs to. Ops that run one by one, since their types depend on data, are
     /// strict.
     pub numerics: Numerics,
+    /// What floats are narrower than the model says, where kernels allow it; inputs and results keep their types.
+    pub narrow: Option<Narrowing>,
     /// Bytes of the device's memory that a section may take: constants that stay there, arena and workspaces of one run. Of
     /// what needs more, constants are streamed ([decisions/0018](../../../docs/decisions/0018-weight-streaming.md)). None
     /// for no limit.
@@ -123,6 +128,7 @@ impl Default for PlanOptions {
             tasks: tasks::Policy::Auto,
             passes: Switches::default(),
             numerics: Numerics::Strict,
+            narrow: None,
             memory_budget: None,
             rates: None,
             feedback: None,
@@ -158,6 +164,7 @@ impl Env {
             options,
             kernels: KernelCache::default(),
             folds: FoldCache::default(),
+            narrowed: Narrowed::default(),
         })
     }
 
@@ -209,6 +216,7 @@ impl Env {
         let around = Around {
             kernels: &self.device.plugin().about().kernels,
             stay: &|node: &Node| self.is_pinned(node),
+            narrow: self.options.narrow.map(|narrowing| (narrowing, &self.narrowed)),
             evaluator: RefCell::new(&mut evaluator),
         };
         passes::run(program, moment, &self.options.passes, &around)

@@ -134,6 +134,9 @@ fn compile(arguments: &Arguments) -> Result<Done> {
     if arguments.device.feedback.is_some() {
         return Err(usage("--feedback is for plans, and a device's compiler plans for itself"));
     }
+    if arguments.device.narrow.is_some() {
+        return Err(usage("--narrow is for plans; a program that a compiler takes has the model's types"));
+    }
     let model = Model::load(&arguments.model)?;
     let types = arguments.given.types(model.program())?;
     let types: Vec<TensorType> = types.iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect();

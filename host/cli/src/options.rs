@@ -9,6 +9,7 @@ use devbay_host::auto::{self, Allowed, Auto};
 use devbay_host::core::device::Device;
 use devbay_host::core::kernel::Numerics;
 use devbay_host::core::passes::Switches;
+use devbay_host::core::passes::narrow_dtypes::Narrowing;
 use devbay_host::core::plan::feedback::Feedback;
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::TensorType;
@@ -78,6 +79,10 @@ pub struct DeviceArguments {
     /// What matrix products may round their inputs to, for speed where a device has it; sums have 32 bits
     #[arg(long, value_enum, value_name = "TYPE", default_value = "strict")]
     pub numerics: NumericsName,
+    /// Compute in narrower floats where kernels do, as in f32=f16: constants and values take less memory, results are less
+    /// exact; inputs and outputs keep their types
+    #[arg(long, value_name = "FROM=TO")]
+    pub narrow: Option<Narrowing>,
     /// Plan with the times of launches that `devbay bench --cost` wrote here; those that are not known are estimated
     #[arg(long, value_name = "FILE")]
     pub feedback: Option<PathBuf>,
@@ -265,6 +270,7 @@ impl DeviceArguments {
         options.plans.passes = Switches::without(self.no_pass.iter().map(String::as_str))?;
         options.plans.memory_budget = self.memory_budget;
         options.plans.numerics = self.numerics.into();
+        options.plans.narrow = self.narrow;
         options.plans.feedback = self.feedback.as_deref().map(|path| feedback(path, runtime)).transpose()?;
         self.shapes.apply(&mut options)?;
         for (node, policy) in self.pins()? {

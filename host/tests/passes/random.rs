@@ -49,7 +49,7 @@ impl Bench {
         let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
         let pins = vec![(PINNED.to_owned(), Arc::clone(&device))];
         let placement = Placement { pins, ..Placement::on(&device) };
-        let env = |passes| Env::placed(&placement, PlanOptions { passes, ..PlanOptions::default() });
+        let env = |passes| Env::placed(&placement, plans(passes));
         let alone = Switches::names().map(|name| (name, env(alone(name)))).collect();
         let none = env(Switches::none());
         Self { alone, none, changes: RefCell::default(), _runtime: runtime, device }
@@ -63,8 +63,7 @@ impl Bench {
         passes: Switches,
     ) -> Result<Vec<Tensor>, Error> {
         let model = Model::from_program(program.clone());
-        let plans = PlanOptions { passes, ..PlanOptions::default() };
-        let session = Session::with_options(&model, &self.device, plans)?;
+        let session = Session::with_options(&model, &self.device, plans(passes))?;
         let inputs: Vec<_> = inputs.iter().map(|(name, tensor)| (*name, tensor)).collect();
         session.run(&inputs, &RunOptions::default())
     }
@@ -138,6 +137,11 @@ impl Bench {
     }
 }
 
+/// With these passes, of which one is to make f64 narrower.
+fn plans(passes: Switches) -> PlanOptions {
+    PlanOptions { passes, narrow: "f64=f32".parse().ok(), ..PlanOptions::default() }
+}
+
 /// Nodes that stay.
 fn n_pinned(program: &Program) -> usize {
     let mut n = 0;
@@ -185,6 +189,12 @@ impl Orders {
     }
 }
 
+/// The elements of a tensor of floats.
+fn floats(tensor: &Tensor) -> Option<Vec<f64>> {
+    let single = || Some(tensor.elements::<f32>()?.iter().map(|&value| value.into()).collect());
+    tensor.elements::<f64>().map(<[f64]>::to_vec).or_else(single)
+}
+
 /// Whether results are the same: integers to the bit, others to 1e-4 of the largest, or of 1 if that is smaller.
 fn same(found: &[Tensor], expected: &[Tensor]) -> Result<(), String> {
     if found.len() != expected.len() {
@@ -194,16 +204,17 @@ fn same(found: &[Tensor], expected: &[Tensor]) -> Result<(), String> {
         if found.tensor_type() != expected.tensor_type() {
             return Err(format!("y{i} is {}, expected {}", found.tensor_type(), expected.tensor_type()));
         }
-        let is_same = match (found.elements::<f32>(), expected.elements::<f32>()) {
+        let (found_floats, expected_floats) = (floats(found), floats(expected));
+        let is_same = match (&found_floats, &expected_floats) {
             (Some(found), Some(expected)) => {
-                let largest = expected.iter().fold(1.0, |most: f32, value| most.max(value.abs()));
-                let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * largest;
+                let largest = expected.iter().fold(1.0, |most: f64, value| most.max(value.abs()));
+                let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-4 * largest;
                 expected.iter().all(|value| value.is_finite()) && found.iter().zip(expected).all(close)
             }
             _ => found.bytes() == expected.bytes(),
         };
         if !is_same {
-            let (found, expected) = (found.elements::<f32>(), expected.elements::<f32>());
+            let (found, expected) = (found_floats, expected_floats);
             return Err(format!("y{i} is {found:?}, expected {expected:?}"));
         }
     }

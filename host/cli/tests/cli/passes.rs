@@ -147,3 +147,38 @@ fn what_does_not_go_together_is_refused() {
         .expect(2)
         .says(&["there is no pass `fuse-tail`"]);
 }
+
+#[test]
+fn a_model_runs_in_narrower_floats_within_their_precision() {
+    let folder = mnist().parent().expect("a folder").to_owned();
+    let run = |more: &[&str]| {
+        let mut command = command();
+        command.arg("run").arg(mnist()).arg("--input").arg(folder.join("case0.inputs.npz"));
+        finish(command.arg("--compare").arg(folder.join("case0.outputs.npz")).args(["--json"]).args(more))
+    };
+    run(&[]).expect(0);
+    for (narrow, rtol) in [("f32=f16", "0.01"), ("f32=bf16", "0.05"), ("f64=f16", "0.0001")] {
+        let outputs = &run(&["--narrow", narrow, "--rtol", rtol]).expect(0).json()["outputs"];
+        assert_eq!(outputs[0]["type"].as_str(), run(&[]).json()["outputs"][0]["type"].as_str());
+    }
+    // It is not what the model says to the last digit.
+    run(&["--narrow", "f32=f16", "--rtol", "0.0000001", "--atol", "0"]).expect(3);
+
+    let found = passes("inspect", &mnist(), &["--json", "--narrow", "f32=f16"]).expect(0).json();
+    assert!(pass(&found, "narrow-dtypes")["changes"].as_u64() > Some(4), "{found}");
+    assert_eq!(pass(&found, "narrow-dtypes")["without"]["launches"], 7);
+}
+
+#[test]
+fn what_floats_cannot_become_is_refused() {
+    for (narrow, words) in [
+        ("i64=i32", "expected f64=f32, f64=f16, f64=bf16, f32=f16 or f32=bf16, found i64=i32"),
+        ("f16=f32", "found f16=f32"),
+        ("half", "expected two element types as in f32=f16, found half"),
+    ] {
+        passes("inspect", &mnist(), &["--narrow", narrow]).expect(2).says(&["--narrow", words]);
+    }
+    let mut compile = command();
+    compile.arg("compile").arg(mnist()).args(["--narrow", "f32=f16", "-o", "model.compiled"]);
+    finish(&mut compile).expect(2).says(&["--narrow is for plans"]);
+}

@@ -118,6 +118,7 @@ const KINDS: &[Kind] = &[
     Maker::gelu,
     Maker::padded,
     Maker::reordered,
+    Maker::widened,
 ];
 
 #[derive(Default)]

@@ -1,7 +1,9 @@
 //! Ops that change the shape, or nothing, or take parts of values and put them together.
 
-use super::{BINARY, Choices, Made, Maker, ONNX_F32, UNARY};
+use super::{BINARY, Choices, Made, Maker, ONNX_F32, UNARY, most_of};
+use devbay_host::core::Tensor;
 use devbay_host::core::program::{AttrValue, ValueId};
+use devbay_host::core::tensor::{F32, F64};
 
 impl Maker {
     /// The same elements in another shape.
@@ -111,6 +113,45 @@ impl Maker {
             self.pool.truncate(n_pool);
             self.pool.push(last);
         }
+        Some(())
+    }
+
+    /// Ops on f64 between casts.
+    pub(super) fn widened(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let (x, n_pool) = (self.pick(choices), self.pool.len());
+        let cast = |maker: &mut Self, x: &Made, dtype, to| {
+            maker.add("Cast", &[x.id], &[("to", AttrValue::Int(to))], Made { dtype, ..x.clone() })
+        };
+        let wide = cast(self, &x, F64, 11)?;
+        let mut last = wide.clone();
+        for _ in 0..1 + choices.of(3) {
+            last = match choices.of(4) {
+                0 => {
+                    let number = 0.5 + choices.of(4) as f64;
+                    let number = self.program.add_constant("", Tensor::from_elements(&[], &[number]).ok()?);
+                    let made = Made { most: last.most + 4.0, ..last.clone() };
+                    self.add("Add", &[last.id, number], &[], made)?
+                }
+                1 if last.shape == wide.shape => {
+                    let made = Made { most: last.most + wide.most, ..last.clone() };
+                    self.add("Add", &[last.id, wide.id], &[], made)?
+                }
+                2 => {
+                    let shape = vec![last.n()];
+                    let extents = self.list(&[last.n() as i64]);
+                    self.add("Reshape", &[last.id, extents], &[], Made { shape, ..last.clone() })?
+                }
+                _ => {
+                    let op = choices.one_of(&["Relu", "Sigmoid", "Tanh", "Abs"]);
+                    let most = most_of(op, last.most);
+                    self.add(op, &[last.id], &[], Made { most, ..last.clone() })?
+                }
+            };
+        }
+        let narrow = cast(self, &last, F32, ONNX_F32)?;
+        // Other kinds look for f32 alone.
+        self.pool.truncate(n_pool);
+        self.pool.push(narrow);
         Some(())
     }
 
