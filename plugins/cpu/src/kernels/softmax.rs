@@ -36,6 +36,8 @@ const fn kernel(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared
 
 /// Columns that are worked on at once.
 const TILE: usize = 64;
+/// Elements of rows that are worked on together, unless one has more.
+const ROWS_AT_ONCE: usize = 1024;
 /// Elements of a chunk of a parallel loop.
 const GRAIN: usize = 8 * 1024;
 
@@ -57,15 +59,18 @@ dispatch! { fn log_softmax(x: *const f32, y: *mut f32, plan: &Plan, items: Range
 /// As for every loop: `x` and `y` have the elements of the plan, and may be the same memory.
 #[inline(always)]
 unsafe fn softmax_body<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, items: Range<usize>) {
-    for item in items {
-        if plan.inner == 1 {
-            let start = item * plan.n;
-            // SAFETY: the item is a row of both operands.
-            unsafe { softmax_row::<A>(x.add(start), y.add(start), plan.n) };
-        } else {
-            // SAFETY: the caller's promise.
-            unsafe { softmax_columns::<A>(x, y, plan, item, false) };
+    if plan.inner == 1 {
+        let rows_at_once = (ROWS_AT_ONCE / plan.n.max(1)).max(1);
+        for first in items.clone().step_by(rows_at_once) {
+            let (start, n_rows) = (first * plan.n, rows_at_once.min(items.end - first));
+            // SAFETY: the items are rows of both operands.
+            unsafe { softmax_rows::<A>(x.add(start), y.add(start), n_rows, plan.n) };
         }
+        return;
+    }
+    for item in items {
+        // SAFETY: the caller's promise.
+        unsafe { softmax_columns::<A>(x, y, plan, item, false) };
     }
 }
 
@@ -87,17 +92,26 @@ unsafe fn log_softmax_body<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, it
     }
 }
 
+/// Rows together, whose exponentials are one loop: rows of attention are shorter than what that loop does at once.
+///
 /// # Safety
-/// `x` and `y` have `n` elements; they may be the same.
+/// `x` and `y` have `n_rows * n` elements; they may be the same.
 #[inline(always)]
-unsafe fn softmax_row<A: Arith>(x: *const f32, y: *mut f32, n: usize) {
-    // SAFETY: the caller lends them, and nothing is written yet.
-    let largest = fold::row::<A, Extreme<f32, Highest>>(unsafe { slice(x, n) }, 0.0);
-    blocks!(true, n, y, [v = x] => math::exp::<A>(v - largest));
-    // SAFETY: the loop has written them; the next one comes after the sum.
-    let sum = fold::row::<A, Sum<f32>>(unsafe { slice(y, n) }, 0.0);
-    let scale = (1.0 / sum) as f32;
-    blocks!(false, n, y, [v = y.cast_const()] => v * scale);
+unsafe fn softmax_rows<A: Arith>(x: *const f32, y: *mut f32, n_rows: usize, n: usize) {
+    for row in 0..n_rows {
+        let (x, y) = (x.wrapping_add(row * n), y.wrapping_add(row * n));
+        // SAFETY: the caller lends them, and nothing of this row is written yet.
+        let largest = fold::row::<A, Extreme<f32, Highest>>(unsafe { slice(x, n) }, 0.0);
+        blocks!(false, n, y, [v = x] => v - largest);
+    }
+    blocks!(true, n_rows * n, y, [v = y.cast_const()] => math::exp::<A>(v));
+    for row in 0..n_rows {
+        let y = y.wrapping_add(row * n);
+        // SAFETY: the loops have written them; the next one comes after the sum.
+        let sum = fold::row::<A, Sum<f32>>(unsafe { slice(y, n) }, 0.0);
+        let scale = (1.0 / sum) as f32;
+        blocks!(false, n, y, [v = y.cast_const()] => v * scale);
+    }
 }
 
 /// # Safety
