@@ -247,19 +247,47 @@ impl ConvTranspose {
             let [_, kernel_height, kernel_width] = window.kernel;
             let tap =
                 [tap / kernel_width / kernel_height, tap / kernel_width % kernel_height, tap % kernel_width];
-            for p in 0..pixels {
+            let mut p = 0;
+            // Pixels of one row of the image at a time.
+            while p < pixels {
                 let pixel = first + p;
                 let position = [pixel / in_width / in_height, pixel / in_width % in_height, pixel % in_width];
-                let at = |i: usize| {
-                    (position[i] * window.stride[i] + tap[i] * window.dilation[i]).wrapping_sub(window.pad[i])
-                };
-                let (d, h, w) = (at(0), at(1), at(2));
-                if d < depth && h < height && w < width {
-                    let i = channel * n_out + (d * height + h) * width + w;
-                    // SAFETY: the position is within the channel, the product within its row.
-                    unsafe { *y.wrapping_add(i) += *product.wrapping_add(row * m + p) };
+                let n = (in_width - position[2]).min(pixels - p);
+                let met = |i: usize| position[i] * window.stride[i] + tap[i] * window.dilation[i];
+                let at = |i: usize| met(i).wrapping_sub(window.pad[i]);
+                let (d, h) = (at(0), at(1));
+                if d < depth && h < height {
+                    // Those that meet an element of the output's row: `pad <= met + j * stride < pad + width`.
+                    let (step, pad) = (window.stride[2], window.pad[2]);
+                    let below = |limit: usize| limit.saturating_sub(met(2)).div_ceil(step).min(n);
+                    let (begin, end) = (below(pad), below(pad + width));
+                    let sums = y.wrapping_add(channel * n_out + (d * height + h) * width);
+                    let sums = sums.wrapping_add((met(2) + begin * step).wrapping_sub(pad));
+                    let values = product.wrapping_add(row * m + p + begin);
+                    // SAFETY: the positions are within the output's row, the product within its own.
+                    unsafe { add_apart(values, sums, end - begin, step) };
                 }
+                p += n;
             }
         }
+    }
+}
+
+/// Adds values to sums that are so many elements apart.
+///
+/// # Safety
+/// There are `n` of both, which do not overlap.
+unsafe fn add_apart(values: *const f32, sums: *mut f32, n: usize, step: usize) {
+    // The strides that networks have, for the compiler to know.
+    let add = |step: usize| {
+        for j in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe { *sums.wrapping_add(j * step) += *values.wrapping_add(j) };
+        }
+    };
+    match step {
+        1 => add(1),
+        2 => add(2),
+        step => add(step),
     }
 }
