@@ -8,6 +8,7 @@
 //!
 //! Runs behind [`super::fuse_norms`]: a layer normalisation as one op adds up in the wider type, as many ops it would not.
 
+use super::uses::reads;
 use super::{Around, each_region};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::place::implements;
@@ -316,15 +317,6 @@ impl Pass<'_, '_> {
         let (old, new) = (tensor.bytes(), made.bytes());
         let keeps_zero = made.n_elements() != 1 || is_zero(from, old) == is_zero(to, new);
         Ok((n_infinite(from, old) == n_infinite(to, new) && keeps_zero).then_some(made))
-    }
-}
-
-/// Values that a node and what is nested in it read.
-fn reads(node: &Node, all: &mut HashSet<ValueId>) {
-    all.extend(node.inputs.iter().flatten());
-    for (_, nested) in &node.regions {
-        all.extend(&nested.outputs);
-        nested.nodes.iter().for_each(|node| reads(node, all));
     }
 }
 

@@ -9,6 +9,7 @@
 //! Models from frameworks that keep channels last have transpositions around each convolution.
 
 use super::each_region;
+use super::uses::reads;
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, Value, ValueId, catalogue};
 use crate::tensor::{Tensor, TensorType, n_elements};
@@ -166,7 +167,7 @@ impl Ahead {
                     node.output(0).is_some_and(|output| ahead.leads.contains(&output))
                 }
                 Kind::Other => {
-                    ahead.needs(node);
+                    reads(node, &mut ahead.needed);
                     false
                 }
             };
@@ -175,14 +176,6 @@ impl Ahead {
             }
         }
         ahead
-    }
-
-    fn needs(&mut self, node: &Node) {
-        self.needed.extend(node.inputs.iter().flatten());
-        for (_, nested) in &node.regions {
-            self.needed.extend(&nested.outputs);
-            nested.nodes.iter().for_each(|node| self.needs(node));
-        }
     }
 }
 
@@ -407,8 +400,10 @@ fn row(shape: &[usize], axis: usize) -> usize {
 
 /// How many elements are transposed in a region, and by how many nodes, once those that follow each other are one.
 fn left(program: &Program, region: &Region) -> (usize, usize) {
-    let mut ahead = Ahead { needed: region.outputs.iter().copied().collect(), leads: HashSet::new() };
-    region.nodes.iter().filter(|node| Kind::of(node) != Kind::Transpose).for_each(|node| ahead.needs(node));
+    let mut needed: HashSet<ValueId> = region.outputs.iter().copied().collect();
+    for node in region.nodes.iter().filter(|node| Kind::of(node) != Kind::Transpose) {
+        reads(node, &mut needed);
+    }
     let mut whole: HashMap<ValueId, Transposed> = HashMap::new();
     let (mut n, mut nodes) = (0, 0);
     for node in region.nodes.iter().filter(|node| Kind::of(node) == Kind::Transpose) {
@@ -422,7 +417,7 @@ fn left(program: &Program, region: &Region) -> (usize, usize) {
         let shape = program.value(output).ty.as_ref().and_then(|ty| ty.known_shape()).unwrap_or_default();
         // Where only extents of 1 move, it is a view.
         let order = made.perm.iter().zip(&shape).filter(|(_, extent)| **extent != 1).map(|(axis, _)| *axis);
-        if ahead.needed.contains(&output) && !order.is_sorted() {
+        if needed.contains(&output) && !order.is_sorted() {
             n += n_elements(&shape).unwrap_or(usize::MAX / 2);
             nodes += 1;
         }

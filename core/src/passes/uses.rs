@@ -1,6 +1,7 @@
 //! Who uses a value: what a pass must know before it moves one.
 
-use crate::program::{Program, Region, ValueId};
+use crate::program::{Node, Program, Region, ValueId};
+use std::collections::HashSet;
 
 /// How often each value is used, as an operand or as a result, nested regions included.
 pub struct Uses {
@@ -38,5 +39,14 @@ impl Uses {
     pub fn count(&self, id: ValueId) -> u32 {
         // Values that a pass adds are used where it puts them.
         self.counts.get(id.idx()).copied().unwrap_or(1)
+    }
+}
+
+/// Adds the values that a node and what is nested in it read.
+pub fn reads(node: &Node, all: &mut HashSet<ValueId>) {
+    all.extend(node.inputs.iter().flatten());
+    for (_, nested) in &node.regions {
+        all.extend(&nested.outputs);
+        nested.nodes.iter().for_each(|node| reads(node, all));
     }
 }
