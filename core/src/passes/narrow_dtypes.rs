@@ -216,11 +216,7 @@ impl Pass<'_, '_> {
         let mut narrow = node.clone();
         if node.op.is("Cast") {
             // Those between the two types are what this pass puts at borders.
-            let between = [inputs.first(), outputs.first()];
-            if between
-                .iter()
-                .all(|ty| ty.is_some_and(|ty| ty.as_ref().is_some_and(|ty| [from, to].contains(&ty.dtype))))
-            {
+            if inputs.iter().chain(&outputs).flatten().all(|ty| [from, to].contains(&ty.dtype)) {
                 return Ok(None);
             }
             if outputs.first().is_some_and(is_wide) {
