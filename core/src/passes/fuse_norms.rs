@@ -8,12 +8,12 @@
 //!
 //! Runs on specialised programs, before [`super::fuse`] and [`super::fuse_elementwise`] take parts of these.
 
-use super::uses::Uses;
+use super::search::{Search, has_kernel};
 use super::{each_region, scalar};
 use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, Node, Program, Region, ValueId, catalogue};
-use crate::tensor::{F32, Tensor, TensorType};
+use crate::tensor::{F32, Tensor};
 use std::collections::{BTreeSet, HashMap};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -40,18 +40,12 @@ fn fuse(
     stay: &dyn Fn(&Node) -> bool,
     ones: &mut HashMap<usize, ValueId>,
 ) -> Result<usize> {
-    let uses = Uses::of_region(program, region);
-    let (mut makers, mut users) = (HashMap::new(), HashMap::new());
-    for (at, node) in region.nodes.iter().enumerate().filter(|(_, node)| !stay(node)) {
-        makers.extend(node.outputs.iter().flatten().map(|id| (*id, at)));
-        users.extend(node.inputs.iter().flatten().map(|id| (*id, at)));
-    }
-    let search = Search { program, nodes: &region.nodes, uses: &uses, makers, users };
+    let search = Search::of(program, region, stay);
     let mut found: Vec<Found> = Vec::new();
     let mut taken = BTreeSet::new();
     for at in (0..region.nodes.len()).filter(|&at| !stay(&region.nodes[at])) {
         let new = search.layer_norm(at).or_else(|| search.gelu(at));
-        let Some(new) = new.filter(|new| search.is_closed(new) && search.takes(kernels, new)) else {
+        let Some(new) = new.filter(|new| search.is_whole(new) && search.takes(kernels, new)) else {
             continue;
         };
         if new.members.is_disjoint(&taken) {
@@ -130,47 +124,10 @@ impl Found {
     }
 }
 
-struct Search<'a> {
-    program: &'a Program,
-    nodes: &'a [Node],
-    uses: &'a Uses,
-    /// By value, the node that makes it; none that stays.
-    makers: HashMap<ValueId, usize>,
-    /// By value, the last node of the region that reads it; none that stays.
-    users: HashMap<ValueId, usize>,
-}
-
 impl Search<'_> {
-    fn ty(&self, id: ValueId) -> Option<&TensorType> {
-        self.program.value(id).ty.as_ref()
-    }
-
-    fn shape(&self, id: ValueId) -> Option<Vec<usize>> {
-        self.ty(id)?.known_shape()
-    }
-
-    /// The node that makes a value, if it is of this op and has one result.
-    fn made_by(&self, id: ValueId, op: &str) -> Option<(usize, &Node)> {
-        let at = *self.makers.get(&id)?;
-        let node = &self.nodes[at];
-        (node.op.is(op) && node.outputs.len() == 1).then_some((at, node))
-    }
-
-    /// Of a node's two operands, the one that `is` and the other one, whichever comes first.
-    fn either<T>(&self, node: &Node, is: impl Fn(ValueId) -> Option<T>) -> Option<(T, ValueId)> {
-        let (a, b) = (node.input(0)?, node.input(1)?);
-        is(a).map(|found| (found, b)).or_else(|| is(b).map(|found| (found, a)))
-    }
-
     /// Whether nobody outside uses what lies between, and the result is like the operand.
-    fn is_closed(&self, found: &Found) -> bool {
-        let inside = |id: ValueId| {
-            let reads = found.members.iter().flat_map(|&at| self.nodes[at].inputs.iter().flatten());
-            reads.filter(|read| **read == id).count()
-        };
-        let between = found.members.iter().filter(|&&at| at != found.last);
-        let mut values = between.flat_map(|&at| self.nodes[at].outputs.iter().flatten());
-        values.all(|id| self.uses.count(*id) as usize == inside(*id))
+    fn is_whole(&self, found: &Found) -> bool {
+        self.is_closed(&found.members, found.last)
             && self.nodes[found.last].output(0).and_then(|id| self.ty(id)) == self.ty(found.x)
     }
 
@@ -184,11 +141,7 @@ impl Search<'_> {
             Fused::LayerNorm { bias, .. } => 2 + usize::from(bias.is_some()),
             Fused::Gelu { .. } => 1,
         };
-        let Some(def) = catalogue::find("", found.op.name()) else { return false };
-        kernels.find("", found.op.name()).any(|kernel| {
-            catalogue::accepts(def, kernel.since_version)
-                && kernel.takes(&vec![Some(ty); n_inputs], &[Some(ty)]).is_ok()
-        })
+        has_kernel(kernels, found.op.name(), &vec![Some(ty); n_inputs], ty)
     }
 
     /// The normalisation whose division is this node, with the scale and the bias behind it.

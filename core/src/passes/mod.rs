@@ -9,12 +9,14 @@ pub mod dead_code;
 pub mod fold_pads;
 pub mod fold_scales;
 pub mod fuse;
+pub mod fuse_attention;
 pub mod fuse_elementwise;
 pub mod fuse_norms;
 pub mod hoist_concat;
 pub mod hoist_loop_invariants;
 pub mod narrow_dtypes;
 mod renames;
+mod search;
 pub mod share_constants;
 pub mod simplify;
 pub mod sink_transposes;
@@ -25,7 +27,7 @@ mod uses;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::KernelTable;
 use crate::plan::specialise::Evaluator;
-use crate::program::{Node, Program, Region, ValueId};
+use crate::program::{Node, Program, Region, ValueId, catalogue};
 use crate::tensor::Tensor;
 use narrow_dtypes::{Narrowed, Narrowing};
 use std::cell::RefCell;
@@ -116,6 +118,12 @@ pub const PASSES: &[Pass] = &[
         doc: "what is the same in all iterations of a loop is calculated in front of it",
         moments: &[Moment::Shapes],
         run: |program, around| hoist_loop_invariants::run(program, around.stay),
+    },
+    Pass {
+        name: "fuse-attention",
+        doc: "attention that is written as products, a Softmax and transpositions becomes one op",
+        moments: &[Moment::Device],
+        run: |program, around| fuse_attention::run(program, around.kernels, around.stay),
     },
     Pass {
         name: "fuse-norms",
@@ -322,6 +330,14 @@ fn scalar(program: &Program, id: ValueId) -> Option<f32> {
         [value] => Some(*value),
         _ => None,
     }
+}
+
+/// The Reshape of a value to these extents.
+fn reshape(program: &mut Program, of: ValueId, to: &[usize], result: ValueId) -> Result<Node> {
+    let extents: Vec<i64> = to.iter().map(|&extent| extent as i64).collect();
+    let extents = program.add_constant("", Tensor::from_elements(&[to.len()], &extents)?);
+    let def = catalogue::find("", "Reshape").expect("the catalogue has ONNX's ops");
+    Ok(Node::new(def.op(), vec![Some(of), Some(extents)], vec![Some(result)]))
 }
 
 /// The limits of a Clip on f32, infinite where there is none; None if they come with a run.

@@ -5,10 +5,10 @@
 //! over extents of 1, are a Reshape, which costs nothing. Sums with zero lose the sign of a negative zero, as
 //! everywhere; nothing else changes a bit.
 
-use super::each_region;
 use super::renames::Renames;
+use super::{each_region, reshape};
 use crate::error::Result;
-use crate::program::{AttrValue, Node, Program, Region, ValueId, catalogue};
+use crate::program::{AttrValue, Node, Program, Region, ValueId};
 use crate::tensor::{BF16, F16, F32, F64, Tensor};
 use std::collections::HashMap;
 
@@ -155,13 +155,10 @@ fn is_reshape(program: &Program, node: &Node) -> bool {
 /// The Reshape that a node is; None if the types of its operands are not known.
 fn as_reshape(program: &mut Program, node: &Node) -> Result<Option<Node>> {
     let shape = |id: Option<ValueId>| program.value(id?).ty.as_ref()?.known_shape();
-    let (Some(to), Some(def)) = (shape(node.output(0)), catalogue::find("", "Reshape")) else {
+    let (Some(of), Some(result), Some(to)) = (node.input(0), node.output(0), shape(node.output(0))) else {
         return Ok(None);
     };
-    let extents: Vec<i64> = to.iter().map(|&extent| extent as i64).collect();
-    let extents = Tensor::from_elements(&[extents.len()], &extents)?;
-    let extents = program.add_constant("", extents);
-    let mut view = Node::new(def.op(), vec![node.input(0), Some(extents)], vec![node.output(0)]);
+    let mut view = reshape(program, of, &to, result)?;
     view.name = node.name.clone();
     Ok(Some(view))
 }

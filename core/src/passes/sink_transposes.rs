@@ -8,8 +8,8 @@
 //!
 //! Models from frameworks that keep channels last have transpositions around each convolution.
 
-use super::each_region;
 use super::uses::reads;
+use super::{each_region, reshape};
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, Value, ValueId, catalogue};
 use crate::tensor::{Tensor, TensorType, n_elements};
@@ -347,14 +347,11 @@ impl Change {
     /// Operands that are views of others: the nodes that make them.
     fn views(&self, program: &mut Program, node: &mut Node) -> Result<Vec<Node>> {
         let mut views = Vec::new();
-        let Some(def) = catalogue::find("", "Reshape") else { return Ok(views) };
         for (operand, input) in self.operands.iter().zip(&mut node.inputs) {
             let (Operand::View(shape), Some(id)) = (operand, *input) else { continue };
-            let extents: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
-            let extents = program.add_constant("", Tensor::from_elements(&[extents.len()], &extents)?);
             let ty = program.value(id).ty.as_ref().map(|ty| TensorType::new(ty.dtype, shape));
             let view = program.add_value(Value { ty, ..Value::default() });
-            views.push(Node::new(def.op(), vec![Some(id), Some(extents)], vec![Some(view)]));
+            views.push(reshape(program, id, shape, view)?);
             *input = Some(view);
         }
         Ok(views)

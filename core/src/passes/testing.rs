@@ -22,7 +22,7 @@ impl Evaluator for Casts {
     }
 }
 
-/// The kernels of a device that has LayerNormalization, Gelu and Exp on f32, Add and Relu on f16 too, and a Resize whose
+/// The kernels of a device that has LayerNormalization, Gelu, Exp and Attention on f32, Add and Relu on f16 too, and a Resize whose
 /// scales are f32.
 fn kernels() -> KernelTable {
     let kernel = |op: &str, since_version, n_inputs| of_types(op, since_version, n_inputs, &[F32]);
@@ -30,7 +30,12 @@ fn kernels() -> KernelTable {
     let resize = KernelDef { typevars: vec![vec![F32, F16], vec![F32]], ..resize };
     let cast = of_types("Cast", 25, (1, 1), &[I64, F32]);
     let cast = KernelDef { typevars: vec![vec![I64, F32], vec![F32, F16]], output_typevars: vec![1], ..cast };
+    let attention = of_types("Attention", 25, (3, 7), &[F32]);
+    let attention = KernelDef { input_typevars: vec![0, 0, 0, 1, 0, 0, 2], n_outputs: (1, 4), ..attention };
+    let attention = KernelDef { typevars: vec![vec![F32], vec![F32], vec![I64]], ..attention };
+    let attention = KernelDef { output_typevars: vec![0; 4], ..attention };
     KernelTable::new(vec![
+        attention,
         cast,
         kernel("LayerNormalization", 17, (2, 3)),
         kernel("Gelu", 20, (1, 1)),

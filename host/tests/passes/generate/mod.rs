@@ -116,6 +116,7 @@ const KINDS: &[Kind] = &[
     Maker::softmax,
     Maker::layer_norm,
     Maker::gelu,
+    Maker::attention,
     Maker::padded,
     Maker::reordered,
     Maker::widened,

@@ -1,7 +1,7 @@
-//! What exporters write in many ops: normalisations and activations.
+//! What exporters write in many ops: normalisations, activations and attention.
 
 use super::{Choices, MOST, Made, Maker};
-use devbay_host::core::program::ValueId;
+use devbay_host::core::program::{AttrValue, ValueId};
 
 impl Maker {
     /// A normalisation over the last axis as exporters write it, with a scale and a bias or without.
@@ -75,6 +75,68 @@ impl Maker {
             let product = self.add("Mul", &[a, b], &[], of(8.0))?;
             self.add("Mul", &[product.id, half], &[], of(4.0))?
         };
+        self.pool.truncate(n_pool);
+        self.pool.push(last);
+        Some(())
+    }
+
+    /// Attention of a value to itself as exporters write it: heads in front of the sequence, or behind it and transposed, with
+    /// a batch or without, with a mask or none, and with its factor in one of three places.
+    pub(super) fn attention(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let (n_pool, n) = (self.pool.len(), x.n());
+        let divisor = |of: usize, choice: usize| {
+            let divisors: Vec<usize> = (1..=6).rev().filter(|n| of.is_multiple_of(*n)).collect();
+            divisors[choice % divisors.len()]
+        };
+        let steps = divisor(n, choices.byte());
+        let heads = divisor(n / steps, choices.byte());
+        let size = n / steps / heads;
+        let (is_inside, has_batch, masks, factor) =
+            (choices.of(3) > 0, choices.of(2) == 0, choices.of(4), choices.of(4));
+        if x.most > 8.0 || size > 32 {
+            return None;
+        }
+        let with_batch = |of: [usize; 3]| if has_batch { [&[1], &of[..]].concat() } else { of.to_vec() };
+        let perm = |of: [i64; 3]| {
+            let of = if has_batch { vec![0, of[0] + 1, of[1] + 1, of[2] + 1] } else { of.to_vec() };
+            [("perm", AttrValue::Ints(of))]
+        };
+        let made = |shape: [usize; 3], most: f32| Made { shape: with_batch(shape), most, ..x.clone() };
+        let divided = if is_inside { [steps, heads, size] } else { [heads, steps, size] };
+        let extents: Vec<i64> = with_batch(divided).iter().map(|&n| n as i64).collect();
+        let extents = self.list(&extents);
+        let [q, k] = [self.apply("Tanh", &x)?, self.apply("Sigmoid", &x)?];
+        let [q, k, v] = [(q, 1.0), (k, 1.0), (x.clone(), x.most)]
+            .map(|(of, most)| self.add("Reshape", &[of.id, extents], &[], made(divided, most)));
+        let (mut q, mut k, mut v) = (q?, k?, v?);
+        let (turned, rows) = (made([heads, size, steps], 1.0), made([heads, steps, size], x.most));
+        if is_inside {
+            q = self.add("Transpose", &[q.id], &perm([1, 0, 2]), Made { most: 1.0, ..rows.clone() })?;
+            k = self.add("Transpose", &[k.id], &perm([1, 2, 0]), turned)?;
+            v = self.add("Transpose", &[v.id], &perm([1, 0, 2]), rows.clone())?;
+        } else {
+            k = self.add("Transpose", &[k.id], &perm([0, 2, 1]), turned)?;
+        }
+        let number = self.number(0.5);
+        if factor == 1 {
+            q = self.add("Mul", &[number, q.id], &[], q)?;
+        }
+        let full = made([heads, steps, steps], MOST);
+        let mut scores = self.add("MatMul", &[q.id, k.id], &[], full.clone())?;
+        if factor > 1 {
+            scores = self.add(["Mul", "Div"][factor - 2], &[scores.id, number], &[], full.clone())?;
+        }
+        if masks > 0 {
+            let extents = [vec![steps], vec![heads, 1, steps], vec![1, steps]];
+            let mask = self.numbers(&extents[masks - 1], masks, 1.0);
+            scores = self.add("Add", &[scores.id, mask], &[], full.clone())?;
+        }
+        let weights = self.add("Softmax", &[scores.id], &[("axis", AttrValue::Int(-1))], full)?;
+        let mut last = self.add("MatMul", &[weights.id, v.id], &[], rows)?;
+        if is_inside {
+            last = self.add("Transpose", &[last.id], &perm([1, 0, 2]), made(divided, x.most))?;
+        }
         self.pool.truncate(n_pool);
         self.pool.push(last);
         Some(())

@@ -16,10 +16,10 @@ use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::*;
 
 /// Queries of a chunk.
-const QUERIES: usize = 16;
+pub(super) const QUERIES: usize = 16;
 
 /// The operands of a launch.
-struct Tensors {
+pub(super) struct Tensors {
     q: Source,
     keys: [Source; 2],
     values: [Source; 2],
@@ -30,27 +30,9 @@ struct Tensors {
 
 impl Launch<CpuDevice> for Attention {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
-        for (output, input, past) in [(1, 1, 4), (2, 2, 5)] {
-            if operands.n_outputs() > output && operands.output_ref(output).addr != 0 {
-                self.append(operands, output, input, past);
-            }
-        }
-        let source = |i: usize| match i < operands.n_inputs() {
-            true => self.real.source(operands.input_ref(i)),
-            false => self.real.source(&BufferRef::ABSENT),
-        };
-        let tensors = Tensors {
-            q: source(0),
-            keys: [source(4), source(1)],
-            values: [source(5), source(2)],
-            mask: self.mask.map(|mask| mask.real.source(operands.input_ref(3))),
-            y: self.real.sink(operands.output_ref(0)),
-            shown: match operands.n_outputs() > 3 {
-                true => self.real.sink(operands.output_ref(3)),
-                false => self.real.sink(&BufferRef::ABSENT),
-            },
-        };
-        let counts = if self.counted { operands.input::<i64>(6) } else { &[] };
+        self.keep(operands);
+        let tensors = self.tensors(operands);
+        let counts = self.counts(operands);
         let workspace = SendPtr(operands.workspace_ptr::<f32>());
         let blocks = self.q.sequence.div_ceil(QUERIES);
         let n = self.batches * self.q.heads * blocks;
@@ -77,6 +59,39 @@ impl Attention {
         let of_query = self.total.saturating_mul(2).saturating_add(self.q.size).saturating_add(self.v.size);
         // What is too much for a number is too much for memory, which `prepare` asks for.
         (QUERIES.saturating_mul(of_query).saturating_add(row)).saturating_add(15) / 16 * 16
+    }
+
+    /// Writes the keys and the values of before and now, where they are wanted.
+    pub(super) fn keep(&self, operands: &Operands<'_>) {
+        for (output, input, past) in [(1, 1, 4), (2, 2, 5)] {
+            if operands.n_outputs() > output && operands.output_ref(output).addr != 0 {
+                self.append(operands, output, input, past);
+            }
+        }
+    }
+
+    /// The operands of a launch.
+    pub(super) fn tensors(&self, operands: &Operands<'_>) -> Tensors {
+        let source = |i: usize| match i < operands.n_inputs() {
+            true => self.real.source(operands.input_ref(i)),
+            false => self.real.source(&BufferRef::ABSENT),
+        };
+        Tensors {
+            q: source(0),
+            keys: [source(4), source(1)],
+            values: [source(5), source(2)],
+            mask: self.mask.map(|mask| mask.real.source(operands.input_ref(3))),
+            y: self.real.sink(operands.output_ref(0)),
+            shown: match operands.n_outputs() > 3 {
+                true => self.real.sink(operands.output_ref(3)),
+                false => self.real.sink(&BufferRef::ABSENT),
+            },
+        }
+    }
+
+    /// How many keys each batch has, if an operand says it.
+    pub(super) fn counts<'o>(&self, operands: &'o Operands<'_>) -> &'o [i64] {
+        if self.counted { operands.input::<i64>(6) } else { &[] }
     }
 
     /// Writes the keys or values of before and now, one after the other for each head.
@@ -118,7 +133,7 @@ impl Attention {
     }
 
     /// Some queries of one head.
-    fn queries(
+    pub(super) fn queries(
         &self,
         tensors: &Tensors,
         scratch: &mut [f32],
@@ -202,13 +217,24 @@ impl Attention {
         }
     }
 
-    /// What is added to the scores of one query: minus infinity for keys that it does not see.
-    fn bias(&self, tensors: &Tensors, [batch, head, i]: [usize; 3], count: Option<i64>, to: &mut [f32]) {
+    /// The key that stands where a query does.
+    pub(super) fn position(&self, i: usize, count: Option<i64>) -> i64 {
         let offset = match count {
             Some(count) => count.saturating_sub(self.q.sequence as i64),
             None => self.past as i64,
         };
-        let position = offset.saturating_add(i as i64);
+        offset.saturating_add(i as i64)
+    }
+
+    /// What is added to the scores of one query: minus infinity for keys that it does not see.
+    pub(super) fn bias(
+        &self,
+        tensors: &Tensors,
+        [batch, head, i]: [usize; 3],
+        count: Option<i64>,
+        to: &mut [f32],
+    ) {
+        let position = self.position(i, count);
         let last = if self.is_causal { position } else { i64::MAX };
         let last = self.windows[1].map_or(last, |n| last.min(position.saturating_add(n)));
         let first = self.windows[0].map_or(0, |n| position.saturating_sub(n));

@@ -1,7 +1,8 @@
-//! Attention: how its nodes are read. All variants are one kernel, which `attend.rs` launches: heads that share keys and
-//! values, masks, windows, caches inside and outside; FlexAttention too.
+//! Attention: how its nodes are read. `attend.rs` launches all variants: heads that share keys and values,
+//! masks, windows, caches inside and outside; FlexAttention too. What is f32 throughout `attend_panels.rs` does.
 
 use super::MOVABLE;
+use super::attend_panels;
 use super::cost;
 use super::extents::{expect_output, extents, room_for};
 use super::real::Real;
@@ -106,8 +107,16 @@ pub(super) struct Attention {
     /// What one step of a calculation gives is rounded so.
     pub(super) round: fn(f32) -> f32,
     pub(super) softmax: Softmax,
-    /// What the fourth result shows.
+    /// Whether there is a fourth result, and what it shows.
+    pub(super) shows: bool,
     pub(super) shown: i64,
+}
+
+impl Attention {
+    /// Whether each step is f32, and nothing in between is bent or shown.
+    pub(super) fn is_single(&self) -> bool {
+        self.real.is_single() && matches!(self.softmax, Softmax::Single) && self.softcap <= 0.0 && !self.shows
+    }
 }
 
 /// FlexAttention is Attention of four dimensions with a softmax in f32, if nothing changes what is in between.
@@ -221,8 +230,12 @@ fn attention(request: &PrepareRequest<'_, CpuDevice>, precision: i64) -> Result<
         softcap: attrs.float("softcap", 0.0)?,
         round,
         softmax,
+        shows: request.output(3).is_some(),
         shown,
     };
+    if attend_panels::takes(&kernel) {
+        return Ok(attend_panels::prepare(kernel, request.device.isa));
+    }
     let n = kernel.slot_scratch().checked_mul(request.host.n_slots());
     room_for(n, size_of::<f32>())?;
     Ok(Prepared::new(kernel).with_workspace(n.unwrap_or(0) * size_of::<f32>(), 64))

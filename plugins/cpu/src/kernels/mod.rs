@@ -9,6 +9,7 @@ mod activations;
 mod affine_grid;
 mod argmax;
 mod attend;
+mod attend_panels;
 mod attention;
 mod batch_norm_any;
 mod binary;

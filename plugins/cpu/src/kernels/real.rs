@@ -72,6 +72,11 @@ impl Real {
         })
     }
 
+    /// Whether elements are f32.
+    pub(crate) fn is_single(&self) -> bool {
+        self.is_single
+    }
+
     /// Bytes of an element.
     pub(crate) fn size(&self) -> usize {
         self.size

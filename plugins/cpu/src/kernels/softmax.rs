@@ -43,14 +43,21 @@ const GRAIN: usize = 8 * 1024;
 
 /// Extents at and after the axis.
 #[derive(Clone, Copy)]
-struct Plan {
+pub(super) struct Plan {
     n: usize,
     inner: usize,
 }
 
-type Body = unsafe fn(*const f32, *mut f32, &Plan, Range<usize>);
+impl Plan {
+    /// For rows of so many elements.
+    pub(super) fn of_rows(n: usize) -> Self {
+        Self { n, inner: 1 }
+    }
+}
 
-dispatch! { fn softmax(x: *const f32, y: *mut f32, plan: &Plan, items: Range<usize>) = softmax_body }
+pub(super) type Body = unsafe fn(*const f32, *mut f32, &Plan, Range<usize>);
+
+dispatch! { pub(super) fn softmax(x: *const f32, y: *mut f32, plan: &Plan, items: Range<usize>) = softmax_body }
 dispatch! { fn log_softmax(x: *const f32, y: *mut f32, plan: &Plan, items: Range<usize>) = log_softmax_body }
 
 /// Items are rows, or tiles of columns where the axis is not the last.

@@ -386,6 +386,25 @@ unsafe fn strided_row<U: Copy>(from: *const u8, stride: isize, to: *mut u8, n: u
     }
 }
 
+/// Transposes a matrix of 32-bit elements that has `to` columns of contiguous `from`: `to[row * to_stride + column] =
+/// from[column * from_stride + row]`.
+///
+/// # Safety
+/// `from` and `to` hold these elements, and are apart.
+pub(crate) unsafe fn transpose(
+    from: *const f32,
+    from_stride: usize,
+    to: *mut f32,
+    to_stride: usize,
+    [rows, cols]: [usize; 2],
+) {
+    let bytes = |stride: usize| (stride * size_of::<f32>()) as isize;
+    let block =
+        Block { rows, cols, from_row: bytes(1), from_col: bytes(from_stride), to_row: bytes(to_stride) };
+    // SAFETY: the caller's promise.
+    unsafe { tiles::<u32, 4>(from.cast(), to.cast(), &block) };
+}
+
 /// Transposes: rows of the block are neighbours in the source, columns in the destination. `T` elements
 /// make a vector of 16 bytes, which every x86-64 has; wider ones gain nothing, because memory is slower.
 ///
