@@ -8,9 +8,8 @@ use super::conv::Addresses;
 use super::dense;
 use super::epilogue::{Activation, FinishFn, Tile, finish};
 use super::extents::extents;
-use super::micro::{
-    Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_left, packed_left_len, to_f32s,
-};
+use super::micro::{Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, packed_left_len, to_f32s};
+use super::strided;
 use super::widen;
 use crate::device::CpuDevice;
 use crate::kernels::cost;
@@ -242,11 +241,24 @@ impl Product {
     }
 }
 
+/// Panels as [`pack_left`](super::micro::pack_left) makes them, of rows that are copied or columns that are turned around.
 fn pack_b(b: &[f32], k: usize, columns: usize, transposed: bool, mr: usize, dst: &mut [f32]) {
-    if transposed {
-        pack_left(mr, columns, k, dst, |i, column| b[column * k + i]);
-    } else {
-        pack_left(mr, columns, k, dst, |i, column| b[i * columns + column]);
+    // Of an axis of nothing there is nothing to pack.
+    for (panel, dst) in dst.chunks_exact_mut((k * mr).max(1)).enumerate() {
+        let first = panel * mr;
+        let n = mr.min(columns - first);
+        if transposed {
+            let from = b[first * k..(first + n) * k].as_ptr();
+            // SAFETY: there are `n` columns of `k` numbers, and the panel has `k` rows of at least `n`.
+            unsafe { strided::transpose(from, k, dst.as_mut_ptr(), mr, [k, n]) };
+        }
+        for (i, row) in dst.chunks_exact_mut(mr).enumerate() {
+            let (row, beyond) = row.split_at_mut(n);
+            if !transposed {
+                row.copy_from_slice(&b[i * columns + first..][..n]);
+            }
+            beyond.fill(0.0);
+        }
     }
 }
 
