@@ -18,6 +18,7 @@ use super::micro::{
     packed_right_len, to_f32s,
 };
 use super::plane::{copy, every, zero};
+use super::strided;
 use super::widen;
 use super::window::{Window, image, in_and_out};
 use crate::device::CpuDevice;
@@ -631,13 +632,8 @@ impl ByChannels {
             }
         }
         let y0 = (plane * conv.c_out + c) * pixels;
-        for i in 0..channels {
-            let row = addresses.y.at(y0 + i * pixels);
-            for p in 0..pixels {
-                // SAFETY: the pixel is within the channel's row, and within the scratch memory.
-                unsafe { *row.wrapping_add(p) = *scratch.wrapping_add(p * mr + i) };
-            }
-        }
+        // SAFETY: the scratch memory has a row of channels for each pixel, and the result has them turned around.
+        unsafe { strided::transpose(scratch, mr, addresses.y.at(y0), pixels, [channels, pixels]) };
         let tile = Tile {
             x: addresses.y.at(y0),
             x_stride: pixels,

@@ -2,7 +2,7 @@
 
 use super::conv::{Addresses, Conv};
 use super::epilogue::{Activation, apply, read, write};
-use super::plane::Plane;
+use super::plane::{self, FillFn, Plane};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
@@ -48,6 +48,7 @@ type ChannelFn = unsafe fn(&Rows, Channel);
 struct Depthwise {
     conv: Conv,
     plane: Plane,
+    fill: FillFn,
     rows: Rows,
     channel: ChannelFn,
     grain: usize,
@@ -58,9 +59,14 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Prepared {
         unreachable!("`takes` found a plane");
     };
     let window = &conv.window;
-    let channel = match window.n_taps() {
-        9 => channel_of::<Nine>(isa),
-        25 => channel_of::<TwentyFive>(isa),
+    let [_, height, width] = window.kernel;
+    // The next output row's window is one row further in the copy: what was read serves both.
+    let overlaps = window.stride[1] == window.dilation[1];
+    let channel = match (height, width, window.n_taps()) {
+        (3, 3, _) if overlaps => overlapping_of::<Three>(isa),
+        (5, 5, _) if overlaps => overlapping_of::<Five>(isa),
+        (_, _, 9) => channel_of::<Nine>(isa),
+        (_, _, 25) => channel_of::<TwentyFive>(isa),
         _ => channel_of::<Any>(isa),
     };
     let rows = Rows {
@@ -70,9 +76,10 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Prepared {
         width: window.output[2],
         activation: conv.activation,
     };
+    let fill = plane::fill(isa);
     let workspace = plane.len() * 4 * conv.host.n_slots();
     let flops = 2 * window.n_taps() * window.n_output();
-    Prepared::new(Depthwise { plane, rows, channel, grain: (100_000 / flops.max(1)).max(1), conv })
+    Prepared::new(Depthwise { plane, fill, rows, channel, grain: (100_000 / flops.max(1)).max(1), conv })
         .with_workspace(workspace, 64)
 }
 
@@ -90,7 +97,7 @@ impl Launch<CpuDevice> for Depthwise {
                 let group = channel % conv.groups;
                 let bias = Addresses::offset(addresses.bias, group);
                 // SAFETY: the channel is within the input, the copy within the scratch memory.
-                unsafe { self.plane.fill(addresses.x.at(channel * n_in), copy) };
+                unsafe { (self.fill)(&self.plane, addresses.x.at(channel * n_in), copy) };
                 let channel = Channel {
                     copy,
                     weights: addresses.w.at(group * n_taps),
@@ -142,18 +149,28 @@ unsafe fn channel_body<A: Arith, T: Taps>(rows: &Rows, channel: Channel) {
         None => &rows.taps[..],
     };
     for row in 0..rows.height {
-        let line = channel.copy.wrapping_add(row * rows.step);
-        let mut i = 0;
-        let half = <A::Lanes as Lanes>::Half::N;
-        // SAFETY: the columns are within the row, and the half vector's instructions are there.
-        unsafe {
-            while i + half < rows.width {
-                block::<A, A::Lanes>(rows, taps, &channel, line, row, i);
-                i += A::Lanes::N;
-            }
-            if i < rows.width {
-                block::<A, <A::Lanes as Lanes>::Half>(rows, taps, &channel, line, row, i);
-            }
+        // SAFETY: as the caller promises.
+        unsafe { line::<A>(rows, taps, &channel, row) };
+    }
+}
+
+/// A row.
+///
+/// # Safety
+/// As [`channel_body`].
+#[inline(always)]
+unsafe fn line<A: Arith>(rows: &Rows, taps: &[usize], channel: &Channel, row: usize) {
+    let line = channel.copy.wrapping_add(row * rows.step);
+    let mut i = 0;
+    let half = <A::Lanes as Lanes>::Half::N;
+    // SAFETY: the columns are within the row, and the half vector's instructions are there.
+    unsafe {
+        while i + half < rows.width {
+            block::<A, A::Lanes>(rows, taps, channel, line, row, i);
+            i += A::Lanes::N;
+        }
+        if i < rows.width {
+            block::<A, <A::Lanes as Lanes>::Half>(rows, taps, channel, line, row, i);
         }
     }
 }
@@ -180,6 +197,16 @@ unsafe fn block<A: Arith, L: Lanes>(
             unsafe { (L::splat(*channel.weights.wrapping_add(t)), L::load(line.wrapping_add(tap + i))) };
         sum = weight.fma(values, sum);
     }
+    // SAFETY: as the caller promises.
+    unsafe { put::<A, L>(rows, channel, row, i, sum) };
+}
+
+/// Finishes a vector of columns of a row and writes it, or as many as there are.
+///
+/// # Safety
+/// As [`channel_body`]; what is behind the columns of this vector in the rows that follow is written later.
+#[inline(always)]
+unsafe fn put<A: Arith, L: Lanes>(rows: &Rows, channel: &Channel, row: usize, i: usize, mut sum: L) {
     let at = row * rows.width + i;
     // A whole vector may reach into the rows that follow, which are yet to be written, but not beyond the
     // plane, where another chunk may be at work.
@@ -191,5 +218,114 @@ unsafe fn block<A: Arith, L: Lanes>(
             sum = sum.add(read(channel.z.wrapping_add(at), n));
         }
         write(apply::<A, L>(rows.activation, sum), channel.y.wrapping_add(at), n);
+    }
+}
+
+/// A square window whose extent the compiler knows.
+trait Square: Copy + Send + Sync + 'static {
+    const SIDE: usize;
+
+    /// Adds what the window sees to a vector of each of [`TOGETHER`] rows. `line` is the first row of the first one's window,
+    /// at the vector's first column; the others follow at `step`.
+    ///
+    /// # Safety
+    /// As [`channel_body`].
+    unsafe fn add<L: Lanes>(
+        sums: &mut [L; TOGETHER],
+        line: *const f32,
+        step: usize,
+        taps: &[usize],
+        weights: *const f32,
+    );
+}
+
+/// Rows of the output that are made together.
+const TOGETHER: usize = 4;
+
+/// A window: by row of the copy, the rows of the output that see it. They are written out, since sums that are counted by a loop do
+/// not stay in registers.
+macro_rules! square {
+    ($name:ident, $side:literal, $($down:literal: [$($r:literal)*])*) => {
+        #[derive(Clone, Copy)]
+        struct $name;
+
+        impl Square for $name {
+            const SIDE: usize = $side;
+
+            #[inline(always)]
+            unsafe fn add<L: Lanes>(
+                sums: &mut [L; TOGETHER],
+                line: *const f32,
+                step: usize,
+                taps: &[usize],
+                weights: *const f32,
+            ) {
+                $(for (across, tap) in taps[..$side].iter().enumerate() {
+                    // SAFETY: the copy has slack for a whole vector behind the last element.
+                    let values = unsafe { L::load(line.wrapping_add($down * step + tap)) };
+                    $(
+                        // SAFETY: there is a weight for each tap.
+                        let weight = unsafe { L::splat(*weights.wrapping_add(($down - $r) * $side + across)) };
+                        sums[$r] = weight.fma(values, sums[$r]);
+                    )*
+                })*
+            }
+        }
+    };
+}
+
+square!(Three, 3, 0: [0] 1: [0 1] 2: [0 1 2] 3: [1 2 3] 4: [2 3] 5: [3]);
+square!(Five, 5, 0: [0] 1: [0 1] 2: [0 1 2] 3: [0 1 2 3] 4: [0 1 2 3] 5: [1 2 3] 6: [2 3] 7: [3]);
+
+dispatch! { fn overlapping_of<S: Square>(rows: &Rows, channel: Channel) = overlapping_body }
+
+/// # Safety
+/// As [`channel_body`]; the window is square, and from one output row to the next it moves by one of its rows.
+#[inline(always)]
+unsafe fn overlapping_body<A: Arith, S: Square>(rows: &Rows, channel: Channel) {
+    let (n, half) = (<A::Lanes as Lanes>::N, <A::Lanes as Lanes>::Half::N);
+    let across = rows.width / n * n;
+    if rows.height < TOGETHER {
+        for row in 0..rows.height {
+            // SAFETY: as the caller promises.
+            unsafe { line::<A>(rows, &rows.taps[..S::SIDE * S::SIDE], &channel, row) };
+        }
+        return;
+    }
+    for row in (0..rows.height).step_by(TOGETHER) {
+        // The last rows are made together too, some of them again.
+        let row = row.min(rows.height - TOGETHER);
+        // From the last columns to the first: what a vector at the end of a row writes beyond it is the start of the next
+        // row, which comes later.
+        // SAFETY: the columns are within the rows, and the half vector's instructions are there.
+        unsafe {
+            match rows.width - across {
+                0 => {}
+                rest if rest <= half => {
+                    together::<A, <A::Lanes as Lanes>::Half, S>(rows, &channel, row, across);
+                }
+                _ => together::<A, A::Lanes, S>(rows, &channel, row, across),
+            }
+            for i in (0..across).step_by(n).rev() {
+                together::<A, A::Lanes, S>(rows, &channel, row, i);
+            }
+        }
+    }
+}
+
+/// A vector of columns from `i` of each of [`TOGETHER`] rows, or as many as there are.
+///
+/// # Safety
+/// As [`overlapping_body`].
+#[inline(always)]
+unsafe fn together<A: Arith, L: Lanes, S: Square>(rows: &Rows, channel: &Channel, row: usize, i: usize) {
+    let line = channel.copy.wrapping_add(row * rows.step + i);
+    // SAFETY: the caller promises the instructions, and the columns; rows are written from first to last.
+    unsafe {
+        let mut sums = [L::splat(channel.bias); TOGETHER];
+        S::add(&mut sums, line, rows.step, &rows.taps, channel.weights);
+        for (r, &sum) in sums.iter().enumerate() {
+            put::<A, L>(rows, channel, row + r, i, sum);
+        }
     }
 }

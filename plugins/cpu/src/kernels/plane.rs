@@ -5,6 +5,8 @@
 //! loops over a row have no edge and no stride.
 
 use super::window::Window;
+use crate::dispatch;
+use crate::isa::Arith;
 
 /// How a padded copy is laid out. Two spatial dimensions.
 #[derive(Clone, Copy, Debug)]
@@ -80,59 +82,82 @@ impl Plane {
             unsafe { *dst.wrapping_add(i) = value };
         }
     }
+}
 
-    /// Copies a plane in.
-    ///
-    /// # Safety
-    /// `src` is a plane of the input, `dst` has room for the copy.
-    pub unsafe fn fill(&self, src: *const f32, dst: *mut f32) {
-        let [height, width] = self.input;
-        for row in 0..height {
-            let src = src.wrapping_add(row * width);
-            let dst = dst.wrapping_add((row + self.pad[0]) * self.row_len());
-            if self.phases == 1 {
-                // SAFETY: the row fits behind its padding.
-                unsafe { copy(src, dst.wrapping_add(self.pad[1]), width) };
-                continue;
-            }
-            for phase in 0..self.phases {
-                // The first column of this phase that is not padding.
-                let first = (phase + self.phases - self.pad[1] % self.phases) % self.phases;
-                let dst = dst.wrapping_add(self.tap(first + self.pad[1]));
-                let n = (width + self.phases - 1).saturating_sub(first) / self.phases;
-                // SAFETY: the columns are within the row, and their places within the phase.
-                unsafe {
-                    match self.phases {
-                        2 => every::<2>(src.wrapping_add(first), dst, n, 2),
-                        phases => every::<0>(src.wrapping_add(first), dst, n, phases),
-                    }
-                };
-            }
+/// Copies a plane in.
+pub type FillFn = unsafe fn(plane: &Plane, src: *const f32, dst: *mut f32);
+
+dispatch! {
+    /// The copying of planes for an instruction set.
+    pub fn fill(plane: &Plane, src: *const f32, dst: *mut f32) = fill_body
+}
+
+/// # Safety
+/// `src` is a plane of the input, `dst` has room for the copy.
+#[inline(always)]
+unsafe fn fill_body<A: Arith>(plane: &Plane, src: *const f32, dst: *mut f32) {
+    let [height, width] = plane.input;
+    for row in 0..height {
+        let src = src.wrapping_add(row * width);
+        let dst = dst.wrapping_add((row + plane.pad[0]) * plane.row_len());
+        if plane.phases == 1 {
+            // SAFETY: the row fits behind its padding.
+            unsafe { copy(src, dst.wrapping_add(plane.pad[1]), width) };
+            continue;
+        }
+        for phase in 0..plane.phases {
+            // The first column of this phase that is not padding.
+            let first = (phase + plane.phases - plane.pad[1] % plane.phases) % plane.phases;
+            let dst = dst.wrapping_add(plane.tap(first + plane.pad[1]));
+            let n = (width + plane.phases - 1).saturating_sub(first) / plane.phases;
+            // SAFETY: the columns are within the row, and their places within the phase.
+            unsafe {
+                match plane.phases {
+                    2 => every::<2>(src.wrapping_add(first), dst, n, 2),
+                    phases => every::<0>(src.wrapping_add(first), dst, n, phases),
+                }
+            };
         }
     }
 }
 
-/// Copies every `step`th element; `STEP` is `step` where the compiler shall know it.
+/// Copies every `step`th element, the last ones perhaps twice; `STEP` is `step` where the compiler shall know it.
 ///
 /// # Safety
-/// `src` has `n` such elements, `dst` room for them.
+/// `src` has `n` such elements, `dst` room for them, and they are apart.
 #[inline(always)]
 pub(super) unsafe fn every<const STEP: usize>(src: *const f32, dst: *mut f32, n: usize, step: usize) {
-    let step = if STEP == 0 { step } else { STEP };
-    // SAFETY: `i` is below `n`, as below.
-    let element = |i: usize| unsafe { *src.wrapping_add(i * step) };
-    let mut i = 0;
-    while i + 8 <= n {
-        // Read before they are written: one block of shuffles and not eight moves.
-        let values: [f32; 8] = std::array::from_fn(|lane| element(i + lane));
+    /// # Safety
+    /// As `every`, of `N` elements from `i`.
+    #[inline(always)]
+    unsafe fn block<const N: usize>(src: *const f32, dst: *mut f32, step: usize, i: usize) {
+        let src = src.wrapping_add(i * step);
+        // Read before they are written: one block of shuffles and not `N` moves.
+        // SAFETY: the caller's promise, here and below.
+        let values: [f32; N] = std::array::from_fn(|lane| unsafe { *src.wrapping_add(lane * step) });
         // SAFETY: as above.
-        unsafe { dst.wrapping_add(i).cast::<[f32; 8]>().write_unaligned(values) };
-        i += 8;
+        unsafe { dst.wrapping_add(i).cast::<[f32; N]>().write_unaligned(values) };
     }
-    while i < n {
-        // SAFETY: as above.
-        unsafe { *dst.wrapping_add(i) = element(i) };
-        i += 1;
+    let step = if STEP == 0 { step } else { STEP };
+    // SAFETY: each block is within the `n` elements.
+    unsafe {
+        match n {
+            8.. => {
+                for i in (0..n - 8).step_by(8) {
+                    block::<8>(src, dst, step, i);
+                }
+                block::<8>(src, dst, step, n - 8);
+            }
+            4.. => {
+                block::<4>(src, dst, step, 0);
+                block::<4>(src, dst, step, n - 4);
+            }
+            _ => {
+                for i in 0..n {
+                    *dst.wrapping_add(i) = *src.wrapping_add(i * step);
+                }
+            }
+        }
     }
 }
 

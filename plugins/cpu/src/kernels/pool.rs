@@ -1,6 +1,6 @@
 //! Poolings: the largest or the mean of each window, from a padded copy of each plane, and of whole channels.
 
-use super::plane::Plane;
+use super::plane::{self, FillFn, Plane};
 use super::widen;
 use super::window::{Window, image, in_and_out};
 use crate::device::CpuDevice;
@@ -50,6 +50,7 @@ struct Pool {
     planes: usize,
     window: Window,
     plane: Plane,
+    fill: FillFn,
     padding: f32,
     /// Where each tap begins, from the first row of the window in the copy.
     taps: Vec<usize>,
@@ -76,6 +77,7 @@ fn pool(request: &PrepareRequest<'_, CpuDevice>, padding: f32, row: RowFn) -> Re
         planes: images * channels,
         window,
         plane,
+        fill: plane::fill(request.device.isa),
         padding,
         taps,
         row,
@@ -137,7 +139,7 @@ impl Launch<CpuDevice> for Pool {
             unsafe { self.plane.clear(copy, self.padding) };
             for plane in planes {
                 // SAFETY: the plane is within the input.
-                unsafe { self.plane.fill(x.at(plane * self.window.n_input()), copy) };
+                unsafe { (self.fill)(&self.plane, x.at(plane * self.window.n_input()), copy) };
                 for row in 0..height {
                     let line = copy.wrapping_add(row * self.window.stride[1] * self.plane.row_len());
                     let dst = y.at((plane * height + row) * width);
