@@ -127,6 +127,8 @@ impl Shared {
 
     /// The stream's thread.
     fn work(&self) {
+        // When the last copy was done, if the stream has had more to do since.
+        let mut copied = None;
         loop {
             let mut queue = lock(&self.queue);
             let command = loop {
@@ -136,6 +138,7 @@ impl Shared {
                 if queue.closed {
                     return;
                 }
+                copied = None;
                 queue = self.enqueued.wait(queue).unwrap_or_else(PoisonError::into_inner);
             };
             drop(queue);
@@ -146,7 +149,7 @@ impl Shared {
             let begin = now_ns(self.host.traces());
             // The command is used up when it has run.
             let name = self.host.traces().then(|| command.name().to_owned());
-            if let Err(error) = self.execute(command) {
+            if let Err(error) = self.execute(command, &mut copied) {
                 self.timeline.fail(error);
             }
             if let Some(name) = &name {
@@ -155,16 +158,26 @@ impl Shared {
         }
     }
 
-    fn execute(&self, command: Command) -> Result<()> {
+    /// Runs a command. `copied` is when the last copy was done, if the next one may begin then: an accelerator's copy engine
+    /// goes on while others are told that a point was reached.
+    fn execute(&self, command: Command, copied: &mut Option<Instant>) -> Result<()> {
         match command {
-            Command::Launch(launch) => launch.run::<CpuStream>(),
-            Command::Replay(launches) => launches.iter().try_for_each(DeferredLaunch::run::<CpuStream>),
+            Command::Launch(launch) => {
+                *copied = None;
+                launch.run::<CpuStream>()
+            }
+            Command::Replay(launches) => {
+                *copied = None;
+                launches.iter().try_for_each(DeferredLaunch::run::<CpuStream>)
+            }
             Command::Copy(span) => {
-                let begin = Instant::now();
+                let begin = copied.unwrap_or_else(Instant::now);
                 // SAFETY: the host lends both ranges until a later point is reported, and `copy` allows overlap.
                 unsafe { std::ptr::copy(span.src, span.dst, span.size_bytes) };
                 let nanos = span.size_bytes as u128 * 1_000_000_000 / u128::from(self.bytes_per_s);
-                sleep_until(begin + Duration::from_nanos(nanos as u64));
+                let due = begin + Duration::from_nanos(nanos as u64);
+                *copied = Some(due.max(Instant::now()));
+                sleep_until(due);
                 Ok(())
             }
             Command::Signal(value) => {
@@ -173,6 +186,9 @@ impl Shared {
             }
             Command::Fail(failure) => Err(failure),
             Command::Wait(other, value) => {
+                if other.timeline.reached().0 < value {
+                    *copied = None;
+                }
                 other.timeline.wait(value).map_err(|failure| failed_dependency(&failure))
             }
         }
