@@ -349,7 +349,7 @@ fn by_pixels(conv: Conv) -> Prepared {
     let n_tiles = pixels.div_ceil(mr);
     // With few tiles the channels are divided too, at the price of gathering X again.
     let n_parts = if conv.images * conv.groups * n_tiles >= 4 || conv.c_out < 8 * NR { 1 } else { 2 };
-    let ragged = conv.micro.padded(pixels - (n_tiles - 1) * mr);
+    let ragged = conv.micro.padded(tile_of(&conv, n_tiles, n_tiles - 1).len());
     let per_slot = KC.min(k) * mr + conv.c_out.next_multiple_of(NR) * ragged;
     let flops = 2 * mr * k * conv.c_out / n_parts;
     let workspace = per_slot * 4 * conv.host.n_slots();
@@ -366,6 +366,15 @@ fn by_pixels(conv: Conv) -> Prepared {
         pack_rows(&to_f32s(src), groups, c_out, k, as_f32s_mut(dst)?);
         Ok(())
     })
+}
+
+/// The pixels of one of `n` tiles. Each has as many vectors as the others, or one more: a last tile of one vector would take as
+/// long as one of two.
+fn tile_of(conv: &Conv, n: usize, tile: usize) -> Range<usize> {
+    let (pixels, lanes) = (conv.window.n_output(), conv.micro.lanes);
+    let vectors = pixels.div_ceil(lanes);
+    let at = |tile: usize| (tile * vectors / n * lanes).min(pixels);
+    at(tile)..at(tile + 1)
 }
 
 fn pack_rows(src: &[f32], groups: usize, c_out: usize, k: usize, dst: &mut [f32]) {
@@ -416,8 +425,8 @@ impl ByPixels {
         let (tile, unit) = (unit % self.n_tiles, unit / self.n_tiles);
         let (group, image) = (unit % conv.groups, unit / conv.groups);
         let (mr, k, pixels) = (conv.micro.mr, conv.k(), conv.window.n_output());
-        let first = tile * mr;
-        let m = mr.min(pixels - first);
+        let tile = tile_of(conv, self.n_tiles, tile);
+        let (first, m) = (tile.start, tile.len());
         let padded = conv.micro.padded(m);
         let whole = m == padded;
 
