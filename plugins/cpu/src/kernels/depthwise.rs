@@ -28,14 +28,14 @@ struct Rows {
     taps: Vec<usize>,
     /// Elements of the copy from one output row to the next.
     step: usize,
-    height: usize,
     width: usize,
     activation: Activation,
 }
 
-/// The addresses of one channel; `z` may be NULL.
+/// The addresses of some rows of one channel; `z` may be NULL.
 #[derive(Clone, Copy)]
 struct Channel {
+    height: usize,
     copy: *const f32,
     weights: *const f32,
     bias: f32,
@@ -72,7 +72,6 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Prepared {
     let rows = Rows {
         taps: plane.taps(window),
         step: window.stride[1] * plane.row_len(),
-        height: window.output[1],
         width: window.output[2],
         activation: conv.activation,
     };
@@ -96,18 +95,22 @@ impl Launch<CpuDevice> for Depthwise {
             for channel in channels {
                 let group = channel % conv.groups;
                 let bias = Addresses::offset(addresses.bias, group);
-                // SAFETY: the channel is within the input, the copy within the scratch memory.
-                unsafe { (self.fill)(&self.plane, addresses.x.at(channel * n_in), copy) };
-                let channel = Channel {
-                    copy,
-                    weights: addresses.w.at(group * n_taps),
-                    // SAFETY: NULL, or a bias for each channel.
-                    bias: if bias.is_null() { 0.0 } else { unsafe { *bias } },
-                    z: Addresses::offset(addresses.z, channel * n_out),
-                    y: addresses.y.at(channel * n_out),
-                };
-                // SAFETY: the channel's planes are within the operands, and channels write disjoint ones.
-                unsafe { (self.channel)(&self.rows, channel) };
+                for band in self.plane.bands() {
+                    // SAFETY: the channel is within the input, the copy within the scratch memory.
+                    unsafe { (self.fill)(&self.plane, addresses.x.at(channel * n_in), copy, &band, 0.0) };
+                    let first = channel * n_out + band.start * self.rows.width;
+                    let channel = Channel {
+                        height: band.len(),
+                        copy,
+                        weights: addresses.w.at(group * n_taps),
+                        // SAFETY: NULL, or a bias for each channel.
+                        bias: if bias.is_null() { 0.0 } else { unsafe { *bias } },
+                        z: Addresses::offset(addresses.z, first),
+                        y: addresses.y.at(first),
+                    };
+                    // SAFETY: the channel's planes are within the operands, and channels write disjoint ones.
+                    unsafe { (self.channel)(&self.rows, channel) };
+                }
             }
             Ok(())
         })
@@ -148,7 +151,7 @@ unsafe fn channel_body<A: Arith, T: Taps>(rows: &Rows, channel: Channel) {
         Some(n) => &rows.taps[..n],
         None => &rows.taps[..],
     };
-    for row in 0..rows.height {
+    for row in 0..channel.height {
         // SAFETY: as the caller promises.
         unsafe { line::<A>(rows, taps, &channel, row) };
     }
@@ -210,7 +213,7 @@ unsafe fn put<A: Arith, L: Lanes>(rows: &Rows, channel: &Channel, row: usize, i:
     let at = row * rows.width + i;
     // A whole vector may reach into the rows that follow, which are yet to be written, but not beyond the
     // plane, where another chunk may be at work.
-    let rest = rows.height * rows.width - at;
+    let rest = channel.height * rows.width - at;
     let n = if rest >= L::N { L::N } else { L::N.min(rows.width - i) };
     // SAFETY: the elements are within the plane.
     unsafe {
@@ -285,16 +288,16 @@ dispatch! { fn overlapping_of<S: Square>(rows: &Rows, channel: Channel) = overla
 unsafe fn overlapping_body<A: Arith, S: Square>(rows: &Rows, channel: Channel) {
     let (n, half) = (<A::Lanes as Lanes>::N, <A::Lanes as Lanes>::Half::N);
     let across = rows.width / n * n;
-    if rows.height < TOGETHER {
-        for row in 0..rows.height {
+    if channel.height < TOGETHER {
+        for row in 0..channel.height {
             // SAFETY: as the caller promises.
             unsafe { line::<A>(rows, &rows.taps[..S::SIDE * S::SIDE], &channel, row) };
         }
         return;
     }
-    for row in (0..rows.height).step_by(TOGETHER) {
+    for row in (0..channel.height).step_by(TOGETHER) {
         // The last rows are made together too, some of them again.
-        let row = row.min(rows.height - TOGETHER);
+        let row = row.min(channel.height - TOGETHER);
         // From the last columns to the first: what a vector at the end of a row writes beyond it is the start of the next
         // row, which comes later.
         // SAFETY: the columns are within the rows, and the half vector's instructions are there.

@@ -138,18 +138,22 @@ impl Launch<CpuDevice> for Pool {
             // SAFETY: a slot's scratch is its own and has room for the copy.
             unsafe { self.plane.clear(copy, self.padding) };
             for plane in planes {
-                // SAFETY: the plane is within the input.
-                unsafe { (self.fill)(&self.plane, x.at(plane * self.window.n_input()), copy) };
-                for row in 0..height {
-                    let line = copy.wrapping_add(row * self.window.stride[1] * self.plane.row_len());
-                    let dst = y.at((plane * height + row) * width);
-                    // SAFETY: each tap begins a run of `width` elements of the copy; planes are written by one
-                    // chunk each.
-                    unsafe { (self.row)(line, self.taps.len(), &self.taps, dst, width) };
-                    if let Some((rows, columns)) = &self.mean {
-                        for (i, share) in columns.iter().enumerate() {
-                            // SAFETY: `i` is within the row.
-                            unsafe { *dst.wrapping_add(i) *= rows[row] * share };
+                for band in self.plane.bands() {
+                    let x = x.at(plane * self.window.n_input());
+                    // SAFETY: the plane is within the input.
+                    unsafe { (self.fill)(&self.plane, x, copy, &band, self.padding) };
+                    for row in band.clone() {
+                        let step = self.window.stride[1] * self.plane.row_len();
+                        let line = copy.wrapping_add((row - band.start) * step);
+                        let dst = y.at((plane * height + row) * width);
+                        // SAFETY: each tap begins a run of `width` elements of the copy; planes are written by
+                        // one chunk each.
+                        unsafe { (self.row)(line, self.taps.len(), &self.taps, dst, width) };
+                        if let Some((rows, columns)) = &self.mean {
+                            for (i, share) in columns.iter().enumerate() {
+                                // SAFETY: `i` is within the row.
+                                unsafe { *dst.wrapping_add(i) *= rows[row] * share };
+                            }
                         }
                     }
                 }
