@@ -332,3 +332,75 @@ unsafe fn together<A: Arith, L: Lanes, S: Square>(rows: &Rows, channel: &Channel
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::{Chance, isas};
+
+    /// Small integers, so that sums are exact in any order.
+    fn numbers(chance: &mut Chance, n: usize) -> Vec<f32> {
+        (0..n).map(|_| chance.below(41) as f32 - 20.0).collect()
+    }
+
+    #[test]
+    fn windows_of_planes_large_and_small_are_what_the_definition_says() {
+        let mut chance = Chance::new(5);
+        for i in 0..60 {
+            // Some planes need several bands.
+            let [height, width] = [0, 1].map(|_| [1, 2, 7, 14, 33, 100, 150][chance.below(7)]);
+            let side = [1, 2, 3, 5][chance.below(4)];
+            let (stride, dilation, pad) = (1 + chance.below(3), 1 + chance.below(2), chance.below(side));
+            let (channels, is_pool) = (2, chance.below(3) == 0);
+            let span = (side - 1) * dilation + 1;
+            if height + 2 * pad < span || width + 2 * pad < span {
+                continue;
+            }
+            let [rows, columns] = [height, width].map(|n| (n + 2 * pad - span) / stride + 1);
+            let x = numbers(&mut chance, channels * height * width);
+            let w = numbers(&mut chance, channels * side * side);
+            let bias = numbers(&mut chance, channels);
+            let z = numbers(&mut chance, channels * rows * columns);
+            let mut expected = z.clone();
+            for (at, y) in expected.iter_mut().enumerate() {
+                let (channel, row, column) = (at / columns / rows, at / columns % rows, at % columns);
+                let seen = (0..side * side).filter_map(|tap| {
+                    let at = |out: usize, tap: usize| (out * stride + tap * dilation).checked_sub(pad);
+                    let (row, column) = (at(row, tap / side)?, at(column, tap % side)?);
+                    let is_inside = row < height && column < width;
+                    is_inside.then(|| (tap, x[(channel * height + row) * width + column]))
+                });
+                *y = match is_pool {
+                    true => seen.map(|(_, x)| x).fold(f32::NEG_INFINITY, f32::max),
+                    false => {
+                        let weights = &w[channel * side * side..];
+                        (*y + bias[channel] + seen.map(|(tap, x)| weights[tap] * x).sum::<f32>()).max(0.0)
+                    }
+                };
+            }
+            let ints = |values: &[usize]| Value::Ints(values.iter().map(|&n| n as i64).collect());
+            let mut attrs = vec![
+                ("kernel_shape", ints(&[side, side])),
+                ("strides", ints(&[stride, stride])),
+                ("dilations", ints(&[dilation, dilation])),
+                ("pads", ints(&[pad; 4])),
+            ];
+            let mut inputs = vec![Some(Array::of(&[1, channels, height, width], &x))];
+            if !is_pool {
+                attrs.push(("group", Value::Int(channels as i64)));
+                attrs.push(("activation", Value::Text("Relu")));
+                inputs.push(Some(Array::of(&[channels, 1, side, side], &w)));
+                inputs.push(Some(Array::of(&[channels], &bias)));
+                inputs.push(Some(Array::of(&[1, channels, rows, columns], &z)));
+            }
+            let op = if is_pool { "MaxPool" } else { "FusedConv" };
+            for isa in isas() {
+                let y = [Some(Array::empty::<f32>(&[1, channels, rows, columns]))];
+                let found = run(isa, op, &attrs, &inputs, &y).expect(op);
+                let found = found[0].as_ref().expect("a result").elements::<f32>();
+                let what = format!("{i}: {op} of {height} x {width}, {side}, {stride}, {dilation}, {pad}");
+                assert_eq!(found, expected, "{what}");
+            }
+        }
+    }
+}
