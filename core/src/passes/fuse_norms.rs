@@ -1,15 +1,15 @@
-//! Makes one op of the many that exporters write for a LayerNormalization over the last axis, or for a GELU.
+//! Makes one op of the many that exporters write for a LayerNormalization over the last axis, a GELU or a HardSwish.
 //!
 //! `(x - mean) / sqrt(mean((x - mean)^2) + epsilon) * scale + bias` becomes LayerNormalization 17, of which scale and bias
 //! may be absent; a scale of ones is then made. `x * (1 + erf(x / sqrt(2))) / 2` becomes Gelu 20, and
 //! `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2` the same with `approximate = "tanh"` (ONNX Gelu-20), whatever
-//! the order of their factors. What lies between must be used inside alone; it goes only if the device has a kernel that
+//! the order of their factors. `x * clip(x + 3, 0, 6) / 6` and `x * HardSigmoid(x)` with slope 1 / 6 become HardSwish 14. What lies between must be used inside alone; it goes only if the device has a kernel that
 //! takes the new op's types.
 //!
 //! Runs on specialised programs, before [`super::fuse`] and [`super::fuse_elementwise`] take parts of these.
 
 use super::search::{Search, has_kernel};
-use super::{each_region, scalar};
+use super::{clip_limits, each_region, scalar};
 use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, Node, Program, Region, ValueId, catalogue};
@@ -44,7 +44,7 @@ fn fuse(
     let mut found: Vec<Found> = Vec::new();
     let mut taken = BTreeSet::new();
     for at in (0..region.nodes.len()).filter(|&at| !stay(&region.nodes[at])) {
-        let new = search.layer_norm(at).or_else(|| search.gelu(at));
+        let new = search.layer_norm(at).or_else(|| search.activation(at));
         let Some(new) = new.filter(|new| search.is_whole(new) && search.takes(kernels, new)) else {
             continue;
         };
@@ -78,6 +78,7 @@ struct Found {
 enum Fused {
     LayerNorm { epsilon: f32, n: usize, scale: Option<ValueId>, bias: Option<ValueId> },
     Gelu { is_tanh: bool },
+    HardSwish,
 }
 
 impl Fused {
@@ -85,6 +86,7 @@ impl Fused {
         match self {
             Self::LayerNorm { .. } => "LayerNormalization",
             Self::Gelu { .. } => "Gelu",
+            Self::HardSwish => "HardSwish",
         }
     }
 }
@@ -101,7 +103,7 @@ impl Found {
         let mut node = Node::new(def.op(), vec![Some(self.x)], last.outputs.clone());
         node.name = last.name.clone();
         match self.op {
-            Fused::Gelu { is_tanh: false } => {}
+            Fused::Gelu { is_tanh: false } | Fused::HardSwish => {}
             Fused::Gelu { is_tanh: true } => {
                 node.set_attr("approximate", AttrValue::String("tanh".to_owned()));
             }
@@ -139,7 +141,7 @@ impl Search<'_> {
         // Scale and bias are of the same element type.
         let n_inputs = match found.op {
             Fused::LayerNorm { bias, .. } => 2 + usize::from(bias.is_some()),
-            Fused::Gelu { .. } => 1,
+            Fused::Gelu { .. } | Fused::HardSwish => 1,
         };
         has_kernel(kernels, found.op.name(), &vec![Some(ty); n_inputs], ty)
     }
@@ -223,21 +225,42 @@ impl Search<'_> {
         Some((next, vector))
     }
 
-    /// The GELU whose last product is this node.
-    fn gelu(&self, at: usize) -> Option<Found> {
+    /// The GELU or HardSwish whose last product is this node.
+    fn activation(&self, at: usize) -> Option<Found> {
         let node = &self.nodes[at];
         if !(node.op.is("Mul") || node.op.is("Div")) {
             return None;
         }
         let mut members = BTreeSet::new();
-        let Product { number: half, factors } = self.product(node.output(0)?, true, &mut members)?;
+        let Product { number, factors } = self.product(node.output(0)?, true, &mut members)?;
         let [a, b] = factors.as_slice() else { return None };
-        [(*a, *b), (*b, *a)].into_iter().find_map(|(x, sum)| {
+        [(*a, *b), (*b, *a)].into_iter().find_map(|(x, other)| {
             let mut members = members.clone();
-            let inner = self.one_more(sum, &mut members)?;
-            let is_tanh = self.is_curve(x, inner, &mut members)?;
-            close(half, 0.5).then_some(Found { members, last: at, x, op: Fused::Gelu { is_tanh } })
+            let op = if close(number, 0.5) {
+                let inner = self.one_more(other, &mut members)?;
+                Fused::Gelu { is_tanh: self.is_curve(x, inner, &mut members)? }
+            } else {
+                self.is_ramp(x, other, number, &mut members)?;
+                Fused::HardSwish
+            };
+            Some(Found { members, last: at, x, op })
         })
+    }
+
+    /// Whether a number of times a value is `clip(x / 6 + 1 / 2, 0, 1)`: as HardSigmoid, or as a Clip of `x + 3` to 0 and 6.
+    fn is_ramp(&self, x: ValueId, ramp: ValueId, number: f64, members: &mut BTreeSet<usize>) -> Option<()> {
+        if let Some((at, node)) = self.made_by(ramp, "HardSigmoid") {
+            members.insert(at);
+            let is_sixth =
+                close(node.float("alpha", 0.2).into(), 1.0 / 6.0) && node.float("beta", 0.5) == 0.5;
+            return (node.input(0) == Some(x) && is_sixth && close(number, 1.0)).then_some(());
+        }
+        let (at, node) = self.made_by(ramp, "Clip")?;
+        let (sum, shifted) = self.made_by(node.input(0)?, "Add")?;
+        let (three, of) = self.either(shifted, |id| scalar(self.program, id))?;
+        members.extend([at, sum]);
+        let limits = clip_limits(self.program, node)?;
+        (of == x && three == 3.0 && limits == [0.0, 6.0] && close(number, 1.0 / 6.0)).then_some(())
     }
 
     /// Of a value that is another one and 1, that one.

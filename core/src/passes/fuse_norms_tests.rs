@@ -218,3 +218,37 @@ fn a_device_without_the_kernels_keeps_the_ops() {
     assert_eq!(run(&mut program, &KernelTable::default(), &|_| false).expect("no error"), 0);
     assert_eq!(print(&program), before);
 }
+
+#[test]
+fn a_hard_swish_is_one_op() {
+    let whole = ["%y: f32[2,3] = HardSwish@22(%x)", "return %y"];
+    let numbers = [
+        "%zero = const f32[] [0.0]",
+        "%three = const f32[1] [3.0]",
+        "%six = const f32[] [6.0]",
+        "%sum: f32[2,3] = Add@14(%three, %x)",
+        "%ramp: f32[2,3] = Clip@13(%sum, %zero, %six)",
+    ];
+    let divided =
+        ["%product: f32[2,3] = Mul@14(%x, %ramp)", "%y: f32[2,3] = Div@14(%product, %six)", "return %y"];
+    becomes(&[&numbers[..], &divided].concat(), &whole);
+    let sixth = [
+        "%sixth = const f32[] [0.16666667]",
+        "%part: f32[2,3] = Mul@14(%ramp, %sixth)",
+        "%y: f32[2,3] = Mul@14(%part, %x)",
+        "return %y",
+    ];
+    becomes(&[&numbers[..], &sixth].concat(), &whole);
+    let sigmoid = |alpha: &str| {
+        let ramp = format!("%ramp: f32[2,3] = HardSigmoid@22(%x) {{alpha = {alpha}}}");
+        [ramp, "%y: f32[2,3] = Mul@14(%ramp, %x)".to_owned(), "return %y".to_owned()]
+    };
+    let lines = sigmoid("0.16666667");
+    becomes(&lines.each_ref().map(|line| line.as_str()), &whole);
+    // Another slope, and a ramp of something else.
+    let lines = sigmoid("0.2");
+    stays(&lines.each_ref().map(|line| line.as_str()));
+    let other =
+        ["%product: f32[2,3] = Mul@14(%row, %ramp)", "%y: f32[2,3] = Div@14(%product, %six)", "return %y"];
+    stays(&[&numbers[..], &other].concat());
+}

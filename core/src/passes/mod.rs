@@ -127,7 +127,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "fuse-norms",
-        doc: "layer normalisations and GELUs that are written as many ops become one each",
+        doc: "layer normalisations, GELUs and HardSwishes that are written as many ops become one each",
         moments: &[Moment::Device],
         run: |program, around| fuse_norms::run(program, around.kernels, around.stay),
     },

@@ -22,7 +22,7 @@ impl Evaluator for Casts {
     }
 }
 
-/// The kernels of a device that has LayerNormalization, Gelu, Exp and Attention on f32, Add and Relu on f16 too, and a Resize whose
+/// The kernels of a device that has LayerNormalization, Gelu, HardSwish, Exp and Attention on f32, Add and Relu on f16 too, and a Resize whose
 /// scales are f32.
 fn kernels() -> KernelTable {
     let kernel = |op: &str, since_version, n_inputs| of_types(op, since_version, n_inputs, &[F32]);
@@ -39,6 +39,7 @@ fn kernels() -> KernelTable {
         cast,
         kernel("LayerNormalization", 17, (2, 3)),
         kernel("Gelu", 20, (1, 1)),
+        kernel("HardSwish", 22, (1, 1)),
         kernel("Exp", 13, (1, 1)),
         of_types("Add", 14, (2, 2), &[F32, F16]),
         of_types("Relu", 14, (1, 1), &[F32, F16]),

@@ -116,6 +116,7 @@ const KINDS: &[Kind] = &[
     Maker::softmax,
     Maker::layer_norm,
     Maker::gelu,
+    Maker::hard_swish,
     Maker::attention,
     Maker::padded,
     Maker::reordered,

@@ -80,6 +80,32 @@ impl Maker {
         Some(())
     }
 
+    /// HardSwish as exporters write it: by a Clip and a division or a product, or by HardSigmoid.
+    pub(super) fn hard_swish(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let n_pool = self.pool.len();
+        if x.most > 4.0 {
+            return None;
+        }
+        let of = |most: f32| Made { most, ..x.clone() };
+        let form = choices.of(4);
+        let last = if form == 0 {
+            let slope = [("alpha", AttrValue::Float(1.0 / 6.0)), ("beta", AttrValue::Float(0.5))];
+            let ramp = self.add("HardSigmoid", &[x.id], &slope, of(1.0))?;
+            self.add("Mul", &[x.id, ramp.id], &[], of(x.most))?
+        } else {
+            let [zero, three, six, sixth] = [0.0, 3.0, 6.0, 1.0 / 6.0].map(|value| self.number(value));
+            let sum = self.add("Add", &[x.id, three], &[], of(x.most + 3.0))?;
+            let ramp = self.add("Clip", &[sum.id, zero, six], &[], of(6.0))?;
+            let product = self.add("Mul", &[ramp.id, x.id], &[], of(x.most * 6.0))?;
+            let (op, number) = if form == 1 { ("Mul", sixth) } else { ("Div", six) };
+            self.add(op, &[product.id, number], &[], of(x.most))?
+        };
+        self.pool.truncate(n_pool);
+        self.pool.push(last);
+        Some(())
+    }
+
     /// Attention of a value to itself as exporters write it: heads in front of the sequence, or behind it and transposed, with
     /// a batch or without, with a mask or none, and with its factor in one of three places.
     pub(super) fn attention(&mut self, choices: &mut Choices<'_>) -> Option<()> {
