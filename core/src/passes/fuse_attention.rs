@@ -159,6 +159,10 @@ impl Search<'_> {
         let (of_q, q) = self.scaled(of_product.input(0)?, &mut members);
         let (of_k, turned) = self.scaled(of_product.input(1)?, &mut members);
         scale *= of_q * of_k;
+        // Factors one after the other may be numbers where their product is none.
+        if !(scale as f32).is_normal() {
+            return None;
+        }
         let [[b, h, s, size], [_, _, keys, of_value]] = [self.extents(q)?, self.extents(v)?];
         let fits = full == [b, h, s, keys]
             && self.extents(turned)? == [b, h, size, keys]
@@ -178,12 +182,12 @@ impl Search<'_> {
             heads_inside: None,
             result: vec![b, h, s, of_value],
         };
+        self.goes_too(of_turned, &mut found.members);
         match self.order(transposition)? {
             [0, 1, 3, 2] => {}
             [0, 2, 3, 1] => self.with_heads_inside(&mut found)?,
             _ => return None,
         }
-        self.goes_too(of_turned, &mut found.members);
         Some(found)
     }
 
@@ -232,9 +236,11 @@ impl Search<'_> {
         Some(())
     }
 
-    /// Makes a node in front of the others one of them, unless somebody else wants its result.
+    /// Makes a node in front of the others one of them, if they alone want its result.
     fn goes_too(&self, at: usize, members: &mut BTreeSet<usize>) {
-        if self.nodes[at].output(0).is_some_and(|id| self.uses.count(id) == 1) {
+        let is_theirs =
+            |id| self.uses.count(id) == 1 && self.users.get(&id).is_some_and(|user| members.contains(user));
+        if self.nodes[at].output(0).is_some_and(is_theirs) {
             members.insert(at);
         }
     }

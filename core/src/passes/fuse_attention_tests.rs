@@ -1,11 +1,6 @@
 //! Before and after, in the text form, on a device that has Attention on f32.
 
-use super::super::testing::check;
-
-/// Lines of a body.
-fn body(lines: &[&str]) -> String {
-    lines.iter().map(|line| format!("  {line}\n")).collect()
-}
+use super::super::testing::{body, check};
 
 fn becomes(before: &[&str], after: &[&str]) {
     check("fuse-attention", &body(before), &body(after));
@@ -147,6 +142,40 @@ fn one_query_was_not_transposed() {
                 "%result = const i64[4] [1, 3, 1, 1]",
                 "%y: f32[1,3,1,1] = Reshape@25(%z, %result)",
                 "return %y",
+            ],
+        ]
+        .concat(),
+    );
+}
+
+#[test]
+fn keys_that_two_share_are_read_where_they_were() {
+    let two = [
+        "%s: f32[1,3,2,2] = MatMul@13(%qs, %k)",
+        "%s2: f32[1,3,2,2] = MatMul@13(%v, %k)",
+        "%w: f32[1,3,2,2] = Softmax@13(%s) {axis = 3}",
+        "%w2: f32[1,3,2,2] = Softmax@13(%s2) {axis = 3}",
+        "%z: f32[1,3,2,1] = MatMul@13(%w, %v)",
+        "%z2: f32[1,3,2,1] = MatMul@13(%w2, %v)",
+        "%y: f32[1,2,3,1] = Transpose@25(%z) {perm = [0, 2, 1, 3]}",
+        "%y2: f32[1,2,3,1] = Transpose@25(%z2) {perm = [0, 2, 1, 3]}",
+        "return %y, %y2",
+    ];
+    let attrs = "{kv_num_heads = 3, q_num_heads = 3, scale = 1.0}";
+    let attend = |y: &str, of: &str| format!("%{y}: f32[1,2,3] = Attention@25({of}) {attrs}");
+    let [one, other] = [attend("z", "%f, %g, %f"), attend("z2", "%f, %g, %f")];
+    becomes(
+        &[FLAT, &DIVIDED[..6], &two].concat(),
+        &[
+            FLAT,
+            &[
+                &*one,
+                "%divided = const i64[4] [1, 2, 3, 1]",
+                "%y: f32[1,2,3,1] = Reshape@25(%z, %divided)",
+                &*other,
+                "%divided2 = const i64[4] [1, 2, 3, 1]",
+                "%y2: f32[1,2,3,1] = Reshape@25(%z2, %divided2)",
+                "return %y, %y2",
             ],
         ]
         .concat(),

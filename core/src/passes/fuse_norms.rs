@@ -3,8 +3,8 @@
 //! `(x - mean) / sqrt(mean((x - mean)^2) + epsilon) * scale + bias` becomes LayerNormalization 17, of which scale and bias
 //! may be absent; a scale of ones is then made. `x * (1 + erf(x / sqrt(2))) / 2` becomes Gelu 20, and
 //! `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2` the same with `approximate = "tanh"` (ONNX Gelu-20), whatever
-//! the order of their factors. `x * clip(x + 3, 0, 6) / 6` and `x * HardSigmoid(x)` with slope 1 / 6 become HardSwish 14. What lies between must be used inside alone; it goes only if the device has a kernel that
-//! takes the new op's types.
+//! the order of their factors. `x * clip(x + 3, 0, 6) / 6` and `x * HardSigmoid(x)` with slope 1 / 6 become HardSwish 22.
+//! What lies between must be used inside alone; it goes only if the device has a kernel that takes the new op's types.
 //!
 //! Runs on specialised programs, before [`super::fuse`] and [`super::fuse_elementwise`] take parts of these.
 

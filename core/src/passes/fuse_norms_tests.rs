@@ -1,13 +1,8 @@
 //! Before and after, in the text form, on a device that has LayerNormalization and Gelu on f32.
 
-use super::super::testing::check;
+use super::super::testing::{body, check};
 use super::*;
 use crate::program::text::{parse, print};
-
-/// Lines of a body.
-fn body(lines: &[&str]) -> String {
-    lines.iter().map(|line| format!("  {line}\n")).collect()
-}
 
 fn becomes(before: &[&str], after: &[&str]) {
     check("fuse-norms", &body(before), &body(after));

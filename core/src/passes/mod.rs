@@ -110,7 +110,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "dead-code",
         doc: "nodes whose results nobody uses go",
-        moments: &[Moment::Model, Moment::Shapes],
+        moments: &[Moment::Model, Moment::Shapes, Moment::Device],
         run: |program, _| Ok(dead_code::remove(program)),
     },
     Pass {

@@ -69,6 +69,11 @@ fn of_types(op: &str, since_version: u32, n_inputs: (u32, u32), types: &[DType])
     }
 }
 
+/// Lines of a body.
+pub fn body(lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("  {line}\n")).collect()
+}
+
 /// Expects a pass, and then dead-code, to make of a body another one. Inputs are `x: f32[2,3]`, `row: f32[3]`,
 /// `line: f32[1,3]`, `p` and `q`, `f32[4,1]`, and `r: f32[4,2]`; nodes called `pinned` stay.
 pub fn check(pass: &str, before: &str, after: &str) {

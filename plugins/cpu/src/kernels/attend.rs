@@ -264,6 +264,9 @@ mod tests {
     use crate::kernels::test_host::{Array, Value, run};
     use crate::kernels::testing::Chance;
 
+    /// A softmax in f64, which is not what [`super::super::attend_panels`] takes.
+    const DOUBLE: (&str, Value) = ("softmax_precision", Value::Int(11));
+
     /// Queries `[1, heads, 1, 2]` along the axes, keys and values of one head.
     fn attended(attrs: &[(&'static str, Value)], mask: Option<Array>) -> Result<Vec<f32>, String> {
         let inputs = [
@@ -273,7 +276,8 @@ mod tests {
             mask,
         ];
         let output = [Some(Array::empty::<f32>(&[1, 2, 2, 1]))];
-        let found = run(Isa::Baseline, "Attention", attrs, &inputs, &output)?;
+        let attrs: Vec<_> = attrs.iter().cloned().chain([DOUBLE]).collect();
+        let found = run(Isa::Baseline, "Attention", &attrs, &inputs, &output)?;
         Ok(found[0].as_ref().expect("an output").elements::<f32>())
     }
 
@@ -301,7 +305,7 @@ mod tests {
         let (mut random, [n, keys, size]) = (Chance::new(7), [37, 45, 12]);
         let [q, k, v] = [n, keys, keys].map(|n| random.floats(n * size, 2.0));
         let inputs = [(&q, n), (&k, keys), (&v, keys)].map(|(x, n)| Some(Array::of(&[1, n, size], x)));
-        let attrs = [("q_num_heads", Value::Int(1)), ("kv_num_heads", Value::Int(1))];
+        let attrs = [("q_num_heads", Value::Int(1)), ("kv_num_heads", Value::Int(1)), DOUBLE];
         let output = [Some(Array::empty::<f32>(&[1, n, size]))];
         let found = run(Isa::Baseline, "Attention", &attrs, &inputs, &output).expect("attends");
         let found = found[0].as_ref().expect("an output").elements::<f32>();

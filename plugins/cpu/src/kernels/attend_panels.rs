@@ -20,6 +20,7 @@ use std::ops::Range;
 
 /// Queries of a chunk, at most.
 const ROWS_MAX: usize = 16 * NR;
+const _: () = assert!(ROWS_MAX <= 128, "a bit of a u128 for each");
 /// Scores of a chunk, at most, unless a few rows have more: they stay in the second-level cache.
 const SCORES_MAX: usize = 64 * 1024;
 
@@ -245,7 +246,8 @@ impl Panels {
         // SAFETY: as the caller promises.
         unsafe { self.scores(addresses, of, &queries, n_keys, scores) };
         let mut is_hidden = n_keys < attention.total;
-        let mut blind = Vec::new();
+        // Queries that see nothing, a bit each: a chunk has fewer than 128.
+        let mut blind = 0u128;
         if self.bias == Bias::None {
             scores.chunks_exact_mut(stride.max(1)).for_each(|row| row[n_keys..].fill(f32::NEG_INFINITY));
         } else {
@@ -275,7 +277,7 @@ impl Panels {
                 beyond.fill(f32::NEG_INFINITY);
                 is_hidden |= n_hidden > 0;
                 if n_hidden as usize == n_keys {
-                    blind.push(i);
+                    blind |= 1 << i;
                 }
             }
         }
@@ -288,7 +290,7 @@ impl Panels {
                 0..queries.len(),
             );
         };
-        for i in blind {
+        for i in (0..queries.len()).filter(|i| blind >> i & 1 == 1) {
             scores[i * stride..][..stride].fill(0.0);
         }
         // SAFETY: as the caller promises.

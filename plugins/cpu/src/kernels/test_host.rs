@@ -67,6 +67,7 @@ impl Array {
 }
 
 /// An attribute's value.
+#[derive(Clone)]
 pub(crate) enum Value {
     Int(i64),
     Ints(Vec<i64>),
