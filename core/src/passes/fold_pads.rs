@@ -3,8 +3,11 @@
 //! Exporters write a Pad where the sides differ, as TensorFlow's `SAME` with a stride has it; Conv takes pads of any
 //! size for each side (ONNX Conv-11), and pads with zeros. The padded copy of the image then need not be made: each Conv
 //! that reads it reads the image instead, and the Pad goes if nobody else wants its result.
+//!
+//! Only where all weights are constant and finite: a zero of the image times an infinite weight is no number, and what a
+//! kernel does beyond the image is its own affair.
 
-use super::each_region;
+use super::{all_finite, each_region};
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, ValueId};
 use std::collections::HashMap;
@@ -32,7 +35,8 @@ fn fold(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) ->
             continue;
         }
         let image = node.op.is("Conv").then(|| padded.get(&node.input(0)?)).flatten();
-        let Some((image, zeros)) = image else { continue };
+        let is_finite = || program.constant(node.input(1)?).map(all_finite);
+        let Some((image, zeros)) = image.filter(|_| is_finite() == Some(true)) else { continue };
         if let Some(pads) = sum(node, zeros) {
             node.inputs[0] = Some(*image);
             node.take_attr("auto_pad");
@@ -173,6 +177,21 @@ mod tests {
              \u{20} %zeros: f32[1,1,2,5] = Pad@25(%image, %around)\n\
              \u{20} %e: f32[1,1,2,5] = Conv@22(%zeros, %w) {{auto_pad = \"SAME_UPPER\"}}\n\
              \u{20} return %a, %b, %c, %d, %e\n"
+        );
+        check("fold-pads", &body, &body);
+    }
+
+    #[test]
+    fn weights_that_may_be_infinite_meet_the_zeros() {
+        let body = format!(
+            "{IMAGE}\
+             \u{20} %around = const i64[8] [0, 0, 0, 1, 0, 0, 0, 1]\n\
+             \u{20} %zeros: f32[1,1,2,5] = Pad@25(%image, %around)\n\
+             \u{20} %inf = const f32[1,1,2,2] [1.0, inf, 3.0, 4.0]\n\
+             \u{20} %a: f32[1,1,1,4] = Conv@22(%zeros, %inf)\n\
+             \u{20} %tanh: f32[1,1,2,2] = Tanh@13(%w)\n\
+             \u{20} %b: f32[1,1,1,4] = Conv@22(%zeros, %tanh)\n\
+             \u{20} return %a, %b\n"
         );
         check("fold-pads", &body, &body);
     }

@@ -288,8 +288,14 @@ fn folded(program: &Program, node: &Node, change: &Change, uses: &Uses) -> Optio
         Some(_) if !change.copies_weights && uses.count(id) > 1 => return None,
         Some(factor) => {
             let old = tensor.elements::<f32>()?.iter().enumerate();
-            let new = old.map(|(i, &w)| (f64::from(w) * factor[form.channel(shape, i)]) as f32);
-            Some((shape.to_vec(), new.collect::<Vec<f32>>()))
+            let new = old.map(|(i, &w)| {
+                let exact = f64::from(w) * factor[form.channel(shape, i)];
+                // What becomes 0, or loses digits below the normal numbers, is another weight: an infinity times it
+                // is no number, and a large number times it is off.
+                let weight = exact as f32;
+                (exact == 0.0 || weight.is_normal()).then_some(weight)
+            });
+            Some((shape.to_vec(), new.collect::<Option<Vec<f32>>>()?))
         }
     };
     let bias = match (form, node.input(2)) {

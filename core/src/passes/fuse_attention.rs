@@ -5,8 +5,11 @@
 //! missing. Where all three are transposed from `[batch, sequence, heads, size]`, and the result is transposed back, the op
 //! takes them as they were and no transposition is left; else the keys' goes alone.
 //!
-//! What lies between must be used inside alone; it goes only if the device has a kernel that takes the new op's types. Where a
-//! mask of minus infinity leaves a query nothing to see, the op's result is zeros, that of the many ops is not a number.
+//! What lies between must be used inside alone; it goes only if the device has a kernel that takes the new op's types.
+//!
+//! To the op minus infinity in a mask is more than a number: what it hides may hold anything, and a query that sees nothing
+//! gets zeros, where the many ops give what is no number. So a mask that may have it stays added, and only one that is
+//! known to be finite ([`super::range`]) becomes the op's.
 
 use super::search::{Search, has_kernel};
 use super::{each_region, reshape, scalar};
@@ -264,12 +267,12 @@ impl Search<'_> {
         }
     }
 
-    /// Whether a value is what may be added to scores: its extents are theirs or 1, but for the keys'.
+    /// Whether a value is what may be added to scores: finite, and its extents are theirs or 1, but for the keys'.
     fn is_mask(&self, id: ValueId, full: &[usize; 4]) -> bool {
         let shape = self.ty(id).filter(|ty| ty.dtype == F32).and_then(TensorType::known_shape);
         let Some((n, outer)) = shape.as_ref().and_then(|shape| shape.split_last()) else { return false };
         let fits = |(&n, &of): (&usize, &usize)| n == 1 || n == of;
-        *n == full[3] && outer.len() <= 3 && outer.iter().rev().zip(full[..3].iter().rev()).all(fits)
+        self.range(id).is_some() && *n == full[3] && outer.len() <= 3 && outer.iter().rev().zip(full[..3].iter().rev()).all(fits)
     }
 
     /// What constant number a value is a multiple of, and of what. Nodes in between go if nobody else wants them.

@@ -15,6 +15,7 @@ pub mod fuse_norms;
 pub mod hoist_concat;
 pub mod hoist_loop_invariants;
 pub mod narrow_dtypes;
+mod range;
 mod renames;
 mod search;
 pub mod share_constants;
@@ -28,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::KernelTable;
 use crate::plan::specialise::Evaluator;
 use crate::program::{Node, Program, Region, ValueId, catalogue};
-use crate::tensor::Tensor;
+use crate::tensor::{BF16, F16, F32, F64, Tensor};
 use narrow_dtypes::{Narrowed, Narrowing};
 use std::cell::RefCell;
 use std::fmt;
@@ -329,6 +330,21 @@ fn scalar(program: &Program, id: ValueId) -> Option<f32> {
     match program.constant(id)?.elements::<f32>()? {
         [value] => Some(*value),
         _ => None,
+    }
+}
+
+/// Whether all elements of a tensor are finite; false for types of floats that are not looked into.
+fn all_finite(tensor: &Tensor) -> bool {
+    // An exponent of ones is that of infinities and of what is no number.
+    let halves = |exponent: u16| {
+        tensor.bytes().as_chunks::<2>().0.iter().all(|bits| u16::from_le_bytes(*bits) & exponent != exponent)
+    };
+    match tensor.dtype() {
+        F32 => tensor.elements::<f32>().is_some_and(|all| all.iter().all(|value| value.is_finite())),
+        F64 => tensor.elements::<f64>().is_some_and(|all| all.iter().all(|value| value.is_finite())),
+        F16 => halves(0x7c00),
+        BF16 => halves(0x7f80),
+        _ => tensor.to_ints().is_some(),
     }
 }
 

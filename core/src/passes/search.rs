@@ -48,6 +48,11 @@ impl<'a> Search<'a> {
         (node.op.is(op) && node.outputs.len() == 1).then_some((at, node))
     }
 
+    /// The node that makes a value.
+    pub fn maker(&self, id: ValueId) -> Option<&'a Node> {
+        self.makers.get(&id).map(|&at| &self.nodes[at])
+    }
+
     /// Of a node's two operands, the one that `is` and the other one, whichever comes first.
     pub fn either<T>(&self, node: &Node, is: impl Fn(ValueId) -> Option<T>) -> Option<(T, ValueId)> {
         let (a, b) = (node.input(0)?, node.input(1)?);

@@ -2,8 +2,8 @@
 //!
 //! A sum with zero, a product with one, a cast to the type that a value has, a transposition that is undone, a slice of
 //! the whole: whoever read the result reads the operand. A transposition that moves extents of 1 alone, and a reduction
-//! over extents of 1, are a Reshape, which costs nothing. Sums with zero lose the sign of a negative zero, as
-//! everywhere; nothing else changes a bit.
+//! over extents of 1, are a Reshape, which costs nothing. No bit changes: of floats, the zero that is added is -0, since
+//! -0 + 0 is 0, and for the same reason a sum or mean of one float stays.
 
 use super::renames::Renames;
 use super::{each_region, reshape};
@@ -66,9 +66,9 @@ fn same_as(program: &Program, node: &Node, makers: &HashMap<ValueId, Node>) -> O
     let (a, b) = (node.input(0)?, node.input(1));
     let number = |id: Option<ValueId>| id.and_then(|id| all_of(program, id));
     let same = match &*node.op.name {
-        "Add" if number(b) == Some(0.0) => a,
-        "Add" if number(Some(a)) == Some(0.0) => b?,
-        "Sub" if number(b) == Some(0.0) => a,
+        "Add" if b.is_some_and(|id| is_neutral(program, id, -0.0)) => a,
+        "Add" if is_neutral(program, a, -0.0) => b?,
+        "Sub" if b.is_some_and(|id| is_neutral(program, id, 0.0)) => a,
         "Mul" if number(b) == Some(1.0) => a,
         "Mul" if number(Some(a)) == Some(1.0) => b?,
         "Div" | "Pow" if number(b) == Some(1.0) => a,
@@ -100,6 +100,17 @@ fn all_of(program: &Program, id: ValueId) -> Option<f64> {
         F16 | BF16 => None,
         _ => only(tensor.to_ints()?.into_iter().map(|value| value as f64)),
     }
+}
+
+/// Whether all elements of a constant are a zero: of floats, one of the sign of `zero`.
+fn is_neutral(program: &Program, id: ValueId, zero: f64) -> bool {
+    let is_like = |is_negative: bool| is_negative == zero.is_sign_negative();
+    let has_sign = |tensor: &Tensor| match tensor.dtype() {
+        F32 => tensor.elements::<f32>().is_some_and(|all| all.iter().all(|x| is_like(x.is_sign_negative()))),
+        F64 => tensor.elements::<f64>().is_some_and(|all| all.iter().all(|x| is_like(x.is_sign_negative()))),
+        _ => true,
+    };
+    all_of(program, id) == Some(0.0) && program.constant(id).is_some_and(has_sign)
 }
 
 /// Whether a Dropout drops nothing; true for other ops.
@@ -144,12 +155,18 @@ fn is_reshape(program: &Program, node: &Node) -> bool {
                 perm.into_iter().filter(|&axis| from.get(axis as usize).is_some_and(|&n| n != 1)).collect();
             moved.is_sorted()
         }
+        "ReduceSum" | "ReduceMean" if is_float(program, node.input(0)) => false,
         "ReduceSum" | "ReduceMean" | "ReduceMax" | "ReduceMin" | "ReduceProd" => {
             let n = |shape: &[usize]| shape.iter().product::<usize>();
             n(&from) == n(&to) && n(&from) > 0
         }
         _ => false,
     }
+}
+
+fn is_float(program: &Program, id: Option<ValueId>) -> bool {
+    let ty = id.and_then(|id| program.value(id).ty.as_ref());
+    ty.is_some_and(|ty| [F16, BF16, F32, F64].contains(&ty.dtype))
 }
 
 /// The Reshape that a node is; None if the types of its operands are not known.
@@ -171,7 +188,7 @@ mod tests {
     fn what_changes_nothing_goes() {
         check(
             "simplify",
-            "  %zero = const f32[] [0.0]\n\
+            "  %zero = const f32[] [-0.0]\n\
              \u{20} %ones = const f32[1,3] [1.0, 1.0, 1.0]\n\
              \u{20} %a: f32[2,3] = Add@14(%x, %zero)\n\
              \u{20} %b: f32[2,3] = Mul@14(%ones, %a)\n\
@@ -198,6 +215,32 @@ mod tests {
                     \u{20} %c: f32[3,2] = Transpose@25(%x) {perm = [1, 0]}\n\
                     \u{20} return %a, %b, %c\n";
         check("simplify", body, body);
+    }
+
+    #[test]
+    fn what_changes_the_sign_of_a_zero_stays() {
+        let body = "  %plus = const f32[] [0.0]\n\
+                    \u{20} %minus = const f32[] [-0.0]\n\
+                    \u{20} %a: f32[2,3] = Add@14(%x, %plus)\n\
+                    \u{20} %b: f32[2,3] = Add@14(%plus, %x)\n\
+                    \u{20} %c: f32[2,3] = Sub@14(%x, %minus)\n\
+                    \u{20} %d: f32[2,3] = Mul@14(%x, %plus)\n\
+                    \u{20} %e: f32[2,3] = Sub@14(%x, %x)\n\
+                    \u{20} %axes = const i64[1] [0]\n\
+                    \u{20} %f: f32[3] = ReduceSum@13(%line, %axes) {keepdims = 0}\n\
+                    \u{20} return %a, %b, %c, %d, %e, %f\n";
+        check("simplify", body, body);
+        check(
+            "simplify",
+            "  %plus = const f32[] [0.0]\n\
+             \u{20} %minus = const f32[1,3] [-0.0, -0.0, -0.0]\n\
+             \u{20} %a: f32[2,3] = Add@14(%minus, %x)\n\
+             \u{20} %b: f32[2,3] = Sub@14(%a, %plus)\n\
+             \u{20} %c: f32[2,3] = Exp@13(%b)\n\
+             \u{20} return %c\n",
+            "  %c: f32[2,3] = Exp@13(%x)\n\
+             \u{20} return %c\n",
+        );
     }
 
     #[test]

@@ -59,10 +59,11 @@ pub trait Lanes: Copy {
     fn mul(self, b: Self) -> Self;
     /// `self * b + c`, rounded once where there is an instruction for it.
     fn fma(self, b: Self, c: Self) -> Self;
-    /// The larger of each two; `b` where one is no number.
-    fn max(self, b: Self) -> Self;
-    /// The smaller of each two; `b` where one is no number.
-    fn min(self, b: Self) -> Self;
+    /// `low` where it is larger, else `self`, which also stays if it is no number or a zero of either sign. Not called
+    /// `max`, of which every processor has another idea.
+    fn at_least(self, low: Self) -> Self;
+    /// `high` where it is smaller, else `self`, as in [`Lanes::at_least`].
+    fn at_most(self, high: Self) -> Self;
     /// The sum of each of four vectors.
     fn sums(vectors: [Self; 4]) -> [f32; 4];
 
@@ -183,15 +184,17 @@ mod x86 {
                 }
 
                 #[inline(always)]
-                fn max(self, b: Self) -> Self {
+                fn at_least(self, low: Self) -> Self {
+                    // The instruction gives its second operand unless the first is larger: where one is NaN, and of
+                    // two zeros.
                     // SAFETY: as above.
-                    Self(unsafe { $max(self.0, b.0) })
+                    Self(unsafe { $max(low.0, self.0) })
                 }
 
                 #[inline(always)]
-                fn min(self, b: Self) -> Self {
+                fn at_most(self, high: Self) -> Self {
                     // SAFETY: as above.
-                    Self(unsafe { $min(self.0, b.0) })
+                    Self(unsafe { $min(high.0, self.0) })
                 }
 
                 #[inline(always)]
@@ -322,13 +325,13 @@ impl Lanes for F32x4 {
     }
 
     #[inline(always)]
-    fn max(self, b: Self) -> Self {
-        Self(core::array::from_fn(|i| if self.0[i] > b.0[i] { self.0[i] } else { b.0[i] }))
+    fn at_least(self, low: Self) -> Self {
+        Self(core::array::from_fn(|i| if self.0[i] < low.0[i] { low.0[i] } else { self.0[i] }))
     }
 
     #[inline(always)]
-    fn min(self, b: Self) -> Self {
-        Self(core::array::from_fn(|i| if self.0[i] < b.0[i] { self.0[i] } else { b.0[i] }))
+    fn at_most(self, high: Self) -> Self {
+        Self(core::array::from_fn(|i| if self.0[i] > high.0[i] { high.0[i] } else { self.0[i] }))
     }
 
     #[inline(always)]

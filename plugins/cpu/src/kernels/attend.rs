@@ -185,22 +185,29 @@ impl Attention {
                 scores.iter_mut().for_each(|score| *score = capped(*score));
             }
             show(1, scores);
-            for (score, &bias) in scores.iter_mut().zip(&biases[k * total..][..total]) {
+            let biases = &biases[k * total..][..total];
+            for (score, &bias) in scores.iter_mut().zip(biases) {
                 // What is not seen may hold anything, also what is no number.
                 *score = if bias == f32::NEG_INFINITY { bias } else { (self.round)(*score + bias) };
             }
             show(2, scores);
-            self.softmax.weights(scores);
+            match biases.iter().all(|&bias| bias == f32::NEG_INFINITY) {
+                // A query that sees nothing. Where scores of what it sees are all minus infinity, it is no number.
+                true => scores.fill(0.0),
+                false => self.softmax.weights(scores),
+            }
             scores.iter_mut().for_each(|score| *score = (self.round)(*score));
             show(3, scores);
         }
         sums.fill(0.0);
         for j in 0..total {
-            if (0..n).all(|k| scores[k * total + j] == 0.0) {
+            // A weight of 0 takes part: times an infinity it is no number.
+            let sees = |k: usize| biases[k * total + j] != f32::NEG_INFINITY;
+            if !(0..n).any(sees) {
                 continue;
             }
             self.read(&tensors.values, &self.v, batch, kv_head, j, &mut row[..of_value]);
-            for k in (0..n).filter(|&k| scores[k * total + j] != 0.0) {
+            for k in (0..n).filter(|&k| sees(k)) {
                 let weight = scores[k * total + j];
                 for (sum, value) in sums[k * of_value..][..of_value].iter_mut().zip(&*row) {
                     *sum += weight * value;

@@ -244,7 +244,9 @@ fn update_lstm<A: Arith>(step: &Step, row: &mut Row<'_>) {
 fn activate<A: Arith>(step: &Step, which: usize, x: &mut [f32]) {
     if let Some(clip) = step.clip {
         for x in x.iter_mut() {
-            *x = x.clamp(-clip, clip);
+            // Not `clamp`, which panics where the limits cross.
+            let from_below = if *x < -clip { -clip } else { *x };
+            *x = if from_below > clip { clip } else { from_below };
         }
     }
     macro_rules! each {
@@ -258,7 +260,8 @@ fn activate<A: Arith>(step: &Step, which: usize, x: &mut [f32]) {
     match step.activations[which] {
         Activation::Sigmoid => each!(|x| sigmoid::<A>(x)),
         Activation::Tanh => each!(|x| tanh::<A>(x)),
-        Activation::Relu => each!(|x| x.max(0.0)),
+        // Not `max`, which takes 0 for what is no number.
+        Activation::Relu => each!(|x| if x < 0.0 { 0.0 } else { x }),
         Activation::LeakyRelu(alpha) => each!(|x| if x < 0.0 { alpha * x } else { x }),
         Activation::ThresholdedRelu(alpha) => each!(|x| if x > alpha { x } else { 0.0 }),
         Activation::Elu(alpha) => {

@@ -2,6 +2,9 @@
 //!
 //! At these sizes a general product is all overhead, so each size has a function of its own that the host calls
 //! without anything in between. The sums run in four chains, to hide the latency of an addition.
+//!
+//! The cut keeps what is no number, as [`Lanes::at_least`](crate::lanes::Lanes::at_least) does: the instruction gives
+//! its second operand unless the first is larger.
 
 use super::epilogue::Activation;
 use super::matmul::{Addend, Product};
@@ -104,7 +107,7 @@ mod x86 {
                 sums[i & 3] = _mm256_fmadd_ps(_mm256_broadcast_ss(&*x.add(i)), row, sums[i & 3]);
             }
             let sum = _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3]));
-            _mm256_storeu_ps(y, if RELU { _mm256_max_ps(sum, _mm256_setzero_ps()) } else { sum });
+            _mm256_storeu_ps(y, if RELU { _mm256_max_ps(_mm256_setzero_ps(), sum) } else { sum });
         }
         DEVBAY_STATUS_OK
     }
@@ -138,7 +141,7 @@ mod x86 {
                 let sum = _mm256_add_ps(sum[0], sum[1]);
                 _mm256_storeu_ps(
                     y.add(c * 8),
-                    if RELU { _mm256_max_ps(sum, _mm256_setzero_ps()) } else { sum },
+                    if RELU { _mm256_max_ps(_mm256_setzero_ps(), sum) } else { sum },
                 );
             }
         }
@@ -173,7 +176,7 @@ mod x86 {
                 let sum = _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3]));
                 _mm512_storeu_ps(
                     y.add(c * 16),
-                    if RELU { _mm512_max_ps(sum, _mm512_setzero_ps()) } else { sum },
+                    if RELU { _mm512_max_ps(_mm512_setzero_ps(), sum) } else { sum },
                 );
             }
         }

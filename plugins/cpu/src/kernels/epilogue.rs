@@ -58,8 +58,11 @@ impl Activation {
     }
 }
 
-/// A tile of a product: `y[r][i] = f(x[r][i] + beta * (row_bias[r] + column_bias[i] + z[r][i]))`. Biases and `z`
+/// A tile of a product: `y[r][i] = f(x[r][i] + beta * (row_bias[r] + column_bias[i]) + beta * z[r][i])`. Biases and `z`
 /// may be NULL.
+///
+/// `z` is added to what the op alone would have made, as the Add that it was did: added to a bias first, two large
+/// numbers would be infinite whatever the product is.
 #[derive(Clone, Copy)]
 pub struct Tile {
     /// The product.
@@ -104,6 +107,7 @@ unsafe fn finish_body<A: Arith>(tile: Tile, activation: Activation) {
             y: tile.y.wrapping_add(r * tile.y_stride),
             // SAFETY: `row_bias` is NULL or has an entry for each row.
             bias: if tile.row_bias.is_null() { 0.0 } else { unsafe { *tile.row_bias.add(r) } },
+            has_bias: !tile.row_bias.is_null() || !tile.column_bias.is_null(),
             beta: tile.beta,
             column_bias: tile.column_bias,
             z: if tile.z.is_null() { tile.z } else { tile.z.wrapping_add(r * tile.y_stride) },
@@ -126,6 +130,8 @@ struct Row {
     x: *const f32,
     y: *mut f32,
     bias: f32,
+    /// Whether there is a bias of either kind.
+    has_bias: bool,
     beta: f32,
     column_bias: *const f32,
     z: *const f32,
@@ -139,15 +145,20 @@ struct Row {
 unsafe fn block<A: Arith, L: Lanes>(row: &Row, i: usize, n: usize, activation: Activation) {
     // SAFETY: the caller's promise, here and below.
     unsafe {
-        let mut added = L::splat(row.bias);
-        if !row.column_bias.is_null() {
-            added = added.add(read(row.column_bias.wrapping_add(i), n));
+        let beta = L::splat(row.beta);
+        let mut v: L = read(row.x.wrapping_add(i), n);
+        // With a factor of 1 these are sums, rounded once.
+        if row.has_bias {
+            let mut bias = L::splat(row.bias);
+            if !row.column_bias.is_null() {
+                bias = bias.add(read(row.column_bias.wrapping_add(i), n));
+            }
+            v = bias.fma(beta, v);
         }
         if !row.z.is_null() {
-            added = added.add(read(row.z.wrapping_add(i), n));
+            let z: L = read(row.z.wrapping_add(i), n);
+            v = z.fma(beta, v);
         }
-        // With a factor of 1 this is the sum, rounded once.
-        let v = added.fma(L::splat(row.beta), read(row.x.wrapping_add(i), n));
         write(apply::<A, L>(activation, v), row.y.wrapping_add(i), n);
     }
 }
@@ -168,7 +179,8 @@ pub unsafe fn write<L: Lanes>(values: L, to: *mut f32, n: usize) {
     unsafe { if n == L::N { values.store(to) } else { values.store_first(to, n) } }
 }
 
-/// Applies an activation to a vector.
+/// Applies an activation to a vector: the very numbers that the op of its name gives by itself
+/// ([`super::unary`]), of NaN, infinities and zeros of either sign too.
 ///
 /// # Safety
 /// The processor has the instructions.
@@ -189,12 +201,12 @@ pub unsafe fn apply<A: Arith, L: Lanes>(activation: Activation, v: L) -> L {
     }
     // SAFETY: the caller promises the instructions.
     let splat = |x: f32| unsafe { L::splat(x) };
-    let unit = |v: L| v.max(splat(0.0)).min(splat(1.0));
+    let unit = |v: L| v.at_least(splat(0.0)).at_most(splat(1.0));
     match activation {
         Activation::None => v,
-        Activation::Relu => v.max(splat(0.0)),
-        Activation::LeakyRelu(alpha) => each!(|v| if v >= 0.0 { v } else { alpha * v }),
-        Activation::Clip(low, high) => v.max(splat(low)).min(splat(high)),
+        Activation::Relu => v.at_least(splat(0.0)),
+        Activation::LeakyRelu(alpha) => each!(|v| if v < 0.0 { alpha * v } else { v }),
+        Activation::Clip(low, high) => v.at_least(splat(low)).at_most(splat(high)),
         Activation::HardSigmoid(alpha, beta) => unit(v.fma(splat(alpha), splat(beta))),
         Activation::HardSwish => v.mul(unit(v.fma(splat(1.0 / 6.0), splat(0.5)))),
         Activation::Sigmoid => each!(|v| math::sigmoid::<A>(v)),

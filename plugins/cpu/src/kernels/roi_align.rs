@@ -3,6 +3,7 @@
 use super::FLOATS;
 use super::cost;
 use super::extents::{expect_output, extents};
+use super::number::Number;
 use super::real::{Real, Sink, Source};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -129,8 +130,8 @@ impl RoiAlign {
                     for k in 0..samples[1] {
                         let parts = self.parts(x, plane, [down, at(1, samples[1], col, k)]);
                         sum += parts.iter().sum::<f64>();
-                        let part = parts.into_iter().fold(f64::NEG_INFINITY, f64::max);
-                        largest = Some(largest.map_or(part, |largest: f64| largest.max(part)));
+                        let part = parts.into_iter().fold(f64::NEG_INFINITY, f64::larger);
+                        largest = Some(largest.map_or(part, |largest: f64| largest.larger(part)));
                     }
                 }
                 let value = match self.maximum {

@@ -52,13 +52,10 @@ impl Softmax {
         }
     }
 
-    /// Makes weights of scores; all 0 if every one is minus infinity.
+    /// Makes weights of scores; no numbers if every one is minus infinity.
     pub(crate) fn weights(self, scores: &mut [f32]) {
         let larger = |a: f32, b: f32| if a >= b || a.is_nan() { a } else { b };
         let most = scores.iter().copied().fold(f32::NEG_INFINITY, larger);
-        if most == f32::NEG_INFINITY {
-            return scores.fill(0.0);
-        }
         match self {
             Self::Single => {
                 scores.iter_mut().for_each(|score| *score = (*score - most).exp());
@@ -96,7 +93,7 @@ mod tests {
         let never = f32::NEG_INFINITY;
         for softmax in [Softmax::Single, Softmax::Double, Softmax::of(F16), Softmax::of(F32)] {
             assert_eq!(weights(softmax, vec![7.0, never, 7.0]), [0.5, 0.0, 0.5]);
-            assert_eq!(weights(softmax, vec![never; 3]), [0.0; 3]);
+            assert!(weights(softmax, vec![never; 3]).iter().all(|weight| weight.is_nan()));
             assert!(weights(softmax, vec![never, f32::NAN]).iter().all(|weight| weight.is_nan()));
         }
         // Beyond 256 adding 1 changes nothing in bfloat16; it does in binary16.

@@ -204,6 +204,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
     ];
     params.extend(of_q.params("q")?);
     params.extend(of_k.params("k")?);
+    let hides = sight.hides;
     params.extend(sight.params);
     let show = |mode: i64| if shows == Some(mode) { "shown[at] = sum;\n" } else { "" };
     let cap = if softcap > 0.0 { "sum = tanh_f(sum / p.softcap) * p.softcap;\n" } else { "" };
@@ -244,7 +245,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
     if shows == Some(3) {
         buffers.push(("shown", "f32", Slot::Output(3)));
     }
-    weights(&mut build, &Lines::rows(batches * heads * of_q.sequence, total), buffers)?;
+    weights(&mut build, &Lines::rows(batches * heads * of_q.sequence, total), buffers, hides)?;
 
     let mut params = vec![
         ("n_rows".to_owned(), count(of_q.sequence)?),
@@ -263,7 +264,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
         b: "values[from_v + k * p.v_row + col]",
         b_by_columns: true,
         depth: "p.total",
-        skips_zeros: true,
+        skips_zeros: hides,
         write: "y[to_y + row * p.y_row + col] = sum;",
     });
     build.add(Step {
@@ -314,13 +315,14 @@ fn append(request: &Request<'_>, build: &mut Build, rows: Rows, i: usize, past: 
     Ok(Some(to))
 }
 
-/// Makes weights of scores in their place; all 0 if every one is minus infinity.
-fn weights(build: &mut Build, lines: &Lines, buffers: Vec<(&str, &str, Slot)>) -> Result<()> {
+/// Makes weights of scores in their place. Where keys may be hidden, all are 0 if every score is minus infinity; where
+/// none is, scores that the product itself made infinite have no weights that are numbers.
+fn weights(build: &mut Build, lines: &Lines, buffers: Vec<(&str, &str, Slot)>, hides: bool) -> Result<()> {
     let show = if buffers.len() > 1 { "shown[at] = x[at];" } else { "" };
     let functions = lines.fold(build.abilities(), "largest", "f32", "larger_f(a, b)")
         + &lines.fold(build.abilities(), "whole", "f32", "a + b");
     let code = format!(
-        "var top = -inf_f();\n{}top = largest(top, thread);\nlet is_none = top == -inf_f();\nvar sum = 0.0;\n\
+        "var top = -inf_f();\n{}top = largest(top, thread);\nlet is_none = {hides} && top == -inf_f();\nvar sum = 0.0;\n\
          {}sum = whole(sum, thread);\n{}",
         lines.each("top = larger_f(top, x[at]);"),
         lines.each("let e = exp_f(x[at] - top);\nx[at] = e;\nsum += e;"),
@@ -333,6 +335,8 @@ fn weights(build: &mut Build, lines: &Lines, buffers: Vec<(&str, &str, Slot)>) -
 /// Which keys a query sees: WGSL of a function `sight` that gives what is added to a score.
 struct Sight {
     code: String,
+    /// Whether there are keys that a query may not see.
+    hides: bool,
     params: Vec<(String, Param)>,
 }
 
@@ -370,7 +374,8 @@ impl Sight {
             }
         }
         let Some(mask) = request.input(3) else {
-            return Ok(Self { code: code + "return 0.0;\n}\n", params });
+            let hides = code.contains("return -inf_f()");
+            return Ok(Self { code: code + "return 0.0;\n}\n", hides, params });
         };
         let found = mask.shape();
         let broken = || Error::invalid(format!("a mask of {found:?}, expected one for {to:?}"));
@@ -402,6 +407,6 @@ impl Sight {
             BOOL => format!("return select(-inf_f(), 0.0, {} != 0u);\n}}\n", Width::B1.load("mask", "at")),
             _ => "return mask[at];\n}\n".to_owned(),
         };
-        Ok(Self { code, params })
+        Ok(Self { code, hides: true, params })
     }
 }

@@ -157,7 +157,7 @@ fn activations(request: &Request<'_>, cell: Cell, directions: i64) -> Result<Vec
             "tanh" => ("tanh_f(x)", None, None),
             "relu" => ("select(x, 0.0, x < 0.0)", None, None),
             "leakyrelu" => ("select(x, ALPHA * x, x < 0.0)", Some(0.01), None),
-            "thresholdedrelu" => ("select(x, 0.0, x <= ALPHA)", Some(1.0), None),
+            "thresholdedrelu" => ("select(0.0, x, x > ALPHA)", Some(1.0), None),
             "elu" => ("select(x, ALPHA * expm1_f(x), x < 0.0)", Some(1.0), None),
             "hardsigmoid" => ("unit_f(ALPHA * x + BETA)", Some(0.2), Some(0.5)),
             "scaledtanh" => ("ALPHA * tanh_f(BETA * x)", Some(1.0), Some(1.0)),
