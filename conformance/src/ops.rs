@@ -353,7 +353,7 @@ impl Op {
 }
 
 /// What a device computes with that takes subnormal operands for 0.
-fn flush(dtype: DType, value: f64) -> f64 {
+pub(crate) fn flush(dtype: DType, value: f64) -> f64 {
     if value.abs() < smallest(dtype) { 0.0f64.copysign(value) } else { value }
 }
 

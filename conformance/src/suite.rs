@@ -91,7 +91,7 @@ impl Item {
     pub fn profile(&self) -> Profile {
         match self {
             Self::Case(case) => match case.topic() {
-                "kernel" | "launch" | "numerics" => Profile::Kernels,
+                "kernel" | "launch" | "numerics" | "specials" => Profile::Kernels,
                 "interop" => Profile::Interop,
                 "compile" => Profile::Compiler,
                 _ => Profile::Base,

@@ -68,6 +68,6 @@ fn the_base_is_green_on_typed_memory() {
     if !is_there() {
         return;
     }
-    let except = ["onnx", "kernel", "launch", "numerics", "interop", "compile"];
+    let except = ["onnx", "kernel", "launch", "numerics", "specials", "interop", "compile"];
     check(&judged_with(library("devbay_plugin_pjrt"), &[], &except, UNTRIED), NOT_ASKED);
 }

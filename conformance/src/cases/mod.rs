@@ -16,6 +16,7 @@ mod negotiate;
 mod numerics;
 mod replay;
 mod shutdown;
+mod specials;
 mod stream;
 mod stress;
 mod transfer;
@@ -42,6 +43,7 @@ pub(crate) const LISTS: &[&[Case]] = &[
     compile::graph::CASES,
     compile::stored::CASES,
     numerics::CASES,
+    specials::CASES,
     shutdown::CASES,
     stress::CASES,
     fault::CASES,

@@ -29,6 +29,7 @@ mod reductions;
 mod resize;
 mod selection;
 mod signal;
+mod specials;
 mod tokens;
 mod training;
 mod windows;
@@ -233,14 +234,29 @@ pub(crate) fn judge(rig: &Rig<'_>, domain: &str, op: &str) -> Outcome {
     let Some(generator) = Generator::of(domain, op) else {
         return failed(format!("the suite has no reference for {op}"));
     };
+    judge_trials(rig, domain, op, generator.dtypes(), |dtype| generator.trials(dtype))
+}
+
+/// Judges them by NaN, infinities and the other numbers of [`specials`].
+pub(crate) fn judge_specials(rig: &Rig<'_>, domain: &str, op: &str) -> Outcome {
+    judge_trials(rig, domain, op, FLOATS, |dtype| specials::trials(op, dtype))
+}
+
+fn judge_trials(
+    rig: &Rig<'_>,
+    domain: &str,
+    op: &str,
+    dtypes: &[DType],
+    trials: impl Fn(DType) -> Vec<Trial>,
+) -> Outcome {
     if !rig.about()?.kernels.has(domain, op) {
         return not_run(Why::NotOffered, format!("the plugin has no kernel for {op}"));
     }
     let (_runtime, devices) = rig.devices()?;
     let (mut n_right, mut n_refused, mut n_unclaimed) = (0, 0, 0);
     for device in &devices {
-        for &dtype in generator.dtypes() {
-            for trial in generator.trials(dtype) {
+        for &dtype in dtypes {
+            for trial in trials(dtype) {
                 match trial.run(device, domain, op)? {
                     Answer::Right => n_right += 1,
                     Answer::Refused => n_refused += 1,
@@ -342,8 +358,9 @@ impl Expected {
                     || (found[i].is_nan() && value.is_nan())
                     || (found[i] - value).abs() <= self.bounds[i]
             };
-            let right =
-                within(expected.values[i]) || self.flushed.as_ref().is_some_and(|flushed| within(flushed[i]));
+            let right = self.bounds[i] == specials::OPEN
+                || within(expected.values[i])
+                || self.flushed.as_ref().is_some_and(|flushed| within(flushed[i]));
             (!right).then(|| {
                 format!(
                     "element {i} is {}, expected {} within {:.1e}",

@@ -272,7 +272,10 @@ impl Search<'_> {
         let shape = self.ty(id).filter(|ty| ty.dtype == F32).and_then(TensorType::known_shape);
         let Some((n, outer)) = shape.as_ref().and_then(|shape| shape.split_last()) else { return false };
         let fits = |(&n, &of): (&usize, &usize)| n == 1 || n == of;
-        self.range(id).is_some() && *n == full[3] && outer.len() <= 3 && outer.iter().rev().zip(full[..3].iter().rev()).all(fits)
+        self.range(id).is_some()
+            && *n == full[3]
+            && outer.len() <= 3
+            && outer.iter().rev().zip(full[..3].iter().rev()).all(fits)
     }
 
     /// What constant number a value is a multiple of, and of what. Nodes in between go if nobody else wants them.

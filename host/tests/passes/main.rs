@@ -1,7 +1,9 @@
-//! Passes leave what programs calculate as it is: random programs, and a program that one of them was made for.
+//! Passes leave what programs calculate as it is: random programs, a program that one of them was
+//! made for, and every fusion by what is no ordinary number.
 
 mod generate;
 #[path = "../library/mod.rs"]
 mod library;
 mod random;
 mod scalars;
+mod specials;

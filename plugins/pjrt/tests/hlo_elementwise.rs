@@ -135,6 +135,64 @@ fn activations_take_their_attributes() {
     );
 }
 
+/// What is no ordinary number, and the largest.
+const SPECIAL: &[f32] =
+    &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.0, -0.0, 1e-40, -1e-40, 1.0, -1.0];
+
+/// Keeps what is no number, which `max` and `clamp` of 0 do not.
+fn unit(x: f64) -> f64 {
+    let x = if x < 0.0 { 0.0 } else { x };
+    if x > 1.0 { 1.0 } else { x }
+}
+
+/// Activations by their definitions, taken by the word: `-inf * 0` is no number.
+fn activations() -> Vec<Case<'static>> {
+    let plain = |op, since, function: fn(f64) -> f64| (op, since, Vec::new(), function);
+    vec![
+        plain("Relu", 14, |x| if x < 0.0 { 0.0 } else { x }),
+        plain("LeakyRelu", 16, |x| if x < 0.0 { 0.01 * x } else { x }),
+        plain("Elu", 6, |x| if x > 0.0 { x } else { x.exp_m1() }),
+        plain("Celu", 12, |x| if x > 0.0 { x } else { x.exp_m1() }),
+        plain("HardSigmoid", 6, |x| unit(0.2 * x + 0.5)),
+        plain("HardSwish", 14, |x| x * unit(x / 6.0 + 0.5)),
+        plain("Sigmoid", 13, |x| 1.0 / (1.0 + (-x).exp())),
+        plain("Tanh", 13, f64::tanh),
+        plain("Exp", 13, f64::exp),
+        plain("Softplus", 1, |x| if x.is_nan() { x } else { softplus(x) }),
+        plain("Softsign", 1, |x| x / (1.0 + x.abs())),
+        plain("Mish", 18, |x| if x.is_nan() { x } else { x * softplus(x).tanh() }),
+        plain("Gelu", 20, |x| if x.is_nan() { x } else { 0.5 * x * (1.0 + erf(x / 2f64.sqrt())) }),
+        plain("Swish", 24, |x| x * (1.0 / (1.0 + (-x).exp()))),
+        ("Clip", 6, vec![("min", Attr::Float(-0.5)), ("max", Attr::Float(0.75))], |x| {
+            if x.is_nan() { x } else { x.clamp(-0.5, 0.75) }
+        }),
+    ]
+}
+
+#[test]
+fn special_numbers_go_through_activations() {
+    check_functions(SPECIAL, &activations());
+}
+
+/// The compiler fuses what follows a product as it likes.
+#[test]
+fn special_numbers_go_through_activations_of_products() {
+    let (n, dims) = (SPECIAL.len() as i64, [SPECIAL.len() as i64, 1]);
+    let mut graph = Graph::default();
+    let x = graph.input(F32, &dims);
+    let one = graph.constant(f32s(&[1, 1], &[1.0]));
+    let mut expected = Vec::new();
+    for (op, since, attrs, function) in &activations() {
+        let (product, result) = (graph.result(F32, &[n, 1]), graph.result(F32, &[n, 1]));
+        graph.node("MatMul", 13, &[x, one], &[product], &[]);
+        graph.node(op, *since, &[product], &[result], attrs);
+        graph.output(result);
+        let values: Vec<f32> = SPECIAL.iter().map(|&x| function(x.into()) as f32).collect();
+        expected.push(f32s(&dims, &values));
+    }
+    check(&graph, &[f32s(&dims, SPECIAL)], &expected);
+}
+
 #[test]
 fn operands_are_broadcast_from_the_back() {
     let row = f32s(&[3], &[1.0, 2.0, 4.0]);

@@ -193,12 +193,7 @@ pub static ALL: &[Formula] = &[
     unary("Relu", Takes::Numbers, 1, "pick_$(a < T(0), T(0), a)"),
     // The limits are attributes where ops are fused. As Clip by itself has it, a zero keeps its sign between limits that
     // are zero.
-    unary(
-        "Clip",
-        Takes::Floats,
-        2,
-        "pick_$(pick_$(a < k0, k0, a) > k1, k1, pick_$(a < k0, k0, a))",
-    )
+    unary("Clip", Takes::Floats, 2, "pick_$(pick_$(a < k0, k0, a) > k1, k1, pick_$(a < k0, k0, a))")
         .with(&[("min", f32::NEG_INFINITY), ("max", f32::INFINITY)]),
     unary("Sqrt", Takes::Floats, 1, "sqrt_$(a)"),
     unary("Reciprocal", Takes::Floats, 1, "div_$(T(1), a)"),

@@ -5,6 +5,10 @@
 //! shorter, or has smaller bytes, gives a smaller one. Values are kept small and divisors away from zero, so that another
 //! order of the same calculation gives nearly the same. Results of nodes have no types: passes over the model must do
 //! without.
+//!
+//! With a dose of them, NaN, infinities, zeros with a sign and subnormal numbers are among the inputs and constants, in
+//! places where small differences do not decide what becomes of them: a number near zero that is rounded otherwise, times
+//! an infinity, would have another sign. So two values are not multiplied then, and infinities are added, not factors.
 
 mod patterns;
 mod products;
@@ -38,9 +42,15 @@ const ONNX_F32: i64 = 1;
 const ONNX_I32: i64 = 6;
 const ONNX_I64: i64 = 7;
 
-/// The program of some steps. Extents of inputs are known, or those of the first axis are not.
-pub fn case(is_open: bool, steps: &[Step]) -> Case {
-    let mut maker = Maker::default();
+/// What is no ordinary number.
+const SPECIALS: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-40, -1e-40];
+/// Of these, what may be a factor.
+const FACTORS: &[f32] = &[-0.0, 1e-40, f32::NAN, 0.0];
+
+/// The program of some steps. Extents of inputs are known, or those of the first axis are not. A dose of 0 has ordinary
+/// numbers alone.
+pub fn case(is_open: bool, dose: u8, steps: &[Step]) -> Case {
+    let mut maker = Maker { dose: dose.into(), ..Maker::default() };
     let inputs = maker.inputs(is_open);
     for step in steps {
         let mut choices = Choices { bytes: step, at: 0 };
@@ -136,6 +146,10 @@ struct Maker {
     is_on: Option<ValueId>,
     /// How many regions are being made.
     depth: usize,
+    /// How many special numbers there are, and where; 0 is none.
+    dose: usize,
+    /// Constants that might have had one so far.
+    n_chances: usize,
 }
 
 impl Maker {
@@ -151,7 +165,13 @@ impl Maker {
         ];
         for (i, (name, shape)) in shapes.into_iter().enumerate() {
             let n: usize = shape.iter().product();
-            let values: Vec<f32> = (0..n).map(|at| ((at * 37 + i * 11) % 41) as f32 / 10.0 - 2.0).collect();
+            let mut values: Vec<f32> =
+                (0..n).map(|at| ((at * 37 + i * 11) % 41) as f32 / 10.0 - 2.0).collect();
+            if self.dose >> (i % 4) & 1 == 1 {
+                for (at, value) in values.iter_mut().enumerate().skip(self.dose % 5).step_by(7 + i) {
+                    *value = SPECIALS[(at + i + self.dose) % SPECIALS.len()];
+                }
+            }
             let mut ty = TensorType::new(F32, shape);
             if let Some(dims) = ty.shape.as_mut().filter(|_| is_open && name != "f") {
                 dims[0] = Dim::Unknown("batch".into());
@@ -253,6 +273,21 @@ impl Maker {
         self.program.add_constant("", Tensor::from_elements(shape, &numbers).expect("a tensor"))
     }
 
+    /// As [`Maker::numbers`], now and then with one of some special numbers.
+    fn numbers_and(&mut self, specials: &[f32], shape: &[usize], choice: usize, scale: f32) -> ValueId {
+        let id = self.numbers(shape, choice, scale);
+        self.n_chances += 1;
+        let n: usize = shape.iter().product();
+        let turn = self.n_chances * self.dose;
+        if turn == 0 || n == 0 || !turn.is_multiple_of(3) {
+            return id;
+        }
+        let numbers = self.program.constant(id).and_then(|tensor| tensor.elements::<f32>());
+        let mut numbers = numbers.expect("numbers of f32").to_vec();
+        numbers[turn / 3 % n] = specials[turn / 3 % specials.len()];
+        self.program.add_constant("", Tensor::from_elements(shape, &numbers).expect("a tensor"))
+    }
+
     fn ints(&mut self, shape: &[usize], values: &[i64]) -> ValueId {
         self.program.add_constant("", Tensor::from_elements(shape, values).expect("a tensor"))
     }
@@ -309,7 +344,13 @@ impl Maker {
         number: usize,
         is_left: bool,
     ) -> Option<Made> {
-        let constant = self.numbers(shape, number, 1.0);
+        let specials = match op {
+            "Mul" => FACTORS,
+            // A quotient by next to nothing makes small differences large.
+            "Div" => &[f32::NAN],
+            _ => SPECIALS,
+        };
+        let constant = self.numbers_and(specials, shape, number, 1.0);
         let amounts = (0..shape.iter().product()).map(|i| amount(i, number).abs());
         let (least, largest) =
             amounts.fold((2.0f32, 0.5f32), |(least, largest), value| (least.min(value), largest.max(value)));
@@ -331,6 +372,7 @@ impl Maker {
         let x = self.pick(choices);
         let y = self.pick_fitting(&x, choices);
         let op = choices.one_of(&["Add", "Mul", "Sub", "Max", "Min"]);
+        let op = if op == "Mul" && self.dose > 0 { "Max" } else { op };
         self.of_two(op, &x, &y).map(drop)
     }
 

@@ -1,6 +1,6 @@
 //! Convolutions and products with constant weights, and what is done to each of their channels.
 
-use super::{BINARY, Choices, Made, Maker, amount};
+use super::{BINARY, Choices, FACTORS, Made, Maker, SPECIALS, amount};
 use devbay_host::core::Tensor;
 use devbay_host::core::program::{AttrValue, ValueId};
 use devbay_host::core::tensor::F32;
@@ -72,9 +72,9 @@ impl Maker {
                 ("MatMul", vec![*c, n_out], *c, vec![])
             }
         };
-        let mut inputs = vec![x.id, self.numbers(&weights, number, 0.5 / fan_in as f32)];
+        let mut inputs = vec![x.id, self.numbers_and(FACTORS, &weights, number, 0.5 / fan_in as f32)];
         if has_bias == 1 && op != "MatMul" {
-            inputs.push(self.numbers(&[shape[1]], number + 1, 0.5));
+            inputs.push(self.numbers_and(SPECIALS, &[shape[1]], number + 1, 0.5));
         }
         let most = x.most + 2.0;
         self.add(op, &inputs, &attrs, Made { shape, most, ..x.clone() })

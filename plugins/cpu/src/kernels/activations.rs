@@ -115,7 +115,8 @@ fn exp_m1<A: Arith>(x: f32) -> f32 {
     let c = A::fma(c, x, 1.0 / 24.0);
     let c = A::fma(c, x, 1.0 / 6.0);
     let c = A::fma(c, x, 0.5);
-    let small = A::fma(c * x, x, x);
+    // The sum of -0 and a square is 0.
+    let small = A::fma(c * x, x, x).copysign(x);
     if x.abs() < 0.25 { small } else { math::exp::<A>(x) - 1.0 }
 }
 

@@ -86,6 +86,8 @@ mod select;
 mod shape;
 mod small_float;
 mod softmax;
+#[cfg(test)]
+mod specials_tests;
 mod stft;
 mod strided;
 mod suppress;

@@ -74,6 +74,7 @@ pub(crate) enum Value {
     Float(f64),
     Floats(Vec<f64>),
     Text(&'static str),
+    Texts(Vec<Str>),
 }
 
 unsafe extern "C" fn reversed(
@@ -200,6 +201,7 @@ pub(crate) fn run_with_constants(
                 Value::Float(f) => (attr.kind, attr.f) = (DEVBAY_ATTR_FLOAT, *f),
                 Value::Ints(ints) => (attr.kind, attr.list) = (DEVBAY_ATTR_INTS, list(ints)),
                 Value::Floats(floats) => (attr.kind, attr.list) = (DEVBAY_ATTR_FLOATS, list(floats)),
+                Value::Texts(texts) => (attr.kind, attr.list) = (DEVBAY_ATTR_STRINGS, list(texts)),
                 Value::Text(text) => (attr.kind, attr.s) = (DEVBAY_ATTR_STRING, Str::new(text)),
             }
             attr
