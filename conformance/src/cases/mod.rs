@@ -19,6 +19,7 @@ mod shutdown;
 mod stream;
 mod stress;
 mod transfer;
+mod values;
 
 use crate::case::Case;
 
@@ -35,6 +36,7 @@ pub(crate) const LISTS: &[&[Case]] = &[
     event::ORDER_CASES,
     kernel::CASES,
     launch::CASES,
+    values::CASES,
     replay::CASES,
     interop::CASES,
     compile::CASES,
