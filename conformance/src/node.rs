@@ -273,6 +273,52 @@ impl Node<'_> {
         Ok(Ran { output: result, damage })
     }
 
+    /// Launches the node on a sample whose data is at fault: the status of the launch, or of the point behind it, the
+    /// stream's words for it, and what was written beside operands or into inputs, which `other` reads.
+    pub(crate) fn run_to_failure(
+        &self,
+        kernel: &KernelDef,
+        stream: &Stream<'_>,
+        other: &Stream<'_>,
+        sample: &Sample,
+    ) -> Outcome<(Status, String, Vec<Damage>)> {
+        let device = self.device;
+        let contents: Vec<Vec<u8>> = sample.inputs.iter().map(HostTensor::bytes).collect();
+        let mut areas = Vec::new();
+        for (i, content) in contents.iter().enumerate() {
+            areas.push(Area::new(device, content, 1, i as u64 + 1)?);
+        }
+        areas.push(Area::new(device, &vec![0x3c; sample.expected.size()], 1, 50)?);
+        if self.raw.workspace_bytes > 0 {
+            let content = vec![0x3c; self.raw.workspace_bytes as usize];
+            areas.push(Area::new(device, &content, self.raw.workspace_align.max(1) as usize, 60)?);
+        }
+        for area in &areas {
+            other.upload(&area.image, &area.buffer, 0)?;
+        }
+        let refs: Vec<BufferRef> = areas.iter().map(Area::reference).collect();
+        let status = match self.launch_status(stream, kernel, &refs, sample)? {
+            DEVBAY_STATUS_OK => stream.end_status()?,
+            status => {
+                // What was enqueued before, if anything, is done before the operands are read.
+                stream.end_status()?;
+                status
+            }
+        };
+        let words = stream.words(status);
+        let mut damage = Vec::new();
+        for (i, area) in areas.iter().enumerate() {
+            let (found, beside) = area.read(other)?;
+            match contents.get(i) {
+                _ if !beside && i > contents.len() => damage.push(Damage::Workspace),
+                _ if !beside => damage.push(Damage::Beside(i)),
+                Some(content) if *content != found => damage.push(Damage::Input(i)),
+                _ => {}
+            }
+        }
+        Ok((status, words, damage))
+    }
+
     /// Enqueues one launch.
     pub(crate) fn launch(
         &self,
@@ -281,6 +327,20 @@ impl Node<'_> {
         refs: &[BufferRef],
         sample: &Sample,
     ) -> Outcome {
+        match self.launch_status(stream, kernel, refs, sample)? {
+            DEVBAY_STATUS_OK => Ok(()),
+            status => failed(format!("a launch of {} gave {}", kernel.op, stream.error_words(status))),
+        }
+    }
+
+    /// As [`Node::launch`], and gives the status.
+    fn launch_status(
+        &self,
+        stream: &Stream<'_>,
+        kernel: &KernelDef,
+        refs: &[BufferRef],
+        sample: &Sample,
+    ) -> Outcome<Status> {
         let Some(launch) = self.raw.launch else {
             return failed("a prepared kernel without a launch function");
         };
@@ -289,10 +349,7 @@ impl Node<'_> {
         let dims = if kernel.dynamic { dims.as_ptr() } else { null() };
         let state: *const c_void = self.raw.state.cast_const();
         // SAFETY: the plugin's function with its own state and stream, and as many references as `prepare` fixed.
-        match unsafe { launch(state, stream.handle.as_ptr(), refs.as_ptr(), dims) } {
-            DEVBAY_STATUS_OK => Ok(()),
-            status => failed(format!("a launch of {} gave {}", kernel.op, stream.error_words(status))),
-        }
+        Ok(unsafe { launch(state, stream.handle.as_ptr(), refs.as_ptr(), dims) })
     }
 }
 

@@ -20,6 +20,7 @@ mod specials;
 mod stream;
 mod stress;
 mod transfer;
+mod values;
 
 use crate::case::Case;
 
@@ -36,6 +37,7 @@ pub(crate) const LISTS: &[&[Case]] = &[
     event::ORDER_CASES,
     kernel::CASES,
     launch::CASES,
+    values::CASES,
     replay::CASES,
     interop::CASES,
     compile::CASES,

@@ -208,6 +208,44 @@ impl Stream<'_> {
         self.poll(value)
     }
 
+    /// Signals, and waits until the point is reached or can be no more: the status.
+    pub(crate) fn end_status(&self) -> Outcome<Status> {
+        if self.device.inline() {
+            return Ok(DEVBAY_STATUS_OK);
+        }
+        let Some(signal) = self.table().stream_signal else {
+            return failed("a device with a timeline, and no stream_signal");
+        };
+        let value = self.signalled() + 1;
+        // SAFETY: the plugin's function with its own stream.
+        match unsafe { signal(self.handle.as_ptr(), value) } {
+            DEVBAY_STATUS_OK => self.signalled.store(value, Ordering::Relaxed),
+            status => return Ok(status),
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (reached, status) = self.reached()?;
+            if status != DEVBAY_STATUS_OK || reached >= value {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                self.device.stuck.store(true, Ordering::Relaxed);
+                return failed(format!("value {value} was neither reached nor failed within {PATIENCE:?}"));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// The stream's words for a status; empty if it has none.
+    pub(crate) fn words(&self, status: Status) -> String {
+        let mut detail = Detail::new();
+        if let Some(stream_error) = self.table().stream_error {
+            // SAFETY: the plugin's function with its own stream; the struct is ours.
+            unsafe { stream_error(self.handle.as_ptr(), &mut detail.raw) };
+        }
+        if detail.raw.status == status { detail.text() } else { String::new() }
+    }
+
     /// A status with the stream's words for it.
     pub(crate) fn error_words(&self, status: Status) -> String {
         let mut detail = Detail::new();

@@ -133,7 +133,9 @@ struct Waiting {
 impl Waiting {
     fn failure(&self, status: Status) -> Error {
         let what = format!("point {} of a stream", self.value);
-        self.device.failed(Error::from_status(status, &what, "").in_plugin(self.device.plugin.name()))
+        let error = Error::from_status(status, &what, "").in_plugin(self.device.plugin.name());
+        // As `Stream::check`: what work finds invalid came with the run's data.
+        self.device.failed(error).with_kind_instead(ErrorKind::InvalidArgument, ErrorKind::InvalidInput)
     }
 }
 

@@ -137,6 +137,16 @@ impl Stream {
         error.with_kind_instead(ErrorKind::InvalidArgument, ErrorKind::InvalidInput)
     }
 
+    /// The failure that began on this stream, once it has failed; None if it only waited for one that did.
+    pub(crate) fn own_failure(&self) -> Option<Error> {
+        if self.device.info.inline {
+            return None;
+        }
+        let (_, status) = self.reached().ok()?;
+        let is_own = status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_ABORTED;
+        is_own.then(|| self.failure(status, "work on a stream"))
+    }
+
     /// Waits until everything enqueued is done, or fails. A no-op on inline devices.
     ///
     /// # Errors

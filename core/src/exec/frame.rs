@@ -58,6 +58,15 @@ impl Streams {
         Ok(Self { first, others, handles })
     }
 
+    /// What a run failed of: an error that only says that work which something waited for had failed gives way to that
+    /// failure, whichever stream told first.
+    pub fn cause_of(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::PluginFailed => self.iter().find_map(Stream::own_failure).unwrap_or(error),
+            _ => error,
+        }
+    }
+
     /// The handles, by lane.
     #[inline]
     pub fn handles(&self) -> *const *mut abi::Stream {

@@ -118,7 +118,7 @@ impl Frame {
             self.streams.have_signalled(timelines.signalled());
         }
         self.is_spent = section.is_placed && ran.is_err();
-        ran
+        ran.map_err(|error| self.streams.cause_of(error))
     }
 
     #[cold]

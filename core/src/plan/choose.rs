@@ -14,7 +14,7 @@ use super::placement::{Refused, Table};
 use super::regions::{Flow, flow};
 use super::tasks::Policy;
 use super::unroll::{Unrolled, unroll};
-use super::{Env, PlaceBy, is_static, views};
+use super::{Env, PlaceBy, indices, is_static, views};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program};
@@ -105,6 +105,7 @@ pub fn works(program: &Program, env: &Env, claims: &Claims) -> Result<Vec<NodeWo
         let n_refused = refused.len();
         let mut works = Vec::with_capacity(program.main.nodes.len());
         for (at, node) in program.main.nodes.iter().enumerate() {
+            indices::check(program, node).map_err(|e| e.at_node(node.label()))?;
             let first = sites.get(at).copied().flatten();
             let work = match claimed(program, node, (at, first), env, claims) {
                 Some(site) => NodeWork::Claimed(site),

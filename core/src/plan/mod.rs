@@ -28,6 +28,7 @@ pub mod estimate;
 mod extract;
 pub mod feedback;
 pub(crate) mod fold_cache;
+mod indices;
 mod join;
 pub mod kernel_cache;
 mod lanes;

@@ -12,6 +12,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_PINNED_HOST, DEVBAY_STATUS_DEVICE_LOST,
 };
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::check::Checks;
 use devbay_shaders::target::{Abilities, Target};
 use std::borrow::Borrow;
 use std::ffi::{c_char, c_int};
@@ -59,6 +60,8 @@ pub struct Shared {
     pub pinned: PinnedPool,
     /// Compiled kernels.
     pub kernels: Kernels,
+    /// What the data of prepared kernels has to be.
+    pub checks: Arc<Checks>,
     /// The run-time compiler, or why there is none.
     pub nvrtc: Arc<Result<Nvrtc>>,
     /// Matrix products of NVIDIA's, or why there are none.
@@ -237,6 +240,8 @@ pub struct Settings<'a> {
     pub cudnn: &'a str,
     /// Whether launches that are recorded become graphs.
     pub graphs: bool,
+    /// Whether kernels check indices and the like in their data.
+    pub checks: bool,
     /// The host's services.
     pub host: Host,
 }
@@ -388,6 +393,7 @@ impl CudaDevice {
             memory: DevicePool::default(),
             pinned: PinnedPool::default(),
             kernels: Kernels::default(),
+            checks: Arc::default(),
             nvrtc: Arc::clone(nvrtc),
             blas: Arc::clone(blas),
             blas_handles: Handles::default(),
@@ -436,7 +442,8 @@ impl CudaDevice {
             spaces: vec![space, pinned],
             ..DeviceDesc::default()
         };
-        let target = Target { abilities, backend: Arc::new(Compiler(Arc::clone(&shared))) };
+        let checks = settings.checks.then(|| Arc::clone(&shared.checks));
+        let target = Target { abilities, backend: Arc::new(Compiler(Arc::clone(&shared))), checks };
         Ok(Self { shared, target, desc })
     }
 

@@ -13,6 +13,7 @@ use crate::source::{self, Source};
 use crate::stream::CudaStream;
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::check::{Check, REPORT_BYTES};
 use devbay_shaders::step::{self, Call, Planned, SCRATCH_ALIGN, Tables, Work};
 use devbay_shaders::target::Backend;
 use std::collections::HashMap;
@@ -190,7 +191,7 @@ impl Backend for Compiler {
                 }
             });
         }
-        let prepared = Prepared::new::<CudaDevice, _>(Program { jobs });
+        let prepared = Prepared::new::<CudaDevice, _>(Program { jobs, checks: work.checks.into() });
         match work.scratch_bytes as usize {
             0 => Ok(prepared),
             bytes => Ok(prepared.with_workspace(bytes, SCRATCH_ALIGN as usize)),
@@ -236,12 +237,17 @@ fn arguments(wanted: &[source::Param], params: &[u8], slots: &[Slot]) -> Result<
 /// A prepared kernel.
 pub struct Program {
     jobs: Vec<Job>,
+    /// What its data has to be; with any, the stream's report is read behind its launches.
+    checks: Box<[Check]>,
 }
 
 impl Launch<CudaDevice> for Program {
     fn launch(&self, stream: &CudaStream, operands: &mut Operands<'_, CudaBuffer>) -> Result<()> {
         let shared = stream.shared();
         let _current = shared.current()?;
+        if !self.checks.is_empty() {
+            stream.will_report();
+        }
         for job in &self.jobs {
             let dispatch = match job {
                 Job::Dispatch(dispatch) => dispatch,
@@ -264,6 +270,8 @@ impl Launch<CudaDevice> for Program {
                         pointers[i] = dispatch.params.as_ptr().cast_mut().cast();
                         continue;
                     }
+                    Arg::Address(Slot::Status) => stream.report_address(),
+                    Arg::Length(Slot::Status, stride) => REPORT_BYTES as u64 / u64::from(*stride).max(1),
                     Arg::Address(slot) => resolve(slot, operands)?.0,
                     Arg::Length(slot, stride) => {
                         let n = resolve(slot, operands)?.1 / u64::from(*stride).max(1);
@@ -344,6 +352,7 @@ fn resolve(slot: &Slot, operands: &Operands<'_, CudaBuffer>) -> Result<(u64, u64
         Slot::Output(i) => whole(operands.output_ref(*i)),
         Slot::Scratch(part) => (operands.workspace_ref().addr + part.start, part.end - part.start),
         Slot::Table(table) => (table.address(), table.size()),
+        Slot::Status => return Err(Error::internal("a report is the stream's, and no operand")),
     };
     if address == 0 && length > 0 {
         return Err(Error::invalid("an operand without an address"));

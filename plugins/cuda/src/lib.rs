@@ -39,6 +39,7 @@ pub struct Cuda {
     cublas: String,
     cudnn: String,
     graphs: bool,
+    checks: bool,
     devices: OnceLock<Result<Vec<CudaDevice>>>,
 }
 
@@ -71,6 +72,11 @@ impl Plugin for Cuda {
                 default: "yes",
                 doc: "yes, or no to launch each kernel by itself, where the host would have them as one of the driver's graphs",
             },
+            PluginOption {
+                key: "checks",
+                default: "yes",
+                doc: "yes, or no to clamp indices out of range in silence, where they would fail the run",
+            },
         ],
         ..About::DEFAULT
     };
@@ -82,20 +88,22 @@ impl Plugin for Cuda {
             "" => std::env::var_os("DEVBAY_NVRTC").map(PathBuf::from),
             path => Some(PathBuf::from(path)),
         };
-        let graphs = match options.get("graphs") {
-            "yes" => true,
-            "no" => false,
-            other => return Err(Error::invalid(format!("option graphs is yes or no, found {other}"))),
+        let switch = |key: &str| match options.get(key) {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            other => Err(Error::invalid(format!("option {key} is yes or no, found {other}"))),
         };
+        let (graphs, checks) = (switch("graphs")?, switch("checks")?);
         let (cublas, cudnn) = (options.get("cublas").to_owned(), options.get("cudnn").to_owned());
-        Ok(Self { host, nvrtc, cublas, cudnn, graphs, devices: OnceLock::new() })
+        Ok(Self { host, nvrtc, cublas, cudnn, graphs, checks, devices: OnceLock::new() })
     }
 
     fn devices(&self) -> Result<Vec<&CudaDevice>> {
         // The driver is asked when somebody wants to know, once.
         let nvrtc = self.nvrtc.as_deref();
         let (cublas, cudnn) = (&*self.cublas, &*self.cudnn);
-        let settings = Settings { nvrtc, cublas, cudnn, graphs: self.graphs, host: self.host };
+        let settings =
+            Settings { nvrtc, cublas, cudnn, graphs: self.graphs, checks: self.checks, host: self.host };
         let devices = self.devices.get_or_init(|| device::open_all(&settings));
         devices.as_ref().map(|devices| devices.iter().collect()).map_err(Clone::clone)
     }

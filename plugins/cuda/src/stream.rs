@@ -9,6 +9,9 @@
 //!
 //! Launches that are recorded become one of the driver's graphs.
 //!
+//! Launches that check their data report into page-locked memory of the stream's, which they touch only when they find it at
+//! fault ([`devbay_shaders::check`]); the thread reads it when it comes to the next point.
+//!
 //! What fails is found in one of two ways. A code of the driver's that no call recovers from loses the device for all
 //! streams. A failure that was enqueued ([`Stream::fail`]), or came with a wait for a stream that has one, is known when
 //! later points are signalled; they do not write the word, and the thread fails them in their turn.
@@ -19,6 +22,7 @@ use crate::driver::{Address, Handle};
 use crate::memory::{CudaBuffer, Pinned, lock};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::check::{REPORT_BYTES, REPORT_WORDS};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::ptr::null_mut;
@@ -49,8 +53,10 @@ struct Points {
     timeline: Timeline,
     /// Where the stream writes its last point; None where it cannot.
     word: Option<Pinned>,
-    /// The last point that is reached only when the thread says so: something was read back before it, or it waits for
-    /// another stream's.
+    /// Where launches report of their data.
+    report: Option<Pinned>,
+    /// The last point that is reached only when the thread says so: something was read back or checked before it, or it
+    /// waits for another stream's.
     staged: AtomicU64,
     /// The last point that [`Stream::reached`] gave: what was reached stays so, also where the thread comes later.
     shown: AtomicU64,
@@ -83,6 +89,8 @@ struct Entry {
     readbacks: Vec<Readback>,
     /// Staging memory that is free again.
     uploads: Vec<Pinned>,
+    /// What launches before it have reported of their data, if one of them checks it.
+    report: Option<Pinned>,
     /// Work that fails.
     failure: Option<Error>,
 }
@@ -93,8 +101,12 @@ struct Recording {
     after: Vec<(Arc<Points>, u64)>,
     readbacks: Vec<Readback>,
     uploads: Vec<Pinned>,
-    /// Since the last point something was read back or waited for: the next one is the thread's to report.
+    /// Launches since the last entry may report of their data.
+    has_checks: bool,
+    /// Since the last point something was read back, checked or waited for: the next one is the thread's to report.
     is_staged: bool,
+    /// Launches are captured, not enqueued; and one of them may report.
+    capture: Option<bool>,
     /// The last point that was signalled.
     last: u64,
 }
@@ -174,6 +186,20 @@ fn own_word(shared: &Shared) -> Result<Option<Pinned>> {
     Ok(Some(word))
 }
 
+/// Where launches of a stream report of their data: nothing yet.
+fn own_report(shared: &Shared) -> Result<Pinned> {
+    let report = shared.pinned.take(shared, REPORT_BYTES)?;
+    // SAFETY: page-locked memory of at least a page, which nobody else has.
+    unsafe { report.start().write_bytes(0, REPORT_BYTES) };
+    Ok(report)
+}
+
+/// The words of a report that the stream has copied.
+fn words_of(report: &Pinned) -> [u32; REPORT_WORDS] {
+    // SAFETY: page-locked memory of at least a page, which the stream is done with, and nobody else has.
+    std::array::from_fn(|i| unsafe { report.start().cast::<u32>().add(i).read() })
+}
+
 impl CudaStream {
     /// A stream of a device.
     ///
@@ -214,6 +240,7 @@ impl CudaStream {
             is_wrapped,
             timeline: Timeline::default(),
             word,
+            report: Some(own_report(shared)?),
             staged: AtomicU64::new(0),
             shown: AtomicU64::new(0),
             broken: OnceLock::new(),
@@ -243,6 +270,20 @@ impl CudaStream {
         self.points.raw
     }
 
+    /// The address at which launches report of their data.
+    pub fn report_address(&self) -> u64 {
+        self.points.report.as_ref().map_or(0, |report| address(report.start()))
+    }
+
+    /// Notes that the next launch may report.
+    pub fn will_report(&self) {
+        let mut recording = lock(&self.recording);
+        match &mut recording.capture {
+            Some(reports) => *reports = true,
+            None => recording.has_checks = true,
+        }
+    }
+
     /// The handle by which cuDNN enqueues here; the context is current.
     ///
     /// # Errors
@@ -258,7 +299,13 @@ impl CudaStream {
         let _current = shared.current_even_lost()?;
         let functions = &shared.driver.functions;
         let recording = &mut *lock(&self.recording);
-        recording.is_staged |= !recording.readbacks.is_empty() || !recording.after.is_empty();
+        // Copied in its turn: what later launches report is theirs.
+        let report = match std::mem::take(&mut recording.has_checks) {
+            true => Some(self.enqueue_report()?),
+            false => None,
+        };
+        recording.is_staged |=
+            report.is_some() || !recording.readbacks.is_empty() || !recording.after.is_empty();
         if let Some(value) = value {
             recording.last = value;
             if std::mem::take(&mut recording.is_staged) {
@@ -283,6 +330,7 @@ impl CudaStream {
             after: std::mem::take(&mut recording.after),
             readbacks: std::mem::take(&mut recording.readbacks),
             uploads: std::mem::take(&mut recording.uploads),
+            report,
             failure,
         };
         shared.spans.add(&entry.readbacks);
@@ -298,6 +346,19 @@ impl CudaStream {
         // The first failure is kept.
         let _ = self.points.broken.set((last, failure));
         Ok(())
+    }
+
+    /// Enqueues a copy of what launches have reported so far.
+    fn enqueue_report(&self) -> Result<Pinned> {
+        let shared = self.shared();
+        let copy = shared.pinned.take(shared, REPORT_BYTES)?;
+        match self.enqueue_copy(address(copy.start()), self.report_address(), REPORT_BYTES) {
+            Ok(()) => Ok(copy),
+            Err(error) => {
+                shared.pinned.give(shared, copy);
+                Err(error)
+            }
+        }
     }
 
     fn enqueue_copy(&self, to: Address, from: Address, size: usize) -> Result<()> {
@@ -356,22 +417,28 @@ impl Points {
         }
     }
 
-    fn finish(&self, entry: Entry, outcome: Result<()>) {
+    fn finish(&self, mut entry: Entry, outcome: Result<()>) {
         let shared = &self.shared;
         let outcome = outcome.and_then(|()| {
             // The device has passed them, so that this waits for their threads at most.
             for (other, value) in &entry.after {
                 other.timeline.wait(*value).map_err(|failure| failed_dependency(&failure))?;
             }
+            if let Some(failure) =
+                entry.report.as_ref().and_then(|report| shared.checks.failure(words_of(report)))
+            {
+                return Err(failure);
+            }
             // Behind a failure nothing is given out.
             if self.timeline.failure().is_none() {
                 entry.readbacks.iter().for_each(Readback::finish);
             }
-            entry.failure.map_or(Ok(()), Err)
+            entry.failure.take().map_or(Ok(()), Err)
         });
         shared.spans.remove(&entry.readbacks);
         // Freed before the point is reported: who waits for it may want the memory.
-        for pinned in entry.readbacks.into_iter().map(|readback| readback.pinned).chain(entry.uploads) {
+        let freed = entry.readbacks.into_iter().map(|readback| readback.pinned);
+        for pinned in freed.chain(entry.uploads).chain(entry.report) {
             shared.pinned.give(shared, pinned);
         }
         shared.give_event(entry.event);
@@ -518,13 +585,16 @@ impl Stream for CudaStream {
         // 1: calls of this thread that cannot be captured fail, those of others go on.
         // SAFETY: the stream lives.
         let code = unsafe { (shared.driver.functions.cuStreamBeginCapture_v2)(self.points.raw, 1) };
-        shared.done("cuStreamBeginCapture", code)
+        shared.done("cuStreamBeginCapture", code)?;
+        lock(&self.recording).capture = Some(false);
+        Ok(())
     }
 
     fn record_end(&self) -> Result<Recorded> {
         let shared = self.shared();
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
+        let reports = lock(&self.recording).capture.take().unwrap_or(false);
         let (mut graph, mut exec) = (null_mut(), null_mut());
         // SAFETY: the stream lives; a place for a handle.
         let code = unsafe { (functions.cuStreamEndCapture)(self.points.raw, &mut graph) };
@@ -539,7 +609,7 @@ impl Stream for CudaStream {
         // SAFETY: as above; what was instantiated does not need it.
         unsafe { (functions.cuGraphDestroy)(graph) };
         shared.done("cuGraphInstantiate", code)?;
-        Ok(Box::new(Graph { shared: Arc::clone(shared), exec }))
+        Ok(Box::new(Graph { shared: Arc::clone(shared), exec, reports }))
     }
 
     fn replay(&self, recorded: &Recorded) -> Result<()> {
@@ -547,6 +617,9 @@ impl Stream for CudaStream {
         let graph = recorded.downcast_ref::<Graph>();
         let graph = graph.ok_or_else(|| Error::internal("a recording of another kind"))?;
         let _current = shared.current()?;
+        if graph.reports {
+            self.will_report();
+        }
         // SAFETY: the graph was captured on this stream, and is not freed before its replays are done (B22).
         let code = unsafe { (shared.driver.functions.cuGraphLaunch)(graph.exec, self.points.raw) };
         shared.done("cuGraphLaunch", code)
@@ -570,6 +643,8 @@ impl Stream for CudaStream {
 struct Graph {
     shared: Arc<Shared>,
     exec: Handle,
+    /// Whether its launches may report of their data.
+    reports: bool,
 }
 
 // SAFETY: as for `Shared`; launches of it come one at a time, as its stream's calls do.
@@ -618,8 +693,8 @@ impl Drop for CudaStream {
 impl Drop for Points {
     fn drop(&mut self) {
         // The stream is gone, so that nobody writes the word.
-        if let Some(word) = self.word.take() {
-            self.shared.pinned.give(&self.shared, word);
+        for pinned in [self.word.take(), self.report.take()].into_iter().flatten() {
+            self.shared.pinned.give(&self.shared, pinned);
         }
     }
 }

@@ -20,6 +20,7 @@
     X(clCreateContext) \
     X(clReleaseContext) \
     X(clCreateBuffer) \
+    X(clRetainMemObject) \
     X(clReleaseMemObject) \
     X(clCreateCommandQueue) \
     X(clReleaseCommandQueue) \

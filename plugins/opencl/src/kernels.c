@@ -202,12 +202,21 @@ devbay_status kernel_check(const struct kernel *kernel, const struct node *node)
 
 static const devbay_str profiles[] = {DEVBAY_STR("base"), DEVBAY_STR("kernels")};
 
-static const devbay_option_info options[] = {{
-        .struct_size = sizeof(devbay_option_info),
-        .key = DEVBAY_STR("devices"),
-        .default_value = DEVBAY_STR("all"),
-        .doc = DEVBAY_STR("which of OpenCL's devices: all, gpu, cpu or accelerator"),
-}};
+static const devbay_option_info options[] = {
+        {
+                .struct_size = sizeof(devbay_option_info),
+                .key = DEVBAY_STR("devices"),
+                .default_value = DEVBAY_STR("all"),
+                .doc = DEVBAY_STR("which of OpenCL's devices: all, gpu, cpu or accelerator"),
+        },
+        {
+                .struct_size = sizeof(devbay_option_info),
+                .key = DEVBAY_STR("checks"),
+                .default_value = DEVBAY_STR("yes"),
+                .doc = DEVBAY_STR("yes, or no to clamp indices out of range in silence, where they would "
+                                  "fail the run"),
+        },
+};
 
 static const devbay_plugin_info info = {
         .struct_size = sizeof(devbay_plugin_info),

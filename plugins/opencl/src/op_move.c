@@ -29,7 +29,8 @@ static const char SOURCE[] =
         "  }\n"
         "  y[y_at + i] = is_inside ? x[x_at + at] : has_value ? value[value_at] : (T)0;\n"
         "}\n"
-        /* An index that is out of range is the model's fault; it reads the nearest element there is. */
+        /* An index that is out of range fails the stream (the step `check` is in front), and reads the
+         * nearest element there is. */
         "__kernel void gather(IN(T, x), IN(I, indices), OUT(T, y), const uint n, const uint inner,\n"
         "                     const uint n_indices, const uint extent) {\n"
         "  const uint i = get_global_id(0);\n"
@@ -38,6 +39,19 @@ static const char SOURCE[] =
         "  k = clamp(k < 0 ? k + (long)extent : k, 0L, (long)extent - 1);\n"
         "  const uint outer = i / (inner * n_indices);\n"
         "  y[y_at + i] = x[x_at + (outer * extent + (uint)k) * inner + i % inner];\n"
+        "}\n"
+        /* The first that finds something writes the report: launches of a stream come one behind the
+         * other, so that it is of the first op whose data is at fault. */
+        "__kernel void check(IN(I, indices), __global volatile uint *report, const uint n,\n"
+        "                    const uint extent) {\n"
+        "  const uint i = get_global_id(0);\n"
+        "  if (i >= n) return;\n"
+        "  const long k = indices[indices_at + i];\n"
+        "  if (k >= -(long)extent && k < (long)extent) return;\n"
+        "  if (atomic_cmpxchg(report, 0u, 1u) != 0u) return;\n"
+        "  report[1] = (uint)k;\n"
+        "  report[2] = (uint)((ulong)k >> 32);\n"
+        "  report[3] = extent;\n"
         "}\n";
 
 /* The type of OpenCL C that is moved for an element. */
@@ -285,6 +299,47 @@ devbay_status prepare_pad(struct plan *plan, const struct node *node) {
     return DEVBAY_STATUS_OK;
 }
 
+/* Whether indices are constants that name something on an axis. */
+static int are_in_range(const devbay_tensor *indices, uint32_t extent) {
+    if (!DEVBAY_HAS(devbay_tensor, indices, constant_bytes) ||
+            (indices->flags & DEVBAY_TENSOR_CONSTANT) == 0 || indices->constant == NULL) {
+        return 0;
+    }
+    uint32_t size = element_bytes(indices);
+    for (uint64_t at = 0; at + size <= indices->constant_bytes; at += size) {
+        const char *from = (const char *)indices->constant + at;
+        int64_t index;
+        int32_t narrow;
+        if (size == sizeof(narrow)) {
+            memcpy(&narrow, from, sizeof(narrow));
+            index = narrow;
+        } else {
+            memcpy(&index, from, sizeof(index));
+        }
+        if (index < -(int64_t)extent || index >= (int64_t)extent) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Adds the step that fails the stream for an index that names nothing on an axis. */
+static devbay_status add_check(struct plan *plan, const struct node *node, uint32_t input,
+        uint32_t extent, const char *options) {
+    const devbay_tensor *indices = node->inputs[input];
+    struct step *step;
+    if (!node->device->instance->has_checks || n_elements(indices) == 0 ||
+            are_in_range(indices, extent)) {
+        return DEVBAY_STATUS_OK;
+    }
+    TRY(step_begin(plan, SOURCE, options, "check", n_elements(indices), &step));
+    arg_input(step, plan, input);
+    arg_report(step, plan);
+    arg_u32(step, n_elements(indices));
+    arg_u32(step, extent);
+    return DEVBAY_STATUS_OK;
+}
+
 devbay_status prepare_gather(struct plan *plan, const struct node *node) {
     const devbay_tensor *x = node->inputs[0], *indices = node->inputs[1], *y = node->outputs[0];
     uint32_t axis;
@@ -310,6 +365,7 @@ devbay_status prepare_gather(struct plan *plan, const struct node *node) {
     char options[64];
     snprintf(options, sizeof(options), "%s%s", unit(x),
             element_bytes(indices) == 4 ? " -DI=int" : "");
+    TRY(add_check(plan, node, 1, extent(x, axis), options));
     struct step *step;
     TRY(step_begin(plan, SOURCE, options, "gather", n_elements(y), &step));
     arg_input(step, plan, 0);

@@ -72,6 +72,7 @@ void say(const devbay_instance *instance, uint32_t level, const char *form, ...)
 /* What create is asked for. */
 struct settings {
     cl_device_type types;
+    int has_checks;
 };
 
 static int same(devbay_str text, const char *word) {
@@ -81,14 +82,24 @@ static int same(devbay_str text, const char *word) {
 static devbay_status read_settings(
         const devbay_create_desc *desc, struct settings *settings, devbay_error_detail *error) {
     settings->types = CL_DEVICE_TYPE_ALL;
+    settings->has_checks = 1;
     if (!DEVBAY_HAS(devbay_create_desc, desc, options)) {
         return DEVBAY_STATUS_OK;
     }
     for (uint64_t i = 0; i < desc->options.len; i++) {
         const devbay_key_value *option = DEVBAY_AT(&desc->options, i);
+        if (same(option->key, "checks")) {
+            settings->has_checks = same(option->value, "yes");
+            if (!settings->has_checks && !same(option->value, "no")) {
+                return fail(error, DEVBAY_STATUS_INVALID, "option checks is yes or no, found %.*s",
+                        (int)option->value.len, option->value.ptr);
+            }
+            continue;
+        }
         if (!same(option->key, "devices")) {
-            return fail(error, DEVBAY_STATUS_INVALID, "unknown option %.*s, there is devices",
-                    (int)option->key.len, option->key.ptr);
+            return fail(error, DEVBAY_STATUS_INVALID,
+                    "unknown option %.*s, there are devices and checks", (int)option->key.len,
+                    option->key.ptr);
         }
         if (same(option->value, "all")) {
             settings->types = CL_DEVICE_TYPE_ALL;
@@ -245,6 +256,7 @@ static devbay_status create(
     }
     instance->host = desc->host;
     instance->abi_minor = desc->abi_minor;
+    instance->has_checks = settings.has_checks;
     pthread_mutex_init(&instance->slots_lock, NULL);
     const char *missing = driver_open(&instance->driver);
     devbay_status status =

@@ -37,6 +37,8 @@ struct devbay_instance {
     /* The minor that host and plugin agreed on (B3). */
     uint32_t abi_minor;
     struct driver driver;
+    /* Whether kernels check indices in their data. */
+    int has_checks;
     uint32_t n_devices;
     devbay_device *devices;
     devbay_device_info *infos;
@@ -125,6 +127,9 @@ devbay_device *stream_device(const devbay_stream *stream);
 /* Where it keeps what it needs of the kernel in a slot: NULL at first, freed by record_free when it
  * ends. NULL if there is no memory. */
 struct record **stream_record(devbay_stream *stream, uint32_t slot);
+
+/* Where its launches report that their data is at fault; it is read behind the next signal. */
+devbay_status stream_report(devbay_stream *stream, cl_mem *out);
 
 /* Notes that an enqueued call failed at once, for stream_error, and gives the status back. */
 devbay_status stream_refuse(devbay_stream *stream, cl_int code, const char *what);

@@ -73,6 +73,11 @@ void arg_output(struct step *step, const struct plan *plan, uint32_t i) {
     arg->element_bytes = element_bytes(plan->node->outputs[i]);
 }
 
+void arg_report(struct step *step, struct plan *plan) {
+    add_arg(step, ARG_REPORT);
+    plan->has_checks = 1;
+}
+
 void arg_struct(struct step *step, const void *value, uint32_t n_bytes) {
     struct arg *arg = add_arg(step, ARG_VALUE);
     arg->at = step->n_bytes;
@@ -163,6 +168,10 @@ static devbay_status launch(const void *state, devbay_stream *stream, const devb
             return stream_refuse(stream, code, "a kernel");
         }
     }
+    cl_mem report = NULL;
+    if (plan->has_checks) {
+        TRY(stream_report(stream, &report));
+    }
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const struct step *step = &plan->steps[i];
         cl_kernel kernel = (*place)->kernels[i];
@@ -170,8 +179,12 @@ static devbay_status launch(const void *state, devbay_stream *stream, const devb
         cl_uint at = 0;
         for (uint32_t k = 0; k < step->n_args && code == CL_SUCCESS; k++) {
             const struct arg *arg = &step->args[k];
-            if (arg->kind != ARG_REF) {
+            if (arg->kind == ARG_VALUE) {
                 at++;
+                continue;
+            }
+            if (arg->kind == ARG_REPORT) {
+                code = driver->clSetKernelArg(kernel, at++, sizeof(report), &report);
                 continue;
             }
             const devbay_buffer_ref *ref = &refs[arg->ref];

@@ -25,7 +25,7 @@ struct walk {
     uint32_t strides[RANK_MAX];
 };
 
-enum arg_kind { ARG_REF, ARG_VALUE };
+enum arg_kind { ARG_REF, ARG_VALUE, ARG_REPORT };
 
 struct arg {
     enum arg_kind kind;
@@ -69,6 +69,8 @@ struct plan {
     uint32_t n_steps;
     uint32_t capacity;
     struct step *steps;
+    /* Whether a step reports what it finds at fault in the data. */
+    int has_checks;
     struct packing packing;
     /* What the host is told of it. */
     devbay_constant_pack pack;
@@ -85,6 +87,9 @@ devbay_status step_begin_groups(struct plan *plan, const char *source, const cha
 /* Whether an input is a constant that may come packed. */
 int wants_packing(const struct node *node, uint32_t i);
 
+/* The words to which a stream's launches report that their data is at fault: 0 until one does, then 1, a
+ * value of 64 bits, low half first, and the extent that it is beyond (stream.c). */
+void arg_report(struct step *step, struct plan *plan);
 /* Parameters: an input declared by IN, an output declared by OUT, numbers, a walk. */
 void arg_input(struct step *step, const struct plan *plan, uint32_t i);
 void arg_output(struct step *step, const struct plan *plan, uint32_t i);

@@ -14,6 +14,18 @@
 #include <string.h>
 #include <time.h>
 
+/* Words of a report (arg_report). The first is REPORT_INDEX behind an index that names nothing, and
+ * REPORT_WAIT behind a wait for a stream that has a report. */
+#define REPORT_WORDS 4
+#define REPORT_INDEX 1
+#define REPORT_WAIT 2
+
+/* A report is passed on by the device: markers of OpenCL's are done whatever was reported before. */
+static const char SOURCE[] =
+        "__kernel void inherit(__global const uint *from, __global volatile uint *to) {\n"
+        "  if (from[0] != 0u) atomic_cmpxchg(to, 0u, 2u);\n"
+        "}\n";
+
 /* A marker that is under way: a point, or a wait for another stream's. */
 struct point {
     struct point *next;
@@ -21,6 +33,8 @@ struct point {
     cl_event event;
     /* The point's value; 0 for a wait. */
     uint64_t value;
+    /* What launches before it have reported of their data; all 0 if there is none that checks it. */
+    cl_uint report[REPORT_WORDS];
 };
 
 /* Somebody who is called when a value is reached. */
@@ -57,6 +71,13 @@ struct devbay_stream {
     devbay_status last_status;
     cl_int last_code;
     const char *last_what;
+    /* The value and the extent, if it is an index. */
+    cl_uint last_report[REPORT_WORDS];
+
+    /* Where launches report of their data, once there was one that may: set under the lock, by its owner,
+     * who also has the kernel that passes a report on. */
+    cl_mem report;
+    cl_kernel inherit;
 
     /* What it needs of prepared kernels, by their slots; its owner's alone. */
     struct record **records;
@@ -101,6 +122,12 @@ void stream_destroy(devbay_stream *stream) {
         record_free(stream->device, stream->records[i]);
     }
     free(stream->records);
+    if (stream->report != NULL) {
+        driver->clReleaseMemObject(stream->report);
+    }
+    if (stream->inherit != NULL) {
+        driver->clReleaseKernel(stream->inherit);
+    }
     while (stream->spare != NULL) {
         struct point *next = stream->spare->next;
         free(stream->spare);
@@ -135,11 +162,62 @@ struct record **stream_record(devbay_stream *stream, uint32_t slot) {
     return &stream->records[slot];
 }
 
+devbay_status stream_report(devbay_stream *stream, cl_mem *out) {
+    static const cl_uint nothing[REPORT_WORDS];
+    const struct driver *driver = driver_of(stream->device);
+    if (stream->report == NULL) {
+        cl_int code = CL_SUCCESS;
+        cl_mem report = driver->clCreateBuffer(
+                stream->device->context, CL_MEM_READ_WRITE, sizeof(nothing), NULL, &code);
+        if (code != CL_SUCCESS) {
+            return stream_refuse(stream, code, "memory for a report");
+        }
+        /* Once is enough: behind the first report the stream has failed. */
+        code = driver->clEnqueueWriteBuffer(
+                stream->queue, report, CL_FALSE, 0, sizeof(nothing), nothing, 0, NULL, NULL);
+        if (code != CL_SUCCESS) {
+            driver->clReleaseMemObject(report);
+            return stream_refuse(stream, code, "a report");
+        }
+        pthread_mutex_lock(&stream->lock);
+        stream->report = report;
+        pthread_mutex_unlock(&stream->lock);
+    }
+    *out = stream->report;
+    return DEVBAY_STATUS_OK;
+}
+
+/* Passes on what another stream has reported when this one has come so far. */
+static devbay_status inherit(devbay_stream *stream, cl_mem from) {
+    const struct driver *driver = driver_of(stream->device);
+    cl_mem to;
+    cl_int code = CL_SUCCESS;
+    size_t one = 1;
+    TRY(stream_report(stream, &to));
+    if (stream->inherit == NULL) {
+        cl_program program;
+        TRY(program_get(stream->device, SOURCE, "", &program, NULL));
+        stream->inherit = driver->clCreateKernel(program, "inherit", &code);
+    }
+    if (code == CL_SUCCESS) {
+        code = driver->clSetKernelArg(stream->inherit, 0, sizeof(from), &from);
+    }
+    if (code == CL_SUCCESS) {
+        code = driver->clSetKernelArg(stream->inherit, 1, sizeof(to), &to);
+    }
+    if (code == CL_SUCCESS) {
+        code = driver->clEnqueueNDRangeKernel(
+                stream->queue, stream->inherit, 1, NULL, &one, &one, 0, NULL, NULL);
+    }
+    return code == CL_SUCCESS ? DEVBAY_STATUS_OK : stream_refuse(stream, code, "a report");
+}
+
 /* Notes what failed; under the lock. */
 static void note(devbay_stream *stream, devbay_status status, cl_int code, const char *what) {
     stream->last_status = status;
     stream->last_code = code;
     stream->last_what = what;
+    stream->last_report[0] = 0;
 }
 
 devbay_status stream_refuse(devbay_stream *stream, cl_int code, const char *what) {
@@ -254,6 +332,14 @@ static void CL_CALLBACK on_complete(cl_event event, cl_int code, void *user) {
             devbay_status status = is_wait ? DEVBAY_STATUS_ABORTED : status_of(code);
             note(stream, status, code, is_wait ? "a wait for another stream" : "enqueued work");
             atomic_store(&stream->status, status);
+        } else if (point->report[0] != 0) {
+            int is_own = point->report[0] == REPORT_INDEX;
+            devbay_status status = is_own ? DEVBAY_STATUS_INVALID : DEVBAY_STATUS_ABORTED;
+            note(stream, status, 0, is_own ? "Gather" : "a wait for a stream that fails");
+            if (is_own) {
+                memcpy(stream->last_report, point->report, sizeof(point->report));
+            }
+            atomic_store(&stream->status, status);
         } else if (stream->failure != DEVBAY_STATUS_OK && point->value > stream->fails_after) {
             atomic_store(&stream->status, stream->failure);
         } else if (point->value > atomic_load(&stream->reached)) {
@@ -292,11 +378,24 @@ static devbay_status mark(devbay_stream *stream, uint64_t value, const cl_event 
         return stream_refuse(stream, CL_OUT_OF_HOST_MEMORY, "a point");
     }
     *point = (struct point){.stream = stream, .value = value};
-    cl_int code = other == NULL
-                          ? driver->clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, &point->event)
-                          : driver->clEnqueueBarrierWithWaitList(
-                                    stream->queue, 1, other, &point->event);
+    cl_int code = CL_SUCCESS;
+    if (value != 0 && stream->report != NULL) {
+        /* The queue is in order: it is there before the marker behind it. */
+        code = driver->clEnqueueReadBuffer(stream->queue, stream->report, CL_FALSE, 0,
+                sizeof(point->report), point->report, 0, NULL, NULL);
+        if (code != CL_SUCCESS) {
+            free(point);
+            return stream_refuse(stream, code, "a report");
+        }
+    }
+    code = other == NULL
+                   ? driver->clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, &point->event)
+                   : driver->clEnqueueBarrierWithWaitList(stream->queue, 1, other, &point->event);
     if (code != CL_SUCCESS) {
+        if (value != 0 && stream->report != NULL) {
+            /* A report may be on its way to the point. */
+            driver->clFinish(stream->queue);
+        }
         free(point);
         return stream_refuse(stream, code, "a marker");
     }
@@ -368,6 +467,7 @@ devbay_status stream_wait(devbay_stream *stream, devbay_stream *other, uint64_t 
         return DEVBAY_STATUS_INVALID;
     }
     cl_event event = NULL;
+    cl_mem report = NULL;
     int fails = 0;
     pthread_mutex_lock(&other->lock);
     if (value > atomic_load(&other->reached)) {
@@ -381,6 +481,11 @@ devbay_status stream_wait(devbay_stream *stream, devbay_stream *other, uint64_t 
             event = point->event;
             driver->clRetainEvent(event);
         }
+        if (event != NULL && other->report != NULL) {
+            /* It lives as long as the other stream, whose end waits for the point alone. */
+            report = other->report;
+            driver->clRetainMemObject(report);
+        }
     }
     pthread_mutex_unlock(&other->lock);
     if (fails) {
@@ -391,6 +496,10 @@ devbay_status stream_wait(devbay_stream *stream, devbay_stream *other, uint64_t 
     }
     status = mark(stream, 0, &event);
     driver->clReleaseEvent(event);
+    if (report != NULL) {
+        status = status == DEVBAY_STATUS_OK ? inherit(stream, report) : status;
+        driver->clReleaseMemObject(report);
+    }
     return status;
 }
 
@@ -454,9 +563,16 @@ devbay_status stream_error(devbay_stream *stream, devbay_error_detail *error) {
     devbay_status status = stream->last_status;
     cl_int code = stream->last_code;
     const char *what = stream->last_what;
+    cl_uint report[REPORT_WORDS];
+    memcpy(report, stream->last_report, sizeof(report));
     pthread_mutex_unlock(&stream->lock);
     if (status == DEVBAY_STATUS_OK) {
         return status;
+    }
+    if (report[0] != 0) {
+        int64_t index = (int64_t)((uint64_t)report[2] << 32 | report[1]), extent = report[3];
+        return fail(error, status, "%s: index %lld, expected %lld up to %lld", what,
+                (long long)index, (long long)-extent, (long long)(extent - 1));
     }
     return code == 0 ? fail(error, status, "%s", what)
                      : fail(error, status, "%s: %s (%d)", what, driver_error(code), code);

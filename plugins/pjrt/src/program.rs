@@ -29,6 +29,9 @@ pub struct Program {
     outputs: Vec<ValueType>,
     /// The same for the arrays of a run, with their bytes.
     arrays: Vec<(Arc<ValueType>, usize)>,
+    /// What the data has to be. If there is anything, the last array of a run, which is not among `outputs`, says whether it
+    /// is ([`hlo::Emitted::checks`]).
+    checks: Arc<[String]>,
     /// What it was compiled for, where it can be stored.
     identity: String,
 }
@@ -40,7 +43,7 @@ impl Program {
     /// The compiler's words; unsupported where the library does not say what a program gives.
     pub fn of_code(device: &Client, identity: &str, request: &CompileRequest<'_>) -> Result<Self> {
         let inputs = (0..request.inputs.len() as u32).collect();
-        Ok(Self { is_code: true, ..Self::compile(device, identity, request.code, inputs)? })
+        Ok(Self { is_code: true, ..Self::compile(device, identity, request.code, inputs, Vec::new())? })
     }
 
     /// Compiles a graph.
@@ -49,23 +52,31 @@ impl Program {
     /// As [`Program::of_code`]; unsupported with the node's name for one that StableHLO was not found for.
     pub fn of_graph(device: &Client, identity: &str, request: &GraphRequest<'_>) -> Result<Self> {
         let emitted = hlo::emit(&request.graph, &options(request))?;
-        Self::compile(device, identity, emitted.text.as_bytes(), emitted.inputs)
+        Self::compile(device, identity, emitted.text.as_bytes(), emitted.inputs, emitted.checks)
     }
 
-    fn compile(device: &Client, identity: &str, code: &[u8], inputs: Vec<u32>) -> Result<Self> {
+    fn compile(
+        device: &Client,
+        identity: &str,
+        code: &[u8],
+        inputs: Vec<u32>,
+        checks: Vec<String>,
+    ) -> Result<Self> {
         let options = CompileOptions::for_device(device.id());
         let client = device.client();
         let executable =
             executable::Executable::compile(client, code, inputs.len(), &options).map_err(own)?;
-        let outputs = output_types(executable.outputs())?;
-        Ok(Self::new(executable, device, inputs, outputs, identity.to_owned()))
+        let mut outputs = output_types(executable.outputs())?;
+        if !checks.is_empty() {
+            outputs.pop();
+        }
+        Ok(Self::new(executable, device, (inputs, outputs, checks), identity.to_owned()))
     }
 
     fn new(
         executable: executable::Executable,
         device: &Client,
-        inputs: Vec<u32>,
-        outputs: Vec<ValueType>,
+        (inputs, outputs, checks): (Vec<u32>, Vec<ValueType>, Vec<String>),
         identity: String,
     ) -> Self {
         let array = |ty: &ValueType| {
@@ -73,7 +84,16 @@ impl Program {
             (Arc::new(ty.clone()), n as usize * usize::from(ty.dtype.bits).div_ceil(8))
         };
         let arrays = outputs.iter().map(array).collect();
-        Self { executable, device: device.clone(), inputs, is_code: false, outputs, arrays, identity }
+        Self {
+            executable,
+            device: device.clone(),
+            inputs,
+            is_code: false,
+            outputs,
+            arrays,
+            checks: checks.into(),
+            identity,
+        }
     }
 
     /// Loads a program that was stored for this device.
@@ -86,15 +106,15 @@ impl Program {
             let text = format!("a program for {}, this is {}", stored.identity, device.identity());
             return Err(Error::unsupported(text));
         }
-        let Stored { identity, inputs, outputs, executable } = stored;
+        let Stored { identity, inputs, outputs, checks, executable } = stored;
         let client = device.client();
         // SAFETY: bytes that this plugin wrote for the same library and platform, and that have their checksum.
         let executable = unsafe { executable::Executable::load(client.client(), &executable, inputs.len()) }
             .map_err(own)?;
-        if executable.n_outputs() != outputs.len() {
+        if executable.n_outputs() != outputs.len() + usize::from(!checks.is_empty()) {
             return Err(Error::unsupported("a stored program that gives another number of results"));
         }
-        Ok(Self::new(executable, client, inputs, outputs, identity))
+        Ok(Self::new(executable, client, (inputs, outputs, checks), identity))
     }
 }
 
@@ -131,6 +151,7 @@ impl Executable<PjrtDevice> for Program {
             identity: self.identity.clone(),
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),
+            checks: self.checks.to_vec(),
             executable: self.executable.serialize().map_err(own)?,
         };
         Ok(stored.to_bytes())
@@ -145,8 +166,13 @@ impl Executable<PjrtDevice> for Program {
             .iter()
             .map(|each| Ok(Input { buffer: each.buffer.array()?, donate: each.is_donated }))
             .collect::<Result<_>>()?;
-        let execution = self.executable.execute(&arrays).map_err(own)?;
+        let mut execution = self.executable.execute(&arrays).map_err(own)?;
         stream.add(execution.done)?;
+        if !self.checks.is_empty() {
+            let report = execution.outputs.pop();
+            let report = report.ok_or_else(|| Error::internal("a program without a report of its data"))?;
+            stream.add_report(report, &self.checks)?;
+        }
         let output = |(buffer, (ty, size_bytes)): (Buffer, &(Arc<ValueType>, usize))| ProgramOutput {
             buffer: PjrtBuffer::of(&self.device, ty, buffer),
             size_bytes: *size_bytes,
@@ -169,12 +195,16 @@ impl Ahead {
         let emitted = hlo::emit(&request.graph, &options(request))?;
         let made = topology.compile(emitted.text.as_bytes(), &CompileOptions::minimal()).map_err(own)?;
         let outputs = match made.outputs.as_deref() {
-            Some(outputs) => output_types(Some(outputs))?,
+            Some(outputs) => {
+                let reported = usize::from(!emitted.checks.is_empty());
+                output_types(outputs.get(..outputs.len().saturating_sub(reported)))?
+            }
             // What the graph says, as every library that compiles it must give.
             None => graph_outputs(request)?,
         };
         let identity = topology.platform().to_owned();
-        let stored = Stored { identity, inputs: emitted.inputs, outputs, executable: made.bytes };
+        let (inputs, checks) = (emitted.inputs, emitted.checks);
+        let stored = Stored { identity, inputs, outputs, checks, executable: made.bytes };
         Ok(Self { stored })
     }
 }

@@ -2,13 +2,13 @@
 //! checksum, since libraries run what they load.
 //!
 //! All numbers are little endian. After the mark come the checksum of all the rest, then the identity of what the program
-//! was compiled for, the values that it takes, the types of its outputs, and the library's bytes.
+//! was compiled for, the values that it takes, the types of its outputs, what its data has to be, and the library's bytes.
 
 use devbay_plugin_api::sdk::{BlobUse, DType, Error, Result, ValueType};
 use sha2::{Digest, Sha256};
 
 /// Begins every stored program; the digit is the version of this form.
-const MARK: &[u8; 16] = b"devbay-pjrt-v1\0\0";
+const MARK: &[u8; 16] = b"devbay-pjrt-v2\0\0";
 
 /// Bytes of the checksum.
 const CHECK_BYTES: usize = 32;
@@ -22,6 +22,8 @@ pub struct Stored {
     pub inputs: Vec<u32>,
     /// Types of what it gives.
     pub outputs: Vec<ValueType>,
+    /// What its data has to be, of which one more result says whether it is.
+    pub checks: Vec<String>,
     /// The library's bytes.
     pub executable: Vec<u8>,
 }
@@ -40,6 +42,8 @@ impl Stored {
             put(&mut rest, ty.shape.len() as u64);
             ty.shape.iter().for_each(|&extent| put(&mut rest, extent as u64));
         }
+        put(&mut rest, self.checks.len() as u64);
+        self.checks.iter().for_each(|words| put_bytes(&mut rest, words.as_bytes()));
         put_bytes(&mut rest, &self.executable);
         let check: [u8; CHECK_BYTES] = Sha256::digest(&rest).into();
         [&MARK[..], &check[..], &rest[..]].concat()
@@ -64,8 +68,11 @@ impl Stored {
             let inputs = (0..n).map(|_| u32::try_from(reader.number()?).ok()).collect::<Option<_>>()?;
             let n = reader.count()?;
             let outputs = (0..n).map(|_| reader.ty()).collect::<Option<_>>()?;
+            let n = reader.count()?;
+            let words = |reader: &mut Reader<'_>| String::from_utf8(reader.bytes()?.to_vec()).ok();
+            let checks = (0..n).map(|_| words(&mut reader)).collect::<Option<_>>()?;
             let executable = reader.bytes()?.to_vec();
-            reader.0.is_empty().then_some(Self { identity, inputs, outputs, executable })
+            reader.0.is_empty().then_some(Self { identity, inputs, outputs, checks, executable })
         };
         let mut read = read;
         read().ok_or_else(|| damaged("does not hold together"))
@@ -136,6 +143,7 @@ mod tests {
                 ValueType { dtype: F32, shape: vec![2, 3] },
                 ValueType { dtype: F32, shape: vec![] },
             ],
+            checks: vec!["an index".to_owned()],
             executable: vec![7; 100],
         }
     }

@@ -4,10 +4,12 @@
 //! enqueues runs in an order that its program asks for, and a point is reached when every event of what came before is
 //! done. Points are reported in their order, whatever the order of the library's callbacks.
 
+use crate::buffer::Buffer;
 use crate::device::{PjrtBuffer, own};
 use crate::event::Event;
 use devbay_plugin_api::sdk::{CopyKind, CopyRequest, Done, Error, Result, Stream, Timeline};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +37,8 @@ struct Work {
     /// Points that are gone from the front of `points`.
     n_reached: usize,
     failure: Option<Error>,
+    /// What programs say of their data, and where it is copied to: freed when nothing is under way.
+    reports: Vec<(Buffer, Arc<AtomicU32>)>,
 }
 
 fn lock(shared: &Shared) -> MutexGuard<'_, Work> {
@@ -43,10 +47,10 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Work> {
 
 impl Shared {
     /// Notes that an event of the point with a number is done, and reports what is reached by that.
-    fn done(&self, number: usize, outcome: crate::error::Result<()>) {
+    fn done(&self, number: usize, outcome: Result<()>) {
         let mut work = lock(self);
         if let Err(error) = outcome {
-            work.failure.get_or_insert(own(error));
+            work.failure.get_or_insert(error);
         }
         match number.checked_sub(work.n_reached).filter(|&at| at < work.points.len()) {
             Some(at) => work.points[at].1 -= 1,
@@ -99,7 +103,43 @@ impl PjrtStream {
             work.n_signalled
         };
         let shared = Arc::clone(&self.0);
-        event.on_ready(move |outcome| shared.done(number, outcome)).map_err(|error| {
+        event.on_ready(move |outcome| shared.done(number, outcome.map_err(own))).map_err(|error| {
+            lock(&self.0).open -= 1;
+            own(error)
+        })
+    }
+
+    /// Takes up what a program says of its data: an int32, 0 or the place in `checks`, from 1 on, of what the data is not.
+    /// The stream fails then.
+    ///
+    /// # Errors
+    /// The library's words.
+    pub fn add_report(&self, report: Buffer, checks: &Arc<[String]>) -> Result<()> {
+        let said = Arc::new(AtomicU32::new(0));
+        // SAFETY: `said` is kept with the buffer until every event is done, or leaked, and read when this one is.
+        let event = unsafe { report.download_to(said.as_ptr().cast(), size_of::<u32>()) }.map_err(own)?;
+        let (number, rest) = {
+            let mut work = lock(&self.0);
+            // Buffers are not freed in a library's callback.
+            let is_at_rest = work.open == 0 && work.points.is_empty();
+            let rest = if is_at_rest { std::mem::take(&mut work.reports) } else { Vec::new() };
+            work.open += 1;
+            work.reports.push((report, Arc::clone(&said)));
+            (work.n_signalled, rest)
+        };
+        drop(rest);
+        let (shared, checks, kept) = (Arc::clone(&self.0), Arc::clone(checks), Arc::clone(&said));
+        let done = move |outcome: crate::error::Result<()>| {
+            let outcome = outcome.map_err(own).and_then(|()| {
+                let place = (said.load(Ordering::Relaxed) as usize).checked_sub(1);
+                let broken = place.and_then(|place| checks.get(place));
+                broken.map_or(Ok(()), |words| Err(Error::invalid(words.clone())))
+            });
+            shared.done(number, outcome);
+        };
+        event.on_ready(done).map_err(|error| {
+            // Nobody says any more when it is written.
+            std::mem::forget(kept);
             lock(&self.0).open -= 1;
             own(error)
         })

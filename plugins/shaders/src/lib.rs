@@ -6,9 +6,11 @@
 //!
 //! - [`target`]: what kernels are prepared for: what a device can, and who compiles for it;
 //! - [`step`]: what a kernel describes: dispatches, their parameters, and what they are bound to;
+//! - [`check`]: what a kernel's data has to be, and how a launch says that it is not;
 //! - [`formulas`]: the elementwise ops as expressions;
 //! - [`kernels`]: the ops.
 
+pub mod check;
 pub mod formulas;
 pub mod kernels;
 pub mod step;

@@ -3,6 +3,7 @@
 //! A kernel's prepare function adds [`Step`]s to a [`Build`], which makes WGSL of them; a [`Backend`] compiles it and
 //! launches it. What a vendor's library may do better is first offered to the back end as a [`Call`].
 
+use crate::check::{Check, Checks};
 use crate::target::{Abilities, Backend, Target};
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Prepared, Result};
 use std::any::Any;
@@ -25,6 +26,8 @@ pub enum Slot<T = Arc<[u32]>> {
     Scratch(Range<u64>),
     /// Numbers of the kernel's own, which shaders never write.
     Table(T),
+    /// The report of the stream that it is launched on ([`crate::check`]): 0 until something is reported.
+    Status,
 }
 
 /// Memory of a device for the tables of a kernel: slots with the same numbers share it.
@@ -48,6 +51,7 @@ impl<T: Clone, F: Fn(&[u32]) -> Result<T>> Tables<T, F> {
             Slot::Input(i) => Slot::Input(i),
             Slot::Output(i) => Slot::Output(i),
             Slot::Scratch(range) => Slot::Scratch(range),
+            Slot::Status => Slot::Status,
             Slot::Table(words) => match self.made.iter().find(|(known, _)| Arc::ptr_eq(known, &words)) {
                 Some((_, table)) => Slot::Table(table.clone()),
                 None => {
@@ -270,21 +274,39 @@ pub struct Work {
     pub jobs: Vec<Job>,
     /// Bytes of the workspace, which begins at a multiple of [`SCRATCH_ALIGN`].
     pub scratch_bytes: u64,
+    /// What its data has to be; with any, launches may report. Kept until the kernel is freed.
+    pub checks: Vec<Check>,
 }
 
 /// A kernel in the making.
 pub struct Build {
     abilities: Abilities,
     backend: Arc<dyn Backend>,
+    checks: Option<Arc<Checks>>,
     work: Work,
 }
 
 impl Build {
     /// Nothing yet.
     pub fn new(request: &PrepareRequest<'_, Target>) -> Self {
-        let Target { abilities, backend } = request.device.clone();
-        let work = Work { label: request.label.into(), jobs: Vec::new(), scratch_bytes: 0 };
-        Self { abilities, backend, work }
+        let Target { abilities, backend, checks } = request.device.clone();
+        let (label, jobs) = (request.label.into(), Vec::new());
+        Self { abilities, backend, checks, work: Work { label, jobs, scratch_bytes: 0, checks: Vec::new() } }
+    }
+
+    /// The device's rules; None if an option leaves checks out.
+    pub(crate) fn checks(&self) -> Option<Arc<Checks>> {
+        self.checks.clone()
+    }
+
+    /// The node's name.
+    pub(crate) fn label(&self) -> &str {
+        &self.work.label
+    }
+
+    /// Keeps rules as long as the kernel.
+    pub(crate) fn hold(&mut self, checks: Vec<Check>) {
+        self.work.checks.extend(checks);
     }
 
     /// What the device can.

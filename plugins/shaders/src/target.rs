@@ -1,5 +1,6 @@
 //! What kernels are prepared for: what a device can, and who compiles for it.
 
+use crate::check::Checks;
 use crate::step::{Call, Planned, Work};
 use devbay_plugin_api::sdk::{Prepared, Result};
 use std::sync::Arc;
@@ -64,4 +65,6 @@ pub struct Target {
     pub abilities: Abilities,
     /// Who compiles for it.
     pub backend: Arc<dyn Backend>,
+    /// The rules of its kernels' data; None if an option leaves checks out.
+    pub checks: Option<Arc<Checks>>,
 }

@@ -10,6 +10,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_STATUS_DEVICE_LOST,
 };
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::check::Checks;
 use devbay_shaders::step::GROUP;
 use devbay_shaders::target::{Abilities, Target};
 use std::borrow::Borrow;
@@ -24,6 +25,8 @@ pub struct Adapters {
     pub software: bool,
     /// Submissions until a device is given up; 0 for never.
     pub lose_after: u64,
+    /// Whether kernels check indices and the like in their data.
+    pub checks: bool,
 }
 
 impl Adapters {
@@ -45,7 +48,7 @@ impl Adapters {
             } else if let Some(lacking) = lacking(&adapter.limits()) {
                 refused.push(format!("{} {lacking}", info.name));
             } else {
-                match WgpuDevice::open(&adapter, host, devices.len(), self.lose_after) {
+                match WgpuDevice::open(&adapter, host, devices.len(), self) {
                     Ok(device) => devices.push(device),
                     Err(error) => refused.push(format!("{}: {}", info.name, error.text())),
                 }
@@ -135,6 +138,8 @@ pub struct Shared {
     pub shaders: Shaders,
     /// Parameters of prepared kernels.
     pub params: ParamPool,
+    /// What their data has to be.
+    pub checks: Arc<Checks>,
     /// Submissions that are under way.
     pub worker: Worker,
     /// Why the device was lost.
@@ -216,7 +221,7 @@ pub struct WgpuDevice {
 }
 
 impl WgpuDevice {
-    fn open(adapter: &wgpu::Adapter, host: Host, index: usize, lose_after: u64) -> Result<Self> {
+    fn open(adapter: &wgpu::Adapter, host: Host, index: usize, settings: &Adapters) -> Result<Self> {
         let info = adapter.get_info();
         let wanted = wgpu::Features::SHADER_F16
             | wgpu::Features::SHADER_INT64
@@ -248,9 +253,10 @@ impl WgpuDevice {
             params: ParamPool::new(
                 limits.min_uniform_buffer_offset_alignment.max(limits.min_storage_buffer_offset_alignment),
             ),
+            checks: Arc::default(),
             worker: Worker::default(),
             lost: OnceLock::new(),
-            lose_after: AtomicU64::new(lose_after),
+            lose_after: AtomicU64::new(settings.lose_after),
             device,
             queue,
             host,
@@ -294,7 +300,8 @@ impl WgpuDevice {
             }],
             ..DeviceDesc::default()
         };
-        let target = Target { abilities, backend: Arc::new(Compiler(Arc::clone(&shared))) };
+        let checks = settings.checks.then(|| Arc::clone(&shared.checks));
+        let target = Target { abilities, backend: Arc::new(Compiler(Arc::clone(&shared))), checks };
         Ok(Self { shared, target, desc })
     }
 

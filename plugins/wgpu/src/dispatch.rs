@@ -9,6 +9,7 @@ use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
 use crate::shader::Shader;
 use crate::stream::WgpuStream;
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::check::{Check, REPORT_BYTES};
 use devbay_shaders::step::{self, Job, SCRATCH_ALIGN, Tables, Work};
 use devbay_shaders::target::Backend;
 use std::collections::HashMap;
@@ -83,7 +84,8 @@ impl Backend for Compiler {
             dispatches.push(Dispatch { shader, params, slots, groups });
         }
         let id = NEXT_PROGRAM.fetch_add(1, Ordering::Relaxed);
-        let program = Program { id, shared: Arc::clone(shared), dispatches, label: work.label };
+        let (label, checks) = (work.label, work.checks.into());
+        let program = Program { id, shared: Arc::clone(shared), dispatches, checks, label };
         let prepared = Prepared::new::<WgpuDevice, _>(program);
         match work.scratch_bytes as usize {
             0 => Ok(prepared),
@@ -99,6 +101,8 @@ pub struct Program {
     id: u64,
     shared: Arc<Shared>,
     dispatches: Vec<Dispatch>,
+    /// What its data has to be; with any, the stream's report is read behind its launches.
+    checks: Box<[Check]>,
     /// The node's name, for traces; equal nodes share a kernel, and then it is that of the first of them.
     label: Box<str>,
 }
@@ -125,6 +129,10 @@ impl Launch<WgpuDevice> for Program {
         let shared = stream.shared();
         stream.record(|recording, label| {
             recording.groups.refresh(shared.pool.epoch());
+            let report = match self.checks.is_empty() {
+                true => None,
+                false => Some(recording.report(shared, label)?),
+            };
             for (at, dispatch) in self.dispatches.iter().enumerate() {
                 let mut inline = [None; BOUND_INLINE];
                 let mut spilled = Vec::new();
@@ -137,7 +145,7 @@ impl Launch<WgpuDevice> for Program {
                     }
                 };
                 for (bound, slot) in bound.iter_mut().zip(&dispatch.slots) {
-                    *bound = Some(resolve(slot, operands)?);
+                    *bound = Some(resolve(slot, operands, report.as_deref())?);
                 }
                 let (pass, groups) = recording.pass(shared, label, &self.label);
                 let group = groups.get(shared, (self.id, at as u32), dispatch, bound)?;
@@ -152,8 +160,16 @@ impl Launch<WgpuDevice> for Program {
 }
 
 /// The memory that a slot is bound to in this launch.
-fn resolve<'a>(slot: &'a Slot, operands: &Operands<'a, WgpuBuffer>) -> Result<Bound<'a>> {
+fn resolve<'a>(
+    slot: &'a Slot,
+    operands: &Operands<'a, WgpuBuffer>,
+    report: Option<&'a Raw>,
+) -> Result<Bound<'a>> {
     let region = match slot {
+        Slot::Status => {
+            let raw = report.ok_or_else(|| Error::internal("a report of a kernel without checks"))?;
+            return Ok(Bound { raw, offset: 0, size: REPORT_BYTES as u64 });
+        }
         Slot::Table(table) => {
             let raw = table.raw.as_ref().ok_or_else(|| Error::internal("a table without memory"))?;
             return Ok(Bound { raw, offset: 0, size: table.size });

@@ -52,6 +52,11 @@ impl Plugin for Wgpu {
                 doc: "yes, or no to leave out adapters that are programs on the processor",
             },
             PluginOption {
+                key: "checks",
+                default: "yes",
+                doc: "yes, or no to clamp indices out of range in silence, where they would fail the run",
+            },
+            PluginOption {
                 key: "lose_after",
                 default: "0",
                 doc: "for tests: the device is given up, and so lost, after so many submissions; 0 for never",
@@ -81,7 +86,13 @@ impl Plugin for Wgpu {
         let lose_after = options.get("lose_after").parse().map_err(|_| {
             Error::invalid(format!("option lose_after is a number, found {}", options.get("lose_after")))
         })?;
-        Ok(Self { adapters: Adapters { backends, software, lose_after }, host, devices: OnceLock::new() })
+        let checks = match options.get("checks") {
+            "yes" => true,
+            "no" => false,
+            other => return Err(Error::invalid(format!("option checks is yes or no, found {other}"))),
+        };
+        let adapters = Adapters { backends, software, lose_after, checks };
+        Ok(Self { adapters, host, devices: OnceLock::new() })
     }
 
     fn devices(&self) -> Result<Vec<&WgpuDevice>> {

@@ -8,10 +8,11 @@ use crate::device::Shared;
 use crate::dispatch::Groups;
 use crate::marks::{Marks, now_ns};
 use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
-use crate::worker::{Entry, HostSpan, Readback, Trace};
+use crate::worker::{Entry, HostSpan, Readback, Report, Trace};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
 use devbay_plugin_api::sdk::*;
-use std::sync::{Arc, Mutex};
+use devbay_shaders::check::REPORT_BYTES;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A queue of work.
@@ -37,6 +38,10 @@ pub struct Recording {
     /// Times of launches, while the host listens.
     marks: Option<Marks>,
     n_launches: u32,
+    /// Where launches that check their data report ([`devbay_shaders::check`]), once there was one.
+    report: Option<Arc<Raw>>,
+    /// Whether there was one since the last submission.
+    has_checks: bool,
     /// Bind groups of earlier launches.
     pub groups: Groups,
 }
@@ -52,6 +57,36 @@ impl Recording {
         self.encoder.get_or_insert_with(|| {
             shared.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some(label) })
         })
+    }
+
+    /// Where a launch reports that is recorded next; what it reports is read behind the next submission.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn report(&mut self, shared: &Shared, label: &str) -> Result<Arc<Raw>> {
+        self.has_checks = true;
+        if let Some(report) = &self.report {
+            return Ok(Arc::clone(report));
+        }
+        let raw = Arc::new(shared.pool.take(shared, Purpose::Operands, REPORT_BYTES as u64)?);
+        // Once is enough: behind the first report the stream has failed.
+        self.encoder(shared, label).clear_buffer(&raw.buffer, 0, Some(REPORT_BYTES as u64));
+        Ok(Arc::clone(self.report.insert(raw)))
+    }
+
+    /// Records that the report is brought to the host, if a launch since the last submission may have written it.
+    ///
+    /// # Errors
+    /// Out of memory.
+    fn take_report(&mut self, shared: &Shared, label: &str) -> Result<Option<Report>> {
+        let Some(raw) = self.report.clone().filter(|_| self.has_checks) else {
+            return Ok(None);
+        };
+        let staging = shared.pool.take(shared, Purpose::Readback, REPORT_BYTES as u64)?;
+        let encoder = self.encoder(shared, label);
+        encoder.copy_buffer_to_buffer(&raw.buffer, 0, &staging.buffer, 0, REPORT_BYTES as u64);
+        self.has_checks = false;
+        Ok(Some(Report::new(staging)))
     }
 
     /// The pass that a launch goes into, and the bind groups. A marked launch has a pass of its own.
@@ -108,6 +143,7 @@ impl WgpuStream {
         if value.is_none() && recording.is_empty() {
             return Ok(());
         }
+        let report = recording.take_report(&self.shared, &self.label)?;
         recording.pass = None;
         let mut encoder = recording.encoder.take();
         let has_work = encoder.is_some();
@@ -122,6 +158,7 @@ impl WgpuStream {
             uploads: std::mem::take(&mut recording.uploads),
             scraps: std::mem::take(&mut recording.scraps),
             failure: recording.failure.take(),
+            report,
             trace: (has_work && self.shared.host.traces()).then(|| Trace {
                 track: self.label.clone(),
                 begin_ns: now_ns(),
@@ -289,5 +326,10 @@ impl Drop for WgpuStream {
     fn drop(&mut self) {
         self.drain();
         self.timeline.abandon();
+        let recording = self.recording.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Nothing that was enqueued is under way any more, and bind groups that name it go with the stream.
+        if let Some(raw) = recording.report.take().and_then(Arc::into_inner) {
+            self.shared.pool.give(raw);
+        }
     }
 }

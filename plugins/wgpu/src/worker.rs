@@ -8,6 +8,7 @@ use crate::device::Shared;
 use crate::marks::{Times, now_ns};
 use crate::memory::{Raw, lock};
 use devbay_plugin_api::sdk::*;
+use devbay_shaders::check::REPORT_WORDS;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -32,6 +33,8 @@ pub struct Entry {
     pub scraps: Vec<Raw>,
     /// Work that fails.
     pub failure: Option<Error>,
+    /// What launches say of their data, if one of them checks it.
+    pub report: Option<Report>,
     /// What the host's timeline wants, while it listens.
     pub trace: Option<Trace>,
 }
@@ -60,6 +63,7 @@ impl Entry {
             uploads: Vec::new(),
             scraps: Vec::new(),
             failure: None,
+            report: None,
             trace: None,
         }
     }
@@ -102,6 +106,33 @@ impl Mapped {
             outcome = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         outcome.unwrap_or(false)
+    }
+}
+
+/// What launches of a submission report of their data, in staging memory that the device will fill.
+pub struct Report {
+    raw: Raw,
+    mapped: Arc<Mapped>,
+}
+
+impl Report {
+    /// A report that the device copies to staging memory.
+    pub fn new(raw: Raw) -> Self {
+        Self { raw, mapped: Arc::default() }
+    }
+
+    /// Fails if data was at fault; the submission is done.
+    fn check(&self, shared: &Shared) -> Result<()> {
+        let unread = || Error::internal("what launches report of their data could not be read");
+        if !self.mapped.wait(shared) {
+            return Err(unread());
+        }
+        let bytes = self.raw.buffer.get_mapped_range(..).map_err(|_| unread())?;
+        let words: [u32; REPORT_WORDS] = std::array::from_fn(|i| {
+            let word = bytes.get(4 * i..4 * i + 4).and_then(|word| word.try_into().ok());
+            word.map_or(0, u32::from_le_bytes)
+        });
+        shared.checks.failure(words).map_or(Ok(()), Err)
     }
 }
 
@@ -208,6 +239,7 @@ impl Worker {
         let mut queue = lock(&self.queue);
         entry.index = submit()?;
         entry.readbacks.iter().for_each(Readback::map);
+        entry.report.iter().for_each(|report| Mapped::request(&report.mapped, &report.raw));
         entry.trace.iter().flat_map(|trace| &trace.times).for_each(Times::map);
         queue.entries.push_back(entry);
         drop(queue);
@@ -266,6 +298,10 @@ fn finish(shared: &Arc<Shared>, mut entry: Entry) {
         readback.raw.buffer.unmap();
         shared.pool.give(readback.raw);
     }
+    if let Some(report) = entry.report.take() {
+        report.raw.buffer.unmap();
+        shared.pool.give(report.raw);
+    }
     entry.scraps.into_iter().for_each(|raw| shared.pool.give(raw));
     recycle(shared, entry.uploads);
     match (outcome, entry.value) {
@@ -290,6 +326,9 @@ fn outcome(shared: &Shared, entry: &mut Entry) -> Result<()> {
         {
             return Err(failed_dependency(&failure));
         }
+    }
+    if let Some(report) = &entry.report {
+        report.check(shared)?;
     }
     // Behind a failure nothing is given out.
     if entry.timeline.failure().is_none() {

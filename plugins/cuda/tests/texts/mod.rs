@@ -101,7 +101,7 @@ impl sdk::Plugin for Texts {
     const KERNELS: &'static [sdk::Kernel<Paper>] = &KERNELS;
 
     fn create(_host: sdk::Host, _options: &sdk::Options<'_>) -> sdk::Result<Self> {
-        let target = Target { abilities: ABILITIES, backend: Arc::new(Notes) };
+        let target = Target { abilities: ABILITIES, backend: Arc::new(Notes), checks: Some(Arc::default()) };
         Ok(Self(Paper { desc: DeviceDesc::default(), target }))
     }
 

@@ -1,6 +1,7 @@
 //! The text of a module: types, literals, names of values, and what has been counted while it was written.
 
 use super::node::Node;
+use super::primitive::Fold;
 use crate::device::element_of;
 use crate::element::ElementType;
 use devbay_plugin_api::abi::DType;
@@ -110,8 +111,20 @@ pub(super) struct Builder<'g> {
     n_names: usize,
     /// The first op of a node whose operands do not go together, told when the node ends.
     fault: Option<String>,
+    /// What the data has to be: a scalar of int32 that is not 0 where it is not, and the words for that.
+    checks: Vec<(Value, String)>,
     /// Floating-point operations so far, a multiply-add counted as two.
     pub(super) flops: u64,
+}
+
+/// A module, whole.
+pub(super) struct Module {
+    pub(super) text: String,
+    /// Its arguments, as positions in the graph's values.
+    pub(super) arguments: Vec<u32>,
+    /// What its last result, beyond the graph's, says of the data: 0 that it is as it has to be, `k + 1` what this has at
+    /// `k`. None where there is no such result.
+    pub(super) checks: Vec<String>,
 }
 
 impl<'g> Builder<'g> {
@@ -130,6 +143,7 @@ impl<'g> Builder<'g> {
             body: String::new(),
             n_names: 0,
             fault: None,
+            checks: Vec::new(),
             flops: 0,
         };
         for &input in &graph.inputs {
@@ -152,6 +166,7 @@ impl<'g> Builder<'g> {
             body: String::new(),
             n_names: 0,
             fault: None,
+            checks: Vec::new(),
             flops: 0,
         }
     }
@@ -230,9 +245,14 @@ impl<'g> Builder<'g> {
     /// # Errors
     /// As [`value`](Self::value).
     /// Of the arguments, `donors` are marked: the compiler may plan to reuse their memory for results.
-    pub(super) fn finish(mut self, donors: &[u32]) -> Result<(String, Vec<u32>)> {
-        let outputs: Vec<Value> =
+    pub(super) fn finish(mut self, donors: &[u32]) -> Result<Module> {
+        let mut outputs: Vec<Value> =
             self.graph.outputs.iter().map(|&output| self.value(output)).collect::<Result<_>>()?;
+        let (broken, checks): (Vec<Value>, Vec<String>) =
+            std::mem::take(&mut self.checks).into_iter().unzip();
+        if !checks.is_empty() {
+            outputs.push(self.first_of(&broken)?);
+        }
         let names = join(&outputs, |value| format!("%{}", value.name));
         let types = join(&outputs, |value| value.ty.to_string());
         let mut text = String::with_capacity(self.body.len() + 1024);
@@ -245,7 +265,70 @@ impl<'g> Builder<'g> {
         }
         put(&mut text, format_args!(") -> ({types}) {{\n{}", self.body));
         put(&mut text, format_args!("    \"func.return\"({names}) : ({types}) -> ()\n  }}\n}}\n"));
-        Ok((text, self.arguments))
+        Ok(Module { text, arguments: self.arguments, checks })
+    }
+
+    /// The number of the first scalar that is not 0, counted from 1, as an int32; 0 if there is none.
+    fn first_of(&mut self, scalars: &[Value]) -> Result<Value> {
+        let ty = Type::new(ElementType::S32, &[]);
+        let mut first = self.integers(&[0], &ty)?;
+        for (k, scalar) in scalars.iter().enumerate().rev() {
+            let is_broken = self.compare_number("NE", scalar, 0.0)?;
+            let number = self.integers(&[k as i64 + 1], &ty)?;
+            first = self.select(&is_broken, &number, &first);
+        }
+        Ok(first)
+    }
+
+    /// Has the program say whether integers are within their bounds, lowest and highest: what StableHLO clamps in silence
+    /// is the model's fault, and fails its run. Of several bounds, those along the last axis have one each. `tensor` is what
+    /// the graph has for them: what it shows to be within needs no check.
+    ///
+    /// # Errors
+    /// Internal for another number of bounds than the last axis has.
+    pub(super) fn check_range(
+        &mut self,
+        node: &Node<'_>,
+        what: &str,
+        places: &Value,
+        tensor: &TensorView<'_>,
+        bounds: &[(i64, i64)],
+    ) -> Result<()> {
+        let is_within = |(i, value): (usize, i64)| {
+            let (low, high) = bounds[i % bounds.len()];
+            (low..=high).contains(&value)
+        };
+        let known = tensor.constant_ints();
+        if bounds.is_empty() || known.is_some_and(|values| values.into_iter().enumerate().all(is_within)) {
+            return Ok(());
+        }
+        // Bounds that the type does not reach hold by themselves.
+        let (least, most) = match places.element() {
+            ElementType::S32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+            _ => (i64::MIN, i64::MAX),
+        };
+        let mut broken = Vec::with_capacity(2);
+        for direction in ["LT", "GT"] {
+            let end = |&(low, high): &(i64, i64)| if direction == "LT" { low } else { high };
+            let ends: Vec<i64> = bounds.iter().map(|bound| end(bound).clamp(least, most)).collect();
+            let dims = if bounds.len() == 1 { vec![] } else { vec![bounds.len() as i64] };
+            let ends = self.integers(&ends, &Type::new(places.element(), &dims))?;
+            let ends = self.broadcast(&ends, places.dims())?;
+            let is_beyond = self.compare(direction, places, &ends);
+            broken.push(self.convert(&is_beyond, ElementType::S32));
+        }
+        let either = self.add(&broken[0], &broken[1]);
+        let axes: Vec<usize> = (0..places.rank()).collect();
+        let most = if axes.is_empty() { either } else { self.reduce(Fold::Maximum, &either, &axes)? };
+        let bounds: Vec<String> = bounds.iter().map(|(low, high)| format!("{low} up to {high}")).collect();
+        let words = format!(
+            "{} of node `{}`: {what} out of range, expected {}",
+            node.op(),
+            node.name(),
+            bounds.join(", ")
+        );
+        self.checks.push((most, words));
+        Ok(())
     }
 
     /// Remembers that operands of `op` do not go together unless `is_right`; [`bind`](Self::bind) tells it. What the

@@ -16,6 +16,11 @@ fn from_front(b: &mut Builder<'_>, places: &Value, extent: i64) -> Result<Value>
     Ok(b.select(&is_negative, &moved, places))
 }
 
+/// Bounds of places along axes: negative ones count from the back.
+fn bounds(extents: &[i64]) -> Vec<(i64, i64)> {
+    extents.iter().map(|&extent| (-extent, extent - 1)).collect()
+}
+
 /// Places that a gather or scatter goes to: the last axis of `places` has one number for each of the first axes of the
 /// operand.
 fn gather(b: &mut Builder<'_>, x: &Value, places: &Value, named: &[usize], dims: &[i64]) -> Value {
@@ -72,8 +77,9 @@ pub(super) fn gather_axis<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Va
         let dims = [&x.dims()[..axis], places.shape(), &x.dims()[axis + 1..]].concat();
         return Ok(b.reshape(&part, &dims));
     }
-    let places = node.input(b, 1)?;
-    let places = from_front(b, &places, extent)?;
+    let given = node.input(b, 1)?;
+    b.check_range(node, "index", &given, places, &bounds(&[extent]))?;
+    let places = from_front(b, &given, extent)?;
     Ok(take(b, &x, &places, axis))
 }
 
@@ -96,6 +102,7 @@ pub(super) fn gather_elements<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Resul
     if places.rank() != x.rank() {
         return Err(Error::invalid(format!("places {} in {}", places.ty, x.ty)));
     }
+    b.check_range(node, "index", &places, node.required_tensor(1)?, &bounds(&[x.dims()[axis]]))?;
     let places = from_front(b, &places, x.dims()[axis])?;
     let at = coordinates(b, &places, axis);
     let all: Vec<usize> = (0..x.rank()).collect();
@@ -103,10 +110,17 @@ pub(super) fn gather_elements<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Resul
 }
 
 /// Coordinates counted from the front, each along the axis of the operand that it belongs to.
-fn coordinates_from_front(b: &mut Builder<'_>, places: &Value, x: &Type, first: usize) -> Result<Value> {
+fn coordinates_from_front(
+    node: &Node<'_>,
+    b: &mut Builder<'_>,
+    places: &Value,
+    x: &Type,
+    first: usize,
+) -> Result<Value> {
     let n = places.dims().last().copied().unwrap_or(0);
     let extents = x.dims.get(first..first + n as usize);
     let extents = extents.ok_or_else(|| Error::invalid(format!("places {} in {x}", places.ty)))?;
+    b.check_range(node, "index", places, node.required_tensor(1)?, &bounds(extents))?;
     let line = b.integers(extents, &Type::new(places.element(), &[n]))?;
     let extents = b.broadcast(&line, places.dims())?;
     let moved = b.add(places, &extents);
@@ -120,7 +134,7 @@ pub(super) fn gather_nd<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Valu
     if n_batch >= places.rank() || n_batch >= x.rank() {
         return Err(Error::invalid(format!("{n_batch} batch axes of {}", places.ty)));
     }
-    let mut at = coordinates_from_front(b, &places, &x.ty, n_batch)?;
+    let mut at = coordinates_from_front(node, b, &places, &x.ty, n_batch)?;
     let last = places.rank() - 1;
     if n_batch > 0 {
         // The batch axes' own places come first.
@@ -169,7 +183,7 @@ fn scatter(b: &mut Builder<'_>, x: &Value, at: &Value, updates: &Value, fold: Op
 pub(super) fn scatter_nd<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     let (x, places, updates) = (node.input(b, 0)?, node.input(b, 1)?, node.input(b, 2)?);
     let last = places.rank().checked_sub(1).ok_or_else(|| Error::invalid("a scalar of places"))?;
-    let at = coordinates_from_front(b, &places, &x.ty, 0)?;
+    let at = coordinates_from_front(node, b, &places, &x.ty, 0)?;
     let expected = [&places.dims()[..last], &x.dims()[places.dims()[last] as usize..]].concat();
     if updates.dims() != expected {
         return Err(Error::invalid(format!("updates {} at {} of {}", updates.ty, places.ty, x.ty)));
@@ -184,6 +198,7 @@ pub(super) fn scatter_elements<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Resu
     if places.rank() != x.rank() || updates.dims() != places.dims() {
         return Err(Error::invalid(format!("updates {} at {} of {}", updates.ty, places.ty, x.ty)));
     }
+    b.check_range(node, "index", &places, node.required_tensor(1)?, &bounds(&[x.dims()[axis]]))?;
     let places = from_front(b, &places, x.dims()[axis])?;
     let at = coordinates(b, &places, axis);
     Ok(scatter(b, &x, &at, &updates, reduction(node)?))
@@ -220,6 +235,7 @@ pub(super) fn reverse_sequence<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Resu
     let time = axis(node.attrs().int("time_axis", 0)?, x.rank())?;
     let batch = axis(node.attrs().int("batch_axis", 1)?, x.rank())?;
     let ty = Type::new(ElementType::S64, x.dims());
+    b.check_range(node, "length", &lengths, node.required_tensor(1)?, &[(0, x.dims()[time])])?;
     let lengths = b.convert(&lengths, ElementType::S64);
     let lengths = b.broadcast_in_dim(&lengths, &[batch], x.dims());
     let at = b.iota(&ty, time);

@@ -36,7 +36,7 @@ mod reduce;
 mod resize;
 mod table;
 
-use builder::{Builder, Type};
+use builder::{Builder, Module, Type};
 use devbay_plugin_api::abi::DEVBAY_NUMERICS_STRICT;
 use devbay_plugin_api::sdk::{Claim, Error, GraphView, NodeView, Result};
 use node::Node;
@@ -62,6 +62,9 @@ pub struct Emitted {
     /// The arguments of `main` in order, as positions in the graph's values: the inputs that are not constant, then large
     /// constants and what comes from the graph around, as they are first used.
     pub inputs: Vec<u32>,
+    /// What the data has to be. If there is anything, `main` has one more result, an int32: 0 where the data is so, else the
+    /// place here, from 1 on, of the first that it is not.
+    pub checks: Vec<String>,
 }
 
 /// For each node of the graph whether it can be expressed, and what it costs.
@@ -107,6 +110,6 @@ pub fn emit(graph: &GraphView<'_>, options: &EmitOptions<'_>) -> Result<Emitted>
         emit_node(graph, node, &mut builder)
             .map_err(|error| Error::new(error.status(), format!("node {}: {}", node.name, error.text())))?;
     }
-    let (text, inputs) = builder.finish(options.donors)?;
-    Ok(Emitted { text, inputs })
+    let Module { text, arguments, checks } = builder.finish(options.donors)?;
+    Ok(Emitted { text, inputs: arguments, checks })
 }

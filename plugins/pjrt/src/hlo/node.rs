@@ -18,6 +18,10 @@ impl<'g> Node<'g> {
         self.view.op
     }
 
+    pub(super) fn name(&self) -> &'g str {
+        self.view.name
+    }
+
     /// The opset in which the op's definition appeared.
     pub(super) fn since(&self) -> u32 {
         self.view.since_version

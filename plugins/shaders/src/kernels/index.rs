@@ -1,11 +1,12 @@
 //! Gather, GatherElements, GatherND and OneHot: elements that indices name.
 //!
-//! A negative index counts from the back. One that names nothing is moved to the nearest end: a shader cannot answer
-//! with an error, and reads nothing outside the data.
+//! A negative index counts from the back. One that names nothing fails the stream ([`crate::check`]), and is moved to the
+//! nearest end, so that nothing outside the data is ever read.
 
 use super::cost;
 use super::moved::*;
 use super::walk::{Walk, dense_strides};
+use crate::check::{Integers, index_bounds};
 use crate::step::{Build, Slot};
 use crate::target::Target;
 use devbay_plugin_api::sdk::*;
@@ -46,12 +47,28 @@ fn cost_gathered(request: &Request<'_>) -> Result<Cost> {
     Ok(Cost { bytes_read: all.bytes_written + indices, ..all })
 }
 
-/// Refuses data of which there is nothing to name, and axes that indices of 32 bits do not reach.
+/// Refuses axes that indices of 32 bits do not reach.
 fn expect_places(extents: &[i64]) -> Result<()> {
-    match extents.iter().all(|&n| (1..i64::from(i32::MAX)).contains(&n)) {
+    match extents.iter().all(|&n| n < i64::from(i32::MAX)) {
         true => Ok(()),
-        false => Err(Error::invalid(format!("indices of axes of {extents:?} elements"))),
+        false => Err(Error::unsupported(format!("indices of axes of {extents:?} elements"))),
     }
+}
+
+/// Adds the step that fails the stream for an index, of input 1, that names nothing on an axis; of several axes, tuples
+/// have an index for each.
+///
+/// # Errors
+/// As [`Build::expect`].
+pub fn expect_indices(
+    build: &mut Build,
+    request: &Request<'_>,
+    op: &'static str,
+    axes: impl IntoIterator<Item = i64>,
+) -> Result<()> {
+    let bounds: Vec<(i64, i64)> = axes.into_iter().map(index_bounds).collect();
+    let tensor = request.required_input(1)?;
+    build.expect(&Integers { op, what: "index", tensor, slot: Slot::Input(1), bounds: &bounds })
 }
 
 fn gather(request: &Request<'_>) -> Result<Prepared> {
@@ -65,6 +82,10 @@ fn gather(request: &Request<'_>) -> Result<Prepared> {
     let mut build = Build::new(request);
     if n > 0 {
         expect_places(&[n_places])?;
+        expect_indices(&mut build, request, "Gather", [n_places])?;
+    }
+    // Of an axis of nothing every index fails.
+    if n > 0 && n_places > 0 {
         let (unit, ratio) = Unit::of(data.dtype())?.widened(&[inner]);
         let code = format!(
             "let slice = e / p.inner;\nlet outer = slice / p.n_indices;\n\
@@ -116,6 +137,9 @@ fn gather_elements(request: &Request<'_>) -> Result<Prepared> {
     let mut build = Build::new(request);
     if n > 0 {
         expect_places(&from[axis..=axis])?;
+        expect_indices(&mut build, request, "GatherElements", [from[axis]])?;
+    }
+    if n > 0 && from[axis] > 0 {
         let mut strides = dense_strides(from);
         let along = std::mem::take(&mut strides[axis]);
         let walk = Walk::over(to).operand(0, &strides).merged();
@@ -188,7 +212,7 @@ impl Tuples {
     /// Parameters for [`Tuples::code`].
     ///
     /// # Errors
-    /// Invalid for axes of nothing; unsupported beyond 32 bits.
+    /// Unsupported beyond 32 bits.
     pub fn params(&self) -> Result<Vec<(String, crate::step::Param)>> {
         let named: Vec<i64> = self.dims.iter().map(|dim| dim.0).collect();
         expect_places(&named)?;
@@ -209,6 +233,19 @@ impl Tuples {
         code
     }
 
+    /// Adds the step that fails the stream for an index that names nothing.
+    ///
+    /// # Errors
+    /// As [`expect_indices`].
+    pub fn expect(&self, build: &mut Build, request: &Request<'_>, op: &'static str) -> Result<()> {
+        expect_indices(build, request, op, self.dims.iter().map(|dim| dim.0))
+    }
+
+    /// Whether there is anything that a tuple could name.
+    pub fn names_something(&self) -> bool {
+        self.dims.iter().all(|dim| dim.0 > 0)
+    }
+
     /// Whether tuples are empty, and name everything.
     pub fn names_all(&self) -> bool {
         self.dims.is_empty()
@@ -226,6 +263,9 @@ fn gather_nd(request: &Request<'_>) -> Result<Prepared> {
         if tuples.names_all() {
             return Err(Error::unsupported("tuples without indices"));
         }
+        tuples.expect(&mut build, request, "GatherND")?;
+    }
+    if n > 0 && tuples.names_something() {
         let (unit, ratio) = Unit::of(data.dtype())?.widened(&[tuples.slice]);
         let code = format!(
             "let tuple = e / p.size;\n{}let at = slice * p.size + e % p.size;\nv = {};",

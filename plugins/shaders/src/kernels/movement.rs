@@ -3,6 +3,7 @@
 use super::cost;
 use super::moved::*;
 use super::walk::dense_strides;
+use crate::check::Integers;
 use crate::step::{Build, Slot};
 use crate::target::Target;
 use devbay_plugin_api::sdk::*;
@@ -229,10 +230,14 @@ fn reverse_sequence(request: &Request<'_>) -> Result<Prepared> {
     }
     let mut build = Build::new(request);
     let n = input.n_elements() as i64;
+    let tensor = request.required_input(1)?;
+    let bounds = &[(0, times)];
+    let lengths = Integers { op: "ReverseSequence", what: "length", tensor, slot: Slot::Input(1), bounds };
+    build.expect(&lengths)?;
     if n > 0 {
         let run: i64 = inner.iter().product();
         let (unit, ratio) = Unit::of(input.dtype())?.widened(&[run]);
-        // A length that is no length is cut to one.
+        // A length that is none fails the stream, and is cut to one.
         let order = "let length = u32(clamp(bitcast<i32>(lengths[batch].x), 0, i32(p.times)));\n\
                      if (time < length) { time = length - 1u - time; }\n";
         let code = match time_is_first {

@@ -2,6 +2,7 @@
 
 use super::cost;
 use super::lines::{count, expect_output};
+use crate::check::Integers;
 use crate::step::{Body, Build, Param, Slot, Step};
 use crate::target::Target;
 use devbay_plugin_api::sdk::*;
@@ -84,6 +85,12 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         false => "let pair = at % p.pairs;\nlet is_second = at >= p.pairs;\nlet apart = p.pairs;\n",
     };
     let mut build = Build::new(request);
+    if let (Some(rows), Some(tensor)) = (rows, request.input(3)) {
+        let bounds = &[(0, rows - 1)];
+        let positions =
+            Integers { op: "RotaryEmbedding", what: "position", tensor, slot: Slot::Input(3), bounds };
+        build.expect(&positions)?;
+    }
     build.add(Step {
         name: "rotate",
         buffers,

@@ -1,14 +1,15 @@
 //! ScatterElements, ScatterND and TensorScatter: a copy of the data in which indices name what is replaced or reduced.
 //!
-//! Indices may name one element twice; updates are then applied in their order, so that results do not depend on which
+//! An index that names nothing fails the stream ([`crate::check`]). Indices may name one element twice; updates are then applied in their order, so that results do not depend on which
 //! thread came first. Few updates are looked through by each element of the result. Of many that replace, the last one
 //! of each place is found with atomics; of many that reduce, each place has a list, which is sorted.
 
 use super::cost;
 use super::elementwise::Number;
-use super::index::{Tuples, expect_within};
+use super::index::{Tuples, expect_indices, expect_within};
 use super::moved::*;
 use super::walk::dense_strides;
+use crate::check::Integers;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
 use devbay_plugin_api::sdk::*;
@@ -282,8 +283,13 @@ fn scatter_elements(request: &Request<'_>) -> Result<Prepared> {
         all.copy(&mut build, data.dtype(), Slot::Input(0), Slot::Output(0))?;
         return build.finish();
     }
-    if to[axis] == 0 || to[axis] >= i64::from(i32::MAX) {
-        return Err(Error::invalid(format!("indices of an axis of {} elements", to[axis])));
+    if to[axis] >= i64::from(i32::MAX) {
+        return Err(Error::unsupported(format!("indices of an axis of {} elements", to[axis])));
+    }
+    expect_indices(&mut build, request, "ScatterElements", [to[axis]])?;
+    if n == 0 {
+        // Every index fails, and there is nothing to write.
+        return build.finish();
     }
     let unit = Unit::of(data.dtype())?;
     let ids = ("ids", index_storage(indices.dtype()), Slot::Input(1));
@@ -360,7 +366,14 @@ fn scatter_nd(request: &Request<'_>) -> Result<Prepared> {
     let n = data.n_elements() as i64;
     let combine = reduction(request, data.dtype())?;
     let mut build = Build::new(request);
-    if tuples.n == 0 || n == 0 {
+    if n == 0 {
+        // What there is not to write may still be named.
+        if !tuples.names_all() {
+            tuples.expect(&mut build, request, "ScatterND")?;
+        }
+        return build.finish();
+    }
+    if tuples.n == 0 {
         let all = Strided::new(&[n], &[1], 0);
         all.copy(&mut build, data.dtype(), Slot::Input(0), Slot::Output(0))?;
         return build.finish();
@@ -368,6 +381,7 @@ fn scatter_nd(request: &Request<'_>) -> Result<Prepared> {
     if tuples.names_all() {
         return Err(Error::unsupported("tuples without indices"));
     }
+    tuples.expect(&mut build, request, "ScatterND")?;
     let element = Unit::of(data.dtype())?;
     let (unit, ratio) = match combine {
         None => element.widened(&[tuples.slice]),
@@ -425,15 +439,29 @@ fn tensor_scatter(request: &Request<'_>) -> Result<Prepared> {
         Some(found) if found == &to[..1] => true,
         Some(found) => return Err(Error::invalid(format!("places of {found:?} for {} batches", to[0]))),
     };
-    // A place that is none is moved to the nearest that is one.
-    let first = match (is_placed, request.attrs.string("mode", "linear")?) {
-        (false, "linear" | "circular") => "0",
-        (true, "linear") => "clamp(bitcast<i32>(places[batch].x), 0, i32(p.rows - p.updated))",
-        (true, "circular") => "max(bitcast<i32>(places[batch].x), 0) % i32(p.rows)",
-        (_, mode) => return Err(Error::invalid(format!("mode is linear or circular, found {mode}"))),
+    // A place that is none fails the stream, and is moved to one: its remainder fits an i32 whatever its sign.
+    let is_circular = match request.attrs.string("mode", "linear")? {
+        "linear" => false,
+        "circular" => true,
+        mode => return Err(Error::invalid(format!("mode is linear or circular, found {mode}"))),
+    };
+    let first = match (is_placed, is_circular) {
+        (false, _) => "0",
+        (true, false) => "clamp(bitcast<i32>(places[batch].x), 0, i32(p.rows - p.updated))",
+        (true, true) => "i32(remainder(places[batch], p.rows))",
     };
     let (n, [_, rows, inner]) = (cache.n_elements() as i64, around(to, axis));
     let mut build = Build::new(request);
+    if let Some(tensor) = request.input(2).filter(|_| from[axis] > 0 && !to[..axis].contains(&0)) {
+        let places = Integers {
+            op: "TensorScatter",
+            what: "place",
+            tensor,
+            slot: Slot::Input(2),
+            bounds: &[(0, if is_circular { i64::MAX } else { rows - from[axis] })],
+        };
+        build.expect(&places)?;
+    }
     if n == 0 || from[axis] == 0 {
         let all = Strided::new(&[n], &[1], 0);
         all.copy(&mut build, cache.dtype(), Slot::Input(0), Slot::Output(0))?;
@@ -459,7 +487,18 @@ fn tensor_scatter(request: &Request<'_>) -> Result<Prepared> {
         param("updated", from[axis])?,
         param("per_batch", to[1..axis].iter().product())?,
     ];
-    let made = Made { name: "TensorScatter", buffers, params, functions: "", code: &code, turns: 0 };
+    // Of 64 bits, digit by digit: `n` is below 2^31, so that what is left never outgrows a word.
+    let (functions, turns) = match is_placed && is_circular {
+        false => ("", 0),
+        true => (
+            "fn remainder(value: vec2<u32>, n: u32) -> u32 {\nvar rest = value.y % n;\n\
+             for (var k = 0u; k < 32u; k++) {\n\
+             rest = (rest << 1u) | ((value.x >> (31u - k)) & 1u);\n\
+             if (rest >= n) { rest -= n; }\n}\nreturn rest;\n}\n",
+            turns(32, 0),
+        ),
+    };
+    let made = Made { name: "TensorScatter", buffers, params, functions, code: &code, turns };
     unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
     build.finish()
 }
