@@ -32,6 +32,7 @@ pub mod dbx;
 mod deadline;
 pub mod device_tensor;
 pub mod devices;
+pub mod diff;
 pub mod discover;
 pub mod eager;
 pub mod failover;

@@ -208,7 +208,10 @@ fn scan(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) 
 }
 
 /// The slices of a tensor along an axis, each without it.
-fn slices(tensor: &Tensor, axis: i64) -> Result<Vec<RunTensor>> {
+///
+/// # Errors
+/// [`ErrorKind::InvalidModel`] for an axis that the tensor does not have, [`ErrorKind::OutOfMemory`] for sizes that overflow.
+pub fn slices(tensor: &Tensor, axis: i64) -> Result<Vec<RunTensor>> {
     let shape = tensor.shape();
     whole_bytes(tensor.dtype())?;
     let axis = resolve_axis(axis, shape.len()).ok_or_else(|| {

@@ -46,6 +46,11 @@ impl Narrowing {
         );
         Err(Error::new(ErrorKind::InvalidArgument, text))
     }
+
+    /// The narrower type.
+    pub fn to(self) -> DType {
+        self.to
+    }
 }
 
 impl FromStr for Narrowing {

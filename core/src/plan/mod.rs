@@ -25,7 +25,7 @@ pub mod cost;
 mod cut;
 mod env;
 pub mod estimate;
-mod extract;
+pub mod extract;
 pub mod feedback;
 pub(crate) mod fold_cache;
 mod indices;

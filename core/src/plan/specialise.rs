@@ -492,7 +492,7 @@ impl Specialiser<'_> {
 }
 
 /// How a Scan's operands are divided.
-pub(crate) struct ScanLayout {
+pub struct ScanLayout {
     /// State values.
     pub n_states: usize,
     /// Axis of each scan input.

@@ -8,6 +8,7 @@ mod compile;
 mod conformance;
 mod cost;
 mod devices;
+mod diff;
 mod draw;
 mod exit;
 mod image;
@@ -52,6 +53,8 @@ enum Command {
     Run(run::Arguments),
     /// Measure a model's latency
     Bench(bench::Arguments),
+    /// Name the first node whose results differ between two devices, ways to run, or a file of outputs
+    Diff(diff::Arguments),
     /// Compile a model: to a file that starts at once, or for a device with a compiler, also one that is not there
     Compile(compile::Arguments),
     /// Show what is in a model or a plugin file
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Devices(arguments) => devices::main(arguments),
         Command::Run(arguments) => run::main(arguments),
         Command::Bench(arguments) => bench::main(arguments),
+        Command::Diff(arguments) => diff::main(arguments),
         Command::Compile(arguments) => compile::main(arguments),
         Command::Inspect(arguments) => inspect::main(arguments),
         Command::Conformance(arguments) => conformance::main(arguments),

@@ -9,6 +9,7 @@ mod compiled;
 mod conformance;
 mod cost;
 mod dbx;
+mod diff;
 mod examples;
 mod gpu;
 mod gpu_check;

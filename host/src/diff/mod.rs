@@ -1,0 +1,290 @@
+//! The first node whose results differ between two ways to run a model.
+//!
+//! Both sides run the model once as they would, and once with the values brought out that both of them still have when
+//! their passes are done: the *borders*. Values are followed through passes by their names, which are made unique before
+//! ([`source`]). Where the two sides differ at a border, what lies between it and the borders before it runs alone on both
+//! sides with one side's inputs ([`scene`]): a node is named only if it differs by itself, so that nobody is blamed for what
+//! came in. If, Loop and Scan are entered with the values of the iteration that differs ([`descend`]).
+//!
+//! Bringing values out changes no pass, since it is done behind them. It may change where memory is reused and what a
+//! compiler of whole programs fuses; so the outputs of the undisturbed runs are compared too, and the report says if they
+//! differ and nothing else does.
+
+#![deny(unsafe_code)]
+
+mod alone;
+mod descend;
+mod measure;
+mod planned;
+mod scene;
+mod source;
+
+pub use alone::Alone;
+pub use measure::{Measured, Worst, differ};
+
+use crate::compare::Tolerance;
+use crate::model::Model;
+use devbay_core::Tensor;
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::exec::cancel::Cancel;
+use devbay_core::kernel::Numerics;
+use devbay_core::plan::{Placement, PlanOptions};
+use devbay_core::program::{Program, Value};
+use devbay_core::tensor::{BF16, DType, F16, F32};
+use planned::Planned;
+use scene::{Budget, Party, Scene, Shared};
+use serde::Serialize;
+use source::Source;
+use std::cell::RefCell;
+
+/// One of the two sides.
+#[derive(Clone)]
+pub enum Side {
+    /// A way to run the model.
+    Device(Box<OnDevice>),
+    /// Values by their names in the model, as another program made them: its outputs, and any others.
+    Values(Vec<(String, Tensor)>),
+}
+
+/// A way to run the model: which devices, and how plans are made.
+#[derive(Clone)]
+pub struct OnDevice {
+    /// Where nodes may run.
+    pub placement: Placement,
+    /// How plans are made.
+    pub plans: PlanOptions,
+}
+
+/// What to look for.
+#[derive(Clone)]
+pub struct Options {
+    /// Share of the largest value that a difference may have; None: 1e-4, and more where a side computes in floats of 16
+    /// bits.
+    pub relative: Option<f64>,
+    /// Added to it; None: 1e-5, with more as above.
+    pub absolute: Option<f64>,
+    /// Nodes that are named, at most.
+    pub nodes_max: usize,
+    /// Bytes of values of one side that are brought out at once. A model with more is run in parts, each node once all the same.
+    pub kept_bytes: usize,
+    /// Ends it between launches when it is set.
+    pub cancel: Option<Cancel>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { relative: None, absolute: None, nodes_max: 1, kept_bytes: 1 << 30, cancel: None }
+    }
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Nodes that differ by themselves, in the order of the model.
+    pub differences: Vec<Difference>,
+    /// The outputs of the model that differ when nothing is brought out.
+    pub outputs: Vec<Compared>,
+    /// Values that both sides have.
+    pub n_compared: usize,
+    /// How many of them differ.
+    pub n_differ: usize,
+    /// How many of these do because their inputs do.
+    pub n_explained: usize,
+    /// Values that the side with more of them has besides: within fused ops of the other, or not in a file.
+    pub n_within: usize,
+    /// Whole runs of each side: as it is, and with values brought out.
+    pub whole_runs: [u32; 2],
+    /// Nodes that each side ran again by themselves, as shares of a run.
+    pub share_again: [f64; 2],
+    /// The tolerance: relative, absolute.
+    pub tolerance: [f64; 2],
+    /// What could not be looked at, and why.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// The tolerance that results were compared with.
+    pub fn tolerance(&self) -> Tolerance {
+        let [relative, absolute] = self.tolerance;
+        Tolerance { relative, absolute }
+    }
+}
+
+/// A value that differs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    /// Its name.
+    pub name: String,
+    /// How.
+    #[serde(flatten)]
+    pub measured: Measured,
+}
+
+/// A node that differs by itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct Difference {
+    /// The control flow that it is in, outermost first: node, and iteration or branch.
+    pub within: Vec<String>,
+    /// Name and op of the node that makes the value.
+    pub node: String,
+    /// Nodes of the model between this border and those before it, by name and op; `node` is the last of them.
+    pub nodes: Vec<String>,
+    /// The value.
+    pub value: String,
+    /// How its results differ on the same inputs.
+    pub alone: Measured,
+    /// How they differed in the run.
+    pub in_run: Measured,
+    /// What the sides run for it, by node of their programs.
+    pub ran: [Vec<String>; 2],
+    /// The node as a model of its own, with its inputs; None if that could not be made.
+    #[serde(skip)]
+    pub model: Option<Alone>,
+}
+
+/// Finds the first nodes whose results differ. `inputs` are the model's, by name.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] for inputs that are missing or do not fit; [`ErrorKind::InvalidArgument`] for a file none of
+/// whose values the model has; what planning and running say, with the side in the message.
+pub fn diff(
+    model: &Model,
+    sides: [&Side; 2],
+    inputs: &[(String, Tensor)],
+    options: &Options,
+) -> Result<Report> {
+    let source = Source::of(model.program());
+    let inputs = in_order(model.program(), inputs)?;
+    let tolerance = tolerance(sides, options);
+    let named = Model::from_program(source.program.clone());
+    let mut whole = [None, None];
+    let mut parties = Vec::with_capacity(2);
+    for (i, side) in sides.into_iter().enumerate() {
+        let letter = ["a", "b"][i];
+        parties.push(match side {
+            Side::Values(values) => Party::values(source.known(values)),
+            Side::Device(on) => {
+                let (planned, outputs) =
+                    whole_run(&named, on, &inputs, options).map_err(|e| of_side(e, i))?;
+                whole[i] = Some(outputs);
+                let given = planned.program.main.inputs.iter().copied().zip(inputs.iter().cloned()).collect();
+                Party::device(planned, given)
+            }
+        });
+        if let (Side::Values(values), Some(party)) = (side, parties.last())
+            && party.is_empty()
+        {
+            let names: Vec<&str> = values.iter().map(|(name, _)| name.as_str()).collect();
+            let text = format!(
+                "side {letter}: the model has no value of these names: {}; its outputs are {}",
+                names.join(", "),
+                source.output_names().join(", ")
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+    }
+    let [a, b] = <[Party; 2]>::try_from(parties).unwrap_or_else(|_| unreachable!("two sides"));
+    let mut report = Report {
+        whole_runs: [&a, &b].map(|party| if party.planned().is_some() { 2 } else { 0 }),
+        tolerance: [tolerance.relative, tolerance.absolute],
+        ..Report::default()
+    };
+    report.outputs = outputs_that_differ(&source, &whole, [&a, &b], tolerance);
+    let budget = [&a, &b].map(|party| Budget::of(party));
+    let shared = Shared { source: &source, tolerance, options, report: RefCell::new(report), budget };
+    let found = Scene::new(&shared, [a, b], Vec::new()).run()?;
+    let (mut report, budget) = (shared.report.into_inner(), shared.budget);
+    report.share_again = budget.map(|budget| budget.share());
+    report.differences = found;
+    if report.differences.is_empty() && report.n_differ == 0 && !report.outputs.is_empty() {
+        report.notes.push(
+            "outputs differ only while no value is brought out: look at how memory is reused, or at what a compiler of whole \
+             programs fuses"
+                .to_owned(),
+        );
+    }
+    Ok(report)
+}
+
+/// One side's program, all passes done, and the outputs of a run of it as it is.
+fn whole_run(
+    model: &Model,
+    on: &OnDevice,
+    inputs: &[Tensor],
+    options: &Options,
+) -> Result<(Planned, Vec<Tensor>)> {
+    let unit = model.placed(&on.placement, on.plans.clone())?;
+    let types: Vec<_> = inputs.iter().map(Tensor::tensor_type).collect();
+    let planned = Planned::of_unit(&unit, &types)?.with_outputs(&model.program().main.outputs);
+    let outputs = planned.run_whole(inputs, options.cancel.as_ref())?;
+    Ok((planned, outputs))
+}
+
+/// Outputs of the undisturbed runs that differ; a file has those that it has.
+fn outputs_that_differ(
+    source: &Source,
+    whole: &[Option<Vec<Tensor>>; 2],
+    parties: [&Party; 2],
+    tolerance: Tolerance,
+) -> Vec<Compared> {
+    let mut differ = Vec::new();
+    for (i, &id) in source.program.main.outputs.iter().enumerate() {
+        let of = |side: usize| match &whole[side] {
+            Some(outputs) => outputs.get(i),
+            None => parties[side].value(id),
+        };
+        let (Some(a), Some(b)) = (of(0), of(1)) else { continue };
+        if let Some(measured) = measure::differ(a, b, tolerance) {
+            differ.push(Compared { name: source.name(id), measured });
+        }
+    }
+    differ
+}
+
+/// An error of one side, which says so.
+fn of_side(error: Error, side: usize) -> Error {
+    error.on_device(["of side a", "of side b"][side])
+}
+
+/// The inputs in the program's order.
+fn in_order(program: &Program, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
+    let find = |value: &Value| {
+        let found = inputs.iter().find(|(name, _)| **name == *value.name);
+        let missing = || format!("input `{}` is missing", value.name);
+        let (_, tensor) = found.ok_or_else(|| Error::new(ErrorKind::InvalidInput, missing()))?;
+        if let Some(ty) = value.ty.as_ref().filter(|ty| !ty.takes(tensor.dtype(), tensor.shape())) {
+            let text = format!("input `{}` is {}, expected {ty}", value.name, tensor.tensor_type());
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
+        Ok(tensor.clone())
+    };
+    let known = |name: &String| program.main.inputs.iter().any(|&id| *program.value(id).name == **name);
+    if let Some((name, _)) = inputs.iter().find(|(name, _)| !known(name)) {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("the model has no input `{name}`")));
+    }
+    program.main.inputs.iter().map(|&id| find(program.value(id))).collect()
+}
+
+/// The tolerance that was asked for, or one for the least exact floats that a side computes in.
+fn tolerance(sides: [&Side; 2], options: &Options) -> Tolerance {
+    let least = |side: &Side| match side {
+        Side::Values(_) => F32,
+        Side::Device(on) => match (on.plans.narrow.map(|narrowing| narrowing.to()), on.plans.numerics) {
+            (Some(narrow), _) => narrow,
+            (None, Numerics::Strict) => F32,
+            (None, Numerics::Tf32 | Numerics::F16) => F16,
+            (None, Numerics::Bf16) => BF16,
+        },
+    };
+    // A few roundings of the type; sums in f32 have another order on each device.
+    let scale = |dtype: DType| match dtype {
+        BF16 => 600.0,
+        F16 => 80.0,
+        _ => 1.0,
+    };
+    let scale = sides.map(|side| scale(least(side))).into_iter().fold(1.0, f64::max);
+    Tolerance {
+        relative: options.relative.unwrap_or(1e-4 * scale),
+        absolute: options.absolute.unwrap_or(1e-5 * scale),
+    }
+}

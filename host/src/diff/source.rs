@@ -1,0 +1,159 @@
+//! The model as it was read, its values named by their numbers.
+//!
+//! Passes keep the names of values that mean what they meant, and values that they add have none. So a unique name tells
+//! which value of the model a value of a side's program is, however often it was renumbered. Names of the model need
+//! not be unique, and may be missing: they come back in reports alone.
+
+use devbay_core::Tensor;
+use devbay_core::program::{Node, Program, Region, ValueId};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// What a value's name begins with.
+const MARK: &str = "#";
+
+/// The model, its values named by their numbers.
+pub(super) struct Source {
+    pub program: Program,
+    names: Vec<Arc<str>>,
+    /// All nodes in the order in which they could run, those of regions before the node that has them.
+    pub nodes: Vec<Node>,
+    /// Which of them makes a value.
+    makers: HashMap<ValueId, usize>,
+}
+
+/// Which value of the model a value of this name is.
+pub(super) fn tag(name: &str) -> Option<ValueId> {
+    name.strip_prefix(MARK)?.parse().ok().map(ValueId)
+}
+
+impl Source {
+    pub fn of(model: &Program) -> Self {
+        let mut program = model.clone();
+        let names = program.values.iter().map(|value| Arc::clone(&value.name)).collect();
+        for (i, value) in program.values.iter_mut().enumerate() {
+            value.name = format!("{MARK}{i}").into();
+        }
+        let mut nodes = Vec::new();
+        list(&program.main, &mut nodes);
+        let mut makers = HashMap::new();
+        for (at, node) in nodes.iter().enumerate() {
+            makers.extend(node.outputs.iter().flatten().map(|&id| (id, at)));
+        }
+        Self { program, names, nodes, makers }
+    }
+
+    /// A value's name in the model, or its number.
+    pub fn name(&self, id: ValueId) -> String {
+        match self.names.get(id.idx()) {
+            Some(name) if !name.is_empty() => name.to_string(),
+            _ => format!("%{}", id.0),
+        }
+    }
+
+    /// Names of the outputs.
+    pub fn output_names(&self) -> Vec<String> {
+        self.program.main.outputs.iter().map(|&id| self.name(id)).collect()
+    }
+
+    /// Values of a file by the model's; names that the model does not have are passed over. Of several values of one
+    /// name, the output is meant, else the first.
+    pub fn known(&self, values: &[(String, Tensor)]) -> HashMap<ValueId, Tensor> {
+        let outputs = self.program.main.outputs.iter().copied();
+        let all = outputs.chain((0..self.names.len()).map(|i| ValueId(i as u32)));
+        let mut by_name: HashMap<&str, ValueId> = HashMap::new();
+        for id in all.filter(|id| self.program.constant(*id).is_none()) {
+            by_name.entry(&self.names[id.idx()]).or_insert(id);
+        }
+        let known = values.iter().filter_map(|(name, tensor)| {
+            Some((*by_name.get(name.as_str()).filter(|_| !name.is_empty())?, tensor.clone()))
+        });
+        known.collect()
+    }
+
+    /// Where a value stands in the model's order: behind its node; inputs come first.
+    pub fn order(&self, id: ValueId) -> usize {
+        self.makers.get(&id).map_or(0, |at| at + 1)
+    }
+
+    /// The node that makes a value.
+    pub fn maker(&self, id: ValueId) -> Option<usize> {
+        self.makers.get(&id).copied()
+    }
+
+    /// How a node is called in reports.
+    pub fn label(&self, at: usize) -> String {
+        let node = &self.nodes[at];
+        match (node.name.is_empty(), node.outputs.iter().flatten().next()) {
+            (true, Some(&id)) => format!("making {} ({})", self.name(id), node.op),
+            _ => node.label(),
+        }
+    }
+
+    /// The value that an If hands out, seen through to its branch where that was put in its place: a stop tells.
+    pub fn through(&self, id: ValueId, stops: &HashSet<ValueId>) -> ValueId {
+        let mut id = id;
+        while !stops.contains(&id)
+            && let Some(node) = self.maker(id).map(|at| &self.nodes[at]).filter(|node| node.op.is("If"))
+        {
+            let at = node.outputs.iter().position(|output| *output == Some(id));
+            let inner = |region: &Region| at.and_then(|at| region.outputs.get(at).copied());
+            let is_known =
+                |inner: &ValueId| stops.contains(inner) || stops.contains(&self.through(*inner, stops));
+            match node.regions.iter().filter_map(|(_, region)| inner(region)).find(is_known) {
+                Some(inner) => id = inner,
+                None => break,
+            }
+        }
+        id
+    }
+
+    /// The nodes between a value and the stops before it, in order, and the stops and inputs that they begin with.
+    pub fn group(&self, target: ValueId, stops: &HashSet<ValueId>) -> (Vec<usize>, Vec<ValueId>) {
+        let mut nodes = HashSet::new();
+        let mut begins = Vec::new();
+        let mut seen = HashSet::from([target]);
+        let mut open = vec![target];
+        while let Some(id) = open.pop() {
+            let Some(at) = self.maker(id).filter(|_| id == target || !stops.contains(&id)) else {
+                if self.program.constant(id).is_none() {
+                    begins.push(id);
+                }
+                continue;
+            };
+            if nodes.insert(at) {
+                let made: HashSet<ValueId> =
+                    self.nodes[at].regions.iter().flat_map(|(_, region)| inside(region)).collect();
+                let captured = self.nodes[at].regions.iter().flat_map(|(_, region)| region.captures());
+                for id in self.nodes[at].inputs.iter().flatten().copied().chain(captured) {
+                    let id = self.through(id, stops);
+                    if !made.contains(&id) && seen.insert(id) {
+                        open.push(id);
+                    }
+                }
+            }
+        }
+        let mut nodes: Vec<usize> = nodes.into_iter().collect();
+        // Nodes in the regions of others of the group are theirs.
+        nodes.sort_unstable();
+        begins.sort_unstable();
+        (nodes, begins)
+    }
+}
+
+/// Values that a region takes and makes.
+fn inside(region: &Region) -> Vec<ValueId> {
+    let mut all = region.inputs.clone();
+    for node in &region.nodes {
+        all.extend(node.outputs.iter().flatten());
+        node.regions.iter().for_each(|(_, nested)| all.extend(inside(nested)));
+    }
+    all
+}
+
+fn list(region: &Region, nodes: &mut Vec<Node>) {
+    for node in &region.nodes {
+        node.regions.iter().for_each(|(_, nested)| list(nested, nodes));
+        nodes.push(node.clone());
+    }
+}
