@@ -15,7 +15,7 @@ use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
 use library::library;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An op whose integers have to lie within bounds.
 struct Probe {
@@ -193,6 +193,9 @@ impl Probe {
 
 /// The CPU plugin, and every plugin that was built and has a device here.
 fn runtime() -> Runtime {
+    // PoCL falls over where two threads open its devices for the first time.
+    static OPENING: Mutex<()> = Mutex::new(());
+    let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     let beside = library("cpu");
     let built = |name: &str| beside.with_file_name(format!("libdevbay_plugin_{name}.so"));
     let others = ["wgpu", "opencl", "pjrt"].map(built).into_iter().filter(|path| path.exists());
