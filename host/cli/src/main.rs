@@ -16,6 +16,7 @@ mod inspect;
 mod interrupt;
 mod layers;
 mod lint;
+mod memory;
 mod new_plugin;
 mod options;
 mod passes;
@@ -71,6 +72,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    memory::guard();
     die_with_pipe();
     let arguments = parse();
     start_logging(arguments.verbose);
