@@ -20,7 +20,7 @@ pub fn ensure_agree(
         let (_, found) =
             found.iter().find(|(known, _)| known == name).with_context(|| format!("no output `{name}`"))?;
         // rten has its own width of integers.
-        if let (Some(a), Some(b)) = (found.to_ints(), expected.to_ints()) {
+        if let (Some(a), Some(b)) = (found.to_ints()?, expected.to_ints()?) {
             ensure!(found.shape() == expected.shape() && a == b, "the integers of output `{name}` differ");
             continue;
         }

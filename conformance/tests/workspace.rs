@@ -106,6 +106,138 @@ fn documents_name_files_that_are_there() {
     assert!(missing.is_empty(), "documents name what is not there:\n{}", missing.join("\n"));
 }
 
+/// Where sizes are a model's, an input's or a file's: memory is taken through `devbay_plugin_api::reserve` there.
+const RESERVED: &[&str] =
+    &["plugins/cpu/src/kernels", "plugins/shaders/src/kernels", "host/src/import", "host/src/arrays.rs"];
+
+/// Lengths of lists that may be made in ways that cannot fail, with the reason why each is short.
+const SHORT: &[(&str, &[&str])] = &[
+    (
+        "dimensions, of which a tensor has at most 64",
+        &[
+            "rank",
+            "2 * rank",
+            "rank - batch.len()",
+            "shape.len()",
+            "from.len()",
+            "to.len()",
+            "x.len()",
+            "extents.len()",
+            "spatial.len()",
+            "strides.len()",
+            "self.batch.len()",
+            "matrices.batch.len()",
+            "window.rank",
+            "axes",
+            "order.len()",
+            "image",
+            "from",
+            "from[..2]",
+            "shape",
+            "to",
+            "part",
+            "parts[0]",
+            "strides",
+            "extents",
+            "a.shape()",
+            "b.shape()",
+            "x.shape()",
+            "input.shape()",
+        ],
+    ),
+    ("host values, which `host_ints` bounds", &["n", "starts.len()", "sizes.len()"]),
+    (
+        "operands, attributes or nodes: each takes room in the file already",
+        &[
+            "request.inputs.len()",
+            "steps.len()",
+            "nodes.len()",
+            "proto.input.len()",
+            "proto.output.len()",
+            "self.operands.len()",
+            "names.len()",
+        ],
+    ),
+    ("one or two", &["n_directions", "directions as usize"]),
+    ("a number's bytes", &["to_le_bytes()"]),
+];
+
+#[test]
+fn lists_of_a_models_size_are_reserved() {
+    let allowed = |length: &str| {
+        let number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
+        number || SHORT.iter().flat_map(|(_, lengths)| *lengths).any(|short| *short == length)
+    };
+    let mut wrong = Vec::new();
+    for path in sources() {
+        let relative = path.strip_prefix(root()).expect("a file of the repository").to_owned();
+        let is_test = relative.to_string_lossy().contains("test");
+        if is_test || !RESERVED.iter().any(|folder| relative.starts_with(folder)) {
+            continue;
+        }
+        let content = std::fs::read_to_string(&path).expect("a source file is UTF-8");
+        let content = content.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for (i, line) in content.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for length in lengths(code).into_iter().filter(|length| !allowed(length)) {
+                wrong.push(format!("{}:{}: a list of {length}", relative.display(), i + 1));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "take these from `reserve`, or say in SHORT why they are short:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// The lengths of lists that a line makes in ways that cannot fail.
+fn lengths(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let inside = |rest: &str, open: char, close: char| {
+        let mut depth = 1;
+        let end = rest.find(|c| {
+            depth += i32::from(c == open) - i32::from(c == close);
+            depth == 0
+        });
+        rest[..end.unwrap_or(rest.len())].to_owned()
+    };
+    for rest in code.split("vec![").skip(1) {
+        let inner = inside(rest, '[', ']');
+        found.extend(inner.rsplit_once(';').map(|(_, length)| length.trim().to_owned()));
+    }
+    for rest in code.split("with_capacity(").skip(1).filter(|_| !code.contains("reserve::with_capacity(")) {
+        found.push(inside(rest, '(', ')').trim().to_owned());
+    }
+    for before in code.split(".to_vec()").take(code.matches(".to_vec()").count()) {
+        let start =
+            before.rfind(|c: char| !(c.is_alphanumeric() || "_.[]()".contains(c))).map_or(0, |at| at + 1);
+        let what = before[start..].trim_start_matches('(');
+        let what = what.strip_prefix("Some(").unwrap_or(what);
+        found.push(if what.ends_with("to_le_bytes()") {
+            "to_le_bytes()".to_owned()
+        } else {
+            what.to_owned()
+        });
+    }
+    for rest in code.split(".repeat(").skip(1) {
+        found.push(inside(rest, '(', ')').trim().to_owned());
+    }
+    found
+}
+
+#[test]
+fn lengths_are_found() {
+    let check = |code: &str, expected: &[&str]| assert_eq!(lengths(code), expected, "{code}");
+    check("let a = vec![(0, 0); from.len()];", &["from.len()"]);
+    check("let a = vec![0.0f32; n * w * h];", &["n * w * h"]);
+    check("[&vec![1; rank - batch.len()], batch].concat()", &["rank - batch.len()"]);
+    check("Vec::with_capacity(values.len() * N);", &["values.len() * N"]);
+    check("reserve::with_capacity(n, WHAT)?;", &[]);
+    check("(*batches, image.to_vec())", &["image"]);
+    check("vec![1, 2, 3]", &[]);
+}
+
 /// Targets of links to files: `](path)` without a scheme.
 fn links(content: &str) -> Vec<String> {
     let targets = content.split("](").skip(1).filter_map(|rest| rest.split(')').next());

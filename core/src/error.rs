@@ -11,6 +11,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_STATUS_TIMEOUT, DEVBAY_STATUS_UNAVAILABLE, DEVBAY_STATUS_UNKNOWN, DEVBAY_STATUS_UNSUPPORTED,
     Status,
 };
+use devbay_plugin_api::reserve::NoMemory;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,6 +65,14 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// What an error of the system is: a lack of memory, or one of files.
+    pub fn of_io(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::OutOfMemory => Self::OutOfMemory,
+            _ => Self::Io,
+        }
+    }
+
     /// Its name in JSON and in exit codes' documentation.
     pub fn name(self) -> &'static str {
         match self {
@@ -264,6 +273,12 @@ impl fmt::Debug for Error {
             source = cause.source();
         }
         Ok(())
+    }
+}
+
+impl From<NoMemory> for Error {
+    fn from(error: NoMemory) -> Self {
+        Self::new(ErrorKind::OutOfMemory, error.to_string())
     }
 }
 

@@ -10,6 +10,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_DTYPE_BFLOAT, DEVBAY_DTYPE_BOOL, DEVBAY_DTYPE_COMPLEX, DEVBAY_DTYPE_FLOAT, DEVBAY_DTYPE_INT,
     DEVBAY_DTYPE_UINT,
 };
+use devbay_plugin_api::reserve;
 pub use devbay_plugin_api::sdk::{
     BF16, BOOL, Element, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16, F32, F64, I2, I4, I8,
     I16, I32, I64, U2, U4, U8, U16, U32, U64,
@@ -214,7 +215,8 @@ impl AlignedBytes {
         let failed = || Error::new(ErrorKind::OutOfMemory, format!("cannot allocate {len} bytes"));
         let layout = Layout::from_size_align(len.max(1), align.max(TENSOR_ALIGN)).map_err(|_| failed())?;
         // SAFETY: the layout has a size of at least 1.
-        let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or_else(failed)?;
+        let start = reserve::asking(|| unsafe { std::alloc::alloc_zeroed(layout) });
+        let start = NonNull::new(start).ok_or_else(failed)?;
         Ok(Self { start, len, layout })
     }
 
@@ -362,27 +364,44 @@ impl Tensor {
         Some(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<T>(), bytes.len() / size_of::<T>()) })
     }
 
-    /// The content as integers, for axes, shapes and indices of any integer type or bool.
-    pub fn to_ints(&self) -> Option<Vec<i64>> {
-        match self.dtype {
-            I64 => self.elements::<i64>().map(<[i64]>::to_vec),
-            I32 => self.elements::<i32>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            I16 => self.elements::<i16>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            I8 => self.elements::<i8>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            U32 => self.elements::<u32>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            U16 => self.elements::<u16>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            U8 => self.elements::<u8>().map(|v| v.iter().map(|&x| i64::from(x)).collect()),
-            BOOL => Some(self.bytes().iter().map(|&x| i64::from(x != 0)).collect()),
-            _ => None,
+    /// The integer at a position, for dtypes that [`Tensor::to_ints`] takes.
+    fn int_at(&self, i: usize) -> Option<i64> {
+        Some(match self.dtype {
+            I64 => *self.elements::<i64>()?.get(i)?,
+            I32 => i64::from(*self.elements::<i32>()?.get(i)?),
+            I16 => i64::from(*self.elements::<i16>()?.get(i)?),
+            I8 => i64::from(*self.elements::<i8>()?.get(i)?),
+            U32 => i64::from(*self.elements::<u32>()?.get(i)?),
+            U16 => i64::from(*self.elements::<u16>()?.get(i)?),
+            U8 => i64::from(*self.elements::<u8>()?.get(i)?),
+            BOOL => i64::from(*self.bytes().get(i)? != 0),
+            _ => return None,
+        })
+    }
+
+    /// The content as integers, for axes, shapes and indices of any integer type but u64, or bool; None for others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    pub fn to_ints(&self) -> Result<Option<Vec<i64>>> {
+        if ![I64, I32, I16, I8, U32, U16, U8, BOOL].contains(&self.dtype) {
+            return Ok(None);
         }
+        let ints = (0..self.n_elements()).map_while(|i| self.int_at(i));
+        let mut list = reserve::with_capacity(self.n_elements(), "a tensor's integers")?;
+        reserve::extend(&mut list, ints, "a tensor's integers")?;
+        Ok(Some(list))
     }
 
     /// The one integer or truth value that it holds.
     pub fn to_int(&self) -> Option<i64> {
-        match self.to_ints()?.as_slice() {
-            [value] => Some(*value),
-            _ => None,
-        }
+        self.int_at(0).filter(|_| self.n_elements() == 1)
+    }
+
+    /// The one integer or truth value that all its elements are; None if they differ or there are none.
+    pub(crate) fn only_int(&self) -> Option<i64> {
+        let first = self.int_at(0)?;
+        (1..self.n_elements()).all(|i| self.int_at(i) == Some(first)).then_some(first)
     }
 
     /// The same bytes with another shape of as many elements.

@@ -8,7 +8,7 @@ use devbay_core::tensor::{
     BOOL, DType, F16, F32, F64, I2, I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64, bytes_of, n_elements,
 };
 use devbay_core::{Error, ErrorKind, Result, Tensor};
-use npyz::WriterBuilder;
+use devbay_plugin_api::reserve;
 use std::fmt::Display;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
@@ -46,7 +46,7 @@ impl<T> Doing<T> for Result<T> {
 
 impl<T> Doing<T> for std::io::Result<T> {
     fn doing<D: Display>(self, what: impl FnOnce() -> D) -> Result<T> {
-        self.map_err(|error| wrong(what().to_string()).because(error))
+        self.map_err(|error| Error::new(ErrorKind::of_io(&error), what().to_string()).because(error))
     }
 }
 
@@ -71,7 +71,9 @@ pub fn read_npy(mut reader: impl Read) -> Result<Tensor> {
     let shape: Vec<usize> = header.shape().iter().map(|&extent| extent as usize).collect();
     let size = n_elements(&shape).and_then(|n| bytes_of(*dtype, n)).ok_or_else(too_large)?;
     let mut bytes = Vec::new();
-    reader.by_ref().take(size as u64).read_to_end(&mut bytes).doing(|| "the array's data cannot be read")?;
+    // Grows with what is there, not by what the head says.
+    let read = reserve::asking(|| reader.by_ref().take(size as u64).read_to_end(&mut bytes));
+    read.doing(|| "the array's data cannot be read")?;
     if bytes.len() != size {
         return Err(wrong(format!("the array's data is cut off: {} of {size} bytes", bytes.len())));
     }
@@ -80,7 +82,7 @@ pub fn read_npy(mut reader: impl Read) -> Result<Tensor> {
         return Err(wrong(format!("the array's data goes on behind its {size} bytes")));
     }
     if header.order() == npyz::Order::Fortran && shape.len() > 1 {
-        bytes = from_fortran(&bytes, &shape, dtype.bits as usize / 8);
+        bytes = from_fortran(&bytes, &shape, dtype.bits as usize / 8)?;
     }
     Tensor::from_bytes(*dtype, &shape, &bytes)
 }
@@ -101,7 +103,8 @@ fn read_head(reader: &mut impl Read) -> Result<Vec<u8>> {
     reader.read_exact(&mut length[..width]).doing(not_npy)?;
     head.extend_from_slice(&length[..width]);
     let text_at = head.len();
-    reader.take(u32::from_le_bytes(length).into()).read_to_end(&mut head).doing(not_npy)?;
+    reserve::asking(|| reader.take(u32::from_le_bytes(length).into()).read_to_end(&mut head))
+        .doing(not_npy)?;
     let text = String::from_utf8_lossy(&head[text_at..]);
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     let numbers = words.filter_map(|word| word.parse::<u64>().ok()).filter(|&number| number > 0);
@@ -112,8 +115,8 @@ fn read_head(reader: &mut impl Read) -> Result<Vec<u8>> {
 }
 
 /// Turns column-major order into row-major.
-fn from_fortran(bytes: &[u8], shape: &[usize], element: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
+fn from_fortran(bytes: &[u8], shape: &[usize], element: usize) -> Result<Vec<u8>> {
+    let mut out = reserve::with_capacity(bytes.len(), "an array in row-major order")?;
     let n: usize = shape.iter().product();
     let mut position = vec![0usize; shape.len()];
     for _ in 0..n {
@@ -131,7 +134,7 @@ fn from_fortran(bytes: &[u8], shape: &[usize], element: usize) -> Vec<u8> {
             *i = 0;
         }
     }
-    out
+    Ok(out)
 }
 
 /// Reads all arrays of an archive, by name.
@@ -167,9 +170,13 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
     let read = match path.extension().and_then(|extension| extension.to_str()) {
         Some("npy") => open().and_then(|file| read_npy(std::io::BufReader::new(file))),
         Some("pb") => {
-            let bytes = std::fs::read(path).doing(|| "the file cannot be opened");
-            // Another kind would say that a model is damaged.
-            bytes.and_then(|bytes| import::read_tensor(bytes).map_err(|e| wrong(e.to_string())))
+            let bytes = reserve::asking(|| std::fs::read(path)).doing(|| "the file cannot be opened");
+            // Another kind than these would say that a model is damaged.
+            let as_file = |error: Error| match error.kind() {
+                ErrorKind::OutOfMemory => error,
+                _ => wrong(error.to_string()),
+            };
+            bytes.and_then(|bytes| import::read_tensor(bytes).map_err(as_file))
         }
         _ => Err(wrong("expected a .npy or .pb file")),
     };
@@ -186,7 +193,7 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
         for (name, tensor) in arrays {
             let zip = archive.zip_writer();
             zip.start_file(npyz::npz::file_name_from_array_name(name), Default::default())?;
-            zip.write_all(&npy_bytes(tensor)?)?;
+            write_array(zip, tensor)?;
         }
         // Dropping the writer would finish the archive too, and lose its error.
         archive.zip_writer().finish()?;
@@ -200,72 +207,56 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
 /// # Errors
 /// For a file that cannot be written.
 pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<()> {
-    let write = |path: &Path| npy_bytes(tensor).and_then(|bytes| std::fs::write(path, bytes));
+    let write = |path: &Path| {
+        let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+        write_array(&mut file, tensor)?;
+        file.flush()
+    };
     write_whole(path, write).doing(|| format!("cannot write {}", path.display()))
 }
 
-/// An array of elements that Rust has no number for: f16, and elements that NumPy knows as so many bytes alone. Those of
-/// fewer than 8 bits have a byte each: integers as numbers, floats as their bits.
-fn plain_npy(dtype: DType, shape: &[u64], bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-    let bits = usize::from(dtype.bits);
-    let name = match dtype {
-        F16 => "<f2".to_owned(),
+/// NumPy's name of an element type. Of those that NumPy does not have, integers of fewer than 8 bits are written as
+/// integers of a byte each, and others as so many bytes.
+fn type_name(dtype: DType) -> String {
+    if let Some((name, _)) = TYPES.iter().find(|(_, known)| *known == dtype) {
+        let order = if dtype.bits > 8 { '<' } else { '|' };
+        return format!("{order}{name}");
+    }
+    match dtype {
         I4 | I2 => "|i1".to_owned(),
         U4 | U2 => "|u1".to_owned(),
-        _ => format!("|V{}", bits.div_ceil(8)),
-    };
-    let extents: String = shape.iter().map(|extent| format!("{extent},")).collect();
-    let mut header = format!("{{'descr': '{name}', 'fortran_order': False, 'shape': ({extents}), }}");
+        _ => format!("|V{}", usize::from(dtype.bits).div_ceil(8)),
+    }
+}
+
+/// Writes an array piece by piece: its size is a model's, and a copy of it would be as large.
+fn write_array(to: &mut impl Write, tensor: &Tensor) -> std::io::Result<()> {
+    let (dtype, bits) = (tensor.dtype(), usize::from(tensor.dtype().bits));
+    // One extent has a comma behind it, as Python writes it.
+    let comma = if tensor.shape().len() == 1 { "," } else { "" };
+    let extents = tensor.shape().iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let name = type_name(dtype);
+    let mut header = format!("{{'descr': '{name}', 'fortran_order': False, 'shape': ({extents}{comma}), }}");
     // Magic, version and length take 10 bytes, and the data begins at a multiple of 64.
     let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
     header.extend(std::iter::repeat_n(' ', padded - header.len() - 1));
     header.push('\n');
     let length = u16::try_from(header.len()).map_err(std::io::Error::other)?;
-    let mut out = b"\x93NUMPY\x01\x00".to_vec();
-    out.extend(length.to_le_bytes());
-    out.extend(header.as_bytes());
+    to.write_all(b"\x93NUMPY\x01\x00")?;
+    to.write_all(&length.to_le_bytes())?;
+    to.write_all(header.as_bytes())?;
     if bits >= 8 {
-        out.extend(bytes);
-        return Ok(out);
+        return to.write_all(tensor.bytes());
     }
-    let n: u64 = shape.iter().product();
-    out.extend((0..usize::try_from(n).map_err(std::io::Error::other)?).map(|i| {
+    for i in 0..tensor.n_elements() {
         let at = i * bits;
-        let code = bytes[at / 8] >> (at % 8) & ((1 << bits) - 1);
+        let code = tensor.bytes()[at / 8] >> (at % 8) & ((1 << bits) - 1);
         // The sign goes on to the left.
-        if [I4, I2].contains(&dtype) { ((code << (8 - bits)) as i8 >> (8 - bits)) as u8 } else { code }
-    }));
-    Ok(out)
-}
-
-fn npy_bytes(tensor: &Tensor) -> std::io::Result<Vec<u8>> {
-    fn write<T: npyz::AutoSerialize>(
-        shape: &[u64],
-        elements: impl Iterator<Item = T>,
-    ) -> std::io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let options = npyz::WriteOptions::<T>::new().default_dtype().shape(shape).writer(&mut bytes);
-        let mut writer = options.begin_nd()?;
-        writer.extend(elements)?;
-        writer.finish()?;
-        Ok(bytes)
+        let signed = [I4, I2].contains(&dtype);
+        let byte = if signed { ((code << (8 - bits)) as i8 >> (8 - bits)) as u8 } else { code };
+        to.write_all(&[byte])?;
     }
-    let shape: Vec<u64> = tensor.shape().iter().map(|&extent| extent as u64).collect();
-    macro_rules! by_type {
-        ($($dtype:pat => $type:ty),* $(,)?) => {
-            match tensor.dtype() {
-                $($dtype => {
-                    let elements = tensor.elements::<$type>().expect("the match has the tensor's own type");
-                    write(&shape, elements.iter().copied())
-                })*
-                BOOL => write(&shape, tensor.bytes().iter().map(|&byte| byte != 0)),
-                other => plain_npy(other, &shape, tensor.bytes()),
-            }
-        };
-    }
-    by_type! {
-        F32 => f32, F64 => f64, I8 => i8, I16 => i16, I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64,
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -276,7 +267,8 @@ mod tests {
     /// Type and data of the file of an array.
     fn written(dtype: DType, shape: &[usize], bytes: &[u8]) -> (String, Vec<u8>) {
         let tensor = Tensor::from_bytes(dtype, shape, bytes).expect("a tensor");
-        let file = npy_bytes(&tensor).expect("an array");
+        let mut file = Vec::new();
+        write_array(&mut file, &tensor).expect("an array");
         let length = usize::from(u16::from_le_bytes([file[8], file[9]]));
         assert!((10 + length).is_multiple_of(64), "{length}");
         let header = String::from_utf8_lossy(&file[10..10 + length]).trim().to_owned();
@@ -285,11 +277,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_is_read_again() {
+        for &(name, dtype) in TYPES {
+            for shape in [&[][..], &[3], &[2, 0, 3], &[2, 3]] {
+                let size = shape.iter().product::<usize>() * usize::from(dtype.bits) / 8;
+                let bytes: Vec<u8> = (0..size).map(|i| i as u8 % 2).collect();
+                let tensor = Tensor::from_bytes(dtype, shape, &bytes).expect("a tensor");
+                let mut file = Vec::new();
+                write_array(&mut file, &tensor).expect("an array");
+                let again = read_npy(&file[..]).expect(name);
+                assert_eq!(
+                    (again.dtype(), again.shape(), again.bytes()),
+                    (dtype, shape, &bytes[..]),
+                    "{name}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn small_numbers_are_written_as_numpy_knows_them() {
         let f16 = [0x00, 0x3c, 0x00, 0xc0];
         assert_eq!(written(F16, &[2], &f16), ("<f2".to_owned(), f16.to_vec()));
         let tensor = Tensor::from_bytes(F16, &[1, 2], &f16).expect("a tensor");
-        let again = read_npy(&npy_bytes(&tensor).expect("an array")[..]).expect("it is an array");
+        let mut file = Vec::new();
+        write_array(&mut file, &tensor).expect("an array");
+        let again = read_npy(&file[..]).expect("it is an array");
         assert_eq!((again.shape(), again.bytes()), (&[1, 2][..], &f16[..]));
         assert_eq!(written(BF16, &[1], &[0x80, 0x3f]), ("|V2".to_owned(), vec![0x80, 0x3f]));
         // A byte for each element.

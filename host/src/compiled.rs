@@ -12,6 +12,7 @@ use devbay_core::kernel::Numerics;
 use devbay_core::plan::whole;
 use devbay_core::program::Program;
 use devbay_core::tensor::{self, DType, Tensor, TensorType};
+use devbay_plugin_api::reserve;
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
@@ -161,8 +162,8 @@ impl CompiledModel {
     /// # Errors
     /// [`ErrorKind::Io`]; [`ErrorKind::InvalidModel`] for a file that is none, or is damaged.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot read the program: {error}"))
+        let bytes = reserve::asking(|| std::fs::read(path)).map_err(|error| {
+            Error::new(ErrorKind::of_io(&error), format!("cannot read the program: {error}"))
                 .in_file(path.display())
                 .because(error)
         })?;
@@ -180,7 +181,8 @@ impl CompiledModel {
         if about.version != VERSION {
             return Err(damaged(format!("form {}, this reads form {VERSION}", about.version)));
         }
-        let blob = file.tensor(BLOB).map_err(|error| damaged(error.to_string()))?.data().to_vec();
+        let blob = file.tensor(BLOB).map_err(|error| damaged(error.to_string()))?;
+        let blob = reserve::copied(blob.data(), "a compiled program")?;
         let mut constants = Vec::new();
         for i in 0..about.takes.iter().filter(|taken| matches!(taken, Taken::Constant(_))).count() {
             let view = file.tensor(&format!("constant.{i}")).map_err(|error| damaged(error.to_string()))?;

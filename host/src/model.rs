@@ -56,7 +56,7 @@ impl Model {
     /// As [`Model::load`]; [`ErrorKind::InvalidModel`] for weights that have changed.
     pub fn load_checked(path: &Path, checks: Checks) -> Result<Self> {
         let failed = |e: std::io::Error| {
-            Error::new(ErrorKind::Io, format!("cannot read the model: {e}"))
+            Error::new(ErrorKind::of_io(&e), format!("cannot read the model: {e}"))
                 .in_file(path.display())
                 .because(e)
         };

@@ -4,7 +4,7 @@
 //! minor version and drives it through one table of functions. This crate holds that contract and
 //! nothing else: [`abi`] is its one definition, from which `include/devbay_plugin.h`, `abi.lock` and
 //! the layout tables are generated (`cargo xtask header`); [`sdk`] is a safe way to implement it in
-//! Rust.
+//! Rust, and [`reserve`] how both sides take memory whose size they do not decide.
 //!
 //! # The rules
 //!
@@ -38,4 +38,5 @@
 //! | B30 | layouts as data explain a failed negotiation | [`abi::LayoutField`] |
 
 pub mod abi;
+pub mod reserve;
 pub mod sdk;

@@ -8,6 +8,7 @@ mod bench;
 mod costs;
 mod header_package;
 mod matrix;
+mod memory;
 mod models;
 mod opencl;
 mod passes;
@@ -59,6 +60,8 @@ enum Command {
     Costs(costs::Arguments),
     /// Measure what passes save on every trained model, and print tables
     Passes(passes::Arguments),
+    /// Run every trained model with less memory than it needs, and print a table of how the runs ended
+    Memory(memory::Arguments),
     /// Draw kernels and copies of a run's profile, for the documentation
     Picture(picture::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
@@ -78,6 +81,7 @@ fn main() -> Result<()> {
         Command::Tsan => tsan::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Matrix(arguments) => matrix::run(&arguments),
+        Command::Memory(arguments) => memory::run(&arguments),
         Command::Costs(arguments) => costs::run(&arguments),
         Command::Passes(arguments) => passes::run(&arguments),
         Command::Picture(arguments) => picture::run(&arguments),

@@ -10,6 +10,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_USAGE_TRANSIENT, ErrorDetail, ExecutableInfo, Growable, List, NodeClaim, Status, Str,
     read_growable_list, read_list,
 };
+use devbay_plugin_api::reserve;
 use std::ffi::c_void;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
@@ -359,7 +360,8 @@ fn read_blob(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executa
         return Err(Error::new(ErrorKind::PluginBroken, text).in_plugin(plugin.name()));
     }
     // SAFETY: so many bytes of the plugin's, which it keeps as long as the program.
-    Ok(unsafe { std::slice::from_raw_parts(list.ptr.cast::<u8>(), list.len as usize) }.to_vec())
+    let bytes = unsafe { std::slice::from_raw_parts(list.ptr.cast::<u8>(), list.len as usize) };
+    Ok(reserve::copied(bytes, "the stored form of a program")?)
 }
 
 /// The types of the values of a graph that a program takes.

@@ -9,7 +9,9 @@ use crate::plan::specialise::{ScanLayout, resolve_axis};
 use crate::plan::{ControlStage, Nested};
 use crate::program::infer::whole_bytes;
 use crate::program::{Region, ValueId};
-use crate::tensor::{Tensor, TensorType, n_elements};
+use crate::tensor::{AlignedBytes, Tensor, TensorType, n_elements};
+use devbay_plugin_api::reserve;
+use std::sync::Arc;
 
 pub(crate) fn run(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
     match &*stage.node.op.name {
@@ -98,7 +100,7 @@ fn looped(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>
         go_on = int_of(&condition.to_tensor()?, "the loop's condition")? != 0;
         carried.extend(results.by_ref().take(n_carried));
         for (list, result) in collected.iter_mut().zip(results) {
-            list.push(result);
+            reserve::push(list, result, COLLECTED)?;
         }
         iteration += 1;
     }
@@ -111,6 +113,9 @@ fn looped(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>
     values.set_results(&node.outputs, results);
     Ok(())
 }
+
+/// What results of iterations take memory for, besides themselves.
+const COLLECTED: &str = "the results of a loop's iterations";
 
 fn element_type(values: &Values<'_>, id: Option<ValueId>) -> Option<TensorType> {
     values.plan.program.value(id?).ty.clone()
@@ -191,7 +196,7 @@ fn scan(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) 
         let mut results = nested.unit.run(inputs, cancel)?.into_iter();
         states.extend(results.by_ref().take(layout.n_states));
         for (list, result) in collected.iter_mut().zip(results) {
-            list.push(result);
+            reserve::push(list, result, COLLECTED)?;
         }
     }
     let mut results = states;
@@ -224,17 +229,16 @@ pub fn slices(tensor: &Tensor, axis: i64) -> Result<Vec<RunTensor>> {
     let inner = n_elements(&shape[axis + 1..]).ok_or_else(too_large)? * element;
     let outer = n_elements(&shape[..axis]).ok_or_else(too_large)?;
     let bytes = tensor.bytes();
-    (0..n)
-        .map(|i| {
-            let mut part = Vec::with_capacity(outer * inner);
-            for o in 0..outer {
-                let start = (o * n + i) * inner;
-                part.extend_from_slice(&bytes[start..start + inner]);
-            }
-            let tensor = Tensor::from_bytes(tensor.dtype(), &rest, &part)?;
-            RunTensor::host(tensor).ok_or_else(too_large)
-        })
-        .collect()
+    let size = outer.checked_mul(inner).ok_or_else(too_large)?;
+    let slice = |i: usize| {
+        let mut part = AlignedBytes::zeroed(size)?;
+        for (o, to) in part.as_mut_slice().chunks_exact_mut(inner.max(1)).enumerate() {
+            to.copy_from_slice(&bytes[(o * n + i) * inner..][..inner]);
+        }
+        let tensor = Tensor::from_storage(tensor.dtype(), &rest, Arc::new(part), 0, size)?;
+        RunTensor::host(tensor).ok_or_else(too_large)
+    };
+    reserve::try_collected(n, (0..n).map(slice), "the slices of a scanned input")
 }
 
 /// Moves the leading axis of a result to where the scan wants it, on the host.
@@ -253,14 +257,17 @@ fn moved_axis(result: RunTensor, axis: i64) -> Result<RunTensor> {
     let outer = n_elements(&shape[1..=axis]).ok_or_else(too_large)?;
     let inner =
         n_elements(&shape[axis + 1..]).ok_or_else(too_large)? * (tensor.dtype().bits as usize).div_ceil(8);
-    let mut moved = vec![0u8; tensor.bytes().len()];
+    let size = tensor.bytes().len();
+    let mut moved = AlignedBytes::zeroed(size)?;
+    let bytes = moved.as_mut_slice();
     for i in 0..n {
         for o in 0..outer {
             let (src, dst) = ((i * outer + o) * inner, (o * n + i) * inner);
-            moved[dst..dst + inner].copy_from_slice(&tensor.bytes()[src..src + inner]);
+            bytes[dst..dst + inner].copy_from_slice(&tensor.bytes()[src..src + inner]);
         }
     }
     let mut extents = shape[1..].to_vec();
     extents.insert(axis, n);
-    RunTensor::host(Tensor::from_bytes(tensor.dtype(), &extents, &moved)?).ok_or_else(too_large)
+    let moved = Tensor::from_storage(tensor.dtype(), &extents, Arc::new(moved), 0, size)?;
+    RunTensor::host(moved).ok_or_else(too_large)
 }

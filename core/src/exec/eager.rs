@@ -405,7 +405,7 @@ fn launch(
 fn trimmed(results: Vec<RunTensor>, extents: &Tensor) -> Result<Vec<RunTensor>> {
     let broken =
         || Error::new(ErrorKind::PluginBroken, "a kernel wrote extents beyond those it was given (B21)");
-    let extents = extents.to_ints().ok_or_else(broken)?;
+    let extents = extents.to_ints()?.ok_or_else(broken)?;
     let mut extents = extents.iter();
     let mut trimmed = Vec::with_capacity(results.len());
     for result in results {

@@ -59,12 +59,12 @@ fn zeros_around(program: &Program, node: &Node) -> Option<Vec<i64>> {
         return None;
     }
     let rank = program.value(node.input(0)?).ty.as_ref()?.known_shape()?.len();
-    let pads = program.constant(node.input(1)?)?.to_ints()?;
+    let pads = program.constant(node.input(1)?)?.to_ints().ok()??;
     let axes: Vec<usize> = match node.input(3) {
         None => (0..rank).collect(),
         Some(axes) => {
             let position = |axis: i64| usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok();
-            program.constant(axes)?.to_ints()?.into_iter().map(position).collect::<Option<_>>()?
+            program.constant(axes)?.to_ints().ok()??.into_iter().map(position).collect::<Option<_>>()?
         }
     };
     let n_spatial = rank.checked_sub(2).filter(|&n| n > 0)?;

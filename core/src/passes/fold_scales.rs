@@ -14,7 +14,8 @@ use super::each_region;
 use super::uses::Uses;
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, ValueId};
-use crate::tensor::{F32, Tensor};
+use crate::tensor::{F32, Tensor, n_elements};
+use devbay_plugin_api::reserve;
 use std::collections::HashMap;
 
 /// What is folded.
@@ -73,6 +74,9 @@ fn fold(
     Ok(folded)
 }
 
+/// What the pass takes memory for.
+const FOLDED: &str = "folded weights";
+
 /// Numbers with their shape.
 struct Numbers {
     /// None for a list of one number per channel.
@@ -82,7 +86,8 @@ struct Numbers {
 
 impl Numbers {
     fn of(constant: &Tensor, map: impl Fn(f64) -> f64) -> Option<Self> {
-        let values = constant.elements::<f32>()?.iter().map(|&value| map(f64::from(value))).collect();
+        let values = constant.elements::<f32>()?.iter().map(|&value| map(f64::from(value)));
+        let values = reserve::collected(values, FOLDED).ok()?;
         Some(Self { shape: Some(constant.shape().to_vec()), values })
     }
 
@@ -230,7 +235,7 @@ impl Form {
 
     /// The output channel of the weight at a position.
     fn channel(self, shape: &[usize], at: usize) -> usize {
-        let taps = || shape[2..].iter().product::<usize>();
+        let taps = || n_elements(&shape[2..]).unwrap_or(usize::MAX);
         match self {
             Self::Conv => at / taps() / shape[1],
             Self::ConvTranspose { groups } => {
@@ -288,14 +293,14 @@ fn folded(program: &Program, node: &Node, change: &Change, uses: &Uses) -> Optio
         Some(_) if !change.copies_weights && uses.count(id) > 1 => return None,
         Some(factor) => {
             let old = tensor.elements::<f32>()?.iter().enumerate();
-            let new = old.map(|(i, &w)| {
-                let exact = f64::from(w) * factor[form.channel(shape, i)];
-                // What becomes 0, or loses digits below the normal numbers, is another weight: an infinity times it
-                // is no number, and a large number times it is off.
-                let weight = exact as f32;
-                (exact == 0.0 || weight.is_normal()).then_some(weight)
-            });
-            Some((shape.to_vec(), new.collect::<Option<Vec<f32>>>()?))
+            // What becomes 0, or loses digits below the normal numbers, is another weight: an infinity times it is no
+            // number, and a large number times it is off.
+            let exact = |(i, &w): (usize, &f32)| f64::from(w) * factor[form.channel(shape, i)];
+            if !old.clone().map(exact).all(|exact| exact == 0.0 || (exact as f32).is_normal()) {
+                return None;
+            }
+            // Without memory for them it is not done.
+            Some((shape.to_vec(), reserve::collected(old.map(|w| exact(w) as f32), FOLDED).ok()?))
         }
     };
     let bias = match (form, node.input(2)) {

@@ -10,6 +10,7 @@ use super::uses::Uses;
 use crate::error::Result;
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::tensor::{DType, F32, F64, I32, I64, Tensor, TensorType};
+use devbay_plugin_api::reserve;
 use std::collections::{HashMap, HashSet};
 
 /// Ops of one operand, elementwise, whose result has the operand's type or one that an attribute gives.
@@ -157,6 +158,7 @@ fn takes_tails(node: &Node) -> bool {
 /// The bytes that an operand is along an axis of a part, an element after the other: one value for all, or one for each.
 /// Some(empty) if there is no such operand; None if it varies along another axis.
 fn along_axis(program: &Program, constant: Option<ValueId>, axis: usize, part: &[usize]) -> Option<Vec<u8>> {
+    const WHAT: &str = "an operand of joined parts";
     let Some(constant) = constant else { return Some(Vec::new()) };
     let tensor = program.constant(constant)?;
     let (shape, extent) = (tensor.shape(), *part.get(axis)?);
@@ -167,8 +169,14 @@ fn along_axis(program: &Program, constant: Option<ValueId>, axis: usize, part: &
     let before = part.len() - shape.len();
     let varies = shape.iter().enumerate().find(|(_, extent)| **extent != 1).map(|(i, _)| i + before);
     match varies {
-        None => Some(tensor.bytes().repeat(extent)),
-        Some(at) if at == axis && tensor.bytes().len() == extent * size => Some(tensor.bytes().to_vec()),
+        None => {
+            let mut bytes = reserve::with_capacity(tensor.bytes().len().checked_mul(extent)?, WHAT).ok()?;
+            (0..extent).for_each(|_| bytes.extend_from_slice(tensor.bytes()));
+            Some(bytes)
+        }
+        Some(at) if at == axis && tensor.bytes().len() == extent * size => {
+            reserve::copied(tensor.bytes(), WHAT).ok()
+        }
         Some(_) => None,
     }
 }

@@ -9,7 +9,7 @@ use super::renames::Renames;
 use super::{each_region, reshape};
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, ValueId};
-use crate::tensor::{BF16, F16, F32, F64, Tensor};
+use crate::tensor::{BF16, F16, F32, F64, Tensor, n_elements};
 use std::collections::HashMap;
 
 /// Simplifies what it can, but for nodes that `stay`; gives the number of changes.
@@ -98,7 +98,7 @@ fn all_of(program: &Program, id: ValueId) -> Option<f64> {
         F32 => only(tensor.elements::<f32>()?.iter().map(|&value| f64::from(value))),
         F64 => only(tensor.elements::<f64>()?.iter().copied()),
         F16 | BF16 => None,
-        _ => only(tensor.to_ints()?.into_iter().map(|value| value as f64)),
+        _ => tensor.only_int().map(|value| value as f64),
     }
 }
 
@@ -157,8 +157,8 @@ fn is_reshape(program: &Program, node: &Node) -> bool {
         }
         "ReduceSum" | "ReduceMean" if is_float(program, node.input(0)) => false,
         "ReduceSum" | "ReduceMean" | "ReduceMax" | "ReduceMin" | "ReduceProd" => {
-            let n = |shape: &[usize]| shape.iter().product::<usize>();
-            n(&from) == n(&to) && n(&from) > 0
+            let (before, after) = (n_elements(&from), n_elements(&to));
+            before.is_some_and(|n| n > 0) && before == after
         }
         _ => false,
     }

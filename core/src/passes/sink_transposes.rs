@@ -291,7 +291,7 @@ impl Change {
     ) -> Option<Self> {
         let (perm, rank) = (&operand.perm, operand.perm.len());
         let listed = match node.input(1) {
-            Some(axes) => Some(program.constant(axes)?.to_ints()?).filter(|axes| !axes.is_empty()),
+            Some(axes) => Some(program.constant(axes)?.to_ints().ok()??).filter(|axes| !axes.is_empty()),
             None => None,
         };
         let here: Vec<usize> = match &listed {
@@ -389,7 +389,7 @@ fn position(axis: i64, rank: usize) -> Option<usize> {
 
 /// The elements that an op does in one go where one of its operands varies along an axis only.
 fn row(shape: &[usize], axis: usize) -> usize {
-    match shape[axis + 1..].iter().product() {
+    match n_elements(&shape[axis + 1..]).unwrap_or(usize::MAX) {
         1 => shape[axis],
         inner => inner,
     }

@@ -68,7 +68,7 @@ impl Parts {
     /// None if the node has other results than parts, or nobody knows which.
     fn of(program: &Program, node: &Node) -> Option<Self> {
         let shape = |id: ValueId| known(program, id)?.known_shape();
-        let constant = |i: usize| program.constant(node.input(i)?)?.to_ints();
+        let constant = |i: usize| program.constant(node.input(i)?)?.to_ints().ok()?;
         let x = node.input(0).filter(|&id| program.constant(id).is_none())?;
         let dtype = known(program, x)?.dtype;
         let bits = dtype.bits as usize * dtype.lanes as usize;

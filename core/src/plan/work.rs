@@ -5,7 +5,7 @@
 //! which kind: the op does.
 
 use crate::program::{AttrValue, Node, Program, ValueId};
-use crate::tensor::bytes_of;
+use crate::tensor::{bytes_of, n_elements};
 
 /// What a launch mostly does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,14 +144,14 @@ fn run(program: &Program, node: &Node) -> Option<usize> {
         let stay =
             perm.iter().enumerate().rev().take_while(|&(at, &axis)| usize::try_from(axis) == Ok(at)).count();
         let kept = from.len().checked_sub(stay)?;
-        return bytes_of(dtype, from[kept..].iter().product());
+        return bytes_of(dtype, n_elements(&from[kept..])?);
     }
     if from.len() != to.len() {
         return None;
     }
     let last = from.iter().zip(&to).rposition(|(from, to)| from != to)?;
-    let run = from[last..].iter().zip(&to[last..]).map(|(from, to)| from.min(to)).product();
-    bytes_of(dtype, run)
+    let common: Vec<usize> = from[last..].iter().zip(&to[last..]).map(|(&from, &to)| from.min(to)).collect();
+    bytes_of(dtype, n_elements(&common)?)
 }
 
 #[cfg(test)]

@@ -15,14 +15,12 @@
 //! | 130 | cancelled, as Ctrl-C does |
 
 use devbay_host::core::{Error, ErrorKind};
+use devbay_plugin_api::reserve::NoMemory;
 use std::process::ExitCode;
 
 /// The code for an error.
 pub fn code(error: &anyhow::Error) -> ExitCode {
-    let Some(error) = error.downcast_ref::<Error>() else {
-        return ExitCode::from(1);
-    };
-    ExitCode::from(match error.kind() {
+    ExitCode::from(match kind(error) {
         ErrorKind::InvalidArgument => 2,
         ErrorKind::Mismatch => 3,
         ErrorKind::InvalidModel | ErrorKind::UnsupportedModel | ErrorKind::UnsupportedOp => 4,
@@ -37,6 +35,19 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
         ErrorKind::Cancelled => 130,
         _ => 1,
     })
+}
+
+/// What an error is to match on: the library's own kind, or a lack of memory that the system or another library found.
+fn kind(error: &anyhow::Error) -> ErrorKind {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return error.kind();
+    }
+    let is_of_memory = |cause: &(dyn std::error::Error + 'static)| {
+        let of_io = cause.downcast_ref::<std::io::Error>().map(ErrorKind::of_io);
+        let of_image = matches!(cause.downcast_ref(), Some(image::ImageError::Limits(_)));
+        of_io == Some(ErrorKind::OutOfMemory) || of_image || cause.is::<NoMemory>()
+    };
+    if error.chain().any(is_of_memory) { ErrorKind::OutOfMemory } else { ErrorKind::Internal }
 }
 
 /// The error with its causes, on one line.

@@ -15,10 +15,36 @@
 
 use crate::{say, table};
 use anyhow::{Context, Result, bail};
-use devbay_host::core::Tensor;
+use devbay_host::core::{Error, ErrorKind, Tensor};
+use devbay_plugin_api::reserve::{self, Size};
+use image::ImageDecoder;
 use image::imageops::FilterType;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+
+/// The most that an image may take at one step of its way to an input. An image of 1 by 65535 pixels, stretched to a
+/// shorter side of 256, would take 70 GB.
+const IMAGE_BYTES_MAX: usize = 4 << 30;
+/// Bytes of a pixel while an image is resized: four numbers.
+const RESIZED_PIXEL_BYTES: usize = 16;
+
+/// Checks that there is memory for what the image's library is about to take: it would abort without.
+///
+/// # Errors
+/// Out of memory, also for more than [`IMAGE_BYTES_MAX`]: systems that overcommit give what they do not have.
+fn room(bytes: Size, photo: &Path) -> Result<()> {
+    const WHAT: &str = "an image and its resized form";
+    let bytes = bytes.get(WHAT).ok();
+    if bytes.is_none_or(|bytes| bytes > IMAGE_BYTES_MAX) {
+        let text = match bytes {
+            Some(bytes) => format!("{bytes} bytes for an image, at most {IMAGE_BYTES_MAX} are taken"),
+            None => "more bytes for an image than can be counted".to_owned(),
+        };
+        return Err(Error::new(ErrorKind::OutOfMemory, text).in_file(photo.display()).into());
+    }
+    let found = reserve::room(bytes, WHAT).map_err(Error::from);
+    Ok(found.map_err(|error| error.in_file(photo.display()))?)
+}
 
 /// How a photo becomes an input, and an output classes.
 #[derive(Deserialize)]
@@ -85,30 +111,30 @@ impl Preprocessing {
     /// # Errors
     /// For a file that is no photo.
     pub fn apply(&self, photo: &Path) -> Result<(String, Tensor)> {
-        let image = image::ImageReader::open(photo)
+        let no_image = || format!("{} is no JPEG or PNG image", photo.display());
+        let reader = image::ImageReader::open(photo)
             .and_then(image::ImageReader::with_guessed_format)
-            .with_context(|| format!("cannot read {}", photo.display()))?
-            .decode()
-            .with_context(|| format!("{} is no JPEG or PNG image", photo.display()))?;
-        let resized = match self.resize_shorter_side {
-            None => image.resize_exact(self.width, self.height, FilterType::Triangle),
-            Some(side) => {
-                let side = side.max(self.width.min(self.height));
-                let (w, h) = (f64::from(image.width()), f64::from(image.height()));
-                let factor = f64::from(side) / w.min(h);
-                let whole = |extent: f64| ((extent * factor).round() as u32).max(1);
-                image.resize_exact(whole(w), whole(h), FilterType::Triangle)
-            }
-        };
+            .with_context(|| format!("cannot read {}", photo.display()))?;
+        let decoder = reader.into_decoder().with_context(no_image)?;
+        // The decoder holds the pixels packed, and hands them out once more.
+        room(Size::of(usize::try_from(decoder.total_bytes()).unwrap_or(usize::MAX)) * 2, photo)?;
+        let image = image::DynamicImage::from_decoder(decoder).with_context(no_image)?;
+        let [w, h] = self.resized(image.width(), image.height());
+        // Rows are resized first, to numbers of four channels; both results are there at once.
+        let pixels = |w: u32, h: u32| Size::of(w as usize) * h as usize;
+        room((pixels(image.width(), h) + pixels(w, h)) * RESIZED_PIXEL_BYTES, photo)?;
+        let resized = image.resize_exact(w, h, FilterType::Triangle);
         if resized.width() < self.width || resized.height() < self.height {
             bail!("{}: resize_shorter_side is smaller than the image", photo.display());
         }
         let (x, y) = ((resized.width() - self.width) / 2, (resized.height() - self.height) / 2);
         let cut = resized.crop_imm(x, y, self.width, self.height);
         let (n, w, h) = (self.n_channels()?, self.width as usize, self.height as usize);
+        // The cut in up to 8 bytes a pixel, its bytes, and numbers twice: here and in the tensor.
+        room(Size::of(w) * h * (16 + 9 * n), photo)?;
         let pixels: Vec<u8> = if n == 1 { cut.to_luma8().into_raw() } else { cut.to_rgb8().into_raw() };
         let planar = self.layout == "NCHW";
-        let mut values = vec![0.0f32; n * w * h];
+        let mut values = reserve::zeroed::<f32>(n * w * h, "an image's numbers")?;
         for (i, &byte) in pixels.iter().enumerate() {
             let (pixel, channel) = (i / n, i % n);
             let channel = if self.channels == "BGR" { 2 - channel } else { channel };
@@ -121,6 +147,18 @@ impl Preprocessing {
             other => bail!("layout is NCHW or NHWC, found {other}"),
         };
         Ok((self.input.clone(), Tensor::from_elements(&shape, &values)?))
+    }
+
+    /// Width and height to which an image is resized before it is cut.
+    fn resized(&self, width: u32, height: u32) -> [u32; 2] {
+        let Some(side) = self.resize_shorter_side else {
+            return [self.width, self.height];
+        };
+        let side = side.max(self.width.min(self.height));
+        let (w, h) = (f64::from(width), f64::from(height));
+        let factor = f64::from(side) / w.min(h);
+        let whole = |extent: f64| ((extent * factor).round() as u32).max(1);
+        [whole(w), whole(h)]
     }
 
     /// The most likely classes.
@@ -136,7 +174,7 @@ impl Preprocessing {
         let found = outputs.iter().find(|(name, _)| *name == self.output);
         let (_, tensor) = found.with_context(|| format!("the model has no output `{}`", self.output))?;
         let values = tensor.elements::<f32>().context("the output is no f32")?;
-        let mut shares: Vec<f64> = values.iter().map(|&v| f64::from(v)).collect();
+        let mut shares: Vec<f64> = reserve::collected(values.iter().map(|&v| f64::from(v)), "the classes")?;
         if self.softmax {
             let largest = shares.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = shares.iter().map(|v| (v - largest).exp()).sum();
@@ -151,12 +189,13 @@ impl Preprocessing {
         };
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let names: Vec<&str> = text.lines().collect();
+        let names: Vec<&str> = reserve::collected(text.lines(), "the labels")?;
         if names.len() != shares.len() {
             bail!("{} has {} labels, the model {} classes", path.display(), names.len(), shares.len());
         }
-        let mut order: Vec<usize> = (0..shares.len()).collect();
-        order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+        let mut order: Vec<usize> = reserve::collected(0..shares.len(), "the classes")?;
+        // Sorting without memory of its own; equal shares stay in the order of the classes.
+        order.sort_unstable_by(|&a, &b| shares[b].total_cmp(&shares[a]).then(a.cmp(&b)));
         let class = |&i: &usize| Class { label: names[i].to_owned(), share: shares[i] };
         Ok(order.iter().take(top).map(class).collect())
     }

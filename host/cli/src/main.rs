@@ -17,6 +17,7 @@ mod inspect;
 mod interrupt;
 mod layers;
 mod lint;
+mod memory;
 mod new_plugin;
 mod options;
 mod passes;
@@ -74,6 +75,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    memory::guard();
     die_with_pipe();
     let arguments = parse();
     start_logging(arguments.verbose);

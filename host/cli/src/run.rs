@@ -277,7 +277,11 @@ fn spinner(message: &str) -> ProgressBar {
         bar.set_style(style);
     }
     bar.set_message(message.to_owned());
-    bar.enable_steady_tick(Duration::from_millis(200));
+    // The bar starts a thread, and panics where there is none to be had: then it stands still.
+    let thread = std::thread::Builder::new().spawn(|| ());
+    if thread.is_ok_and(|thread| thread.join().is_ok()) {
+        bar.enable_steady_tick(Duration::from_millis(200));
+    }
     bar
 }
 
@@ -332,7 +336,7 @@ fn first_values(tensor: &Tensor, n: usize) -> Vec<serde_json::Value> {
     if let Some(values) = tensor.elements::<f64>() {
         return values.iter().take(n).map(|&v| json!(v)).collect();
     }
-    tensor.to_ints().unwrap_or_default().iter().take(n).map(|&v| json!(v)).collect()
+    tensor.to_ints().ok().flatten().unwrap_or_default().iter().take(n).map(|&v| json!(v)).collect()
 }
 
 /// A table of outputs.

@@ -9,6 +9,7 @@
 use super::Reading;
 use bytes::Bytes;
 use devbay_core::{Error, ErrorKind, Result, tensor};
+use devbay_plugin_api::reserve;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -28,7 +29,8 @@ impl tensor::Bytes for Shared {
 
 /// The content of a regular file.
 pub(crate) fn read(path: &Path, reading: Reading) -> Result<Bytes> {
-    let failed = |what: &str, cause: std::io::Error| Error::new(ErrorKind::Io, what).because(cause);
+    let failed =
+        |what: &str, cause: std::io::Error| Error::new(ErrorKind::of_io(&cause), what).because(cause);
     // Asked before opening, because opening a pipe waits for a writer.
     let metadata = fs::metadata(path).map_err(|cause| failed("cannot be read", cause))?;
     if !metadata.is_file() {
@@ -41,12 +43,10 @@ pub(crate) fn read(path: &Path, reading: Reading) -> Result<Bytes> {
     match reading {
         Reading::Mapped => map(&file).map_err(|cause| failed("cannot be mapped", cause)),
         Reading::Copied => {
-            let mut content = Vec::new();
-            usize::try_from(metadata.len())
-                .ok()
-                .and_then(|len| content.try_reserve_exact(len).ok())
-                .ok_or_else(|| Error::new(ErrorKind::OutOfMemory, "the file is larger than memory"))?;
-            file.read_to_end(&mut content).map_err(|cause| failed("cannot be read", cause))?;
+            let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+            let mut content = reserve::with_capacity(len, "the file's content")?;
+            let read = reserve::asking(|| file.read_to_end(&mut content));
+            read.map_err(|cause| failed("cannot be read", cause))?;
             Ok(content.into())
         }
     }

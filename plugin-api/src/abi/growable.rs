@@ -7,6 +7,7 @@
 
 use super::tables::LAYOUTS;
 use super::v0::*;
+use crate::reserve::{self, NoMemory};
 use core::fmt;
 
 /// A struct of the ABI that starts with `struct_size` and gains fields at its end.
@@ -77,6 +78,14 @@ pub enum ListError {
     },
     /// A text is not UTF-8.
     NotUtf8,
+    /// There is no memory for a copy.
+    NoMemory(NoMemory),
+}
+
+impl From<NoMemory> for ListError {
+    fn from(error: NoMemory) -> Self {
+        Self::NoMemory(error)
+    }
 }
 
 impl fmt::Display for ListError {
@@ -93,6 +102,7 @@ impl fmt::Display for ListError {
                 write!(f, "a list of {name} says a length of {len}")
             }
             Self::NotUtf8 => write!(f, "a text is not UTF-8"),
+            Self::NoMemory(error) => write!(f, "{error}"),
         }
     }
 }
@@ -169,14 +179,13 @@ pub unsafe fn write_struct<T: Growable>(dst: *mut T, value: &T) -> Result<(), Li
 /// [`ListError`] if the pointer, stride or length cannot be.
 pub unsafe fn read_list<T: Copy>(list: &List, name: &'static str) -> Result<Vec<T>, ListError> {
     check_list(list, name, size_of::<T>())?;
-    (0..list.len as usize)
-        .map(|i| {
-            // SAFETY: within the list, whose stride is at least an element (checked above).
-            let element = unsafe { list.ptr.cast::<u8>().add(i * list.stride as usize) };
-            // SAFETY: the caller promises values of `T` there.
-            Ok(unsafe { element.cast::<T>().read_unaligned() })
-        })
-        .collect()
+    let elements = (0..list.len as usize).map(|i| {
+        // SAFETY: within the list, whose stride is at least an element (checked above).
+        let element = unsafe { list.ptr.cast::<u8>().add(i * list.stride as usize) };
+        // SAFETY: the caller promises values of `T` there.
+        unsafe { element.cast::<T>().read_unaligned() }
+    });
+    Ok(reserve::collected(elements, "a list")?)
 }
 
 /// Copies a list of growable elements, each as [`read_struct`] would.
@@ -188,19 +197,18 @@ pub unsafe fn read_list<T: Copy>(list: &List, name: &'static str) -> Result<Vec<
 /// [`ListError`] if the pointer, stride, length or an element's size cannot be.
 pub unsafe fn read_growable_list<T: Growable>(list: &List) -> Result<Vec<T>, ListError> {
     check_list(list, T::NAME, T::REQUIRED_SIZE)?;
-    (0..list.len as usize)
-        .map(|i| {
-            // SAFETY: within the list (checked above).
-            let element = unsafe { list.ptr.cast::<u8>().add(i * list.stride as usize) };
-            // SAFETY: an element holds at least its size field.
-            let size = unsafe { element.cast::<u32>().read_unaligned() };
-            if u64::from(size) > list.stride {
-                return Err(ListError::Stride { name: T::NAME, found: list.stride, required: size as usize });
-            }
-            // SAFETY: the element's size lies within the stride, so within the list.
-            unsafe { read_struct(element.cast::<T>()) }
-        })
-        .collect()
+    let elements = (0..list.len as usize).map(|i| {
+        // SAFETY: within the list (checked above).
+        let element = unsafe { list.ptr.cast::<u8>().add(i * list.stride as usize) };
+        // SAFETY: an element holds at least its size field.
+        let size = unsafe { element.cast::<u32>().read_unaligned() };
+        if u64::from(size) > list.stride {
+            return Err(ListError::Stride { name: T::NAME, found: list.stride, required: size as usize });
+        }
+        // SAFETY: the element's size lies within the stride, so within the list.
+        unsafe { read_struct(element.cast::<T>()) }
+    });
+    reserve::try_collected(list.len as usize, elements, "a list")
 }
 
 fn check_list(list: &List, name: &'static str, element: usize) -> Result<(), ListError> {

@@ -1,6 +1,7 @@
 //! A plugin's errors, and the guard that lets no panic cross the boundary (B18, B19).
 
 use crate::abi::*;
+use crate::reserve::NoMemory;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -102,6 +103,12 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<NoMemory> for Error {
+    fn from(error: NoMemory) -> Self {
+        Self::out_of_memory(error.to_string())
+    }
+}
 
 /// Where the last panic of a thread began. No destructor, so that the library can be unloaded.
 #[derive(Clone, Copy)]

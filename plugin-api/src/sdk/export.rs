@@ -265,9 +265,7 @@ macro_rules! export_symbol {
     };
 }
 
-pub(super) fn refused(error: ListError) -> Error {
-    Error::invalid(error.to_string())
-}
+pub(super) use super::view::broken as refused;
 
 /// Runs a function of the plugin and gives its status; the detail goes where the host asked.
 ///

@@ -332,8 +332,9 @@ impl<D: 'static> Kernel<D> {
     /// Refuses operands whose dtypes the descriptor does not list, or that differ where it says that they are
     /// one; the kernel's own function need not ask.
     pub(crate) fn refuse_types(&self, request: &PrepareRequest<'_, D>) -> Result<()> {
-        let broken = |e: ListError| {
-            Error::new(DEVBAY_STATUS_INTERNAL, format!("the kernel's own descriptor is broken: {e}"))
+        let broken = |e: ListError| match e {
+            ListError::NoMemory(error) => error.into(),
+            e => Error::new(DEVBAY_STATUS_INTERNAL, format!("the kernel's own descriptor is broken: {e}")),
         };
         // SAFETY: static lists of this plugin's, as for the reads below.
         let typevars = unsafe { read_growable_list::<TypeVar>(&self.info.typevars) }.map_err(broken)?;

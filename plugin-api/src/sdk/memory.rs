@@ -3,6 +3,7 @@
 use super::error::{Error, Result};
 use super::view::TensorView;
 use crate::abi::*;
+use crate::reserve;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
@@ -235,8 +236,8 @@ impl HostBuffer {
         let layout = Layout::from_size_align(size_bytes, request.align)
             .map_err(|_| Error::out_of_memory(format!("{size_bytes} bytes cannot be addressed")))?;
         // SAFETY: the layout has a size of at least 1.
-        let start = NonNull::new(unsafe { std::alloc::alloc(layout) })
-            .ok_or_else(|| Error::out_of_memory(format!("{size_bytes} bytes")))?;
+        let start = reserve::asking(|| unsafe { std::alloc::alloc(layout) });
+        let start = NonNull::new(start).ok_or_else(|| Error::out_of_memory(format!("{size_bytes} bytes")))?;
         Ok(Allocated {
             base: start.as_ptr() as u64,
             size_bytes: request.size_bytes,

@@ -7,6 +7,7 @@ use super::Device;
 use super::error::{Error, Result};
 use super::launch::{Launch, launch, launch_deferred};
 use crate::abi::*;
+use crate::reserve::Size;
 use core::ffi::c_void;
 
 /// How a constant is packed: from its bytes to zeroed memory of the size that was asked for.
@@ -101,6 +102,15 @@ impl Prepared {
         self.workspace_bytes = bytes;
         self.workspace_align = align;
         self
+    }
+
+    /// Asks for scratch memory in each launch, of a size that may not be countable; `align` is a power of two.
+    ///
+    /// # Errors
+    /// Out of memory for more bytes than a process can have.
+    pub fn with_room(self, bytes: Size, align: usize) -> Result<Self> {
+        let bytes = bytes.get("a kernel's workspace")?;
+        Ok(self.with_workspace(bytes, align))
     }
 
     /// Asks for a constant input in a layout of its own: the host packs it once, with `pack`, and passes the

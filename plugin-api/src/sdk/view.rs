@@ -4,10 +4,19 @@ use super::error::{Error, Result};
 use super::host::Host;
 use crate::abi;
 use crate::abi::*;
+use crate::reserve;
 use std::marker::PhantomData;
 
-fn broken(error: ListError) -> Error {
-    Error::invalid(error.to_string())
+/// The most that an operand may have, empty extents counted as 1: what 47 bits address, more than which no process
+/// has. Products of some of its extents then leave room to count with.
+const OPERAND_BYTES_MAX: u64 = 1 << 47;
+
+/// The error for a list of the host's that cannot be read.
+pub(super) fn broken(error: ListError) -> Error {
+    match error {
+        ListError::NoMemory(error) => error.into(),
+        error => Error::invalid(error.to_string()),
+    }
 }
 
 /// Type of one operand, and its content where it is known.
@@ -29,13 +38,11 @@ impl<'a> TensorView<'a> {
         }
         let tensor = Self { raw, host: PhantomData };
         if !tensor.is_absent() {
-            // Sizes below are multiplied out without asking again.
-            let extents = tensor.shape().iter().map(|&extent| extent.max(0) as u64);
-            let bits = extents.clone().try_fold(u64::from(raw.dtype.bits), u64::checked_mul);
-            if bits.is_none_or(|bits| bits / 8 > isize::MAX as u64)
-                && extents.clone().all(|extent| extent > 0)
-            {
-                return Err(Error::invalid(format!(
+            // Sizes below, and of some of the extents, are multiplied out without asking again.
+            let mut extents = tensor.shape().iter().map(|&extent| extent.max(1) as u64);
+            let bits = extents.try_fold(u64::from(raw.dtype.bits), u64::checked_mul);
+            if bits.is_none_or(|bits| bits / 8 > OPERAND_BYTES_MAX) {
+                return Err(Error::unsupported(format!(
                     "a tensor of {:?} elements is more than can be addressed",
                     tensor.shape()
                 )));
@@ -114,32 +121,46 @@ impl<'a> TensorView<'a> {
         TensorView { raw, host: PhantomData }
     }
 
-    /// The content as integers, for axes, shapes and pads of dtype int32 or int64.
-    pub fn constant_ints(&self) -> Option<Vec<i64>> {
-        let bytes = self.constant()?;
-        match (self.dtype().code, self.dtype().bits) {
-            (DEVBAY_DTYPE_INT, 64) => Some(
-                bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap_or_default())).collect(),
-            ),
-            (DEVBAY_DTYPE_INT, 32) => Some(
-                bytes
-                    .chunks_exact(4)
-                    .map(|b| i64::from(i32::from_le_bytes(b.try_into().unwrap_or_default())))
-                    .collect(),
-            ),
-            _ => None,
-        }
+    /// The content as integers, for axes, shapes and pads of dtype int32 or int64; None for other dtypes, and if it is
+    /// not constant.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn constant_ints(&self) -> Result<Option<Vec<i64>>> {
+        const WHAT: &str = "a constant's integers";
+        let Some(bytes) = self.constant() else {
+            return Ok(None);
+        };
+        let found = match (self.dtype().code, self.dtype().bits) {
+            (DEVBAY_DTYPE_INT, 64) => {
+                let ints =
+                    bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap_or_default()));
+                reserve::collected(ints, WHAT)?
+            }
+            (DEVBAY_DTYPE_INT, 32) => {
+                let ints =
+                    bytes.chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap_or_default()));
+                reserve::collected(ints.map(i64::from), WHAT)?
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(found))
     }
 
-    /// The content as floating-point numbers, for scales and limits of dtype float32.
-    pub fn constant_f32s(&self) -> Option<Vec<f32>> {
-        let bytes = self.constant()?;
-        match (self.dtype().code, self.dtype().bits) {
-            (DEVBAY_DTYPE_FLOAT, 32) => Some(
-                bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap_or_default())).collect(),
-            ),
-            _ => None,
+    /// The content as floating-point numbers, for scales and limits of dtype float32; None for other dtypes, and if it
+    /// is not constant.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn constant_f32s(&self) -> Result<Option<Vec<f32>>> {
+        let Some(bytes) = self.constant() else {
+            return Ok(None);
+        };
+        if (self.dtype().code, self.dtype().bits) != (DEVBAY_DTYPE_FLOAT, 32) {
+            return Ok(None);
         }
+        let numbers = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap_or_default()));
+        Ok(Some(reserve::collected(numbers, "a constant's numbers")?))
     }
 }
 
@@ -277,11 +298,11 @@ impl<'a> Attrs<'a> {
     /// Integers, if they are given.
     ///
     /// # Errors
-    /// Invalid if it has another kind.
+    /// Invalid if it has another kind; out of memory.
     pub fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
         match self.get(name) {
             None => Ok(None),
-            Some(AttrValue::Ints(values)) => Ok(Some(values.clone())),
+            Some(AttrValue::Ints(values)) => Ok(Some(reserve::copied(values, "an attribute's integers")?)),
             Some(_) => Err(Error::invalid(format!("attribute {name} is no list of integers"))),
         }
     }
@@ -289,11 +310,13 @@ impl<'a> Attrs<'a> {
     /// Numbers, if they are given.
     ///
     /// # Errors
-    /// Invalid if it has another kind.
+    /// Invalid if it has another kind; out of memory.
     pub fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
         match self.get(name) {
             None => Ok(None),
-            Some(AttrValue::Floats(values)) => Ok(Some(values.iter().map(|&v| v as f32).collect())),
+            Some(AttrValue::Floats(values)) => {
+                Ok(Some(reserve::collected(values.iter().map(|&v| v as f32), "an attribute's numbers")?))
+            }
             Some(_) => Err(Error::invalid(format!("attribute {name} is no list of numbers"))),
         }
     }

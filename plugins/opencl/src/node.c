@@ -24,11 +24,13 @@ static devbay_status read_operand(
     uint64_t n = 1;
     for (uint32_t axis = 0; axis < tensor->rank; axis++) {
         int64_t found = tensor->shape[axis];
-        if (found < 0 || (n != 0 && (uint64_t)found > INT32_MAX / n)) {
+        /* An empty extent counts as 1: products of some of the extents are made without asking again. */
+        uint64_t factor = found > 0 ? (uint64_t)found : 1;
+        if (found < 0 || factor > INT32_MAX / n) {
             return fail(node->error, DEVBAY_STATUS_UNSUPPORTED,
                     "extents that are not known, or more elements than 31 bits count");
         }
-        n *= (uint64_t)found;
+        n *= factor;
     }
     *out = tensor;
     return DEVBAY_STATUS_OK;

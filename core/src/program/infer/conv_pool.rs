@@ -319,7 +319,7 @@ pub fn roi_align(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     ops.expect_rank(0, 4)?;
     ops.expect_rank(1, 2)?;
     ops.expect_rank(2, 1)?;
-    let side = |name| Ok(Dim::Known(extent(ops.node.int(name, 1).into())?));
+    let side = |name| extent(ops.node.int(name, 1).into()).map(Dim::Known);
     let first = |i: usize| ops.shape(i).and_then(<[Dim]>::first).cloned();
     let regions = match (first(1), first(2)) {
         (Some(a), Some(b)) => agree(&a, &b)

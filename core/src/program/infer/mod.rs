@@ -145,7 +145,7 @@ impl Operands<'_> {
         let Some(constant) = self.constant(i) else {
             return Ok(None);
         };
-        match constant.to_ints() {
+        match constant.to_ints()? {
             Some(values) => Ok(Some(values)),
             None => Err(invalid(format!("expected integers as input {i}, found {}", constant.tensor_type()))),
         }

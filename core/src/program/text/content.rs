@@ -1,14 +1,18 @@
 //! Types, attributes and the content of tensors.
 
 use super::tokens::Tokens;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::program::AttrValue;
 use crate::tensor::{
     BF16, BOOL, DType, Dim, F16, F32, F64, I8, I16, I32, I64, Tensor, TensorType, U8, U16, U32, U64,
     bytes_of, dtype_from_name, n_elements,
 };
+use devbay_plugin_api::reserve;
 use half::{bf16, f16};
 use std::str::FromStr;
+
+/// What is read takes memory for.
+const CONTENT: &str = "a tensor's content";
 
 impl Tokens<'_> {
     /// `f32[1,?,n]`, `f32[..]`.
@@ -142,14 +146,16 @@ impl Tokens<'_> {
             let found = bytes.len();
             return Err(self.error_at(start, format!("expected {size} bytes, found {found}")));
         }
-        Tensor::from_bytes(ty.dtype, &shape, &bytes)
-            .map_err(|error| self.error_at(at, error.text()).because(error))
+        Tensor::from_bytes(ty.dtype, &shape, &bytes).map_err(|error| match error.kind() {
+            ErrorKind::OutOfMemory => error,
+            _ => self.error_at(at, error.text()).because(error),
+        })
     }
 
     fn hex(&mut self, size: usize) -> Result<Vec<u8>> {
         self.expect("{")?;
         // Two digits a byte: what is claimed and not there is not allocated.
-        let mut bytes = Vec::with_capacity(size.min(self.rest().len() / 2));
+        let mut bytes = reserve::with_capacity(size.min(self.rest().len() / 2), CONTENT)?;
         while !self.eat("}") {
             let start = self.next_token();
             let digits = self.run(|b| b.is_ascii_hexdigit()).as_bytes();
@@ -157,7 +163,7 @@ impl Tokens<'_> {
                 return Err(self.error_at(start, "expected pairs of hexadecimal digits"));
             }
             for pair in digits.chunks_exact(2) {
-                bytes.push(nibble(pair[0]) << 4 | nibble(pair[1]));
+                reserve::push(&mut bytes, nibble(pair[0]) << 4 | nibble(pair[1]), CONTENT)?;
             }
         }
         Ok(bytes)
@@ -171,6 +177,8 @@ impl Tokens<'_> {
         let mut first = true;
         while self.more(&mut first, "]")? {
             found += 1;
+            // No element has more.
+            reserve::grow(&mut bytes, 16, CONTENT)?;
             self.element(dtype, &mut bytes)?;
         }
         if found != n {

@@ -20,6 +20,7 @@ mod lengths;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod lint;
 mod loops;
+mod memory;
 mod models;
 mod new_plugin;
 mod null_plugin;

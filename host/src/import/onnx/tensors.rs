@@ -15,6 +15,7 @@ use devbay_core::tensor::{
     Tensor, TensorType, U8, U32, U64, bytes_of, n_elements,
 };
 use devbay_core::{Error, ErrorKind, Result};
+use devbay_plugin_api::reserve;
 use std::sync::Arc;
 
 /// Extents that a type may have, far above what models use. A type is copied for each value.
@@ -67,6 +68,9 @@ fn extent(value: Option<&Extent>) -> Result<Dim> {
     }
 }
 
+/// What content that is not shared takes memory for.
+const CONTENT: &str = "a tensor's content";
+
 /// A tensor.
 pub(super) fn tensor<'m>(proto: &'m TensorProto, external: &mut External<'m>) -> Result<Tensor> {
     if proto.segment.is_some() {
@@ -99,7 +103,7 @@ pub(super) fn tensor<'m>(proto: &'m TensorProto, external: &mut External<'m>) ->
 /// those, so it is copied with each other byte as 1, as NumPy reads it.
 fn share(dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
     if dtype == BOOL && bytes.iter().any(|&byte| byte > 1) {
-        let bools: Vec<u8> = bytes.iter().map(|&byte| u8::from(byte != 0)).collect();
+        let bools: Vec<u8> = reserve::collected(bytes.iter().map(|&byte| u8::from(byte != 0)), CONTENT)?;
         return Tensor::from_bytes(dtype, shape, &bools);
     }
     let size = bytes.len();
@@ -175,22 +179,28 @@ fn stored(proto: &TensorProto, dtype: DType, n: usize) -> Result<Vec<u8>> {
     }
     check_stored(proto, dtype, Some(field(dtype)), n)?;
     match dtype {
-        F32 => Ok(proto.float_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        F64 => Ok(proto.double_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        I64 => Ok(proto.int64_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        U64 => Ok(proto.uint64_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        F32 => little_endian(&proto.float_data, |x| x.to_le_bytes()),
+        F64 => little_endian(&proto.double_data, |x| x.to_le_bytes()),
+        I64 => little_endian(&proto.int64_data, |x| x.to_le_bytes()),
+        U64 => little_endian(&proto.uint64_data, |x| x.to_le_bytes()),
         U32 => narrowed(&proto.uint64_data, dtype, |&x| u32::try_from(x).ok().map(u32::to_le_bytes)),
-        I32 => Ok(proto.int32_data.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        I32 => little_endian(&proto.int32_data, |x| x.to_le_bytes()),
         I16 => narrowed(&proto.int32_data, dtype, |&x| i16::try_from(x).ok().map(i16::to_le_bytes)),
         I8 => narrowed(&proto.int32_data, dtype, |&x| i8::try_from(x).ok().map(i8::to_le_bytes)),
         // The bits of floats are stored as unsigned integers.
         U8 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 => {
             narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok().map(u8::to_le_bytes))
         }
-        BOOL => Ok(proto.int32_data.iter().map(|&x| u8::from(x != 0)).collect()),
+        BOOL => little_endian(&proto.int32_data, |&x| [u8::from(x != 0)]),
         // So are those of half-precision numbers.
         _ => narrowed(&proto.int32_data, dtype, |&x| u16::try_from(x).ok().map(u16::to_le_bytes)),
     }
+}
+
+fn little_endian<T, const N: usize>(values: &[T], bytes_of: impl Fn(&T) -> [u8; N]) -> Result<Vec<u8>> {
+    let mut bytes = reserve::with_capacity(values.len().saturating_mul(N), CONTENT)?;
+    values.iter().for_each(|value| bytes.extend(bytes_of(value)));
+    Ok(bytes)
 }
 
 fn narrowed<T: std::fmt::Display, const N: usize>(
@@ -198,7 +208,7 @@ fn narrowed<T: std::fmt::Display, const N: usize>(
     dtype: DType,
     narrow: impl Fn(&T) -> Option<[u8; N]>,
 ) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(values.len() * N);
+    let mut bytes = reserve::with_capacity(values.len().saturating_mul(N), CONTENT)?;
     for value in values {
         let narrowed = narrow(value).ok_or_else(|| {
             invalid(format!("expected elements of type {}, found {value}", tensor::dtype_name(dtype)))

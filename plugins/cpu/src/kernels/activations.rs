@@ -134,7 +134,7 @@ fn prepare_shrink(request: &Request<'_>) -> Result<Prepared> {
 }
 
 fn prepare_is_inf(request: &Request<'_>) -> Result<Prepared> {
-    let wanted = |name: &str| Ok(if request.attrs.int(name, 1)? != 0 { 1.0 } else { 0.0 });
+    let wanted = |name: &str| request.attrs.int(name, 1).map(|wanted| if wanted != 0 { 1.0 } else { 0.0 });
     let params = [wanted("detect_negative")?, wanted("detect_positive")?];
     special(
         request,

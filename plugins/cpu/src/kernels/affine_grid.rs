@@ -1,11 +1,12 @@
 //! AffineGrid and MelWeightMatrix: tables that follow from a few numbers.
 
 use super::cost;
-use super::extents::{expect_output, extents, host_int, host_ints, room_for};
+use super::extents::{expect_output, extents, host_int, host_ints};
 use super::real::Real;
 use super::{FLOATS, NUMBERS};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -130,8 +131,7 @@ fn mel_weight_matrix(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared
             "bands from {low} to {high} hertz, which end beyond a spectrum of {rows} frequencies at {rate} hertz"
         )))
     };
-    room_for(cols.checked_add(2), size_of::<usize>())?;
-    let edges = (0..cols + 2).map(edge).collect::<Result<Vec<_>>>()?;
+    let edges: Vec<usize> = reserve::try_collected(cols + 2, (0..cols + 2).map(edge), "the edges of bands")?;
     if !edges.is_sorted() {
         return Err(Error::invalid(format!("bands from {low} to {high} hertz, expected rising ones")));
     }

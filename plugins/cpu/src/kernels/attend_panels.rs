@@ -15,6 +15,7 @@ use super::strided;
 use crate::device::CpuDevice;
 use crate::isa::Isa;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
@@ -83,13 +84,13 @@ pub(super) fn takes(attention: &Attention) -> bool {
 }
 
 /// The kernel, for what it [`takes`].
-pub(super) fn prepare(attention: Attention, isa: Isa) -> Prepared {
+pub(super) fn prepare(attention: Attention, isa: Isa) -> Result<Prepared> {
     let Attention { q, v, total, .. } = attention;
     let micro = Micro::of(isa);
     let rows_max = (SCORES_MAX / micro.padded(total) / NR * NR).clamp(NR, ROWS_MAX);
     let n_blocks = q.sequence.div_ceil(rows_max);
     let rows = q.sequence.div_ceil(n_blocks).next_multiple_of(NR);
-    let flops = 2 * rows.min(q.sequence) * (q.size + v.size) * total;
+    let flops = (Size::of(2 * rows.min(q.sequence)) * (q.size + v.size) * total).saturated();
     let panels = Panels {
         micro,
         softmax: softmax::softmax(isa),
@@ -103,7 +104,7 @@ pub(super) fn prepare(attention: Attention, isa: Isa) -> Prepared {
         attention,
     };
     let n = panels.workspace();
-    Prepared::new(panels).with_workspace(n * size_of::<f32>(), 64)
+    Prepared::new(panels).with_room(n * size_of::<f32>(), 64)
 }
 
 impl Attention {
@@ -158,9 +159,9 @@ impl Panels {
         here.max(self.attention.slot_scratch()).next_multiple_of(16)
     }
 
-    fn workspace(&self) -> usize {
-        self.n_heads() * (self.of_keys() + self.of_values()).next_multiple_of(16)
-            + self.attention.host.n_slots() * self.per_slot()
+    fn workspace(&self) -> Size {
+        let of_head = (Size::of(self.of_keys()) + self.of_values()).next_multiple_of(16);
+        of_head * self.n_heads() + Size::of(self.per_slot()) * self.attention.host.n_slots()
     }
 
     /// The rows of before and of now that a head has.

@@ -4,10 +4,11 @@
 use super::MOVABLE;
 use super::attend_panels;
 use super::cost;
-use super::extents::{expect_output, extents, room_for};
+use super::extents::{expect_output, extents};
 use super::real::Real;
 use super::scores::{Softmax, rounding};
 use crate::device::CpuDevice;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -234,11 +235,10 @@ fn attention(request: &PrepareRequest<'_, CpuDevice>, precision: i64) -> Result<
         shown,
     };
     if attend_panels::takes(&kernel) {
-        return Ok(attend_panels::prepare(kernel, request.device.isa));
+        return attend_panels::prepare(kernel, request.device.isa);
     }
-    let n = kernel.slot_scratch().checked_mul(request.host.n_slots());
-    room_for(n, size_of::<f32>())?;
-    Ok(Prepared::new(kernel).with_workspace(n.unwrap_or(0) * size_of::<f32>(), 64))
+    let n = Size::of(kernel.slot_scratch()) * request.host.n_slots();
+    Prepared::new(kernel).with_room(n * size_of::<f32>(), 64)
 }
 
 /// The mask, which broadcasts to batch, heads, queries and keys.

@@ -15,7 +15,7 @@ use super::epilogue::{Activation, FinishFn, Tile, finish};
 use super::extents::extents;
 use super::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_left, pack_right, packed_left_len,
-    packed_right_len, to_f32s,
+    packed_left_size, packed_right_len, packed_right_size, to_f32s,
 };
 use super::plane::{copy, every, zero};
 use super::strided;
@@ -26,6 +26,7 @@ use crate::dispatch;
 use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
@@ -48,6 +49,10 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .cost(conv_cost)
         .doc("Conv with a residual that is added, and an activation"),
 ];
+
+/// What a convolution takes memory for.
+const WORKSPACE: &str = "a convolution's panels";
+const PACKED: &str = "a convolution's packed weights";
 
 /// Below so many pixels vectors run along channels.
 const PIXELS_MIN: usize = 96;
@@ -86,7 +91,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let groups = usize::try_from(groups).ok().filter(|&groups| groups > 0);
     let groups = groups.ok_or_else(|| Error::invalid("attribute group is not above 0"))?;
     let (rows, c_in, kernel) = image(&weights)?;
-    if rows != c_out || c_in * groups != channels || c_out % groups != 0 {
+    if rows != c_out || c_in.checked_mul(groups) != Some(channels) || c_out % groups != 0 {
         return Err(Error::invalid(format!(
             "weights {weights:?} do not fit {groups} groups of an input {input:?} and an output {output:?}"
         )));
@@ -115,16 +120,16 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         packed: request.abi_minor >= 2 && request.required_input(1)?.constant().is_some(),
     };
     if depthwise::takes(&conv) {
-        return Ok(depthwise::prepare(conv, request.device.isa));
+        return depthwise::prepare(conv, request.device.isa);
     }
-    Ok(if conv.window.n_output() >= PIXELS_MIN { by_pixels(conv) } else { by_channels(conv) })
+    if conv.window.n_output() >= PIXELS_MIN { by_pixels(conv) } else { by_channels(conv) }
 }
 
 pub(super) fn conv_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let weights = extents(request.required_input(1)?)?;
     let per_output: usize = weights[1..].iter().product();
     let outputs = request.required_output(0)?.n_elements();
-    Ok(cost::of(request, 2 * (per_output * outputs) as u64))
+    Ok(cost::of(request, (Size::of(2 * per_output) * outputs).saturated() as u64))
 }
 
 /// Operands of a launch, as addresses.
@@ -343,29 +348,32 @@ struct ByPixels {
     grain: usize,
 }
 
-fn by_pixels(conv: Conv) -> Prepared {
+fn by_pixels(conv: Conv) -> Result<Prepared> {
     let (k, mr) = (conv.k(), conv.micro.mr);
     let pixels = conv.window.n_output();
     let n_tiles = pixels.div_ceil(mr);
     // With few tiles the channels are divided too, at the price of gathering X again.
-    let n_parts = if conv.images * conv.groups * n_tiles >= 4 || conv.c_out < 8 * NR { 1 } else { 2 };
+    let n_units = Size::of(conv.images * conv.groups) * n_tiles;
+    let n_parts = if n_units.saturated() >= 4 || conv.c_out < 8 * NR { 1 } else { 2 };
     let ragged = conv.micro.padded(tile_of(&conv, n_tiles, n_tiles - 1).len());
-    let per_slot = KC.min(k) * mr + conv.c_out.next_multiple_of(NR) * ragged;
-    let flops = 2 * mr * k * conv.c_out / n_parts;
-    let workspace = per_slot * 4 * conv.host.n_slots();
-    let packed_len = conv.groups * packed_right_len(conv.c_out, k);
+    let per_slot = Size::of(conv.c_out).next_multiple_of(NR) * ragged + KC.min(k) * mr;
+    let per_slot = per_slot.get(WORKSPACE)?;
+    let flops = (Size::of(2 * mr) * k * conv.c_out).saturated() / n_parts;
+    let workspace = Size::of(per_slot) * (4 * conv.host.n_slots());
+    let packed_len = (packed_right_size(conv.c_out, k) * conv.groups).get(PACKED)?;
     let (groups, c_out, packed) = (conv.groups, conv.c_out, conv.packed);
-    let per_launch = if packed { 0 } else { packed_len * 4 };
+    let per_launch = Size::of(if packed { 0 } else { packed_len }) * 4;
     let kernel = ByPixels { n_tiles, n_parts, per_slot, grain: (200_000 / flops.max(1)).max(1), conv };
-    let prepared = Prepared::new(kernel).with_workspace(workspace + per_launch, 64);
+    let prepared = Prepared::new(kernel).with_room(workspace + per_launch, 64)?;
     if !packed {
-        return prepared;
+        return Ok(prepared);
     }
+    let packed_bytes = (Size::of(packed_len) * 4).get(PACKED)?;
     let id = layout_id(&[1, NR as u64, groups as u64, c_out as u64, k as u64]);
-    prepared.with_packed(1, id, packed_len * 4, 64, move |src, dst| {
-        pack_rows(&to_f32s(src), groups, c_out, k, as_f32s_mut(dst)?);
+    Ok(prepared.with_packed(1, id, packed_bytes, 64, move |src, dst| {
+        pack_rows(&to_f32s(src)?, groups, c_out, k, as_f32s_mut(dst)?);
         Ok(())
-    })
+    }))
 }
 
 /// The pixels of one of `n` tiles. Each has as many vectors as the others, or one more: a last tile of one vector would take as
@@ -512,28 +520,32 @@ struct ByChannels {
     grain: usize,
 }
 
-fn by_channels(conv: Conv) -> Prepared {
+fn by_channels(conv: Conv) -> Result<Prepared> {
     let (k, mr) = (conv.k(), conv.micro.mr);
     let pixels = conv.window.n_output();
     let padded = if conv.window.is_pointwise() { pixels } else { pixels.next_multiple_of(4) };
     // A pointwise convolution reads X where it is.
-    let gathered = if conv.window.is_pointwise() { 0 } else { conv.images * conv.groups * k * padded };
+    let gathered = match conv.window.is_pointwise() {
+        true => 0,
+        false => (Size::of(conv.images) * conv.groups * k * padded).get(WORKSPACE)?,
+    };
     let per_slot = mr * pixels;
-    let packed_len = conv.groups * packed_left_len(mr, conv.c_out, k);
-    let workspace = (gathered + per_slot * conv.host.n_slots()) * 4;
-    let per_launch = if conv.packed { 0 } else { packed_len * 4 };
-    let flops = 2 * mr * k * pixels;
+    let packed_len = (packed_left_size(mr, conv.c_out, k) * conv.groups).get(PACKED)?;
+    let workspace = (Size::of(per_slot) * conv.host.n_slots() + gathered) * 4;
+    let per_launch = Size::of(if conv.packed { 0 } else { packed_len }) * 4;
+    let flops = (Size::of(2 * mr) * k * pixels).saturated();
     let (groups, c_out, packed) = (conv.groups, conv.c_out, conv.packed);
     let kernel = ByChannels { padded, gathered, per_slot, grain: (200_000 / flops.max(1)).max(1), conv };
-    let prepared = Prepared::new(kernel).with_workspace(workspace + per_launch, 64);
+    let prepared = Prepared::new(kernel).with_room(workspace + per_launch, 64)?;
     if !packed {
-        return prepared;
+        return Ok(prepared);
     }
+    let packed_bytes = (Size::of(packed_len) * 4).get(PACKED)?;
     let id = layout_id(&[2, mr as u64, groups as u64, c_out as u64, k as u64]);
-    prepared.with_packed(1, id, packed_len * 4, 64, move |src, dst| {
-        pack_columns(&to_f32s(src), groups, c_out, k, mr, as_f32s_mut(dst)?);
+    Ok(prepared.with_packed(1, id, packed_bytes, 64, move |src, dst| {
+        pack_columns(&to_f32s(src)?, groups, c_out, k, mr, as_f32s_mut(dst)?);
         Ok(())
-    })
+    }))
 }
 
 fn pack_columns(src: &[f32], groups: usize, c_out: usize, k: usize, mr: usize, dst: &mut [f32]) {

@@ -14,6 +14,7 @@ use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -81,7 +82,7 @@ impl Shape {
         if rank == 0
             || [filter.len(), outputs.len()] != [rank; 2]
             || groups == 0
-            || channels * groups != *all_channels
+            || channels.checked_mul(groups) != Some(*all_channels)
             || all_filters % groups != 0
         {
             return Err(broken);
@@ -100,6 +101,13 @@ impl Shape {
             let (stride, dilation) = (strides[i], dilations[i]);
             if stride < 1 || dilation < 1 || filter[i] < 1 {
                 return Err(broken);
+            }
+            // So that the products and sums below are counted.
+            let given = [stride, dilation, filter[i] as i64, pads[i], pads[rank + i]];
+            if given.iter().any(|n| n.unsigned_abs() >= 1 << 31) {
+                return Err(Error::unsupported(format!(
+                    "strides of {strides:?}, dilations of {dilations:?}, pads of {pads:?} and filters of {w:?}, numbers below 2^31 are"
+                )));
             }
             // What a filter covers, less its first element.
             let reach = (filter[i] as i64 - 1) * dilation;
@@ -151,7 +159,7 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let shape = Shape::of(request)?;
     let (depth, _) = shape.patches();
     let outputs: usize = shape.output.iter().product();
-    Ok(cost::of(request, 2 * (outputs * depth) as u64))
+    Ok(cost::of(request, (Size::of(outputs) * depth * 2).saturated() as u64))
 }
 
 struct ConvInteger {
@@ -193,8 +201,8 @@ pub(crate) fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepare
         multiply: multiply(isa),
         shape,
     };
-    let bytes = PANEL_BYTES * request.host.n_slots() + all_filters * depth * 4;
-    Ok(Prepared::new(kernel).with_workspace(bytes, 64))
+    let bytes = Size::of(all_filters) * depth * 4 + PANEL_BYTES * request.host.n_slots();
+    Prepared::new(kernel).with_room(bytes, 64)
 }
 
 impl Launch<CpuDevice> for ConvInteger {

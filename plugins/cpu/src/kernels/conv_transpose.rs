@@ -3,7 +3,8 @@
 use super::epilogue::{Activation, FinishFn, Tile, finish};
 use super::extents::extents;
 use super::micro::{
-    Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_right, packed_right_len, to_f32s,
+    Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_right, packed_right_len, packed_right_size,
+    to_f32s,
 };
 use super::widen;
 use super::window::{SPATIAL_MAX, Window, image, in_and_out};
@@ -11,6 +12,7 @@ use crate::device::CpuDevice;
 use crate::kernels::conv::Addresses;
 use crate::kernels::cost;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 const SINGLE: &[TypeVar] = &[TypeVar::of(super::SINGLES)];
@@ -47,7 +49,8 @@ impl ConvTranspose {
 fn transposed_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let weights = extents(request.required_input(1)?)?;
     let per_input: usize = weights[1..].iter().product();
-    Ok(cost::of(request, 2 * (per_input * request.required_input(0)?.n_elements()) as u64))
+    let flops = Size::of(2 * per_input) * request.required_input(0)?.n_elements();
+    Ok(cost::of(request, flops.saturated() as u64))
 }
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
@@ -58,7 +61,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let groups = usize::try_from(request.attrs.int("group", 1)?).ok().filter(|&groups| groups > 0);
     let groups = groups.ok_or_else(|| Error::invalid("attribute group is not above 0"))?;
     let (rows, per_group, kernel) = image(&weights)?;
-    if rows != channels || per_group * groups != c_out || channels % groups != 0 {
+    if rows != channels || per_group.checked_mul(groups) != Some(c_out) || channels % groups != 0 {
         return Err(Error::invalid(format!(
             "weights {weights:?} do not fit {groups} groups of an input {input:?} and an output {output:?}"
         )));
@@ -86,17 +89,20 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     };
     let rows = kernel.rows();
     // A panel of the input, and the product for it.
-    kernel.per_slot = KC.min(k) * micro.mr + rows.next_multiple_of(NR) * micro.mr;
-    let len = groups * packed_right_len(rows, k);
+    let per_slot = Size::of(rows).next_multiple_of(NR) * micro.mr + KC.min(k) * micro.mr;
+    kernel.per_slot = per_slot.get("a transposed convolution's panels")?;
+    let packed_size = packed_right_size(rows, k) * groups;
     // Planes are added up by one thread each, so a launch has as many units as planes of the batch.
-    let workspace = kernel.per_slot * kernel.host.n_slots() + if packed { 0 } else { len };
-    let prepared = Prepared::new(kernel).with_workspace(workspace * 4, 64);
+    let per_launch = if packed { Size::of(0) } else { packed_size };
+    let workspace = per_slot * kernel.host.n_slots() + per_launch;
+    let prepared = Prepared::new(kernel).with_room(workspace * 4, 64)?;
     if !packed {
         return Ok(prepared);
     }
     let id = layout_id(&[5, NR as u64, groups as u64, rows as u64, k as u64]);
-    Ok(prepared.with_packed(1, id, len * 4, 64, move |src, dst| {
-        pack(&to_f32s(src), groups, rows, k, as_f32s_mut(dst)?);
+    let packed_bytes = (packed_size * 4).get("a transposed convolution's packed weights")?;
+    Ok(prepared.with_packed(1, id, packed_bytes, 64, move |src, dst| {
+        pack(&to_f32s(src)?, groups, rows, k, as_f32s_mut(dst)?);
         Ok(())
     }))
 }
@@ -109,11 +115,11 @@ fn implied_padding(request: &PrepareRequest<'_, CpuDevice>, window: &Window) -> 
     for i in 0..SPATIAL_MAX {
         let at = (i + extra.len()).checked_sub(SPATIAL_MAX);
         let extra = at.and_then(|at| usize::try_from(extra[at]).ok()).unwrap_or(0);
-        let full = window.stride[i] * (window.output[i].max(1) - 1)
+        let full = Size::of(window.stride[i]) * (window.output[i].max(1) - 1)
             + extra
-            + (window.kernel[i].max(1) - 1) * window.dilation[i]
+            + Size::of(window.kernel[i].max(1) - 1) * window.dilation[i]
             + 1;
-        let total = full.saturating_sub(window.input[i]);
+        let total = full.get("a transposed convolution's padding")?.saturating_sub(window.input[i]);
         pad[i] = if upper { total / 2 } else { total.div_ceil(2) };
     }
     Ok(pad)

@@ -8,7 +8,7 @@ use devbay_plugin_api::sdk::{Cost, PrepareRequest, Result, TensorView};
 /// # Errors
 /// Invalid without an output.
 pub(crate) fn per_output(request: &PrepareRequest<'_, CpuDevice>, flops: u64) -> Result<Cost> {
-    Ok(of(request, flops * elements(request.required_output(0)?)))
+    Ok(of(request, flops.saturating_mul(elements(request.required_output(0)?))))
 }
 
 /// Operations: `flops` for each element of the first input.
@@ -16,15 +16,15 @@ pub(crate) fn per_output(request: &PrepareRequest<'_, CpuDevice>, flops: u64) ->
 /// # Errors
 /// Invalid without an input.
 pub(crate) fn per_input(request: &PrepareRequest<'_, CpuDevice>, flops: u64) -> Result<Cost> {
-    Ok(of(request, flops * elements(request.required_input(0)?)))
+    Ok(of(request, flops.saturating_mul(elements(request.required_input(0)?))))
 }
 
 /// Operations in all; bytes from the operands' types.
 pub(crate) fn of(request: &PrepareRequest<'_, CpuDevice>, flops: u64) -> Cost {
     Cost {
         flops,
-        bytes_read: request.inputs.iter().map(bytes).sum(),
-        bytes_written: request.outputs.iter().map(bytes).sum(),
+        bytes_read: request.inputs.iter().map(bytes).fold(0, u64::saturating_add),
+        bytes_written: request.outputs.iter().map(bytes).fold(0, u64::saturating_add),
     }
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn of(request: &PrepareRequest<'_, CpuDevice>, flops: u64) -> Cost {
 /// # Errors
 /// None; the signature is that of [`devbay_plugin_api::sdk::Kernel::cost`].
 pub(crate) fn moved(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
-    let bytes = request.outputs.iter().map(bytes).sum();
+    let bytes = request.outputs.iter().map(bytes).fold(0, u64::saturating_add);
     Ok(Cost { flops: 0, bytes_read: bytes, bytes_written: bytes })
 }
 

@@ -95,6 +95,7 @@ fn deform_conv(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         && in_kernel > 0;
     let expected = |i: usize| {
         let span = (kernel[i] - 1).checked_mul(dilations[i]).and_then(|span| span.checked_add(1));
+        // Pads are below 2^31.
         let room = image[i] + pads[i] + pads[axes + i];
         span.and_then(|span| room.checked_sub(span)).map_or(0, |rest| rest / strides[i] + 1)
     };

@@ -36,7 +36,7 @@ pub(super) fn prepare(request: &PrepareRequest<'_, CpuDevice>, product: &Product
     let prepared = unsafe { Prepared::raw(launch, ()) };
     let id = layout_id(&[4, n as u64, u64::from(transposed)]);
     Some(prepared.with_packed(1, id, n * n * 4, 64, move |src, dst| {
-        let (src, dst) = (to_f32s(src), as_f32s_mut(dst)?);
+        let (src, dst) = (to_f32s(src)?, as_f32s_mut(dst)?);
         for i in 0..n {
             for j in 0..n {
                 dst[i * n + j] = if transposed { src[j * n + i] } else { src[i * n + j] };

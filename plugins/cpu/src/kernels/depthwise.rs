@@ -8,6 +8,7 @@ use crate::dispatch;
 use crate::isa::{Arith, Isa};
 use crate::lanes::Lanes;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// Taps of a window, at most; larger windows go the way of other convolutions.
@@ -54,7 +55,7 @@ struct Depthwise {
     grain: usize,
 }
 
-pub(super) fn prepare(conv: Conv, isa: Isa) -> Prepared {
+pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     let Some(plane) = Plane::of(&conv.window) else {
         unreachable!("`takes` found a plane");
     };
@@ -70,16 +71,16 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Prepared {
         _ => channel_of::<Any>(isa),
     };
     let rows = Rows {
-        taps: plane.taps(window),
+        taps: plane.taps(window)?,
         step: window.stride[1] * plane.row_len(),
         width: window.output[2],
         activation: conv.activation,
     };
     let fill = plane::fill(isa);
-    let workspace = plane.len() * 4 * conv.host.n_slots();
-    let flops = 2 * window.n_taps() * window.n_output();
+    let workspace = plane.size() * (4 * conv.host.n_slots());
+    let flops = (Size::of(2 * window.n_taps()) * window.n_output()).saturated();
     Prepared::new(Depthwise { plane, fill, rows, channel, grain: (100_000 / flops.max(1)).max(1), conv })
-        .with_workspace(workspace, 64)
+        .with_room(workspace, 64)
 }
 
 impl Launch<CpuDevice> for Depthwise {

@@ -2,10 +2,11 @@
 
 use super::FLOATS;
 use super::cost;
-use super::extents::{expect_output, extents, room_for};
+use super::extents::{expect_output, extents};
 use super::real::Real;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -32,11 +33,10 @@ fn det(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         _ => return Err(Error::invalid(format!("extents of {from:?}, expected square matrices"))),
     };
     expect_output(request, 0, outer)?;
-    let room = (n * n).max(1).checked_mul(request.host.n_slots());
-    room_for(room, size_of::<f64>())?;
+    let room = Size::of((n * n).max(1)) * request.host.n_slots();
     let n_matrices = outer.iter().product();
     let kernel = Det { host: request.host, real: Real::of(input.dtype())?, n_matrices, n };
-    Ok(Prepared::new(kernel).with_workspace(room.unwrap_or(0) * size_of::<f64>(), 64))
+    Prepared::new(kernel).with_room(room * size_of::<f64>(), 64)
 }
 
 impl Launch<CpuDevice> for Det {

@@ -3,6 +3,7 @@
 //! The host has inferred every shape. These functions check what it said where a kernel would otherwise
 //! write outside an operand, and turn it into the types that loops count with.
 
+use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::{DType, Error, PrepareRequest, Result, TensorView};
 
 /// The extents of an operand.
@@ -17,20 +18,6 @@ pub(crate) fn extents(tensor: &TensorView<'_>) -> Result<Vec<usize>> {
         .map(extent)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::invalid(format!("a shape of {shape:?}, expected extents from 0")))
-}
-
-/// Checks that there is memory for a table of a kernel's: an allocation that fails would end the process.
-///
-/// # Errors
-/// Out of memory; so is a number of elements that overflowed.
-pub(crate) fn room_for(n_elements: Option<usize>, element_bytes: usize) -> Result<()> {
-    let bytes = n_elements.and_then(|n| n.checked_mul(element_bytes));
-    if bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
-        return Ok(());
-    }
-    let n = n_elements
-        .map_or_else(|| "more elements than can be counted".to_owned(), |n| format!("{n} elements"));
-    Err(Error::out_of_memory(format!("no memory for a table of {n}")))
 }
 
 /// The strides of a dense tensor, in elements.
@@ -52,12 +39,12 @@ pub(crate) fn positions(shape: &[usize], reduced: &[bool], of_reduced: bool) -> 
     if shape.iter().zip(reduced).any(|(&extent, &is_reduced)| is_reduced == of_reduced && extent == 0) {
         return Ok(Vec::new());
     }
+    const WHAT: &str = "a table of positions";
     let (mut stride, mut found) = (1, vec![0]);
     for (&extent, &is_reduced) in shape.iter().zip(reduced).rev() {
         if is_reduced == of_reduced {
-            let n = found.len().checked_mul(extent);
-            room_for(n, size_of::<usize>())?;
-            let mut next = Vec::with_capacity(n.unwrap_or(0));
+            let n = (Size::of(found.len()) * extent).get(WHAT)?;
+            let mut next = reserve::with_capacity(n, WHAT)?;
             next.extend((0..extent).flat_map(|i| found.iter().map(move |at| at + i * stride)));
             found = next;
         }
@@ -100,16 +87,24 @@ pub(crate) fn element_size(dtype: DType) -> usize {
     usize::from(dtype.bits).div_ceil(8)
 }
 
+/// Integers of a host value, at most: axes, extents and pads are a few for each of 64 dimensions, and parts of a Split as
+/// many as it has outputs. What is made of them is small for that reason.
+const HOST_INTS_MAX: usize = 1 << 12;
+
 /// The integers of an input that is a host value; None if it is absent.
 ///
 /// # Errors
-/// Invalid if its content is not there, or no integers.
+/// Invalid if its content is not there, or no integers; unsupported for very many.
 pub(crate) fn host_ints<D>(request: &PrepareRequest<'_, D>, i: usize) -> Result<Option<Vec<i64>>> {
     let Some(tensor) = request.input(i) else {
         return Ok(None);
     };
+    if tensor.n_elements() > HOST_INTS_MAX {
+        let text = format!("{} integers as input {i}, at most {HOST_INTS_MAX} are", tensor.n_elements());
+        return Err(Error::unsupported(text));
+    }
     let ints = tensor
-        .constant_ints()
+        .constant_ints()?
         .ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of integers")))?;
     Ok(Some(ints))
 }

@@ -12,6 +12,7 @@
 
 use crate::isa::{Arith, Separate};
 use crate::lanes::Lanes;
+use devbay_plugin_api::reserve::{self, NoMemory, Size};
 
 /// e^(-2 pi i k / n).
 fn root(k: usize, n: usize) -> [f32; 2] {
@@ -42,6 +43,9 @@ pub enum Rounding {
     Onnxruntime,
 }
 
+/// What a plan takes memory for.
+const FACTORS: &str = "the factors of a Fourier transform";
+
 /// Prime factors above this one go through a chirp.
 const RADIX_MAX: usize = 61;
 
@@ -69,14 +73,17 @@ struct Chirp {
 
 impl Plan {
     /// A transform of `n` elements; 0 counts as 1.
-    pub(crate) fn new(n: usize, rounding: Rounding) -> Self {
+    ///
+    /// # Errors
+    /// Without memory for its factors.
+    pub(crate) fn new(n: usize, rounding: Rounding) -> Result<Self, NoMemory> {
         let n = n.max(1);
         let chirp = match rounding {
             Rounding::Exact => largest_prime(n) > RADIX_MAX,
             Rounding::Onnxruntime => !n.is_power_of_two(),
         };
-        let way = if chirp { Way::Chirp(Chirp::new(n, rounding)) } else { Way::Stages(stages(n)) };
-        Self { n, way }
+        let way = if chirp { Way::Chirp(Chirp::new(n, rounding)?) } else { Way::Stages(stages(n)?) };
+        Ok(Self { n, way })
     }
 
     /// Elements of a transform.
@@ -95,11 +102,15 @@ impl Plan {
     /// Floating-point operations of one transform.
     pub(crate) fn flops(&self) -> u64 {
         let of = |stages: &[Stage], n: usize| -> u64 {
-            stages.iter().map(|stage| 8 * n as u64 * u64::from(stage.radix.ilog2().max(1))).sum()
+            let of_stage = |stage: &Stage| (8 * n as u64).saturating_mul(stage.radix.ilog2().max(1).into());
+            stages.iter().map(of_stage).fold(0, u64::saturating_add)
         };
         match &self.way {
             Way::Stages(stages) => of(stages, self.n),
-            Way::Chirp(chirp) => 2 * of(&chirp.stages, chirp.len) + 8 * (chirp.len + 2 * self.n) as u64,
+            Way::Chirp(chirp) => {
+                let ends = 8 * (chirp.len + 2 * self.n) as u64;
+                of(&chirp.stages, chirp.len).saturating_mul(2).saturating_add(ends)
+            }
         }
     }
 
@@ -120,41 +131,41 @@ impl Plan {
 }
 
 impl Chirp {
-    fn new(n: usize, rounding: Rounding) -> Self {
-        let len = (2 * n - 1).next_power_of_two();
-        let stages = stages(len);
-        let factors: Vec<[f32; 2]> = (0..n)
-            .map(|j| {
-                let angle = match rounding {
-                    // The square is reduced while it is an integer; its period is 2n.
-                    Rounding::Exact => {
-                        let square = (j as u128 * j as u128 % (2 * n as u128)) as f64;
-                        core::f64::consts::PI * square / n as f64
-                    }
-                    Rounding::Onnxruntime => {
-                        f64::from(core::f32::consts::PI * j as f32 * j as f32 / n as f32)
-                    }
-                };
-                [angle.cos() as f32, -angle.sin() as f32]
-            })
-            .collect();
-        // The conjugate factors for the distances -(n - 1) to n - 1, counted modulo `len`; in the first
-        // lane of what the baseline has.
+    fn new(n: usize, rounding: Rounding) -> Result<Self, NoMemory> {
+        let len = (Size::of(n) * 2).get(FACTORS)?.saturating_sub(1).next_power_of_two();
+        // In the first lane of what the baseline has. The largest comes first: without memory for it, the others would be
+        // worked out in vain.
         let lanes = <Separate as Arith>::Lanes::N;
-        let mut from = vec![0.0; 2 * lanes * len];
+        let n_floats = (Size::of(len) * (2 * lanes)).get(FACTORS)?;
+        let mut from = reserve::zeroed(n_floats, FACTORS)?;
+        let mut to = reserve::zeroed(n_floats, FACTORS)?;
+        let stages = stages(len)?;
+        let factor = |j: usize| {
+            let angle = match rounding {
+                // The square is reduced while it is an integer; its period is 2n.
+                Rounding::Exact => {
+                    let square = (j as u128 * j as u128 % (2 * n as u128)) as f64;
+                    core::f64::consts::PI * square / n as f64
+                }
+                Rounding::Onnxruntime => f64::from(core::f32::consts::PI * j as f32 * j as f32 / n as f32),
+            };
+            [angle.cos() as f32, -angle.sin() as f32]
+        };
+        let factors: Vec<[f32; 2]> = reserve::collected((0..n).map(factor), FACTORS)?;
+        // The conjugate factors for the distances -(n - 1) to n - 1, counted modulo `len`.
         for (j, [re, im]) in factors.iter().enumerate() {
             for at in [j, (len - j) % len] {
                 from[at * 2 * lanes] = *re;
                 from[(at * 2 + 1) * lanes] = -im;
             }
         }
-        let mut to = vec![0.0; from.len()];
         // SAFETY: both buffers hold `len` elements, and every processor has the baseline's instructions.
         let (found, _) = unsafe { run_stages::<Separate>(&stages, from.as_mut_ptr(), to.as_mut_ptr()) };
         let found = if core::ptr::eq(found, from.as_ptr()) { &from } else { &to };
         let scale = 1.0 / len as f32;
-        let filter = found.chunks_exact(2 * lanes).map(|e| [e[0] * scale, e[lanes] * scale]).collect();
-        Self { stages, len, factors, filter }
+        let filter = found.chunks_exact(2 * lanes).map(|e| [e[0] * scale, e[lanes] * scale]);
+        let filter = reserve::collected(filter, FACTORS)?;
+        Ok(Self { stages, len, factors, filter })
     }
 
     /// As [`Plan::run`].
@@ -202,7 +213,10 @@ fn largest_prime(n: usize) -> usize {
 }
 
 /// The stages of a transform of `n` elements.
-fn stages(n: usize) -> Vec<Stage> {
+///
+/// # Errors
+/// Without memory for their factors.
+fn stages(n: usize) -> Result<Vec<Stage>, NoMemory> {
     let (mut rest, mut stride) = (n, 1);
     let mut stages = Vec::new();
     while rest > 1 {
@@ -213,12 +227,13 @@ fn stages(n: usize) -> Vec<Stage> {
             _ => prime(),
         };
         let columns = rest / radix;
-        let twiddles = (0..columns).flat_map(|p| (1..radix).map(move |k| root(p * k, rest))).collect();
-        let roots = (0..radix).map(|k| root(k, radix)).collect();
+        let mut twiddles = reserve::with_capacity(columns * (radix - 1), FACTORS)?;
+        twiddles.extend((0..columns).flat_map(|p| (1..radix).map(move |k| root(p * k, rest))));
+        let roots = reserve::collected((0..radix).map(|k| root(k, radix)), FACTORS)?;
         stages.push(Stage { radix, columns, stride, twiddles, roots });
         (rest, stride) = (columns, stride * radix);
     }
-    stages
+    Ok(stages)
 }
 
 /// Runs the stages; returns the buffer that has the result, and the other one.
@@ -478,7 +493,7 @@ mod tests {
     fn transforms_of_all_radices_agree_with_the_definition() {
         const LANES: usize = 4;
         for n in [1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 25, 26, 30, 49, 60, 64, 101, 200, 201, 397, 400] {
-            let plan = Plan::new(n, Rounding::Exact);
+            let plan = Plan::new(n, Rounding::Exact).expect("memory");
             let signal: Vec<f32> =
                 (0..2 * LANES * n).map(|i| ((i * 73 + i / 11) % 199) as f32 / 100.0 - 1.0).collect();
             let mut from = signal.clone();
@@ -513,7 +528,7 @@ mod tests {
     #[test]
     fn the_factors_of_onnxruntime_are_a_chirp_with_rounded_angles() {
         // onnxruntime 1.31.1: the DFT of an impulse at 399 of 400 elements, bins 5 and 50.
-        let plan = Plan::new(400, Rounding::Onnxruntime);
+        let plan = Plan::new(400, Rounding::Onnxruntime).expect("memory");
         const LANES: usize = 4;
         let mut from = vec![0.0; 2 * LANES * plan.buffer_len()];
         from[399 * 2 * LANES] = 1.0;

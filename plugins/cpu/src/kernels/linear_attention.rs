@@ -3,10 +3,11 @@
 //! The matrix is kept in f32 in the workspace while the tokens pass; tokens depend on each other, heads do not.
 
 use super::cost;
-use super::extents::{expect_output, extents, room_for};
+use super::extents::{expect_output, extents};
 use super::real::{Real, Sink, Source};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 const T: &[DType] = &[F32, F16, BF16];
@@ -123,9 +124,8 @@ fn linear_attention(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared>
         betas,
         scale,
     };
-    let n = kernel.slot_scratch().checked_mul(request.host.n_slots());
-    room_for(n, size_of::<f32>())?;
-    Ok(Prepared::new(kernel).with_workspace(n.unwrap_or(0) * size_of::<f32>(), 64))
+    let n = Size::of(kernel.slot_scratch()) * request.host.n_slots();
+    Prepared::new(kernel).with_room(n * size_of::<f32>(), 64)
 }
 
 /// The operands of a launch.

@@ -5,10 +5,11 @@
 
 use super::FLOATS;
 use super::cost;
-use super::extents::{expect_output, extents, room_for};
+use super::extents::{expect_output, extents};
 use super::real::{Real, Sink, Source};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 const LABELS: TypeVar = TypeVar::of(&[I64, I32]);
@@ -95,9 +96,8 @@ fn loss(request: &PrepareRequest<'_, CpuDevice>, softmax: bool) -> Result<Prepar
         reduction,
     };
     // A loss and a weight for each label.
-    let n = of_labels.iter().product::<usize>().max(1).checked_mul(2);
-    room_for(n, size_of::<f64>())?;
-    Ok(Prepared::new(kernel).with_workspace(n.unwrap_or(0) * size_of::<f64>(), 64))
+    let n = Size::of(of_labels.iter().product::<usize>().max(1)) * 2;
+    Prepared::new(kernel).with_room(n * size_of::<f64>(), 64)
 }
 
 impl Launch<CpuDevice> for Loss {

@@ -8,12 +8,15 @@ use super::conv::Addresses;
 use super::dense;
 use super::epilogue::{Activation, FinishFn, Tile, finish};
 use super::extents::extents;
-use super::micro::{Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, packed_left_len, to_f32s};
+use super::micro::{
+    Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, packed_left_len, packed_left_size, to_f32s,
+};
 use super::strided;
 use super::widen;
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
 const SINGLE: &[TypeVar] = &[TypeVar::of(super::SINGLES)];
@@ -99,7 +102,7 @@ fn product_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
         (0, [.., k]) | (_, [k, ..]) => *k,
         _ => 1,
     };
-    Ok(cost::of(request, 2 * (k * request.required_output(0)?.n_elements()) as u64))
+    Ok(cost::of(request, (2 * k as u64).saturating_mul(request.required_output(0)?.n_elements() as u64)))
 }
 
 fn prepare_matmul(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
@@ -128,6 +131,9 @@ fn prepare_matmul(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         }
     };
     let (mut rows, mut batch) = (rows, offsets(a_batch, rows * k, b_batch, k * columns)?);
+    // Checked before products of the batch, the rows and the columns are made of it.
+    let written = (Size::of(batch.len()) * rows * columns).get("a product")?;
+    check_written(request, written)?;
     // Products of one B are one product of all their rows.
     if batch.iter().enumerate().all(|(i, &(a, b))| a == i * rows * k && b == 0) && !batch.is_empty() {
         rows *= batch.len();
@@ -176,6 +182,7 @@ fn prepare_gemm(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
 
 /// Offsets of the matrices of a batch whose leading extents are broadcast against each other.
 fn offsets(a: &[usize], a_size: usize, b: &[usize], b_size: usize) -> Result<Vec<(usize, usize)>> {
+    const WHAT: &str = "the matrices of a batch";
     let rank = a.len().max(b.len());
     let at = |shape: &[usize], i: usize| (i + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
     let mut list = vec![(0, 0)];
@@ -192,18 +199,17 @@ fn offsets(a: &[usize], a_size: usize, b: &[usize], b_size: usize) -> Result<Vec
             return Err(Error::invalid(format!("batches {a:?} and {b:?}")));
         }
         let extent = if extent_a == 1 { extent_b } else { extent_a };
-        list = list
-            .iter()
-            .flat_map(|&(x, y)| {
-                let (a_step, b_step) = (a_step[i], b_step[i]);
-                (0..extent).map(move |n| {
-                    (
-                        x + if extent_a == 1 { 0 } else { n * a_step },
-                        y + if extent_b == 1 { 0 } else { n * b_step },
-                    )
-                })
+        let mut next = reserve::with_capacity((Size::of(list.len()) * extent).get(WHAT)?, WHAT)?;
+        next.extend(list.iter().flat_map(|&(x, y)| {
+            let (a_step, b_step) = (a_step[i], b_step[i]);
+            (0..extent).map(move |n| {
+                (
+                    x + if extent_a == 1 { 0 } else { n * a_step },
+                    y + if extent_b == 1 { 0 } else { n * b_step },
+                )
             })
-            .collect();
+        }));
+        list = next;
     }
     Ok(list)
 }
@@ -262,39 +268,48 @@ fn pack_b(b: &[f32], k: usize, columns: usize, transposed: bool, mr: usize, dst:
     }
 }
 
-fn finish_prepare(request: &PrepareRequest<'_, CpuDevice>, mut product: Product) -> Result<Prepared> {
-    let written = product.batch.len() * product.rows * product.columns;
+/// Checks that the output has as many elements as the product.
+fn check_written(request: &PrepareRequest<'_, CpuDevice>, written: usize) -> Result<()> {
     let found = request.required_output(0)?;
     if found.n_elements() != written {
         return Err(Error::invalid(format!("a product of {written} elements into {:?}", found.shape())));
     }
+    Ok(())
+}
+
+fn finish_prepare(request: &PrepareRequest<'_, CpuDevice>, mut product: Product) -> Result<Prepared> {
+    const WHAT: &str = "a matrix product's tables";
+    let written = Size::of(product.batch.len()) * product.rows * product.columns;
+    check_written(request, written.get("a product")?)?;
     if let Some(prepared) = dense::prepare(request, &product) {
         return Ok(prepared);
     }
-    let bs: std::collections::BTreeSet<usize> = product.batch.iter().map(|&(_, b)| b).collect();
-    product.n_b = bs.len().max(1);
+    // Each product of the batch says which packed B is its own.
+    let mut order = reserve::collected(product.batch.iter().map(|&(_, b)| b), WHAT)?;
+    order.sort_unstable();
+    order.dedup();
+    product.n_b = order.len().max(1);
     if product.n_b > 1 {
         // A batch of matrices is packed in each launch: the host packs one constant, not many.
         product.packed = false;
     }
-    let flops = 2 * ROWS.min(product.rows) * product.micro.mr * product.k;
-    product.grain = (200_000 / flops.max(1)).max(1);
-    let (mr, len) = (product.micro.mr, product.packed_len());
+    let flops = Size::of(2 * ROWS.min(product.rows) * product.micro.mr) * product.k;
+    product.grain = (200_000 / flops.saturated().max(1)).max(1);
+    let mr = product.micro.mr;
+    let len = packed_left_size(mr, product.columns, product.k).get("packed weights")?;
     let ragged = if product.columns.is_multiple_of(product.micro.lanes) { 0 } else { ROWS * mr };
     let slots = product.host.n_slots() * ragged;
-    let per_launch = if product.packed { 0 } else { product.n_b * len };
+    let per_launch = Size::of(if product.packed { 0 } else { product.n_b }) * len;
     let (k, columns, transposed, packed) = (product.k, product.columns, product.b_transposed, product.packed);
-    // Each product of the batch says which packed B is its own.
-    let order: Vec<usize> = bs.into_iter().collect();
-    let b_of = product.batch.iter().map(|&(_, b)| order.binary_search(&b).unwrap_or(0)).collect();
-    let prepared =
-        Prepared::new(MatMul { product, b_of, order }).with_workspace((slots + per_launch) * 4, 64);
+    let b_of = product.batch.iter().map(|&(_, b)| order.binary_search(&b).unwrap_or(0));
+    let b_of = reserve::collected(b_of, WHAT)?;
+    let prepared = Prepared::new(MatMul { product, b_of, order }).with_room((per_launch + slots) * 4, 64)?;
     if !packed {
         return Ok(prepared);
     }
     let id = layout_id(&[3, mr as u64, k as u64, columns as u64, u64::from(transposed)]);
     Ok(prepared.with_packed(1, id, len * 4, 64, move |src, dst| {
-        pack_b(&to_f32s(src), k, columns, transposed, mr, as_f32s_mut(dst)?);
+        pack_b(&to_f32s(src)?, k, columns, transposed, mr, as_f32s_mut(dst)?);
         Ok(())
     }))
 }

@@ -8,6 +8,7 @@ use super::int_product::{
 use super::walk::Walk;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -76,8 +77,8 @@ impl Shape {
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let shape = Shape::of(request)?;
-    let products = shape.batch.iter().product::<usize>() * shape.m * shape.n;
-    Ok(cost::of(request, 2 * (products * shape.k) as u64))
+    let products = Size::of_extents(&shape.batch) * shape.m * shape.n;
+    Ok(cost::of(request, (products * shape.k * 2).saturated() as u64))
 }
 
 struct MatMulInteger {
@@ -131,8 +132,8 @@ pub(crate) fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepare
         },
         multiply: multiply(isa),
     };
-    let bytes = PANEL_BYTES * request.host.n_slots() + kernel.left_rows * kernel.k * 4;
-    Ok(Prepared::new(kernel).with_workspace(bytes, 64))
+    let bytes = Size::of(kernel.left_rows) * kernel.k * 4 + PANEL_BYTES * request.host.n_slots();
+    Prepared::new(kernel).with_room(bytes, 64)
 }
 
 impl Launch<CpuDevice> for MatMulInteger {

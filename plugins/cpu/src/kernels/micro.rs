@@ -6,7 +6,9 @@
 //! from run to run is packed into the workspace.
 
 use crate::isa::Isa;
+use devbay_plugin_api::reserve::{self, NoMemory, Size};
 use gemm_common::microkernel::MicroKernelFn;
+use std::borrow::Cow;
 
 /// Rows of R that a tile has at most.
 pub const NR: usize = 6;
@@ -159,6 +161,16 @@ pub fn packed_right_len(rows: usize, k: usize) -> usize {
     rows.div_ceil(NR) * NR * k
 }
 
+/// As [`packed_right_len`], for extents that may not fit.
+pub fn packed_right_size(rows: usize, k: usize) -> Size {
+    Size::of(rows).next_multiple_of(NR) * k
+}
+
+/// As [`packed_left_len`], for extents that may not fit.
+pub fn packed_left_size(mr: usize, columns: usize, k: usize) -> Size {
+    Size::of(columns).next_multiple_of(mr) * k
+}
+
 /// Packs a matrix of `k` by `columns` into panels of `mr` columns, the last padded with zeroes: panel after panel,
 /// in each k after k. `at(k, column)` gives its elements.
 pub fn pack_left(mr: usize, columns: usize, k: usize, dst: &mut [f32], at: impl Fn(usize, usize) -> f32) {
@@ -199,6 +211,15 @@ pub fn as_f32s_mut(bytes: &mut [u8]) -> devbay_plugin_api::sdk::Result<&mut [f32
 }
 
 /// A constant's bytes as numbers; copied if they are not aligned.
-pub fn to_f32s(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+///
+/// # Errors
+/// Without memory for the copy.
+pub fn to_f32s(bytes: &[u8]) -> Result<Cow<'_, [f32]>, NoMemory> {
+    // SAFETY: every bit pattern is a number; the middle part is aligned.
+    let (before, numbers, after) = unsafe { bytes.align_to::<f32>() };
+    if cfg!(target_endian = "little") && before.is_empty() && after.is_empty() {
+        return Ok(Cow::Borrowed(numbers));
+    }
+    let numbers = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    reserve::collected(numbers, "a copy of a constant").map(Cow::Owned)
 }

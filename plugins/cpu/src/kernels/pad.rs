@@ -6,11 +6,12 @@
 
 use super::MOVABLE;
 use super::cost;
-use super::extents::{axis, element_size, expect_output, extents, host_ints, room_for, row_major};
+use super::extents::{axis, element_size, expect_output, extents, host_ints, row_major};
 use super::rows::{OUTSIDE, Rows};
 use super::strided::{GRAIN_BYTES, copy_run, fill};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
@@ -57,6 +58,9 @@ struct Pad {
     body: PadFn,
 }
 
+/// What the kernel takes memory for.
+const TABLE: &str = "a table of positions";
+
 fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let data = request.required_input(0)?;
     let size = element_size(data.dtype());
@@ -76,20 +80,20 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let last = (0..from.len()).rev().find(padded);
     let last = last.unwrap_or(from.len().saturating_sub(1));
     let strides = row_major(&from);
-    let in_bytes = |i: usize| -> Vec<usize> {
+    let in_bytes = |i: usize| -> Result<Vec<usize>> {
         let stride = strides[i] as usize * size;
         let bytes = |source: &Option<usize>| source.map_or(OUTSIDE, |at| at * stride);
-        borders[i].sources.iter().map(bytes).collect()
+        Ok(reserve::collected(borders[i].sources.iter().map(bytes), TABLE)?)
     };
     // A scalar is one position of an axis that it does not have.
     let (row, inside) = match borders.get(last) {
-        Some(border) => (in_bytes(last), border.inside.clone()),
+        Some(border) => (in_bytes(last)?, border.inside.clone()),
         None => (vec![0], 0..1),
     };
     let inner: usize = from.get(last + 1..).unwrap_or_default().iter().product();
     Ok(Prepared::new(Pad {
         host: request.host,
-        rows: Rows::new((0..last).map(in_bytes).collect()),
+        rows: Rows::new((0..last).map(in_bytes).collect::<Result<_>>()?),
         row,
         inside,
         run: inner * size,
@@ -131,7 +135,8 @@ fn borders(request: &PrepareRequest<'_, CpuDevice>, mode: Mode, from: &[usize]) 
 /// The border of an axis of `n` elements.
 fn border(mode: Mode, n: usize, before: i64, after: i64) -> Result<Border> {
     let n = n as i64;
-    let to = n.saturating_add(before).saturating_add(after);
+    // Pads of i64's ends have no sum.
+    let to = i64::try_from(i128::from(n) + i128::from(before) + i128::from(after)).unwrap_or(i64::MAX);
     // What a negative pad leaves of the input.
     let (first, end) = (before.saturating_neg().clamp(0, n), n - after.saturating_neg().clamp(0, n));
     let kept = end - first;
@@ -139,7 +144,6 @@ fn border(mode: Mode, n: usize, before: i64, after: i64) -> Result<Border> {
     if to < 0 || kept < 0 || (kept == 0 && to > 0 && mode != Mode::Constant) {
         return Err(broken());
     }
-    room_for(usize::try_from(to).ok(), size_of::<Option<usize>>())?;
     let source = |at: i64| {
         let at = at - before.max(0);
         let kept_at = match mode {
@@ -158,7 +162,11 @@ fn border(mode: Mode, n: usize, before: i64, after: i64) -> Result<Border> {
     };
     let inside = before.max(0).min(to);
     Ok(Border {
-        sources: (0..to).map(source).collect(),
+        sources: {
+            let mut sources = reserve::with_capacity(to as usize, TABLE)?;
+            sources.extend((0..to).map(source));
+            sources
+        },
         inside: inside as usize..(inside + kept).min(to) as usize,
     })
 }

@@ -7,6 +7,8 @@
 use super::window::Window;
 use crate::dispatch;
 use crate::isa::Arith;
+use devbay_plugin_api::reserve::{self, Size};
+use devbay_plugin_api::sdk::Result;
 use std::ops::Range;
 
 /// How a padded copy is laid out. Two spatial dimensions.
@@ -68,7 +70,7 @@ impl Plane {
             halves: Default::default(),
         };
         plane.halves = [plane.phase(0), plane.phase(1)];
-        if plane.len() <= BAND_MAX {
+        if plane.size().saturated() <= BAND_MAX {
             return Some(plane);
         }
         let rows = (BAND_MAX / plane.row_len()).saturating_sub(plane.span) / plane.stride + 1;
@@ -95,6 +97,12 @@ impl Plane {
         self.rows(self.band) * self.row_len() + SLACK
     }
 
+    /// Elements of the copy, as a size that may not be countable.
+    pub fn size(&self) -> Size {
+        let rows = Size::of(self.band.max(1) - 1) * self.stride + self.span;
+        rows * (Size::of(self.phases) * self.phase_len) + SLACK
+    }
+
     /// Elements of a row of the copy.
     pub fn row_len(&self) -> usize {
         self.phases * self.phase_len
@@ -113,13 +121,18 @@ impl Plane {
     }
 
     /// Where each tap of a window begins, from the first row of the window in the copy.
-    pub fn taps(&self, window: &Window) -> Vec<usize> {
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn taps(&self, window: &Window) -> Result<Vec<usize>> {
         let columns = |row: usize| {
             (0..window.kernel[2]).map(move |column| {
                 row * window.dilation[1] * self.row_len() + self.tap(column * window.dilation[2])
             })
         };
-        (0..window.kernel[1]).flat_map(columns).collect()
+        let mut taps = reserve::with_capacity(window.n_taps(), "the taps of a window")?;
+        taps.extend((0..window.kernel[1]).flat_map(columns));
+        Ok(taps)
     }
 
     /// Fills the copy with the padding's value; once per scratch memory, since the padding stays.

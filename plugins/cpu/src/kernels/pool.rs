@@ -8,6 +8,7 @@ use crate::dispatch;
 use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
 const SINGLE: &[TypeVar] = &[TypeVar::of(super::SINGLES)];
@@ -70,8 +71,8 @@ fn pool(request: &PrepareRequest<'_, CpuDevice>, padding: f32, row: RowFn) -> Re
     let kernel = kernel.ok_or_else(|| Error::invalid("kernel_shape is not all above 0"))?;
     let window = Window::of(&request.attrs, &kernel, spatial, &output[2..])?;
     let plane = Plane::of(&window).ok_or_else(|| Error::unsupported("a pooling over three dimensions"))?;
-    let taps = plane.taps(&window);
-    let work = window.n_taps() * window.n_output() + window.n_input();
+    let taps = plane.taps(&window)?;
+    let work = (Size::of(window.n_taps()) * window.n_output() + window.n_input()).saturated();
     Ok(Pool {
         host: request.host,
         planes: images * channels,
@@ -86,16 +87,16 @@ fn pool(request: &PrepareRequest<'_, CpuDevice>, padding: f32, row: RowFn) -> Re
     })
 }
 
-fn finish(pool: Pool) -> Prepared {
-    let workspace = pool.plane.len() * 4 * pool.host.n_slots();
-    Prepared::new(pool).with_workspace(workspace, 64)
+fn finish(pool: Pool) -> Result<Prepared> {
+    let workspace = pool.plane.size() * (4 * pool.host.n_slots());
+    Prepared::new(pool).with_room(workspace, 64)
 }
 
 fn prepare_max(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     if request.output(1).is_some() {
         return Err(Error::unsupported("MaxPool with indices"));
     }
-    Ok(finish(pool(request, f32::NEG_INFINITY, largest(request.device.isa))?))
+    finish(pool(request, f32::NEG_INFINITY, largest(request.device.isa))?)
 }
 
 fn prepare_average(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
@@ -106,25 +107,24 @@ fn prepare_average(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> 
     let pads = request.attrs.ints("pads")?.unwrap_or_default();
     // Elements that count along one dimension: those within the image, or within its padding (ONNX
     // AveragePool-19); what rounding up adds beyond the padding never counts.
-    let counts = |i: usize| -> Vec<f32> {
+    let counts = |i: usize| -> Result<Vec<f32>> {
         let at = (i + 2 * rank).checked_sub(3 - rank + rank);
         let after = at.and_then(|_| pads.get(rank + i - (3 - rank))).copied().unwrap_or(0).max(0) as usize;
         let end = if include_padding {
-            window.pad[i] + window.input[i] + after
+            (window.pad[i] + window.input[i]).saturating_add(after)
         } else {
             window.pad[i] + window.input[i]
         };
         let begin = if include_padding { 0 } else { window.pad[i] };
-        (0..window.output[i])
-            .map(|out| {
-                let taps = (0..window.kernel[i]).map(|tap| out * window.stride[i] + tap * window.dilation[i]);
-                let n = taps.filter(|&position| (begin..end).contains(&position)).count();
-                1.0 / n.max(1) as f32
-            })
-            .collect()
+        let mean = |out| {
+            let taps = (0..window.kernel[i]).map(|tap| out * window.stride[i] + tap * window.dilation[i]);
+            let n = taps.filter(|&position| (begin..end).contains(&position)).count();
+            1.0 / n.max(1) as f32
+        };
+        Ok(reserve::collected((0..window.output[i]).map(mean), "a pooling's numbers of elements")?)
     };
-    pool.mean = Some((counts(1), counts(2)));
-    Ok(finish(pool))
+    pool.mean = Some((counts(1)?, counts(2)?));
+    finish(pool)
 }
 
 impl Launch<CpuDevice> for Pool {

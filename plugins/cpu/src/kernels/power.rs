@@ -109,10 +109,10 @@ fn prepare_pow(request: &Request<'_>) -> Result<Prepared> {
     let [base, exponent] = [request.required_input(0)?, request.required_input(1)?];
     if base.dtype() == F32 && exponent.n_elements() == 1 {
         let constant = match exponent.dtype() {
-            F32 => exponent.constant_f32s(),
-            _ => exponent.constant_ints().map(|ints| ints.iter().map(|&int| int as f32).collect()),
+            F32 => exponent.constant_f32s()?.and_then(|values| values.first().copied()),
+            _ => exponent.constant_ints()?.and_then(|values| Some(*values.first()? as f32)),
         };
-        match constant.and_then(|values| values.first().copied()) {
+        match constant {
             Some(2.0) => return unary::prepare::<unary::Square>(request),
             Some(3.0) => return unary::prepare::<unary::Cube>(request),
             Some(1.0) => return unary::prepare::<unary::Identity<f32>>(request),

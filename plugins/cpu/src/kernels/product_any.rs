@@ -10,6 +10,7 @@ use super::number::Number;
 use super::shape::Broadcast;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
@@ -95,6 +96,7 @@ fn prepare_matmul(request: &Request<'_>) -> Result<Prepared> {
     if k != inner {
         return Err(broken());
     }
+    const WHAT: &str = "the matrices of a batch";
     let rank = left_batch.len().max(right_batch.len());
     let padded = |batch: &[usize]| [&vec![1; rank - batch.len()], batch].concat();
     let sides = [padded(left_batch), padded(right_batch)];
@@ -106,8 +108,7 @@ fn prepare_matmul(request: &Request<'_>) -> Result<Prepared> {
             _ => return Err(broken()),
         }
     }
-    let n: usize = out.iter().product();
-    super::extents::room_for(Some(n), size_of::<[usize; 2]>())?;
+    let n = Size::of_extents(&out).get(WHAT)?;
     let strides = [row_major(&sides[0]), row_major(&sides[1])];
     let sizes = [rows * k, k * cols];
     let start = |i: usize, side: usize| {
@@ -119,8 +120,8 @@ fn prepare_matmul(request: &Request<'_>) -> Result<Prepared> {
         }
         at * sizes[side]
     };
-    let batch: Vec<[usize; 2]> = (0..n).map(|i| [start(i, 0), start(i, 1)]).collect();
-    check_output(request, n * rows * cols)?;
+    check_output(request, (Size::of(n) * *rows * *cols).get("a product")?)?;
+    let batch: Vec<[usize; 2]> = reserve::collected((0..n).map(|i| [start(i, 0), start(i, 1)]), WHAT)?;
     Ok(Prepared::new(Product {
         host: request.host,
         batch,

@@ -97,7 +97,7 @@ fn prepare(
     product: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Result<Prepared> {
     let y = request.required_output(0)?;
-    let n_scales = |i: usize| Ok(request.required_input(i)?.n_elements());
+    let n_scales = |i: usize| request.required_input(i).map(TensorView::n_elements);
     let turn = |i: usize, several: Turn| match n_scales(i)? {
         1 => Ok(Turn::ONE),
         n if n == several.n => Ok(several),

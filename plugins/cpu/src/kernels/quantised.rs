@@ -10,6 +10,7 @@ use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 const NUMBER: TypeVar = TypeVar::of(&[F32]);
@@ -318,8 +319,7 @@ fn dynamic(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         body: quantize_run(request.device.isa),
     };
     // Two extremes for each chunk.
-    let bytes = n.div_ceil(GRAIN) * 2 * size_of::<f32>();
-    Ok(Prepared::new(kernel).with_workspace(bytes, 64))
+    Prepared::new(kernel).with_room(Size::of(n.div_ceil(GRAIN)) * (2 * size_of::<f32>()), 64)
 }
 
 impl Launch<CpuDevice> for Dynamic {

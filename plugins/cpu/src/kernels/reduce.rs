@@ -20,6 +20,7 @@ use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -492,10 +493,10 @@ fn prepare<Op: Reduce>(request: &Request<'_>) -> Result<Prepared> {
         body: body::<Op>(request.device.isa),
         merge: merge::<Op>,
     });
-    Ok(match plan.n_pieces {
-        1 => prepared,
-        n => prepared.with_workspace(n * plan.n_out * size_of::<Op::Total>(), 64),
-    })
+    match plan.n_pieces {
+        1 => Ok(prepared),
+        n => prepared.with_room(Size::of(n) * plan.n_out * size_of::<Op::Total>(), 64),
+    }
 }
 
 /// Which dimensions are reduced: those of input 1; without it all, or none if the node says so.
@@ -503,7 +504,7 @@ pub(crate) fn reduced_axes(request: &Request<'_>, rank: usize) -> Result<Vec<boo
     let axes = match request.input(1) {
         None => Vec::new(),
         Some(axes) => axes
-            .constant_ints()
+            .constant_ints()?
             .ok_or_else(|| Error::unsupported("axes that are not known when the node is prepared"))?,
     };
     if axes.is_empty() {

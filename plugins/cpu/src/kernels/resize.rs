@@ -15,6 +15,7 @@ use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -84,7 +85,7 @@ fn axes(request: &PrepareRequest<'_, CpuDevice>) -> Result<Vec<Axis>> {
     };
     let floats = |i: usize| match request.input(i) {
         Some(tensor) if tensor.n_elements() > 0 => tensor
-            .constant_f32s()
+            .constant_f32s()?
             .map(Some)
             .ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of f32"))),
         _ => Ok(None),
@@ -169,28 +170,29 @@ fn nearest(
     }
     let from: Vec<usize> = axes.iter().map(|axis| axis.from).collect();
     let strides = row_major(&from);
-    let table = |i: usize| -> Vec<usize> {
+    const WHAT: &str = "a table of positions";
+    let table = |i: usize| -> Result<Vec<usize>> {
         let bytes = strides[i] as usize * size;
-        match &samples[i] {
-            None => (0..axes[i].to).map(|at| at * bytes).collect(),
-            Some(samples) => samples
-                .positions
-                .iter()
-                .zip(&samples.outside)
-                .map(|(&at, &outside)| if outside { OUTSIDE } else { at as usize * bytes })
-                .collect(),
-        }
+        Ok(match &samples[i] {
+            None => reserve::collected((0..axes[i].to).map(|at| at * bytes), WHAT)?,
+            Some(samples) => {
+                let positions = samples.positions.iter().zip(&samples.outside);
+                let start =
+                    |(&at, &outside): (&u32, &bool)| if outside { OUTSIDE } else { at as usize * bytes };
+                reserve::collected(positions.map(start), WHAT)?
+            }
+        })
     };
     let last = samples.iter().rposition(Option::is_some);
     let last = last.unwrap_or(from.len().saturating_sub(1));
     // A scalar is one position of an axis that it does not have.
-    let row = if from.is_empty() { vec![0] } else { table(last) };
+    let row = if from.is_empty() { vec![0] } else { table(last)? };
     let run = size * from.get(last + 1..).unwrap_or_default().iter().product::<usize>();
     let times = row.len() / from.get(last).copied().unwrap_or(1).max(1);
     let in_turn = times > 1 && row.iter().enumerate().all(|(i, &at)| at == i / times * run);
     Ok(Prepared::new(Repeat {
         host: request.host,
-        rows: Rows::new((0..last).map(table).collect()),
+        rows: Rows::new((0..last).map(table).collect::<Result<_>>()?),
         row,
         times: if in_turn { times } else { 0 },
         run,
@@ -388,8 +390,8 @@ fn interpolate(
             blend,
             lane,
         };
-        let bytes = host.n_slots() * planes.slot_scratch() * size_of::<f32>();
-        return Ok(Prepared::new(planes).with_workspace(bytes, 64));
+        let bytes = Size::of(planes.slot_scratch()) * (host.n_slots() * size_of::<f32>());
+        return Prepared::new(planes).with_room(bytes, 64);
     }
 
     // Those that shrink most come first, then the innermost, so that little lies between the passes.
@@ -414,14 +416,15 @@ fn interpolate(
         });
         now[i] = axes[i].to;
         if k + 1 < order.len() {
-            let n: usize = now.iter().product();
+            // Between the passes there may be more than either end has.
+            let n = Size::of_extents(&now).get("what lies between two passes of a resize")?;
             scratch[k % 2] = scratch[k % 2].max(n.next_multiple_of(16));
         }
     }
     let kernel =
         Interpolate { host, n: now.iter().product(), passes, scratch: scratch[0], outside, blend, lane };
-    let bytes = (scratch[0] + scratch[1]) * size_of::<f32>();
-    Ok(Prepared::new(kernel).with_workspace(bytes, 64))
+    let bytes = (Size::of(scratch[0]) + scratch[1]) * size_of::<f32>();
+    Prepared::new(kernel).with_room(bytes, 64)
 }
 
 /// The last two axes, two elements along each.

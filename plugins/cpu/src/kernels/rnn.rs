@@ -14,6 +14,7 @@ use super::extents::extents;
 use super::row_product::{self, RowProduct};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 const TYPES: &[TypeVar] = &[TypeVar::of(&[F32]), TypeVar::of(&[I32])];
@@ -111,8 +112,8 @@ fn shape(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<[usize; 
 fn cost(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Cost> {
     let [length, batch, inputs, directions, hidden] = shape(request, cell)?;
     let products = 2 * (inputs + hidden) + 20;
-    let flops = directions * length * batch * cell.gates() * hidden * products;
-    Ok(cost::of(request, flops as u64))
+    let flops = Size::of(directions * cell.gates()) * length * batch * hidden * products;
+    Ok(cost::of(request, flops.saturated() as u64))
 }
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepared> {
@@ -165,7 +166,9 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepar
         }
     }
     let isa = request.device.isa;
-    let n = length * batch;
+    let products = Size::of(length) * batch * gates * hidden;
+    let scratch = products + Size::of(batch) * hidden * (gates + 2);
+    let scratch = scratch.next_multiple_of(16);
     let kernel = Recurrent {
         host: request.host,
         steps: steps(request, cell, n_directions, hidden)?,
@@ -178,15 +181,14 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepar
         hidden,
         gates,
         // The inputs' products, the state's, the state, and the cell or the reset state.
-        scratch: (n * gates * hidden + batch * hidden * (gates + 2)).next_multiple_of(16),
+        scratch: scratch.get("a recurrent op's state")?,
         has,
         multiply: row_product::multiply(isa),
         add: add(isa),
         update: update(isa),
         reset: reset(isa),
     };
-    let bytes = kernel.scratch * n_directions * size_of::<f32>();
-    Ok(Prepared::new(kernel).with_workspace(bytes, 64))
+    Prepared::new(kernel).with_room(scratch * (n_directions * size_of::<f32>()), 64)
 }
 
 /// What each direction does in a step.

@@ -6,7 +6,7 @@
 //! transformations divide by is scale times extent, not rounded, and a position on an element counts as
 //! the end of the interval before it.
 
-use super::extents::room_for;
+use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::{Error, Result};
 
 /// How a position of the output becomes one of the input.
@@ -82,6 +82,9 @@ pub(crate) enum Filter {
     Cubic { a: f64, antialias: bool },
 }
 
+/// Elements on one side of a position, at most: no axis has more.
+const SUPPORT_MAX: i64 = 1 << 48;
+
 impl Filter {
     /// Elements beside a position whose weights are worked out: the first, counted from the one before
     /// the position, and how many.
@@ -93,7 +96,8 @@ impl Filter {
         };
         // Against aliases the filter is stretched as far as the image is shrunk.
         let stretch = if antialias { scale.min(1.0) } else { 1.0 };
-        let first = (-reach / stretch).floor() as i64 + 1;
+        // A scale that shrinks to next to nothing: more elements than there are.
+        let first = ((-reach / stretch).floor() as i64).max(-SUPPORT_MAX) + 1;
         (first, (2 - 2 * first) as usize)
     }
 
@@ -176,13 +180,18 @@ impl Axis {
     /// What each element of the output is made of.
     ///
     /// # Errors
-    /// Invalid if there is nothing to take it from.
+    /// Invalid if there is nothing to take it from, or more than positions can count; out of memory.
     pub(crate) fn samples(&self, method: &Method) -> Result<Samples> {
         let last = match self.from {
             0 if self.to > 0 => {
                 return Err(Error::invalid(format!("an empty axis resized to {} elements", self.to)));
             }
-            n => n as i64 - 1,
+            n if u32::try_from(n).is_ok() => n as i64 - 1,
+            n => {
+                return Err(Error::unsupported(format!(
+                    "a resized axis of {n} elements, fewer than 2^32 are"
+                )));
+            }
         };
         if !(self.scale > 0.0 && self.scale.is_finite()) {
             return Err(Error::invalid(format!("a scale of {}", self.scale)));
@@ -193,14 +202,15 @@ impl Axis {
             Filter::Linear { antialias: true } | Filter::Cubic { antialias: true, .. } => self.scale.min(1.0),
             _ => 1.0,
         };
-        room_for(taps.checked_mul(self.to.max(1)), size_of::<u64>())?;
+        const WHAT: &str = "the positions and weights of a resized axis";
+        let n = (Size::of(taps) * self.to).get(WHAT)?;
         let mut samples = Samples {
             taps,
-            positions: vec![0; taps * self.to],
-            weights: vec![0.0; if nearest { 0 } else { taps * self.to }],
-            outside: vec![false; self.to],
+            positions: reserve::zeroed(n, WHAT)?,
+            weights: reserve::zeroed(if nearest { 0 } else { n }, WHAT)?,
+            outside: reserve::zeroed(self.to, WHAT)?,
         };
-        let mut weights = vec![0.0; taps];
+        let mut weights: Vec<f64> = reserve::zeroed(taps, WHAT)?;
         for i in 0..self.to {
             let x = self.position(method.transform, i);
             samples.outside[i] =
@@ -213,7 +223,7 @@ impl Axis {
             let before = x.ceil() - 1.0;
             let mut sum = 0.0;
             for (t, weight) in weights.iter_mut().enumerate() {
-                let at = before as i64 + first + t as i64;
+                let at = (before as i64).saturating_add(first).saturating_add(t as i64);
                 let is_there = (0..=last).contains(&at);
                 *weight = match is_there || !method.exclude_outside {
                     true => method.filter.weight((at as f64 - x) * stretch),

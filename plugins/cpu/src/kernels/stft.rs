@@ -13,6 +13,7 @@ use crate::dispatch;
 use crate::isa::Arith;
 use crate::lanes::Lanes;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
 const NUMBER: TypeVar = TypeVar::of(&[F32]);
@@ -181,7 +182,7 @@ impl Shape {
         if n < 1 {
             return Err(Error::invalid(format!("a transform of {n} elements")));
         }
-        let n = n as usize;
+        let n = usize::try_from(n).unwrap_or(usize::MAX);
         let bins = if onesided && !inverse { n / 2 + 1 } else { n };
         let parts = if kind == Kind::Half { 1 } else { 2 };
         let mut output = from.clone();
@@ -221,14 +222,17 @@ impl Shape {
         self.kind == Kind::Real && halves && !self.inverse
     }
 
-    fn plan(&self) -> Plan {
-        Plan::new(if self.is_packed() { self.n / 2 } else { self.n }, self.rounding)
+    fn plan(&self) -> Result<Plan> {
+        Ok(Plan::new(if self.is_packed() { self.n / 2 } else { self.n }, self.rounding)?)
     }
 }
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Cost> {
     let shape = Shape::of(request, op)?;
-    let flops = shape.signals as u64 * (shape.plan().flops() + 8 * shape.bins as u64);
+    // Before a plan is made for a length that no operand has.
+    expect_output(request, 0, &shape.output)?;
+    let per_signal = shape.plan()?.flops().saturating_add(8 * shape.bins as u64);
+    let flops = (shape.signals as u64).saturating_mul(per_signal);
     Ok(cost::of(request, flops))
 }
 
@@ -249,29 +253,32 @@ struct Spectra {
 fn prepare(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Prepared> {
     let shape = Shape::of(request, op)?;
     expect_output(request, 0, &shape.output)?;
-    let plan = shape.plan();
+    let plan = shape.plan()?;
     let lanes = request.device.isa.lanes();
     // A spectrum that was put together has one element more than the packed signal.
-    let slot_scratch = 2 * (plan.buffer_len() + 1) * 2 * lanes;
+    let slot_scratch = (Size::of(plan.buffer_len()) + 1) * (4 * lanes);
     let angle = |k: usize| -2.0 * core::f64::consts::PI * k as f64 / shape.n as f64;
     let roots = match shape.is_packed() {
-        true => (0..=shape.n / 2).map(|k| [angle(k).cos() as f32, angle(k).sin() as f32]).collect(),
+        true => {
+            let roots = (0..=shape.n / 2).map(|k| [angle(k).cos() as f32, angle(k).sin() as f32]);
+            reserve::collected(roots, "the factors of a Fourier transform")?
+        }
         false => Vec::new(),
     };
-    let flops = (plan.flops() as usize + 8 * shape.n) * lanes;
+    let flops = (Size::of(plan.flops() as usize) + 8 * shape.n) * lanes;
     let kernel = Spectra {
         host: request.host,
         plan,
         roots,
         has_window: op == Op::Stft && request.input(2).is_some(),
         lanes,
-        slot_scratch,
-        grain: (GRAIN / flops).max(1),
+        slot_scratch: slot_scratch.get("the buffers of a Fourier transform")?,
+        grain: (GRAIN / flops.saturated()).max(1),
         transform: transform(request.device.isa),
         shape,
     };
-    let bytes = request.host.n_slots() * slot_scratch * size_of::<f32>();
-    Ok(Prepared::new(kernel).with_workspace(bytes, 64))
+    let bytes = slot_scratch * (request.host.n_slots() * size_of::<f32>());
+    Prepared::new(kernel).with_room(bytes, 64)
 }
 
 /// Signals that are transformed at once.

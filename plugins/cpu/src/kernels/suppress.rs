@@ -1,10 +1,11 @@
 //! NonMaxSuppression: boxes by falling score, without those that overlap one that was taken before.
 
 use super::cost;
-use super::extents::{expect_output, extents, room_for};
+use super::extents::{expect_output, extents};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -48,16 +49,15 @@ fn non_max_suppression(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepar
             found => return Err(Error::invalid(format!("input {i} has {found} elements, expected 1"))),
         }
     }
-    let most = batches.checked_mul(*classes).and_then(|n| n.checked_mul(boxes[1]));
-    room_for(most, 3 * size_of::<i64>())?;
-    expect_output(request, 0, &[most.unwrap_or(0), 3])?;
+    let most = (Size::of(*batches) * *classes * boxes[1]).get("the boxes that are kept")?;
+    expect_output(request, 0, &[most, 3])?;
     let centred = match request.attrs.int("center_point_box", 0)? {
         0 => false,
         1 => true,
         found => return Err(Error::invalid(format!("center_point_box is {found}, expected 0 or 1"))),
     };
     let kernel = Suppression { batches: *batches, classes: *classes, boxes: *n, centred, given };
-    Ok(Prepared::new(kernel).with_workspace((*n).max(1) * 2 * size_of::<Scored>(), 64))
+    Prepared::new(kernel).with_room(Size::of((*n).max(1)) * (2 * size_of::<Scored>()), 64)
 }
 
 impl Launch<CpuDevice> for Suppression {

@@ -4,10 +4,11 @@
 //! the host's values, and pools of them are not known here.
 
 use super::cost;
-use super::extents::{expect_output, extents, room_for};
+use super::extents::{expect_output, extents};
 use super::real::Real;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 use std::collections::BTreeMap;
 
@@ -77,8 +78,12 @@ fn tf_idf(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         let index = usize::try_from(index).ok().and_then(|index| index.checked_add(1));
         to = to.max(index.ok_or_else(|| Error::invalid(format!("ngram_indexes of {indexes:?}")))?);
     }
-    room_for(Some(to), size_of::<Option<f32>>())?;
-    let scales = weights.as_ref().filter(|_| mode == "TFIDF").and_then(|list| scales(list, &indexes, to));
+    let shape: &[usize] = if from.len() == 2 { &[rows, to] } else { &[to] };
+    expect_output(request, 0, shape)?;
+    let scales = match weights.as_ref().filter(|_| mode == "TFIDF") {
+        Some(list) => scales(list, &indexes, to)?,
+        None => None,
+    };
     let counting = |i: usize| {
         let weight = weights.as_ref().map_or(1.0, |weights| weights[i]);
         match mode {
@@ -89,8 +94,6 @@ fn tf_idf(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
             _ => Err(Error::invalid(format!("mode is TF, IDF or TFIDF, found {mode}"))),
         }
     };
-    let shape: &[usize] = if from.len() == 2 { &[rows, to] } else { &[to] };
-    expect_output(request, 0, shape)?;
 
     let (mut branches, mut leaves, mut sequence) = (BTreeMap::new(), BTreeMap::new(), 0);
     for (i, &start) in counts.iter().enumerate() {
@@ -128,14 +131,15 @@ fn tf_idf(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
 
 /// A weight for each number of a row, with which counts are rounded once; None if sequences of different weights
 /// count for one number, so that each occurrence has to add its own.
-fn scales(weights: &[f32], indexes: &[i64], to: usize) -> Option<Vec<f32>> {
-    let mut scales = vec![None; to];
+fn scales(weights: &[f32], indexes: &[i64], to: usize) -> Result<Option<Vec<f32>>> {
+    const WHAT: &str = "the weights of sequences";
+    let mut scales = reserve::filled(None, to, WHAT)?;
     for (&weight, &index) in weights.iter().zip(indexes) {
         if *scales[index as usize].get_or_insert(weight) != weight {
-            return None;
+            return Ok(None);
         }
     }
-    Some(scales.into_iter().map(|scale| scale.unwrap_or(1.0)).collect())
+    Ok(Some(reserve::collected(scales.into_iter().map(|scale| scale.unwrap_or(1.0)), WHAT)?))
 }
 
 impl Launch<CpuDevice> for TfIdf {

@@ -5,11 +5,12 @@
 
 use super::NUMBERS;
 use super::cost;
-use super::extents::{around, axis, element_size, expect_output, extents, host_int, room_for};
+use super::extents::{around, axis, element_size, expect_output, extents, host_int};
 use super::order::{KeyFn, key_of};
 use super::strided::copy_run;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -57,10 +58,8 @@ fn top_k(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         largest: request.attrs.int("largest", 1)? != 0,
         key: key_of(input.dtype())?,
     };
-    let n = from[axis].max(1).checked_mul(request.host.n_slots());
-    room_for(n, size_of::<Entry>())?;
-    let bytes = n.unwrap_or(0) * size_of::<Entry>();
-    Ok(Prepared::new(kernel).with_workspace(bytes, 64))
+    let n = Size::of(from[axis].max(1)) * request.host.n_slots();
+    Prepared::new(kernel).with_room(n * size_of::<Entry>(), 64)
 }
 
 impl Launch<CpuDevice> for TopK {

@@ -4,13 +4,14 @@
 
 use super::MOVABLE;
 use super::cost;
-use super::extents::{around, axis, element_size, expect_output, extents, room_for};
+use super::extents::{around, axis, element_size, expect_output, extents};
 use super::order::{KeyFn, key_of};
 use super::strided::copy_run;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use core::cmp::Ordering;
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -53,8 +54,6 @@ fn unique(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
             (i, Some(_)) => expect_output(request, i, &[n])?,
         }
     }
-    let n_numbers = n.max(1).checked_mul(LISTS);
-    room_for(n_numbers, size_of::<usize>())?;
     let kernel = Unique {
         around: around(&to, axis),
         to,
@@ -67,7 +66,7 @@ fn unique(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         size: element_size(input.dtype()),
         key: key_of(input.dtype())?,
     };
-    Ok(Prepared::new(kernel).with_workspace(n_numbers.unwrap_or(0) * size_of::<usize>(), 64))
+    Prepared::new(kernel).with_room(Size::of(n.max(1)) * (LISTS * size_of::<usize>()), 64)
 }
 
 impl Unique {

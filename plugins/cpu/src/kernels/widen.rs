@@ -11,6 +11,7 @@ use super::convert::{Convert, bytes, half_to_single, single_to_half};
 use super::extents::element_size;
 use crate::device::CpuDevice;
 use devbay_plugin_api::abi;
+use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -87,14 +88,10 @@ fn reserve(end: &mut usize, n: usize, size: usize) -> Result<usize> {
 
 /// The content of a constant, converted.
 fn converted(bytes: &[u8], n: usize, sizes: [usize; 2], convert: Convert) -> Result<Vec<u8>> {
-    let mut content = Vec::new();
     let size = n.checked_mul(sizes[1]).filter(|_| bytes.len() == n * sizes[0]);
     let size =
         size.ok_or_else(|| Error::invalid(format!("a constant of {} bytes for {n} elements", bytes.len())))?;
-    content
-        .try_reserve_exact(size)
-        .map_err(|_| Error::out_of_memory(format!("no memory for {size} bytes")))?;
-    content.resize(size, 0);
+    let mut content = reserve::zeroed(size, "a converted constant")?;
     // SAFETY: both have `n` elements of their sizes, was checked and made so.
     unsafe { convert(bytes.as_ptr(), content.as_mut_ptr(), n) };
     Ok(content)

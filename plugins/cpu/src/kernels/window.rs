@@ -2,6 +2,7 @@
 
 use super::extents::extents;
 use crate::device::CpuDevice;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::{Attrs, Error, PrepareRequest, Result};
 
 /// Spatial dimensions that are worked on, at most.
@@ -86,7 +87,10 @@ impl Window {
                 "SAME_UPPER" | "SAME_LOWER" => {
                     let needed = (output[i].max(1) - 1).saturating_mul(stride[i]).saturating_add(span(i));
                     let total = needed.saturating_sub(input[i]);
-                    if auto_pad == "SAME_UPPER" { total / 2 } else { total.div_ceil(2) }
+                    let pad = if auto_pad == "SAME_UPPER" { total / 2 } else { total.div_ceil(2) };
+                    Some(pad)
+                        .filter(|&pad| pad < REACH_MAX)
+                        .ok_or_else(|| Error::unsupported(format!("a padding of {pad}")))?
                 }
                 other => return Err(Error::invalid(format!("auto_pad {other}"))),
             };
@@ -108,7 +112,25 @@ impl Window {
             window.dilation[at] = dilation[i];
             window.pad[at] = pad[i];
         }
+        window.check_sizes()?;
         Ok(window)
+    }
+
+    /// Checks that every position of a window, and the number of its elements, can be counted with room to spare:
+    /// kernels multiply them without asking again.
+    fn check_sizes(&self) -> Result<()> {
+        const POSITION_MAX: usize = 1 << 50;
+        let end = |i: usize| {
+            let begin = Size::of(self.output[i].max(1) - 1) * self.stride[i];
+            begin + Size::of(self.kernel[i].max(1) - 1) * self.dilation[i] + 1
+        };
+        let ends = (0..SPATIAL_MAX).map(end);
+        let n_taps = Size::of_extents(&self.kernel.map(|extent| extent.max(1)));
+        let rows = Size::of_extents(&[0, 1].map(end).map(Size::saturated));
+        if ends.chain([n_taps, rows]).all(|size| size.saturated() <= POSITION_MAX) {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!("a window that goes on as far as {self:?}")))
     }
 
     /// Elements of one channel of the input.

@@ -5,6 +5,7 @@ use super::primitive::Fold;
 use crate::device::element_of;
 use crate::element::ElementType;
 use devbay_plugin_api::abi::DType;
+use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::{self, Error, GraphView, Result, TensorView};
 use std::fmt::Write;
 
@@ -580,7 +581,7 @@ pub(super) fn padding(ends: &[(i64, i64)]) -> String {
 /// Unsupported if it is not constant.
 pub(super) fn constant_ints(tensor: &TensorView<'_>) -> Result<Vec<i64>> {
     tensor
-        .constant_ints()
+        .constant_ints()?
         .ok_or_else(|| Error::unsupported("an operand that must be constant, of type int32 or int64"))
 }
 
@@ -589,13 +590,14 @@ pub(super) fn constant_ints(tensor: &TensorView<'_>) -> Result<Vec<i64>> {
 /// # Errors
 /// Unsupported if it is not constant or of another type than float32 and float64.
 pub(super) fn constant_floats(tensor: &TensorView<'_>) -> Result<Vec<f64>> {
+    const WHAT: &str = "a constant's numbers";
     let bytes = tensor.constant().ok_or_else(|| Error::unsupported("an operand that must be constant"))?;
     if tensor.dtype() == sdk::F64 {
         let number = |x: &[u8]| f64::from_le_bytes(x.try_into().unwrap_or_default());
-        return Ok(bytes.chunks_exact(8).map(number).collect());
+        return Ok(reserve::collected(bytes.chunks_exact(8).map(number), WHAT)?);
     }
-    let numbers = tensor.constant_f32s().ok_or_else(|| dtype_error(tensor.dtype()))?;
-    Ok(numbers.into_iter().map(f64::from).collect())
+    let numbers = tensor.constant_f32s()?.ok_or_else(|| dtype_error(tensor.dtype()))?;
+    Ok(reserve::collected(numbers.into_iter().map(f64::from), WHAT)?)
 }
 
 fn dtype_error(dtype: DType) -> Error {

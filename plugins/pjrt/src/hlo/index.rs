@@ -67,7 +67,7 @@ pub(super) fn gather_axis<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Va
     let axis = node.axis(0, x.rank())?;
     let extent = x.dims()[axis];
     let places = node.required_tensor(1)?;
-    let single = (places.n_elements() == 1).then(|| places.constant_ints()).flatten();
+    let single = if places.n_elements() == 1 { places.constant_ints()? } else { None };
     if let Some(&[place]) = single.as_deref() {
         let place = if place < 0 { place + extent } else { place };
         if !(0..extent).contains(&place) {

@@ -71,15 +71,22 @@ pub fn around(extents: &[i64], axis: usize) -> [i64; 3] {
     [extents[..axis].iter().product(), extents[axis], extents[axis + 1..].iter().product()]
 }
 
+/// Integers of a host value, at most: axes, extents and pads are a few for each of 64 dimensions.
+const HOST_INTS_MAX: usize = 1 << 12;
+
 /// The integers of an input that is a host value; None if it is absent.
 ///
 /// # Errors
-/// Invalid if its content is not there, or no integers.
+/// Invalid if its content is not there, or no integers; unsupported for very many.
 pub fn host_ints(request: &PrepareRequest<'_, Target>, i: usize) -> Result<Option<Vec<i64>>> {
     let Some(tensor) = request.input(i) else {
         return Ok(None);
     };
-    let ints = tensor.constant_ints();
+    if tensor.n_elements() > HOST_INTS_MAX {
+        let text = format!("{} integers as input {i}, at most {HOST_INTS_MAX} are", tensor.n_elements());
+        return Err(Error::unsupported(text));
+    }
+    let ints = tensor.constant_ints()?;
     let ints = ints.ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of integers")))?;
     Ok(Some(ints))
 }

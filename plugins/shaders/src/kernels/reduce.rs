@@ -269,7 +269,7 @@ fn reduced_axes(request: &Request<'_>, rank: usize) -> Result<Vec<bool>> {
     let axes = match request.input(1) {
         None => Vec::new(),
         Some(axes) => axes
-            .constant_ints()
+            .constant_ints()?
             .ok_or_else(|| Error::unsupported("axes that are not known when the node is prepared"))?,
     };
     if axes.is_empty() {

@@ -12,6 +12,7 @@ use super::sample::{Axis, Filter, Method, Nearest, Samples, Transform};
 use super::walk::dense_strides;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -105,7 +106,7 @@ fn axes(request: &Request<'_>) -> Result<Vec<Axis>> {
     };
     let floats = |i: usize| match request.input(i) {
         Some(tensor) if tensor.n_elements() > 0 => tensor
-            .constant_f32s()
+            .constant_f32s()?
             .map(Some)
             .ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of f32"))),
         _ => Ok(None),
@@ -233,9 +234,11 @@ impl Nest {
         self.params.push(param(format!("at{k}"), self.table.len() as i64)?);
         let outside = samples.outside.iter().cycle();
         let positions = samples.positions.iter().zip(outside);
-        self.table.extend(positions.map(|(&at, &outside)| if outside { OUTSIDE } else { at }));
+        let positions = positions.map(|(&at, &outside)| if outside { OUTSIDE } else { at });
+        reserve::extend(&mut self.table, positions, "a table of positions")?;
         self.params.push(param(format!("weights{k}"), self.table.len() as i64)?);
-        self.table.extend(samples.weights.iter().map(|weight| weight.to_bits()));
+        let weights = samples.weights.iter().map(|weight| weight.to_bits());
+        reserve::extend(&mut self.table, weights, "a table of weights")?;
         self.params.push(param(format!("taps{k}"), samples.taps as i64)?);
         if samples.outside.contains(&true) {
             let or = if self.outside.is_empty() { "" } else { " || " };

@@ -6,6 +6,7 @@
 //! transformations divide by is scale times extent, not rounded, and a position on an element counts as
 //! the end of the interval before it.
 
+use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::{Error, Result};
 
 /// Positions of an axis that a kernel keeps, at most.
@@ -201,13 +202,14 @@ impl Axis {
         if taps.saturating_mul(self.to) > TABLE_MAX {
             return Err(Error::unsupported(format!("{} elements of {taps} weights each", self.to)));
         }
+        const WHAT: &str = "the positions and weights of a resized axis";
         let mut samples = Samples {
             taps,
-            positions: vec![0; taps * self.to],
-            weights: vec![0.0; if nearest { 0 } else { taps * self.to }],
-            outside: vec![false; self.to],
+            positions: reserve::zeroed(taps * self.to, WHAT)?,
+            weights: reserve::zeroed(if nearest { 0 } else { taps * self.to }, WHAT)?,
+            outside: reserve::zeroed(self.to, WHAT)?,
         };
-        let mut weights = vec![0.0; taps];
+        let mut weights: Vec<f64> = reserve::zeroed(taps, WHAT)?;
         for i in 0..self.to {
             let x = self.position(method.transform, i);
             samples.outside[i] =

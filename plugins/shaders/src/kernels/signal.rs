@@ -9,6 +9,7 @@ use super::lines::{axis, count, div_up, expect_output, product};
 use super::math;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -119,7 +120,7 @@ struct Shape {
 /// One integer of an input that is a host value, or `default` if it is absent.
 fn host_int(request: &Request<'_>, i: usize, default: i64) -> Result<i64> {
     let Some(tensor) = request.input(i) else { return Ok(default) };
-    match tensor.constant_ints().as_deref() {
+    match tensor.constant_ints()?.as_deref() {
         Some([value]) => Ok(*value),
         Some(values) => Err(Error::invalid(format!("input {i} has {} elements, expected 1", values.len()))),
         None => Err(Error::invalid(format!("input {i} has to be a constant of integers"))),
@@ -261,14 +262,22 @@ fn cost(request: &Request<'_>, op: Op) -> Result<Cost> {
     Ok(cost::of(request, n.saturating_mul(flops)))
 }
 
+/// A table of `n` complex numbers.
+fn factors(n: i64, factor: impl Fn(i64) -> [u32; 2]) -> Result<Vec<u32>> {
+    let mut table =
+        reserve::with_capacity(2 * usize::try_from(n).unwrap_or(0), "the factors of a transform")?;
+    (0..n).for_each(|i| table.extend(factor(i)));
+    Ok(table)
+}
+
 /// The roots of unity of a length.
-fn roots(n: i64, inverse: bool) -> Vec<u32> {
+fn roots(n: i64, inverse: bool) -> Result<Vec<u32>> {
     let sign = if inverse { 1.0 } else { -1.0 };
     let root = |i: i64| {
         let angle = std::f64::consts::TAU * i as f64 / n as f64;
         [(angle.cos() as f32).to_bits(), ((sign * angle.sin()) as f32).to_bits()]
     };
-    (0..n).flat_map(root).collect()
+    factors(n, root)
 }
 
 /// Whether factors are those of [`chirp`].
@@ -279,12 +288,12 @@ fn is_chirp(op: Op, shape: &Shape) -> bool {
 /// The conjugates of `c[j] = e^(-pi i j^2 / n)`, with angles that are rounded to f32 before they are reduced: as in
 /// onnxruntime, whose spectra of other lengths than powers of two are `c[k] * sum over j of x[j] * c[j] * conj(c[k - j])`.
 /// Spectra that are small beside their frame then agree with its, and with the CPU plugin's.
-fn chirp(n: i64) -> Vec<u32> {
+fn chirp(n: i64) -> Result<Vec<u32>> {
     let factor = |j: i64| {
         let angle = f64::from(std::f32::consts::PI * j as f32 * j as f32 / n as f32);
         [(angle.cos() as f32).to_bits(), (angle.sin() as f32).to_bits()]
     };
-    (0..n).flat_map(factor).collect()
+    factors(n, factor)
 }
 
 fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
@@ -298,7 +307,7 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
     }
     let mut build = Build::new(request);
     let is_chirp = is_chirp(op, &shape);
-    let roots = build.table(&if is_chirp { chirp(shape.n) } else { roots(shape.n, shape.inverse) });
+    let roots = build.table(&if is_chirp { chirp(shape.n) } else { roots(shape.n, shape.inverse) }?);
     let has_window = op == Op::Stft && request.input(2).is_some();
     let mut buffers =
         vec![("x", "f32", Slot::Input(0)), ("roots", "vec2<f32>", roots), ("y", "f32", Slot::Output(0))];
@@ -478,7 +487,7 @@ fn prepare_mel(request: &Request<'_>) -> Result<Prepared> {
         n if n >= 0 => Ok(n),
         n => Err(Error::invalid(format!("input {i} is {n}, expected at least 0"))),
     };
-    let number = |i: usize| match request.required_input(i)?.constant_f32s().as_deref() {
+    let number = |i: usize| match request.required_input(i)?.constant_f32s()?.as_deref() {
         Some([value]) => Ok(f64::from(*value)),
         _ => Err(Error::invalid(format!("input {i} has to be a constant of one number"))),
     };
@@ -501,7 +510,8 @@ fn prepare_mel(request: &Request<'_>) -> Result<Prepared> {
             "bands from {low} to {high} hertz, which end beyond a spectrum of {rows} frequencies at {rate} hertz"
         )))
     };
-    let edges = (0..cols + 2).map(edge).collect::<Result<Vec<_>>>()?;
+    let edges: Vec<u32> =
+        reserve::try_collected(cols as usize + 2, (0..cols + 2).map(edge), "the edges of bands")?;
     if !edges.is_sorted() {
         return Err(Error::invalid(format!("bands from {low} to {high} hertz, expected rising ones")));
     }
@@ -533,10 +543,10 @@ mod tests {
     #[test]
     fn roots_turn_backwards_and_chirps_begin_at_one() {
         let numbers = |words: Vec<u32>| words.into_iter().map(f32::from_bits).collect::<Vec<_>>();
-        let found = numbers(roots(4, false));
+        let found = numbers(roots(4, false).expect("memory"));
         for (found, expected) in found.iter().zip([1.0, 0.0, 0.0, -1.0, -1.0, 0.0, 0.0, 1.0]) {
             assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}");
         }
-        assert_eq!(numbers(chirp(400))[..2], [1.0, 0.0]);
+        assert_eq!(numbers(chirp(400).expect("memory"))[..2], [1.0, 0.0]);
     }
 }

@@ -114,7 +114,7 @@ impl Walk {
     /// Unsupported for positions beyond 32 bits.
     pub fn params(&self) -> Result<Vec<(String, Param)>> {
         let mut params = Vec::new();
-        let mut add = |name: String, value: i64| {
+        let mut add = |name: String, value: i64| -> Result<()> {
             let value = i32::try_from(value).map(|value| value as u32).or_else(|_| u32::try_from(value));
             let value =
                 value.map_err(|_| Error::unsupported("a tensor of more elements than 32 bits count"))?;

@@ -1,0 +1,145 @@
+//! Failing each request for memory in turn, through a load and a run.
+
+use super::allocator::{live, refusing};
+use super::{alone, models, runtime};
+use devbay_host::arrays::read_npz;
+use devbay_host::compare::{Tolerance, compare};
+use devbay_host::core::device::Device;
+use devbay_host::core::program::text;
+use devbay_host::core::tensor::{AlignedBytes, F32};
+use devbay_host::core::{ErrorKind, Result, Tensor, TensorType};
+use devbay_host::import::{self, Reading};
+use devbay_host::model::Model;
+use devbay_host::session::{RunOptions, Session};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is loaded: a file of the repository's, or a text.
+enum Source {
+    File(&'static str, Reading),
+    Text(&'static str),
+}
+
+/// Ops whose kernels take memory by themselves: factors, tables, packed weights, slices of a scan.
+const OPS: &str = "devbay-program 1\nprogram \"ops\"(%x: f32[1,4,300]) {\n\
+    \u{20} %step = const i64[] [10]\n\
+    \u{20} %length = const i64[] [74]\n\
+    \u{20} %sizes = const i64[3] [1, 4, 450]\n\
+    \u{20} %pads = const i64[6] [0, 0, 3, 0, 0, 3]\n\
+    \u{20} %four = const i64[2] [4, 450]\n\
+    \u{20} %k = const i64[1] [5]\n\
+    \u{20} %wide = Resize@19(%x, _, _, %sizes) {mode = \"linear\"}\n\
+    \u{20} %padded = Pad@25(%wide, %pads)\n\
+    \u{20} %lines = Reshape@25(%wide, %four)\n\
+    \u{20} %spectra = STFT@17(%lines, %step, _, %length)\n\
+    \u{20} %top, %at = TopK@24(%padded, %k)\n\
+    \u{20} %turned = Scan@25(%lines) {num_scan_inputs = 1, scan_output_axes = [1]} body(%row: f32[450]) {\n\
+    \u{20}   %less = Relu@14(%row)\n\
+    \u{20}   return %less\n\
+    \u{20} }\n\
+    \u{20} return %spectra, %top, %turned\n}\n";
+
+fn loaded(source: &Source, device: &Arc<Device>) -> Result<Session> {
+    let program = match source {
+        Source::File(name, reading) => import::open(models().join(name), *reading)?,
+        Source::Text(text) => text::parse(text)?,
+    };
+    Session::new(&Model::from_program(program), device)
+}
+
+/// Loads a model, reads its inputs, and runs it.
+fn whole(source: &Source, inputs: Option<&Path>, device: &Arc<Device>) -> Result<Vec<Tensor>> {
+    let session = loaded(source, device)?;
+    let given = match inputs {
+        Some(path) => read_npz(path)?,
+        None => session
+            .inputs()
+            .iter()
+            .map(|port| Ok((port.name.to_string(), made_up(port.ty.as_ref())?)))
+            .collect::<Result<_>>()?,
+    };
+    let given: Vec<(&str, &Tensor)> = given.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    session.run(&given, &RunOptions::default())
+}
+
+/// Numbers that are neither all the same nor large.
+fn made_up(ty: Option<&TensorType>) -> Result<Tensor> {
+    let ty = ty.expect("an input's type");
+    assert_eq!(ty.dtype, F32, "{ty}");
+    let shape: Vec<usize> = ty.shape.iter().flatten().map(|dim| dim.known().unwrap_or(1)).collect();
+    let size = shape.iter().product::<usize>() * 4;
+    let mut tensor = AlignedBytes::zeroed(size)?;
+    for (i, to) in tensor.as_mut_slice().chunks_exact_mut(4).enumerate() {
+        to.copy_from_slice(&((i * 37 % 101) as f32 / 50.0 - 1.0).to_le_bytes());
+    }
+    Tensor::from_storage(F32, &shape, Arc::new(tensor), 0, size)
+}
+
+fn check(source: &Source, inputs: Option<&str>) {
+    let _alone = alone();
+    let (_runtime, device) = runtime();
+    let inputs = inputs.map(|name| models().join(name));
+    let run = || whole(source, inputs.as_deref(), &device);
+    let expected = run().expect("a run with memory");
+    let same = |found: &[Tensor]| {
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            // A pass that has no memory is left out, which changes rounding.
+            let verdict = compare("result", found, expected, Tolerance { relative: 1e-4, absolute: 1e-5 });
+            assert!(verdict.matches, "{verdict:?}");
+        }
+    };
+    same(&run().expect("a run with memory"));
+    let before = live();
+    let (mut n, mut failed) = (0, 0);
+    loop {
+        let (result, n_requests) = refusing(n, run);
+        match result {
+            Ok(found) => same(&found),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::OutOfMemory, "request {n} of {n_requests}: {error:?}");
+                failed += 1;
+            }
+        }
+        if n_requests <= n {
+            break;
+        }
+        if n % 16 == 0 {
+            same(&run().unwrap_or_else(|error| panic!("after request {n}: {error:?}")));
+        }
+        n += 1;
+    }
+    same(&run().expect("a run with memory"));
+    let grown = live() - before;
+    println!("{n} requests, {failed} of which failed the load or the run; {grown} bytes more than before");
+    assert!(n > 10 && failed > 0, "{n} requests, {failed} of them failed");
+    assert!(grown < 4096, "{grown} bytes more than before");
+}
+
+#[test]
+fn a_network_mapped() {
+    check(&Source::File("mnist_cnn/model.onnx", Reading::Mapped), Some("mnist_cnn/case0.inputs.npz"));
+}
+
+#[test]
+fn a_network_copied_with_its_data_beside_it() {
+    check(
+        &Source::File("mnist_external/model.onnx", Reading::Copied),
+        Some("mnist_external/case0.inputs.npz"),
+    );
+}
+
+#[test]
+fn a_text() {
+    check(&Source::File("eighteen_scalars/program.txt", Reading::Mapped), None);
+}
+
+#[test]
+fn a_large_network() {
+    check(&Source::File("efficientnet_lite0/model.onnx", Reading::Mapped), None);
+}
+
+#[test]
+fn ops_that_take_memory_by_themselves() {
+    check(&Source::Text(OPS), None);
+}

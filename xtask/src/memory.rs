@@ -1,0 +1,117 @@
+//! Every trained model under limits of address space, from where the command starts to where it runs.
+//!
+//! A run either works or ends with exit code 7. Those that ended with an error are counted apart from those that the
+//! command's handler ended, for a request that cannot be refused (`host/cli/src/memory.rs`).
+
+use crate::trained::{Trained, name};
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::process::Command;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// MiB from one limit to the next
+    #[arg(long, default_value_t = 2)]
+    step: u64,
+    /// Runs that work, one limit after the other, until a model counts as run
+    #[arg(long, default_value_t = 4)]
+    enough: u32,
+    /// Threads of a run; each has a stack and memory of its own
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Only models whose names contain this
+    #[arg(long)]
+    only: Option<String>,
+    /// The command in target/release, not in target/debug
+    #[arg(long)]
+    release: bool,
+}
+
+/// The most that a model is given, in MiB.
+const LIMIT_MAX: u64 = 16 * 1024;
+
+/// How runs of one model ended.
+#[derive(Default)]
+struct Ends {
+    worked: u32,
+    /// Exit code 7 with an error, and by the handler.
+    errors: u32,
+    handled: u32,
+    /// Everything else, in words.
+    others: Vec<String>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let trained = Trained::new(arguments.release)?;
+    let devbay = trained.devbay("run").get_program().to_owned();
+    let start = (1..LIMIT_MAX)
+        .find(|&limit| {
+            limited(limit, &devbay).arg("--version").output().is_ok_and(|out| out.status.success())
+        })
+        .context("the command does not start; `cargo build` makes it")?;
+    println!(
+        "The command starts with {start} MiB of address space; limits are {} MiB apart.\n",
+        arguments.step
+    );
+    println!(
+        "| model | runs with | runs | worked | exit 7: an error | exit 7: the handler | anything else |"
+    );
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+    let mut all = Ends::default();
+    let wanted =
+        |model: &&std::path::PathBuf| arguments.only.as_ref().is_none_or(|only| name(model).contains(only));
+    for model in trained.models.iter().filter(wanted) {
+        let (ends, needed) = ends_of(model, &devbay, start, arguments)?;
+        row(&name(model), &format!("{needed} MiB"), &ends);
+        all.worked += ends.worked;
+        all.errors += ends.errors;
+        all.handled += ends.handled;
+        all.others.extend(ends.others.into_iter().map(|end| format!("{}: {end}", name(model))));
+    }
+    row("all", "", &all);
+    if all.others.is_empty() {
+        return Ok(());
+    }
+    bail!("runs that neither worked nor ended with exit code 7:\n{}", all.others.join("\n"))
+}
+
+fn row(name: &str, needed: &str, ends: &Ends) {
+    let Ends { worked, errors, handled, others } = ends;
+    let runs = worked + errors + handled + others.len() as u32;
+    println!("| {name} | {needed} | {runs} | {worked} | {errors} | {handled} | {} |", others.len());
+}
+
+/// A program with so much address space, in MiB.
+fn limited(limit: u64, program: &std::ffi::OsStr) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -v $0 && exec \"$@\"", &(limit * 1024).to_string()]).arg(program);
+    shell
+}
+
+/// Runs a model with more and more, until it works several times on end. Gives the least with which it did.
+fn ends_of(model: &Path, devbay: &std::ffi::OsStr, start: u64, arguments: &Arguments) -> Result<(Ends, u64)> {
+    let (mut ends, mut on_end, mut needed, mut limit) = (Ends::default(), 0, start, start);
+    while on_end < arguments.enough {
+        if limit > LIMIT_MAX {
+            bail!("{} does not run with {LIMIT_MAX} MiB", name(model));
+        }
+        let mut run = limited(limit, devbay);
+        run.arg("run").arg(model.join("model.onnx")).arg("--input").arg(model.join("case0.inputs.npz"));
+        run.args(["--device", "cpu", "--threads", &arguments.threads.to_string()]);
+        let output = run.output().context("cannot start a shell")?;
+        let words = String::from_utf8_lossy(&output.stderr);
+        if on_end == 0 {
+            needed = limit;
+        }
+        on_end = if output.status.success() { on_end + 1 } else { 0 };
+        match output.status.code() {
+            _ if words.contains("panicked") => ends.others.push(format!("{limit} MiB: {words}")),
+            Some(0) => ends.worked += 1,
+            Some(7) if words.contains("cannot be refused") => ends.handled += 1,
+            Some(7) => ends.errors += 1,
+            _ => ends.others.push(format!("{limit} MiB: {}: {words}", output.status)),
+        }
+        limit += arguments.step;
+    }
+    Ok((ends, needed))
+}
