@@ -21,6 +21,7 @@ pub mod child;
 mod desk;
 #[cfg(doctest)]
 mod guide;
+pub mod hostile;
 pub mod judge;
 pub mod lint;
 mod measure;

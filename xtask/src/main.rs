@@ -6,7 +6,9 @@
 mod abi;
 mod bench;
 mod costs;
+mod fuzz;
 mod header_package;
+mod hostile;
 mod matrix;
 mod memory;
 mod models;
@@ -52,6 +54,10 @@ enum Command {
     Soak(soak::Arguments),
     /// Run the executor's tests under ThreadSanitizer
     Tsan,
+    /// Run a fuzz target with AddressSanitizer, from seeds made of ONNX's node tests
+    Fuzz(fuzz::Arguments),
+    /// Run the hostile corpus: ONNX's node tests with operands, attributes and arity changed, on every device
+    Hostile(hostile::Arguments),
     /// Measure devbay beside its peers, all built in release
     Bench(bench::Arguments),
     /// Run every trained model on several devices, and print one table
@@ -79,6 +85,8 @@ fn main() -> Result<()> {
         Command::Test => test::run(),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Tsan => tsan::run(),
+        Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Hostile(arguments) => hostile::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Matrix(arguments) => matrix::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),

@@ -47,7 +47,7 @@ pub(crate) fn difference(found: &Tensor, expected: &Tensor, tolerance: Tolerance
 }
 
 /// Elements as numbers; None for those that are compared to the bit.
-fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
+pub(crate) fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
     let halves = || tensor.bytes().as_chunks::<2>().0.iter();
     match tensor.dtype() {
         F32 => tensor.elements::<f32>().map(|v| v.iter().map(|&x| f64::from(x)).collect()),

@@ -6,8 +6,8 @@
 //! sequences) is told apart. [`Path::Session`] runs the same tests as `devbay run` does, with all that a session
 //! has, which says how much of ONNX the whole runs.
 
-mod compare;
-mod corpus;
+pub(crate) mod compare;
+pub(crate) mod corpus;
 
 pub use corpus::{About, index};
 

@@ -1,0 +1,137 @@
+//! A small part of the hostile corpus in the gate, on the plugins of this build; `cargo xtask hostile` runs all of it.
+
+mod support;
+
+use devbay_conformance::hostile::campaign::{Finding, Side, SideOutcomes, Workers, findings, run_side};
+use devbay_conformance::hostile::outcome::Outcome;
+use devbay_conformance::hostile::{Case, Corpus, Selection};
+use std::time::Duration;
+use support::{built, library};
+
+/// One in so many changes is run.
+const EVERY: usize = 97;
+
+/// A machine that is busy with other tests is no hang.
+fn workers() -> Workers {
+    Workers {
+        program: env!("CARGO_BIN_EXE_devbay-hostile").into(),
+        arguments: ["--worker", "5000", "2048"].map(Into::into).to_vec(),
+        batch: 500,
+        limit: Duration::from_secs(120),
+    }
+}
+
+fn side(plugin: &str) -> Side {
+    Side {
+        name: plugin.to_owned(),
+        device: format!("{plugin}:0"),
+        library: library(&format!("devbay_plugin_{plugin}")),
+        environment: Vec::new(),
+    }
+}
+
+fn corpus(ops: &[&str], every: usize) -> (Corpus, Vec<Case>) {
+    let ops = ops.iter().map(|op| (*op).to_owned()).collect();
+    let corpus = Corpus::select(&Selection { ops, seeds_per_op: 1, every });
+    let cases = corpus.cases();
+    (corpus, cases)
+}
+
+/// Failures that are known and not mended yet: class, op, and what would mend it. An entry goes when its failure has gone.
+const OPEN: &[(&str, &str, &str)] = &[
+    ("crash", "DynamicQuantizeLinear", "the host checks arity before `prepare`"),
+    ("panic", "DynamicQuantizeLinear", "the host checks arity before `prepare`"),
+    ("internal error", "Unique", "the host checks arity before `prepare`"),
+    ("internal error", "TopK", "the host checks arity before `prepare`"),
+    ("panic", "TopK", "the host checks arity before `prepare`"),
+    ("panic", "Dropout", "the host checks arity before `prepare`"),
+    ("crash", "LayerNormalization", "the host checks arity before `prepare`"),
+    ("abort", "LayerNormalization", "the host checks arity before `prepare`"),
+    ("disagreement", "Gather", "devices report indices that are out of range"),
+];
+
+/// What was found, but for what is known.
+fn new_findings(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) -> Vec<String> {
+    let is_open = |finding: &&Finding| {
+        let open = OPEN.iter().find(|(class, op, _)| *class == finding.class && *op == finding.op);
+        if let Some((class, op, why)) = open {
+            eprintln!("known: {class} of {op}, until {why}");
+        }
+        open.is_none()
+    };
+    let found = findings(corpus, cases, sides);
+    let lines = found.iter().filter(is_open).map(|finding| {
+        let Finding { class, op, case, text, .. } = finding;
+        format!("{class} {op} {case}, {}: {text}", corpus.describe(case))
+    });
+    lines.collect()
+}
+
+/// A part of every op's changes runs or is refused on the processor, and nothing else.
+#[test]
+fn hostile_models_run_or_are_refused_on_the_processor() {
+    let (corpus, cases) = corpus(&[], EVERY);
+    assert!(corpus.n_ops() > 150, "{} ops", corpus.n_ops());
+    let cpu = run_side(&side("cpu"), &workers(), &cases, &mut |_| ()).expect("workers start");
+    let ran = cpu.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Ok(_))).count();
+    assert!(ran > cases.len() / 4, "{ran} of {} cases ran", cases.len());
+    let found = new_findings(&corpus, &cases, &[cpu]);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// GPUs give the processor's verdicts on indices, sizes and special numbers of a few ops.
+#[test]
+fn devices_agree_on_hostile_models() {
+    let (corpus, cases) = corpus(&["Gather", "Relu", "Clip", "MatMul", "Where"], 5);
+    let cpu = run_side(&side("cpu"), &workers(), &cases, &mut |_| ()).expect("workers start");
+    let mut sides = vec![cpu];
+    let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
+    for (plugin, word) in [("wgpu", "vulkan"), ("opencl", "opencl")] {
+        let required = required.split([',', ' ']).any(|required| required == word);
+        let outcomes = match built(&format!("devbay_plugin_{plugin}")).exists() {
+            true => run_side(&side(plugin), &workers(), &cases, &mut |_| ()),
+            false => Err(format!("the plugin {plugin} was not built")),
+        };
+        match outcomes {
+            Ok(outcomes) => sides.push(outcomes),
+            Err(error) => {
+                assert!(!required, "DEVBAY_REQUIRE asks for {word}: {error}");
+                eprintln!("not run: {error}");
+            }
+        }
+    }
+    let found = new_findings(&corpus, &cases, &sides);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    // There is something to compare.
+    for side in &sides {
+        let ran = side.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Ok(_))).count();
+        assert!(ran > 0, "{} ran none of {} cases", side.side.name, cases.len());
+    }
+}
+
+/// A worker that dies, hangs or panics costs one case, and the table counts it.
+#[test]
+fn what_ends_a_worker_is_the_outcome_of_its_case() {
+    let (corpus, cases) = corpus(&["Relu"], 1);
+    // A program that begins the first case of each batch and ends as its variable says.
+    let script = r#"read case; printf '\n@devbay-hostile "Ready"\n\n@devbay-hostile {"Begin":0}\n'; "#;
+    let check = |end: &str, class: &str| {
+        let workers = Workers {
+            program: "sh".into(),
+            arguments: vec!["-c".into(), format!("{script}{end}").into()],
+            batch: 10,
+            limit: Duration::from_secs(if class == "hang" { 2 } else { 120 }),
+        };
+        let side = side("cpu");
+        let outcomes = run_side(&side, &workers, &cases[..2], &mut |_| ()).expect("it begins cases");
+        let classes: Vec<&str> = outcomes.outcomes.iter().map(Outcome::class).collect();
+        assert_eq!(classes, [class, class], "{end}: {:?}", outcomes.outcomes);
+        assert_eq!(findings(&corpus, &cases[..2], &[outcomes]).len(), 1, "{end}");
+    };
+    check("kill -SEGV $$", "crash");
+    check("kill -ABRT $$", "abort");
+    check("echo 'memory allocation of 12 bytes failed' >&2; kill -ABRT $$", "abort for memory");
+    check("exec sleep 600", "hang");
+    let end = r#"echo "thread 'main' panicked at a.rs:1:2:" >&2; echo boom >&2; printf '\n@devbay-hostile {"End":[0,{"Ok":[]}]}\n'"#;
+    check(end, "panic");
+}

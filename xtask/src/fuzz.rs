@@ -1,0 +1,189 @@
+//! `cargo xtask fuzz`: builds a target of `fuzz/` with libFuzzer's coverage and AddressSanitizer, makes its seeds, runs it,
+//! and says how many executions there were and when coverage last grew.
+//!
+//! The flags are those of cargo-fuzz; `RUSTC_BOOTSTRAP` lets the stable compiler take them. Everything lies below
+//! `target/fuzz`: seeds, which are made of ONNX's node tests, the corpus as it grows, and inputs that failed.
+
+use crate::abi::repository_root;
+use crate::target_folder;
+use crate::test::{cargo_command, succeed};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The target: onnx_run, text, dbx, arrays, image, manifest, abi_lists
+    #[arg(value_name = "TARGET")]
+    target: String,
+    /// How long
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    seconds: u64,
+    /// An input to run once, such as one that failed
+    #[arg(long, value_name = "FILE")]
+    input: Option<std::path::PathBuf>,
+}
+
+/// The targets, and the feature of the package that each needs.
+const TARGETS: &[(&str, &str)] = &[
+    ("onnx_run", "host"),
+    ("text", "host"),
+    ("dbx", "host"),
+    ("arrays", "host"),
+    ("image", "photos"),
+    ("manifest", "host"),
+    ("abi_lists", ""),
+];
+
+/// What the compiler is told: counters at every edge, comparisons, and the sanitiser.
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address -Ccodegen-units=16";
+
+/// Megabytes that a target may use, and that one allocation may have.
+const MEMORY_MB: u32 = 3072;
+
+/// Seconds that one input may take.
+const INPUT_SECONDS: u32 = 25;
+
+/// Builds and runs.
+///
+/// # Errors
+/// For a target that there is none of, what does not build, and inputs that failed.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let name = arguments.target.as_str();
+    let Some((_, feature)) = TARGETS.iter().find(|(known, _)| *known == name) else {
+        let known: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+        bail!("there is no fuzz target `{name}`; there are: {}", known.join(", "));
+    };
+    let (root, target) = (repository_root(), target_folder()?);
+    let folder = target.join("fuzz");
+    let host = host_triple()?;
+    let mut build = cargo_command(&["build", "--release", "--target", &host, "--bin", name]);
+    build.arg("--manifest-path").arg(root.join("fuzz/Cargo.toml"));
+    build.args(["--no-default-features", "--features", feature]);
+    build.arg("--target-dir").arg(folder.join("build"));
+    build.env("RUSTFLAGS", FLAGS).env("RUSTC_BOOTSTRAP", "1");
+    succeed(build)?;
+    let (seeds, corpus, failed) =
+        (folder.join("seeds").join(name), folder.join("corpus").join(name), folder.join("failed").join(name));
+    for folder in [&seeds, &corpus, &failed] {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    make_seeds(name, &target, &seeds)?;
+    let mut command = Command::new(folder.join("build").join(&host).join("release").join(name));
+    // Leaks are looked for by the conformance suite: a pool that lives as long as the process is none.
+    command.env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1:detect_odr_violation=0");
+    let plugin = target.join("debug/libdevbay_plugin_cpu.so");
+    if name == "onnx_run" && plugin.exists() {
+        command.env("DEVBAY_FUZZ_PLUGIN", plugin);
+    }
+    command.arg(format!("-timeout={INPUT_SECONDS}")).arg(format!("-rss_limit_mb={MEMORY_MB}"));
+    command.arg(format!("-artifact_prefix={}/", failed.display()));
+    if let Some(input) = &arguments.input {
+        return succeed({
+            command.arg(input);
+            command
+        });
+    }
+    command.arg(format!("-max_total_time={}", arguments.seconds)).arg("-print_final_stats=1");
+    command.arg("-max_len=65536").args([&corpus, &seeds]);
+    watch(&mut command, name, &failed)
+}
+
+/// Runs a target, and sums up what it says of itself.
+fn watch(command: &mut Command, name: &str, failed: &Path) -> Result<()> {
+    let mut process = command.stderr(Stdio::piped()).spawn().context("cannot start the target")?;
+    let lines = BufReader::new(process.stderr.take().context("its output is a pipe")?).lines();
+    let (mut runs, mut grown_at, mut coverage) = (0u64, 0u64, 0u64);
+    for line in lines {
+        let line = line?;
+        // `#123 NEW cov: 45 ft: 67 ...`, and at the end `#200 DONE ...`.
+        let progress = line.strip_prefix('#').and_then(|rest| rest.split_once(char::is_whitespace));
+        let number = progress.and_then(|(number, rest)| Some((number.parse::<u64>().ok()?, rest)));
+        let Some((number, rest)) = number else {
+            eprintln!("{line}");
+            continue;
+        };
+        runs = runs.max(number);
+        let mut words = rest.split_whitespace();
+        let found =
+            words.find(|word| *word == "cov:").and_then(|_| words.next()).and_then(|n| n.parse().ok());
+        if let Some(found) = found.filter(|found| *found > coverage) {
+            (coverage, grown_at) = (found, number);
+        }
+    }
+    let status = process.wait()?;
+    let quiet = runs.saturating_sub(grown_at) as f64 / runs.max(1) as f64;
+    println!(
+        "{name}: {runs} executions, {coverage} edges; the last new edge at execution {grown_at}, {:.0} % of them without a new one since",
+        100.0 * quiet
+    );
+    if !status.success() {
+        bail!("{name} failed: {status}; the input is in {}", failed.display());
+    }
+    Ok(())
+}
+
+/// The seeds of a target: ONNX's node tests, and what the repository has in the other forms.
+fn make_seeds(name: &str, target: &Path, folder: &Path) -> Result<()> {
+    let root = repository_root();
+    match name {
+        "onnx_run" | "arrays" | "text" => {
+            let mut build =
+                cargo_command(&["build", "--package", "devbay-conformance", "--bin", "devbay-hostile"]);
+            build.stdout(Stdio::null());
+            succeed(build)?;
+            let mut command = Command::new(target.join("debug/devbay-hostile"));
+            command.args(["--seeds", name]).arg(folder);
+            succeed(command)?;
+        }
+        "dbx" => {
+            let mut build = cargo_command(&["build", "--package", "devbay-cli"]);
+            build.stdout(Stdio::null());
+            succeed(build)?;
+            let mut command = Command::new(target.join("debug/devbay"));
+            command.arg("compile").arg(root.join("models/eighteen_scalars/model.onnx"));
+            command.arg("-o").arg(folder.join("scalars")).args(["--device", "cpu"]);
+            succeed(command)?;
+        }
+        "image" => copy(&root.join("models"), &["png", "jpg", "jpeg"], folder)?,
+        "manifest" => {
+            let text = r#"{"devbay_manifest":1,"name":"cpu","library":"lib.so","abi":{"major":0,"min":1,"max":2},"os":"linux","arch":"x86_64","sha256":"00"}"#;
+            fs::write(folder.join("manifest"), text)?;
+        }
+        // Four bytes of how a list is made, then a struct of 8 bytes.
+        _ => fs::write(folder.join("list"), [8, 0, 2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0])?,
+    }
+    // What failed once, whatever it was: the tests run them too.
+    let regressions = root.join("fuzz/regressions").join(name);
+    if regressions.exists() {
+        copy(&regressions, &[], folder)?;
+    }
+    Ok(())
+}
+
+/// Copies files with one of these endings, all if there are none, below a folder into another.
+fn copy(from: &Path, endings: &[&str], to: &Path) -> Result<()> {
+    for entry in from.read_dir().with_context(|| format!("cannot read {}", from.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            copy(&path, endings, to)?;
+        } else if endings.is_empty() || path.extension().is_some_and(|own| endings.iter().any(|e| own == *e))
+        {
+            let name = path.file_name().context("a file has a name")?;
+            fs::copy(&path, to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// The machine's own target: named, the flags are not for build scripts.
+fn host_triple() -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().context("cannot start rustc")?;
+    let text = String::from_utf8(output.stdout)?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc does not say what it is for")?.to_owned())
+}
