@@ -90,6 +90,15 @@ const ACTIVATIONS: &[Activation] = &[
     ("", &[], "", [0.0; 2], 1.0),
 ];
 
+/// The activation of the `i`-th trial, of which each `families` have one shape after the other.
+fn activation_of(i: usize, families: usize) -> &'static Activation {
+    match i / families {
+        0 => &ACTIVATIONS[0],
+        1 => &ACTIVATIONS[2],
+        turn => &ACTIVATIONS[(i + turn) % ACTIVATIONS.len()],
+    }
+}
+
 fn function(name: &str) -> fn(f64, [f64; 2]) -> f64 {
     let found = FUNCTIONS.iter().find(|(known, ..)| *known == name);
     found.map_or(|x, _| x, |(.., function)| *function)
@@ -106,17 +115,15 @@ pub(super) fn trials(op: &str, dtype: DType) -> Vec<Trial> {
     match op {
         "Conv" => many(CONVOLUTIONS.len(), |dtype, dice, i| convolution(dtype, dice, i, None)),
         "FusedConv" => many(of(CONVOLUTIONS.len()), |dtype, dice, i| {
-            convolution(dtype, dice, i, Some(&ACTIVATIONS[i / CONVOLUTIONS.len() % ACTIVATIONS.len()]))
+            convolution(dtype, dice, i, Some(activation_of(i, CONVOLUTIONS.len())))
         }),
         "MatMul" => many(PRODUCTS.len(), |dtype, dice, i| product(dtype, dice, i, "MatMul", None)),
         "Gemm" => many(PRODUCTS.len(), |dtype, dice, i| product(dtype, dice, i, "Gemm", None)),
         "FusedMatMul" => many(of(PRODUCTS.len()), |dtype, dice, i| {
-            let activation = &ACTIVATIONS[i / PRODUCTS.len() % ACTIVATIONS.len()];
-            product(dtype, dice, i, "MatMul", Some(activation))
+            product(dtype, dice, i, "MatMul", Some(activation_of(i, PRODUCTS.len())))
         }),
         "FusedGemm" => many(of(PRODUCTS.len()), |dtype, dice, i| {
-            let activation = &ACTIVATIONS[i / PRODUCTS.len() % ACTIVATIONS.len()];
-            product(dtype, dice, i, "Gemm", Some(activation))
+            product(dtype, dice, i, "Gemm", Some(activation_of(i, PRODUCTS.len())))
         }),
         "FusedElementwise" if dtype == F32 => {
             let alone = FUNCTIONS.iter().flat_map(|of| LENGTHS.iter().map(|&n| among_others(of, n)));
@@ -228,7 +235,7 @@ fn among_others((name, params, f): &Function, n: i64) -> Trial {
 fn pair_among_others(name: &'static str, f: fn(f64, f64) -> f64) -> Trial {
     let numbers = specials(F32);
     let n = numbers.len() as i64;
-    let all = |change: fn(DType, f64) -> f64| {
+    let all = |change: fn(DType, f64) -> f64| -> Vec<f64> {
         let pairs = numbers.iter().flat_map(|x| numbers.iter().map(move |y| (*x, *y)));
         pairs.map(|(x, y)| -f(-change(F32, x), -change(F32, y))).collect()
     };

@@ -81,18 +81,23 @@ enum Tail {
 
 /// Whether others may be fused into this node.
 fn is_head(program: &Program, node: &Node) -> bool {
-    let known = matches!(&*node.op.name, "Conv" | "MatMul" | "Gemm") && node.op.domain.is_empty()
-        || &*node.op.domain == DEVBAY_DOMAIN;
-    known && node.output(0).and_then(|id| program.value(id).ty.as_ref()).is_some_and(|ty| ty.dtype == F32)
+    fused_of(&node.op).is_some()
+        && node.output(0).and_then(|id| program.value(id).ty.as_ref()).is_some_and(|ty| ty.dtype == F32)
+}
+
+/// The op that a head becomes with a tail; None for ops that are no heads, as the other ones of devbay's domain.
+fn fused_of(op: &Op) -> Option<&'static str> {
+    Some(match (&*op.domain, &*op.name) {
+        ("", "Conv") | (DEVBAY_DOMAIN, "FusedConv") => "FusedConv",
+        ("", "Gemm") | (DEVBAY_DOMAIN, "FusedGemm") => "FusedGemm",
+        ("", "MatMul") | (DEVBAY_DOMAIN, "FusedMatMul") => "FusedMatMul",
+        _ => return None,
+    })
 }
 
 /// The fused op of a head, if there is a kernel for it and the tail fits.
 fn with_tail(head: &Node, tail: Tail, kernels: &KernelTable) -> Option<Node> {
-    let fused = match &*head.op.name {
-        "Conv" | "FusedConv" => "FusedConv",
-        "Gemm" | "FusedGemm" => "FusedGemm",
-        _ => "FusedMatMul",
-    };
+    let fused = fused_of(&head.op)?;
     // The activation comes last: nothing is added after one.
     let activated = head.attr("activation").is_some();
     if activated || !kernels.has(DEVBAY_DOMAIN, fused) {
@@ -178,4 +183,32 @@ fn addition_of(
             _ => None,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::check;
+
+    #[test]
+    fn tails_become_part_of_products() {
+        check(
+            "fuse-tails",
+            "  %w = const f32[3,3] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]\n\
+             \u{20} %a: f32[2,3] = MatMul@13(%x, %w)\n\
+             \u{20} %b: f32[2,3] = Relu@14(%a)\n\
+             \u{20} return %b\n",
+            "  %w = const f32[3,3] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]\n\
+             \u{20} %b: f32[2,3] = devbay.FusedMatMul@1(%x, %w) {activation = \"Relu\"}\n\
+             \u{20} return %b\n",
+        );
+    }
+
+    /// Passes run again where one of them changed something, so that fused elementwise ops may be there already.
+    #[test]
+    fn what_is_fused_otherwise_is_no_product() {
+        let body = "  %a: f32[2,3] = devbay.FusedElementwise@1(%x, %x) {operands = [0, 1, 2, 2], ops = [\"Add\", \"Exp\"], params = [0.0, 0.0, 0.0, 0.0]}\n\
+                    \u{20} %b: f32[2,3] = Relu@14(%a)\n\
+                    \u{20} return %b\n";
+        check("fuse-tails", body, body);
+    }
 }

@@ -34,7 +34,9 @@ fn kernels() -> KernelTable {
     let attention = KernelDef { input_typevars: vec![0, 0, 0, 1, 0, 0, 2], n_outputs: (1, 4), ..attention };
     let attention = KernelDef { typevars: vec![vec![F32], vec![F32], vec![I64]], ..attention };
     let attention = KernelDef { output_typevars: vec![0; 4], ..attention };
+    let product = KernelDef { domain: "devbay".to_owned(), ..of_types("FusedMatMul", 1, (2, 3), &[F32]) };
     KernelTable::new(vec![
+        product,
         attention,
         cast,
         kernel("LayerNormalization", 17, (2, 3)),

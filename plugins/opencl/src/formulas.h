@@ -48,8 +48,8 @@
 /* Those that are fused alone, or whose kernel reads its attributes itself. */
 #define FUSED_FORMULAS(X) \
     X(Clip, 13, 1, 2, "at_most(at_least(a, k0), k1)", "min", 0, "max", 0) \
-    X(Gelu, 20, 1, 45, "0.5f * a * (1.0f + erf(a * 0.70710678f))", NULL, 0, NULL, 0) \
+    X(Gelu, 20, 1, 45, "0.5f * a * (1.0f + erf_to_1(a * 0.70710678f))", NULL, 0, NULL, 0) \
     X(GeluTanh, 20, 1, 45, \
-            "0.5f * a * (1.0f + tanh(0.7978846f * (a + 0.044715f * a * a * a)))", NULL, 0, NULL, 0)
+            "0.5f * a * (1.0f + tanh_to_1(0.7978846f * (a + 0.044715f * a * a * a)))", NULL, 0, NULL, 0)
 
 #endif

@@ -41,6 +41,10 @@ static const char FUNCTIONS[] =
         "  const float e = exp(-fabs(a));\n"
         "  return (a < 0.0f ? e : 1.0f) / (1.0f + e);\n"
         "}\n"
+        /* What a device makes of an infinity may be a unit in the last place off 1, which times an
+         * infinity, or a large number, is another result. Beyond these limits both round to 1. */
+        "float erf_to_1(float a) { return fabs(a) > 4.0f ? copysign(1.0f, a) : erf(a); }\n"
+        "float tanh_to_1(float a) { return fabs(a) > 9.1f ? copysign(1.0f, a) : tanh(a); }\n"
         "float softplus(float a) { return at_least(a, 0.0f) + log1p(exp(-fabs(a))); }\n";
 
 static const struct formula *find_formula(const char *op, size_t len) {
