@@ -57,7 +57,9 @@ fn trained_models() {
             let session = Session::new(&Model::from_program(model), &device).expect("a session");
             run(&session, &read_npz(&folder.join("case0.inputs.npz")).expect("inputs")).expect("a run");
         });
-        expect_none(&folder.display().to_string(), &found);
+        // Elements in typed fields are decoded by prost, which asks for memory in its own way (docs/memory.md).
+        let ours: Vec<String> = found.into_iter().filter(|stack| !stack.contains("prost")).collect();
+        expect_none(&folder.display().to_string(), &ours);
     }
 }
 
