@@ -159,6 +159,7 @@ const SHORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("one or two", &["n_directions", "directions as usize"]),
+    ("the power of a norm, which the lines above bound", &["order as usize"]),
     ("a number's bytes", &["to_le_bytes()"]),
 ];
 

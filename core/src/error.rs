@@ -9,7 +9,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_STATUS_FAILED_PRECONDITION, DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INVALID,
     DEVBAY_STATUS_NOT_FOUND, DEVBAY_STATUS_OK, DEVBAY_STATUS_OUT_OF_MEMORY, DEVBAY_STATUS_PANICKED,
     DEVBAY_STATUS_TIMEOUT, DEVBAY_STATUS_UNAVAILABLE, DEVBAY_STATUS_UNKNOWN, DEVBAY_STATUS_UNSUPPORTED,
-    Status,
+    ListError, Status,
 };
 use devbay_plugin_api::reserve::NoMemory;
 use std::any::Any;
@@ -273,6 +273,14 @@ impl fmt::Debug for Error {
             source = cause.source();
         }
         Ok(())
+    }
+}
+
+/// The error for a plugin's list that could not be copied: its fault, unless there was no memory.
+pub(crate) fn of_list(error: ListError, broken: impl FnOnce(ListError) -> Error) -> Error {
+    match error {
+        ListError::NoMemory(error) => error.into(),
+        error => broken(error),
     }
 }
 

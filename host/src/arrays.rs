@@ -71,9 +71,7 @@ pub fn read_npy(mut reader: impl Read) -> Result<Tensor> {
     let shape: Vec<usize> = header.shape().iter().map(|&extent| extent as usize).collect();
     let size = n_elements(&shape).and_then(|n| bytes_of(*dtype, n)).ok_or_else(too_large)?;
     let mut bytes = Vec::new();
-    // Grows with what is there, not by what the head says.
-    let read = reserve::asking(|| reader.by_ref().take(size as u64).read_to_end(&mut bytes));
-    read.doing(|| "the array's data cannot be read")?;
+    read_into(&mut bytes, &mut reader, size).doing(|| "the array's data cannot be read")?;
     if bytes.len() != size {
         return Err(wrong(format!("the array's data is cut off: {} of {size} bytes", bytes.len())));
     }
@@ -91,6 +89,26 @@ fn too_large() -> Error {
     wrong("an array larger than memory")
 }
 
+/// Reads up to `n` bytes more; the list grows with what is there, not by what a head says.
+fn read_into(bytes: &mut Vec<u8>, reader: &mut impl Read, n: usize) -> Result<()> {
+    const WHAT: &str = "an array's data";
+    let mut chunk = [0; 16 << 10];
+    let mut left = n;
+    while left > 0 {
+        let room = left.min(chunk.len());
+        let found = match reader.read(&mut chunk[..room]) {
+            Ok(0) => break,
+            Ok(found) => found,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Error::new(ErrorKind::of_io(&error), "a read failed").because(error)),
+        };
+        reserve::grow(bytes, found, WHAT)?;
+        bytes.extend_from_slice(&chunk[..found]);
+        left -= found;
+    }
+    Ok(())
+}
+
 /// The bytes before an array's data. npyz 0.9 multiplies the extents that they hold without a check, and
 /// panics or wraps: numbers that have no product are refused here.
 fn read_head(reader: &mut impl Read) -> Result<Vec<u8>> {
@@ -103,8 +121,7 @@ fn read_head(reader: &mut impl Read) -> Result<Vec<u8>> {
     reader.read_exact(&mut length[..width]).doing(not_npy)?;
     head.extend_from_slice(&length[..width]);
     let text_at = head.len();
-    reserve::asking(|| reader.take(u32::from_le_bytes(length).into()).read_to_end(&mut head))
-        .doing(not_npy)?;
+    read_into(&mut head, reader, u32::from_le_bytes(length) as usize).doing(not_npy)?;
     let text = String::from_utf8_lossy(&head[text_at..]);
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     let numbers = words.filter_map(|word| word.parse::<u64>().ok()).filter(|&number| number > 0);
@@ -170,7 +187,7 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
     let read = match path.extension().and_then(|extension| extension.to_str()) {
         Some("npy") => open().and_then(|file| read_npy(std::io::BufReader::new(file))),
         Some("pb") => {
-            let bytes = reserve::asking(|| std::fs::read(path)).doing(|| "the file cannot be opened");
+            let bytes = std::fs::read(path).doing(|| "the file cannot be opened");
             // Another kind than these would say that a model is damaged.
             let as_file = |error: Error| match error.kind() {
                 ErrorKind::OutOfMemory => error,

@@ -162,7 +162,7 @@ impl CompiledModel {
     /// # Errors
     /// [`ErrorKind::Io`]; [`ErrorKind::InvalidModel`] for a file that is none, or is damaged.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = reserve::asking(|| std::fs::read(path)).map_err(|error| {
+        let bytes = std::fs::read(path).map_err(|error| {
             Error::new(ErrorKind::of_io(&error), format!("cannot read the program: {error}"))
                 .in_file(path.display())
                 .because(error)

@@ -2,7 +2,7 @@
 
 use super::views::Graph;
 use super::{Buffer, Device, Plugin, Stream};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, of_list};
 use crate::kernel::Numerics;
 use crate::tensor::{Tensor, TensorType, bytes_of, n_elements};
 use devbay_plugin_api::abi::{
@@ -342,7 +342,7 @@ fn read_info(
     let broken = |text: String| Error::new(ErrorKind::PluginBroken, text).in_plugin(plugin.name());
     // SAFETY: the plugin's list, which it keeps as long as the program.
     let takes = unsafe { read_list::<u32>(&info.inputs, "uint32_t") };
-    let takes = takes.map_err(|e| broken(format!("what a program takes: {e}")))?;
+    let takes = takes.map_err(|error| of_list(error, |e| broken(format!("what a program takes: {e}"))))?;
     Ok((takes, types(&info.outputs).map_err(broken)?))
 }
 

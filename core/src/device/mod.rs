@@ -37,7 +37,7 @@ pub(crate) use replay::Recording;
 pub use stream::Stream;
 pub use views::Graph;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, of_list};
 use crate::plan::cost::Rates;
 use crate::tensor::{DType, Dim, TensorType, bytes_of, n_elements};
 use devbay_plugin_api::abi::{self, *};
@@ -346,8 +346,10 @@ impl Device {
             return Ok(Vec::new());
         }
         // SAFETY: the plugin's list, alive until `unprepare`.
-        let raw = unsafe { read_growable_list::<ConstantPack>(&prepared.packs) }
-            .map_err(|e| self.broken(&format!("prepare gave a broken list of packed constants: {e}")))?;
+        let raw = unsafe { read_growable_list::<ConstantPack>(&prepared.packs) }.map_err(|error| {
+            let text = |e| format!("prepare gave a broken list of packed constants: {e}");
+            of_list(error, |e| self.broken(&text(e)))
+        })?;
         raw.iter()
             .map(|pack| {
                 let constant = request.inputs.get(pack.input_idx as usize);

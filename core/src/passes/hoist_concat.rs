@@ -10,7 +10,7 @@ use super::uses::Uses;
 use crate::error::Result;
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::tensor::{DType, F32, F64, I32, I64, Tensor, TensorType};
-use devbay_plugin_api::reserve;
+use devbay_plugin_api::reserve::{self, Size};
 use std::collections::{HashMap, HashSet};
 
 /// Ops of one operand, elementwise, whose result has the operand's type or one that an attribute gives.
@@ -142,7 +142,7 @@ fn same_on_all(
         }
         all.parts.push(part);
         all.constants.extend(constant);
-        along_axis(program, constant, axis, &shape(part)?)?;
+        along_axis(program, constant, axis, &shape(part)?).ok()??;
     }
     done.filter(|done| {
         let dtype = |id: &ValueId| program.value(*id).ty.as_ref().map(|ty| ty.dtype);
@@ -155,29 +155,42 @@ fn takes_tails(node: &Node) -> bool {
     TAKES_TAILS.contains(&&*node.op.name) || !node.op.domain.is_empty()
 }
 
+/// What the pass takes memory for.
+const OPERANDS: &str = "the operands of joined parts";
+
 /// The bytes that an operand is along an axis of a part, an element after the other: one value for all, or one for each.
 /// Some(empty) if there is no such operand; None if it varies along another axis.
-fn along_axis(program: &Program, constant: Option<ValueId>, axis: usize, part: &[usize]) -> Option<Vec<u8>> {
-    const WHAT: &str = "an operand of joined parts";
-    let Some(constant) = constant else { return Some(Vec::new()) };
-    let tensor = program.constant(constant)?;
-    let (shape, extent) = (tensor.shape(), *part.get(axis)?);
+///
+/// # Errors
+/// Out of memory: what is left out of some parts alone would be wrong.
+fn along_axis(
+    program: &Program,
+    constant: Option<ValueId>,
+    axis: usize,
+    part: &[usize],
+) -> Result<Option<Vec<u8>>> {
+    let Some(constant) = constant else { return Ok(Some(Vec::new())) };
+    let (Some(tensor), Some(&extent)) = (program.constant(constant), part.get(axis)) else {
+        return Ok(None);
+    };
+    let shape = tensor.shape();
     if !matches!(tensor.dtype(), F32 | F64 | I32 | I64) || shape.len() > part.len() {
-        return None;
+        return Ok(None);
     }
     let size = usize::from(tensor.dtype().bits) / 8;
     let before = part.len() - shape.len();
     let varies = shape.iter().enumerate().find(|(_, extent)| **extent != 1).map(|(i, _)| i + before);
     match varies {
         None => {
-            let mut bytes = reserve::with_capacity(tensor.bytes().len().checked_mul(extent)?, WHAT).ok()?;
+            let size = Size::of(tensor.bytes().len()) * extent;
+            let mut bytes = reserve::with_capacity(size.get(OPERANDS)?, OPERANDS)?;
             (0..extent).for_each(|_| bytes.extend_from_slice(tensor.bytes()));
-            Some(bytes)
+            Ok(Some(bytes))
         }
         Some(at) if at == axis && tensor.bytes().len() == extent * size => {
-            reserve::copied(tensor.bytes(), WHAT).ok()
+            Ok(Some(reserve::copied(tensor.bytes(), OPERANDS)?))
         }
-        Some(_) => None,
+        Some(_) => Ok(None),
     }
 }
 
@@ -209,7 +222,8 @@ impl Done {
         for (part, &constant) in self.parts.iter().zip(&self.constants) {
             let shape =
                 program.value(*part).ty.as_ref().and_then(TensorType::known_shape).unwrap_or_default();
-            bytes.extend(along_axis(program, Some(constant), self.axis, &shape).unwrap_or_default());
+            let part = along_axis(program, Some(constant), self.axis, &shape)?.unwrap_or_default();
+            reserve::extend(&mut bytes, part, OPERANDS)?;
         }
         let size = usize::from(dtype.bits) / 8;
         if bytes.chunks_exact(size).all(|value| value == &bytes[..size]) {

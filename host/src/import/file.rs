@@ -45,8 +45,7 @@ pub(crate) fn read(path: &Path, reading: Reading) -> Result<Bytes> {
         Reading::Copied => {
             let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
             let mut content = reserve::with_capacity(len, "the file's content")?;
-            let read = reserve::asking(|| file.read_to_end(&mut content));
-            read.map_err(|cause| failed("cannot be read", cause))?;
+            file.read_to_end(&mut content).map_err(|cause| failed("cannot be read", cause))?;
             Ok(content.into())
         }
     }

@@ -271,7 +271,7 @@ fn huge_extents_are_errors() {
         }
     }
     drop(std::panic::take_hook());
-    println!("{fine} programs were planned, {refused} were refused");
+    eprintln!("{fine} programs were planned, {refused} were refused");
     let panics: Vec<String> =
         std::mem::take(&mut *panics.lock().expect("the hook is gone")).into_iter().collect();
     let first: Vec<&str> = wrong.iter().take(20).map(String::as_str).collect();

@@ -111,7 +111,7 @@ fn check(source: &Source, inputs: Option<&str>) {
     }
     same(&run().expect("a run with memory"));
     let grown = live() - before;
-    println!("{n} requests, {failed} of which failed the load or the run; {grown} bytes more than before");
+    eprintln!("{n} requests, {failed} of which failed the load or the run; {grown} bytes more than before");
     assert!(n > 10 && failed > 0, "{n} requests, {failed} of them failed");
     assert!(grown < 4096, "{grown} bytes more than before");
 }
