@@ -104,7 +104,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         Given::File(_) => None,
     });
     let mut layers: Vec<_> = layers.collect();
-    let Some(last) = layers.pop() else { return outcome.and_then(|done| print(done)) };
+    let Some(last) = layers.pop() else { return outcome.and_then(print) };
     // The first reports what was found; the others what their layers saw.
     let mut result = last.conclude(outcome);
     for layers in layers {
@@ -356,7 +356,7 @@ fn show(arguments: &Arguments, opened: &[Opened], report: &Report, written: &[Wr
     say!("b  {}  {}", arguments.b, opened[1].title);
     let Report { n_compared, n_differ, n_explained, n_within, .. } = report;
     say!(
-        "{n_compared} values that both sides have: {n_differ} differ, {n_explained} of these because their inputs do ({n_within} more on one side alone)"
+        "{n_compared} values that both sides have ({n_within} more are on one side alone): {n_differ} differ, {n_explained} were passed over as they agree on the same inputs"
     );
     for (i, difference) in report.differences.iter().enumerate() {
         say!("\n{}", place(difference));

@@ -88,7 +88,8 @@ pub struct Report {
     pub n_compared: usize,
     /// How many of them differ.
     pub n_differ: usize,
-    /// How many of these do because their inputs do.
+    /// How many of these were passed over, as they agree on the same inputs. What comes behind the last node that is named is not
+    /// looked at.
     pub n_explained: usize,
     /// Values that the side with more of them has besides: within fused ops of the other, or not in a file.
     pub n_within: usize,
@@ -190,7 +191,7 @@ pub fn diff(
         ..Report::default()
     };
     report.outputs = outputs_that_differ(&source, &whole, [&a, &b], tolerance);
-    let budget = [&a, &b].map(|party| Budget::of(party));
+    let budget = [&a, &b].map(Budget::of);
     let shared = Shared { source: &source, tolerance, options, report: RefCell::new(report), budget };
     let found = Scene::new(&shared, [a, b], Vec::new()).run()?;
     let (mut report, budget) = (shared.report.into_inner(), shared.budget);

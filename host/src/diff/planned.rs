@@ -227,9 +227,14 @@ fn launches(plan: &Plan) -> Vec<String> {
     for section in plan.sections() {
         let steps = section.kinds.iter().zip(section.labels.iter().zip(&section.kernels));
         let kernels = steps.filter(|(kind, _)| matches!(kind, StepKind::Kernel | StepKind::Nested));
-        all.extend(kernels.map(|(_, (label, kernel))| format!("{label} as {kernel}")));
+        // A node without a name has a value's number, which is another one in each program.
+        all.extend(kernels.map(|(_, (label, kernel))| match label.starts_with("making ") {
+            true => kernel.clone(),
+            false => format!("{label} as {kernel}"),
+        }));
     }
-    all.extend(plan.compiled().flat_map(|stage| stage.labels.iter().cloned()));
+    let compiled = plan.compiled().flat_map(|stage| stage.labels.iter());
+    all.extend(compiled.filter(|label| !label.starts_with("making ")).cloned());
     all.sort_unstable();
     all
 }
