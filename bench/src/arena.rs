@@ -4,22 +4,25 @@
 //!
 //! Constants lie elsewhere in both. onnxruntime's arena grows by what is asked for, not by powers of two, which is its default.
 
+use crate::agree::{Named, ensure_agree};
+use crate::beside::Case;
 use crate::models::{Recorded, first_of_each};
 use crate::peers::{Peer, Peers};
+use crate::ran::Ran;
 use crate::rows::{OURS, Rows};
 use crate::setup;
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
 use devbay_host::arrays::read_npz;
 use devbay_host::model::Model;
-use devbay_host::session::Session;
+use devbay_host::session::{RunOptions, Session};
 
 const KIB: f64 = 1024.0;
 
 pub fn run(rows: &mut Rows, peers: &Peers, _n_passes: usize) -> Result<()> {
     let peer = peers.unless_required(Peer::Onnxruntime.name(), peers.subject(Peer::Onnxruntime))?;
     for case in &first_of_each(rows, peers)? {
-        let Some(ours) = ours(case)? else {
+        let Some((ours, ran)) = ours(case)? else {
             eprintln!("{} is left out: stages of it are planned when they are reached", case.name);
             continue;
         };
@@ -29,13 +32,14 @@ pub fn run(rows: &mut Rows, peers: &Peers, _n_passes: usize) -> Result<()> {
             figures.push((subject.clone(), vec![taken / KIB]));
             figures.extend((planned > 0.0).then(|| (format!("{subject}, planned"), vec![planned / KIB])));
         }
-        rows.case("arena", &case.name, 1, "KiB", &figures);
+        rows.case("arena", &case.name, 1, "KiB", &figures, ran)?;
     }
     Ok(())
 }
 
-/// The bytes of the arenas of a plan; None if it leaves a part of the model for later.
-fn ours(case: &Recorded) -> Result<Option<f64>> {
+/// The bytes of the arenas of a plan, and the outputs that a run with it gives right; None if it leaves a part of the model
+/// for later.
+fn ours(case: &Recorded) -> Result<Option<(f64, Ran)>> {
     let runtime = setup::runtime(1)?;
     let session = Session::new(&Model::load(&case.model)?, &setup::device(&runtime)?)?;
     let inputs = read_npz(&case.inputs)?;
@@ -43,7 +47,15 @@ fn ours(case: &Recorded) -> Result<Option<f64>> {
     let plan = session.plan_for(&given)?;
     let report = session.plan_report(&plan);
     let bytes: usize = report.sections().map(|section| section.memory.arena).sum();
-    Ok((report.n_unplanned() == 0).then_some(bytes as f64))
+    if report.n_unplanned() > 0 {
+        return Ok(None);
+    }
+    let names = session.outputs().iter().map(|port| port.name.to_string());
+    let found: Named = names.zip(session.run(&given, &RunOptions::default())?).collect();
+    let Case { expected, tolerance, .. } = case.case();
+    let expected = expected.unwrap_or_default();
+    ensure_agree(&found, expected, tolerance)?;
+    Ok(Some((bytes as f64, Ran::of("outputs", expected.len(), found.len()))))
 }
 
 /// What onnxruntime's arena has taken, and its greatest block since the second run began.

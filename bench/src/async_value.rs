@@ -8,22 +8,36 @@
 
 use crate::measure::{Subject, passes};
 use crate::peers::Peers;
+use crate::ran::Ran;
 use crate::rows::Rows;
 use anyhow::{Context, Result, ensure};
 use devbay_core::async_value::AsyncValueRef;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is done in a round, or links of a chain.
 const N: usize = 1000;
 
+/// Values that were seen to be there, and rounds, since the case began. One thread writes them: no addition is atomic, which
+/// would take longer than what is measured.
+static SEEN: AtomicUsize = AtomicUsize::new(0);
+static ROUNDS: AtomicUsize = AtomicUsize::new(0);
+
+fn add(count: &AtomicUsize, more: usize) {
+    count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
 pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     for (name, subject) in
         [("make", make()), ("continue", continuation()), ("link", link()), ("indirect", indirect())]
     {
+        SEEN.store(0, Ordering::Relaxed);
+        ROUNDS.store(0, Ordering::Relaxed);
         let figures = passes(&mut [allocation(), subject], n_passes, Duration::from_millis(30))?;
-        rows.case("async-value", name, 1, "ns", &figures);
+        let [seen, rounds] = [&SEEN, &ROUNDS].map(|count| count.load(Ordering::Relaxed));
+        rows.case("async-value", name, 1, "ns", &figures, Ran::of("values", rounds * N, seen))?;
     }
     Ok(())
 }
@@ -44,8 +58,10 @@ fn allocation() -> Subject<'static> {
 fn make() -> Subject<'static> {
     Subject::new("devbay", N as f64, || {
         for at in 0..N as u64 {
-            drop(black_box(AsyncValueRef::available(at)));
+            let value = black_box(AsyncValueRef::available(at));
+            add(&SEEN, usize::from(value.get().is_some()));
         }
+        add(&ROUNDS, 1);
     })
 }
 
@@ -53,9 +69,10 @@ fn continuation() -> Subject<'static> {
     Subject::fallible("devbay", N as f64, || {
         for at in 0..N as u64 {
             let (mut setter, value) = AsyncValueRef::unconstructed();
-            black_box(&value).and_then(|seen| _ = black_box(seen.is_ok()));
+            black_box(&value).and_then(|seen| add(&SEEN, usize::from(seen.is_ok())));
             setter.emplace(at)?;
         }
+        add(&ROUNDS, 1);
         Ok(())
     })
 }
@@ -66,9 +83,10 @@ fn indirect() -> Subject<'static> {
             let (mut forwarder, indirect) = AsyncValueRef::indirect();
             let (mut setter, value) = AsyncValueRef::unconstructed();
             forwarder.forward_to(value).context("it was not forwarded")?;
-            black_box(&indirect).and_then(|seen| _ = black_box(seen.is_ok()));
+            black_box(&indirect).and_then(|seen| add(&SEEN, usize::from(seen.is_ok())));
             setter.emplace(at)?;
         }
+        add(&ROUNDS, 1);
         Ok(())
     })
 }
@@ -81,6 +99,8 @@ fn link() -> Subject<'static> {
         let begin = Instant::now();
         setter.emplace(0u64)?;
         let took = begin.elapsed();
+        add(&SEEN, last.get().map_or(0, |&n| n as usize));
+        add(&ROUNDS, 1);
         ensure!(last.get() == Some(&(N as u64)), "the chain gave {last:?}");
         Ok(took)
     })

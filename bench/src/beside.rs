@@ -1,8 +1,10 @@
-//! One model on one input, by devbay and by its peers: outputs are compared, then runs are timed.
+//! One model on one input, by devbay and by its peers: outputs are compared, runs are timed, and what they left is
+//! compared again.
 
 use crate::agree::{Named, ensure_agree};
 use crate::measure::{Figures, Subject, passes};
 use crate::peers::{Peers, Process};
+use crate::ran::Ran;
 use crate::rows::OURS;
 use crate::setup;
 use anyhow::{Context, Result};
@@ -12,8 +14,12 @@ use devbay_host::compare::Tolerance;
 use devbay_host::model::Model;
 use devbay_host::runtime::Runtime;
 use devbay_host::session::{RunOptions, Session};
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
+
+/// A byte that outputs hold before the runs that are timed.
+const UNWRITTEN: u8 = 0xa5;
 
 /// A model with its inputs.
 pub struct Case<'a> {
@@ -27,7 +33,8 @@ pub struct Case<'a> {
     pub tolerance: Tolerance,
 }
 
-/// Milliseconds per run of the peers and of devbay, in that order.
+/// Milliseconds per run of the peers and of devbay, in that order; and the outputs of devbay's sessions that are right after
+/// the last run, of all of them.
 ///
 /// # Errors
 /// For a model that does not run, and for outputs that differ, devbay's or a peer's.
@@ -38,7 +45,7 @@ pub fn measure(
     processes: &mut [Process],
     n_passes: usize,
     moment: Duration,
-) -> Result<Figures> {
+) -> Result<(Figures, Ran)> {
     let session = Session::new(&Model::load(case.model)?, &setup::device(runtime)?)?;
     let sessions = [(OURS, &session)];
     measure_sessions(case, &sessions, runtime.n_threads(), peers, processes, n_passes, moment)
@@ -56,23 +63,29 @@ pub fn measure_sessions(
     processes: &mut [Process],
     n_passes: usize,
     moment: Duration,
-) -> Result<Figures> {
+) -> Result<(Figures, Ran)> {
     let inputs = read_npz(case.inputs)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let mut first: Option<Named> = None;
+    // What each session's runs write, which nothing has written before they are timed.
+    let written: Vec<RefCell<Vec<Vec<u8>>>> = sessions.iter().map(|_| RefCell::default()).collect();
     let mut subjects = Vec::new();
-    for (name, session) in sessions {
+    // What it should be.
+    let mut right: Vec<Vec<Tensor>> = Vec::new();
+    for ((name, session), memory) in sessions.iter().zip(&written) {
         let names = session.outputs().iter().map(|port| port.name.to_string());
         let outputs: Named = names.zip(session.run(&given, &RunOptions::default())?).collect();
         let views = session.in_order(&given)?;
-        let mut memory: Vec<Vec<u8>> =
-            outputs.iter().map(|(_, tensor)| vec![0u8; tensor.bytes().len()]).collect();
+        // No output is all such bytes.
+        memory.replace(outputs.iter().map(|(_, tensor)| vec![UNWRITTEN; tensor.bytes().len()]).collect());
+        right.push(outputs.iter().map(|(_, tensor)| tensor.clone()).collect());
         let expected = case.expected.or(first.as_deref());
         if let Some(expected) = expected {
             ensure_agree(&outputs, expected, case.tolerance).context((*name).to_owned())?;
         }
         first.get_or_insert(outputs);
         subjects.push(Subject::fallible(*name, 1.0, move || {
+            let mut memory = memory.borrow_mut();
             let mut results: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
             Ok(session.run_into(&views, &mut results, &RunOptions::default())?)
         }));
@@ -92,5 +105,12 @@ pub fn measure_sessions(
     for (_, nanos) in &mut figures {
         nanos.iter_mut().for_each(|figure| *figure /= 1e6);
     }
-    Ok(figures)
+    drop(subjects);
+    let (mut n_outputs, mut n_right) = (0, 0);
+    for (written, right) in written.iter().zip(&right) {
+        let written = written.borrow();
+        n_outputs += right.len();
+        n_right += written.iter().zip(right).filter(|(written, right)| **written == *right.bytes()).count();
+    }
+    Ok((figures, Ran::of("outputs", n_outputs, n_right)))
 }

@@ -8,6 +8,7 @@
 
 use crate::measure::Figures;
 use crate::peers::{Peer, Peers};
+use crate::ran::Ran;
 use crate::rows::Rows;
 use crate::start::{Started, start};
 use anyhow::{Result, ensure};
@@ -56,17 +57,22 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
         Some(Peer::Onnxruntime) => started.line.parse().map_or(f64::NAN, |nanos: f64| nanos / 1e6),
         _ => started.ms,
     };
-    let mut case = |name: &str, unit: &str, figures: &Figures| {
+    // Each start has a first line with a result.
+    let n_results =
+        starting.iter().flat_map(|s| &s.starts).filter(|started| !started.line.is_empty()).count();
+    let ran = Ran::of("results", starting.len() * n_passes, n_results);
+    let mut case = |name: &str, unit: &str, figures: &Figures| -> Result<()> {
         // devbay's figures are in several cases; without a peer they would say the same again.
         if figures.len() > 1 || !name.contains(',') {
-            rows.case("cold-start", name, 1, unit, figures);
+            rows.case("cold-start", name, 1, unit, figures, ran)?;
         }
+        Ok(())
     };
-    case("start mnist", "ms", &figures(&through_python, &|_, s| s.ms));
-    case("start mnist, from import", "ms", &figures(&[Some(Peer::Onnxruntime), None], &from_import));
-    case("start mnist, native", "ms", &figures(&native, &|_, s| s.ms));
-    case("memory mnist", "MiB", &figures(&through_python, &|_, s| s.peak_mib));
-    case("memory mnist, native", "MiB", &figures(&native, &|_, s| s.peak_mib));
+    case("start mnist", "ms", &figures(&through_python, &|_, s| s.ms))?;
+    case("start mnist, from import", "ms", &figures(&[Some(Peer::Onnxruntime), None], &from_import))?;
+    case("start mnist, native", "ms", &figures(&native, &|_, s| s.ms))?;
+    case("memory mnist", "MiB", &figures(&through_python, &|_, s| s.peak_mib))?;
+    case("memory mnist, native", "MiB", &figures(&native, &|_, s| s.peak_mib))?;
     Ok(())
 }
 

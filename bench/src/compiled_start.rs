@@ -8,6 +8,7 @@
 use crate::agree::ensure_agree;
 use crate::measure::Figures;
 use crate::peers::{Peer, Peers};
+use crate::ran::Ran;
 use crate::rows::Rows;
 use crate::setup;
 use crate::start::start;
@@ -50,17 +51,20 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     }
     let theirs = theirs(peers, &model, &inputs, made.path());
     starting.extend(peers.unless_required(Peer::OnnxruntimeNative.name(), theirs)?.into_iter().flatten());
+    let (n_starts, mut n_results) = (starting.len() * n_passes, 0);
     for pass in 0..n_passes {
         for turn in 0..starting.len() {
             let at = (turn + pass) % starting.len();
-            let ms = start(&starting[at].command)?.ms;
+            let started = start(&starting[at].command)?;
+            n_results += usize::from(!started.line.is_empty());
+            let ms = started.ms;
             let warm = starting[at].warm_ms;
             starting[at].ms.push(ms - warm);
         }
     }
     let figures: Figures = starting.into_iter().map(|starting| (starting.subject, starting.ms)).collect();
-    rows.case("compiled-start", "start resnet50, less a warm run", 1, "ms", &figures);
-    Ok(())
+    let ran = Ran::of("results", n_starts, n_results);
+    rows.case("compiled-start", "start resnet50, less a warm run", 1, "ms", &figures, ran)
 }
 
 /// The command, as it was built beside this program.

@@ -6,13 +6,15 @@
 
 use crate::measure::{Subject, passes};
 use crate::peers::{Peers, Process, Workload};
+use crate::ran::Ran;
 use crate::rows::{OURS, Rows};
-use crate::setup;
+use crate::{ran, setup};
 use anyhow::{Context, Result, ensure};
 use devbay_core::exec::host_io::InputView;
 use devbay_core::program::{Node, Program, Region, Value, ValueId};
 use devbay_core::tensor::{AlignedBytes, BOOL, Bytes, F32, I64, Tensor, TensorType};
-use devbay_host::session::RunOptions;
+use devbay_host::model::Model;
+use devbay_host::session::{RunOptions, Session};
 use std::time::Duration;
 
 const CONDITIONALS: usize = 200;
@@ -44,8 +46,10 @@ fn case(
         Workload::Graph(_) => 1.0,
     };
     let runtime = setup::runtime(1)?;
-    let session = setup::session(&runtime, program.clone())?;
+    let (model, device) = (Model::from_program(program.clone()), setup::device(&runtime)?);
+    let session = Session::with_options(&model, &device, setup::of_launches())?;
     let zero = Tensor::from_elements(&[], &[0.0f32])?;
+    let counts = ran::count(&model, &device, setup::of_launches(), &[("x", &zero)])?;
     let mut value = AlignedBytes::zeroed(size_of::<f32>())?;
     let mut subjects = Vec::new();
     for process in runtimes {
@@ -63,8 +67,13 @@ fn case(
     drop(subjects);
     let found = f32::from_ne_bytes(value.bytes().try_into()?);
     ensure!(found == expected, "devbay computed {found}, expected {expected}");
-    rows.case("executor", name, 1, "ns", &figures);
-    Ok(())
+    let n_launches = match workload {
+        // A comparison, three additions of the branch that is taken, and one after it.
+        Workload::Conditionals(n) => 5 * n,
+        Workload::Loop(n) => 4 * n,
+        Workload::Graph(_) => 0,
+    };
+    rows.case("executor", name, 1, "ns", &figures, Ran::launches(n_launches, counts.launches))
 }
 
 /// A program of scalars as it grows.

@@ -5,12 +5,14 @@
 
 use crate::measure::{Subject, passes};
 use crate::peers::Peers;
+use crate::ran::Ran;
 use crate::rows::Rows;
-use crate::setup;
+use crate::{ran, setup};
 use anyhow::{Context, Result, ensure};
 use devbay_core::exec::host_io::InputView;
-use devbay_core::tensor::F32;
-use devbay_host::session::RunOptions;
+use devbay_core::tensor::{F32, Tensor};
+use devbay_host::model::Model;
+use devbay_host::session::{RunOptions, Session};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -43,7 +45,11 @@ fn case(rows: &mut Rows, n: usize, n_passes: usize) -> Result<()> {
     let layers = black_box(vec![layer; LAYERS]);
 
     let runtime = setup::runtime(1)?;
-    let session = setup::session(&runtime, setup::dense_layers(n, &weights, &biases)?)?;
+    let model = Model::from_program(setup::dense_layers(n, &weights, &biases)?);
+    let device = setup::device(&runtime)?;
+    let session = Session::with_options(&model, &device, setup::of_launches())?;
+    let input = Tensor::from_elements(&[1, n], &x)?;
+    let counts = ran::count(&model, &device, setup::of_launches(), &[("x", &input)])?;
     let shape = [1, n];
     let bytes = as_bytes(&x);
     let input = InputView { dtype: F32, shape: &shape, bytes };
@@ -80,8 +86,7 @@ fn case(rows: &mut Rows, n: usize, n_passes: usize) -> Result<()> {
     for (a, b) in y.iter().zip(expected) {
         ensure!((a - b).abs() <= 1e-4 * largest + 1e-6, "n{n}: {a} and {b} differ");
     }
-    rows.case("dense", &format!("n{n}"), 1, "ns/layer", &figures);
-    Ok(())
+    rows.case("dense", &format!("n{n}"), 1, "ns/layer", &figures, Ran::launches(LAYERS, counts.launches))
 }
 
 fn as_bytes(values: &[f32]) -> &[u8] {

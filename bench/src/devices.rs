@@ -6,12 +6,12 @@
 //! mean of both devices alone: as many nodes, half of them on each.
 
 use crate::measure::{Subject, passes};
+use crate::ran::{self, Ran};
 use crate::rows::{OURS, Rows};
 use crate::setup::{self, Form};
 use anyhow::{Result, ensure};
 use devbay_core::device::Device;
 use devbay_core::exec::host_io::InputView;
-use devbay_core::plan::PlanOptions;
 use devbay_core::program::text;
 use devbay_core::tensor::Tensor;
 use devbay_host::model::Model;
@@ -67,7 +67,10 @@ pub fn run(rows: &mut Rows, n_passes: usize) -> Result<()> {
             ];
             let figures = passes(&mut subjects, n_passes, MOMENT)?;
             drop(subjects);
-            rows.case("executor", &case, threads, "ns/node", &figures);
+            // The pair alone runs every node on each device.
+            let counted = alone_inline.n_launches + alone_other.n_launches + split.n_launches;
+            let ran = Ran::launches(3 * 2 * LAYERS * HALF, counted);
+            rows.case("executor", &case, threads, "ns/node", &figures, ran)?;
         }
     }
     Ok(())
@@ -106,6 +109,8 @@ struct Ours {
     session: Session,
     one: Tensor,
     outputs: Vec<Vec<u8>>,
+    /// Launches that a run makes.
+    n_launches: usize,
 }
 
 impl Ours {
@@ -115,11 +120,13 @@ impl Ours {
         pins: &[(String, Arc<Device>)],
         division: Form,
     ) -> Result<Self> {
-        let plans = PlanOptions { tasks: division.policy(), ..PlanOptions::default() };
-        let options = SessionOptions { plans, pins: pins.to_vec(), ..SessionOptions::default() };
-        let session = Session::with_options(model, device, options)?;
+        let options =
+            || SessionOptions { plans: division.plans(), pins: pins.to_vec(), ..SessionOptions::default() };
+        let session = Session::with_options(model, device, options())?;
         let outputs = vec![vec![0u8; 8]; session.outputs().len()];
-        Ok(Self { session, one: Tensor::from_elements(&[1], &[1i64])?, outputs })
+        let one = Tensor::from_elements(&[1], &[1i64])?;
+        let n_launches = ran::count(model, device, options(), &[("x", &one)])?.launches;
+        Ok(Self { session, one, outputs, n_launches })
     }
 
     fn run(&mut self) -> Result<()> {

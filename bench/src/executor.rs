@@ -8,6 +8,7 @@
 use crate::graphs::{Graph, SHAPES, Work};
 use crate::measure::{Figures, Subject, passes};
 use crate::peers::{Peer, Peers, Process, Workload};
+use crate::ran::{self, Ran};
 use crate::rows::{OURS, Rows};
 use crate::setup::{self, Form};
 use crate::{control, devices};
@@ -45,8 +46,9 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
         let graph = Graph::of("one", 1)?;
         for threads in setup::thread_counts() {
             let processes = libraries.iter_mut().chain(&mut runtimes);
-            let figures = measure(&graph, &FORMS[1..], threads, peers, processes, n_passes)?;
-            rows.case("executor", "one", threads, "ns", &of_form(&figures, "coarse"));
+            let (figures, counted) = measure(&graph, &FORMS[1..], threads, peers, processes, n_passes)?;
+            let ran = Ran::launches(graph.len(), counted[0]);
+            rows.case("executor", "one", threads, "ns", &of_form(&figures, "coarse"), ran)?;
         }
     }
     control::run(rows, peers, &mut runtimes, n_passes)?;
@@ -65,9 +67,10 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
                 let processes = libraries.iter_mut().chain(few);
                 let passes = if n < 1_000_000 { n_passes } else { n_passes.min(PASSES_OF_MANY) };
                 let figures = measure(&graph, &forms, threads, peers, processes, passes);
-                let figures = figures.with_context(|| format!("{shape}-{n}"))?;
-                for (form, _) in &forms {
-                    rows.case("executor", &name(form), threads, "ns/node", &of_form(&figures, form));
+                let (figures, counted) = figures.with_context(|| format!("{shape}-{n}"))?;
+                for ((form, _), counted) in forms.iter().zip(counted) {
+                    let ran = Ran::launches(graph.len(), counted);
+                    rows.case("executor", &name(form), threads, "ns/node", &of_form(&figures, form), ran)?;
                 }
             }
         }
@@ -75,7 +78,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds a node of each peer, and of devbay in each form, under the form's name.
+/// Nanoseconds a node of each peer, and of devbay in each form, under the form's name; and the launches of each form.
 fn measure<'p>(
     graph: &Graph,
     forms: &[(&str, Form)],
@@ -83,7 +86,7 @@ fn measure<'p>(
     peers: &Peers,
     processes: impl Iterator<Item = &'p mut Process>,
     n_passes: usize,
-) -> Result<Figures> {
+) -> Result<(Figures, Vec<usize>)> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("graph.txt");
     graph.write(&file)?;
@@ -106,7 +109,7 @@ fn measure<'p>(
     let figures = passes(&mut subjects, n_passes, MOMENT)?;
     drop(subjects);
     ours.iter().try_for_each(|(_, ours)| ours.check(graph))?;
-    Ok(figures)
+    Ok((figures, ours.iter().map(|(_, ours)| ours.n_launches).collect()))
 }
 
 /// The figures of the peers, and of devbay in one form.
@@ -138,12 +141,14 @@ fn busy(rows: &mut Rows, n_passes: usize) -> Result<()> {
         let mut figures = passes(&mut subjects, n_passes, MOMENT)?;
         drop(subjects);
         ours.iter().try_for_each(|(_, ours)| ours.check(&graph))?;
+        let counted: usize = ours.iter().map(|(_, ours)| ours.n_launches).sum();
+        let ran = Ran::launches(ours.len() * graph.len(), counted);
         if figures.len() > 1 {
-            rows.case("executor", &case, 2, "ns/node", &figures);
+            rows.case("executor", &case, 2, "ns/node", &figures, ran)?;
         }
         figures.truncate(1);
         OURS.clone_into(&mut figures[0].0);
-        rows.case("executor", &case, 1, "ns/node", &figures);
+        rows.case("executor", &case, 1, "ns/node", &figures, ran)?;
     }
     Ok(())
 }
@@ -153,18 +158,22 @@ struct Ours {
     session: Session,
     zero: Tensor,
     value: AlignedBytes,
+    /// Launches that a run makes.
+    n_launches: usize,
 }
 
 impl Ours {
     fn new(model: &Model, runtime: &Runtime, form: Form, graph: &Graph) -> Result<Self> {
         let begin = Instant::now();
-        let session = setup::session_with(model, &setup::device(runtime)?, form)?;
+        let device = setup::device(runtime)?;
+        let session = setup::session_with(model, &device, form)?;
         let took = begin.elapsed();
         if took > Duration::from_millis(50) {
             eprintln!("executor: {} nodes were planned in {:.2} s", graph.len(), took.as_secs_f64());
         }
-        let mut new =
-            Self { session, zero: Tensor::from_elements(&[1], &[0i64])?, value: AlignedBytes::zeroed(8)? };
+        let zero = Tensor::from_elements(&[1], &[0i64])?;
+        let n_launches = ran::count(model, &device, form.plans(), &[("x", &zero)])?.launches;
+        let mut new = Self { session, zero, value: AlignedBytes::zeroed(8)?, n_launches };
         new.run()?;
         new.check(graph)?;
         Ok(new)

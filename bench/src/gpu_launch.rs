@@ -9,6 +9,7 @@
 use crate::bare_wgpu::{Bare, State};
 use crate::measure::{Subject, passes};
 use crate::peers::Peers;
+use crate::ran::{self, Ran};
 use crate::rows::{OURS, Rows};
 use crate::setup;
 use anyhow::{Context, Result, ensure};
@@ -96,10 +97,12 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     for (n, cases) in LENGTHS.into_iter().zip(&cases) {
         let model = Model::from_program(setup::chain_of_adds(n, &one)?);
         let session = Session::with_options(&model, &device, setup::of_launches())?;
-        chain(rows, cases, n, &session, &one, n_passes)?;
+        let counted = ran::count(&model, &device, setup::of_launches(), &[("x", &one)])?.launches;
+        chain(rows, cases, (n, counted), &session, &one, n_passes)?;
         if rows.want(&cases[3]) {
             let submitted = submissions(&model, n)?;
-            rows.case("gpu-launch", &cases[3], 1, "", &[(OURS.to_owned(), vec![submitted as f64])]);
+            let figures = [(OURS.to_owned(), vec![submitted as f64])];
+            rows.case("gpu-launch", &cases[3], 1, "", &figures, Ran::launches(n, counted))?;
         }
     }
     Ok(())
@@ -109,11 +112,11 @@ fn choose(runtime: &Runtime) -> Result<Arc<Device>> {
     Ok(runtime.choose(&Policy::Explicit("wgpu:0".to_owned()), &Requirements::default())?.device)
 }
 
-/// Measures one chain.
+/// Measures one chain of `n` launches, of which so many were counted.
 fn chain(
     rows: &mut Rows,
     [record, host, whole, _]: &[String; 4],
-    n: usize,
+    (n, counted): (usize, usize),
     session: &Session,
     one: &Tensor,
     n_passes: usize,
@@ -154,7 +157,7 @@ fn chain(
         ];
         let figures = passes(&mut subjects, n_passes, HOST_MOMENT)?;
         drop(subjects);
-        rows.case("gpu-launch", case, 1, "ns/launch", &figures);
+        rows.case("gpu-launch", case, 1, "ns/launch", &figures, Ran::launches(n, counted))?;
     }
     if rows.want(whole) {
         let [ours, theirs, other] = &mut results;
@@ -167,7 +170,7 @@ fn chain(
         ];
         let figures = passes(&mut subjects, n_passes, MOMENT)?;
         drop(subjects);
-        rows.case("gpu-launch", whole, 1, "ns/launch", &figures);
+        rows.case("gpu-launch", whole, 1, "ns/launch", &figures, Ran::launches(n, counted))?;
     }
     Ok(())
 }

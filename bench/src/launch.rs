@@ -6,10 +6,13 @@
 
 use crate::measure::{Subject, passes};
 use crate::peers::Peers;
+use crate::ran::Ran;
 use crate::rows::Rows;
-use crate::setup;
+use crate::{ran, setup};
 use anyhow::{Context, Result};
 use devbay_core::exec::frame::Frame;
+use devbay_host::model::Model;
+use devbay_host::session::Session;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, LaunchFn, Status, Stream};
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -42,12 +45,12 @@ pub fn bare_calls() -> Subject<'static> {
 
 pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     let runtime = setup::runtime_with_library(1, "cpu")?;
-    let session = setup::session(
-        &runtime,
-        setup::chain_of_adds(1, &devbay_core::Tensor::from_elements(&[1], &[1.0f32])?)?,
-    )?;
     let x = [1.0f32];
     let input = devbay_core::Tensor::from_elements(&[1], &x)?;
+    let model = Model::from_program(setup::chain_of_adds(1, &input)?);
+    let device = setup::device(&runtime)?;
+    let session = Session::with_options(&model, &device, setup::of_launches())?;
+    let counts = ran::count(&model, &device, setup::of_launches(), &[("x", &input)])?;
     let plan = session.plan(&[devbay_core::exec::host_io::InputView::of(&input)])?;
     let stage = plan.single().context("one addition is a straight line")?;
     let step = *stage.section.steps.first().context("it has a launch")?;
@@ -64,7 +67,6 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
         }
     });
     let figures = passes(&mut [bare_calls(), launches], n_passes, Duration::from_millis(30))?;
-    rows.case("launch", "launch", 1, "ns", &figures);
     anyhow::ensure!(y == [2.0], "the launched kernel gave {y:?}, expected [2.0]");
-    Ok(())
+    rows.case("launch", "launch", 1, "ns", &figures, Ran::launches(1, counts.launches))
 }

@@ -25,6 +25,7 @@ mod measure;
 mod models;
 mod passes;
 mod peers;
+mod ran;
 mod resnet50;
 mod rows;
 mod serving;

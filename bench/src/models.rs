@@ -43,7 +43,8 @@ impl Recorded {
 }
 
 pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
-    let Some(cases) = recorded(peers)? else { return Ok(()) };
+    let Some(mut cases) = recorded(peers)? else { return Ok(()) };
+    cases.retain(|recorded| rows.want(&recorded.name));
     let mut processes = peers.start(&[Peer::Onnxruntime])?;
     let runtimes: Vec<_> = setup::thread_counts().map(setup::runtime).collect::<Result<_>>()?;
     let mut failed = Vec::new();
@@ -53,7 +54,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
             let moment = Duration::from_millis(20);
             let threads = runtime.n_threads();
             match measure(&case, runtime, peers, &mut processes, n_passes.min(PASSES_MAX), moment) {
-                Ok(figures) => rows.case("models", &recorded.name, threads, "ms", &figures),
+                Ok((figures, ran)) => rows.case("models", &recorded.name, threads, "ms", &figures, ran)?,
                 Err(error) => {
                     eprintln!("{} on {threads} threads: {error:#}", recorded.name);
                     failed.push(recorded.name.as_str());

@@ -28,8 +28,8 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
         };
         let runtime = setup::runtime(threads)?;
         let moment = Duration::from_millis(250);
-        let figures = measure(&case, &runtime, peers, &mut processes, n_passes, moment)?;
-        rows.case("resnet50", "resnet50", threads, "ms", &figures);
+        let (figures, ran) = measure(&case, &runtime, peers, &mut processes, n_passes, moment)?;
+        rows.case("resnet50", "resnet50", threads, "ms", &figures, ran)?;
     }
     Ok(())
 }

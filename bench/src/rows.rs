@@ -1,5 +1,7 @@
 //! Rows of results: for a person a table, with `--json` one object a line.
 
+use crate::ran::Ran;
+use anyhow::Result;
 use serde::Serialize;
 
 /// Our subject's name.
@@ -26,6 +28,10 @@ pub struct Row {
     pub max: f64,
     /// Number of passes.
     pub runs: usize,
+    /// How many launches, or what the row counts else, a round of devbay's has: as the row says, and as it was counted.
+    pub counted: u64,
+    /// What those are.
+    pub counted_what: &'static str,
     /// What part of the subject's time devbay takes; None for devbay itself.
     pub ratio: Option<Ratio>,
 }
@@ -68,6 +74,9 @@ impl Rows {
     }
 
     /// Prints the rows of one case, if it is wanted. Beside each subject stands what part of its time devbay takes, pass by pass.
+    ///
+    /// # Errors
+    /// If devbay ran something else than the row says.
     pub fn case(
         &mut self,
         bench: &str,
@@ -75,10 +84,12 @@ impl Rows {
         threads: usize,
         unit: &str,
         subjects: &[(String, Vec<f64>)],
-    ) {
+        ran: Ran,
+    ) -> Result<()> {
         if !self.want(case) {
-            return;
+            return Ok(());
         }
+        ran.check(bench, case)?;
         let ours = subjects.iter().find(|(subject, _)| subject == OURS).map(|(_, figures)| figures);
         for (subject, figures) in subjects {
             let sorted = sorted(figures.iter().copied());
@@ -95,10 +106,13 @@ impl Rows {
                 min: sorted.first().copied().unwrap_or(f64::NAN),
                 max: sorted.last().copied().unwrap_or(f64::NAN),
                 runs: sorted.len(),
+                counted: ran.counted,
+                counted_what: ran.what,
                 ratio: Ratio::of(&ratios),
             };
             self.print(&row);
         }
+        Ok(())
     }
 
     fn print(&mut self, row: &Row) {

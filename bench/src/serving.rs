@@ -8,9 +8,10 @@
 use crate::agree::ensure_agree;
 use crate::measure::{Figures, wait_for_rest};
 use crate::peers::{Peer, Peers, Process};
+use crate::ran::Ran;
 use crate::rows::{OURS, Rows};
 use crate::{cold_start, setup};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
 use devbay_core::exec::host_io::InputView;
 use devbay_core::tensor::AlignedBytes;
@@ -60,13 +61,18 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
         let mut served: Vec<(String, Vec<Served>)> =
             process.iter().map(|process| (process.subject.clone(), Vec::new())).collect();
         served.push((OURS.to_owned(), Vec::new()));
+        let mut counted = 0;
         // The pass before the first is not counted: it brings threads and memory in.
         for pass in 0..=n_passes {
             for turn in 0..served.len() {
                 let at = (turn + pass) % served.len();
                 let figures = match &mut process {
                     Some(process) if at == 0 => turn_of(process)?,
-                    _ => our_turn(&session, &pixels, outputs[0].1.bytes().len())?,
+                    _ => {
+                        let (figures, n_right) = our_turn(&session, &pixels, outputs[0].1.bytes())?;
+                        counted += n_right;
+                        figures
+                    }
                 };
                 served[at].1.extend((pass > 0).then_some(figures));
             }
@@ -75,7 +81,8 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
             let micros = |served: &Vec<Served>| served.iter().map(|figures| figures[i] / 1e3).collect();
             let figures: Figures =
                 served.iter().map(|(name, served)| (name.clone(), micros(served))).collect();
-            rows.case("serving", case, threads, "us", &figures);
+            let ran = Ran::of("runs", (n_passes + 1) * RUNS, counted);
+            rows.case("serving", case, threads, "us", &figures, ran)?;
         }
     }
     Ok(())
@@ -87,10 +94,11 @@ fn turn_of(process: &mut Process) -> Result<Served> {
     Ok(served)
 }
 
-fn our_turn(session: &Session, input: &Tensor, output_bytes: usize) -> Result<Served> {
+/// A turn, and its runs, those of callers whose last result is right.
+fn our_turn(session: &Session, input: &Tensor, expected: &[u8]) -> Result<(Served, usize)> {
     let together = Barrier::new(CALLERS);
     let call = || -> Result<Calls> {
-        let memory = AlignedBytes::zeroed(output_bytes);
+        let memory = AlignedBytes::zeroed(expected.len());
         together.wait();
         let (mut output, input) = (memory?, InputView::of(input));
         let mut calls = Vec::with_capacity(RUNS / CALLERS);
@@ -99,6 +107,7 @@ fn our_turn(session: &Session, input: &Tensor, output_bytes: usize) -> Result<Se
             session.run_into(&[input], &mut [output.as_mut_slice()], &RunOptions::default())?;
             calls.push((begin, Instant::now()));
         }
+        ensure!(output.as_mut_slice() == expected, "a caller has another result");
         Ok(calls)
     };
     let calls = std::thread::scope(|scope| {
@@ -114,5 +123,5 @@ fn our_turn(session: &Session, input: &Tensor, output_bytes: usize) -> Result<Se
     let mut waited: Vec<f64> = calls.iter().map(|(begin, end)| nanos(begin, end)).collect();
     waited.sort_by(f64::total_cmp);
     let at = |percent: usize| waited[(waited.len() * percent / 100).min(waited.len() - 1)];
-    Ok([nanos(begin, end) / waited.len() as f64, at(50), at(99)])
+    Ok(([nanos(begin, end) / waited.len() as f64, at(50), at(99)], waited.len()))
 }

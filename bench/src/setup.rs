@@ -63,29 +63,26 @@ pub enum Form {
 }
 
 impl Form {
-    /// How plans of this form are divided.
-    pub fn policy(self) -> Division {
-        match self {
+    /// Plans of this form, in which every node is a launch.
+    pub fn plans(self) -> PlanOptions {
+        let tasks = match self {
             Self::Tasks => Division::Each,
             Self::Coarse => Division::Auto,
-        }
+        };
+        PlanOptions { tasks, ..of_launches() }
     }
 }
 
 /// A session in a form.
 pub fn session_with(model: &Model, device: &Arc<Device>, form: Form) -> Result<Session> {
-    let plans = PlanOptions { tasks: form.policy(), ..of_launches() };
-    Ok(Session::with_options(model, device, plans)?)
+    Ok(Session::with_options(model, device, form.plans())?)
 }
 
-/// A session for a program.
-pub fn session(runtime: &Runtime, program: Program) -> Result<Session> {
-    Ok(Session::with_options(&Model::from_program(program), &device(runtime)?, of_launches())?)
-}
-
-/// Plans in which a chain of additions is as many launches: what is measured is what a launch costs.
+/// Plans in which a chain of additions is as many launches, and nodes that compute the same are computed each: what is
+/// measured is what a launch costs. Layers of a product and an activation are still one launch.
 pub fn of_launches() -> PlanOptions {
-    let passes = Switches::without(["fuse-elementwise"]).expect("there is such a pass");
+    let passes =
+        Switches::without(["fuse-elementwise", "common-subexpressions"]).expect("there are such passes");
     PlanOptions { passes, ..PlanOptions::default() }
 }
 

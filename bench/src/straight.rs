@@ -8,12 +8,14 @@
 use crate::launch::bare_calls;
 use crate::measure::{Subject, passes};
 use crate::peers::Peers;
+use crate::ran::Ran;
 use crate::rows::Rows;
-use crate::setup;
+use crate::{ran, setup};
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
 use devbay_core::exec::host_io::InputView;
-use devbay_host::session::RunOptions;
+use devbay_host::model::Model;
+use devbay_host::session::{RunOptions, Session};
 use std::time::Duration;
 
 const N: usize = 1000;
@@ -33,7 +35,9 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
 
 fn case(rows: &mut Rows, name: &str, one: &Tensor, expected: &[u8], n_passes: usize) -> Result<()> {
     let runtime = setup::runtime(1)?;
-    let session = setup::session(&runtime, setup::chain_of_adds(N, one)?)?;
+    let (model, device) = (Model::from_program(setup::chain_of_adds(N, one)?), setup::device(&runtime)?);
+    let session = Session::with_options(&model, &device, setup::of_launches())?;
+    let counts = ran::count(&model, &device, setup::of_launches(), &[("x", one)])?;
     let input = InputView::of(one);
     let plan = session.plan(&[input])?;
     let steps = plan.single().context("a chain is a straight section")?.section.steps.len();
@@ -51,6 +55,5 @@ fn case(rows: &mut Rows, name: &str, one: &Tensor, expected: &[u8], n_passes: us
     };
     failed.map_or(Ok(()), |error| Err(anyhow::Error::from(error)))?;
     ensure!(&y[0].to_ne_bytes()[..expected.len()] == expected, "the chain gave another sum");
-    rows.case("straight", name, 1, "ns", &figures);
-    Ok(())
+    rows.case("straight", name, 1, "ns", &figures, Ran::launches(N, counts.launches))
 }

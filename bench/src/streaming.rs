@@ -8,6 +8,7 @@
 //! rate of copies; the ratio says what overlap leaves. `their sum` is what a run without overlap would take.
 
 use crate::measure::Figures;
+use crate::ran::{self, Ran};
 use crate::rows::{OURS, Rows, median};
 use crate::{peers::Peers, setup};
 use anyhow::{Context, Result, ensure};
@@ -79,7 +80,13 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
                 figures.push(nanos / 1e6);
             }
         }
-        rows.case("streaming", case, 1, "ms", &figures);
+        let counts = [None, Some(budget)].map(|budget| {
+            let options = devices.options(budget, Some(rates))?;
+            ran::count(&model, &devices.device("cpu:1")?, options, &[("x", &x)])
+        });
+        let [whole_counts, half_counts] = counts;
+        let n_launches = whole_counts?.launches + half_counts?.launches;
+        rows.case("streaming", case, 1, "ms", &figures, Ran::launches(2 * LAYERS, n_launches))?;
     }
     Ok(())
 }
@@ -128,12 +135,16 @@ impl Devices {
         Ok(Arc::clone(found.with_context(|| format!("device {name}"))?))
     }
 
-    fn session(&self, model: &Model, memory_budget: Option<u64>, rates: Option<Rates>) -> Result<Session> {
-        let options = SessionOptions {
+    fn options(&self, memory_budget: Option<u64>, rates: Option<Rates>) -> Result<SessionOptions> {
+        Ok(SessionOptions {
             others: vec![self.device("cpu:0")?],
             plans: PlanOptions { memory_budget, rates, ..PlanOptions::default() },
             ..SessionOptions::default()
-        };
+        })
+    }
+
+    fn session(&self, model: &Model, memory_budget: Option<u64>, rates: Option<Rates>) -> Result<Session> {
+        let options = self.options(memory_budget, rates)?;
         Ok(Session::with_options(model, &self.device("cpu:1")?, options)?)
     }
 }

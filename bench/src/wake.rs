@@ -8,6 +8,7 @@
 //! the median of some twenty starts.
 
 use crate::measure::Figures;
+use crate::ran::Ran;
 use crate::rows::{OURS, Rows, median};
 use crate::{peers::Peers, setup};
 use anyhow::{Result, ensure};
@@ -64,7 +65,10 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
                 std::thread::sleep(PAUSE);
             }
         }
-        rows.case("wake", case, 2, "ns", &figures);
+        // A figure is there only if the other thread came.
+        let n_figures = figures.iter().flat_map(|(_, figures)| figures).filter(|nanos| **nanos > 0.0).count();
+        let ran = Ran::of("wakes", figures.len() * n_passes, n_figures);
+        rows.case("wake", case, 2, "ns", &figures, ran)?;
     }
     bare.end();
     elsewhere.end();

@@ -3,13 +3,21 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::path::Path;
 use std::process::Command;
 
 /// Runs benchmarks with three passes: the rows, which have the fields that scripts read, and what was said besides.
 fn rows(arguments: &[&str]) -> Result<(Vec<Value>, String)> {
+    rows_with(arguments, &[])
+}
+
+/// As [`rows`], with variables of the environment.
+fn rows_with(arguments: &[&str], environment: &[(&str, &Path)]) -> Result<(Vec<Value>, String)> {
     // Some load the libraries of plugins, which a build of the workspace makes and one of this package does not.
     let program = env!("CARGO_BIN_EXE_devbay-bench");
-    let output = Command::new(program).args(arguments).args(["--passes", "3", "--json"]).output()?;
+    let mut command = Command::new(program);
+    command.args(arguments).args(["--passes", "3", "--json"]).envs(environment.iter().copied());
+    let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{said}");
     let rows: Vec<Value> = String::from_utf8(output.stdout)?
@@ -23,6 +31,8 @@ fn rows(arguments: &[&str]) -> Result<(Vec<Value>, String)> {
         for field in ["threads", "median", "min", "max", "runs"] {
             ensure!(row[field].is_number(), "{row} has no {field}");
         }
+        // What ran was counted, and was what the row says.
+        ensure!(row["counted"].as_u64() > Some(0) && row["counted_what"].is_string(), "{row} counts nothing");
     }
     Ok((rows, said))
 }
@@ -74,6 +84,50 @@ fn graphs_and_control_flow_have_rows_and_missing_peers_are_named() -> Result<()>
     for peer in ["onetbb", "rust-graph", "onnxruntime", "tensorflow"] {
         ensure!(said.contains(&format!("{peer} is missing")), "{peer} is not named: {said}");
     }
+    Ok(())
+}
+
+/// Both devices run all of their nodes: 10,000 in each of the three sessions.
+#[test]
+fn two_devices_run_every_node() -> Result<()> {
+    let (rows, _) = rows(&["executor", "--case", "two-devices"])?;
+    for form in ["tasks", "coarse"] {
+        let case = format!("two-devices-10000/{form}");
+        ensure_row(&rows, "executor", &case, "each device alone, mean")?;
+        ensure_row(&rows, "executor", &case, "devbay")?;
+    }
+    for row in &rows {
+        ensure!(row["counted"] == 30_000 && row["counted_what"] == "launches", "{row}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_streamed_model_launches_every_layer() -> Result<()> {
+    let (rows, _) = rows(&["streaming", "--case", "balanced"])?;
+    for subject in ["devbay", "the longer of both", "their sum"] {
+        ensure_row(&rows, "streaming", "balanced", subject)?;
+    }
+    ensure!(rows.iter().all(|row| row["counted"] == 64), "{rows:?}");
+    Ok(())
+}
+
+/// On a model of the repository's.
+#[test]
+fn trained_models_have_rows_whose_outputs_were_compared() -> Result<()> {
+    // Others there have no recorded inputs.
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn");
+    let models = tempfile::tempdir()?;
+    std::fs::create_dir(models.path().join("mnist_cnn"))?;
+    for file in ["model.onnx", "case0.inputs.npz", "case0.outputs.npz"] {
+        std::fs::copy(model.join(file), models.path().join("mnist_cnn").join(file))?;
+    }
+    let arguments = ["models", "passes", "arena", "--case", "mnist_cnn/0"];
+    let (rows, _) = rows_with(&arguments, &[("DEVBAY_MODELS", models.path())])?;
+    for bench in ["models", "passes", "arena"] {
+        ensure_row(&rows, bench, "mnist_cnn/0", "devbay")?;
+    }
+    ensure!(rows.iter().all(|row| row["counted_what"] == "outputs"), "{rows:?}");
     Ok(())
 }
 

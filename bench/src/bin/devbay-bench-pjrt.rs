@@ -12,6 +12,9 @@
 #[path = "../measure.rs"]
 #[expect(dead_code, reason = "what other benchmarks need besides")]
 mod measure;
+#[path = "../ran.rs"]
+#[expect(dead_code, reason = "what other benchmarks need besides")]
+mod ran;
 #[path = "../rows.rs"]
 mod rows;
 
@@ -36,6 +39,7 @@ use devbay_plugin_pjrt::executable::{self as bare, Input};
 use devbay_plugin_pjrt::library::Library;
 use devbay_plugin_pjrt::stored::Stored;
 use measure::{Subject, passes};
+use ran::Ran;
 use rows::{OURS, Rows};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -186,10 +190,21 @@ impl Both {
             ];
             let figures = passes(&mut subjects, n_passes, MOMENT)?;
             drop(subjects);
-            rows.case("pjrt", "add execute", 1, "ns", &figures);
+            let given = [("a", &numbers), ("b", &numbers)];
+            rows.case("pjrt", "add execute", 1, "ns", &figures, self.programs(&model, &given)?)?;
         }
         let inputs = [("a".to_owned(), numbers.clone()), ("b".to_owned(), numbers)];
         self.host(rows, "add host", &model, &inputs, n_passes)
+    }
+
+    fn options(&self) -> SessionOptions {
+        SessionOptions { others: vec![Arc::clone(&self.processor)], ..SessionOptions::default() }
+    }
+
+    /// A row's claim: a run of the model is one program, and no launch besides.
+    fn programs(&self, model: &Model, inputs: &[(&str, &Tensor)]) -> Result<Ran> {
+        let counts = ran::count(model, &self.device, self.options(), inputs)?;
+        Ok(Ran::of("programs", 1, counts.programs + counts.launches))
     }
 
     /// A model from the host's memory and back there.
@@ -210,9 +225,7 @@ impl Both {
             .iter()
             .map(|&id| given(id).map(|(_, tensor)| tensor).context("an input is missing"))
             .collect::<Result<_>>()?;
-        let options =
-            SessionOptions { others: vec![Arc::clone(&self.processor)], ..SessionOptions::default() };
-        let session = Session::with_options(model, &self.device, options)?;
+        let session = Session::with_options(model, &self.device, self.options())?;
         let views: Vec<InputView<'_>> = ordered.iter().map(|tensor| InputView::of(tensor)).collect();
         let plan = session.plan(&views)?;
         ensure!(plan.stages.len() == 1, "{case}: {} stages, expected one program", plan.stages.len());
@@ -267,8 +280,8 @@ impl Both {
             [Subject::fallible(PEER, 1e3, || bare_run(other)), Subject::fallible(OURS, 1e3, || run(own))];
         let figures = passes(&mut subjects, n_passes, MOMENT)?;
         drop(subjects);
-        rows.case("pjrt", case, 1, "us", &figures);
-        Ok(())
+        let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
+        rows.case("pjrt", case, 1, "us", &figures, self.programs(model, &given)?)
     }
 }
 

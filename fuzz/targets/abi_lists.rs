@@ -1,0 +1,35 @@
+//! Lists and growable structs of the ABI, in memory that ends where a list says that it does: AddressSanitizer sees a
+//! read beyond it.
+#![no_main]
+
+use devbay_plugin_api::abi::growable::{Growable, read_growable_list, read_list, read_struct};
+use devbay_plugin_api::abi::{DeviceInfo, KernelInfo, List, OptionInfo};
+use libfuzzer_sys::fuzz_target;
+
+fn structs<T: Growable>(bytes: &[u8], stride: u64, len: u64) {
+    // The caller's promise of these functions: so many bytes are there.
+    if len.checked_mul(stride).is_some_and(|n| n <= bytes.len() as u64) {
+        let list = List { ptr: bytes.as_ptr().cast(), len, stride };
+        // SAFETY: so many bytes are there, and any bytes are a growable struct's.
+        let _ = unsafe { read_growable_list::<T>(&list) };
+        // SAFETY: as above; an integer may be any bytes.
+        let _ = unsafe { read_list::<u64>(&list, "numbers") };
+    }
+    let size = bytes.first_chunk::<4>().map_or(0, |size| u32::from_ne_bytes(*size) as usize);
+    if size >= 4 && size <= bytes.len() {
+        // SAFETY: as many bytes are there as the first field says.
+        let _ = unsafe { read_struct(bytes.as_ptr().cast::<T>()) };
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((head, rest)) = data.split_first_chunk::<4>() else { return };
+    // A heap block of just these bytes.
+    let bytes = rest.to_vec().into_boxed_slice();
+    let (stride, len) = (u64::from(u16::from_le_bytes([head[0], head[1]])), u64::from(head[2]));
+    match head[3] % 3 {
+        0 => structs::<DeviceInfo>(&bytes, stride, len),
+        1 => structs::<KernelInfo>(&bytes, stride, len),
+        _ => structs::<OptionInfo>(&bytes, stride, len),
+    }
+});

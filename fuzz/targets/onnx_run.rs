@@ -1,0 +1,47 @@
+//! ONNX models: import, passes, planning, and a run on zeros within a deadline. The plugin is a library without
+//! instrumentation, which `DEVBAY_FUZZ_PLUGIN` names; without it models are imported alone.
+#![no_main]
+
+use devbay_host::core::Tensor;
+use devbay_host::core::device::Device;
+use devbay_host::core::tensor::TensorType;
+use devbay_host::import::from_bytes;
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session};
+use libfuzzer_sys::fuzz_target;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Inputs larger than this are no finding of a fuzz target's.
+const ELEMENTS_MAX: usize = 1 << 16;
+
+fn device() -> Option<&'static Arc<Device>> {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    let runtime = RUNTIME.get_or_init(|| {
+        let plugin = std::env::var_os("DEVBAY_FUZZ_PLUGIN")?;
+        let options =
+            RuntimeOptions { threads: 1, plugins: vec![plugin.into()], ..RuntimeOptions::default() };
+        Some(Runtime::new(options).expect("the plugin loads"))
+    });
+    runtime.as_ref()?.devices().first()
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(program) = from_bytes(data.to_vec(), None) else { return };
+    let Some(device) = device() else { return };
+    let Ok(session) = Session::new(&Model::from_program(program), device) else { return };
+    let mut inputs = Vec::new();
+    for port in session.inputs() {
+        let Some(ty) = &port.ty else { return };
+        let Some(shape) = TensorType::known_shape(ty) else { return };
+        let n = shape.iter().try_fold(1usize, |n, extent| n.checked_mul(*extent));
+        let Some(n) = n.filter(|n| *n <= ELEMENTS_MAX) else { return };
+        let bytes = vec![0u8; (n * usize::from(ty.dtype.bits)).div_ceil(8)];
+        let Ok(tensor) = Tensor::from_bytes(ty.dtype, &shape, &bytes) else { return };
+        inputs.push((port.name.to_string(), tensor));
+    }
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let options = RunOptions { deadline: Some(Duration::from_millis(500)), ..RunOptions::default() };
+    let _ = session.run(&given, &options);
+});
