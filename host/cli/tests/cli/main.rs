@@ -9,7 +9,11 @@ mod compiled;
 mod conformance;
 mod cost;
 mod dbx;
+#[cfg(unix)]
+mod ends;
 mod examples;
+#[cfg(unix)]
+mod files;
 mod gpu;
 mod gpu_check;
 mod guide;
