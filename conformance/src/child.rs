@@ -10,6 +10,7 @@ use crate::onnx;
 use crate::report::Identity;
 use crate::suite::Item;
 use crate::verdict::{Failure, Verdict};
+use devbay_host::group::Group;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -175,8 +176,8 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
         end: End { failure: Failure::Suite, reason: String::new() },
         stray: None,
     };
-    let mut process = match command.spawn() {
-        Ok(process) => process,
+    let mut group = match Group::spawn(&mut command) {
+        Ok(group) => group,
         Err(error) => {
             said.end.reason = format!("cannot start {}: {error}", child.program.display());
             return said;
@@ -184,15 +185,21 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
     };
     // Randomly keyed: nobody knows the next one.
     let word = format!("{:016x}", RandomState::new().build_hasher().finish());
-    if let Some(mut stdin) = process.stdin.take() {
+    if let Some(mut stdin) = group.leader.stdin.take() {
         // A child that is gone already is found out below.
         let _ = writeln!(stdin, "{word}");
     }
     let mark = mark(&word);
-    let lines = process.stdout.take().map(lines_in_background);
-    let stderr = process.stderr.take().map(read_in_background);
+    let lines = group.leader.stdout.take().map(lines_in_background).transpose();
+    let stderr = group.leader.stderr.take().map(read_in_background).transpose();
+    let (lines, stderr) = match (lines, stderr) {
+        (Ok(lines), Ok(stderr)) => (lines, stderr),
+        (Err(error), _) | (_, Err(error)) => {
+            said.end.reason = format!("cannot start a thread that reads what a test says: {error}");
+            return said;
+        }
+    };
     let mut begin = Instant::now();
-    let mut status = None;
     // When the process has ended, what it wrote may still be on its way; who else holds the pipe is not waited for.
     let mut last_call = None;
     while let Some(lines) = &lines {
@@ -201,20 +208,18 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if last_call.is_some() => {}
             Err(RecvTimeoutError::Timeout) => {
-                status = process.try_wait().ok().flatten();
-                last_call = status.map(|_| Instant::now() + Duration::from_millis(200));
+                let has_ended = group.has_ended().unwrap_or(true);
+                last_call = has_ended.then(|| Instant::now() + Duration::from_millis(200));
             }
         }
         if last_call.is_some_and(|end| Instant::now() > end) || begin.elapsed() > child.limit {
             break;
         }
     }
-    let status = status.or_else(|| wait_until(&mut process, begin + child.limit));
-    if status.is_none() {
-        // Over time, or lost to us.
-        let _ = process.kill();
-        let _ = process.wait();
-    }
+    let rest = (begin + child.limit).saturating_duration_since(Instant::now());
+    let has_ended = group.ends_within(rest).unwrap_or(false);
+    // What it started ends with it; a status is one only if the end was its own.
+    let status = group.end().ok().filter(|_| has_ended);
     let words = stderr.and_then(|pipe| pipe.recv_timeout(Duration::from_secs(1)).ok()).unwrap_or_default();
     let words = String::from_utf8_lossy(&words).into_owned();
     let last = words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
@@ -270,23 +275,13 @@ impl Said {
     }
 }
 
-fn wait_until(process: &mut std::process::Child, deadline: Instant) -> Option<ExitStatus> {
-    loop {
-        match process.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
-            _ => return None,
-        }
-    }
-}
-
 /// What of a line or text is kept.
 const KEPT_MAX: usize = 1 << 20;
 
 /// Reads lines in a thread of its own, so that a talkative child does not block.
-fn lines_in_background(pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+fn lines_in_background(pipe: impl Read + Send + 'static) -> std::io::Result<mpsc::Receiver<String>> {
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
+    std::thread::Builder::new().spawn(move || {
         let mut reader = BufReader::new(pipe);
         loop {
             // A line without end is cut, and what follows is the next.
@@ -301,14 +296,14 @@ fn lines_in_background(pipe: impl Read + Send + 'static) -> mpsc::Receiver<Strin
                 _ => return,
             }
         }
-    });
-    receiver
+    })?;
+    Ok(receiver)
 }
 
 /// Reads a pipe to its end in a thread of its own.
-fn read_in_background(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+fn read_in_background(mut pipe: impl Read + Send + 'static) -> std::io::Result<mpsc::Receiver<Vec<u8>>> {
     let (end, ended) = mpsc::channel();
-    std::thread::spawn(move || {
+    std::thread::Builder::new().spawn(move || {
         let mut kept = Vec::new();
         let mut chunk = [0u8; 4096];
         while let Ok(n @ 1..) = pipe.read(&mut chunk) {
@@ -316,8 +311,8 @@ fn read_in_background(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<Ve
             kept.extend_from_slice(&chunk[..n.min(room)]);
         }
         let _ = end.send(kept);
-    });
-    ended
+    })?;
+    Ok(ended)
 }
 
 fn describe(status: ExitStatus) -> String {

@@ -163,7 +163,11 @@ unsafe extern "C" fn parallel_for(
             let helpers = n.div_ceil(grain).min(u64::from(desk.api.n_slots)).saturating_sub(1);
             std::thread::scope(|scope| {
                 for _ in 0..helpers {
-                    scope.spawn(|| work.work(work.next_slot.fetch_add(1, Ordering::Relaxed)));
+                    let help = || work.work(work.next_slot.fetch_add(1, Ordering::Relaxed));
+                    // Those that there are do all of it.
+                    if std::thread::Builder::new().spawn_scoped(scope, help).is_err() {
+                        break;
+                    }
                 }
                 work.work(0);
             });

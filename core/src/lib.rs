@@ -5,6 +5,7 @@
 
 pub mod about;
 pub mod async_value;
+pub mod calls;
 pub mod device;
 pub mod error;
 pub mod exec;

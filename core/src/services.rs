@@ -3,6 +3,7 @@
 //! One value for each plugin instance: the work queue is shared, the log knows whose message it is. None of
 //! these functions unwinds: what the application's sinks do is caught here.
 
+use crate::calls;
 use crate::exec::queue::WorkQueue;
 use devbay_plugin_api::abi::{
     ChunkFn, DEVBAY_LOG_DEBUG, DEVBAY_LOG_INFO, DEVBAY_LOG_WARN, DEVBAY_STATUS_INVALID,
@@ -202,7 +203,10 @@ unsafe extern "C" fn parallel_for(
     // SAFETY: the plugin passes its context.
     let services = unsafe { services(ctx) };
     let call = ChunkCall { body, arg };
-    services.queue.parallel_for(n, grain, &|begin, end, slot| call.run(begin, end, slot))
+    // Threads that help are in the same call of the plugin's.
+    let here = calls::here();
+    let run = |begin, end, slot| calls::within(here, || call.run(begin, end, slot));
+    services.queue.parallel_for(n, grain, &run)
 }
 
 unsafe extern "C" fn look_up(ctx: *mut c_void, key: Str, out: *mut Str) -> Status {

@@ -2,16 +2,20 @@
 //!
 //! Errors are [`ErrorKind::Io`], whatever is wrong with a file, or [`ErrorKind::OutOfMemory`]; their causes say what.
 
-use crate::file::write_whole;
+use crate::file::{open_regular, read_regular, write_whole};
 use crate::import;
 use devbay_core::tensor::{
     BOOL, DType, F16, F32, F64, I2, I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64, bytes_of, n_elements,
 };
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use devbay_plugin_api::reserve;
+use npyz::zip::write::FileOptions;
 use std::fmt::Display;
-use std::io::{Read, Seek, Write};
+use std::io::{BufWriter, Read, Seek, Write};
 use std::path::Path;
+
+/// Bytes that a message of protobuf's may have.
+const PROTO_SIZE_MAX: u64 = 2 << 30;
 
 /// NumPy's names of element types: kind and bytes.
 const TYPES: &[(&str, DType)] = &[
@@ -159,7 +163,7 @@ fn from_fortran(bytes: &[u8], shape: &[usize], element: usize) -> Result<Vec<u8>
 /// # Errors
 /// For a file that is damaged.
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    let file = std::fs::File::open(path).doing(|| format!("cannot read {}", path.display()))?;
+    let (file, _) = open_regular(path).doing(|| format!("cannot read {}", path.display()))?;
     let mut archive =
         npyz::npz::NpzArchive::new(file).doing(|| format!("{} is not a .npz archive", path.display()))?;
     let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
@@ -183,11 +187,11 @@ fn read_entry<R: Read + Seek>(archive: &mut npyz::npz::NpzArchive<R>, name: &str
 /// # Errors
 /// For another ending, or a damaged file.
 pub fn read_file(path: &Path) -> Result<Tensor> {
-    let open = || std::fs::File::open(path).doing(|| "the file cannot be opened");
+    let open = || open_regular(path).map(|(file, _)| file).doing(|| "the file cannot be opened");
     let read = match path.extension().and_then(|extension| extension.to_str()) {
         Some("npy") => open().and_then(|file| read_npy(std::io::BufReader::new(file))),
         Some("pb") => {
-            let bytes = std::fs::read(path).doing(|| "the file cannot be opened");
+            let bytes = read_regular(path, PROTO_SIZE_MAX).doing(|| "the file cannot be opened");
             // Another kind than these would say that a model is damaged.
             let as_file = |error: Error| match error.kind() {
                 ErrorKind::OutOfMemory => error,
@@ -205,16 +209,17 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
 /// # Errors
 /// For a file that cannot be written.
 pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
-    let write = |path: &Path| -> std::io::Result<()> {
-        let mut archive = npyz::npz::NpzWriter::create(path)?;
+    let write = |file: &mut std::fs::File| -> std::io::Result<()> {
+        let mut archive = npyz::npz::NpzWriter::new(BufWriter::new(file));
         for (name, tensor) in arrays {
             let zip = archive.zip_writer();
-            zip.start_file(npyz::npz::file_name_from_array_name(name), Default::default())?;
+            // The same outputs are the same bytes: without the time of day, as NumPy writes them.
+            let options = FileOptions::default().last_modified_time(npyz::zip::DateTime::default());
+            zip.start_file(npyz::npz::file_name_from_array_name(name), options)?;
             write_array(zip, tensor)?;
         }
         // Dropping the writer would finish the archive too, and lose its error.
-        archive.zip_writer().finish()?;
-        Ok(())
+        archive.zip_writer().finish()?.flush()
     };
     write_whole(path, write).doing(|| format!("cannot write {}", path.display()))
 }
@@ -224,8 +229,8 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
 /// # Errors
 /// For a file that cannot be written.
 pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<()> {
-    let write = |path: &Path| {
-        let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    let write = |file: &mut std::fs::File| {
+        let mut file = BufWriter::new(file);
         write_array(&mut file, tensor)?;
         file.flush()
     };

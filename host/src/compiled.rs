@@ -3,7 +3,7 @@
 //! A file is in the safetensors format: the program's bytes and the constants that it takes are tensors, and what is needed
 //! to run it stands in the metadata under `devbay`.
 
-use crate::file::write_whole;
+use crate::file::{read_regular, write_bytes};
 use crate::model::Model;
 use crate::session::Port;
 use devbay_core::device::{Device, Executable, Graph, Plugin};
@@ -154,7 +154,7 @@ impl CompiledModel {
         let metadata = HashMap::from([(KEY.to_owned(), about)]);
         // The format's own way of writing files makes them readable for their owner alone.
         let bytes = serialize(tensors, Some(metadata)).map_err(|error| failed(&error))?;
-        write_whole(path, |path| std::fs::write(path, &bytes)).map_err(|error| failed(&error))
+        write_bytes(path, &bytes).map_err(|error| failed(&error))
     }
 
     /// Reads what [`CompiledModel::write`] wrote.
@@ -162,7 +162,7 @@ impl CompiledModel {
     /// # Errors
     /// [`ErrorKind::Io`]; [`ErrorKind::InvalidModel`] for a file that is none, or is damaged.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(|error| {
+        let bytes = read_regular(path, u64::MAX).map_err(|error| {
             Error::new(ErrorKind::of_io(&error), format!("cannot read the program: {error}"))
                 .in_file(path.display())
                 .because(error)

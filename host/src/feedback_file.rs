@@ -5,14 +5,13 @@
 //! that a record holds for any number of them. The file was asked for by name: one that is damaged is an error, never
 //! passed over. A record of another device or build is passed over, and said to be.
 
-use crate::file::write_whole;
+use crate::file::{read_regular, write_bytes};
 use crate::rates_file::Key;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::plan::feedback::Feedback;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -55,12 +54,14 @@ impl MeasuredTimes {
             let text = format!("cannot read the measured times: {error}");
             Error::new(ErrorKind::Io, text).in_file(path.display()).because(error)
         };
-        let size = fs::metadata(path).map_err(failed)?.len();
-        if size > SIZE_MAX {
-            let text = format!("expected at most {SIZE_MAX} bytes of measured times, found {size}");
-            return Err(Error::new(ErrorKind::InvalidArgument, text).in_file(path.display()));
-        }
-        Self::parse(&fs::read(path).map_err(failed)?).map_err(|error| error.in_file(path.display()))
+        let content = read_regular(path, SIZE_MAX).map_err(|error| match error.kind() {
+            std::io::ErrorKind::FileTooLarge => {
+                let text = format!("expected at most {SIZE_MAX} bytes of measured times: {error}");
+                Error::new(ErrorKind::InvalidArgument, text).in_file(path.display())
+            }
+            _ => failed(error),
+        })?;
+        Self::parse(&content).map_err(|error| error.in_file(path.display()))
     }
 
     fn parse(content: &[u8]) -> Result<Self> {
@@ -132,7 +133,7 @@ impl MeasuredTimes {
             Error::new(ErrorKind::Io, text).in_file(path.display()).because(error)
         };
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        write_whole(path, |path| fs::write(path, text + "\n")).map_err(failed)
+        write_bytes(path, (text + "\n").as_bytes()).map_err(failed)
     }
 }
 
@@ -166,7 +167,7 @@ mod tests {
         known.put(key("cpu/0", 1), times(&[("b", 3.0), ("c", 4.0)]));
         known.write(&path).unwrap();
         let read = MeasuredTimes::read(&path);
-        fs::remove_file(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
         let read = read.unwrap();
         assert_eq!(read, known);
         assert_eq!(read.devices.len(), 2);

@@ -38,6 +38,7 @@ pub mod eager;
 pub mod failover;
 pub mod feedback_file;
 pub mod file;
+pub mod group;
 pub mod import;
 pub mod layers;
 pub mod load;

@@ -4,13 +4,20 @@
 //! symbols are not another's. A library stays mapped when its plugin goes, unless the plugin says that it can
 //! be unloaded: drivers leave threads and thread-locals behind. A library that was refused stays mapped too.
 
+use crate::file::open_regular;
+use crate::manifest::sha256_of_open;
 use devbay_core::about::{Refusal, RefusalKind};
+use devbay_core::calls::{self, Call};
 use devbay_plugin_api::abi::version::{ABI_MAJOR, QUERY_SYMBOL};
 use devbay_plugin_api::abi::{PluginInfo, QueryFn};
 use std::error::Error;
+use std::fs::{File, Metadata};
 use std::io::{Read, Seek, SeekFrom};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
+
+/// The note of loading: a library's static constructors run then.
+const LOADING: Call<'static> = Call { plugin: "", function: "static constructors", device: "", node: "" };
 
 /// A loaded library with the ABI's entry.
 pub struct Library {
@@ -26,20 +33,12 @@ impl Library {
     /// # Errors
     /// A refusal for a file that cannot be read, is no library for this machine, or has no entry.
     pub fn open(path: &Path) -> Result<Self, Refusal> {
-        let metadata = std::fs::metadata(path).map_err(|e| {
-            Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", path.display()))
-        })?;
-        if !metadata.is_file() {
-            return Err(Refusal::new(RefusalKind::Unreadable, format!("{} is not a file", path.display())));
-        }
-        check_whole(path).map_err(|reason| {
-            Refusal::new(RefusalKind::NotALibrary, format!("not a loadable library: {reason}"))
-        })?;
-        // A bare file name would be looked up in the system's folders.
-        let path = path.canonicalize().map_err(|e| {
-            Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", path.display()))
-        })?;
-        let handle = open_local(&path).map_err(|e| {
+        LibraryFile::open(path)?.load()
+    }
+
+    fn load(path: PathBuf) -> Result<Self, Refusal> {
+        let call = Call { plugin: &path.to_string_lossy(), ..LOADING };
+        let handle = calls::during(call, || open_local(&path)).map_err(|e| {
             // The loader's reason is in the source.
             let reason = e.source().map_or_else(|| e.to_string(), ToString::to_string);
             Refusal::new(RefusalKind::NotALibrary, format!("not a loadable library: {reason}"))
@@ -63,7 +62,9 @@ impl Library {
     pub fn query(&self) -> *const PluginInfo {
         // SAFETY: the symbol's name promises this type and that it may be called at any time (B1); the
         // library stays loaded as long as `self`.
-        unsafe { (self.query)() }
+        let query = || unsafe { (self.query)() };
+        let call = Call { plugin: &self.path.to_string_lossy(), function: "query", ..LOADING };
+        calls::during(call, query)
     }
 
     /// A symbol for reports, such as the optional type layout.
@@ -94,15 +95,132 @@ impl Drop for Library {
     }
 }
 
+/// A library's file, open: what was checked is what is loaded.
+///
+/// The system's loader takes a path and not a descriptor. A path through the descriptor (`/proc/self/fd/N`) would be exact,
+/// but `$ORIGIN`, by which repaired wheels find their libraries, would be resolved from there. So the path is loaded, and
+/// then, before anything is called, the file that was mapped is compared with the descriptor's. Static constructors have
+/// run by then: who can exchange a file in a plugin's folder is not held off, but found out.
+pub struct LibraryFile {
+    /// As it was named, for messages.
+    named: PathBuf,
+    path: PathBuf,
+    file: File,
+    /// Of the file when it was hashed.
+    hashed: Option<Metadata>,
+}
+
+impl LibraryFile {
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// A refusal for what cannot be read.
+    pub fn open(path: &Path) -> Result<Self, Refusal> {
+        let unreadable = |e: std::io::Error| {
+            Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", path.display()))
+        };
+        // A bare file name would be looked up in the system's folders.
+        let real = path.canonicalize().map_err(unreadable)?;
+        let (file, _) = open_regular(&real).map_err(unreadable)?;
+        Ok(Self { named: path.to_owned(), path: real, file, hashed: None })
+    }
+
+    /// Compares the file's SHA-256 with a manifest's.
+    ///
+    /// # Errors
+    /// A refusal for another one, and for a file that cannot be read.
+    pub fn check_sha256(&mut self, expected: &str) -> Result<(), Refusal> {
+        let read = || -> std::io::Result<(Metadata, String)> {
+            let about = self.file.metadata()?;
+            let mut reader = &self.file;
+            reader.seek(SeekFrom::Start(0))?;
+            Ok((about, sha256_of_open(reader)?))
+        };
+        let (about, found) = read().map_err(|e| {
+            Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", self.named.display()))
+        })?;
+        if !found.eq_ignore_ascii_case(expected) {
+            return Err(Refusal::new(
+                RefusalKind::WrongHash,
+                format!("the library's sha256 is {found}, the manifest says {expected}"),
+            ));
+        }
+        self.hashed = Some(about);
+        Ok(())
+    }
+
+    /// Loads the library and finds its entry. Runs the library's static constructors.
+    ///
+    /// # Errors
+    /// A refusal for what is no library for this machine, has no entry, or, if it was hashed, is not the file that was
+    /// loaded.
+    pub fn load(self) -> Result<Library, Refusal> {
+        check_whole(&self.file).map_err(|reason| {
+            Refusal::new(RefusalKind::NotALibrary, format!("not a loadable library: {reason}"))
+        })?;
+        let library = Library::load(self.path)?;
+        if let Some(hashed) = &self.hashed {
+            let is_same = same_since(&self.file, hashed) && is_mapped_from(library.query, &self.file);
+            if !is_same {
+                let text = "the library was changed or exchanged between its check and its load";
+                return Err(Refusal::new(RefusalKind::WrongHash, text));
+            }
+        }
+        Ok(library)
+    }
+}
+
+/// Whether a file was left alone since this was known of it.
+fn same_since(file: &File, before: &Metadata) -> bool {
+    let Ok(now) = file.metadata() else { return false };
+    #[cfg(unix)]
+    let changed = |about: &Metadata| {
+        use std::os::unix::fs::MetadataExt;
+        (about.mtime(), about.mtime_nsec(), about.size())
+    };
+    #[cfg(not(unix))]
+    let changed = |about: &Metadata| (about.modified().ok(), about.len());
+    changed(&now) == changed(before)
+}
+
+/// Whether the code at `entry` is mapped from an open file.
+///
+/// The file is mapped too, and the kernel asked where both mappings come from: its answers agree with each other also on
+/// file systems where they do not with `fstat`, such as overlayfs and btrfs.
+#[cfg(target_os = "linux")]
+fn is_mapped_from(entry: QueryFn, file: &File) -> bool {
+    // SAFETY: nothing is read through the mapping; its address is all that is used of it.
+    let Ok(ours) = (unsafe { memmap2::MmapOptions::new().len(1).map(file) }) else { return false };
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
+    // `begin-end permissions offset device inode path` (proc_pid_maps(5)).
+    let source_of = |address: usize| {
+        maps.lines().find_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let (begin, end) = words.next()?.split_once('-')?;
+            let range = usize::from_str_radix(begin, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
+            let (device, inode) = (words.nth(2)?, words.next()?);
+            range.contains(&address).then_some((device, inode)).filter(|(_, inode)| *inode != "0")
+        })
+    };
+    let source = source_of(entry as usize);
+    source.is_some() && source == source_of(ours.as_ptr().addr())
+}
+
+/// Elsewhere nobody says what a mapping comes from.
+#[cfg(not(target_os = "linux"))]
+fn is_mapped_from(_entry: QueryFn, _file: &File) -> bool {
+    true
+}
+
 /// Refuses an ELF file that ends before its segments do, as a download that was cut does: the system's loader
 /// would map what is not there, and the process would die of SIGBUS at the first touch. What is no 64-bit ELF file
 /// is left to the loader, which has better words for it.
-fn check_whole(path: &Path) -> Result<(), String> {
+fn check_whole(mut file: &File) -> Result<(), String> {
     const HEADER: usize = 64;
     const PROGRAM_HEADER: usize = 56;
     const PT_LOAD: u32 = 1;
     let io = |e: std::io::Error| format!("cannot read it: {e}");
-    let mut file = std::fs::File::open(path).map_err(io)?;
+    file.seek(SeekFrom::Start(0)).map_err(io)?;
     let len = file.metadata().map_err(io)?.len();
     let mut header = [0u8; HEADER];
     if file.read_exact(&mut header).is_err() || header[..5] != *b"\x7fELF\x02" {

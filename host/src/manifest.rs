@@ -18,6 +18,7 @@
 //! `library` is relative to the manifest. `sha256`, `os`, `arch`, `abi`, `devices`, `driver` and `options` may be
 //! missing; unknown keys are ignored, so that manifests can grow.
 
+use crate::file::{open_regular, read_regular};
 use devbay_core::about::{Refusal, RefusalKind, valid_name};
 use devbay_plugin_api::abi::version::{ABI_MAJOR, MinorRange, agree};
 use serde::Deserialize;
@@ -78,11 +79,10 @@ impl Manifest {
             Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", path.display()))
         };
         let broken = |reason: String| Refusal::new(RefusalKind::BadManifest, reason);
-        let size = std::fs::metadata(path).map_err(|e| unreadable(&e))?.len();
-        if size > SIZE_MAX {
-            return Err(broken(format!("a manifest of {size} bytes, at most {SIZE_MAX} are read")));
-        }
-        let text = std::fs::read(path).map_err(|e| unreadable(&e))?;
+        let text = read_regular(path, SIZE_MAX).map_err(|e| match e.kind() {
+            std::io::ErrorKind::FileTooLarge => broken(format!("not a manifest: {e}")),
+            _ => unreadable(&e),
+        })?;
         let manifest: Self =
             serde_json::from_slice(&text).map_err(|e| broken(format!("not a manifest: {e}")))?;
         if manifest.devbay_manifest != 1 {
@@ -102,11 +102,11 @@ impl Manifest {
         Ok((manifest, library))
     }
 
-    /// Checks what can be known without loading: machine, ABI versions, and the library's content.
+    /// Checks what can be known without the library: machine and ABI versions.
     ///
     /// # Errors
     /// A refusal that says what does not fit.
-    pub fn check(&self, library: &Path, host: MinorRange) -> Result<(), Refusal> {
+    pub fn check(&self, host: MinorRange) -> Result<(), Refusal> {
         let sides = [("os", &self.os, std::env::consts::OS), ("arch", &self.arch, std::env::consts::ARCH)];
         for (what, claimed, here) in sides {
             if let Some(claimed) = claimed.as_ref().filter(|claimed| *claimed != here) {
@@ -128,17 +128,6 @@ impl Manifest {
                 ));
             }
         }
-        if let Some(expected) = &self.sha256 {
-            let found = sha256_of(library).map_err(|e| {
-                Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", library.display()))
-            })?;
-            if !found.eq_ignore_ascii_case(expected) {
-                return Err(Refusal::new(
-                    RefusalKind::WrongHash,
-                    format!("the library's sha256 is {found}, the manifest says {expected}"),
-                ));
-            }
-        }
         Ok(())
     }
 }
@@ -146,13 +135,20 @@ impl Manifest {
 /// SHA-256 of a file, in hexadecimal digits.
 ///
 /// # Errors
-/// What reading the file says.
+/// What opening and reading the file says.
 pub fn sha256_of(path: &Path) -> std::io::Result<String> {
+    sha256_of_open(open_regular(path)?.0)
+}
+
+/// SHA-256 of what a reader gives, in hexadecimal digits.
+///
+/// # Errors
+/// What the reader says.
+pub(crate) fn sha256_of_open(mut reader: impl Read) -> std::io::Result<String> {
     let mut hasher = Sha256::new();
-    let mut file = std::fs::File::open(path)?;
     let mut chunk = vec![0u8; 1 << 16];
     loop {
-        match file.read(&mut chunk)? {
+        match reader.read(&mut chunk)? {
             0 => break,
             n => hasher.update(&chunk[..n]),
         }

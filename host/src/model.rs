@@ -11,7 +11,7 @@ use devbay_core::plan::{Env, Placement, PlanOptions};
 use devbay_core::program::{Program, Region};
 use devbay_core::tensor::TensorType;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::SystemTime;
 
@@ -33,9 +33,21 @@ struct Inner {
 /// What tells whether a file is the one that was read before.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct FileKey {
-    path: std::path::PathBuf,
+    path: PathBuf,
+    /// Where it was named, which is where its data files are: in a cache of links one file may stand in several folders.
+    folder: PathBuf,
     len: u64,
     modified: Option<SystemTime>,
+    reading: Reading,
+}
+
+/// How a model's files are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LoadOptions {
+    /// What of a compiled model is checked; other models have no checksums.
+    pub checks: Checks,
+    /// Whether files are mapped or copied.
+    pub reading: Reading,
 }
 
 static LOADED: OnceLock<Mutex<HashMap<FileKey, Weak<Inner>>>> = OnceLock::new();
@@ -43,6 +55,9 @@ static LOADED: OnceLock<Mutex<HashMap<FileKey, Weak<Inner>>>> = OnceLock::new();
 impl Model {
     /// Reads a model file, or gives the one that this process has of it: ONNX, a program in text form, or what
     /// [`Session::compile_to`](crate::session::Session::compile_to) wrote.
+    ///
+    /// The file is mapped, as [`Reading::Mapped`] says: a process that shortens it while it is used ends this one with
+    /// SIGBUS. [`Model::load_with`] can copy it instead.
     ///
     /// # Errors
     /// What the importer says.
@@ -55,6 +70,15 @@ impl Model {
     /// # Errors
     /// As [`Model::load`]; [`ErrorKind::InvalidModel`] for weights that have changed.
     pub fn load_checked(path: &Path, checks: Checks) -> Result<Self> {
+        Self::load_with(path, LoadOptions { checks, ..LoadOptions::default() })
+    }
+
+    /// As [`Model::load`], with a say in how files are read.
+    ///
+    /// # Errors
+    /// As [`Model::load_checked`]; [`ErrorKind::OutOfMemory`] for a file that is to be copied and does not fit.
+    pub fn load_with(path: &Path, options: LoadOptions) -> Result<Self> {
+        let LoadOptions { checks, reading } = options;
         let failed = |e: std::io::Error| {
             Error::new(ErrorKind::of_io(&e), format!("cannot read the model: {e}"))
                 .in_file(path.display())
@@ -63,8 +87,10 @@ impl Model {
         let metadata = std::fs::metadata(path).map_err(failed)?;
         let key = FileKey {
             path: path.canonicalize().map_err(failed)?,
+            folder: folder_of(path).canonicalize().map_err(failed)?,
             len: metadata.len(),
             modified: metadata.modified().ok(),
+            reading,
         };
         let loaded = LOADED.get_or_init(Mutex::default);
         let known = lock(loaded).get(&key).and_then(Weak::upgrade);
@@ -73,8 +99,8 @@ impl Model {
             return Ok(Self { inner });
         }
         let model = match dbx::is_compiled(path) {
-            true => Self::of_compiled(dbx::read(path, Reading::Mapped, checks)?),
-            false => Self::from_program(import::open(path, Reading::Mapped)?),
+            true => Self::of_compiled(dbx::read(path, reading, checks)?),
+            false => Self::from_program(import::open(path, reading)?),
         };
         let mut loaded = lock(loaded);
         loaded.retain(|_, inner| inner.strong_count() > 0);
@@ -160,6 +186,11 @@ impl Model {
         let env = Env::with_packed(placement, options, &compiled.packed);
         Ok(Unit::of_compiled(program.clone(), compiled.passes.clone(), plans, env))
     }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    // A bare file name has the parent "".
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Refuses a pin that would do nothing.

@@ -2,22 +2,40 @@
 //!
 //! Real libraries abort when their hardware is missing, or hang when a network is. The child is this program's
 //! own command (`devbay probe PATH`), which loads the library, makes an instance, lists its devices ([`answer`])
-//! and prints one line that begins with [`MARK`]; whatever else the library prints is not mistaken for it.
+//! and prints one line that begins with [`MARK`] and a token of this probe; whatever else the library prints, also such a
+//! line of another's, is not mistaken for it. The token is printed behind the load: a library that ends the process before,
+//! with whatever code, has not answered.
+//!
+//! The child and all that it started end when the time is over or the child has answered ([`crate::group`]).
 
 use crate::discover::name_of_library;
+use crate::group::Group;
 use crate::report::Outcome;
 use crate::runtime::{Runtime, RuntimeOptions};
 use devbay_core::about::{Refusal, RefusalKind};
 use devbay_core::error::{Error, ErrorKind, Result as CoreResult};
 use serde::{Deserialize, Serialize};
-use std::io::Read;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Begins the line with the result.
 pub const MARK: &str = "devbay-probe-result ";
+
+/// What is done with libraries that no manifest vouches for by their SHA-256.
+#[derive(Clone, Debug, Default)]
+pub enum Probing {
+    /// They are refused; one that is named explicitly is loaded as it is, because who names it trusts it.
+    #[default]
+    Refused,
+    /// They are tried in a child process first, also those named explicitly.
+    Tried(ProbeOptions),
+    /// They are loaded as they are.
+    Trusted,
+}
 
 /// How unknown libraries are tried.
 #[derive(Clone, Debug)]
@@ -57,22 +75,26 @@ pub fn probe(
     probe: &ProbeOptions,
 ) -> Result<ProbeResult, Refusal> {
     let failed = |reason: String| Refusal::new(RefusalKind::FailedProbe, reason);
+    let token = token();
     let mut command = Command::new(&probe.program);
-    command.arg("probe").arg(library).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("probe").arg(library).args(["--token", &token]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (key, value) in options {
         command.arg("--option").arg(format!("{key}={value}"));
     }
-    let mut child = command.spawn().map_err(|e| {
-        Refusal::new(
-            RefusalKind::NotProbed,
-            format!("not probed: cannot start {}: {e}", probe.program.display()),
-        )
-    })?;
-    let stdout = child.stdout.take().map(read_in_background);
-    let stderr = child.stderr.take().map(read_in_background);
-    let Some(status) =
-        wait(&mut child, probe.limit).map_err(|e| failed(format!("the probe was lost: {e}")))?
-    else {
+    let not_probed = |e: std::io::Error, what: &dyn std::fmt::Display| {
+        Refusal::new(RefusalKind::NotProbed, format!("not probed: cannot start {what}: {e}"))
+    };
+    let mut child = Group::spawn(&mut command).map_err(|e| not_probed(e, &probe.program.display()))?;
+    let reader = |pipe: Option<Box<dyn Read + Send>>| pipe.map(read_in_background).transpose();
+    let readers = reader(child.leader.stdout.take().map(|pipe| Box::new(pipe) as _))
+        .and_then(|stdout| Ok((stdout, reader(child.leader.stderr.take().map(|pipe| Box::new(pipe) as _))?)));
+    let (stdout, stderr) = readers.map_err(|e| not_probed(e, &"a thread"))?;
+    let has_ended = child.ends_within(probe.limit);
+    // Its own children go with it, and what they hold open.
+    let status = child.end();
+    let lost = |e: std::io::Error| failed(format!("the probe was lost: {e}"));
+    let Some(status) = has_ended.map_err(lost)?.then_some(status).transpose().map_err(lost)? else {
         return Err(failed(format!(
             "the library did not answer within {:?} in a probing process",
             probe.limit
@@ -80,7 +102,7 @@ pub fn probe(
     };
     let text = |reader: Option<Reader>| reader.map(Reader::text).unwrap_or_default();
     let (stdout, stderr) = (text(stdout), text(stderr));
-    let line = stdout.lines().find_map(|line| line.strip_prefix(MARK));
+    let line = stdout.lines().rev().find_map(|line| line.strip_prefix(MARK)?.strip_prefix(&*token));
     if let Some(result) = line.and_then(|line| serde_json::from_str(line).ok()) {
         return Ok(result);
     }
@@ -89,13 +111,14 @@ pub fn probe(
     Err(failed(format!("the library ended the probing process ({}): {last}", describe(status))))
 }
 
-/// The child's part: loads the library, makes an instance, lists its devices, and gives the line to print.
+/// The child's part: loads the library, makes an instance, lists its devices, and gives the line to print, with the token
+/// that the parent gave.
 ///
 /// What it finds out is an answer, also a refusal.
 ///
 /// # Errors
 /// If the system gives no threads.
-pub fn answer(library: &Path, options: &[(String, String)]) -> CoreResult<String> {
+pub fn answer(library: &Path, options: &[(String, String)], token: &str) -> CoreResult<String> {
     // The plugin's name is known after loading, so the options go to whatever its file is called.
     let name = name_of_library(library).unwrap_or_default();
     let options = options.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone()));
@@ -118,7 +141,28 @@ pub fn answer(library: &Path, options: &[(String, String)]) -> CoreResult<String
     let result = ProbeResult { name: plugin.name.clone(), n_devices, refusal };
     let json = serde_json::to_string(&result)
         .map_err(|e| Error::new(ErrorKind::Internal, "a result that is no JSON").because(e))?;
-    Ok(format!("{MARK}{json}"))
+    Ok(format!("{MARK}{token}{json}"))
+}
+
+/// Prints the child's line, and ends the child: what a library does at exit or unload is not part of the question.
+pub fn print_and_end(line: &str) -> ! {
+    // On a line of its own, whatever the library has printed before.
+    let mut stdout = std::io::stdout().lock();
+    let written = writeln!(stdout, "\n{line}").and_then(|()| stdout.flush());
+    let code = i32::from(written.is_err());
+    #[cfg(unix)]
+    // SAFETY: it does not return, and runs no code of the library's or of ours.
+    unsafe {
+        libc::_exit(code)
+    }
+    #[cfg(not(unix))]
+    std::process::exit(code)
+}
+
+/// What only this probe's child prints.
+fn token() -> String {
+    let random = RandomState::new().build_hasher().finish();
+    format!("{random:016x} ")
 }
 
 /// Characters of a dead child's last line that are quoted.
@@ -142,12 +186,12 @@ impl Reader {
     }
 }
 
-fn read_in_background(mut pipe: impl Read + Send + 'static) -> Reader {
+fn read_in_background(mut pipe: Box<dyn Read + Send>) -> std::io::Result<Reader> {
     const KEPT_MAX: usize = 1 << 20;
     let bytes = Arc::new(Mutex::new(Vec::new()));
     let (end, ended) = mpsc::channel();
     let kept = Arc::clone(&bytes);
-    std::thread::spawn(move || {
+    std::thread::Builder::new().name("devbay-probe".to_owned()).spawn(move || {
         let mut chunk = [0u8; 4096];
         while let Ok(n @ 1..) = pipe.read(&mut chunk) {
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,24 +202,8 @@ fn read_in_background(mut pipe: impl Read + Send + 'static) -> Reader {
             }
         }
         let _ = end.send(());
-    });
-    Reader { bytes, ended }
-}
-
-/// Waits for a child; kills it and gives None when the time is over.
-fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + limit;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= deadline {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    })?;
+    Ok(Reader { bytes, ended })
 }
 
 fn describe(status: ExitStatus) -> String {

@@ -7,6 +7,7 @@
 
 use crate::calibrate::{Calibration, Quantity};
 use crate::discover::elevated;
+use crate::file::{read_regular, write_bytes};
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::plan::cost::Rates;
@@ -158,13 +159,7 @@ impl KnownRates {
             );
             (Self::default(), Some(text))
         };
-        let content = match fs::metadata(path) {
-            Ok(metadata) if metadata.len() > SIZE_MAX => {
-                return ignored(format!("expected at most {SIZE_MAX} bytes, found {}", metadata.len()));
-            }
-            _ => fs::read(path),
-        };
-        let content = match content {
+        let content = match read_regular(path, SIZE_MAX) {
             Ok(content) => content,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return (Self::default(), None),
             Err(error) => return ignored(format!("it cannot be read: {error}")),
@@ -215,13 +210,7 @@ impl KnownRates {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        let new = path.with_extension(format!("json.{}.new", std::process::id()));
-        let written = fs::write(&new, text + "\n").and_then(|()| fs::rename(&new, path));
-        written.map_err(|error| {
-            // Nobody else knows of it; that it cannot be removed either is no news.
-            let _ = fs::remove_file(&new);
-            failed(error)
-        })
+        write_bytes(path, (text + "\n").as_bytes()).map_err(failed)
     }
 }
 

@@ -4,9 +4,9 @@ use crate::devices::{self, Choice, Policy, Requirements};
 use crate::discover::{self, Candidate, Origin, SearchPaths};
 use crate::layers::validation::{Report, Settings};
 use crate::layers::{self, Layer, Stack};
-use crate::load::Library;
+use crate::load::LibraryFile;
 use crate::negotiate::{Agreement, Entry, negotiate, negotiate_layered};
-use crate::probe::{ProbeOptions, probe};
+use crate::probe::{Probing, probe};
 use crate::rates_file::{Key, KnownRates};
 use crate::report::{DeviceMemory, LoadReport, Outcome, PluginReport};
 use devbay_core::about::{Refusal, RefusalKind};
@@ -39,8 +39,8 @@ pub struct RuntimeOptions {
     pub only: Option<Vec<String>>,
     /// Settings by plugin: plugin, key, value.
     pub plugin_options: Vec<(String, String, String)>,
-    /// How unknown libraries are tried first; without it they are refused, explicit ones loaded.
-    pub probe: Option<ProbeOptions>,
+    /// What is done with libraries that no manifest vouches for by their SHA-256.
+    pub probe: Probing,
     /// Layers between the host and every plugin, the first one nearest to the host; [`layers::KNOWN`] has their names.
     pub layers: Vec<String>,
     /// Where the validation layer reports to; clones share what was found.
@@ -71,7 +71,7 @@ impl Default for RuntimeOptions {
             search: SearchPaths::none(),
             only: None,
             plugin_options: Vec::new(),
-            probe: None,
+            probe: Probing::default(),
             layers: Vec::new(),
             violations: Report::default(),
             minors: MinorRange::CURRENT,
@@ -337,10 +337,14 @@ impl Loader<'_> {
             (Some(linked), _) => self.negotiate(Entry::Linked(linked))?,
             (None, Some(path)) => {
                 if let Some(manifest) = &candidate.manifest {
-                    manifest.check(path, self.options.minors)?;
+                    manifest.check(self.options.minors)?;
                 }
-                self.probe(candidate, path)?;
-                let opened = library.insert(Library::open(path)?);
+                let mut file = LibraryFile::open(path)?;
+                match candidate.manifest.as_ref().and_then(|manifest| manifest.sha256.as_deref()) {
+                    Some(sha256) => file.check_sha256(sha256)?,
+                    None => self.probe(candidate, path)?,
+                }
+                let opened = library.insert(file.load()?);
                 self.negotiate(Entry::Library(opened))?
             }
             (None, None) => {
@@ -416,19 +420,27 @@ impl Loader<'_> {
         }
     }
 
-    /// A library without a manifest is unknown: it is tried in a child first (B27).
+    /// A library is unknown if no manifest has its SHA-256: it is tried in a child first (B27).
     fn probe(&self, candidate: &Candidate, path: &std::path::Path) -> std::result::Result<(), Refusal> {
-        if candidate.manifest.is_some() {
-            return Ok(());
-        }
         match &self.options.probe {
-            Some(options) => probe(path, &self.options_by_file(path), options).map(|_| ()),
+            Probing::Tried(options) => {
+                let given = match &candidate.manifest {
+                    Some(manifest) => self.options_for(&manifest.name, candidate),
+                    None => self.options_by_file(path),
+                };
+                probe(path, &given, options).map(|_| ())
+            }
+            Probing::Trusted => Ok(()),
             // Who names a library trusts it.
-            None if candidate.origin == Origin::Explicit => Ok(()),
-            None => Err(Refusal::new(
-                RefusalKind::NotProbed,
-                "not probed: the library has no manifest, and this program has no probe; name it explicitly",
-            )),
+            Probing::Refused if candidate.origin == Origin::Explicit => Ok(()),
+            Probing::Refused => {
+                let lacks = match &candidate.manifest {
+                    Some(_) => "its manifest has no sha256",
+                    None => "the library has no manifest",
+                };
+                let text = format!("not probed: {lacks}, and this program has no probe; name it explicitly");
+                Err(Refusal::new(RefusalKind::NotProbed, text))
+            }
         }
     }
 

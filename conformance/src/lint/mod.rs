@@ -27,6 +27,7 @@ pub use checks::{CHECKS, Check};
 pub(crate) use symbols::{is_of_abi, is_of_host, is_of_linker};
 
 use devbay_host::core::about::{Refusal, RefusalKind};
+use devbay_host::file::read_regular;
 use image::Image;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -117,11 +118,7 @@ pub fn lint(path: &Path, settings: &Settings) -> Result<Report, Refusal> {
     let unreadable = |words: String| {
         Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {words}", path.display()))
     };
-    let metadata = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
-    if !metadata.is_file() {
-        return Err(unreadable("it is not a file".to_owned()));
-    }
-    let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    let bytes = read_regular(path, u64::MAX).map_err(|error| unreadable(error.to_string()))?;
     let folder = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
     lint_bytes(&bytes, &path.display().to_string(), folder.as_deref(), settings)
 }

@@ -37,6 +37,7 @@ pub(crate) use replay::Recording;
 pub use stream::Stream;
 pub use views::Graph;
 
+use crate::calls::{self, Call};
 use crate::error::{Error, ErrorKind, Result, of_list};
 use crate::plan::cost::Rates;
 use crate::tensor::{DType, Dim, TensorType, bytes_of, n_elements};
@@ -164,13 +165,18 @@ impl Device {
         error.on_device(&self.name)
     }
 
+    /// The note of a call.
+    fn calling<'a>(&'a self, function: &'a str) -> Call<'a> {
+        Call { device: &self.name, ..self.plugin.calling(function) }
+    }
+
     fn call(
         &self,
         what: &str,
         body: impl FnOnce(&PluginTable, *mut ErrorDetail) -> Option<Status>,
     ) -> Result<()> {
         self.check_usable()?;
-        self.plugin.call(what, body).map_err(|e| self.failed(e))
+        calls::during(self.calling(what), || self.plugin.call(what, body)).map_err(|e| self.failed(e))
     }
 
     /// The most bytes that can be wanted at once; None if the device does not say.
@@ -321,11 +327,13 @@ impl Device {
         let mut out = abi::Prepared::empty();
         request
             .with_abi(self.handle.as_ptr(), |desc| {
-                self.call("prepare", |table, error| {
+                let prepare = |table: &PluginTable, error: *mut ErrorDetail| {
                     let prepare = table.prepare?;
                     // SAFETY: the plugin's function with its own instance; the structs are ours for the call.
                     Some(unsafe { prepare(self.plugin.instance.as_ptr(), desc, &mut out, error) })
-                })
+                };
+                let call = Call { node: request.label, ..self.calling("prepare") };
+                calls::during(call, || self.call("prepare", prepare))
             })
             .map_err(of_node)?;
         let Some(launch) = out.launch else {

@@ -4,6 +4,7 @@ use super::Device;
 use super::describe::DeviceAbout;
 use super::replay::ReplayFns;
 use crate::about::{About, Refusal, RefusalKind, Threading};
+use crate::calls::{self, Call};
 use crate::error::{Error, ErrorKind, Result};
 use crate::services::Services;
 use devbay_plugin_api::abi::version::Needed;
@@ -81,7 +82,9 @@ impl Plugin {
         let mut detail = Detail::new();
         let mut instance = null_mut();
         // SAFETY: the plugin's function; all arguments live for the call, and the services until `destroy`.
-        let status = unsafe { create(&desc, &mut instance, detail.as_ptr()) };
+        let create = || unsafe { create(&desc, &mut instance, detail.as_ptr()) };
+        let call = Call { plugin: &about.name, function: "create", device: "", node: "" };
+        let status = calls::during(call, create);
         let failed = |text: String| Err(Refusal::new(RefusalKind::CreateFailed, text));
         if status == DEVBAY_STATUS_PANICKED {
             // What it had begun may still run: services and library stay (B19).
@@ -181,7 +184,8 @@ impl Plugin {
         }
         let _serial = self.serialise();
         // SAFETY: the plugin's function with its own instance (invariant 1).
-        let table = unsafe { get(self.instance.as_ptr(), id, min_revision) };
+        let get = || unsafe { get(self.instance.as_ptr(), id, min_revision) };
+        let table = calls::during(self.calling("get_extension"), get);
         NonNull::new(table.cast_mut())
     }
 
@@ -234,7 +238,7 @@ impl Plugin {
         let mut detail = Detail::new();
         let status = {
             let _serial = self.serialise();
-            body(&self.about.table, detail.as_ptr())
+            calls::during(self.calling(what), || body(&self.about.table, detail.as_ptr()))
         };
         match status {
             None => {
@@ -245,11 +249,16 @@ impl Plugin {
         }
     }
 
+    /// The note of a call.
+    pub(super) fn calling<'a>(&'a self, function: &'a str) -> Call<'a> {
+        Call { plugin: self.name(), function, device: "", node: "" }
+    }
+
     /// Calls a function that cannot fail: free and destroy. Not on a poisoned plugin.
     pub(super) fn release(&self, body: impl FnOnce(&PluginTable)) {
         if !self.is_poisoned() {
             let _serial = self.serialise();
-            body(&self.about.table);
+            calls::during(self.calling("free or destroy"), || body(&self.about.table));
         }
     }
 

@@ -3,6 +3,7 @@
 use super::Device;
 use super::plugin::Detail;
 use super::points;
+use crate::calls;
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::{self, What};
 use devbay_plugin_api::abi::{self, *};
@@ -105,7 +106,8 @@ impl Stream {
             let _serial = self.device.plugin.serialise();
             // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`); what it names
             // is lent as the callers promise.
-            unsafe { copy(self.handle.as_ptr(), desc) }
+            let copy = || unsafe { copy(self.handle.as_ptr(), desc) };
+            calls::during(self.device.calling("copy"), copy)
         };
         self.check(status, "copy")
     }
@@ -175,7 +177,8 @@ impl Stream {
         let status = {
             let _serial = self.device.plugin.serialise();
             // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`).
-            unsafe { signal(self.handle.as_ptr(), value) }
+            let signal = || unsafe { signal(self.handle.as_ptr(), value) };
+            calls::during(self.device.calling("stream_signal"), signal)
         };
         self.check(status, "stream_signal")?;
         self.signalled = value;
@@ -193,7 +196,8 @@ impl Stream {
         // Not of a serialised plugin, which would do nothing else meanwhile (invariant 2).
         if let Some(host_wait) = plugin.about.table.stream_host_wait.filter(|_| plugin.serial.is_none()) {
             // SAFETY: the plugin's function with its own stream, from any thread.
-            let status = unsafe { host_wait(self.handle.as_ptr(), value, limit.as_nanos() as u64) };
+            let host_wait = || unsafe { host_wait(self.handle.as_ptr(), value, limit.as_nanos() as u64) };
+            let status = calls::during(self.device.calling("stream_host_wait"), host_wait);
             return match status {
                 DEVBAY_STATUS_TIMEOUT => Err(self.stuck(value, limit)),
                 status => self.check(status, "work on a stream"),
@@ -231,7 +235,8 @@ impl Stream {
         let mut reached = 0;
         let _serial = self.device.plugin.serialise();
         // SAFETY: the plugin's function with its own stream, from any thread; `reached` is ours.
-        let status = unsafe { stream_reached(self.handle.as_ptr(), &mut reached) };
+        let ask = || unsafe { stream_reached(self.handle.as_ptr(), &mut reached) };
+        let status = calls::during(self.device.calling("stream_reached"), ask);
         Ok((reached, status))
     }
 

@@ -7,6 +7,7 @@
 use super::section::REST_LIMIT;
 use super::unit::Values;
 use super::value::{RunTensor, constant};
+use crate::calls::{self, Call};
 use crate::device::{Device, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Numerics;
@@ -379,9 +380,17 @@ fn launch(
         let _traced = trace::begin_lone(device.name(), stream.handle().addr() as u64, || {
             StepInfo::of_lone(node, chosen, device)
         });
+        let call = Call {
+            plugin: device.plugin().name(),
+            function: "launch",
+            device: device.name(),
+            node: &node.name,
+        };
         // SAFETY: the references are of memory that lives until `finish` below has waited, of the sizes that
         // the kernel was prepared for, in the order of B21.
-        unsafe { (chosen.kernel.launch_fn())(chosen.kernel.state(), stream.handle(), refs.as_ptr(), null()) }
+        calls::during(call, || unsafe {
+            (chosen.kernel.launch_fn())(chosen.kernel.state(), stream.handle(), refs.as_ptr(), null())
+        })
     };
     let launched = stream.check(status, "launch");
     let finished = stream.finish(REST_LIMIT);

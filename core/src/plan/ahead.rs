@@ -37,6 +37,8 @@ pub struct PackedConstant {
     pub source: Tensor,
     /// Names the layout.
     pub layout_id: u64,
+    /// What the layout asks of the address of its bytes.
+    pub align: usize,
     /// The packed bytes, as a tensor of u8.
     pub content: Tensor,
 }

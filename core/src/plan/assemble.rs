@@ -11,6 +11,7 @@ use super::section::{ConstantBytes, MemoryReport, Section, Step, StepKind};
 use super::storage::{Arenas, Results, Schedule};
 use super::streams::{Division, Lined};
 use super::tasks::{Edges, NO_TASK, OneTask, Policy, Reach};
+use crate::calls;
 use crate::device::PreparedKernel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::regions;
@@ -159,6 +160,7 @@ impl Planner<'_> {
             },
             context_refs: parts.context_refs.into(),
             traced: None,
+            watched: None,
             nested: parts.nested.into(),
             controls,
             internal: parts.internals.into(),
@@ -167,6 +169,7 @@ impl Planner<'_> {
             prepared: prepared.into(),
             constants: parts.constants.into(),
         };
+        calls::watch_section(&mut section);
         if let Some(recorder) = &self.options.trace {
             let told = Told { names: &parts.names, signatures: &parts.signatures };
             trace::trace(&mut section, recorder, told, &edges, &parts.launch_of);

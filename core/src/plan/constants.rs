@@ -85,6 +85,8 @@ struct Entry {
     placed: Weak<Placed>,
     /// Its address is an identity only as long as its bytes are alive.
     source: Tensor,
+    /// What its layout asks of its address.
+    align: usize,
 }
 
 #[derive(Default)]
@@ -148,6 +150,7 @@ impl ConstantPool {
                 version,
                 source: entry.source.clone(),
                 layout_id: *layout_id,
+                align: entry.align,
                 content,
             });
         }
@@ -183,7 +186,7 @@ impl ConstantPool {
         }
         let ty = self.device.space().typed.then(|| tensor.tensor_type());
         let layout = ty.clone().map_or(Layout::Dense, Layout::Typed);
-        self.shared(tensor, layout, |pool, state| {
+        self.shared(tensor, layout, 1, |pool, state| {
             let uploaded = pool.upload(state, tensor.bytes(), ty.as_ref());
             leak_if_lent(tensor.clone(), uploaded).map(Placed::Device)
         })
@@ -194,7 +197,7 @@ impl ConstantPool {
     /// # Errors
     /// As [`ConstantPool::place`], and what the kernel says of packing.
     pub fn place_packed(&self, tensor: &Tensor, kernel: &PreparedKernel, pack: &Pack) -> Result<Arc<Placed>> {
-        self.shared(tensor, Layout::Packed(pack.layout_id), |pool, state| {
+        self.shared(tensor, Layout::Packed(pack.layout_id), pack.align, |pool, state| {
             let packed = pool.pack(tensor, kernel, pack)?;
             if pool.device.about().host_refs {
                 return Ok(Placed::Packed(packed));
@@ -215,7 +218,7 @@ impl ConstantPool {
         kernel: &PreparedKernel,
         pack: Option<&Pack>,
     ) -> Result<Arc<Placed>> {
-        self.shared(tensor, Layout::Kept(pack.map(|pack| pack.layout_id)), |pool, _| {
+        self.shared(tensor, Layout::Kept(pack.map(|pack| pack.layout_id)), 1, |pool, _| {
             let kept = pack.map_or_else(|| Ok(tensor.clone()), |pack| pool.pack(tensor, kernel, pack))?;
             let bytes = kept.bytes();
             if let Some(buffer) = pool.device.alloc_pinned(bytes.len()).transpose()? {
@@ -230,6 +233,7 @@ impl ConstantPool {
         &self,
         tensor: &Tensor,
         layout: Layout,
+        align: usize,
         make: impl FnOnce(&Self, &mut State) -> Result<Placed>,
     ) -> Result<Arc<Placed>> {
         let mut state = self.lock();
@@ -240,7 +244,8 @@ impl ConstantPool {
         }
         let placed = Arc::new(make(self, &mut state)?);
         state.placed.retain(|_, entry| entry.placed.strong_count() > 0);
-        state.placed.insert(key, Entry { placed: Arc::downgrade(&placed), source: tensor.clone() });
+        let entry = Entry { placed: Arc::downgrade(&placed), source: tensor.clone(), align };
+        state.placed.insert(key, entry);
         Ok(placed)
     }
 

@@ -1,12 +1,11 @@
 //! The folder in which compiled programs are kept between processes, a file for each.
 //!
-//! Files are written beside their place and renamed, so that nobody reads half of one; what several processes write at once
-//! is the same. The folder holds so many bytes, and those that were written longest ago go first.
+//! Files are there whole or not at all ([`whole_file`]); what several processes write at once is the same. The folder holds so many bytes, and those that were written longest ago go first.
 
+use devbay_plugin_api::sdk::whole_file;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 /// Bytes that the folder may hold.
@@ -44,16 +43,9 @@ impl ProgramStore {
     /// # Errors
     /// What the system says; a program that cannot be kept is compiled again next time.
     pub fn put(&self, key: &str, program: &[u8]) -> io::Result<()> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         fs::create_dir_all(&self.folder)?;
         self.make_room(program.len() as u64)?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let new = self.folder.join(format!("{key}.{}-{number}.new", std::process::id()));
-        let written = fs::write(&new, program).and_then(|()| fs::rename(&new, self.path(key)));
-        written.inspect_err(|_| {
-            // Nobody else knows of it.
-            let _ = fs::remove_file(&new);
-        })
+        whole_file::write_file(&self.path(key), |file| file.write_all(program))
     }
 
     /// Removes what was written longest ago until there is room for so many bytes more.

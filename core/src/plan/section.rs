@@ -7,6 +7,7 @@
 use super::constants::Placed;
 use super::feedback::CostFrom;
 use super::tasks::{NO_TASK, OneTask, TaskGraph};
+use crate::calls::Watched;
 use crate::device::{Device, PreparedKernel};
 use crate::exec::nested::State;
 use crate::exec::regions::Control;
@@ -249,6 +250,8 @@ pub struct Section {
     pub kernels: Box<[String]>,
     /// Keeps the states of steps alive that are traced; None if none is.
     pub(crate) traced: Option<Traced>,
+    /// Keeps the states of steps alive that leave notes of their launches; None if none does.
+    pub(crate) watched: Option<Watched>,
     /// Keeps the states of control-flow steps alive.
     pub(crate) nested: Box<[State]>,
     /// The same of entries and exits.

@@ -7,11 +7,11 @@ use crate::passes::{Passes, Runs, Subject};
 use crate::profile::{Profile, ProfileArguments};
 use crate::vary::{Vary, pick};
 use crate::{cost, interrupt, say, sessions, shares, table};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use devbay_host::core::Tensor;
 use devbay_host::core::exec::host_io::InputView;
 use devbay_host::core::plan::section::Section;
-use devbay_host::model::Model;
+use devbay_host::dbx::Checks;
 use devbay_host::session::{RunOptions, Session};
 use serde_json::json;
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 
 /// Measures what passes save.
 fn passes(arguments: &Arguments) -> Result<Done> {
-    let model = Model::load(&arguments.model)?;
+    let model = arguments.device.load(&arguments.model, Checks::default())?;
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
     let random = arguments.inputs.random.or(Some(0));
     let inputs =
@@ -112,7 +112,7 @@ fn passes(arguments: &Arguments) -> Result<Done> {
 
 fn bench(arguments: &Arguments) -> Result<Done> {
     let begin = Instant::now();
-    let model = Model::load(&arguments.model)?;
+    let model = arguments.device.load(&arguments.model, Checks::default())?;
     let profile = arguments.profile.start();
     let recorder = profile.as_ref().map(Profile::recorder);
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
@@ -295,10 +295,11 @@ fn together(
     let begin = Instant::now();
     std::thread::scope(|scope| {
         let runs = memories.iter_mut().map(|memory| {
-            scope.spawn(|| (0..RUNS_TOGETHER).try_for_each(|_| once(session, views, memory, options)))
+            let run = || (0..RUNS_TOGETHER).try_for_each(|_| once(session, views, memory, options));
+            std::thread::Builder::new().spawn_scoped(scope, run)
         });
         // All of them are started before the first is waited for.
-        let runs: Vec<_> = runs.collect();
+        let runs = runs.collect::<std::io::Result<Vec<_>>>().context("cannot start a thread for a run")?;
         runs.into_iter().try_for_each(|run| run.join().unwrap_or_else(|_| bail!("a run panicked")))
     })?;
     Ok(begin.elapsed().as_nanos() as f64 / n as f64)

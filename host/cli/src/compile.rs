@@ -12,7 +12,8 @@ use devbay_host::core::device::{Device, Plugin};
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::TensorType;
 use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::model::Model;
+use devbay_host::dbx::Checks;
+use devbay_host::file::open_regular;
 use devbay_host::runtime::Runtime;
 use devbay_host::session::{Port, Session};
 use serde_json::json;
@@ -72,7 +73,7 @@ fn plan(arguments: &Arguments) -> Result<Done> {
         ));
     }
     let begin = Instant::now();
-    let model = Model::load(&arguments.model)?;
+    let model = arguments.device.load(&arguments.model, Checks::default())?;
     let program = model.program();
     let chosen = arguments.device.choose(&arguments.plugins, program, None)?;
     let given = |file: &PathBuf| {
@@ -137,7 +138,7 @@ fn compile(arguments: &Arguments) -> Result<Done> {
     if arguments.device.narrow.is_some() {
         return Err(usage("--narrow is for plans; a program that a compiler takes has the model's types"));
     }
-    let model = Model::load(&arguments.model)?;
+    let model = arguments.device.load(&arguments.model, Checks::default())?;
     let types = arguments.given.types(model.program())?;
     let types: Vec<TensorType> = types.iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect();
     let numerics = arguments.device.numerics.into();
@@ -208,7 +209,7 @@ fn kernels(runtime: &Runtime) -> Result<Arc<Device>> {
 /// Whether a file is a program of a compiler's: its metadata comes first.
 pub fn is_compiled(path: &Path) -> bool {
     let mut start = [0u8; 256];
-    let Ok(mut file) = std::fs::File::open(path) else { return false };
+    let Ok((mut file, _)) = open_regular(path) else { return false };
     let Ok(n) = file.read(&mut start) else { return false };
     start[..n].get(8..).is_some_and(|rest| rest.starts_with(b"{\"__metadata__\":{\"devbay\""))
 }

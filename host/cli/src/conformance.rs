@@ -10,6 +10,7 @@ use devbay_conformance::report::{Report, Test, html, index, junit};
 use devbay_conformance::suite::{self, Item, Profile};
 use devbay_conformance::verdict::Verdict;
 use devbay_host::core::{Error, ErrorKind};
+use devbay_host::file::{read_regular_text, write_bytes};
 use devbay_host::layers;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -179,17 +180,19 @@ fn hand_over(arguments: &Arguments, report: &Report) -> Result<()> {
     Ok(())
 }
 
+/// A larger report is none of ours.
+const REPORT_SIZE_MAX: u64 = 256 << 20;
+
 /// Whole or not at all.
 fn write(path: &Path, text: &str) -> Result<()> {
-    let write = |path: &Path| std::fs::write(path, text);
-    devbay_host::file::write_whole(path, write).with_context(|| format!("cannot write {}", path.display()))
+    write_bytes(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn write_index(arguments: &Arguments) -> Result<()> {
     let mut entries = Vec::new();
     for path in &arguments.index {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = read_regular_text(path, REPORT_SIZE_MAX)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         let entry =
             index::Entry::from_json(&text).map_err(|words| usage(format!("{}: {words}", path.display())))?;
         // A plugin's own page, where it stands beside its report.

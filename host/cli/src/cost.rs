@@ -12,8 +12,8 @@ use crate::options::{Chosen, DeviceArguments, PluginArguments};
 use crate::{say, table};
 use anyhow::Result;
 use devbay_host::core::Tensor;
+use devbay_host::dbx::Checks;
 use devbay_host::feedback_file::MeasuredTimes;
-use devbay_host::model::Model;
 use devbay_host::session::{RunOptions, Session};
 use devbay_host::trace::{Costs, Fit, Recorder, Timeline, clock_ns};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub fn main(arguments: &Arguments) -> Result<Done> {
     if arguments.plugins.threads > 1 {
         return Err(usage("--cost measures on one thread, which rates are about: leave --threads out"));
     }
-    let model = Model::load(&arguments.model)?;
+    let model = arguments.device.load(&arguments.model, Checks::default())?;
     // What is written is added to what is there: a damaged file is said to be before anything is measured.
     let known = match &arguments.device.feedback {
         Some(path) if path.exists() => MeasuredTimes::read(path)?,

@@ -14,12 +14,14 @@
 //! each channel becomes `(value * scale - mean) / std`.
 
 use crate::{say, table};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use devbay_host::core::{Error, ErrorKind, Tensor};
+use devbay_host::file::{Outside, open_beside, open_regular, read_open_text, read_regular_text};
 use devbay_plugin_api::reserve::{self, Size};
 use image::ImageDecoder;
 use image::imageops::FilterType;
 use serde::{Deserialize, Serialize};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// The most that an image may take at one step of its way to an input. An image of 1 by 65535 pixels, stretched to a
@@ -45,6 +47,10 @@ fn room(bytes: Size, photo: &Path) -> Result<()> {
     let found = reserve::room(bytes, WHAT).map_err(Error::from);
     Ok(found.map_err(|error| error.in_file(photo.display()))?)
 }
+/// Bytes of a file that says how a photo becomes an input.
+const PREPROCESSING_SIZE_MAX: u64 = 1 << 20;
+/// Bytes of a list of labels.
+const LABELS_SIZE_MAX: u64 = 16 << 20;
 
 /// How a photo becomes an input, and an output classes.
 #[derive(Deserialize)]
@@ -83,9 +89,10 @@ impl Preprocessing {
     pub fn beside(model: &Path) -> Result<Self> {
         let folder = model.parent().unwrap_or(Path::new("."));
         let path = folder.join("preprocessing.json");
-        let text = std::fs::read_to_string(&path).with_context(|| {
-            format!("--image needs {}, which says how a photo becomes an input", path.display())
-        })?;
+        let text = text_beside(folder, Path::new("preprocessing.json"), PREPROCESSING_SIZE_MAX)
+            .with_context(|| {
+                format!("--image needs {}, which says how a photo becomes an input", path.display())
+            })?;
         let mut this: Self = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         folder.clone_into(&mut this.folder);
         let n = this.n_channels()?;
@@ -112,8 +119,8 @@ impl Preprocessing {
     /// For a file that is no photo.
     pub fn apply(&self, photo: &Path) -> Result<(String, Tensor)> {
         let no_image = || format!("{} is no JPEG or PNG image", photo.display());
-        let reader = image::ImageReader::open(photo)
-            .and_then(image::ImageReader::with_guessed_format)
+        let reader = open_regular(photo)
+            .and_then(|(file, _)| image::ImageReader::new(BufReader::new(file)).with_guessed_format())
             .with_context(|| format!("cannot read {}", photo.display()))?;
         let decoder = reader.into_decoder().with_context(no_image)?;
         // The decoder holds the pixels packed, and hands them out once more.
@@ -182,13 +189,15 @@ impl Preprocessing {
                 *share = (*share - largest).exp() / sum;
             }
         }
-        let path = match (labels, &self.labels) {
-            (Some(path), _) => path.to_owned(),
-            (None, Some(name)) => self.folder.join(name),
+        let (path, text) = match (labels, &self.labels) {
+            // Who names a file may read it, wherever it is.
+            (Some(path), _) => {
+                (path.to_owned(), read_regular_text(path, LABELS_SIZE_MAX).map_err(anyhow::Error::from))
+            }
+            (None, Some(name)) => (self.folder.join(name), text_beside(&self.folder, name, LABELS_SIZE_MAX)),
             (None, None) => bail!("no labels: give --labels FILE"),
         };
-        let text =
-            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
         let names: Vec<&str> = reserve::collected(text.lines(), "the labels")?;
         if names.len() != shares.len() {
             bail!("{} has {} labels, the model {} classes", path.display(), names.len(), shares.len());
@@ -199,6 +208,15 @@ impl Preprocessing {
         let class = |&i: &usize| Class { label: names[i].to_owned(), share: shares[i] };
         Ok(order.iter().take(top).map(class).collect())
     }
+}
+
+/// The text of a file that a model names: it lies in the model's folder.
+fn text_beside(folder: &Path, name: &Path, size_max: u64) -> Result<String> {
+    let (file, about, _) = open_beside(folder, name).map_err(|why| match why {
+        Outside::Io(..) => anyhow::Error::from(why),
+        why => anyhow!("expected a file in the model's folder, found {name:?}, {why}"),
+    })?;
+    Ok(read_open_text(file, &about, size_max)?)
 }
 
 /// Prints classes with a bar each.

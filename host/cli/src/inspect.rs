@@ -9,8 +9,9 @@ use crate::{draw, plan, say, shares, table};
 use anyhow::{Context, Result, bail};
 use devbay_host::core::program::{Program, text};
 use devbay_host::core::tensor::{TensorType, dtype_name};
+use devbay_host::dbx::Checks;
+use devbay_host::file::{open_regular, write_bytes};
 use devbay_host::load::Library;
-use devbay_host::model::Model;
 use devbay_host::negotiate::{Entry, negotiate};
 use devbay_host::session::Session;
 use devbay_plugin_api::abi::FUNCTIONS;
@@ -76,7 +77,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 
 /// Shows how the model would run.
 fn planned(arguments: &Arguments) -> Result<Done> {
-    let model = Model::load(&arguments.file)?;
+    let model = arguments.device.load(&arguments.file, Checks::default())?;
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
     let types = arguments.given.types(model.program())?;
     let wanted: Vec<_> = types.iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect();
@@ -85,7 +86,7 @@ fn planned(arguments: &Arguments) -> Result<Done> {
     let report = session.plan_report(&*session.plan_for_types(&types)?);
     for (path, draw) in [(&arguments.dot, draw::dot as fn(&_) -> String), (&arguments.html, draw::html)] {
         if let Some(path) = path {
-            std::fs::write(path, draw(&report))
+            write_bytes(path, draw(&report).as_bytes())
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
@@ -103,7 +104,7 @@ fn planned(arguments: &Arguments) -> Result<Done> {
 
 /// Shows what passes did.
 fn passes(arguments: &Arguments) -> Result<Done> {
-    let model = Model::load(&arguments.file)?;
+    let model = arguments.device.load(&arguments.file, Checks::default())?;
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
     let types = arguments.given.types(model.program())?;
     let wanted: Vec<_> = types.iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect();
@@ -130,8 +131,8 @@ fn passes(arguments: &Arguments) -> Result<Done> {
 fn is_library(path: &Path) -> Result<bool> {
     use std::io::Read;
     let mut head = [0u8; 4];
-    let mut file = match std::fs::File::open(path) {
-        Ok(file) => file,
+    let mut file = match open_regular(path) {
+        Ok((file, _)) => file,
         Err(e) => bail!("cannot read {}: {e}", path.display()),
     };
     let n = file.read(&mut head)?;
@@ -216,7 +217,7 @@ fn plugin(arguments: &Arguments) -> Result<()> {
 }
 
 fn model(arguments: &Arguments) -> Result<()> {
-    let model = Model::load(&arguments.file)?;
+    let model = arguments.device.load(&arguments.file, Checks::default())?;
     let program = model.program();
     if arguments.text {
         say!("{}", text::print_elided(program).trim_end());

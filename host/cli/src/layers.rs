@@ -3,7 +3,7 @@
 //! Some rules are about the end: what was given back, and in which order. So violations are read, and JSON is printed,
 //! when session and runtime are gone.
 
-use crate::{exit, say};
+use crate::{exit, say, tell};
 use anyhow::Result;
 use clap::Args;
 use devbay_host::core::{Error, ErrorKind};
@@ -61,13 +61,13 @@ impl LayerArguments {
             outcome.verdict
         });
         for violation in &violations {
-            eprintln!("violation: {violation}");
+            tell!("violation: {violation}");
         }
         if violations.is_empty() {
             return result;
         }
         if let Err(error) = result {
-            eprintln!("error: {}", exit::describe(&error));
+            tell!("error: {}", exit::describe(&error));
         }
         let n_by = |side| violations.iter().filter(|violation| violation.by == side).count();
         let text = format!(

@@ -7,6 +7,7 @@ mod bench;
 mod compile;
 mod conformance;
 mod cost;
+mod crash;
 mod devices;
 mod diff;
 mod draw;
@@ -79,6 +80,13 @@ fn main() -> ExitCode {
     die_with_pipe();
     let arguments = parse();
     start_logging(arguments.verbose);
+    // Who runs one of the commands for children ends it by its own means.
+    let is_child = matches!(arguments.command, Command::Probe(_) | Command::ConformanceCase(_));
+    let _own_end = crash::OwnEnd;
+    if !is_child {
+        interrupt::install();
+        crash::install();
+    }
     let result = match &arguments.command {
         Command::Devices(arguments) => devices::main(arguments),
         Command::Run(arguments) => run::main(arguments),
@@ -95,7 +103,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", exit::describe(&error));
+            tell!("error: {}", exit::describe(&error));
             exit::code(&error)
         }
     }

@@ -10,6 +10,7 @@ use crate::say;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use devbay_host::core::about::valid_name;
+use devbay_host::file::write_folder;
 use include_dir::{Dir, include_dir};
 use std::collections::BTreeMap;
 use std::fs;
@@ -186,19 +187,13 @@ fn write(folder: &Path, files: &BTreeMap<PathBuf, String>) -> Result<()> {
         }
         Err(_) => {}
     }
-    let name = folder.file_name().ok_or_else(|| usage(format!("{shown} does not end in a folder's name")))?;
-    // Beside its place, so that moving it there is one step.
-    let part = folder.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
-    let written = write_all(&part, files).and_then(|()| fs::rename(&part, folder));
-    if written.is_err() {
-        // Perhaps it was never made.
-        let _ = fs::remove_dir_all(&part);
+    if folder.file_name().is_none() {
+        return Err(usage(format!("{shown} does not end in a folder's name")));
     }
-    written.with_context(|| format!("cannot write {shown}"))
+    write_folder(folder, |part| write_all(part, files)).with_context(|| format!("cannot write {shown}"))
 }
 
 fn write_all(folder: &Path, files: &BTreeMap<PathBuf, String>) -> std::io::Result<()> {
-    fs::create_dir(folder)?;
     for (path, text) in files {
         let path = folder.join(path);
         if let Some(parent) = path.parent() {

@@ -3,6 +3,7 @@
 use crate::exit::usage;
 use crate::layers::LayerArguments;
 use crate::shapes::ShapeArguments;
+use crate::tell;
 use anyhow::Result;
 use clap::Args;
 use devbay_host::auto::{self, Allowed, Auto};
@@ -14,11 +15,13 @@ use devbay_host::core::plan::feedback::Feedback;
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::TensorType;
 use devbay_host::core::units;
+use devbay_host::dbx::Checks;
 use devbay_host::devices::{Choice, Policy, Requirements};
 use devbay_host::discover::SearchPaths;
 use devbay_host::feedback_file::MeasuredTimes;
-use devbay_host::model::Model;
-use devbay_host::probe::ProbeOptions;
+use devbay_host::import::Reading;
+use devbay_host::model::{LoadOptions, Model};
+use devbay_host::probe::{ProbeOptions, Probing};
 use devbay_host::rates_file;
 use devbay_host::report::Outcome;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
@@ -44,7 +47,7 @@ pub struct PluginArguments {
     /// Also look for plugins in ./.devbay/plugins.d
     #[arg(long)]
     pub project: bool,
-    /// Load libraries without a manifest here, without trying them in a child process first
+    /// Load libraries that no manifest vouches for by a sha256 here, without trying them in a child process first
     #[arg(long)]
     pub no_probe: bool,
     /// Threads for kernels, the calling one counted; 0 for one per processor
@@ -86,6 +89,9 @@ pub struct DeviceArguments {
     /// Plan with the times of launches that `devbay bench --cost` wrote here; those that are not known are estimated
     #[arg(long, value_name = "FILE")]
     pub feedback: Option<PathBuf>,
+    /// Read the model's files into memory instead of mapping them, for files that others may change or shorten meanwhile
+    #[arg(long)]
+    pub no_map: bool,
     /// When a device fails while the model runs, go on with the others
     #[arg(long)]
     pub failover: bool,
@@ -194,7 +200,11 @@ impl PluginArguments {
         // Plugins keep what their drivers compiled beside the rates.
         let cache_dir = rates_file.as_ref().and_then(|file| file.parent()).and_then(|dir| dir.to_str());
         let config = cache_dir.map(|dir| ("cache_dir".to_owned(), dir.to_owned())).into_iter().collect();
-        let probe = if self.no_probe { None } else { std::env::current_exe().ok().map(ProbeOptions::new) };
+        let probe = match std::env::current_exe() {
+            _ if self.no_probe => Probing::Trusted,
+            Ok(program) => Probing::Tried(ProbeOptions::new(program)),
+            Err(_) => Probing::Refused,
+        };
         Ok(RuntimeOptions {
             threads: self.threads,
             affinity: self.affinity.clone(),
@@ -234,6 +244,15 @@ impl DeviceArguments {
             Ok((node.to_owned(), Policy::Explicit(device.to_owned())))
         };
         self.pin.iter().map(parse).collect()
+    }
+
+    /// Reads a model's file.
+    ///
+    /// # Errors
+    /// As [`Model::load_with`].
+    pub fn load(&self, path: &Path, checks: Checks) -> Result<Model> {
+        let reading = if self.no_map { Reading::Copied } else { Reading::Mapped };
+        Ok(Model::load_with(path, LoadOptions { checks, reading })?)
     }
 
     /// A session for a model, as [`DeviceArguments::session_options`] says.
@@ -387,7 +406,7 @@ fn explain_estimates(auto: &Auto) {
     for (i, candidate) in auto.candidates.iter().enumerate() {
         let mark = if i == auto.chosen { "chosen " } else { "not    " };
         let (title, time) = (auto::title(candidate), auto::time(candidate));
-        eprintln!("{mark} {title}: {time}");
+        tell!("{mark} {title}: {time}");
     }
 }
 
@@ -395,6 +414,6 @@ fn explain_estimates(auto: &Auto) {
 fn explain(choice: &Choice) {
     for verdict in &choice.verdicts {
         let mark = if verdict.chosen { "chosen " } else { "not    " };
-        eprintln!("{mark} {:<12} {}", verdict.device, verdict.reason);
+        tell!("{mark} {:<12} {}", verdict.device, verdict.reason);
     }
 }

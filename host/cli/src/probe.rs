@@ -4,7 +4,7 @@
 
 use crate::exit::usage;
 use anyhow::Result;
-use std::io::Write;
+use devbay_host::probe;
 use std::path::PathBuf;
 
 /// Arguments of the command.
@@ -12,6 +12,9 @@ use std::path::PathBuf;
 pub struct Arguments {
     /// The library
     path: PathBuf,
+    /// What the result's line has behind its mark, so that it is known to be of this probe
+    #[arg(long, value_name = "TOKEN", default_value = "")]
+    token: String,
     /// An option for its plugin
     #[arg(long, value_name = "KEY=VALUE")]
     option: Vec<String>,
@@ -28,11 +31,6 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             text.split_once('=').ok_or_else(|| usage(format!("--option is KEY=VALUE, found {text}")))?;
         options.push((key.to_owned(), value.to_owned()));
     }
-    let line = devbay_host::probe::answer(&arguments.path, &options)?;
-    // On a line of its own, whatever the library has printed before.
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "\n{line}")?;
-    stdout.flush()?;
-    // What a library does at exit or unload is not part of the question.
-    std::process::exit(0);
+    let line = probe::answer(&arguments.path, &options, &arguments.token)?;
+    probe::print_and_end(&line)
 }

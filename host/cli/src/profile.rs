@@ -1,6 +1,6 @@
 //! `--profile FILE`: a timeline of the runs, and what of it is worth saying at once.
 
-use crate::{exit, say, table};
+use crate::{exit, say, table, tell};
 use anyhow::Result;
 use devbay_host::core::units::percent;
 use devbay_host::trace::{self, OpTime, Recorder, Summary, Timeline};
@@ -52,8 +52,8 @@ impl Profile {
     /// leaves it to the caller to tell the failure, which decides the exit code.
     pub fn finish_failed(&self) {
         match self.finish() {
-            Ok(_) => eprintln!("timeline until the failure written to {}", self.path.display()),
-            Err(error) => eprintln!("error: {}", exit::describe(&error)),
+            Ok(_) => tell!("timeline until the failure written to {}", self.path.display()),
+            Err(error) => tell!("error: {}", exit::describe(&error)),
         }
     }
 

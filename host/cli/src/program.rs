@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use devbay_host::core::program::Program;
 use devbay_host::core::tensor::TensorType;
 use devbay_host::core::{Error, ErrorKind, Tensor};
+use devbay_host::file::read_regular;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ pub fn main(arguments: &Arguments, format: &str) -> Result<Done> {
     {
         return Err(usage("a compiled program takes its inputs from --input in0=FILE.npy or FILE.npz"));
     }
-    let code = std::fs::read(&arguments.model)
+    let code = read_regular(&arguments.model, u64::MAX)
         .with_context(|| format!("cannot read the program {}", arguments.model.display()))?;
     let chosen = arguments.device.choose(&arguments.plugins, &Program::default(), None)?;
     let device = &chosen.device;

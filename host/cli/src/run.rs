@@ -6,7 +6,7 @@ use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
-use crate::{compile, interrupt, program, say, shares, table};
+use crate::{compile, interrupt, program, say, shares, table, tell};
 use anyhow::{Context, Result};
 use devbay_host::arrays;
 use devbay_host::compare::{Tolerance, Verdict, compare};
@@ -14,11 +14,11 @@ use devbay_host::core::device::Device;
 use devbay_host::core::plan::constants::PackCounts;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::dbx::{self, Checks};
-use devbay_host::model::Model;
 use devbay_host::report::DeviceMemory;
 use devbay_host::session::RunOptions;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -134,7 +134,7 @@ fn run(arguments: &Arguments) -> Result<Done> {
     let progress = spinner(&format!("loading {}", arguments.model.display()));
     let begin = Instant::now();
     let checks = if arguments.verify { Checks::Weights } else { Checks::Head };
-    let model = Model::load_checked(&arguments.model, checks)?;
+    let model = arguments.device.load(&arguments.model, checks)?;
     let import = begin.elapsed();
     let begin = Instant::now();
     let profile = arguments.profile.start();
@@ -156,16 +156,19 @@ fn run(arguments: &Arguments) -> Result<Done> {
             let is_planned = compiled_for.contains(&types);
             let (PackCounts { ahead, now }, plan) =
                 (session.pack_counts(), if is_planned { "the file's" } else { "new" });
-            eprintln!("compiled  plan: {plan}; packed constants: {ahead} of the file's, {now} new");
+            let checked = if arguments.verify { "checked" } else { "not checked (--verify does)" };
+            tell!(
+                "compiled  plan: {plan}; packed constants: {ahead} of the file's, {now} new; weights: {checked}"
+            );
         }
         for (node, other) in plan.elsewhere(session.current().device()) {
-            eprintln!("placed  {:<12} {node}", other.name());
+            tell!("placed  {:<12} {node}", other.name());
         }
         for (what, size) in plan.copies() {
-            eprintln!("copied  {:<12} {what}", table::bytes(size));
+            tell!("copied  {:<12} {what}", table::bytes(size));
         }
         for (what, ns, from) in plan.costs() {
-            eprintln!("{:<9} {:>10} {what}", from.name(), table::duration(ns));
+            tell!("{:<9} {:>10} {what}", from.name(), table::duration(ns));
         }
     }
     let prepare = begin.elapsed();
@@ -276,11 +279,19 @@ fn spinner(message: &str) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
         bar.set_style(style);
     }
-    bar.set_message(message.to_owned());
-    // The bar starts a thread, and panics where there is none to be had: then it stands still.
-    let thread = std::thread::Builder::new().spawn(|| ());
-    if thread.is_ok_and(|thread| thread.join().is_ok()) {
-        bar.enable_steady_tick(Duration::from_millis(200));
+    bar.set_message(say::plain(message).into_owned());
+    // indicatif's own thread panics where there is no thread to be had.
+    let turning = bar.downgrade();
+    let turn = move || {
+        while let Some(bar) = turning.upgrade().filter(|bar| !bar.is_finished()) {
+            bar.tick();
+            drop(bar);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    let is_shown = std::io::stderr().is_terminal();
+    if is_shown && let Err(error) = std::thread::Builder::new().name("spinner".to_owned()).spawn(turn) {
+        tracing::debug!("nothing turns while the model is loaded: {error}");
     }
     bar
 }

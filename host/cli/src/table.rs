@@ -13,8 +13,8 @@ pub fn colour(stream: &impl IsTerminal) -> bool {
 pub fn print(head: &[&str], rows: &[Vec<String>]) {
     let text = text(head, rows);
     let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
-    let (bold, plain) = if colour(&std::io::stdout()) { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-    say!("{bold}{first}{plain}");
+    let (bold, normal) = if colour(&std::io::stdout()) { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+    say::styled(bold, format_args!("{first}"), normal);
     rest.lines().for_each(|line| say!("{line}"));
 }
 
@@ -22,6 +22,8 @@ pub fn print(head: &[&str], rows: &[Vec<String>]) {
 pub fn text(head: &[&str], rows: &[Vec<String>]) -> String {
     let right: Vec<bool> = head.iter().map(|title| title.starts_with('>')).collect();
     let head: Vec<String> = head.iter().map(|title| title.trim_start_matches('>').to_owned()).collect();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| say::cell(cell).into_owned()).collect()).collect();
     let width = |i: usize| {
         let cells = rows.iter().chain([&head]).filter_map(|row| row.get(i));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -34,7 +36,7 @@ pub fn text(head: &[&str], rows: &[Vec<String>]) -> String {
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    [&head].into_iter().chain(rows).map(|row| line(row) + "\n").collect()
+    [&head].into_iter().chain(&rows).map(|row| line(row) + "\n").collect()
 }
 
 /// A bar of a share between 0 and 1.

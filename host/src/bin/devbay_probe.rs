@@ -1,4 +1,4 @@
-//! `devbay-probe probe PATH [--option KEY=VALUE]...`: tries one plugin library and prints what came of it.
+//! `devbay-probe probe PATH [--token TOKEN] [--option KEY=VALUE]...`: tries one plugin library and prints what came of it.
 //!
 //! The same as `devbay probe`, for applications that ship the host without the command: name it in
 //! [`devbay_host::probe::ProbeOptions`].
@@ -10,9 +10,13 @@ fn main() {
     let mut arguments = std::env::args_os().skip(1);
     let mut library = None;
     let mut options = Vec::new();
+    let mut token = String::new();
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("probe") if library.is_none() => library = arguments.next().map(PathBuf::from),
+            Some("--token") => {
+                token = arguments.next().and_then(|token| token.into_string().ok()).unwrap_or_default();
+            }
             Some("--option") => {
                 let pair = arguments.next().and_then(|pair| pair.into_string().ok()).unwrap_or_default();
                 match pair.split_once('=') {
@@ -26,17 +30,11 @@ fn main() {
     let Some(library) = library else {
         fail("usage: devbay-probe probe PATH [--option KEY=VALUE]...");
     };
-    let line = match devbay_host::probe::answer(&library, &options) {
+    let line = match devbay_host::probe::answer(&library, &options, &token) {
         Ok(line) => line,
         Err(error) => fail(&error.to_string()),
     };
-    // On a line of its own, whatever the library has printed before.
-    let mut stdout = std::io::stdout().lock();
-    if writeln!(stdout, "\n{line}").and_then(|()| stdout.flush()).is_err() {
-        std::process::exit(1);
-    }
-    // What a library does at exit or unload is not part of the question.
-    std::process::exit(0);
+    devbay_host::probe::print_and_end(&line)
 }
 
 fn fail(text: &str) -> ! {

@@ -123,18 +123,22 @@ impl<'a> Pool<'a> {
         })
     }
 
-    /// A packed constant; None for one of which no program has the source, such as what a pass for a device made.
-    pub fn packed(&mut self, packed: &'a PackedConstant) -> Result<Option<PackedForm<'a>>> {
-        let PackedConstant { plugin, version, source, layout_id, content } = packed;
-        let key = (source.identity(), dtype(source.dtype()), source.shape());
-        let Some(&source) = self.tensors_known.get(&key) else {
-            return Ok(None);
+    /// Packed constants, but for those of which no program has the source, such as what a pass for a device made. They come
+    /// from a map by addresses, and are put into the order of their sources, so that a model always gives the same file.
+    pub fn packed(&mut self, all: &'a [PackedConstant]) -> Result<Vec<PackedForm<'a>>> {
+        let known = |packed: &'a PackedConstant| {
+            let source = &packed.source;
+            let key = (source.identity(), dtype(source.dtype()), source.shape());
+            self.tensors_known.get(&key).map(|&source| (source, packed))
         };
-        // What a kernel asked for is what the bytes have where they are, up to a page.
-        let address = content.bytes().as_ptr() as usize;
-        let align = (1 << address.trailing_zeros().min(12)).max(WEIGHT_ALIGN);
-        let weight = self.weight(content, align)?;
-        Ok(Some(PackedForm { plugin, version, source, layout_id: *layout_id, weight }))
+        let mut known: Vec<(u32, &PackedConstant)> = all.iter().filter_map(known).collect();
+        known.sort_by_key(|&(source, packed)| (source, &packed.plugin, packed.layout_id));
+        let mut forms = Vec::with_capacity(known.len());
+        for (source, PackedConstant { plugin, version, layout_id, align, content, .. }) in known {
+            let weight = self.weight(content, (*align).max(WEIGHT_ALIGN))?;
+            forms.push(PackedForm { plugin, version, source, layout_id: *layout_id, weight });
+        }
+        Ok(forms)
     }
 
     /// The head of a file with these tensors and weights, and the weights' bytes.

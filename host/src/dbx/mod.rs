@@ -20,7 +20,7 @@ mod form;
 #[cfg(test)]
 mod tests;
 
-use crate::file::write_whole;
+use crate::file::{open_regular, write_whole};
 use crate::import::Reading;
 use crate::import::file::{self as model_file, Shared};
 use bytes::Bytes;
@@ -87,9 +87,8 @@ impl Compiled {
 /// Whether a file is a compiled model, by its first bytes.
 pub fn is_compiled(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
-    let mut read = || std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    // Opening a pipe would wait for a writer.
-    path.is_file() && read().is_ok() && start == MAGIC
+    let read = open_regular(path).and_then(|(mut file, _)| file.read_exact(&mut start));
+    read.is_ok() && start == MAGIC
 }
 
 /// Writes the model of a unit, with all of its plans; what was there is replaced when all is written.
@@ -108,10 +107,7 @@ pub(crate) fn write(path: &Path, unit: &Unit) -> Result<Written> {
     for plan in &plans {
         specialised.push((pool.program(&plan.program)?, encode::applied(&plan.passes)));
     }
-    let mut packs = Vec::with_capacity(packed.len());
-    for packed in &packed {
-        packs.extend(pool.packed(packed)?);
-    }
+    let packs = pool.packed(&packed)?;
     let pins = env.placement.pins.iter().map(|(node, device)| (node.as_str(), device.name()));
     let rest = Head {
         made_by: env!("CARGO_PKG_VERSION"),
@@ -131,8 +127,8 @@ pub(crate) fn write(path: &Path, unit: &Unit) -> Result<Written> {
     let start = start(&head).map_err(|error| failed(&error))?;
     let begin = start.len();
     let places: Vec<usize> = head.weights.iter().map(|weight| begin + weight.offset as usize).collect();
-    let written = write_whole(path, |part| {
-        let mut file = BufWriter::with_capacity(1 << 20, std::fs::File::create(part)?);
+    let written = write_whole(path, |file| {
+        let mut file = BufWriter::with_capacity(1 << 20, file);
         file.write_all(&start)?;
         let mut at = begin;
         for (&place, weight) in places.iter().zip(&weights) {
@@ -140,7 +136,7 @@ pub(crate) fn write(path: &Path, unit: &Unit) -> Result<Written> {
             file.write_all(weight)?;
             at = place + weight.len();
         }
-        file.into_inner()?.sync_all()
+        file.flush()
     });
     written.map_err(|error| failed(&error))?;
     let bytes = head.weights.last().map_or(begin, |last| begin + (last.offset + last.length) as usize);
@@ -217,6 +213,7 @@ pub(crate) fn from_bytes(file: Bytes, checks: Checks) -> Result<Compiled> {
             version: packed.version.to_owned(),
             source: decode::tensor_of(&tensors, packed.source)?,
             layout_id: packed.layout_id,
+            align: WEIGHT_ALIGN,
             content: weights.tensor(packed.weight, U8, &[weights.length(packed.weight)])?,
         })
     });

@@ -7,11 +7,10 @@
 //! no byte is read whose offset was not checked against the mapping's own length.
 
 use super::Reading;
+use crate::file::{open_regular, read_open};
 use bytes::Bytes;
 use devbay_core::{Error, ErrorKind, Result, tensor};
-use devbay_plugin_api::reserve;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs::{File, Metadata};
 use std::path::Path;
 
 /// Bytes of a model's file or of a data file, which tensors share.
@@ -29,26 +28,30 @@ impl tensor::Bytes for Shared {
 
 /// The content of a regular file.
 pub(crate) fn read(path: &Path, reading: Reading) -> Result<Bytes> {
-    let failed =
-        |what: &str, cause: std::io::Error| Error::new(ErrorKind::of_io(&cause), what).because(cause);
-    // Asked before opening, because opening a pipe waits for a writer.
-    let metadata = fs::metadata(path).map_err(|cause| failed("cannot be read", cause))?;
-    if !metadata.is_file() {
-        return Err(Error::new(ErrorKind::Io, "expected a file, found a folder or a device"));
-    }
-    let mut file = File::open(path).map_err(|cause| failed("cannot be opened", cause))?;
-    if metadata.len() == 0 {
+    let (file, about) = open_regular(path).map_err(|cause| failed("cannot be opened", cause))?;
+    read_opened(file, &about, reading)
+}
+
+/// The content of a regular file that is open.
+pub(crate) fn read_opened(file: File, about: &Metadata, reading: Reading) -> Result<Bytes> {
+    if about.len() == 0 {
         return Ok(Bytes::new());
     }
     match reading {
         Reading::Mapped => map(&file).map_err(|cause| failed("cannot be mapped", cause)),
         Reading::Copied => {
-            let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
-            let mut content = reserve::with_capacity(len, "the file's content")?;
-            file.read_to_end(&mut content).map_err(|cause| failed("cannot be read", cause))?;
-            Ok(content.into())
+            // As long as it was when it was opened: one that grows is a file that was not whole.
+            let content = read_open(file, about.len(), about.len());
+            Ok(content.map_err(|cause| failed("cannot be read", cause))?.into())
         }
     }
+}
+
+fn failed(what: &str, cause: std::io::Error) -> Error {
+    if cause.kind() == std::io::ErrorKind::OutOfMemory {
+        return Error::new(ErrorKind::OutOfMemory, "the file is larger than memory").because(cause);
+    }
+    Error::new(ErrorKind::Io, format!("{what}: {cause}")).because(cause)
 }
 
 #[allow(unsafe_code, reason = "the mapping of model files; the file's documentation has the rule")]
@@ -68,13 +71,13 @@ mod tests {
         let error = read(Path::new("/nonexistent/model.onnx"), Reading::Mapped).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
         let error = read(&std::env::temp_dir(), Reading::Mapped).unwrap_err();
-        assert_eq!(error.text(), "expected a file, found a folder or a device");
+        assert_eq!(error.text(), "cannot be opened: expected a file, found a folder");
     }
 
     #[test]
     fn both_readings_give_the_same() {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
-        let expected = fs::read(path).unwrap();
+        let expected = std::fs::read(path).unwrap();
         for reading in [Reading::Mapped, Reading::Copied] {
             assert_eq!(read(path, reading).unwrap(), expected);
         }

@@ -17,7 +17,7 @@ use std::path::Path;
 const TEXT_MAGIC: &[u8] = b"devbay-program";
 
 /// How files come into memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Reading {
     /// Mapped: constants are views of the file. The file must keep its length and content while a program
     /// made of it lives; replace models by renaming a new file over the old one, never by writing into it.

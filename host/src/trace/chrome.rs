@@ -22,8 +22,8 @@ const HOST: usize = 1;
 /// # Errors
 /// [`ErrorKind::Io`] if it cannot be written.
 pub fn write_file(path: &Path, timeline: &Timeline<'_>) -> Result<()> {
-    let write = |path: &Path| {
-        let mut out = BufWriter::new(std::fs::File::create(path)?);
+    let write = |file: &mut std::fs::File| {
+        let mut out = BufWriter::new(file);
         write_chrome(&mut out, timeline)?;
         out.flush()
     };

@@ -3,8 +3,9 @@
 use crate::support::{Folder, Host, RELU, faulty, library_name, relu};
 use devbay_host::core::about::RefusalKind;
 use devbay_host::discover::SearchPaths;
+use devbay_host::load::LibraryFile;
 use devbay_host::manifest::sha256_of;
-use devbay_host::probe::{MARK, ProbeOptions, ProbeResult, probe};
+use devbay_host::probe::{MARK, ProbeOptions, ProbeResult, Probing, probe};
 use devbay_host::report::{LoadReport, Outcome};
 use devbay_host::runtime::RuntimeOptions;
 use std::ffi::OsString;
@@ -13,7 +14,12 @@ use std::time::{Duration, Instant};
 
 /// A manifest with these further fields.
 fn manifest(name: &str, library: &str, more: &str) -> String {
-    format!("{{\"devbay_manifest\": 1, \"name\": \"{name}\", \"library\": \"{library}\"{more}}}")
+    // Without it the library would be unknown, and be tried first (B27).
+    let sha256 = match more.contains("sha256") {
+        true => String::new(),
+        false => format!(", \"sha256\": \"{}\"", sha256_of(&faulty()).unwrap()),
+    };
+    format!("{{\"devbay_manifest\": 1, \"name\": \"{name}\", \"library\": \"{library}\"{more}{sha256}}}")
 }
 
 /// A host that looks in folders of manifests and in folders of libraries.
@@ -269,7 +275,7 @@ fn prober(limit_ms: u64) -> ProbeOptions {
 fn probing(folder: &Folder, limit_ms: u64) -> Host {
     Host::new(RuntimeOptions {
         threads: 1,
-        probe: Some(prober(limit_ms)),
+        probe: Probing::Tried(prober(limit_ms)),
         search: SearchPaths { library_folders: vec![folder.path().to_owned()], ..SearchPaths::none() },
         ..RuntimeOptions::default()
     })
@@ -278,9 +284,10 @@ fn probing(folder: &Folder, limit_ms: u64) -> Host {
 /// Real libraries do these things where their hardware is missing; loaded here, they would end this test.
 #[test]
 fn b27_libraries_that_end_their_process_are_refused() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
         (&["DEFECT_ABORT_AT_LOAD"], "no chips found, giving up"),
         (&["DEFECT_EXIT_AT_LOAD"], "exit status: 0"),
+        (&["DEFECT_ANSWER_AT_LOAD"], "exit status: 0"),
         (&["DEFECT_CRASH_IN_CREATE"], "signal 11"),
         (&["DEFECT_ABORT_AT_LOAD", "NAME=\"other\""], "signal 6"),
         (&["DEFECT_UNDEFINED_SYMBOL"], "devbay_host_log"),
@@ -316,6 +323,86 @@ fn b27_good_libraries_pass_the_probe() {
     let host = probing(&folder, 20_000);
     assert_eq!(outcomes(host.runtime.report()), ["loaded"]);
     assert_eq!(relu(host.device()).unwrap(), RELU);
+}
+
+/// Only a manifest with the library's SHA-256 vouches for it.
+#[test]
+fn b27_a_manifest_without_a_hash_does_not_skip_the_probe() {
+    let folder = Folder::new();
+    let library = folder.defect(&["DEFECT_CRASH_IN_CREATE"]);
+    let library = library.file_name().unwrap().to_str().unwrap();
+    let plain = format!("{{\"devbay_manifest\": 1, \"name\": \"minimal\", \"library\": \"{library}\"}}");
+    folder.write("minimal.json", plain);
+    let host = |probe: Probing| {
+        let search = SearchPaths { manifest_folders: vec![folder.path().to_owned()], ..SearchPaths::none() };
+        Host::new(RuntimeOptions { threads: 1, probe, search, ..RuntimeOptions::default() })
+    };
+    let tried = host(Probing::Tried(prober(20_000)));
+    assert_eq!(tried.refusal().kind, RefusalKind::FailedProbe, "{}", tried.refusal());
+    let refused = host(Probing::Refused);
+    assert_eq!(refused.refusal().kind, RefusalKind::NotProbed);
+    assert!(refused.refusal().reason.contains("its manifest has no sha256"), "{}", refused.refusal());
+}
+
+/// What is trusted is loaded as it is, also where a folder has it.
+#[test]
+fn b27_without_probing_libraries_of_folders_are_loaded() {
+    let folder = Folder::new();
+    folder.c_plugin("minimal", "minimal.c", &[]);
+    let search = SearchPaths { library_folders: vec![folder.path().to_owned()], ..SearchPaths::none() };
+    let probe = Probing::Trusted;
+    let host = Host::new(RuntimeOptions { threads: 1, probe, search, ..RuntimeOptions::default() });
+    assert_eq!(outcomes(host.runtime.report()), ["loaded"]);
+}
+
+/// A file that is exchanged between its check and its load is found out.
+#[cfg(target_os = "linux")]
+#[test]
+fn b27_what_was_hashed_is_what_is_loaded() {
+    let folder = Folder::new();
+    let library = folder.c_plugin("minimal", "minimal.c", &[]);
+    let sha256 = sha256_of(&library).unwrap();
+    let checked = || {
+        let mut file = LibraryFile::open(&library).unwrap();
+        file.check_sha256(&sha256).unwrap();
+        file
+    };
+    // As it is.
+    let file = checked();
+    assert!(file.load().is_ok());
+    // Another file under its name, which is loaded for the first time.
+    let other = folder.c_plugin("other", "minimal.c", &[]);
+    let mut hashed = LibraryFile::open(&other).unwrap();
+    hashed.check_sha256(&sha256_of(&other).unwrap()).unwrap();
+    let new = folder.write("new.so", std::fs::read(&library).unwrap());
+    std::fs::rename(new, &other).unwrap();
+    let refusal = hashed.load().err().expect("it was exchanged");
+    assert_eq!(refusal.kind, RefusalKind::WrongHash, "{refusal}");
+}
+
+/// What a library starts ends with its probe.
+#[cfg(target_os = "linux")]
+#[test]
+fn b27_all_of_a_probe_ends_with_it() {
+    let folder = Folder::new();
+    let library = folder.defect(&["DEFECT_FORK_AT_LOAD"]);
+    let file = folder.path().join("child");
+    // SAFETY: this test is alone in its process under nextest, and no other one reads the variable.
+    unsafe { std::env::set_var("DEFECT_FILE", &file) };
+    let refusal = probe(&library, &[], &prober(2000)).unwrap_err();
+    assert!(refusal.reason.contains("did not answer"), "{refusal}");
+    let child = std::fs::read_to_string(file).expect("it was started");
+    // It may be left for its new parent to wait for.
+    let has_ended = || {
+        let state = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let state = state.rsplit(')').next().unwrap_or_default().trim_start();
+        state.is_empty() || state.starts_with(['Z', 'X'])
+    };
+    let begin = Instant::now();
+    while !has_ended() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{child} lives on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// What a library prints, and how much, is not mistaken for the answer.

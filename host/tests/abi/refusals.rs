@@ -42,7 +42,7 @@ fn files_that_are_no_libraries() {
     foreign[18..20].copy_from_slice(&[0xf3, 0x7f]);
     check(&folder.write("foreign.so", &foreign), NotALibrary, &["not a loadable library"]);
     std::fs::create_dir(folder.path().join("folder.so")).unwrap();
-    check(&folder.path().join("folder.so"), Unreadable, &["folder.so", "is not a file"]);
+    check(&folder.path().join("folder.so"), Unreadable, &["folder.so", "expected a file, found a folder"]);
     check(&folder.path().join("absent.so"), Unreadable, &["cannot read", "absent.so"]);
     assert_eq!(relu(Host::explicit(&minimal).device()).unwrap(), RELU);
 }

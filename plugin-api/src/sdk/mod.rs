@@ -71,6 +71,7 @@ mod prepared;
 mod replay;
 mod timeline;
 mod view;
+pub mod whole_file;
 
 pub use crate::abi::DType;
 pub use compile::{

@@ -8,10 +8,11 @@
 //! same numbers here as where it was tested. Kernels that want the speed of a multiply-add say `fma`.
 
 use crate::library::{functions, words};
-use devbay_plugin_api::sdk::{Error, Host, LogLevel, Result};
+use devbay_plugin_api::sdk::{Error, Host, LogLevel, Result, whole_file};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
+use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
@@ -268,16 +269,10 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 
 fn write(folder: &Path, path: &Path, image: &[u8]) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    // Two threads of one process may write the same.
-    let thread = format!("{:?}", std::thread::current().id());
-    let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
-    let part = path.with_extension(format!("{}-{thread}.part", std::process::id()));
-    let bytes = [&hash(image).to_le_bytes()[..], image].concat();
-    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
-    written
+    whole_file::write_file(path, |file| {
+        file.write_all(&hash(image).to_le_bytes())?;
+        file.write_all(image)
+    })
 }
 
 /// FNV-1a of 128 bits: no defence against who wants two texts to meet, who could as well write the file.

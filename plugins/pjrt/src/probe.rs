@@ -219,6 +219,8 @@ fn confine(command: &mut Command) {
         }
         Ok(())
     };
+    // A group of its own, which is ended as a whole: a library may start processes too.
+    std::os::unix::process::CommandExt::process_group(command, 0);
     // SAFETY: between fork and exec it makes two system calls, and neither allocates nor locks.
     unsafe { std::os::unix::process::CommandExt::pre_exec(command, prepare) };
 }
@@ -296,6 +298,12 @@ fn wait(mut child: Child, limit: Duration) -> std::io::Result<Option<ExitStatus>
     };
     if let Some(status) = until(&mut child, Instant::now() + limit)? {
         return Ok(Some(status));
+    }
+    // Not reaped yet, so its number is still its group's.
+    #[cfg(unix)]
+    if let Ok(leader) = i32::try_from(child.id()) {
+        // SAFETY: numbers alone.
+        let _ = unsafe { libc::kill(-leader, libc::SIGKILL) };
     }
     child.kill()?;
     if until(&mut child, Instant::now() + LAST_MOMENTS)?.is_none() {

@@ -1,6 +1,6 @@
 //! What probes found, kept on disk, so that a library is probed once and not at every start.
 //!
-//! One file for each library and its options, in `pjrt` of the cache folder, replaced as a whole by renaming. A verdict
+//! One file for each library and its options, in `pjrt` of the cache folder, replaced as a whole. A verdict
 //! is about one library, one state of its file (size, time of its last change), one set of options, one version of this
 //! plugin and one machine since its start with the accelerators that it has: a new driver comes with a new start, and a
 //! folder may be shared by machines. Whatever cannot be read, or is about something else, is no verdict.
@@ -12,12 +12,12 @@
 
 use crate::find::Named;
 use crate::machine::Machine;
+use devbay_plugin_api::sdk::whole_file;
 use serde::{Deserialize, Serialize};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long a library that ended its probe, or did not answer twice, is left alone.
@@ -101,7 +101,6 @@ impl Verdicts {
     /// # Errors
     /// What the file system says; what was there before stays.
     pub fn keep(&self, library: &Named, verdict: &Verdict, now: SystemTime) -> io::Result<()> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         let Some(subject) = self.subject(library) else { return Ok(()) };
         let path = self.path(&subject);
         let found_at = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -110,13 +109,7 @@ impl Verdicts {
         let again = is_unanswered(verdict) && before.is_some_and(|before| is_unanswered(&before.verdict));
         let json = serde_json::to_vec(&Entry { subject, verdict: verdict.clone(), again, found_at })?;
         std::fs::create_dir_all(&self.folder)?;
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let part = path.with_extension(format!("{}-{n}.part", std::process::id()));
-        let written = std::fs::write(&part, json).and_then(|()| std::fs::rename(&part, &path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&part);
-        }
-        written
+        whole_file::write_file(&path, |file| file.write_all(&json))
     }
 
     /// The entry about this and nothing else, however old.

@@ -6,6 +6,7 @@
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::target::Abilities;
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -58,13 +59,11 @@ impl Shaders {
             return;
         }
         let Some(data) = cache.get_data() else { return };
-        // Renamed when it is whole: other processes may read and write it too.
-        let part = path.with_extension(format!("{}.part", std::process::id()));
         let parent = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-        let written = parent.and_then(|()| std::fs::write(&part, data));
-        if let Err(error) = written.and_then(|()| std::fs::rename(&part, path)) {
+        // Other processes may read and write it too.
+        let written = parent.and_then(|()| whole_file::write_file(path, |file| file.write_all(&data)));
+        if let Err(error) = written {
             host.log(LogLevel::Warn, &format!("pipelines are not cached in {}: {error}", path.display()));
-            let _ = std::fs::remove_file(&part);
         }
     }
 

@@ -264,7 +264,7 @@ fn a_deadline_and_an_interrupt_end_a_run() {
 
     let mut child = endless.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
-    // The run catches the signal (bit 1 is SIGINT's) from the moment it begins.
+    // The command catches the signal (bit 1 is SIGINT's).
     let catches = || {
         let text = fs::read_to_string(&status).unwrap_or_default();
         let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
@@ -279,7 +279,7 @@ fn a_deadline_and_an_interrupt_end_a_run() {
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{err}");
-    assert!(err.contains("the run was cancelled"), "{err}");
+    assert!(err.contains("was cancelled"), "{err}");
 }
 
 #[test]

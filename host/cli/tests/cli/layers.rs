@@ -1,12 +1,7 @@
 //! `--layers` and `DEVBAY_LAYERS`: a trained model is right behind the validation layer, a wrong plugin is named.
 
-use crate::support::{Folder, command, devbay, finish};
-use std::path::{Path, PathBuf};
+use crate::support::{Folder, command, defect, devbay, finish, root};
 use std::process::Command;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// Runs the small trained model on one of its cases, compared with what it should give.
 fn mnist(arguments: &[&str]) -> Command {
@@ -74,27 +69,6 @@ fn a_layer_that_is_not_there_is_refused() {
     finish(command().arg("devices").env("DEVBAY_LAYERS", "validation,valdation")).expect(2).says(&expected);
     // The option goes before the environment.
     finish(command().args(["devices", "--layers", "validation"]).env("DEVBAY_LAYERS", "valdation")).expect(0);
-}
-
-/// A plugin in C with a defect.
-fn defect(folder: &Folder, definition: &str) -> PathBuf {
-    let library = folder.path("libdevbay_plugin_minimal.so");
-    let mut cc = Command::new("cc");
-    cc.args([
-        "-std=c11",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-fPIC",
-        "-shared",
-        &format!("-D{definition}"),
-    ]);
-    cc.arg("-I").arg(root().join("plugin-api/include")).arg("-o").arg(&library);
-    cc.arg(root().join("conformance/fixtures/defect.c"));
-    let compiled = cc.output().expect("expected a C compiler called cc");
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    library
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn what_is_no_library_is_refused() {
     let mach = folder.write("libmach.dylib", [[0xcf, 0xfa, 0xed, 0xfe].as_slice(), &[0; 60]].concat());
     devbay(lint(&mach, &["--json"])).expect(6).says(&["Mach-O", "not cover"]);
     devbay(["lint", "no_such.so"]).expect(6).says(&["cannot read no_such.so"]);
-    devbay(lint(&folder.path("."), &[])).expect(6).says(&["not a file"]);
+    devbay(lint(&folder.path("."), &[])).expect(6).says(&["expected a file, found a folder"]);
 }
 
 #[test]

@@ -10,7 +10,11 @@ mod conformance;
 mod cost;
 mod dbx;
 mod diff;
+#[cfg(unix)]
+mod ends;
 mod examples;
+#[cfg(unix)]
+mod files;
 mod gpu;
 mod gpu_check;
 mod guide;

@@ -1,14 +1,14 @@
 //! Tensors' content in files beside the model.
 //!
-//! A model says which file, so it is checked like a request from a stranger: only regular files in the
-//! model's folder or below it, also after symbolic links are followed. Each file is mapped once.
+//! A model says which file, so it is opened as [`crate::file`] opens what a model names. Each file is mapped once.
 
+use crate::file::{Outside, open_beside};
 use crate::import::{Reading, file};
 use bytes::Bytes;
 use devbay_core::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use super::proto::StringStringEntryProto;
 
@@ -82,8 +82,7 @@ impl<'m> External<'m> {
                     );
                     Error::new(ErrorKind::UnsupportedModel, text)
                 })?;
-                let path = locate(folder, location)?;
-                let bytes = file::read(&path, self.reading).map_err(|error| error.in_file(path.display()))?;
+                let bytes = read(folder, location, self.reading)?;
                 self.copies_left = self.copies_left.saturating_add(bytes.len());
                 Ok(vacant.insert(bytes).clone())
             }
@@ -91,29 +90,23 @@ impl<'m> External<'m> {
     }
 }
 
-/// The path of a data file, if it is in `folder`.
-fn locate(folder: &Path, location: &str) -> Result<PathBuf> {
-    let refused = |why: &str| {
-        invalid(format!(
+/// The content of a data file, if it is in `folder`.
+fn read(folder: &Path, location: &str, reading: Reading) -> Result<Bytes> {
+    match open_beside(folder, Path::new(location)) {
+        Ok((opened, about, path)) => {
+            file::read_opened(opened, &about, reading).map_err(|error| error.in_file(path.display()))
+        }
+        Err(Outside::Io(path, cause)) => {
+            let text = match cause.kind() {
+                std::io::ErrorKind::NotFound => "cannot be found".to_owned(),
+                _ => format!("cannot be opened: {cause}"),
+            };
+            Err(Error::new(ErrorKind::Io, text).because(cause).in_file(path.display()))
+        }
+        Err(why) => Err(invalid(format!(
             "expected external data in the model's folder, found {location:?}, {why}; copy the file there"
-        ))
-    };
-    let relative = Path::new(location);
-    let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-    if location.is_empty() || location.contains('\0') || !relative.components().all(plain) {
-        return Err(refused("which is absolute or leads upwards"));
+        ))),
     }
-    let path = folder.join(relative);
-    let resolve = |path: &Path| {
-        path.canonicalize().map_err(|cause| {
-            Error::new(ErrorKind::Io, "cannot be found").because(cause).in_file(path.display())
-        })
-    };
-    let resolved = resolve(&path)?;
-    if !resolved.starts_with(resolve(folder)?) {
-        return Err(refused("a link that leads out of it"));
-    }
-    Ok(resolved)
 }
 
 fn invalid(text: impl Into<String>) -> Error {

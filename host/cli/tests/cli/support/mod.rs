@@ -239,6 +239,35 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A plugin in C with a defect of `defect.c`.
+///
+/// # Panics
+/// Without a C compiler.
+pub fn defect(folder: &Folder, definition: &str) -> PathBuf {
+    let library = folder.path("libdevbay_plugin_minimal.so");
+    let mut cc = Command::new("cc");
+    cc.args([
+        "-std=c11",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fPIC",
+        "-shared",
+        &format!("-D{definition}"),
+    ]);
+    cc.arg("-I").arg(root().join("plugin-api/include")).arg("-o").arg(&library);
+    cc.arg(root().join("conformance/fixtures/defect.c"));
+    let compiled = cc.output().expect("expected a C compiler called cc");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    library
+}
+
 /// The CPU plugin as a shared library, beside the command.
 ///
 /// # Panics

@@ -101,7 +101,7 @@ fn only_files_in_the_models_folder() {
         (String::new(), ErrorKind::InvalidModel, "leads upwards"),
         ("w.bin\0".to_owned(), ErrorKind::InvalidModel, "leads upwards"),
         ("missing.bin".to_owned(), ErrorKind::Io, "missing.bin: the initializer \"a\": cannot be found"),
-        ("inside".to_owned(), ErrorKind::Io, "expected a file, found a folder or a device"),
+        ("inside".to_owned(), ErrorKind::Io, "cannot be opened: expected a file, found a folder"),
     ];
     #[cfg(unix)]
     {

@@ -1,0 +1,317 @@
+//! What the command says when a plugin ends it: by a crash, or by `exit()`.
+//!
+//! One process cannot hold a plugin that crashes, but it can say whose fault it was: the call that a thread is in is noted
+//! (`devbay_host::core::calls`), and handlers of the signals that end a process write it on standard error and end the
+//! process with code 8. `exit()` in a plugin would end it with code 0 and no result; a function that runs at exit finds
+//! that the command has not come to its end, and makes it 8 too. `_exit()` and a signal that cannot be caught are not held
+//! (docs/plugins.md).
+//!
+//! A crash that is not in a plugin's call goes the way it would have gone, also Rust's own words about a stack that
+//! overflowed. A model's file that somebody shortens while it is mapped is a crash too (SIGBUS): it is said, and ends the
+//! command with code 4.
+//!
+//! Handlers run on the stacks for them that Rust's runtime makes for its threads. They take no lock and no memory; what
+//! they print is put together in a small buffer.
+
+use devbay_host::core::calls::{self, Call};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Exit code of what a plugin did.
+#[cfg(unix)]
+const PLUGIN_FAILED: i32 = 8;
+/// Exit code for a damaged model.
+#[cfg(unix)]
+const MODEL_DAMAGED: i32 = 4;
+
+/// Whether the process ends because the command does.
+static IS_OWN_END: AtomicBool = AtomicBool::new(false);
+
+/// Says that the command itself is about to end the process.
+pub fn end_is_near() {
+    IS_OWN_END.store(true, Ordering::Relaxed);
+}
+
+/// Says that the command has come to its end when this is dropped, also by a panic.
+pub struct OwnEnd;
+
+impl Drop for OwnEnd {
+    fn drop(&mut self) {
+        end_is_near();
+    }
+}
+
+/// Has crashes and exits of plugins explained from now on.
+pub fn install() {
+    calls::watch();
+    #[cfg(unix)]
+    unix::install();
+}
+
+#[cfg(unix)]
+mod unix {
+    use super::*;
+    use std::ffi::{c_int, c_void};
+    use std::mem::MaybeUninit;
+    use std::ptr::null_mut;
+
+    /// Signals that end a process because of what its code did, and their names.
+    const SIGNALS: [(c_int, &str); 5] = [
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGABRT, "SIGABRT"),
+    ];
+
+    /// What was done on these signals before, by position; written once, before the handlers are.
+    static mut BEFORE: [MaybeUninit<libc::sigaction>; SIGNALS.len()] =
+        [const { MaybeUninit::uninit() }; SIGNALS.len()];
+
+    pub fn install() {
+        // SAFETY: a function without arguments that does not unwind. That there is no room for it is no reason not to
+        // go on.
+        let _ = unsafe { libc::atexit(at_exit) };
+        for (i, (signal, _)) in SIGNALS.iter().enumerate() {
+            // SAFETY: zeros are a value of the struct; the handler has the type that SA_SIGINFO says; the place for the
+            // old one is static, and no handler that reads it is set yet.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = on_crash as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                libc::sigemptyset(&mut action.sa_mask);
+                let before = (&raw mut BEFORE).cast::<libc::sigaction>().add(i);
+                // As if nothing had been installed, should it fail.
+                libc::sigaction(*signal, null_mut(), before);
+                libc::sigaction(*signal, &action, null_mut());
+            }
+        }
+    }
+
+    extern "C" fn at_exit() {
+        if IS_OWN_END.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut text = Text::new();
+        match calls::current(|call| text.place(call, " called exit() in ")) {
+            Some(()) => {}
+            None => text.add("a plugin called exit() outside of any call of the command's"),
+        }
+        text.add(": a plugin must not end the process\n");
+        text.print_and_end(PLUGIN_FAILED);
+    }
+
+    unsafe extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
+        let position = SIGNALS.iter().position(|(known, _)| *known == signal).unwrap_or(0);
+        let name = SIGNALS[position].1;
+        // SAFETY: the kernel gives it with SA_SIGINFO; for signals that a process sends, the address is meaningless.
+        let address = unsafe { (*info).si_addr() }.addr();
+        let mut text = Text::new();
+        if signal == libc::SIGBUS && model_of(address, &mut text) {
+            text.add(" became shorter while it was mapped; with --no-map models are read into memory\n");
+            text.print_and_end(MODEL_DAMAGED);
+        }
+        text.clear();
+        let told = calls::current(|call| text.place(call, " crashed in "));
+        if told.is_some() {
+            text.add(": ");
+            text.add(name);
+            if signal != libc::SIGABRT {
+                text.add(" at address 0x");
+                text.add_hex(address);
+            }
+            text.add("\n");
+            text.print_and_end(PLUGIN_FAILED);
+        }
+        // Not a plugin's: what was done before is done now, when the same instruction runs again, or abort() goes on.
+        // SAFETY: written before this handler was set, and only read since.
+        unsafe {
+            let before = (&raw const BEFORE).cast::<libc::sigaction>().add(position);
+            libc::sigaction(signal, before, null_mut());
+        }
+    }
+
+    /// Finds the file that is mapped at an address, and adds its path; tells whether it is one that is only read, as models
+    /// are and libraries are not.
+    fn model_of(address: usize, text: &mut Text) -> bool {
+        // SAFETY: a C string; open, read and close may be called in handlers (signal-safety(7)).
+        let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        if maps < 0 {
+            return false;
+        }
+        let (mut chunk, mut line) = ([0u8; 256], Line::default());
+        let mut found = false;
+        'read: loop {
+            // SAFETY: the buffer is ours and as long as it says.
+            let n = unsafe { libc::read(maps, chunk.as_mut_ptr().cast(), chunk.len()) };
+            let Some(bytes) = usize::try_from(n).ok().filter(|&n| n > 0).and_then(|n| chunk.get(..n)) else {
+                break;
+            };
+            for &byte in bytes {
+                if byte != b'\n' {
+                    line.add(byte);
+                    continue;
+                }
+                if line.begin <= address && address < line.end {
+                    found = line.is_read_only && line.path_len > 0 && !line.is_library;
+                    text.add("the file ");
+                    line.path[..line.path_len].iter().for_each(|&byte| text.add_byte(byte));
+                    break 'read;
+                }
+                line = Line::default();
+            }
+        }
+        // SAFETY: opened above, closed once.
+        unsafe { libc::close(maps) };
+        found
+    }
+
+    /// A line of `/proc/self/maps`, read byte by byte: `begin-end permissions offset device inode path`.
+    struct Line {
+        field: usize,
+        begin: usize,
+        end: usize,
+        is_read_only: bool,
+        is_library: bool,
+        path: [u8; 256],
+        path_len: usize,
+    }
+
+    impl Default for Line {
+        fn default() -> Self {
+            let (field, begin, end, path_len) = (0, 0, 0, 0);
+            Self { field, begin, end, is_read_only: true, is_library: false, path: [0; 256], path_len }
+        }
+    }
+
+    impl Line {
+        fn add(&mut self, byte: u8) {
+            let hex = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as usize;
+            match (self.field, byte) {
+                (0, b'-') => self.field = 1,
+                (0, byte) => self.begin = self.begin << 4 | hex(byte),
+                // Of the spaces before a path there are many.
+                (6, b' ') if self.path_len == 0 => {}
+                (1..6, b' ') => self.field += 1,
+                (1, byte) => self.end = self.end << 4 | hex(byte),
+                (2, b'w' | b'x') => self.is_read_only = false,
+                (6.., byte) => {
+                    if let Some(place) = self.path.get_mut(self.path_len) {
+                        *place = byte;
+                        self.path_len += 1;
+                    }
+                    self.is_library |= self.path[..self.path_len].ends_with(b".so");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A line of text without memory of its own; what does not fit is cut.
+    struct Text {
+        bytes: [u8; 768],
+        len: usize,
+    }
+
+    impl Text {
+        fn new() -> Self {
+            let mut text = Self { bytes: [0; 768], len: 0 };
+            text.clear();
+            text
+        }
+
+        fn clear(&mut self) {
+            self.len = 0;
+            self.add("error: ");
+        }
+
+        fn add(&mut self, text: &str) {
+            text.bytes().for_each(|byte| self.add_byte(byte));
+        }
+
+        /// Control characters become question marks; the last place is kept for the end of the line.
+        fn add_byte(&mut self, byte: u8) {
+            let byte = if byte.is_ascii_control() && byte != b'\n' { b'?' } else { byte };
+            let last = if byte == b'\n' { 0 } else { 1 };
+            if self.len + last < self.bytes.len() {
+                self.bytes[self.len] = byte;
+                self.len += 1;
+            }
+        }
+
+        fn add_hex(&mut self, number: usize) {
+            let mut is_begun = false;
+            for shift in (0..usize::BITS).step_by(4).rev() {
+                let digit = number >> shift & 0xf;
+                is_begun |= digit != 0 || shift == 0;
+                if is_begun {
+                    self.add_byte(b"0123456789abcdef"[digit]);
+                }
+            }
+        }
+
+        /// `plugin P<did>its F (device D, node N)`.
+        fn place(&mut self, call: &Call<'_>, did: &str) {
+            // A name from a model may be long, and what follows it counts too.
+            const NAME_MAX: usize = 160;
+            let short = |name: &str| name.floor_char_boundary(NAME_MAX.min(name.len()));
+            self.add("plugin ");
+            self.add(&call.plugin[..short(call.plugin)]);
+            self.add(did);
+            self.add("its function `");
+            self.add(call.function);
+            self.add("`");
+            for (what, name) in [(", device ", call.device), (", node `", call.node)] {
+                if !name.is_empty() {
+                    self.add(what);
+                    self.add(&name[..short(name)]);
+                    self.add(if what.ends_with('`') { "`" } else { "" });
+                }
+            }
+        }
+
+        fn print_and_end(&self, code: c_int) -> ! {
+            // SAFETY: the bytes are ours; both functions may be called in handlers, and the last does not return.
+            unsafe {
+                libc::write(libc::STDERR_FILENO, self.bytes.as_ptr().cast(), self.len);
+                libc::_exit(code)
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn texts_are_cut_and_have_no_control_characters() {
+            let mut text = Text::new();
+            text.place(
+                &Call { plugin: "p\x1b[31m", function: "launch", device: "p:0", node: &"n".repeat(500) },
+                " crashed in ",
+            );
+            text.add_hex(0x7f0);
+            let said = String::from_utf8_lossy(&text.bytes[..text.len]).into_owned();
+            let expected = format!(
+                "error: plugin p?[31m crashed in its function `launch`, device p:0, node `{}`7f0",
+                "n".repeat(160)
+            );
+            assert_eq!(said, expected);
+            text.add(&"x".repeat(2000));
+            text.add("\n");
+            assert_eq!((text.len, text.bytes[text.len - 1]), (text.bytes.len(), b'\n'));
+        }
+
+        #[test]
+        fn lines_of_maps_are_read() {
+            let mut line = Line::default();
+            b"7f00-7f10 r--s 00001000 fe:00 1234                       /models/a b.onnx"
+                .iter()
+                .for_each(|&byte| line.add(byte));
+            assert_eq!((line.begin, line.end, line.is_read_only), (0x7f00, 0x7f10, true));
+            assert_eq!(&line.path[..line.path_len], b"/models/a b.onnx");
+            let mut line = Line::default();
+            b"0-10 r-xp 0 fe:00 1 /lib/libc.so.6".iter().for_each(|&byte| line.add(byte));
+            assert!(!line.is_read_only && line.is_library);
+        }
+    }
+}

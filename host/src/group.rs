@@ -1,0 +1,110 @@
+//! Child processes that end with all that they started.
+//!
+//! A child leads a process group of its own. The group is ended as a whole when the child was waited for in vain, has
+//! ended, or is no longer of interest, and on Linux when this process ends. A child that leaves its group on purpose is not
+//! held. There are no core files: that a child crashes is what is found out.
+
+use std::io::Result;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// A child and its group, which end when this is dropped.
+pub struct Group {
+    /// The child.
+    pub leader: Child,
+    /// Once it was waited for its number may be another's.
+    is_reaped: bool,
+}
+
+impl Group {
+    /// Starts a command as the leader of a group.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn spawn(command: &mut Command) -> Result<Self> {
+        confine(command);
+        Ok(Self { leader: command.spawn()?, is_reaped: false })
+    }
+
+    /// Tells whether the child ends within a time. It is not reaped, so that its number stays its own.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn ends_within(&mut self, limit: Duration) -> Result<bool> {
+        let deadline = Instant::now() + limit;
+        while !self.has_ended()? {
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(true)
+    }
+
+    /// Whether the child has ended.
+    ///
+    /// # Errors
+    /// What the system says.
+    #[cfg(unix)]
+    pub fn has_ended(&mut self) -> Result<bool> {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match Pid::from_raw(self.leader.id() as i32).filter(|_| !self.is_reaped) {
+            Some(pid) => Ok(waitid(WaitId::Pid(pid), options)?.is_some()),
+            None => Ok(true),
+        }
+    }
+
+    /// Whether the child has ended.
+    ///
+    /// # Errors
+    /// What the system says.
+    #[cfg(not(unix))]
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.leader.try_wait()?.is_some())
+    }
+
+    /// Ends all of the group, and gives how the child ended.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn end(&mut self) -> Result<ExitStatus> {
+        #[cfg(unix)]
+        if let Some(leader) =
+            rustix::process::Pid::from_raw(self.leader.id() as i32).filter(|_| !self.is_reaped)
+        {
+            // Fails if all of it has ended.
+            let _ = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
+        }
+        if !self.is_reaped {
+            let _ = self.leader.kill();
+        }
+        self.is_reaped = true;
+        self.leader.wait()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // That it cannot be waited for changes nothing.
+        let _ = self.end();
+    }
+}
+
+/// Gives a child a group of its own, no core files, and on Linux the end of the thread that starts it as its own.
+fn confine(command: &mut Command) {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+        let prepare = || {
+            // One byte and not none: Linux hands a core to a program in spite of a limit of 0 (core(5)).
+            let _ = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) });
+            let _ = set_parent_process_death_signal(Some(Signal::KILL));
+            Ok(())
+        };
+        // SAFETY: between fork and exec it makes two system calls, and neither allocates nor locks.
+        unsafe { std::os::unix::process::CommandExt::pre_exec(command, prepare) };
+    }
+}

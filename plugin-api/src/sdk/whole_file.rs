@@ -1,0 +1,317 @@
+//! Files that are there whole or not at all: caches of plugins, and everything that the host writes.
+//!
+//! A file is written under a random name in the folder of its place, synced, and renamed; then the folder is synced. A
+//! process number is no such name: containers that share a volume have the same ones. The name is opened exclusively,
+//! so it is never another's file, nor what a link points at.
+//!
+//! What a killed process leaves is found by its lock. A temporary file is locked as long as it is written, and the
+//! system gives the lock up however the process ended: one that can be locked by another has no writer, and is removed
+//! before the next file is written there. Where the file system has no locks nothing is removed.
+//!
+//! On purpose without a crate: plugins ship this with the SDK, whose only dependency is the standard library.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, ErrorKind};
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What names of temporary files begin and end with; 16 hexadecimal digits are between.
+const PREFIX: &str = ".devbay-";
+const SUFFIX: &str = ".part";
+const DIGITS: usize = 16;
+
+/// Names that are tried before a folder is given up: two that meet are chance, these many are not.
+const ATTEMPTS_MAX: usize = 16;
+
+/// Folders that a process remembers to have looked through.
+const SWEPT_MAX: usize = 256;
+
+/// What this process has not finished, for [`remove_unfinished`].
+static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Writes a file: `write` gets a new one, which takes the place of `path` when all is written. Permissions of a file that
+/// was there stay.
+///
+/// # Errors
+/// What `write` and the system say; what was at `path` before is there as it was. An error from syncing the folder comes
+/// with the new file in place.
+pub fn write_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let mut part = Part::file_beside(path)?;
+    write(&mut part.lock)?;
+    if let Ok(old) = fs::symlink_metadata(path)
+        && old.is_file()
+    {
+        // Best effort: who may replace a file need not own it.
+        let _ = part.lock.set_permissions(old.permissions());
+    }
+    part.lock.sync_all()?;
+    part.move_to(path)
+}
+
+/// Makes a folder: `fill` gets the path of a new one, which is moved to `path` when all is in it.
+///
+/// # Errors
+/// What `fill` and the system say; also if there is something at `path` that is no empty folder.
+pub fn write_folder(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let part = Part::folder_beside(path)?;
+    fill(&part.path)?;
+    part.move_to(path)
+}
+
+/// Removes what this process is writing, and keeps it from beginning anew: for who is about to end the process, as
+/// Ctrl-C does. Not for signal handlers, because it takes a lock.
+pub fn remove_unfinished() {
+    let unfinished = ManuallyDrop::new(unfinished());
+    for path in unfinished.iter() {
+        remove(path);
+    }
+}
+
+/// A temporary file or folder, which is removed when dropped.
+struct Part {
+    path: PathBuf,
+    /// The file, or the folder's handle: locked while it is written.
+    lock: File,
+    is_moved: bool,
+}
+
+impl Part {
+    fn file_beside(path: &Path) -> io::Result<Self> {
+        Self::beside(path, |part| OpenOptions::new().read(true).write(true).create_new(true).open(part))
+    }
+
+    fn folder_beside(path: &Path) -> io::Result<Self> {
+        Self::beside(path, |part| {
+            fs::create_dir(part)?;
+            File::open(part)
+        })
+    }
+
+    fn beside(path: &Path, create: impl Fn(&Path) -> io::Result<File>) -> io::Result<Self> {
+        if path.file_name().is_none() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "the path does not end in a name"));
+        }
+        let folder = folder_of(path);
+        sweep_once(folder);
+        for _ in 0..ATTEMPTS_MAX {
+            let place = folder.join(random_name());
+            // Known before it is there: who ends the process in between removes nothing, or all.
+            let mut unfinished = unfinished();
+            let lock = match create(&place) {
+                Ok(lock) => lock,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            };
+            unfinished.insert(place.clone());
+            drop(unfinished);
+            let part = Self { path: place, lock, is_moved: false };
+            // Without locks nobody sweeps either.
+            let _ = part.lock.try_lock();
+            // Another process may have swept it before it was locked.
+            if part.path.symlink_metadata().is_ok() {
+                return Ok(part);
+            }
+        }
+        Err(io::Error::new(ErrorKind::AlreadyExists, "no name for a temporary file is free"))
+    }
+
+    fn move_to(mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        self.is_moved = true;
+        sync_folder(folder_of(path))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let mut unfinished = unfinished();
+        if !self.is_moved {
+            remove(&self.path);
+        }
+        unfinished.remove(&self.path);
+    }
+}
+
+fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes a temporary file or folder. One that cannot be removed is found by who sweeps next.
+fn remove(path: &Path) {
+    let _ = match path.symlink_metadata() {
+        Ok(about) if about.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+}
+
+/// The folder that a path's last part is in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A name that nobody guesses: the standard library draws its hash maps' keys from the system's random numbers.
+fn random_name() -> String {
+    let random = RandomState::new().build_hasher().finish();
+    format!("{PREFIX}{random:016x}{SUFFIX}")
+}
+
+fn is_temporary(name: &str) -> bool {
+    let digits = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX));
+    digits.is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// As [`sweep`], once for each folder.
+fn sweep_once(folder: &Path) {
+    static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let mut swept = SWEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if swept.len() >= SWEPT_MAX {
+        swept.clear();
+    }
+    let is_new = swept.insert(folder.to_owned());
+    drop(swept);
+    if is_new {
+        sweep(folder);
+    }
+}
+
+/// Removes temporary files and folders that no living process writes. What cannot be looked at stays: whether it is in
+/// the way, the one who writes next finds out.
+pub fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_name().to_str().is_some_and(is_temporary) {
+            continue;
+        }
+        let path = entry.path();
+        // A pipe of that name would be waited for, and a link is not ours.
+        let is_ours = path.symlink_metadata().is_ok_and(|about| about.is_file() || about.is_dir());
+        let left = is_ours.then(|| File::open(&path).ok()).flatten();
+        // The lock goes with the handle, after the removal.
+        if let Some(left) = left
+            && !matches!(left.try_lock(), Err(TryLockError::WouldBlock | TryLockError::Error(_)))
+        {
+            remove(&path);
+        }
+    }
+}
+
+/// Has a folder's entries reach the disk, where folders can be synced.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(not(unix)) {
+        return Ok(());
+    }
+    // A folder may be written and not read.
+    let Ok(handle) = File::open(folder) else { return Ok(()) };
+    match handle.sync_all() {
+        // Some file systems have no word for it.
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+        synced => synced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// A folder that goes with the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Self {
+            let path = std::env::temp_dir().join(format!("whole-file{}", random_name()));
+            fs::create_dir(&path).expect("a new folder");
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).expect("a folder").flatten();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_there_when_it_is_whole() {
+        let folder = Folder::new();
+        let path = folder.0.join("a");
+        fs::write(&path, "before").expect("written");
+        write_file(&path, |file| {
+            file.write_all(b"half")?;
+            assert_eq!(fs::read(&path)?, b"before");
+            assert_eq!(folder.names().len(), 2);
+            Ok(())
+        })
+        .expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"half");
+        let failed = write_file(&path, |file| {
+            file.write_all(b"other")?;
+            Err(io::Error::other("no"))
+        });
+        assert_eq!(failed.expect_err("it failed").to_string(), "no");
+        assert_eq!(
+            (fs::read(&path).expect("there"), folder.names()),
+            (b"half".to_vec(), vec!["a".to_owned()])
+        );
+    }
+
+    #[test]
+    fn what_was_left_is_swept_and_what_is_written_is_not() {
+        let folder = Folder::new();
+        let left = folder.0.join(random_name());
+        fs::write(&left, "left").expect("written");
+        let left_folder = folder.0.join(random_name());
+        fs::create_dir_all(left_folder.join("in it")).expect("made");
+        let others = [".devbay-1.part", ".devbay-000000000000000g.part", "devbay-0000000000000000.part"];
+        others.iter().for_each(|name| fs::write(folder.0.join(name), "").expect("written"));
+        let held = Part::file_beside(&folder.0.join("a")).expect("a new file");
+        assert!(!left.exists() && !left_folder.exists());
+        sweep(&folder.0);
+        assert!(held.path.exists());
+        assert!(others.iter().all(|name| folder.0.join(name).exists()));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn permissions_stay() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = Folder::new();
+        let path = folder.0.join("a");
+        fs::write(&path, "secret").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
+        write_file(&path, |file| file.write_all(b"new")).expect("written");
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn folders_too() {
+        let folder = Folder::new();
+        let path = folder.0.join("made");
+        write_folder(&path, |part| fs::write(part.join("a"), "1")).expect("made");
+        assert_eq!(folder.names(), ["made"]);
+        let failed = write_folder(&path, |part| fs::write(part.join("a"), "2"));
+        failed.expect_err("there is something");
+        assert_eq!(
+            (fs::read(path.join("a")).expect("there"), folder.names()),
+            (b"1".to_vec(), vec!["made".to_owned()])
+        );
+    }
+
+    #[test]
+    fn names_are_not_those_of_others() {
+        let names: BTreeSet<String> = (0..1000).map(|_| random_name()).collect();
+        assert_eq!(names.len(), 1000);
+        assert!(names.iter().all(|name| is_temporary(name)));
+    }
+}
