@@ -8,6 +8,8 @@
 
 mod compare;
 mod corpus;
+#[cfg(test)]
+mod mutants;
 
 pub use corpus::{About, index};
 
