@@ -9,9 +9,10 @@ use std::process::Command;
 /// The arrows that there are (docs/ARCHITECTURE.md): crate, what it may depend on, also for its tests.
 const ARROWS: &[(&str, &[&str])] = &[
     ("devbay-plugin-api", &[]),
-    ("devbay-core", &["devbay-plugin-api"]),
-    ("devbay-host", &["devbay-core", "devbay-plugin-api"]),
-    ("devbay-conformance", &["devbay-host", "devbay-core", "devbay-plugin-api"]),
+    ("devbay-ops", &["devbay-plugin-api"]),
+    ("devbay-core", &["devbay-ops", "devbay-plugin-api"]),
+    ("devbay-host", &["devbay-core", "devbay-ops", "devbay-plugin-api"]),
+    ("devbay-conformance", &["devbay-host", "devbay-core", "devbay-ops", "devbay-plugin-api"]),
     (
         "devbay-cli",
         &["devbay-conformance", "devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu"],
@@ -27,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const PLUGIN_FOLDERS: &[&str] = &["plugins", "conformance/fixtures", "bench/plugin"];
 
 /// What plugins may depend on.
-const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api", "devbay-shaders"];
+const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api", "devbay-ops", "devbay-shaders"];
 
 /// A plugin that is another one with a defect.
 const LAYERED_PLUGINS: &[(&str, &[&str])] = &[
@@ -251,7 +252,7 @@ fn links(content: &str) -> Vec<String> {
 /// Words that begin with one of the house's folders and name a source file in it.
 fn code_paths(content: &str) -> Vec<String> {
     const FOLDERS: &[&str] =
-        &["plugin-api/", "core/", "host/", "plugins/", "conformance/", "bench/", "xtask/", "docs/"];
+        &["plugin-api/", "ops/", "core/", "host/", "plugins/", "conformance/", "bench/", "xtask/", "docs/"];
     const ENDINGS: &[&str] = &[".rs", ".c", ".h", ".toml", ".md", ".lock", "/"];
     let words = content.split(|c: char| c.is_whitespace() || "`(),;\"".contains(c));
     words
@@ -271,7 +272,7 @@ fn documents() -> Vec<PathBuf> {
 }
 
 fn sources() -> Vec<PathBuf> {
-    let crates = ["plugin-api", "core", "host", "plugins", "conformance", "bench", "xtask"];
+    let crates = ["plugin-api", "ops", "core", "host", "plugins", "conformance", "bench", "xtask"];
     let files = crates.iter().flat_map(|folder| walk(&root().join(folder)));
     files.filter(|path| path.extension().is_some_and(|e| e == "rs")).collect()
 }

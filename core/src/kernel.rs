@@ -131,30 +131,47 @@ impl KernelDef {
         inputs: &[Option<&TensorType>],
         outputs: &[Option<&TensorType>],
     ) -> Result<(), String> {
-        let within = |n: usize, (min, max): (u32, u32)| {
-            n >= min as usize && (max == DEVBAY_VARIADIC || n <= max as usize)
+        self.takes_count("input", inputs, self.n_inputs, self.input_typevars.len())?;
+        self.takes_count("output", outputs, self.n_outputs, self.output_typevars.len())?;
+        self.takes_types(inputs, outputs)
+    }
+
+    /// Whether it can be asked for the types of what it makes of these inputs. Says what it does not take.
+    pub fn takes_inputs(&self, inputs: &[Option<&TensorType>]) -> Result<(), String> {
+        self.takes_count("input", inputs, self.n_inputs, self.input_typevars.len())?;
+        self.takes_types(inputs, &[])
+    }
+
+    /// Checks the operands of one side: those up to the fewest are there, as are those that repeat the last one, and
+    /// absent ones at the end may be left out.
+    fn takes_count(
+        &self,
+        side: &str,
+        operands: &[Option<&TensorType>],
+        (min, max): (u32, u32),
+        n_named: usize,
+    ) -> Result<(), String> {
+        let given = operands.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        if max != DEVBAY_VARIADIC && given > max as usize {
+            let s = if max == 1 { "" } else { "s" };
+            return Err(format!("it has {max} {side}{s}, found {given}"));
+        }
+        let n_single = if max == DEVBAY_VARIADIC { n_named.saturating_sub(1) } else { usize::MAX };
+        let is_absent = |i: &usize| {
+            let is_required = *i < min as usize || *i >= n_single;
+            is_required && operands.get(*i).copied().flatten().is_none()
         };
-        // Absent operands at the end may be left out.
-        let given =
-            |list: &[Option<&TensorType>]| list.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        if !within(given(inputs).max(self.n_inputs.0 as usize), self.n_inputs)
-            || inputs.len() < self.n_inputs.0 as usize
-        {
-            return Err(format!(
-                "it takes {} to {} inputs, found {}",
-                self.n_inputs.0,
-                self.n_inputs.1,
-                inputs.len()
-            ));
+        match (0..given.max(min as usize)).find(is_absent) {
+            Some(i) => Err(format!("it requires the {side} {i}, found none")),
+            None => Ok(()),
         }
-        if !within(given(outputs).max(self.n_outputs.0 as usize), self.n_outputs) {
-            return Err(format!(
-                "it makes {} to {} outputs, found {}",
-                self.n_outputs.0,
-                self.n_outputs.1,
-                outputs.len()
-            ));
-        }
+    }
+
+    fn takes_types(
+        &self,
+        inputs: &[Option<&TensorType>],
+        outputs: &[Option<&TensorType>],
+    ) -> Result<(), String> {
         let mut bound: Vec<Option<DType>> = vec![None; self.typevars.len()];
         let sides = [("input", inputs, &self.input_typevars), ("output", outputs, &self.output_typevars)];
         for (side, operands, typevars) in sides {

@@ -8,6 +8,7 @@ use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::unit::Unit;
 use devbay_core::plan::ahead::Specialised;
 use devbay_core::plan::{Env, Placement, PlanOptions};
+use devbay_core::program::verify::verify;
 use devbay_core::program::{Program, Region};
 use devbay_core::tensor::TensorType;
 use std::collections::HashMap;
@@ -23,6 +24,8 @@ pub struct Model {
 
 struct Inner {
     program: Program,
+    /// Whether the importer has verified it.
+    is_verified: bool,
     /// What was made of it ahead of time, if its file has that; `program` is the compiled one then.
     compiled: Option<Compiled>,
     /// The program as each device runs it, with its plans and packed constants. A device is known by its
@@ -100,7 +103,7 @@ impl Model {
         }
         let model = match dbx::is_compiled(path) {
             true => Self::of_compiled(dbx::read(path, reading, checks)?),
-            false => Self::from_program(import::open(path, reading)?),
+            false => Self::of_program(import::open(path, reading)?, true),
         };
         let mut loaded = lock(loaded);
         loaded.retain(|_, inner| inner.strong_count() > 0);
@@ -117,14 +120,25 @@ impl Model {
         Ok(Self::of_compiled(dbx::from_bytes(file.into(), checks)?))
     }
 
-    /// A model from a program that is already there.
+    /// A model from a program that is already there. It is verified when a session is made of it.
     pub fn from_program(program: Program) -> Self {
-        Self { inner: Arc::new(Inner { program, compiled: None, units: Mutex::default() }) }
+        Self::of_program(program, false)
+    }
+
+    fn of_program(program: Program, is_verified: bool) -> Self {
+        Self { inner: Arc::new(Inner { program, is_verified, compiled: None, units: Mutex::default() }) }
     }
 
     fn of_compiled(mut compiled: Compiled) -> Self {
         let program = std::mem::take(&mut compiled.program);
-        Self { inner: Arc::new(Inner { program, compiled: Some(compiled), units: Mutex::default() }) }
+        Self {
+            inner: Arc::new(Inner {
+                program,
+                is_verified: true,
+                compiled: Some(compiled),
+                units: Mutex::default(),
+            }),
+        }
     }
 
     /// Types of inputs that a compiled model was specialised for, in the order of its inputs; None for other models.
@@ -175,6 +189,9 @@ impl Model {
     fn unit(&self, placement: &Placement, options: PlanOptions) -> Result<Unit> {
         let program = &self.inner.program;
         let Some(compiled) = &self.inner.compiled else {
+            if !self.inner.is_verified {
+                verify(program)?;
+            }
             return Unit::of_model(program, Env::placed(placement, options));
         };
         let pins: Vec<(String, String)> =

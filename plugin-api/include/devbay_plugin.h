@@ -105,15 +105,20 @@ typedef int32_t devbay_status;
 #define DEVBAY_STATUS_ABORTED 10                  /* Work that this depends on failed first. */
 /* The plugin does not do this: an op variant, dtype, shape, function or option. */
 #define DEVBAY_STATUS_UNSUPPORTED 12
-#define DEVBAY_STATUS_INTERNAL 13                 /* A bug in the plugin, found by the plugin. */
+/* A bug in the plugin, found by the plugin. Also what prepare, kernel_cost, kernel_shape, pack
+ * and a launch give when code of the plugin panicked or threw in them, was caught, and left
+ * nothing running and nothing half done: that call failed, and the host calls the plugin as
+ * before (B19). */
+#define DEVBAY_STATUS_INTERNAL 13
 /* The driver or device is not there now, and may be later. */
 #define DEVBAY_STATUS_UNAVAILABLE 14
 #define DEVBAY_STATUS_DATA_LOSS 15                /* Stored data is damaged. */
 /* The device is gone: every stream on it fails, and only free, destroy and stream_error are
  * legal (B13). */
 #define DEVBAY_STATUS_DEVICE_LOST 64
-/* Code of the plugin panicked or threw. The host asks stream_error for the words, calls the
- * plugin no more, and its objects leak (B19). */
+/* Code of the plugin panicked or threw, and what it was about may be half done. The host asks
+ * stream_error for the words, calls the plugin no more, and its objects leak (B19). Where
+ * nothing was left behind, INTERNAL says so. */
 #define DEVBAY_STATUS_PANICKED 65
 
 /* ----------------------------------------------------------------------------------------------
@@ -611,10 +616,15 @@ struct devbay_kernel_info {
     uint32_t since_version;
     devbay_str domain;                    /* Domain of the op; empty for ONNX's own. */
     devbay_str op;                        /* Name of the op. */
-    uint32_t n_inputs_min;                /* Fewest inputs. */
-    uint32_t n_inputs_max;                /* Most inputs; DEVBAY_VARIADIC repeats the last. */
-    uint32_t n_outputs_min;               /* Fewest outputs. */
-    uint32_t n_outputs_max;               /* Most outputs; DEVBAY_VARIADIC repeats the last. */
+    /* Fewest inputs. The first so many are required: prepare is not asked for a node without one
+     * of them. Those after them may be absent. */
+    uint32_t n_inputs_min;
+    /* Most inputs. DEVBAY_VARIADIC repeats the last one of input_typevars; each of the repeated
+     * ones is there. */
+    uint32_t n_inputs_max;
+    /* Fewest outputs, likewise: a launch has the memory of each. */
+    uint32_t n_outputs_min;
+    uint32_t n_outputs_max;               /* Most outputs, likewise. */
     devbay_list typevars;                 /* Type variables, a list of devbay_type_var. */
     /* Which type variable each input has, a list of uint8_t; repeated inputs share the last
      * one's. */

@@ -5,6 +5,7 @@ use crate::node::{Request, each_node, each_node_of, prepare_raw};
 use crate::ops::Op;
 use crate::rig::{AnySize, Detail, Rig, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
+use devbay_host::core::program::catalogue;
 use devbay_plugin_api::abi::*;
 use std::ptr::null_mut;
 
@@ -15,6 +16,13 @@ pub(crate) const CASES: &[Case] = &[
         requires: "every kernel has an op, a version, operands with type variables, and dtypes that exist",
         needs: &["load.structs", "load.required", "load.name"],
         run: table,
+    },
+    Case {
+        id: "kernel.operands",
+        rules: &["B20"],
+        requires: "a kernel of a known op requires the operands that the op requires, and has no more than the op",
+        needs: &["kernel.table"],
+        run: operands,
     },
     Case {
         id: "kernel.prepare",
@@ -80,6 +88,28 @@ pub(crate) const CASES: &[Case] = &[
         run: shape_function,
     },
 ];
+
+fn operands(rig: &Rig<'_>) -> Outcome {
+    let mut n = 0;
+    for kernel in rig.about()?.kernels.iter() {
+        let def = catalogue::find(&kernel.domain, &kernel.op);
+        let Some(row) = devbay_ops::find(&kernel.domain, &kernel.op) else { continue };
+        // An older definition may have other operands, and some kernels take anything.
+        let is_of_row = def.is_some_and(|def| catalogue::accepts(def, kernel.since_version));
+        let takes_anything = kernel.n_inputs == (0, DEVBAY_VARIADIC);
+        if !is_of_row || takes_anything {
+            continue;
+        }
+        n += 1;
+        if let Err(words) = row.check_counts(kernel.n_inputs, kernel.n_outputs) {
+            return failed(format!("kernel {} ({}): {words}", kernel.idx, kernel.op));
+        }
+    }
+    if n == 0 {
+        return not_run(Why::NotOffered, "the plugin has no kernel of an op whose operands are known");
+    }
+    Ok(())
+}
 
 /// Dtypes that DLPack's codes and this header know.
 fn exists(dtype: DType) -> bool {

@@ -8,6 +8,8 @@
 
 pub(crate) mod compare;
 pub(crate) mod corpus;
+#[cfg(test)]
+mod mutants;
 
 pub use corpus::{About, index};
 

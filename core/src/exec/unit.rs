@@ -282,7 +282,9 @@ impl Unit {
                 Stage::Eager(stage) => {
                     let results =
                         eager::run_stage(stage, &mut values).map_err(|e| e.at_node(stage.node.label()))?;
-                    values.set_results(&stage.node.outputs, results);
+                    // Results that nobody wants are not made.
+                    let wanted = stage.node.outputs.iter().flatten();
+                    wanted.zip(results).for_each(|(&id, result)| values.set(id, result));
                 }
             }
         }

@@ -123,6 +123,8 @@ pub fn choose_for(
 ) -> Result<Chosen> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
     let outputs: Vec<_> = types.outputs.iter().map(Option::as_ref).collect();
+    // Programs that are made by hand were not verified. No kernel is asked without what its op requires.
+    catalogue::check_operands(node)?;
     // A kernel that could never be launched is not prepared: it may make tables as long as an operand's axis.
     for ty in inputs.iter().chain(&outputs).copied().flatten() {
         check_size(ty, device)?;
@@ -197,7 +199,7 @@ pub fn first(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<(St
 pub fn output_types(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Result<Option<Vec<TensorType>>> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
     for kernel in device.plugin().about().kernels.find(&node.op.domain, &node.op.name) {
-        if !implements(kernel, node) || kernel.takes(&inputs, &[]).is_err() {
+        if !implements(kernel, node) || kernel.takes_inputs(&inputs).is_err() {
             continue;
         }
         let request = request(kernel.idx, node, types, Numerics::Strict);

@@ -167,10 +167,9 @@ impl Specialiser<'_> {
             && (self.folds || shapes_may_depend_on(&types))
             && let Some(results) = self.fold(node, &constants, &types)?
         {
-            for (id, tensor) in node.outputs.iter().zip(results) {
-                if let Some(id) = id {
-                    self.new_constant(*id, tensor);
-                }
+            // Results that nobody wants are not made.
+            for (&id, tensor) in node.outputs.iter().flatten().zip(results) {
+                self.new_constant(id, tensor);
             }
             return Ok(());
         }

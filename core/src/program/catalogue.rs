@@ -69,6 +69,17 @@ pub fn find(domain: &str, name: &str) -> Option<&'static OpDef> {
     Some(&ops[i])
 }
 
+/// Checks that a node has the operands of its op: those that are required, and no more than there are. Nodes of other ops
+/// than the catalogue's may have any.
+///
+/// # Errors
+/// [`ErrorKind::InvalidModel`].
+pub fn check_operands(node: &Node) -> Result<()> {
+    let row = devbay_ops::find(&node.op.domain, &node.op.name);
+    let fault = row.and_then(|row| row.check(&node.inputs, &node.outputs).err());
+    fault.map_or(Ok(()), |fault| Err(Error::new(ErrorKind::InvalidModel, fault.to_string())))
+}
+
 /// Whether a kernel that declares the version `kernel_since` of an op implements its nodes, if it takes their
 /// types. Kernels of later versions do, as far as those are known: they only add to the catalogue's.
 pub fn accepts(def: &OpDef, kernel_since: u32) -> bool {
@@ -380,6 +391,14 @@ mod tests {
         assert!(find("", "FusedConv").is_none());
         assert!(find("devbay", "Conv").is_none());
         assert!(find("ai.onnx.ml", "Normalizer").is_none());
+    }
+
+    /// The rows of `devbay-ops` are those of the catalogue, in its versions.
+    #[test]
+    fn operands_are_known_of_all_ops() {
+        let rows: Vec<_> = devbay_ops::all().map(|row| (row.domain, row.name, row.version)).collect();
+        let defs: Vec<_> = all().map(|def| (def.domain, def.name, def.version)).collect();
+        assert_eq!(rows, defs);
     }
 
     #[test]

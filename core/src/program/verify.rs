@@ -15,6 +15,7 @@
 //!    node's. A name occurs once among the attributes and regions of a node.
 //! 7. A node whose op is in the catalogue has the catalogue's version of it: the stages behind know such ops
 //!    by name, and an older version would be taken for the newer one.
+//! 8. Such a node has the operands of its op: what is required is there, and there is no more than the op has.
 
 use super::{AttrValue, Node, Program, Region, ValueId, catalogue};
 use crate::error::{Error, ErrorKind, Result};
@@ -94,6 +95,7 @@ impl Verifier<'_> {
         check_names("attribute", node.attrs.iter().map(|(name, _)| &**name)).map_err(at)?;
         check_names("region", node.regions.iter().map(|(name, _)| &**name)).map_err(at)?;
         check_version(node).map_err(at)?;
+        catalogue::check_operands(node).map_err(|error| error.at_node(node.label()))?;
         check_control(node).map_err(at)?;
         for (_, region) in &node.regions {
             self.region(region, depth + 1).map_err(|error| error.at_node(node.label()))?;
@@ -319,7 +321,8 @@ mod tests {
         other.value_mut(id).ty = Some(TensorType::new(F32, &[2]));
         check("other type", &other, "has type f32[2]");
 
-        program.main = region(&[], vec![node("Relu", &[], &[0])], &[]);
+        program.values.push(Value::default());
+        program.main = region(&[1], vec![node("Relu", &[1], &[0])], &[]);
         check("made by a node as well", &program, "is constant and defined again");
     }
 
@@ -445,6 +448,37 @@ mod tests {
             program.main = region(&[], vec![Node::new(op.clone(), vec![], vec![])], &[]);
             check(&op.to_string(), &program, expected);
         }
+    }
+
+    #[test]
+    fn nodes_have_the_operands_of_their_ops() {
+        let check_node = |op: &str, inputs: &[u32], outputs: &[u32], expected: &str| {
+            let mut program = with_values(9);
+            program.main = region(&[0, 1, 2, 3], vec![node(op, inputs, outputs)], &[]);
+            check(&format!("{op} {inputs:?} {outputs:?}"), &program, expected);
+            // In a region as well.
+            let inner = region(&[], vec![node(op, inputs, outputs)], &[]);
+            let branches = vec![("then_branch", inner), ("else_branch", region(&[], vec![], &[]))];
+            program.main = region(&[0, 1, 2, 3], vec![with_regions(node("If", &[0], &[]), branches)], &[]);
+            check(&format!("{op} in a region"), &program, expected);
+        };
+        check_node("TopK", &[0, 1], &[4, 5], "");
+        check_node("TopK", &[0, 1], &[4], "expected the output 1 (Indices), found none");
+        check_node("TopK", &[0], &[4, 5], "expected the input 1 (K), found none");
+        check_node("DynamicQuantizeLinear", &[0], &[4], "expected the output 1 (y_scale), found none");
+        check_node("LayerNormalization", &[0, 1], &[4], "");
+        check_node("LayerNormalization", &[0, 1], &[], "expected the output 0 (Y), found none");
+        check_node("Conv", &[0, 1, 2, 3], &[4], "expected at most 3 inputs, found 4");
+        check_node("Relu", &[0], &[4, 5], "expected at most 1 output, found 2");
+        check_node("Concat", &[], &[4], "expected the input 0 (inputs), found none");
+        // Nobody knows the operands of these.
+        check_node("Zipper", &[], &[4, 5], "");
+
+        let mut holes = node("Concat", &[0, 1], &[4]);
+        holes.inputs[0] = None;
+        let mut program = with_values(9);
+        program.main = region(&[0, 1], vec![holes], &[]);
+        check("a hole", &program, "expected the input 0 (inputs), found none");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Panics in every function of a plugin: none crosses, the plugin is poisoned, the host lives on (B19).
+//! Panics in every function of a plugin: none crosses, the host lives on, and the plugin is poisoned but for panics in
+//! functions of kernels, which fail one call (B19).
 
 use crate::support::{
     Host, MODEL_INPUT, RELU, faulty_options, ledger, model, relu, relu_of, run_model, staged_model, tensor,
@@ -95,7 +96,7 @@ fn b19_panics_when_an_instance_is_made_refuse_the_plugin() {
 #[test]
 fn b19_panics_in_functions_that_a_run_calls() {
     for streams in ["inline", "async"] {
-        for place in ["alloc", "create_stream", "copy", "prepare", "launch"] {
+        for place in ["alloc", "create_stream", "copy"] {
             check_panic(place, streams, run);
             check_panic(place, streams, run_session);
             check_panic(place, streams, run_staged);
@@ -108,10 +109,76 @@ fn b19_panics_in_functions_that_a_run_calls() {
     }
 }
 
+/// Expects the failure of one call, with the panic's words and place, and a plugin that works as before.
+fn check_one_failed(host: &Host, place: &str, error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::PluginFailed, "{place}: {error}");
+    for words in [&format!("a fault was asked for in {place}"), "fault.rs:", "INTERNAL"] {
+        assert!(error.text().contains(words), "{place}: {error}");
+    }
+    assert_eq!(error.place().plugin, "faulty", "{error}");
+    check_well(host, place);
+}
+
+/// Expects a plugin that works, and gives back all that it made.
+fn check_well(host: &Host, place: &str) {
+    assert!(!host.plugin().is_poisoned(), "{place}");
+    assert_eq!(relu(host.device()).unwrap(), RELU, "{place}");
+    let books = host.ledger();
+    let alive = [&books.buffers, &books.streams, &books.kernels].map(|number| number.load(SeqCst));
+    assert_eq!(alive, [0; 3], "{place}: buffers, streams and kernels that were not given back");
+}
+
+#[test]
+fn b19_panics_in_kernels_fail_that_call_alone() {
+    for streams in ["inline", "async"] {
+        for place in ["prepare", "launch"] {
+            for body in [run, run_session, run_staged] {
+                let host = host(place, streams);
+                let error = body(host.device()).expect_err(place);
+                check_one_failed(&host, place, &error);
+            }
+        }
+    }
+    // A run fails in its middle; the same session then runs.
+    for streams in ["inline", "async"] {
+        let host = Host::faulty(&[("fault", "panic@launch#2"), ("streams", streams), ("host_memory", "no")]);
+        let session = Session::new(&model(), host.device()).unwrap();
+        let x = tensor(&MODEL_INPUT);
+        let error = session.run(&[("x", &x)], &RunOptions::default()).unwrap_err();
+        assert!(!error.place().node.is_empty(), "{error}");
+        session.run(&[("x", &x)], &RunOptions::default()).unwrap();
+        drop(session);
+        check_one_failed(&host, "launch", &error);
+    }
+}
+
+/// Of many runs at once, that one fails in which the kernel panicked.
+#[test]
+fn b19_a_panic_in_a_launch_is_one_runs() {
+    const N_THREADS: usize = 4;
+    const N_RUNS: usize = 20;
+    for streams in ["inline", "async"] {
+        let host = Host::faulty(&[("fault", "panic@launch#40"), ("streams", streams), ("host_memory", "no")]);
+        let x = tensor(&MODEL_INPUT);
+        let failures: Vec<Error> = std::thread::scope(|scope| {
+            let run = || {
+                // A session each, as users of one runtime have them.
+                let session = Session::new(&model(), host.device()).unwrap();
+                let runs = (0..N_RUNS).map(|_| session.run(&[("x", &x)], &RunOptions::default()));
+                runs.filter_map(Result::err).collect::<Vec<_>>()
+            };
+            let threads: Vec<_> = (0..N_THREADS).map(|_| scope.spawn(run)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let [error] = &failures[..] else { panic!("{streams}: {failures:?}") };
+        check_one_failed(&host, "launch", error);
+    }
+}
+
 #[test]
 fn b19_panics_in_the_middle_of_a_run() {
-    // The second kernel's launch, and the copy of the result.
-    for fault in ["panic@launch#2", "panic@copy#2", "panic@work#2", "panic@work#3"] {
+    // The copy of the result, and what runs on the stream's thread.
+    for fault in ["panic@copy#2", "panic@work#2", "panic@work#3"] {
         let host =
             Host::faulty(&[("fault", fault), ("streams", "async"), ("host_memory", "no"), ("work_ms", "1")]);
         let books = host.ledger();
@@ -146,8 +213,10 @@ fn b19_panics_in_optional_functions() {
         numerics: devbay_host::core::kernel::Numerics::Strict,
         label: "",
     };
-    check_panic("shape", "inline", |device| device.output_type(&request, 0).map(drop));
-    check_panic("pack", "inline", |device| {
+    let asked = host("shape", "inline");
+    check_one_failed(&asked, "shape", &asked.device().output_type(&request, 0).unwrap_err());
+    let asked = host("pack", "inline");
+    let pack = |device: &Arc<Device>| -> Result<()> {
         let factor = tensor(&[2.0; 4]);
         let kernel = device.prepare(&PrepareRequest {
             kernel_idx: 1,
@@ -157,11 +226,14 @@ fn b19_panics_in_optional_functions() {
         let packed = kernel.pack(&kernel.packs()[0], &factor)?;
         assert_eq!(packed.bytes(), factor.bytes());
         Ok(())
-    });
-    // Those whose failure means that nobody knows; the panic counts all the same.
+    };
+    check_one_failed(&asked, "pack", &pack(asked.device()).unwrap_err());
+    pack(asked.device()).unwrap();
+    // Those whose failure means that nobody knows. What a kernel should cost is asked of a node alone; what memory there
+    // is, of a device, whose panic counts all the same.
     let asked = host("cost", "inline");
     assert!(asked.device().cost(&request).is_none());
-    check_left_alone(&asked, "cost");
+    check_well(&asked, "cost");
     let asked = host("memory_info", "inline");
     assert!(asked.device().bytes_available().is_none());
     check_left_alone(&asked, "memory_info");
@@ -234,7 +306,8 @@ fn b19_panics_in_a_parallel_loop() {
     let options = faulty_options(&[("fault", "panic@chunk#700")]);
     let host = Host::new(RuntimeOptions { threads: 4, ..options });
     let error = relu_of(host.device(), &values).unwrap_err();
-    check(&host, "chunk", &error);
+    // All chunks have ended when the loop returns.
+    check_one_failed(&host, "chunk", &error);
     let threads = host.plugin().services().queue();
     let sum = std::sync::atomic::AtomicU64::new(0);
     let status = threads.parallel_for(1000, 1, &|begin, end, _| {
@@ -247,7 +320,7 @@ fn b19_panics_in_a_parallel_loop() {
 /// One poisoned plugin is none of another's business, nor of another instance of the same library.
 #[test]
 fn b19_other_instances_go_on() {
-    let (bad, good) = (host("launch", "inline"), Host::faulty(&[]));
+    let (bad, good) = (host("alloc", "inline"), Host::faulty(&[]));
     assert_eq!(relu(good.device()).unwrap(), RELU);
     assert_eq!(relu(bad.device()).unwrap_err().kind(), ErrorKind::PluginPoisoned);
     assert_eq!(relu(good.device()).unwrap(), RELU);
@@ -257,7 +330,7 @@ fn b19_other_instances_go_on() {
 /// Of threads that run at once, one sees the panic and the others a poisoned plugin, or were through.
 #[test]
 fn b19_runs_of_other_threads_end_in_order() {
-    let host = Host::faulty(&[("fault", "panic@launch#40"), ("streams", "async"), ("host_memory", "no")]);
+    let host = Host::faulty(&[("fault", "panic@copy#40"), ("streams", "async"), ("host_memory", "no")]);
     let books = host.ledger();
     let session = Session::new(&model(), host.device()).unwrap();
     let x = tensor(&MODEL_INPUT);
@@ -279,6 +352,6 @@ fn b19_runs_of_other_threads_end_in_order() {
     // Calls of other threads came in while the panic was on its way; none begins when it is known.
     let before = books.calls_after_panic.load(SeqCst);
     drop(session);
-    check_left_alone(&host, "launch");
+    check_left_alone(&host, "copy");
     assert_eq!(books.calls_after_panic.load(SeqCst), before);
 }

@@ -4,6 +4,7 @@
 //! reads structs and lists whose size the other side chose, [`tables`] is generated and holds each
 //! struct's layout and each function's rules as data.
 
+mod dtype;
 pub mod extension;
 pub mod growable;
 pub mod tables;

@@ -42,7 +42,9 @@ pub const DEVBAY_STATUS_FAILED_PRECONDITION: Status = 9;
 pub const DEVBAY_STATUS_ABORTED: Status = 10;
 /// The plugin does not do this: an op variant, dtype, shape, function or option.
 pub const DEVBAY_STATUS_UNSUPPORTED: Status = 12;
-/// A bug in the plugin, found by the plugin.
+/// A bug in the plugin, found by the plugin. Also what `prepare`, `kernel_cost`, `kernel_shape`, `pack` and a launch give
+/// when code of the plugin panicked or threw in them, was caught, and left nothing running and nothing half done: that
+/// call failed, and the host calls the plugin as before (B19).
 pub const DEVBAY_STATUS_INTERNAL: Status = 13;
 /// The driver or device is not there now, and may be later.
 pub const DEVBAY_STATUS_UNAVAILABLE: Status = 14;
@@ -50,8 +52,8 @@ pub const DEVBAY_STATUS_UNAVAILABLE: Status = 14;
 pub const DEVBAY_STATUS_DATA_LOSS: Status = 15;
 /// The device is gone: every stream on it fails, and only free, destroy and `stream_error` are legal (B13).
 pub const DEVBAY_STATUS_DEVICE_LOST: Status = 64;
-/// Code of the plugin panicked or threw. The host asks `stream_error` for the words, calls the plugin no more,
-/// and its objects leak (B19).
+/// Code of the plugin panicked or threw, and what it was about may be half done. The host asks `stream_error` for the
+/// words, calls the plugin no more, and its objects leak (B19). Where nothing was left behind, INTERNAL says so.
 pub const DEVBAY_STATUS_PANICKED: Status = 65;
 
 // ---------------------------------------------------------------------------------------------------
@@ -134,7 +136,7 @@ pub struct List {
 /// Element type, with DLPack's codes (dlpack.h, DLDataType). Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DType {
     /// One of DEVBAY_DTYPE_*.
     pub code: u8,
@@ -766,13 +768,14 @@ pub struct KernelInfo {
     pub domain: Str,
     /// Name of the op.
     pub op: Str,
-    /// Fewest inputs.
+    /// Fewest inputs. The first so many are required: `prepare` is not asked for a node without one of them. Those after
+    /// them may be absent.
     pub n_inputs_min: u32,
-    /// Most inputs; DEVBAY_VARIADIC repeats the last.
+    /// Most inputs. DEVBAY_VARIADIC repeats the last one of `input_typevars`; each of the repeated ones is there.
     pub n_inputs_max: u32,
-    /// Fewest outputs.
+    /// Fewest outputs, likewise: a launch has the memory of each.
     pub n_outputs_min: u32,
-    /// Most outputs; DEVBAY_VARIADIC repeats the last.
+    /// Most outputs, likewise.
     pub n_outputs_max: u32,
     /// Type variables, a list of `TypeVar`.
     pub typevars: List,

@@ -1,4 +1,4 @@
-//! A plugin's errors, and the guard that lets no panic cross the boundary (B18, B19).
+//! A plugin's errors, and the guards that let no panic cross the boundary (B18, B19).
 
 use crate::abi::*;
 use crate::reserve::NoMemory;
@@ -13,6 +13,8 @@ pub struct Error {
     status: Status,
     text: String,
     native_code: i64,
+    /// Whether it is the panic of a parallel loop's chunk, all chunks of which have ended.
+    is_of_loop: bool,
 }
 
 /// Result of the SDK's functions.
@@ -26,7 +28,7 @@ impl Error {
             DEVBAY_STATUS_OK => DEVBAY_STATUS_UNKNOWN,
             status => status,
         };
-        Self { status, text: text.into(), native_code: 0 }
+        Self { status, text: text.into(), native_code: 0, is_of_loop: false }
     }
 
     /// The plugin does not do this variant, dtype or shape.
@@ -58,6 +60,12 @@ impl Error {
     #[must_use]
     pub fn with_native_code(mut self, native_code: i64) -> Self {
         self.native_code = native_code;
+        self
+    }
+
+    /// As the failure of a parallel loop that has ended: none of its chunks runs any more.
+    pub(crate) fn of_loop(mut self) -> Self {
+        self.is_of_loop = self.status == DEVBAY_STATUS_PANICKED;
         self
     }
 
@@ -152,6 +160,22 @@ pub fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
         Ok(result) => result,
         Err(payload) => Err(panicked(payload)),
     }
+}
+
+/// Runs a function of a kernel: one that looks at a node, or launches it. A panic is the failure of that call alone, INTERNAL
+/// and not PANICKED, because it leaves nothing behind: what such a function is given it does not change (B21), its loops
+/// have ended when it unwinds, and what it had made is dropped.
+///
+/// # Errors
+/// What `body` returns; INTERNAL, with the message and place, for a panic in it or in a chunk of its loops.
+#[inline]
+pub(crate) fn guard_kernel<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    let caught = match std::panic::catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Err(error)) if error.is_of_loop => error,
+        Ok(result) => return result,
+        Err(payload) => panicked(payload),
+    };
+    Err(Error { status: DEVBAY_STATUS_INTERNAL, ..caught })
 }
 
 #[cold]

@@ -5,7 +5,7 @@
 //! instance is a box of `InstanceBox`, a device a reference into it, a buffer a box of `BufferBox`, a
 //! stream a box of `StreamBox`.
 
-use super::error::{Error, Result, guard, remember_panics};
+use super::error::{Error, Result, guard, guard_kernel, remember_panics};
 use super::extensions::get_extension;
 use super::memory::{AllocRequest, Allocated, BufferBox, CopyRequest, StreamRequest};
 use super::view::{PrepareRequest, TensorView};
@@ -272,7 +272,23 @@ pub(super) use super::view::broken as refused;
 /// # Safety
 /// `detail` is NULL or as [`ErrorDetail`] says.
 pub(super) unsafe fn report(detail: *mut ErrorDetail, body: impl FnOnce() -> Result<()>) -> Status {
-    match guard(body) {
+    // SAFETY: the caller's promise.
+    unsafe { reported(detail, guard(body)) }
+}
+
+/// As [`report`], for a function that looks at a node and changes nothing: a panic in it is its own failure alone.
+///
+/// # Safety
+/// As [`report`].
+unsafe fn report_kernel(detail: *mut ErrorDetail, body: impl FnOnce() -> Result<()>) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { reported(detail, guard_kernel(body)) }
+}
+
+/// # Safety
+/// As [`report`].
+unsafe fn reported(detail: *mut ErrorDetail, result: Result<()>) -> Status {
+    match result {
         Ok(()) => DEVBAY_STATUS_OK,
         Err(error) => {
             // SAFETY: the caller's promise.
@@ -690,7 +706,7 @@ unsafe extern "C" fn prepare<P: Plugin>(
     let body = || {
         // SAFETY: the host's struct, alive for the call.
         let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
-        kernel.refuse_types(&request)?;
+        kernel.refuse_operands(&request)?;
         let mut prepared = kernel.prepare(&request)?;
         prepared.set_operands(request.inputs.len(), request.outputs.len());
         if kernel.info().flags & DEVBAY_KERNEL_DATA_SHAPE != 0 {
@@ -708,7 +724,7 @@ unsafe extern "C" fn prepare<P: Plugin>(
         })
     };
     // SAFETY: the host's error struct.
-    unsafe { report(error, body) }
+    unsafe { report_kernel(error, body) }
 }
 
 unsafe extern "C" fn unprepare(_instance: *mut Instance, prepared: *mut abi::Prepared) {
@@ -744,7 +760,7 @@ unsafe extern "C" fn kernel_cost<P: Plugin>(
         unsafe { write_struct(out, &result) }.map_err(refused)
     };
     // SAFETY: the host's error struct.
-    unsafe { report(error, body) }
+    unsafe { report_kernel(error, body) }
 }
 
 unsafe extern "C" fn pack(
@@ -770,7 +786,7 @@ unsafe extern "C" fn pack(
         unsafe { Prepared::pack(prepared.state, input_idx, bytes, dst.cast()) }
     };
     // SAFETY: the host's error struct.
-    unsafe { report(error, body) }
+    unsafe { report_kernel(error, body) }
 }
 
 unsafe extern "C" fn memory_info<D: Device>(
@@ -827,5 +843,5 @@ unsafe extern "C" fn kernel_shape<P: Plugin>(
         Ok(())
     };
     // SAFETY: the host's error struct.
-    unsafe { report(error, body) }
+    unsafe { report_kernel(error, body) }
 }

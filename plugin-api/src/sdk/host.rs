@@ -133,7 +133,7 @@ impl Host {
         };
         match (status, call.error.into_inner()) {
             (DEVBAY_STATUS_OK, None) => Ok(()),
-            (_, Some(error)) => Err(error),
+            (_, Some(error)) => Err(error.of_loop()),
             (status, None) => Err(Error::new(status, "the host's parallel_for failed")),
         }
     }

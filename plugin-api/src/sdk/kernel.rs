@@ -5,7 +5,7 @@
 
 use super::error::{Error, Result};
 use super::prepared::Prepared;
-use super::view::PrepareRequest;
+use super::view::{PrepareRequest, TensorView};
 use crate::abi::*;
 use std::borrow::Borrow;
 
@@ -329,9 +329,13 @@ impl<D: 'static> Kernel<D> {
         &self.info
     }
 
-    /// Refuses operands whose dtypes the descriptor does not list, or that differ where it says that they are
-    /// one; the kernel's own function need not ask.
-    pub(crate) fn refuse_types(&self, request: &PrepareRequest<'_, D>) -> Result<()> {
+    /// Refuses what the descriptor does not list: operands that it requires and that are absent, more than it has, dtypes
+    /// that it does not have, or that differ where it says that they are one; the kernel's own function need not ask.
+    pub(crate) fn refuse_operands(&self, request: &PrepareRequest<'_, D>) -> Result<()> {
+        let info = &self.info;
+        let (n_inputs, n_outputs) = (info.input_typevars.len, info.output_typevars.len);
+        refuse_count("input", &request.inputs, (info.n_inputs_min, info.n_inputs_max), n_inputs)?;
+        refuse_count("output", &request.outputs, (info.n_outputs_min, info.n_outputs_max), n_outputs)?;
         let broken = |e: ListError| match e {
             ListError::NoMemory(error) => error.into(),
             e => Error::new(DEVBAY_STATUS_INTERNAL, format!("the kernel's own descriptor is broken: {e}")),
@@ -394,6 +398,24 @@ impl<D: 'static> Kernel<D> {
             (PreparedBy::Own(_), Some(shape)) => shape(request, output_idx),
             (PreparedBy::Own(_), None) => Err(Error::unsupported("this kernel has no shape function")),
         }
+    }
+}
+
+/// Refuses operands of one side that are absent and required, or more than the kernel has.
+fn refuse_count(side: &str, operands: &[TensorView<'_>], (min, max): (u32, u32), n_named: u64) -> Result<()> {
+    let given = operands.iter().rposition(|operand| !operand.is_absent()).map_or(0, |last| last + 1);
+    if max != DEVBAY_VARIADIC && given > max as usize {
+        return Err(Error::unsupported(format!("{given} {side}s, the kernel has {max}")));
+    }
+    // The last one is repeated: each of them is there.
+    let n_single = if max == DEVBAY_VARIADIC { n_named.saturating_sub(1) } else { u64::MAX };
+    let is_absent = |i: &usize| {
+        let is_required = *i < min as usize || *i as u64 >= n_single;
+        is_required && operands.get(*i).is_none_or(TensorView::is_absent)
+    };
+    match (0..given.max(min as usize)).find(is_absent) {
+        Some(i) => Err(Error::invalid(format!("the {side} {i} is required and absent"))),
+        None => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@
 //! until the launch is done (B9); it becomes slices only for kernels that ask for them, where the processor reaches it.
 
 use super::Device;
-use super::error::{Error, Result, guard};
+use super::error::{Error, Result, guard, guard_kernel};
 use super::export::StreamBox;
 use super::kernel::dtypes::*;
 use super::memory::{BufferBox, HostBuffer};
@@ -345,7 +345,7 @@ pub(super) unsafe extern "C" fn launch_deferred<D: Device>(
     }
 }
 
-/// Launches a kernel through [`Launch`]; panics become a status.
+/// Launches a kernel through [`Launch`]; a panic is this launch's failure and no other's.
 pub(super) unsafe extern "C" fn launch<D: Device, K: Launch<D>>(
     state: *const c_void,
     stream: *mut crate::abi::Stream,
@@ -357,7 +357,7 @@ pub(super) unsafe extern "C" fn launch<D: Device, K: Launch<D>>(
     // SAFETY: the host passes a stream of this device, which it has not destroyed.
     let stream = unsafe { &*stream.cast::<StreamBox<D::Stream>>() };
     let mut operands = Operands { refs, header: &state.header, taken: 0, device: PhantomData };
-    match guard(|| state.kernel.launch(stream.inner(), &mut operands)) {
+    match guard_kernel(|| state.kernel.launch(stream.inner(), &mut operands)) {
         Ok(()) => DEVBAY_STATUS_OK,
         Err(error) => stream.keep(error),
     }

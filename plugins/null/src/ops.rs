@@ -40,7 +40,7 @@ const fn kernel(
         .types(TYPEVARS)
         .operands(INPUTS, OUTPUTS)
         .inputs(0, DEVBAY_VARIADIC)
-        .outputs(1, DEVBAY_VARIADIC)
+        .outputs(0, DEVBAY_VARIADIC)
         .flags(0)
         .doc("takes everything, computes nothing")
 }

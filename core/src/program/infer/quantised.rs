@@ -1,16 +1,18 @@
 //! Numbers of few bits, with a scale and a zero point.
 
-use super::Operands;
 use super::conv_pool::conv_shape;
+use super::extent::{agree, axis, show};
 use super::matrix::product_shape;
+use super::{Operands, invalid};
 use crate::error::Result;
 use crate::program::onnx_types::dtype_from_onnx;
-use crate::tensor::{F32, TensorType, U8};
+use crate::tensor::{Dim, F32, TensorType, U8};
 
 /// QuantizeLinear: the result has the zero point's type, without one that which the node names, else `u8`.
 pub fn quantize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     let x = ops.required(0)?;
     ops.required(1)?;
+    check_scales(ops)?;
     let dtype = match (ops.optional(2), ops.node.int("output_dtype", 0)) {
         (Some(zero_point), _) => zero_point.dtype,
         (None, 0) => U8,
@@ -19,10 +21,55 @@ pub fn quantize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     ops.result(dtype, x.shape.clone())
 }
 
+/// Checks that there is one scale, one for each position of an axis, or one for each block of positions, and as many zero
+/// points. A scalar and a vector of one are the same here, as exporters write one beside the other; they are for the whole,
+/// however long the axis is.
+fn check_scales(ops: &Operands<'_>) -> Result<()> {
+    let is_one = |shape: &[Dim]| matches!(shape, [] | [Dim::Known(1) | Dim::Unknown(_)]);
+    let Some(scale) = ops.shape(1) else { return Ok(()) };
+    if let Some(zeros) = ops.shape(2)
+        && !(is_one(zeros) && is_one(scale))
+        && !agree_all(zeros, scale)
+    {
+        let text =
+            format!("expected zero points of {}, one for each scale, found {}", show(scale), show(zeros));
+        return Err(invalid(text));
+    }
+    let block = ops.node.int("block_size", 0);
+    let block = usize::try_from(block)
+        .map_err(|_| invalid(format!("expected blocks of 0 or more elements, found {block}")))?;
+    let Some(x) = ops.shape(0).filter(|_| block > 0 || !is_one(scale)) else { return Ok(()) };
+    let axis = axis(ops.node.int("axis", 1), x.len())?;
+    let expected = match block {
+        0 => vec![x[axis].clone()],
+        _ => {
+            let mut expected = x.to_vec();
+            let blocks = x[axis].known().map(|n| n.div_ceil(block));
+            expected[axis] = blocks.map_or_else(Dim::unknown, Dim::Known);
+            expected
+        }
+    };
+    if agree_all(scale, &expected) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "expected one scale, or scales of {} along axis {axis} of {}, found {}",
+        show(&expected),
+        show(x),
+        show(scale)
+    )))
+}
+
+/// Whether two shapes may be the same.
+fn agree_all(a: &[Dim], b: &[Dim]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| agree(a, b).is_some())
+}
+
 /// DequantizeLinear: the result has the type that the node names, else the scale's.
 pub fn dequantize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     let (x, scale) = (ops.required(0)?, ops.required(1)?);
     ops.shared_dtype(&[0, 2])?;
+    check_scales(ops)?;
     let dtype = match ops.node.int("output_dtype", 0) {
         0 => scale.dtype,
         named => dtype_from_onnx(named)?,
@@ -55,6 +102,23 @@ pub fn qlinear_conv(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
 #[cfg(test)]
 mod tests {
     use crate::program::infer::testing::check;
+
+    #[test]
+    fn scales_and_zero_points() {
+        // One number, written as a scalar or as a vector.
+        check("QuantizeLinear", "f32[2,3] f32[1] u8[]", "u8[2,3]");
+        check("QuantizeLinear", "f32[2,3] f32[] u8[1]", "u8[2,3]");
+        check("DequantizeLinear axis=7", "u8[2,3] f32[1] u8[1]", "f32[2,3]");
+        check("DequantizeLinear", "u8[2,3] f32[n] u8[]", "f32[2,3]");
+        check("DequantizeLinear", "u8[2,3] f32[3] u8[3]", "f32[2,3]");
+        check("DequantizeLinear axis=0", "u8[2,3] f32[3]", "error: one scale, or scales of [2] along axis 0");
+        check("DequantizeLinear", "u8[2,3] f32[3] u8[]", "error: zero points of [3]");
+        check("DequantizeLinear", "u8[2,3] f32[3] u8[2]", "error: zero points of [3]");
+        check("DequantizeLinear", "u8[2,3] f32[1,1]", "error: one scale");
+        check("DequantizeLinear block_size=2", "u8[2,3] f32[2,2] u8[2,2]", "f32[2,3]");
+        check("DequantizeLinear block_size=2", "u8[2,3] f32[2,3]", "error: scales of [2,2] along axis 1");
+        check("DequantizeLinear block_size=-2", "u8[2,3] f32[2,3]", "error: blocks of 0 or more");
+    }
 
     #[test]
     fn element_types() {

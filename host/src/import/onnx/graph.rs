@@ -294,10 +294,18 @@ impl<'m> Builder<'m> {
         if let Some(n) = n_results(&node) {
             node.outputs.resize(node.outputs.len().max(n), None);
         } else {
+            // Of an op that makes any number of results, as Split does, one that nobody wants is made all the same.
+            let repeats = devbay_ops::find(&node.op.domain, &node.op.name)
+                .is_some_and(|row| row.outputs.n_max().is_none());
+            for result in node.outputs.iter_mut().filter(|result| repeats && result.is_none()) {
+                *result = Some(self.program.add_value(Value::default()));
+            }
             // An operand that is absent at the end means the same as one that is not there. Loop counts its
             // operands, so its own stay.
-            while node.inputs.last().is_some_and(Option::is_none) {
-                node.inputs.pop();
+            for operands in [&mut node.inputs, &mut node.outputs] {
+                while operands.last().is_some_and(Option::is_none) {
+                    operands.pop();
+                }
             }
         }
         Ok(node)

@@ -12,7 +12,6 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("CausalConvWithState", 2
     .types(&[TypeVar::of(&[F32, F16, BF16])])
     .operands(&[0, 0, 0, 0], &[0, 0])
     .inputs(2, 4)
-    .outputs(1, 2)
     .cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {

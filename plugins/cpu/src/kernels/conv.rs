@@ -119,6 +119,9 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         micro: Micro::of(request.device.isa),
         packed: request.abi_minor >= 2 && request.required_input(1)?.constant().is_some(),
     };
+    if conv.k() == 0 {
+        return Ok(Prepared::new(NoTerms { conv }));
+    }
     if depthwise::takes(&conv) {
         return depthwise::prepare(conv, request.device.isa);
     }
@@ -334,6 +337,44 @@ unsafe fn gather_piece(channel: *const f32, row: *mut f32, piece: &Piece, step: 
     }
 }
 
+// --- of no channels --------------------------------------------------------------------------------
+
+/// Sums of no terms: what is added to them, and the activation, are left.
+struct NoTerms {
+    conv: Conv,
+}
+
+impl Launch<CpuDevice> for NoTerms {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let conv = &self.conv;
+        let addresses = Addresses::of(operands);
+        let pixels = conv.window.n_output();
+        let plane = conv.c_out * pixels;
+        conv.host.parallel_for(conv.images * conv.groups, 1, |planes, _| {
+            for at in planes {
+                let start = addresses.y.at(at * plane);
+                let tile = Tile {
+                    x: start,
+                    x_stride: pixels,
+                    y: start,
+                    y_stride: pixels,
+                    rows: conv.c_out,
+                    columns: pixels,
+                    row_bias: Addresses::offset(addresses.bias, at % conv.groups * conv.c_out),
+                    column_bias: std::ptr::null(),
+                    z: Addresses::offset(addresses.z, at * plane),
+                    beta: 1.0,
+                };
+                // SAFETY: the plane is within the result, and no other unit's.
+                unsafe { zero(start, plane) };
+                // SAFETY: as above; bias and residual are as `prepare` was told.
+                unsafe { (conv.finish)(tile, conv.activation) };
+            }
+            Ok(())
+        })
+    }
+}
+
 // --- by pixels ------------------------------------------------------------------------------------
 
 struct ByPixels {
@@ -386,7 +427,7 @@ fn tile_of(conv: &Conv, n: usize, tile: usize) -> Range<usize> {
 }
 
 fn pack_rows(src: &[f32], groups: usize, c_out: usize, k: usize, dst: &mut [f32]) {
-    for (g, dst) in dst.chunks_exact_mut(packed_right_len(c_out, k)).enumerate().take(groups) {
+    for (g, dst) in dst.chunks_exact_mut(packed_right_len(c_out, k).max(1)).enumerate().take(groups) {
         pack_right(c_out, k, dst, |row, i| src[(g * c_out + row) * k + i]);
     }
 }
@@ -549,7 +590,7 @@ fn by_channels(conv: Conv) -> Result<Prepared> {
 }
 
 fn pack_columns(src: &[f32], groups: usize, c_out: usize, k: usize, mr: usize, dst: &mut [f32]) {
-    for (g, dst) in dst.chunks_exact_mut(packed_left_len(mr, c_out, k)).enumerate().take(groups) {
+    for (g, dst) in dst.chunks_exact_mut(packed_left_len(mr, c_out, k).max(1)).enumerate().take(groups) {
         pack_left(mr, c_out, k, dst, |i, column| src[(g * c_out + column) * k + i]);
     }
 }

@@ -116,7 +116,7 @@ impl Shape {
                 "NOTSET" => (pads[i], pads[rank + i]),
                 "VALID" => (0, 0),
                 "SAME_UPPER" | "SAME_LOWER" => {
-                    let covered = ((input + stride - 1) / stride - 1) * stride + reach + 1;
+                    let covered = (inputs[i].div_ceil(stride as usize) as i64 - 1) * stride + reach + 1;
                     let total = (covered - input).max(0);
                     let less = total / 2;
                     match auto_pad {
@@ -341,7 +341,7 @@ unsafe fn fill_patches_body<A: Arith, T: Small>(patches: &Patches<'_>, panel: *m
             }
             // Positions of the run whose column is within the input.
             let stride = cols.stride as i64;
-            let within = |n: i64| ((n.max(0) + stride - 1) / stride) as usize;
+            let within = |n: i64| (n.max(0) as u64).div_ceil(stride as u64) as usize;
             let end = within(cols.input as i64 - first).min(run);
             let begin = within(-first).min(end);
             let line = (channel * planes.input + plane as usize) * rows.input + row as usize;

@@ -17,7 +17,6 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("LinearAttention", 27, l
     .types(&[TypeVar::of(T), TypeVar::of(T)])
     .operands(&[0, 0, 0, 1, 0, 0], &[0, 1])
     .inputs(3, 6)
-    .outputs(1, 2)
     .cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
@@ -86,7 +85,8 @@ fn linear_attention(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared>
                 [b, t, n] if b == *batches && t == *tokens && allowed.contains(&n) => Ok(Some(n)),
                 _ => Err(Error::invalid(format!("input {i} has the extents {found:?}"))),
             },
-            (found, _) => Err(Error::invalid(format!("input {i} is {found:?} for the update rule {rule}"))),
+            (None, true) => Err(Error::invalid(format!("no input {i} for the update rule {rule}"))),
+            (Some(_), false) => Err(Error::invalid(format!("an input {i} for the update rule {rule}"))),
         }
     };
     let decays = per_token(4, decays, [heads, heads * sizes[0]])?.map(|n| n / heads);

@@ -132,6 +132,19 @@ dispatch! {
     ) = dequantize_body
 }
 
+/// Whether it is one number: a scalar, or a vector of one, which exporters write in each other's place.
+pub(crate) fn is_one(shape: &[usize]) -> bool {
+    matches!(shape, [] | [1])
+}
+
+/// Refuses zero points that are not one for each scale.
+pub(crate) fn zeros_for(zeros: &[usize], scales: &[usize]) -> Result<()> {
+    if zeros == scales || (is_one(zeros) && is_one(scales)) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("zero points of {zeros:?} for scales of {scales:?}")))
+}
+
 /// Elements in runs that share a scale and a zero point.
 struct Runs {
     host: Host,
@@ -147,9 +160,8 @@ impl Runs {
         let x = extents(request.required_input(0)?)?;
         expect_output(request, 0, &x)?;
         let scale = extents(request.required_input(1)?)?;
-        let zeros = request.input(2).map(extents).transpose()?;
-        if zeros.as_ref().is_some_and(|zeros| *zeros != scale) {
-            return Err(Error::invalid(format!("zero points of {zeros:?} for scales of {scale:?}")));
+        if let Some(zeros) = request.input(2) {
+            zeros_for(&extents(zeros)?, &scale)?;
         }
         let n: usize = x.iter().product();
         let host = request.host;

@@ -7,6 +7,7 @@
 use super::convert::{Kind, Limits, Value};
 use super::cost;
 use super::extents::{axis, expect_output, extents};
+use super::quantised::{is_one, zeros_for};
 use super::small_float::Overflow;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -65,21 +66,13 @@ impl Scales {
         let x = extents(request.required_input(0)?)?;
         expect_output(request, 0, &x)?;
         let scale = extents(request.required_input(1)?)?;
-        let ones = |shape: &[usize]| shape.len() < 2 && shape.iter().product::<usize>() == 1;
-        // One number may be a scalar here and a vector there.
-        if let Some(zeros) = request.input(2)
-            && extents(zeros)? != scale
-            && !(ones(&extents(zeros)?) && ones(&scale))
-        {
-            return Err(Error::invalid(format!(
-                "zero points of {:?} for scales of {scale:?}",
-                zeros.shape()
-            )));
+        if let Some(zeros) = request.input(2) {
+            zeros_for(&extents(zeros)?, &scale)?;
         }
         let block = request.attrs.int("block_size", 0)?;
         let block =
             usize::try_from(block).map_err(|_| Error::invalid(format!("blocks of {block} elements")))?;
-        if block == 0 && ones(&scale) {
+        if block == 0 && is_one(&scale) {
             return Ok(Self::One);
         }
         let axis = axis(request.attrs.int("axis", 1)?, x.len())?;

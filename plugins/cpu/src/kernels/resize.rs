@@ -68,7 +68,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     match (method.filter, input.dtype()) {
         (Filter::Nearest(_), _) => nearest(request, &axes, samples, outside),
         (_, F32) => interpolate(request, &axes, samples, outside),
-        (filter, dtype) => Err(Error::unsupported(format!("{filter:?} of dtype {dtype:?}, expected f32"))),
+        (_, dtype) => Err(Error::unsupported(format!("interpolation of {dtype}, expected f32"))),
     }
 }
 

@@ -109,7 +109,7 @@ fn grid_sample(request: &Request<'_>) -> Result<Prepared> {
         mode => return Err(Error::invalid(format!("mode is nearest, linear or cubic, found {mode}"))),
     };
     if mode != Mode::Nearest && !matches!(x.dtype(), F32 | F16 | BF16) {
-        let text = format!("{mode:?} of dtype {:?}, expected floats of at most 32 bits", x.dtype());
+        let text = format!("interpolation of {}, expected floats of at most 32 bits", x.dtype());
         return Err(Error::unsupported(text));
     }
     let padding = request.attrs.string("padding_mode", "zeros")?;

@@ -84,8 +84,8 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
             (_, F32 | F16 | BF16) => {
                 interpolate(&mut build, Number::of(dtype, request.device)?, dtype, &dims, outside)?;
             }
-            (filter, dtype) => {
-                let text = format!("{filter:?} of dtype {dtype:?}, expected floats of at most 32 bits");
+            (_, dtype) => {
+                let text = format!("interpolation of {dtype}, expected floats of at most 32 bits");
                 return Err(Error::unsupported(text));
             }
         }

@@ -1,0 +1,252 @@
+//! One side of an op's signature: its inputs or its outputs.
+//!
+//! It is written as one line of names, so that the table reads as a specification does, and is counted when the crate is
+//! compiled:
+//!
+//! | written | meaning |
+//! |---|---|
+//! | `X` | required |
+//! | `B?` | optional: may be absent, or left out at the end |
+//! | `inputs+` | one or more, of one element type |
+//! | `outputs+~` | one or more, of any element types: what a region takes or gives |
+//! | `v_initial*~` | none or more, likewise |
+//!
+//! A repeated operand stands last.
+
+use std::fmt;
+
+/// Which operands of a node are meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// What it reads.
+    Input,
+    /// What it makes.
+    Output,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Input => "input",
+            Self::Output => "output",
+        })
+    }
+}
+
+/// The inputs or the outputs of an op.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Operands {
+    side: Side,
+    text: &'static str,
+    /// Operands with a place of their own: all but the repeated one.
+    n_single: u32,
+    /// Bit i: operand i is required.
+    required: u64,
+    repeated: Option<Repeated>,
+}
+
+/// The last operand, where it is any number of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Repeated {
+    at_least: u32,
+    /// Whether all have one element type. The others are those of control flow, which a region makes or takes.
+    is_one_type: bool,
+}
+
+/// Why a node's operands are not those of its op.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// A required operand is absent, or left out.
+    Absent {
+        /// Whether it is an input or an output.
+        side: Side,
+        /// Its position.
+        idx: usize,
+        /// Its name in the op's specification.
+        name: &'static str,
+    },
+    /// There are more than the op has.
+    TooMany {
+        /// Whether they are inputs or outputs.
+        side: Side,
+        /// How many there are.
+        found: usize,
+        /// The most that the op has.
+        most: usize,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent { side, idx, name } => write!(f, "expected the {side} {idx} ({name}), found none"),
+            Self::TooMany { side, found, most } => {
+                let s = if *most == 1 { "" } else { "s" };
+                write!(f, "expected at most {most} {side}{s}, found {found}")
+            }
+        }
+    }
+}
+
+impl Operands {
+    /// Reads a line of names.
+    ///
+    /// # Panics
+    /// If it is not as the module's table says; when the crate is compiled, as the rows are constants.
+    pub(crate) const fn of(side: Side, text: &'static str) -> Self {
+        let bytes = text.as_bytes();
+        let mut operands = Self { side, text, n_single: 0, required: 0, repeated: None };
+        let mut i = 0;
+        while i < bytes.len() {
+            assert!(operands.repeated.is_none(), "a repeated operand stands last");
+            let begin = i;
+            while i < bytes.len() && (bytes[i].is_ascii_alphanumeric() || bytes[i] == b'_') {
+                i += 1;
+            }
+            assert!(i > begin, "an operand without a name");
+            let mark = if i < bytes.len() { bytes[i] } else { b' ' };
+            i += 1;
+            match mark {
+                b' ' => {
+                    operands.required |= 1 << operands.n_single;
+                    operands.n_single += 1;
+                    continue;
+                }
+                b'?' => operands.n_single += 1,
+                b'+' | b'*' => {
+                    let is_one_type = i >= bytes.len() || bytes[i] != b'~';
+                    operands.repeated = Some(Repeated { at_least: (mark == b'+') as u32, is_one_type });
+                    i += !is_one_type as usize;
+                }
+                _ => panic!("expected one of ? + * after a name"),
+            }
+            assert!(i >= bytes.len() || bytes[i] == b' ', "expected a space between operands");
+            i += 1;
+        }
+        operands
+    }
+
+    /// The line that the table has.
+    pub fn text(&self) -> &'static str {
+        self.text
+    }
+
+    /// Names in the op's specification, the repeated one last.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.text.split(' ').map(|word| word.trim_end_matches(['?', '+', '*', '~'])).filter(|w| !w.is_empty())
+    }
+
+    /// The name of operand `i`; that of the repeated one for all that it stands for.
+    pub fn name(&self, i: usize) -> &'static str {
+        self.names().take(i + 1).last().unwrap_or_default()
+    }
+
+    /// The fewest that a node lists: up to the last one that is required.
+    pub fn n_min(&self) -> usize {
+        match self.repeated {
+            Some(repeated) if repeated.at_least > 0 => (self.n_single + repeated.at_least) as usize,
+            _ => (u64::BITS - self.required.leading_zeros()) as usize,
+        }
+    }
+
+    /// The most that a node may list; None if there is no limit.
+    pub fn n_max(&self) -> Option<usize> {
+        self.repeated.is_none().then_some(self.n_single as usize)
+    }
+
+    /// Operands that have a place of their own: all but the repeated one.
+    pub fn n_single(&self) -> usize {
+        self.n_single as usize
+    }
+
+    /// Whether operand `i` is there in every node that lists that many.
+    ///
+    /// A repeated operand is, but for results of control flow: those are what the region gives, wanted or not.
+    pub fn is_required(&self, i: usize) -> bool {
+        match u32::try_from(i) {
+            Ok(i) if i < self.n_single => self.required & 1 << i != 0,
+            _ => self.repeated.is_some_and(|repeated| self.side == Side::Input || repeated.is_one_type),
+        }
+    }
+
+    /// Checks the operands of a node. Optional ones at the end may be left out.
+    ///
+    /// # Errors
+    /// The first [`Fault`].
+    pub fn check<T>(&self, operands: &[Option<T>]) -> Result<(), Fault> {
+        let (side, found) = (self.side, operands.len());
+        if let Some(most) = self.n_max().filter(|&most| found > most) {
+            return Err(Fault::TooMany { side, found, most });
+        }
+        let is_absent = |i: &usize| self.is_required(*i) && operands.get(*i).is_none_or(Option::is_none);
+        match (0..found.max(self.n_min())).find(is_absent) {
+            Some(idx) => Err(Fault::Absent { side, idx, name: self.name(idx) }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Operands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks a node whose operands are present where `given` has an x; expects these words, or none.
+    fn check(side: Side, text: &'static str, given: &str, expected: &str) {
+        let operands: Vec<Option<()>> = given.bytes().map(|mark| (mark == b'x').then_some(())).collect();
+        let found = Operands::of(side, text).check(&operands).err().map(|fault| fault.to_string());
+        assert_eq!(found.unwrap_or_default(), expected, "{text} {given:?}");
+    }
+
+    #[test]
+    fn required_and_optional() {
+        let side = Side::Input;
+        check(side, "X W B?", "xxx", "");
+        check(side, "X W B?", "xx", "");
+        check(side, "X W B?", "xx-", "");
+        check(side, "X W B?", "x", "expected the input 1 (W), found none");
+        check(side, "X W B?", "x-x", "expected the input 1 (W), found none");
+        check(side, "X W B?", "", "expected the input 0 (X), found none");
+        check(side, "X W B?", "xxx-", "expected at most 3 inputs, found 4");
+        check(side, "", "", "");
+        check(side, "", "x", "expected at most 0 inputs, found 1");
+        check(Side::Output, "Y? Y_h?", "", "");
+        check(Side::Output, "Y? Y_h?", "-x", "");
+        check(Side::Output, "Y", "xx", "expected at most 1 output, found 2");
+    }
+
+    #[test]
+    fn repeated() {
+        let side = Side::Input;
+        check(side, "inputs+", "x", "");
+        check(side, "inputs+", "xxxxx", "");
+        check(side, "inputs+", "", "expected the input 0 (inputs), found none");
+        check(side, "inputs+", "x-x", "expected the input 1 (inputs), found none");
+        check(side, "M? cond? v_initial*~", "--", "");
+        check(side, "M? cond? v_initial*~", "", "");
+        check(side, "M? cond? v_initial*~", "x-xx", "");
+        check(side, "M? cond? v_initial*~", "x-x-", "expected the input 3 (v_initial), found none");
+        check(Side::Output, "outputs+", "-x", "expected the output 0 (outputs), found none");
+        check(Side::Output, "outputs+~", "-x", "");
+    }
+
+    #[test]
+    fn counts() {
+        let counts = |text| {
+            let operands = Operands::of(Side::Input, text);
+            (operands.n_min(), operands.n_max(), operands.n_single())
+        };
+        assert_eq!(counts("X W B?"), (2, Some(3), 3));
+        assert_eq!(counts("Y? Y_h?"), (0, Some(2), 2));
+        assert_eq!(counts("inputs+"), (1, None, 0));
+        assert_eq!(counts("M? cond? v_initial*~"), (0, None, 2));
+        let names = Operands::of(Side::Input, "M? cond? v_initial*~");
+        assert_eq!(names.names().collect::<Vec<_>>(), ["M", "cond", "v_initial"]);
+        assert_eq!((names.name(1), names.name(7)), ("cond", "v_initial"));
+    }
+}
