@@ -5,6 +5,7 @@
 
 pub mod about;
 pub mod async_value;
+pub mod cancel;
 pub mod device;
 pub mod error;
 pub mod exec;

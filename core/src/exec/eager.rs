@@ -7,6 +7,7 @@
 use super::section::REST_LIMIT;
 use super::unit::Values;
 use super::value::{RunTensor, constant};
+use crate::cancel::{self, Launching, Under};
 use crate::device::{Device, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Numerics;
@@ -379,9 +380,19 @@ fn launch(
         let _traced = trace::begin_lone(device.name(), stream.handle().addr() as u64, || {
             StepInfo::of_lone(node, chosen, device)
         });
-        // SAFETY: the references are of memory that lives until `finish` below has waited, of the sizes that
-        // the kernel was prepared for, in the order of B21.
-        unsafe { (chosen.kernel.launch_fn())(chosen.kernel.state(), stream.handle(), refs.as_ptr(), null()) }
+        let launching = || Launching {
+            plugin: device.plugin().name().to_owned(),
+            device: device.name().to_owned(),
+            node: node.label(),
+        };
+        Under::here(|under| {
+            let _told = under.tell(launching);
+            // SAFETY: the references are of memory that lives until `finish` below has waited, of the sizes that
+            // the kernel was prepared for, in the order of B21.
+            unsafe {
+                (chosen.kernel.launch_fn())(chosen.kernel.state(), stream.handle(), refs.as_ptr(), null())
+            }
+        })
     };
     let launched = stream.check(status, "launch");
     let finished = stream.finish(REST_LIMIT);
@@ -395,6 +406,8 @@ fn launch(
     }
     launched?;
     finished?;
+    // A kernel whose loops ended early may have kept that to itself.
+    cancel::look()?;
     match extents {
         Some(extents) => trimmed(results, &extents.to_tensor()?),
         None => Ok(results),

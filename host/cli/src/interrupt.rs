@@ -1,15 +1,31 @@
-//! Ctrl-C: the first cancels the run, a second one ends the process at once.
+//! What ends a command early: Ctrl-C and the deadline.
+//!
+//! The first Ctrl-C, and the deadline, set the flag that the command works under; a second Ctrl-C ends the process at once,
+//! and so does this file when the deadline is past by [`GRACE`]: a plugin's function cannot be stopped from outside.
 
-use devbay_host::core::exec::cancel::Cancel;
+use devbay_host::core::exec::cancel::{Cancel, Launching};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// How long work may go on behind the deadline before the process ends. Our own code looks more often than that.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// Exit codes of what ends at once.
+const DEADLINE: i32 = 9;
+const CANCELLED: i32 = 130;
 
 /// The flag that Ctrl-C sets from now on; before, it ends the process the usual way.
 pub fn cancel() -> Cancel {
-    let cancel = Cancel::new();
+    on_signal(Cancel::new())
+}
+
+fn on_signal(cancel: Cancel) -> Cancel {
     let (on_signal, again) = (cancel.clone(), AtomicBool::new(false));
     let handler = move || {
         if again.swap(true, Ordering::Relaxed) {
-            end();
+            end(CANCELLED);
         }
         on_signal.cancel();
     };
@@ -19,14 +35,66 @@ pub fn cancel() -> Cancel {
     cancel
 }
 
-/// Ends the process with the exit code of what was cancelled. Nothing is tidied up: a device may hang.
-fn end() -> ! {
-    const CANCELLED: i32 = 130;
+/// Does a command's work under a flag that Ctrl-C and the deadline set, which counts from now. The process ends by itself if
+/// the work goes on behind the deadline.
+pub fn under<R>(deadline: Option<Duration>, work: impl FnOnce(&Cancel) -> R) -> R {
+    let cancel = on_signal(if deadline.is_some() { Cancel::watched() } else { Cancel::new() });
+    let _watch = deadline.and_then(|deadline| Watch::start(&cancel, deadline));
+    Cancel::over(Some(&cancel), || work(&cancel))
+}
+
+/// A thread that waits for the deadline; dropped when the work is done.
+struct Watch {
+    #[expect(dead_code, reason = "its end wakes the thread")]
+    done: Sender<()>,
+}
+
+impl Watch {
+    /// None if there is no thread to be had: the deadline is then passed at once.
+    fn start(cancel: &Cancel, deadline: Duration) -> Option<Self> {
+        let (done, ended) = channel();
+        let watched = cancel.clone();
+        let thread = std::thread::Builder::new().name("devbay-deadline".to_owned());
+        match thread.spawn(move || watch(&watched, deadline, &ended)) {
+            Ok(_) => Some(Self { done }),
+            Err(error) => {
+                tracing::warn!("the deadline cannot be kept, so that it counts as past: {error}");
+                cancel.expire();
+                None
+            }
+        }
+    }
+}
+
+fn watch(cancel: &Cancel, deadline: Duration, ended: &Receiver<()>) {
+    if ended.recv_timeout(deadline) != Err(RecvTimeoutError::Timeout) {
+        return;
+    }
+    cancel.expire();
+    if ended.recv_timeout(GRACE) != Err(RecvTimeoutError::Timeout) {
+        return;
+    }
+    let text = match cancel.launching().pop() {
+        Some(Launching { plugin, device, node }) => format!(
+            "plugin {plugin}, device {device}, node {node}: the deadline passed before the run ended, and the launch has \
+             not returned {GRACE:?} later"
+        ),
+        None => {
+            format!("the deadline passed before the run ended, and its work has not stopped {GRACE:?} later")
+        }
+    };
+    // Nobody is left to hear that it could not be written.
+    let _ = writeln!(std::io::stderr(), "error: {text}");
+    end(DEADLINE);
+}
+
+/// Ends the process. Nothing is tidied up: a device may hang.
+fn end(code: i32) -> ! {
     #[cfg(unix)]
     // SAFETY: it does not return, and runs no code of ours or of a plugin's.
     unsafe {
-        libc::_exit(CANCELLED)
+        libc::_exit(code)
     }
     #[cfg(not(unix))]
-    std::process::exit(CANCELLED)
+    std::process::exit(code)
 }

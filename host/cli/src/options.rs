@@ -86,6 +86,10 @@ pub struct DeviceArguments {
     /// Plan with the times of launches that `devbay bench --cost` wrote here; those that are not known are estimated
     #[arg(long, value_name = "FILE")]
     pub feedback: Option<PathBuf>,
+    /// Bound what the model may ask for: nodes, nesting, bytes (of a run, such as 2G), trips (of a loop), planning-time
+    /// (milliseconds)
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
+    pub limit: Vec<String>,
     /// When a device fails while the model runs, go on with the others
     #[arg(long)]
     pub failover: bool,
@@ -272,6 +276,12 @@ impl DeviceArguments {
         options.plans.numerics = self.numerics.into();
         options.plans.narrow = self.narrow;
         options.plans.feedback = self.feedback.as_deref().map(|path| feedback(path, runtime)).transpose()?;
+        for limit in &self.limit {
+            let (name, value) = limit
+                .split_once('=')
+                .ok_or_else(|| usage(format!("--limit is NAME=VALUE, found {limit}")))?;
+            options.plans.limits.set(name, value)?;
+        }
         self.shapes.apply(&mut options)?;
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;
