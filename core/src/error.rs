@@ -4,6 +4,7 @@
 //! next thing to try where there is one. A panic means a bug in this repository, never a bad plugin, file
 //! or program.
 
+use crate::cancel;
 use devbay_plugin_api::abi::{
     DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_CANCELLED, DEVBAY_STATUS_DATA_LOSS, DEVBAY_STATUS_DEVICE_LOST,
     DEVBAY_STATUS_FAILED_PRECONDITION, DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INVALID,
@@ -154,6 +155,12 @@ impl Error {
 
     /// A status that a plugin's function returned, with the detail it wrote.
     pub fn from_status(status: Status, what: &str, detail: &str) -> Self {
+        // What ended early because its run did says why the run did.
+        if status == DEVBAY_STATUS_CANCELLED
+            && let Some(error) = cancel::ended()
+        {
+            return error;
+        }
         let kind = match status {
             DEVBAY_STATUS_CANCELLED => ErrorKind::Cancelled,
             DEVBAY_STATUS_INVALID => ErrorKind::InvalidArgument,

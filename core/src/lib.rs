@@ -6,6 +6,7 @@
 pub mod about;
 pub mod async_value;
 pub mod calls;
+pub mod cancel;
 pub mod device;
 pub mod error;
 pub mod exec;

@@ -46,7 +46,8 @@ impl Run {
         self.results.is_concrete()
     }
 
-    /// Ends the run between launches; what the device is doing is waited for. A run that has not started does not.
+    /// Ends the run as soon as what it is in looks: between launches, and between chunks of parallel loops; what a device is
+    /// doing is waited for. A run that has not started does not.
     pub fn cancel(&self) {
         self.cancel.cancel();
     }

@@ -377,6 +377,9 @@ impl Loader<'_> {
         );
         let name = about.name.clone();
         let plugin = Plugin::create(about, agreement.minor, services, &options, Some(kept))?;
+        if candidate.linked.is_none() {
+            plugin.set_foreign();
+        }
         let devices = match plugin.devices() {
             Err(refusal) if self.options.without_devices => {
                 report.notes.push(refusal.to_string());

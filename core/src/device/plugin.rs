@@ -25,6 +25,8 @@ pub struct Plugin {
     pub(super) minor: u32,
     pub(super) instance: NonNull<Instance>,
     poisoned: AtomicBool,
+    /// Whether its code is not the host's own.
+    foreign: AtomicBool,
     /// The extension that records launches, once somebody has asked for it.
     replays: OnceLock<Option<ReplayFns>>,
     /// The extension that wraps native memory and streams, likewise.
@@ -103,12 +105,23 @@ impl Plugin {
             minor,
             instance,
             poisoned: AtomicBool::new(false),
+            foreign: AtomicBool::new(false),
             replays: OnceLock::new(),
             interop: OnceLock::new(),
             compiler: OnceLock::new(),
             services: ManuallyDrop::new(services),
             library: ManuallyDrop::new(library),
         }))
+    }
+
+    /// Notes that it came from a library: whether its functions return is not in the program's hand.
+    pub fn set_foreign(&self) {
+        self.foreign.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it came from a library, and was not linked in.
+    pub fn is_foreign(&self) -> bool {
+        self.foreign.load(Ordering::Relaxed)
     }
 
     /// What it says of itself.

@@ -29,13 +29,17 @@
 //! In a loop the caller has slot 0, helpers have their own. So the slot that a worker helps with elsewhere is free in
 //! the loops that it calls itself; a thread without a slot may use it as a *guest*, one at a time (`guest`).
 //!
+//! Before each chunk its thread looks whether the work that the loop is a part of goes on (`cancel.rs`); if not, no chunk
+//! begins any more, and the loop gives CANCELLED.
+//!
 //! A body that panics ends its loop, on whichever thread; the loop's caller goes on unwinding when everybody has left.
 
 use super::processor::{self, Seat};
+use crate::cancel::Under;
 use crate::error::{Error, caught};
 use crate::sync::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
-use devbay_plugin_api::abi::DEVBAY_STATUS_PANICKED;
+use devbay_plugin_api::abi::{DEVBAY_STATUS_CANCELLED, DEVBAY_STATUS_PANICKED};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -76,6 +80,8 @@ struct Loop {
     body: *const Body<'static>,
     n: u64,
     grain: u64,
+    /// What the loop is run under, its lifetime erased as the body's is.
+    under: Under<'static>,
 }
 
 struct Place {
@@ -173,10 +179,15 @@ impl Board {
             let share = |slot: u64| (u64::from(n_chunks) * slot / n_slots) as u32;
             range.store(pack(share(slot as u64), share(slot as u64 + 1)), Ordering::Relaxed);
         }
-        let opened = claimed.open(Work::Loop(Loop { body: erased, n, grain }), caller);
-        wake((n_chunks - 1).min(self.n_slots - 1));
-        work(place, 0);
-        drop(opened);
+        Under::here(|under| {
+            // SAFETY: only the lifetime is erased. It is used by threads inside the place, and `opened` waits until
+            // everybody has left, also when this unwinds.
+            let under = unsafe { std::mem::transmute::<Under<'_>, Under<'static>>(under) };
+            let opened = claimed.open(Work::Loop(Loop { body: erased, n, grain, under }), caller);
+            wake((n_chunks - 1).min(self.n_slots - 1));
+            work(place, 0);
+            drop(opened);
+        });
         let failed = place.failed.load(Ordering::Relaxed);
         if failed == DEVBAY_STATUS_PANICKED {
             let panic = place.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -357,9 +368,13 @@ fn work(place: &Place, slot: u32) -> bool {
         return false;
     };
     let mut worked = false;
-    let ended = catch_unwind(AssertUnwindSafe(|| {
+    let chunks = AssertUnwindSafe(|| {
         while let Some(chunk) = take(place, slot) {
             worked = true;
+            if work.under.is_over() {
+                fail(place, DEVBAY_STATUS_CANCELLED);
+                break;
+            }
             let begin = u64::from(chunk) * work.grain;
             let end = (begin + work.grain).min(work.n);
             // SAFETY: the caller keeps the body alive until everybody has left.
@@ -369,7 +384,9 @@ fn work(place: &Place, slot: u32) -> bool {
                 fail(place, status);
             }
         }
-    }));
+    });
+    // A helper comes from other work.
+    let ended = work.under.run(|| catch_unwind(chunks));
     if let Err(panic) = ended {
         place.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         // Also where a chunk has failed before: else nobody would look for the panic.
@@ -443,17 +460,25 @@ fn whole_chunks(n: u64, grain: u64) -> (u64, u32) {
     (grain, n.div_ceil(grain) as u32)
 }
 
-/// Runs a loop's chunks in order on this thread.
+/// Runs a loop's chunks in order on this thread. One without chunks says whether its work goes on.
 pub fn alone(n: u64, grain: u64, body: &Body<'_>) -> i32 {
     let (grain, n_chunks) = whole_chunks(n, grain);
-    for chunk in 0..u64::from(n_chunks) {
-        let begin = chunk * grain;
-        let status = body(begin, (begin + grain).min(n), 0);
-        if status != 0 {
-            return status;
+    Under::here(|under| {
+        if n == 0 && under.is_over() {
+            return DEVBAY_STATUS_CANCELLED;
         }
-    }
-    0
+        for chunk in 0..u64::from(n_chunks) {
+            if under.is_over() {
+                return DEVBAY_STATUS_CANCELLED;
+            }
+            let begin = chunk * grain;
+            let status = body(begin, (begin + grain).min(n), 0);
+            if status != 0 {
+                return status;
+            }
+        }
+        0
+    })
 }
 
 /// Waits a little: first spinning, then giving the processor away.
@@ -502,6 +527,32 @@ mod tests {
         let mut seen = seen.into_inner().unwrap();
         seen.sort_unstable();
         seen
+    }
+
+    #[test]
+    fn no_chunk_begins_when_the_work_is_to_end() {
+        use crate::cancel::Cancel;
+        let ran = Mutex::new(0);
+        let body = |_: u64, _: u64, _: u32| {
+            *ran.lock().unwrap() += 1;
+            0
+        };
+        let board = Board::new(2);
+        // A look before each chunk; so far as the flag lets them.
+        for (looks, n_ran, status) in
+            [(0, 0, DEVBAY_STATUS_CANCELLED), (3, 3, DEVBAY_STATUS_CANCELLED), (10, 10, 0)]
+        {
+            let under = |run: &dyn Fn() -> i32| Cancel::over(Some(&Cancel::after_looks(looks)), run);
+            for run in [&(|| alone(10, 1, &body)) as &dyn Fn() -> i32, &|| board.run(10, 1, 0, &body, |_| {})]
+            {
+                *ran.lock().unwrap() = 0;
+                assert_eq!((under(run), *ran.lock().unwrap()), (status, n_ran), "{looks} looks");
+            }
+        }
+        // A loop without chunks asks, and helpers work under the flag of the loop.
+        let over = |looks| Cancel::over(Some(&Cancel::after_looks(looks)), || alone(0, 1, &body));
+        assert_eq!([over(0), over(1)], [DEVBAY_STATUS_CANCELLED, 0]);
+        assert_eq!(alone(0, 1, &body), 0);
     }
 
     #[test]

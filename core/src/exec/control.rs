@@ -4,6 +4,7 @@ use super::cancel::Cancel;
 use super::unit::Values;
 use super::value::RunTensor;
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::limits::Limits;
 use crate::plan::section::Shaped;
 use crate::plan::specialise::{ScanLayout, resolve_axis};
 use crate::plan::{ControlStage, Nested};
@@ -84,10 +85,14 @@ fn looped(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>
     let captures = captured(nested, values)?;
     let n_carried = carried.len();
     let n_collected = nested.unit.program().main.outputs.len().saturating_sub(n_carried + 1);
-    let mut collected: Vec<Vec<RunTensor>> = vec![Vec::new(); n_collected];
+    let mut collected: Vec<Collected> = (0..n_collected).map(|_| Collected::new(false)).collect();
     let mut iteration = 0;
+    let limits = &values.env.options.limits;
     while go_on && iteration < trips {
         Cancel::check(cancel)?;
+        if iteration as u64 >= limits.trips {
+            return Err(Limits::too_many_trips(limits.trips));
+        }
         let mut inputs = Vec::with_capacity(2 + n_carried + captures.len());
         inputs.push(scalar(iteration)?);
         inputs.push(truth(go_on)?);
@@ -99,16 +104,16 @@ fn looped(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>
             .ok_or_else(|| Error::new(ErrorKind::InvalidModel, "a loop whose body gives no condition"))?;
         go_on = int_of(&condition.to_tensor()?, "the loop's condition")? != 0;
         carried.extend(results.by_ref().take(n_carried));
-        for (list, result) in collected.iter_mut().zip(results) {
-            reserve::push(list, result, COLLECTED)?;
+        for (all, result) in collected.iter_mut().zip(results) {
+            all.push(result, values)?;
         }
         iteration += 1;
     }
     let body = &node.regions[0].1;
     let mut results = carried;
-    for (i, parts) in collected.into_iter().enumerate() {
+    for (i, all) in collected.into_iter().enumerate() {
         let element = body.outputs.get(1 + n_carried + i).copied();
-        results.push(stacked(parts, element_type(values, element), values)?);
+        results.push(all.stacked(element_type(values, element), values)?);
     }
     values.set_results(&node.outputs, results);
     Ok(())
@@ -121,36 +126,97 @@ fn element_type(values: &Values<'_>, id: Option<ValueId>) -> Option<TensorType> 
     values.plan.program.value(id?).ty.clone()
 }
 
-/// One tensor from the results of all iterations, which must have one type.
-fn stacked(mut parts: Vec<RunTensor>, element: Option<TensorType>, values: &Values<'_>) -> Result<RunTensor> {
-    let (dtype, shape) = match (parts.first(), element) {
-        (Some(first), _) => (first.ty.dtype, first.ty.shape.to_vec()),
-        // No iteration: extents that nobody knows are 0.
-        (None, Some(ty)) => {
-            let dims = ty.shape.unwrap_or_default();
-            (ty.dtype, dims.iter().map(|dim| dim.known().unwrap_or(0)).collect())
-        }
-        (None, None) => {
+/// Parts that are kept apart before they become one: the handle of a small one is larger than itself.
+const APART_MAX: usize = 4096;
+
+/// What the iterations of a loop give for one result.
+struct Collected {
+    /// Whether the last one comes first.
+    backwards: bool,
+    n: usize,
+    /// The type of all of them.
+    of: Option<Shaped>,
+    parts: Vec<RunTensor>,
+    /// The earlier ones, so many together.
+    joined: Vec<RunTensor>,
+}
+
+impl Collected {
+    fn new(backwards: bool) -> Self {
+        Self { backwards, n: 0, of: None, parts: Vec::new(), joined: Vec::new() }
+    }
+
+    /// Adds what the next iteration gives, which must be of the same type.
+    fn push(&mut self, part: RunTensor, values: &Values<'_>) -> Result<()> {
+        let of = self.of.get_or_insert_with(|| part.ty.clone());
+        if part.ty.dtype != of.dtype || part.ty.shape != of.shape {
+            let (first, other) = (of.dtype, part.ty.dtype);
             return Err(Error::new(
-                ErrorKind::UnsupportedModel,
-                "a loop that ran no iteration has a collected result of unknown type",
+                ErrorKind::InvalidModel,
+                format!(
+                    "iterations give {} and {}, which cannot be collected",
+                    TensorType::new(first, &of.shape),
+                    TensorType::new(other, &part.ty.shape)
+                ),
             ));
         }
-    };
-    if let Some(other) = parts.iter().find(|part| *part.ty.shape != *shape || part.ty.dtype != dtype) {
-        return Err(Error::new(
-            ErrorKind::InvalidModel,
-            format!(
-                "iterations give {} and {}, which cannot be collected",
-                TensorType::new(dtype, &shape),
-                TensorType::new(other.ty.dtype, &other.ty.shape)
-            ),
-        ));
+        self.n += 1;
+        values.env.options.limits.check_bytes((self.n as u64).saturating_mul(of.size as u64))?;
+        // What has no elements is counted.
+        if of.size > 0 {
+            reserve::push(&mut self.parts, part, COLLECTED)?;
+        }
+        if self.parts.len() == APART_MAX { self.join(values) } else { Ok(()) }
     }
-    whole_bytes(dtype)?;
-    let mut extents = vec![parts.len()];
-    extents.extend(shape);
-    RunTensor::stack(shaped(dtype, &extents)?, &mut parts, &values.env.device)
+
+    fn join(&mut self, values: &Values<'_>) -> Result<()> {
+        let Some(of) = self.of.as_ref().filter(|_| !self.parts.is_empty()) else { return Ok(()) };
+        let ty = extended(of.dtype, self.parts.len(), &of.shape)?;
+        if self.backwards {
+            self.parts.reverse();
+        }
+        let joined = RunTensor::stack(ty, &mut self.parts, &values.env.device)?;
+        reserve::push(&mut self.joined, joined, COLLECTED)?;
+        self.parts.clear();
+        Ok(())
+    }
+
+    /// One tensor of them all; `element` is the type of each as far as it is known.
+    fn stacked(mut self, element: Option<TensorType>, values: &Values<'_>) -> Result<RunTensor> {
+        let (dtype, shape) = match (&self.of, element) {
+            (Some(of), _) => (of.dtype, of.shape.to_vec()),
+            // No iteration: extents that nobody knows are 0.
+            (None, Some(ty)) => {
+                let dims = ty.shape.unwrap_or_default();
+                (ty.dtype, dims.iter().map(|dim| dim.known().unwrap_or(0)).collect())
+            }
+            (None, None) => {
+                return Err(Error::new(
+                    ErrorKind::UnsupportedModel,
+                    "a loop that ran no iteration has a collected result of unknown type",
+                ));
+            }
+        };
+        whole_bytes(dtype)?;
+        let ty = extended(dtype, self.n, &shape)?;
+        if self.joined.is_empty() {
+            if self.backwards {
+                self.parts.reverse();
+            }
+            return RunTensor::stack(ty, &mut self.parts, &values.env.device);
+        }
+        self.join(values)?;
+        if self.backwards {
+            self.joined.reverse();
+        }
+        RunTensor::stack(ty, &mut self.joined, &values.env.device)
+    }
+}
+
+/// The type of so many tensors of one type.
+fn extended(dtype: crate::tensor::DType, n: usize, shape: &[usize]) -> Result<Shaped> {
+    let extents: Vec<usize> = std::iter::once(n).chain(shape.iter().copied()).collect();
+    shaped(dtype, &extents)
 }
 
 fn shaped(dtype: crate::tensor::DType, shape: &[usize]) -> Result<Shaped> {
@@ -164,7 +230,7 @@ fn scan(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) 
     let body: &Region = &node.regions[0].1;
     let layout = ScanLayout::of(node, body)?;
     let mut states = Vec::new();
-    let mut sliced: Vec<Vec<RunTensor>> = Vec::new();
+    let mut sliced: Vec<Sliced> = Vec::new();
     for (i, id) in node.inputs.iter().enumerate() {
         let id = id.ok_or_else(|| Error::new(ErrorKind::InvalidModel, "a scan with an absent input"))?;
         if i < layout.n_states {
@@ -172,73 +238,105 @@ fn scan(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) 
             continue;
         }
         // Scanned inputs are cut on the host; the slices are uploaded as they are used.
-        let mut slices = slices(&host_value(values, id)?, layout.input_axes[i - layout.n_states])?;
-        if layout.input_backwards[i - layout.n_states] {
-            slices.reverse();
-        }
-        sliced.push(slices);
+        let (axis, backwards) =
+            (layout.input_axes[i - layout.n_states], layout.input_backwards[i - layout.n_states]);
+        sliced.push(Sliced::new(host_value(values, id)?, axis, backwards)?);
     }
-    let n_iterations = sliced.first().map_or(0, Vec::len);
-    if let Some(other) = sliced.iter().find(|slices| slices.len() != n_iterations) {
+    let n_iterations = sliced.first().map_or(0, Sliced::count);
+    if let Some(other) = sliced.iter().find(|slices| slices.n != n_iterations) {
         return Err(Error::new(
             ErrorKind::InvalidInput,
-            format!("scanned inputs of {n_iterations} and {} elements", other.len()),
+            format!("scanned inputs of {n_iterations} and {} elements", other.n),
         ));
+    }
+    let limits = &values.env.options.limits;
+    if n_iterations as u64 > limits.trips {
+        return Err(Limits::too_many_trips(limits.trips));
     }
     let captures = captured(nested, values)?;
     let n_collected = body.outputs.len() - layout.n_states;
-    let mut collected: Vec<Vec<RunTensor>> = vec![Vec::new(); n_collected];
+    let mut collected: Vec<Collected> =
+        (0..n_collected).map(|i| Collected::new(layout.output_backwards[i])).collect();
     for iteration in 0..n_iterations {
         Cancel::check(cancel)?;
         let mut inputs = std::mem::take(&mut states);
-        inputs.extend(sliced.iter().map(|slices| slices[iteration].clone()));
+        for slices in &sliced {
+            inputs.push(slices.get(iteration)?);
+        }
         inputs.extend(captures.iter().cloned());
         let mut results = nested.unit.run(inputs, cancel)?.into_iter();
         states.extend(results.by_ref().take(layout.n_states));
-        for (list, result) in collected.iter_mut().zip(results) {
-            reserve::push(list, result, COLLECTED)?;
+        for (all, result) in collected.iter_mut().zip(results) {
+            all.push(result, values)?;
         }
     }
     let mut results = states;
-    for (i, mut parts) in collected.into_iter().enumerate() {
-        if layout.output_backwards[i] {
-            parts.reverse();
-        }
+    for (i, all) in collected.into_iter().enumerate() {
         let element = element_type(values, body.outputs.get(layout.n_states + i).copied());
-        let result = stacked(parts, element, values)?;
+        let result = all.stacked(element, values)?;
         results.push(moved_axis(result, layout.output_axes[i])?);
     }
     values.set_results(&node.outputs, results);
     Ok(())
 }
 
-/// The slices of a tensor along an axis, each without it.
-///
-/// # Errors
-/// [`ErrorKind::InvalidModel`] for an axis that the tensor does not have, [`ErrorKind::OutOfMemory`] for sizes that overflow.
-pub fn slices(tensor: &Tensor, axis: i64) -> Result<Vec<RunTensor>> {
-    let shape = tensor.shape();
-    whole_bytes(tensor.dtype())?;
-    let axis = resolve_axis(axis, shape.len()).ok_or_else(|| {
-        Error::new(ErrorKind::InvalidModel, format!("axis {axis} of a tensor of rank {}", shape.len()))
-    })?;
-    let mut rest = shape.to_vec();
-    let n = rest.remove(axis);
-    let too_large = || Error::new(ErrorKind::OutOfMemory, "a scanned input is larger than memory");
-    let element = (tensor.dtype().bits as usize).div_ceil(8);
-    let inner = n_elements(&shape[axis + 1..]).ok_or_else(too_large)? * element;
-    let outer = n_elements(&shape[..axis]).ok_or_else(too_large)?;
-    let bytes = tensor.bytes();
-    let size = outer.checked_mul(inner).ok_or_else(too_large)?;
-    let slice = |i: usize| {
+/// A tensor by its slices along an axis, each without it. They are made when they are wanted: there may be more of them
+/// than the tensor has bytes.
+pub struct Sliced {
+    tensor: Tensor,
+    backwards: bool,
+    n: usize,
+    /// The extents of each.
+    shape: Vec<usize>,
+    /// How many runs of bytes each has, and how long they are.
+    outer: usize,
+    inner: usize,
+}
+
+impl Sliced {
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] for an axis that the tensor does not have, [`ErrorKind::OutOfMemory`] for sizes that
+    /// overflow.
+    pub fn new(tensor: Tensor, axis: i64, backwards: bool) -> Result<Self> {
+        let mut shape = tensor.shape().to_vec();
+        whole_bytes(tensor.dtype())?;
+        let axis = resolve_axis(axis, shape.len()).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidModel, format!("axis {axis} of a tensor of rank {}", shape.len()))
+        })?;
+        let element = (tensor.dtype().bits as usize).div_ceil(8);
+        let inner = n_elements(&shape[axis + 1..]).and_then(|n| n.checked_mul(element));
+        let (inner, outer) =
+            (inner.ok_or_else(too_large)?, n_elements(&shape[..axis]).ok_or_else(too_large)?);
+        let n = shape.remove(axis);
+        Ok(Self { tensor, backwards, n, shape, outer, inner })
+    }
+
+    /// How many slices there are.
+    pub fn count(&self) -> usize {
+        self.n
+    }
+
+    /// The slice of an iteration.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn get(&self, iteration: usize) -> Result<RunTensor> {
+        let i = if self.backwards { self.n - 1 - iteration } else { iteration };
+        let size = self.outer.checked_mul(self.inner).ok_or_else(too_large)?;
         let mut part = AlignedBytes::zeroed(size)?;
-        for (o, to) in part.as_mut_slice().chunks_exact_mut(inner.max(1)).enumerate() {
-            to.copy_from_slice(&bytes[(o * n + i) * inner..][..inner]);
+        for (o, to) in part.as_mut_slice().chunks_exact_mut(self.inner.max(1)).enumerate() {
+            to.copy_from_slice(&self.tensor.bytes()[(o * self.n + i) * self.inner..][..self.inner]);
         }
-        let tensor = Tensor::from_storage(tensor.dtype(), &rest, Arc::new(part), 0, size)?;
-        RunTensor::host(tensor).ok_or_else(too_large)
-    };
-    reserve::try_collected(n, (0..n).map(slice), "the slices of a scanned input")
+        let slice = Tensor::from_storage(self.tensor.dtype(), &self.shape, Arc::new(part), 0, size)?;
+        RunTensor::host(slice).ok_or_else(too_large)
+    }
+}
+
+fn too_large() -> Error {
+    Error::new(ErrorKind::OutOfMemory, "a scanned input is larger than memory")
 }
 
 /// Moves the leading axis of a result to where the scan wants it, on the host.

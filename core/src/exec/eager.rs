@@ -8,6 +8,7 @@ use super::section::REST_LIMIT;
 use super::unit::Values;
 use super::value::{RunTensor, constant};
 use crate::calls::{self, Call};
+use crate::cancel::{self, Launching, Under};
 use crate::device::{Device, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Numerics;
@@ -386,10 +387,18 @@ fn launch(
             device: device.name(),
             node: &node.name,
         };
-        // SAFETY: the references are of memory that lives until `finish` below has waited, of the sizes that
-        // the kernel was prepared for, in the order of B21.
-        calls::during(call, || unsafe {
-            (chosen.kernel.launch_fn())(chosen.kernel.state(), stream.handle(), refs.as_ptr(), null())
+        let launching = || Launching {
+            plugin: device.plugin().name().to_owned(),
+            device: device.name().to_owned(),
+            node: node.label(),
+        };
+        Under::here(|under| {
+            let _told = under.tell(launching);
+            // SAFETY: the references are of memory that lives until `finish` below has waited, of the sizes that
+            // the kernel was prepared for, in the order of B21.
+            calls::during(call, || unsafe {
+                (chosen.kernel.launch_fn())(chosen.kernel.state(), stream.handle(), refs.as_ptr(), null())
+            })
         })
     };
     let launched = stream.check(status, "launch");
@@ -404,6 +413,8 @@ fn launch(
     }
     launched?;
     finished?;
+    // A kernel whose loops ended early may have kept that to itself.
+    cancel::look()?;
     match extents {
         Some(extents) => trimmed(results, &extents.to_tensor()?),
         None => Ok(results),

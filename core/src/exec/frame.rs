@@ -203,7 +203,7 @@ impl Frame {
             }
         }
         let queue = section.device.plugin().services().queue();
-        let mut context = Box::<Context>::default();
+        let mut context = Box::new(Context::new(section.trips_max));
         context.set_controls(section.controls.len());
         let tasks = match section.is_line() {
             true => None,

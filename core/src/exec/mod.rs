@@ -2,7 +2,6 @@
 
 mod blocking;
 pub mod board;
-pub mod cancel;
 pub(crate) mod compiled;
 pub mod control;
 pub mod eager;
@@ -27,3 +26,5 @@ mod tasks;
 pub(crate) mod timeline;
 pub mod unit;
 pub mod value;
+
+pub use crate::cancel;

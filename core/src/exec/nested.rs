@@ -31,6 +31,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a step says when the caller wants no more; no plugin's status is negative.
 pub(crate) const CANCELLED: Status = -1;
+/// What a loop says that goes on for longer than it may.
+pub(crate) const TOO_MANY_TRIPS: Status = -2;
 
 /// What nested and traced steps know of their run; part of the frame.
 #[derive(Default)]
@@ -45,9 +47,21 @@ pub(crate) struct Context {
     timelines: Option<Timelines>,
     /// What control flow whose regions are tasks has come to.
     progress: Box<[Progress]>,
+    /// How often a loop may run its body.
+    trips_max: u64,
 }
 
 impl Context {
+    /// Of a frame whose loops may run their bodies so often.
+    pub fn new(trips_max: u64) -> Self {
+        Self { trips_max, ..Self::default() }
+    }
+
+    /// How often a loop may run its body.
+    pub fn trips_max(&self) -> u64 {
+        self.trips_max
+    }
+
     /// Begins a run, which ends before `cancel` goes.
     pub fn begin(&self, cancel: Option<&Cancel>) {
         let cancel = cancel.map_or(null_mut(), |cancel| std::ptr::from_ref(cancel).cast_mut());
@@ -178,9 +192,9 @@ unsafe fn run(region: &Section, block: &Block, refs: Refs, stream: *mut Stream, 
     let own = unsafe { refs.get(block.first_ref) };
     let ended = match cancel {
         // SAFETY: the block has the references of these steps, bound as the section around them is.
-        None => unsafe { launch_steps::<false>(&region.steps, own, &stream, None) },
+        None => unsafe { launch_steps::<false>(region, &region.steps, own, &stream, None) },
         // SAFETY: as above.
-        cancel => unsafe { launch_steps::<true>(&region.steps, own, &stream, cancel) },
+        cancel => unsafe { launch_steps::<true>(region, &region.steps, own, &stream, cancel) },
     };
     if let Err(ended) = ended {
         return failed(region, &ended, context);
@@ -256,7 +270,16 @@ unsafe extern "C" fn launch_loop(
     // SAFETY: references of a loop.
     let given = unsafe { refs.addr(CONDITION_GIVEN) as *const u8 };
     let mut iteration = 0i64;
+    // SAFETY: the flag outlives the run.
+    let cancel = unsafe { context.cancel.load(Ordering::Relaxed).as_ref() };
     while go_on && iteration < trips {
+        // A body without launches would not look.
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            return CANCELLED;
+        }
+        if iteration as u64 >= context.trips_max {
+            return TOO_MANY_TRIPS;
+        }
         // SAFETY: one number in the step's own workspace.
         unsafe { number.write(iteration) };
         // SAFETY: one truth value there.

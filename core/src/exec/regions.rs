@@ -13,7 +13,7 @@
 //! | If | condition | for each wanted result what `else` gives, what `then` gives |
 //! | Loop | trip count and condition, or absent; first of each carried value; iteration number; two places for each carried value | the condition that the body gives |
 
-use super::nested::Context;
+use super::nested::{Context, TOO_MANY_TRIPS};
 use crate::plan::section::Patch;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status, Stream};
 use std::ffi::c_void;
@@ -147,14 +147,17 @@ impl Choice<'_> {
     }
 
     /// Lets an iteration of a loop run next, if the condition holds, or points what follows at what the last one made.
-    fn iterate(&self, number: u32, carried: &[Carried], iteration: i64, condition: bool) {
+    fn iterate(&self, number: u32, carried: &[Carried], iteration: i64, condition: bool) -> Status {
         // Iteration `i` makes the place that the next one takes.
         let place = |iteration: i64| if iteration == 0 { 0 } else { 2 - (iteration & 1) as usize };
         self.progress.at.store(iteration, Ordering::Relaxed);
         if !condition || iteration >= self.progress.trips.load(Ordering::Relaxed) {
             carried.iter().for_each(|value| self.point(&value.result, value.places[place(iteration)]));
             self.progress.choose(None);
-            return;
+            return DEVBAY_STATUS_OK;
+        }
+        if iteration as u64 >= self.context.trips_max() {
+            return TOO_MANY_TRIPS;
         }
         for value in carried {
             self.point(&value.taken, value.places[place(iteration)]);
@@ -163,6 +166,7 @@ impl Choice<'_> {
         // SAFETY: one number in the section's arena, which nobody reads between iterations.
         unsafe { (self.get(number).addr as *mut i64).write(iteration) };
         self.enter(0);
+        DEVBAY_STATUS_OK
     }
 }
 
@@ -191,7 +195,7 @@ pub(crate) unsafe extern "C" fn launch_entry(
             // SAFETY: NULL, or one number that the host may read.
             let trips = unsafe { trips.as_ref() }.map_or(i64::MAX, |trips| *trips);
             choice.progress.trips.store(trips, Ordering::Relaxed);
-            choice.iterate(*number, carried, 0, choice.is_set(control.entry_ref + 2));
+            return choice.iterate(*number, carried, 0, choice.is_set(control.entry_ref + 2));
         }
     }
     DEVBAY_STATUS_OK
@@ -220,7 +224,7 @@ pub(crate) unsafe extern "C" fn launch_exit(
         // The entry let none run.
         Flow::Loop { .. } if choice.progress.chosen().is_none() => {}
         Flow::Loop { number, carried } => {
-            choice.iterate(*number, carried, at + 1, choice.is_set(control.exit_ref + 1));
+            return choice.iterate(*number, carried, at + 1, choice.is_set(control.exit_ref + 1));
         }
     }
     DEVBAY_STATUS_OK

@@ -110,7 +110,7 @@ impl Frame {
     unsafe fn record(&mut self, section: &Section, cancel: Option<&Cancel>, n_moves: u32) -> Result<()> {
         let (streams, refs) = (self.streams.handles(), self.refs.as_ptr());
         // SAFETY: the caller's promise; the frame's references are the section's.
-        let launches = || unsafe { launch_steps::<false>(&section.steps, refs, streams, None) };
+        let launches = || unsafe { launch_steps::<false>(section, &section.steps, refs, streams, None) };
         // SAFETY: memory and kernels stay as long as the frame, which drops the recording before them.
         let recorded = unsafe { self.streams.first.record(launches) }?;
         match recorded {

@@ -4,12 +4,13 @@
 //! no lock, no allocation. On an asynchronous device the same loop enqueues, and one signal and one wait
 //! follow.
 
-use super::cancel::Cancel;
+use super::cancel::{Cancel, Launching};
 use super::frame::Frame;
 use super::nested::{self, Context};
 use super::tasks;
 use crate::device::Stream;
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::limits::Limits;
 use crate::plan::references::part_of;
 use crate::plan::section::{Patch, Section, Step};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
@@ -54,6 +55,25 @@ impl Frame {
     /// asynchronous device what was enqueued before still runs.
     #[inline(always)]
     pub(crate) unsafe fn launch(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
+        if cancel.is_none() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.launch_all(section, None) };
+        }
+        // SAFETY: the caller's promise.
+        Cancel::over(cancel, || unsafe { self.launch_all(section, cancel) })?;
+        // A kernel whose loops ended early may have kept that to itself.
+        Cancel::check(cancel)
+    }
+
+    /// [`Frame::launch`] under the run's flag.
+    ///
+    /// # Safety
+    /// As [`Frame::launch`].
+    ///
+    /// # Errors
+    /// As [`Frame::launch`].
+    #[inline(always)]
+    unsafe fn launch_all(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
         for device in &section.lanes {
             device.check_usable()?;
         }
@@ -86,9 +106,9 @@ impl Frame {
         let refs = self.refs.as_ptr();
         let ended = match cancel {
             // SAFETY: the caller's promise; the frame's references are the section's.
-            None => unsafe { launch_steps::<false>(&section.steps, refs, streams, None) },
+            None => unsafe { launch_steps::<false>(section, &section.steps, refs, streams, None) },
             // SAFETY: as above.
-            cancel => unsafe { launch_steps::<true>(&section.steps, refs, streams, cancel) },
+            cancel => unsafe { launch_steps::<true>(section, &section.steps, refs, streams, cancel) },
         };
         drop(serial);
         ended.map_err(|ended| self.why(section, cancel, ended))
@@ -144,6 +164,17 @@ impl Section {
         self.steps.element_offset(step).map_or("", |step| &self.labels[step])
     }
 
+    /// What the launch of one of the section's steps is known by.
+    #[cold]
+    fn launching(&self, step: &Step) -> Launching {
+        let device = &self.lanes[step.lane as usize];
+        Launching {
+            plugin: device.plugin().name().to_owned(),
+            device: device.name().to_owned(),
+            node: self.label(step).to_owned(),
+        }
+    }
+
     /// What the status of a launch of one of the section's steps says, in the words of the stream that it was for.
     #[cold]
     pub(crate) fn launch_failed(
@@ -156,6 +187,9 @@ impl Section {
     ) -> Error {
         if status == nested::CANCELLED {
             return cancel.map_or_else(Cancel::unknown, Cancel::error);
+        }
+        if status == nested::TOO_MANY_TRIPS {
+            return Limits::too_many_trips(context.trips_max()).at_node(self.label(step));
         }
         let mut label = self.label(step).to_owned();
         if let Some(inner) = context.take_blame() {
@@ -171,10 +205,11 @@ impl Section {
 /// The launch loop.
 ///
 /// # Safety
-/// `refs` has the references of these steps, bound to memory that their kernels may use, and `streams` has for each
+/// The steps are the section's; `refs` has the references of these steps, bound to memory that their kernels may use, and `streams` has for each
 /// of their lanes a stream of its device that nobody else uses now.
 #[inline(always)]
 pub(crate) unsafe fn launch_steps<'a, const CHECKED: bool>(
+    section: &Section,
     steps: &'a [Step],
     refs: *const BufferRef,
     streams: *const *mut devbay_plugin_api::abi::Stream,
@@ -184,6 +219,8 @@ pub(crate) unsafe fn launch_steps<'a, const CHECKED: bool>(
         if CHECKED && cancel.is_some_and(Cancel::is_cancelled) {
             return Err(Ended::Cancelled);
         }
+        let _told =
+            if CHECKED { cancel.and_then(|cancel| cancel.tell(|| section.launching(step))) } else { None };
         // SAFETY: the step's references begin there.
         let refs = unsafe { refs.add(step.first_ref as usize) };
         // SAFETY: the caller's promise.

@@ -165,7 +165,8 @@ impl<'a> TaskLoop<'a> {
         // SAFETY: the invariant of `TaskRun`: a task's steps are the section's.
         let steps = unsafe { self.steps.get_unchecked(range) };
         // SAFETY: the promise of `tasks::run`; the stream is this participant's.
-        let launched = unsafe { launch_steps::<CHECKED>(steps, self.refs, self.streams, run.cancel) };
+        let launched =
+            unsafe { launch_steps::<CHECKED>(run.section, steps, self.refs, self.streams, run.cancel) };
         if let Err(ended) = launched {
             run.fail(ended, self.participant);
             if !SHARED {

@@ -29,7 +29,7 @@
 //! so that no two iterations, and no two participants, use those counts at once.
 
 use super::board::Shared;
-use super::cancel::Cancel;
+use super::cancel::{Cancel, Under};
 use super::frame::{Streams, ThreadStreams};
 use super::nested::Context;
 use super::offers::{Offers, Range};
@@ -129,7 +129,7 @@ impl TaskState {
 /// `ready` and `poisoned` have a place for each task. What [`TaskGraph`] promises of its numbers (`tasks` and `succs`
 /// are only followed through each other) and [`Section`] of its steps makes every index below one that is there.
 pub(super) struct TaskRun<'a> {
-    section: &'a Section,
+    pub section: &'a Section,
     graph: &'a TaskGraph,
     state: &'a TaskState,
     context: &'a Context,
@@ -216,6 +216,20 @@ impl Shared for TaskRun<'_> {
         if slot as usize >= self.state.participants.len() {
             return false;
         }
+        Under::of(self.cancel).run(|| self.take_part(slot))
+    }
+
+    fn abandon(&self, error: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failed.store(true, Ordering::Relaxed);
+        self.abandoned.store(true, Ordering::Release);
+        self.state.sleeper.wake();
+    }
+}
+
+impl TaskRun<'_> {
+    /// Runs tasks as the participant of a worker, as long as there are any.
+    fn take_part(&self, slot: u32) -> bool {
         // SAFETY: the worker of this number takes part with this slot, and is here once.
         let local = unsafe { &mut *self.state.participants[slot as usize].local.get() };
         let mut helped = false;
@@ -236,15 +250,6 @@ impl Shared for TaskRun<'_> {
         helped
     }
 
-    fn abandon(&self, error: Error) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        self.failed.store(true, Ordering::Relaxed);
-        self.abandoned.store(true, Ordering::Release);
-        self.state.sleeper.wake();
-    }
-}
-
-impl TaskRun<'_> {
     /// The caller's part: from the first task to the end of the run.
     fn lead<const SHARED: bool>(&self) {
         // SAFETY: slot 0 is the caller's, and no other thread's.

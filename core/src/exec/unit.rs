@@ -11,6 +11,7 @@ use super::frame::{Frame, first_cause};
 use super::section::REST_LIMIT;
 use super::statistics::{PlanStatistics, Tally};
 use super::value::{RunTensor, constant};
+use crate::cancel::{self, look};
 use crate::device::{Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::passes::{Applied, Moment};
@@ -23,7 +24,7 @@ use crate::trace::{self, StepInfo};
 use arc_swap::{ArcSwap, Guard};
 use devbay_plugin_api::abi::BufferRef;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A program that runs.
 pub struct Unit {
@@ -58,8 +59,10 @@ impl Unit {
     /// # Errors
     /// As [`Env::run_passes`].
     pub fn of_model(model: &Program, env: Arc<Env>) -> Result<Self> {
+        env.options.limits.check(model)?;
         let mut program = model.clone();
-        let passes = env.run_passes(&mut program, Moment::Model)?;
+        let passes =
+            cancel::planning(env.options.limits.planning, || env.run_passes(&mut program, Moment::Model))?;
         Ok(Self { passes, ..Self::new(program, env) })
     }
 
@@ -156,13 +159,14 @@ impl Unit {
         if let Some(found) = self.find(fits) {
             return Ok((found.to_plan(), false));
         }
-        let _planning = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _planning = cancel::lock(&self.planning)?;
         // Another thread may have made it meanwhile.
         if let Some(found) = self.find(fits) {
             return Ok((found.to_plan(), false));
         }
         let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
-        let plan = Arc::new(self.make_plan(&types)?);
+        let plan = cancel::planning(self.env.options.limits.planning, || self.make_plan(&types))?;
+        let plan = Arc::new(plan);
         let mut plans = self.plans.load().to_vec();
         let evicted = make_room(&mut plans, self.env.options.plans_max);
         plans.push(Arc::clone(&plan));
@@ -178,6 +182,9 @@ impl Unit {
         passes.extend(self.env.run_passes(&mut program, Moment::Device)?);
         laps.passed();
         let mut plan = Plan::build(program, &self.env)?;
+        // A kernel that was prepared may have kept it to itself that the work is to end.
+        look()?;
+        self.env.options.limits.check_bytes(plan.bytes())?;
         plan.passes = passes.into();
         plan.is_declared = self.takes(&plan.inputs);
         laps.planned();

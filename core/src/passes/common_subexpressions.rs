@@ -5,8 +5,9 @@
 
 use super::each_region;
 use super::renames::Renames;
+use crate::cancel::look;
 use crate::error::Result;
-use crate::program::same::{hash_content, same_attrs, same_content};
+use crate::program::same::{hash_attrs, hash_content, same_attrs, same_content};
 use crate::program::{Node, Program, Region, ValueId, catalogue};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,18 +15,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Removes what is calculated a second time, but for nodes that `stay`; gives the number of nodes that are gone.
 ///
 /// # Errors
-/// None of its own.
+/// Cancelled, or past the deadline.
 pub fn run(program: &mut Program, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
-    each_region(program, &mut |program, region| Ok(share(program, region, stay)))
+    each_region(program, &mut |program, region| share(program, region, stay))
 }
 
-fn share(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> usize {
+fn share(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     let mut renames = Renames::default();
     // By hash, the places of nodes that are kept.
     let mut known: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
     let mut gone = 0;
     for mut node in std::mem::take(&mut region.nodes) {
+        look()?;
         renames.operands(&mut node.inputs);
         node.regions.iter_mut().for_each(|(_, nested)| renames.region(nested));
         if stay(&node) || !is_given_by_operands(&node) {
@@ -53,7 +55,7 @@ fn share(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -
     }
     region.nodes = kept;
     region.outputs.iter_mut().for_each(|id| *id = renames.of(*id));
-    gone
+    Ok(gone)
 }
 
 /// Whether what a node calculates is given by its op, attributes and operands.
@@ -62,10 +64,11 @@ fn is_given_by_operands(node: &Node) -> bool {
     is_pure && node.regions.is_empty()
 }
 
-/// A hash of what a node calculates, attributes left out.
+/// A hash of what a node calculates.
 fn hash(program: &Program, node: &Node) -> u64 {
     let mut hasher = DefaultHasher::new();
     node.op.hash(&mut hasher);
+    hash_attrs(node, &mut hasher);
     for input in &node.inputs {
         match input.map(|id| (id, program.constant(id))) {
             Some((_, Some(tensor))) => hash_content(tensor, &mut hasher),

@@ -1,11 +1,16 @@
 //! Removes nodes whose results nobody uses.
 
+use crate::cancel::look;
+use crate::error::Result;
 use crate::program::{Program, Region, ValueId};
 use std::collections::HashSet;
 
 /// Removes unused nodes, in nested regions too, and gives their number. Ops have no effects but their
 /// results, so a node without a used result does nothing.
-pub fn remove(program: &mut Program) -> usize {
+///
+/// # Errors
+/// Cancelled, or past the deadline.
+pub fn remove(program: &mut Program) -> Result<usize> {
     let mut main = std::mem::take(&mut program.main);
     let removed = sweep(&mut main, &mut HashSet::new());
     program.main = main;
@@ -13,11 +18,12 @@ pub fn remove(program: &mut Program) -> usize {
 }
 
 /// Sweeps a region backwards. `used` has what is used after it, and gets what it uses itself.
-fn sweep(region: &mut Region, used: &mut HashSet<ValueId>) -> usize {
+fn sweep(region: &mut Region, used: &mut HashSet<ValueId>) -> Result<usize> {
     used.extend(&region.outputs);
     let mut removed = 0;
     let mut kept = Vec::with_capacity(region.nodes.len());
     for mut node in std::mem::take(&mut region.nodes).into_iter().rev() {
+        look()?;
         if !node.outputs.iter().flatten().any(|id| used.contains(id)) {
             removed += 1;
             continue;
@@ -30,14 +36,14 @@ fn sweep(region: &mut Region, used: &mut HashSet<ValueId>) -> usize {
             }
         }
         for (_, nested) in &mut node.regions {
-            removed += sweep(nested, used);
+            removed += sweep(nested, used)?;
         }
         used.extend(node.inputs.iter().flatten());
         kept.push(node);
     }
     kept.reverse();
     region.nodes = kept;
-    removed
+    Ok(removed)
 }
 
 /// Ops whose results are each optional in ONNX's specification.
@@ -60,7 +66,7 @@ mod tests {
         program.main.inputs = vec![ids[0]];
         program.main.nodes = vec![relu(0, 1), relu(0, 2), relu(2, 3)];
         program.main.outputs = vec![ids[1]];
-        assert_eq!(remove(&mut program), 2);
+        assert_eq!(remove(&mut program).unwrap(), 2);
         assert_eq!(program.main.nodes.len(), 1);
     }
 }

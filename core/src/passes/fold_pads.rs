@@ -8,6 +8,7 @@
 //! kernel does beyond the image is its own affair.
 
 use super::{all_finite, each_region};
+use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, ValueId};
 use std::collections::HashMap;
@@ -15,16 +16,17 @@ use std::collections::HashMap;
 /// Folds what it can, but for nodes that `stay`; gives the number of convolutions that pad themselves now.
 ///
 /// # Errors
-/// None of its own.
+/// Cancelled, or past the deadline.
 pub fn run(program: &mut Program, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
-    each_region(program, &mut |program, region| Ok(fold(program, region, stay)))
+    each_region(program, &mut |program, region| fold(program, region, stay))
 }
 
-fn fold(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> usize {
+fn fold(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     // What a padded value was before, with the zeros around it.
     let mut padded: HashMap<ValueId, (ValueId, Vec<i64>)> = HashMap::new();
     let mut folded = 0;
     for node in &mut region.nodes {
+        look()?;
         if stay(node) {
             continue;
         }
@@ -44,7 +46,7 @@ fn fold(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) ->
             folded += 1;
         }
     }
-    folded
+    Ok(folded)
 }
 
 /// How many zeros a Pad puts before and after each spatial axis, as Conv's `pads` has them; None for other nodes, for

@@ -12,6 +12,7 @@
 
 use super::each_region;
 use super::uses::Uses;
+use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, ValueId};
 use crate::tensor::{F32, Tensor, n_elements};
@@ -49,6 +50,7 @@ fn fold(
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
     for node in std::mem::take(&mut region.nodes) {
+        look()?;
         let change = if stay(&node) { None } else { change_of(program, &node, folds) };
         let maker = change
             .as_ref()

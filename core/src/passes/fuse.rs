@@ -8,6 +8,7 @@
 
 use super::uses::Uses;
 use super::{clip_limits, each_region};
+use crate::cancel::look;
 use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
@@ -17,9 +18,9 @@ use std::collections::HashMap;
 /// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
 ///
 /// # Errors
-/// None of its own.
+/// Cancelled, or past the deadline.
 pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
-    each_region(program, &mut |program, region| Ok(fuse(program, region, kernels, stay)))
+    each_region(program, &mut |program, region| fuse(program, region, kernels, stay))
 }
 
 fn fuse(
@@ -27,12 +28,13 @@ fn fuse(
     region: &mut Region,
     kernels: &KernelTable,
     stay: &dyn Fn(&Node) -> bool,
-) -> usize {
+) -> Result<usize> {
     let mut fused = 0;
     let uses = Uses::of_region(program, region);
     let mut nodes: Vec<Option<Node>> = region.nodes.drain(..).map(Some).collect();
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     for at in 0..nodes.len() {
+        look()?;
         let Some(node) = nodes[at].as_ref().filter(|node| !stay(node)) else { continue };
         let found = activation_of(program, node)
             .map(|(input, activation)| (input, Tail::Activation(activation)))
@@ -60,7 +62,7 @@ fn fuse(
         }
     }
     region.nodes = nodes.into_iter().flatten().collect();
-    fused
+    Ok(fused)
 }
 
 /// An activation, as the fused ops name it.

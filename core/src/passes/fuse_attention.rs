@@ -13,6 +13,7 @@
 
 use super::search::{Search, has_kernel};
 use super::{each_region, reshape, scalar};
+use crate::cancel::look;
 use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, Node, Program, Region, ValueId, catalogue};
@@ -37,6 +38,7 @@ fn fuse(
     let mut found: Vec<Found> = Vec::new();
     let mut taken = BTreeSet::new();
     for at in (0..region.nodes.len()).filter(|&at| !stay(&region.nodes[at])) {
+        look()?;
         let Some(new) = search.attention(at).filter(|new| search.is_closed(&new.members, new.last)) else {
             continue;
         };

@@ -8,11 +8,12 @@
 
 use super::uses::Uses;
 use super::{clip_limits, each_region, scalar};
+use crate::cancel::look;
 use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
 use crate::tensor::{F32, n_elements};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 /// Ops of a group, at most.
 const OPS_MAX: usize = 24;
@@ -24,15 +25,15 @@ const CONSTANTS_MAX: usize = 16;
 /// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
 ///
 /// # Errors
-/// None of its own.
+/// Cancelled, or past the deadline.
 pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     if !kernels.has(DEVBAY_DOMAIN, "FusedElementwise") {
         return Ok(0);
     }
-    each_region(program, &mut |program, region| Ok(fuse(program, region, stay)))
+    each_region(program, &mut |program, region| fuse(program, region, stay))
 }
 
-fn fuse(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> usize {
+fn fuse(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     let mut fused = 0;
     let uses = Uses::of_region(program, region);
     let steps: Vec<Option<Step>> =
@@ -43,6 +44,7 @@ fn fuse(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) ->
     let mut gone = vec![false; steps.len()];
     let mut made: HashMap<usize, Node> = HashMap::new();
     for last in (0..steps.len()).rev().filter(|&at| steps[at].is_some()) {
+        look()?;
         if gone[last] {
             continue;
         }
@@ -56,7 +58,7 @@ fn fuse(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) ->
     // A group stands where its last op was: operands of it may be made in between.
     let kept = nodes.filter_map(|(at, node)| made.remove(&at).or_else(|| (!gone[at]).then_some(node)));
     region.nodes = kept.collect();
-    fused
+    Ok(fused)
 }
 
 /// An op that may be fused.
@@ -166,15 +168,19 @@ impl Search<'_> {
     fn group(&self, last: usize, gone: &[bool]) -> BTreeSet<usize> {
         let mut members = BTreeSet::from([last]);
         let mut within: HashMap<ValueId, u32> = HashMap::new();
-        let count = |within: &mut HashMap<ValueId, u32>, at: usize| {
-            self.step(at).reads.iter().for_each(|&id| *within.entry(id).or_default() += 1);
+        // What makes operands of members, the last node first: nodes are in order, so that all members that use a value
+        // were looked at before its maker.
+        let mut makers: BinaryHeap<usize> = BinaryHeap::new();
+        let mut count = |makers: &mut BinaryHeap<usize>, at: usize| {
+            for &id in &self.step(at).reads {
+                let used = within.entry(id).or_default();
+                *used += 1;
+                makers.extend(self.makers.get(&id).filter(|_| *used == self.uses.count(id)));
+            }
         };
-        count(&mut within, last);
-        // Nodes are in order, so that whoever uses a value was looked at before its maker.
-        for at in (0..last).rev() {
-            let Some(step) = self.steps[at].as_ref().filter(|_| !gone[at]) else { continue };
-            let used = within.get(&step.output).copied().unwrap_or(0);
-            if used == 0 || used != self.uses.count(step.output) || step.shape != self.step(last).shape {
+        count(&mut makers, last);
+        while let Some(at) = makers.pop() {
+            if gone[at] || self.step(at).shape != self.step(last).shape {
                 continue;
             }
             members.insert(at);
@@ -182,7 +188,7 @@ impl Search<'_> {
                 members.remove(&at);
                 continue;
             }
-            count(&mut within, at);
+            count(&mut makers, at);
         }
         members
     }
@@ -293,7 +299,7 @@ mod tests {
         };
         let mut found = parse(&program(before)).unwrap_or_else(|e| panic!("{e}"));
         let mut main = std::mem::take(&mut found.main);
-        fuse(&found, &mut main, &|node| &*node.name == "pinned");
+        fuse(&found, &mut main, &|node| &*node.name == "pinned").unwrap_or_else(|e| panic!("{e}"));
         found.main = main;
         let expected = parse(&program(after)).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(print(&found), print(&expected));
@@ -389,7 +395,7 @@ mod tests {
         );
         let mut program = parse(&text).unwrap_or_else(|e| panic!("{e}"));
         let mut main = std::mem::take(&mut program.main);
-        assert_eq!(fuse(&program, &mut main, &|_| false), 6);
+        assert_eq!(fuse(&program, &mut main, &|_| false).unwrap(), 6);
         let fused: Vec<usize> = main
             .nodes
             .iter()

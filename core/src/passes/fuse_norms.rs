@@ -10,6 +10,7 @@
 
 use super::search::{Search, has_kernel};
 use super::{clip_limits, each_region, scalar};
+use crate::cancel::look;
 use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, Node, Program, Region, ValueId, catalogue};
@@ -44,6 +45,7 @@ fn fuse(
     let mut found: Vec<Found> = Vec::new();
     let mut taken = BTreeSet::new();
     for at in (0..region.nodes.len()).filter(|&at| !stay(&region.nodes[at])) {
+        look()?;
         let new = search.layer_norm(at).or_else(|| search.activation(at));
         let Some(new) = new.filter(|new| search.is_whole(new) && search.takes(kernels, new)) else {
             continue;

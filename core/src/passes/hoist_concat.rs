@@ -7,6 +7,7 @@
 
 use super::each_region;
 use super::uses::Uses;
+use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::tensor::{DType, F32, F64, I32, I64, Tensor, TensorType};
@@ -60,6 +61,7 @@ fn hoist(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> boo
     let mut replaced: HashSet<ValueId> = HashSet::new();
     let mut gone = 0;
     for node in std::mem::take(&mut region.nodes) {
+        look()?;
         let mut concat = node;
         // What is done to the whole, in the order in which it is found: the last comes first.
         let mut behind = Vec::new();

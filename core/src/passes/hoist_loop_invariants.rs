@@ -8,6 +8,7 @@
 //! move whose kernels do not look at values to refuse them.
 
 use super::each_region;
+use crate::cancel::look;
 use crate::error::Result;
 use crate::plan::specialise::{ScanLayout, resolve_axis};
 use crate::program::catalogue;
@@ -18,23 +19,24 @@ use std::collections::HashSet;
 /// Moves what it can, but for nodes that `stay`; gives the number of nodes that left a body, once for each body.
 ///
 /// # Errors
-/// None of its own.
+/// Cancelled, or past the deadline.
 pub fn run(program: &mut Program, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
-    each_region(program, &mut |program, region| Ok(hoist(program, region, stay)))
+    each_region(program, &mut |program, region| hoist(program, region, stay))
 }
 
 /// Moves nodes out of the bodies of a region's loops, to the places in front of these.
-fn hoist(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> usize {
+fn hoist(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     let mut hoisted = 0;
     let mut nodes = Vec::with_capacity(region.nodes.len());
     for mut node in std::mem::take(&mut region.nodes) {
+        look()?;
         if node.op.is("Loop") || node.op.is("Scan") {
             let certain = runs_once(program, &node);
             let may_move = |inner: &Node| {
                 !stay(inner) && is_settled(program, inner) && (certain || cannot_fail(program, inner))
             };
             for (_, body) in &mut node.regions {
-                let moved = take_invariants(body, &may_move);
+                let moved = take_invariants(body, &may_move)?;
                 hoisted += moved.len();
                 nodes.extend(moved);
             }
@@ -42,14 +44,15 @@ fn hoist(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -
         nodes.push(node);
     }
     region.nodes = nodes;
-    hoisted
+    Ok(hoisted)
 }
 
 /// Takes the nodes out of a body that may move and need nothing that is made in it.
-fn take_invariants(body: &mut Region, may_move: &dyn Fn(&Node) -> bool) -> Vec<Node> {
+fn take_invariants(body: &mut Region, may_move: &dyn Fn(&Node) -> bool) -> Result<Vec<Node>> {
     let mut inside: HashSet<ValueId> = body.inputs.iter().copied().collect();
     let (mut moved, mut kept) = (Vec::new(), Vec::with_capacity(body.nodes.len()));
     for node in std::mem::take(&mut body.nodes) {
+        look()?;
         if may_move(&node) && !node.inputs.iter().flatten().any(|id| inside.contains(id)) {
             moved.push(node);
         } else {
@@ -58,7 +61,7 @@ fn take_invariants(body: &mut Region, may_move: &dyn Fn(&Node) -> bool) -> Vec<N
         }
     }
     body.nodes = kept;
-    moved
+    Ok(moved)
 }
 
 /// Whether a node gives the same for the same operands, and all its results have known types.

@@ -25,6 +25,7 @@ pub mod sink_transposes;
 mod testing;
 mod uses;
 
+use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::KernelTable;
 use crate::plan::specialise::Evaluator;
@@ -112,7 +113,7 @@ pub const PASSES: &[Pass] = &[
         name: "dead-code",
         doc: "nodes whose results nobody uses go",
         moments: &[Moment::Model, Moment::Shapes, Moment::Device],
-        run: |program, _| Ok(dead_code::remove(program)),
+        run: |program, _| dead_code::remove(program),
     },
     Pass {
         name: "hoist-loop-invariants",
@@ -286,6 +287,7 @@ pub fn run(
     for _ in 0..ROUNDS_MAX {
         let mut changes = 0;
         for pass in PASSES.iter().filter(|pass| pass.moments.contains(&moment) && switches.runs(pass.name)) {
+            look()?;
             let before = program.n_nodes();
             let made = (pass.run)(program, around)?;
             changes += made;
@@ -311,6 +313,7 @@ fn each_region(
         region: &mut Region,
         change: &mut dyn FnMut(&mut Program, &mut Region) -> Result<usize>,
     ) -> Result<usize> {
+        look()?;
         let mut changes = 0;
         for node in &mut region.nodes {
             for (_, nested) in &mut node.regions {

@@ -10,6 +10,7 @@
 
 use super::uses::reads;
 use super::{Around, each_region};
+use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::place::implements;
 use crate::program::catalogue::{self, OpKind};
@@ -127,6 +128,7 @@ impl Pass<'_, '_> {
     fn region(&mut self, program: &mut Program, region: &mut Region) -> Result<usize> {
         let mut choices: Vec<Option<Choice>> = Vec::with_capacity(region.nodes.len());
         for node in &region.nodes {
+            look()?;
             choices.push(self.choice(program, node)?);
         }
         let n = choices.iter().flatten().count();

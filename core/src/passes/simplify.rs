@@ -7,6 +7,7 @@
 
 use super::renames::Renames;
 use super::{each_region, reshape};
+use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, ValueId};
 use crate::tensor::{BF16, F16, F32, F64, Tensor, n_elements};
@@ -27,6 +28,7 @@ fn simplify(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> 
     let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
     let mut changes = 0;
     for mut node in std::mem::take(&mut region.nodes) {
+        look()?;
         renames.operands(&mut node.inputs);
         node.regions.iter_mut().for_each(|(_, nested)| renames.region(nested));
         if stay(&node) || !node.op.domain.is_empty() || !node.regions.is_empty() {

@@ -10,6 +10,7 @@
 
 use super::uses::reads;
 use super::{each_region, reshape};
+use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, Value, ValueId, catalogue};
 use crate::tensor::{Tensor, TensorType, n_elements};
@@ -101,6 +102,7 @@ fn sink(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool
     let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
     let mut moved = 0;
     for mut node in std::mem::take(&mut region.nodes) {
+        look()?;
         let kind = if stay(&node) { Kind::Other } else { Kind::of(&node) };
         if kind == Kind::Transpose {
             transposed.extend(node.output(0).zip(Transposed::by(program, &node)));

@@ -99,7 +99,7 @@ pub fn check_narrowed(pass: &str, narrow: Option<Narrowing>, before: &str, after
         evaluator: RefCell::new(&mut evaluator),
     };
     (pass.run)(&mut found, &around).unwrap_or_else(|e| panic!("{e}"));
-    dead_code::remove(&mut found);
+    dead_code::remove(&mut found).unwrap_or_else(|e| panic!("{e}"));
     // A pass makes values without names: they are told apart by the order in which they are made.
     let plain = |mut program: Program| {
         program.values.iter_mut().for_each(|value| value.name = "".into());

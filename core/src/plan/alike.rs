@@ -3,7 +3,7 @@
 //! Constants are compared as [`same`](crate::program::same) does, small ones by their content, larger ones by where they are,
 //! which the key keeps from being used for anything else.
 
-use crate::program::same::{hash_content, same_attr, same_content};
+use crate::program::same::{hash_attrs, hash_content, same_attr, same_content};
 use crate::program::{AttrValue, Node, Op, Program};
 use crate::tensor::{Tensor, TensorType};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +18,7 @@ pub(super) struct Asked<'a> {
     node: &'a Node,
     /// Inputs, then results.
     operands: Vec<Operand<'a>>,
-    /// A hash of it, attributes left out.
+    /// A hash of it.
     pub hash: u64,
 }
 
@@ -44,6 +44,7 @@ impl<'a> Asked<'a> {
     pub fn new(node: &'a Node, operands: Vec<Operand<'a>>) -> Self {
         let mut hasher = DefaultHasher::new();
         node.op.hash(&mut hasher);
+        hash_attrs(node, &mut hasher);
         for operand in &operands {
             let Some((ty, constant)) = operand else {
                 hasher.write_u8(0);

@@ -6,10 +6,12 @@
 //! section 14.3) that weighs as much as the least chains which cover each value as often as it has bytes, and that is
 //! all weights less a maximum flow from values to those that come after them.
 
+use crate::cancel::look;
+
 /// Values of which the heaviest antichain is found; the time grows faster than with their square.
 const VALUES_MAX: usize = 1024;
 
-/// The weight of the heaviest antichain of the partial order `before`. None for too many values.
+/// The weight of the heaviest antichain of the partial order `before`. None for too many values, or if the work is to end.
 pub(super) fn heaviest(weights: &[u64], before: &impl Fn(usize, usize) -> bool) -> Option<u64> {
     let n = weights.len();
     if n > VALUES_MAX {
@@ -18,7 +20,7 @@ pub(super) fn heaviest(weights: &[u64], before: &impl Fn(usize, usize) -> bool) 
     let after: Vec<Vec<u32>> =
         (0..n).map(|a| (0..n).filter(|&b| a != b && before(a, b)).map(|b| b as u32).collect()).collect();
     let total: u64 = weights.iter().try_fold(0u64, |sum, &weight| sum.checked_add(weight))?;
-    Some(total - Flow::new(weights, after).maximum())
+    Some(total - Flow::new(weights, after).maximum()?)
 }
 
 /// A flow from each value, as the earlier one, to values after it, as the later ones: each gives and takes its weight at
@@ -51,7 +53,7 @@ impl Flow {
     }
 
     /// The greatest flow, along shortest paths first (Edmonds and Karp, 1972), after what flows without a detour.
-    fn maximum(mut self) -> u64 {
+    fn maximum(mut self) -> Option<u64> {
         let mut sum = 0;
         for a in 0..self.after.len() {
             for place in 0..self.after[a].len() {
@@ -64,9 +66,10 @@ impl Flow {
             }
         }
         while let Some(amount) = self.augment() {
+            look().ok()?;
             sum += amount;
         }
-        sum
+        Some(sum)
     }
 
     /// Sends more along one path; None if there is none.

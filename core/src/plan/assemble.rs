@@ -12,6 +12,7 @@ use super::storage::{Arenas, Results, Schedule};
 use super::streams::{Division, Lined};
 use super::tasks::{Edges, NO_TASK, OneTask, Policy, Reach};
 use crate::calls;
+use crate::cancel::look;
 use crate::device::PreparedKernel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::regions;
@@ -70,7 +71,7 @@ impl Planner<'_> {
         let costs: Vec<f64> = self.launches.iter().map(|launch| launch.cost.ns).collect();
         let (division, one_task) = self.divide(&edges, &costs);
         let schedule = Schedule { reach: Reach::of(&division.graph), task_of: &division.task_of };
-        let (mut storages, workspaces) = self.storages(&schedule);
+        let (mut storages, workspaces) = self.storages(&schedule)?;
         // Results first: a storage that is a result lives in the caller's memory, not in the arena.
         let results = self.results(wanted, &mut storages)?;
         let arena = self.arena(&storages, &division.graph, &schedule)?;
@@ -105,6 +106,7 @@ impl Planner<'_> {
                     return Err(Error::new(ErrorKind::Internal, "a launch in two tasks"));
                 };
                 let workspace = &workspaces[at as usize];
+                look()?;
                 parts.launch_of.push(Some(at));
                 self.emit(launch, workspace, (&storages, &arena.offsets), &mut parts, &mut prepared)?;
             }
@@ -159,6 +161,7 @@ impl Planner<'_> {
                 streamed,
             },
             context_refs: parts.context_refs.into(),
+            trips_max: self.options.limits.trips,
             traced: None,
             watched: None,
             nested: parts.nested.into(),

@@ -15,6 +15,7 @@ use super::regions::{Flow, flow};
 use super::tasks::Policy;
 use super::unroll::{Unrolled, unroll};
 use super::{Env, PlaceBy, indices, is_static, views};
+use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program};
@@ -161,6 +162,7 @@ impl<'a> Chooser<'a> {
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] for a node without a kernel, with what each kernel of each device said.
     pub fn work(&mut self, node: &'a Node, first: Option<usize>) -> Result<NodeWork> {
+        look()?;
         if !node.regions.is_empty() {
             if let Some(unrolled) = unroll(self.program, node, self.env, first)? {
                 return Ok(NodeWork::Unrolled(Arc::new(unrolled)));

@@ -4,6 +4,7 @@ use super::ahead::{PackedConstant, Specialised};
 use super::constants::{ConstantPool, PackCounts};
 use super::fold_cache::FoldCache;
 use super::kernel_cache::KernelCache;
+use super::limits::Limits;
 use super::specialise::specialise;
 use super::{cost, feedback, tasks};
 use crate::device::Device;
@@ -113,6 +114,8 @@ pub struct PlanOptions {
     /// what needs more, constants are streamed ([decisions/0018](../../../docs/decisions/0018-weight-streaming.md)). None
     /// for no limit.
     pub memory_budget: Option<u64>,
+    /// How much a model may ask for.
+    pub limits: Limits,
     /// How fast devices work; None for each one's own rates.
     pub rates: Option<cost::Rates>,
     /// What launches took when they were measured: it counts in the place of estimates.
@@ -130,6 +133,7 @@ impl Default for PlanOptions {
             numerics: Numerics::Strict,
             narrow: None,
             memory_budget: None,
+            limits: Limits::default(),
             rates: None,
             feedback: None,
             trace: None,

@@ -14,6 +14,7 @@ use super::section::{Section, Shaped};
 use super::storage::ALIGN_MAX;
 use super::work::WorkKind;
 use super::{Env, PlanOptions, streaming};
+use crate::cancel::look;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::timeline::CopyKind;
@@ -306,6 +307,7 @@ impl Planner<'_> {
 
     /// Adds the launches of a node.
     pub(super) fn node(&mut self, scope: &mut Scope<'_>, node: &Node, work: NodeWork) -> Result<()> {
+        look()?;
         if let NodeWork::View(offsets) = work {
             let Some(input) = node.input(0) else {
                 return Err(Error::new(ErrorKind::InvalidModel, "a view without an input"));

@@ -15,6 +15,7 @@
 //! rounded to alignment in both, and in the assignment.
 
 use super::antichain;
+use crate::cancel::look;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +63,7 @@ pub fn is_greedy(n: usize) -> bool {
     n <= GREEDY_MAX
 }
 
-/// Assigns offsets by lifetimes in one order. None if the sizes overflow.
+/// Assigns offsets by lifetimes in one order. None if the sizes overflow, or the work is to end.
 pub fn assign(intervals: &[Interval]) -> Option<ArenaPlan> {
     if !is_greedy(intervals.len()) {
         return in_order(intervals);
@@ -75,12 +76,16 @@ pub fn assign(intervals: &[Interval]) -> Option<ArenaPlan> {
 }
 
 /// Assigns offsets to values of which `ends_before(a, b)` says whether one is done with before the other is made, an
-/// order in which `first` and `last` are steps of one possible run. None if the sizes overflow.
+/// order in which `first` and `last` are steps of one possible run. None if the sizes
+/// overflow, or the work is to end.
 pub fn assign_where(intervals: &[Interval], ends_before: impl Fn(usize, usize) -> bool) -> Option<ArenaPlan> {
     // Asked once for each pair: a search asks many times.
     let n = intervals.len();
-    let order: Vec<bool> =
-        (0..n * n).map(|pair| pair / n != pair % n && ends_before(pair / n, pair % n)).collect();
+    let mut order = Vec::with_capacity(n * n);
+    for a in 0..n {
+        look().ok()?;
+        order.extend((0..n).map(|b| a != b && ends_before(a, b)));
+    }
     let ends_before = |a: usize, b: usize| order[a * n + b];
     let apart = |a: usize, b: usize| ends_before(a, b) || ends_before(b, a);
     // The values of one possible run are a part of those that may live at the same time.
@@ -189,6 +194,8 @@ fn place(
     let mut placed: Vec<usize> = Vec::with_capacity(intervals.len());
     let mut size = 0usize;
     for &i in order {
+        // Who asked says why there is nothing.
+        look().ok()?;
         let (wanted, align) = (intervals[i].padded()?, intervals[i].align);
         let mut offset = 0usize;
         for &k in &placed {
@@ -273,6 +280,7 @@ fn in_order(intervals: &[Interval]) -> Option<ArenaPlan> {
     let mut size = 0usize;
     let padded = |i: usize| intervals[i].size.checked_next_multiple_of(align);
     for i in order {
+        look().ok()?;
         while let Some(&(last, ended)) = ends.first()
             && last < intervals[i].first
         {

@@ -33,6 +33,7 @@ mod join;
 pub mod kernel_cache;
 mod lanes;
 pub mod launches;
+pub mod limits;
 pub mod memory;
 pub(crate) mod merge;
 pub mod nested;
@@ -55,6 +56,7 @@ mod views;
 pub mod whole;
 pub mod work;
 
+use crate::cancel::look;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::eager::EagerCache;
@@ -227,6 +229,16 @@ impl Plan {
         all
     }
 
+    /// Bytes that a run takes: constants, arenas, and results that are written, of all sections.
+    pub(crate) fn bytes(&self) -> u64 {
+        let of = |section: &Section| {
+            let written: usize = section.written.iter().map(|ty| ty.size).fold(0, usize::saturating_add);
+            let arenas = section.memories.iter().map(|memory| memory.arena).fold(0, usize::saturating_add);
+            written.saturating_add(arenas).saturating_add(section.memory.constants) as u64
+        };
+        self.sections().map(of).fold(0, u64::saturating_add)
+    }
+
     /// The section, if that is all there is.
     pub fn single(&self) -> Option<&SectionStage> {
         match &*self.stages {
@@ -379,13 +391,16 @@ fn staged(
     env: &Arc<Env>,
 ) -> Result<Vec<Stage>> {
     let nodes = &program.main.nodes;
-    // Values used by each group from elsewhere, regions' captures included.
-    let uses: Vec<HashSet<ValueId>> = groups.iter().map(|group| used_by(nodes, group)).collect();
+    // The last group that uses each value, regions' captures included; behind all for results.
+    let mut last_use: HashMap<ValueId, usize> = HashMap::new();
+    for (at, group) in groups.iter().enumerate() {
+        last_use.extend(used_by(nodes, group).into_iter().map(|id| (id, at)));
+    }
+    last_use.extend(program.main.outputs.iter().map(|&id| (id, usize::MAX)));
     let mut stages = Vec::with_capacity(groups.len());
     for (at, group) in groups.iter().enumerate() {
-        let later = |id: &ValueId| {
-            program.main.outputs.contains(id) || uses[at + 1..].iter().any(|uses| uses.contains(id))
-        };
+        look()?;
+        let later = |id: &ValueId| last_use.get(id).is_some_and(|&last| last > at);
         stages.push(match group {
             Group::Compiled(range, site) => {
                 let claims = range.clone().filter_map(|at| claims.get(*site, at).copied()).collect();

@@ -228,6 +228,8 @@ pub struct Section {
     pub arena_refs: Box<[ArenaRef]>,
     /// Which references are of the frame's context.
     pub context_refs: Box<[u32]>,
+    /// How often a loop may run its body.
+    pub trips_max: u64,
     /// Which references are inputs.
     pub input_patches: Box<[Patch]>,
     /// Which references are written results.

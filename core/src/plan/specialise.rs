@@ -9,6 +9,7 @@
 //! and running cannot differ.
 
 use super::unroll::constant_trips;
+use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::infer::{self, Operands};
@@ -120,6 +121,7 @@ impl Specialiser<'_> {
 
     fn nodes(&mut self, region: &Region, out: &mut Vec<Node>) -> Result<()> {
         for node in &region.nodes {
+            look()?;
             self.node(node, out).map_err(|e| e.at_node(node.label()))?;
         }
         Ok(())

@@ -7,6 +7,7 @@ use super::launches::{Launch, Planner, Root, Storage};
 use super::memory::{self, ArenaPlan, Interval};
 use super::section::{Memory, Shaped, Source};
 use super::tasks::{Reach, TaskGraph};
+use crate::cancel::{self, look};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::ValueId;
@@ -19,7 +20,10 @@ pub(super) const ALIGN_MAX: usize = 64;
 
 impl Planner<'_> {
     /// Memory for every value and workspace: one of its own, or in place that of an input.
-    pub(super) fn storages(&mut self, schedule: &Schedule<'_>) -> (Vec<Storage>, Vec<Vec<usize>>) {
+    ///
+    /// # Errors
+    /// Cancelled, or past the deadline.
+    pub(super) fn storages(&mut self, schedule: &Schedule<'_>) -> Result<(Vec<Storage>, Vec<Vec<usize>>)> {
         let mut storages: Vec<Storage> = Vec::with_capacity(self.made.len());
         let mut workspaces: Vec<Vec<usize>> = Vec::with_capacity(self.launches.len());
         for made in &mut self.made {
@@ -31,6 +35,7 @@ impl Planner<'_> {
         }
         let launches = std::mem::take(&mut self.launches);
         for (at, launch) in launches.iter().enumerate() {
+            look()?;
             let at = at as u32;
             for (i, made) in launch.outputs.iter().enumerate() {
                 let Some(made) = made.filter(|&made| self.made[made].phi.is_none()) else {
@@ -49,9 +54,11 @@ impl Planner<'_> {
                         && storages[storage].memory == self.made[made].memory
                         && !storages[storage].wanted
                         && storages[storage].phi.is_none()
+                        // The last of them first: it is the one that comes too late, if any does.
                         && storages[storage]
                             .touches
                             .iter()
+                            .rev()
                             .all(|&touch| touch == at || schedule.precedes(touch, at));
                     free.then_some(storage)
                 });
@@ -90,7 +97,7 @@ impl Planner<'_> {
             storages.push(Storage::of(made));
             made.storage = storages.len() - 1;
         }
-        (storages, workspaces)
+        Ok((storages, workspaces))
     }
 
     /// Puts a part of a value where the whole lives.
@@ -208,6 +215,9 @@ impl Planner<'_> {
             _ => memory::assign_apart(&intervals),
         };
         let ArenaPlan { offsets, size, lower_bound } = plan.ok_or_else(|| {
+            if let Some(error) = cancel::ended() {
+                return error;
+            }
             Error::new(ErrorKind::OutOfMemory, "the values of the program are larger than memory")
                 .on_device(device.name())
         })?;

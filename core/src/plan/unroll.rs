@@ -11,6 +11,7 @@
 
 use super::choose::{NodeWork, works_of_region};
 use super::launches::{Made, Planner, Root, Scope};
+use super::limits::Limits;
 use super::merge::GAIN_HAND_OVERS;
 use super::nested::{is_scalar, known};
 use super::section::Shaped;
@@ -65,7 +66,7 @@ impl Unrolled {
 /// `first` before the other devices.
 ///
 /// # Errors
-/// [`ErrorKind::UnsupportedOp`] for a body with a node that no kernel takes.
+/// [`ErrorKind::UnsupportedOp`] for a body with a node that no kernel takes; more iterations than the limit.
 pub fn unroll(program: &Program, node: &Node, env: &Env, first: Option<usize>) -> Result<Option<Unrolled>> {
     let Some((_, body)) = node.regions.first() else {
         return Ok(None);
@@ -78,7 +79,11 @@ pub fn unroll(program: &Program, node: &Node, env: &Env, first: Option<usize>) -
     let Some((layout, n_iterations)) = found else {
         return Ok(None);
     };
-    if n_iterations.saturating_mul(body.nodes.len()) > LAUNCHES_MAX
+    if n_iterations as u64 > env.options.limits.trips {
+        return Err(Limits::too_many_trips(env.options.limits.trips));
+    }
+    // A body without launches is bounded too.
+    if n_iterations.saturating_mul(body.nodes.len().max(1)) > LAUNCHES_MAX
         || !types_fit(program, node, body, &layout)
     {
         return Ok(None);

@@ -5,7 +5,7 @@
 
 use super::{AttrValue, Node};
 use crate::tensor::Tensor;
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Constants of at most so many bytes are compared by their content.
 const CONTENT_BYTES_MAX: usize = 256;
@@ -34,6 +34,31 @@ pub(crate) fn same_attrs(a: &Node, b: &Node) -> bool {
         b.attr(name).is_some_and(|other| same_attr(value, other))
     };
     a.attrs.len() == b.attrs.len() && a.attrs.iter().all(same)
+}
+
+/// What [`same_attrs`] compares, for a hash: nodes may differ in nothing else, and there may be very many of them.
+pub(crate) fn hash_attrs(node: &Node, hasher: &mut impl Hasher) {
+    let hash = |(name, value): &(std::sync::Arc<str>, AttrValue)| {
+        let mut own = DefaultHasher::new();
+        name.hash(&mut own);
+        hash_attr(value, &mut own);
+        own.finish()
+    };
+    // A sum: their order says nothing.
+    hasher.write_u64(node.attrs.iter().map(hash).fold(0, u64::wrapping_add));
+}
+
+fn hash_attr(value: &AttrValue, hasher: &mut impl Hasher) {
+    std::mem::discriminant(value).hash(hasher);
+    match value {
+        AttrValue::Int(value) => value.hash(hasher),
+        AttrValue::Float(value) => value.to_bits().hash(hasher),
+        AttrValue::String(value) => value.hash(hasher),
+        AttrValue::Ints(values) => values.hash(hasher),
+        AttrValue::Floats(values) => values.iter().for_each(|value| value.to_bits().hash(hasher)),
+        AttrValue::Strings(values) => values.hash(hasher),
+        AttrValue::Tensor(tensor) => tensor.identity().hash(hasher),
+    }
 }
 
 /// Whether two attributes are the same, numbers to the bit.

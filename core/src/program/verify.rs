@@ -18,6 +18,7 @@
 //! 8. Such a node has the operands of its op: what is required is there, and there is no more than the op has.
 
 use super::{AttrValue, Node, Program, Region, ValueId, catalogue};
+use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 
@@ -27,7 +28,8 @@ pub const REGION_DEPTH_MAX: usize = 64;
 /// Checks a program.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidModel`] with the first rule that is broken, and the node that breaks it.
+/// [`ErrorKind::InvalidModel`] with the first rule that is broken, and the node that breaks it; cancelled, or past the
+/// deadline.
 pub fn verify(program: &Program) -> Result<()> {
     let mut verifier = Verifier { program, states: vec![State::Undefined; program.values.len()] };
     for (i, value) in program.values.iter().enumerate() {
@@ -88,6 +90,7 @@ impl Verifier<'_> {
     }
 
     fn node(&mut self, node: &Node, depth: usize, defined: &mut Vec<ValueId>) -> Result<()> {
+        look()?;
         let at = |text: String| invalid(text).at_node(node.label());
         for &id in node.inputs.iter().flatten() {
             self.used(id).map_err(at)?;

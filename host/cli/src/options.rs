@@ -92,6 +92,10 @@ pub struct DeviceArguments {
     /// Read the model's files into memory instead of mapping them, for files that others may change or shorten meanwhile
     #[arg(long)]
     pub no_map: bool,
+    /// Bound what the model may ask for: nodes, nesting, bytes (of a run, such as 2G), trips (of a loop), planning-time
+    /// (milliseconds)
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
+    pub limit: Vec<String>,
     /// When a device fails while the model runs, go on with the others
     #[arg(long)]
     pub failover: bool,
@@ -291,6 +295,12 @@ impl DeviceArguments {
         options.plans.numerics = self.numerics.into();
         options.plans.narrow = self.narrow;
         options.plans.feedback = self.feedback.as_deref().map(|path| feedback(path, runtime)).transpose()?;
+        for limit in &self.limit {
+            let (name, value) = limit
+                .split_once('=')
+                .ok_or_else(|| usage(format!("--limit is NAME=VALUE, found {limit}")))?;
+            options.plans.limits.set(name, value)?;
+        }
         self.shapes.apply(&mut options)?;
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;

@@ -4,22 +4,26 @@ use crate::exit::usage;
 use crate::image;
 use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
-use crate::options::{DeviceArguments, PluginArguments};
+use crate::options::{Chosen, DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
 use crate::{compile, interrupt, program, say, shares, table, tell};
 use anyhow::{Context, Result};
 use devbay_host::arrays;
+use devbay_host::auto::Auto;
 use devbay_host::compare::{Tolerance, Verdict, compare};
 use devbay_host::core::device::Device;
+use devbay_host::core::exec::cancel::Cancel;
+use devbay_host::core::plan::Plan;
 use devbay_host::core::plan::constants::PackCounts;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::dbx::{self, Checks};
 use devbay_host::report::DeviceMemory;
-use devbay_host::session::RunOptions;
+use devbay_host::session::{RunOptions, Session};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Arguments of the command.
@@ -54,7 +58,8 @@ pub struct Arguments {
     /// Check the weights of a .dbx file by their checksums before it runs
     #[arg(long)]
     pub verify: bool,
-    /// End the run when so many milliseconds have passed
+    /// End the command when so many milliseconds have passed before it has results, wherever it is: reading the model,
+    /// planning, in a kernel
     #[arg(long, value_name = "MS")]
     pub deadline_ms: Option<u64>,
     #[command(flatten)]
@@ -131,60 +136,12 @@ fn run(arguments: &Arguments) -> Result<Done> {
     if arguments.verify && !dbx::is_compiled(&arguments.model) {
         return Err(usage("--verify is for .dbx files: other models have no checksums"));
     }
-    let progress = spinner(&format!("loading {}", arguments.model.display()));
-    let begin = Instant::now();
-    let checks = if arguments.verify { Checks::Weights } else { Checks::Head };
-    let model = arguments.device.load(&arguments.model, checks)?;
-    let import = begin.elapsed();
-    let begin = Instant::now();
-    let profile = arguments.profile.start();
-    let recorder = profile.as_ref().map(Profile::recorder);
-    let chosen = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
-    progress.set_message("planning");
-    let preprocessing =
-        arguments.image.as_ref().map(|_| image::Preprocessing::beside(&arguments.model)).transpose()?;
-    let inputs = match (&arguments.image, &preprocessing) {
-        (Some(photo), Some(preprocessing)) => vec![preprocessing.apply(photo)?],
-        _ => arguments.inputs.read(model.program(), &chosen.device)?,
-    };
-    let types = types_of(model.program(), &inputs);
-    let (session, auto) = arguments.device.session(&chosen, &model, &types, recorder)?;
-    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let plan = session.plan_for(&given)?;
-    if arguments.device.explain {
-        if let Some(compiled_for) = model.compiled_for() {
-            let is_planned = compiled_for.contains(&types);
-            let (PackCounts { ahead, now }, plan) =
-                (session.pack_counts(), if is_planned { "the file's" } else { "new" });
-            let checked = if arguments.verify { "checked" } else { "not checked (--verify does)" };
-            tell!(
-                "compiled  plan: {plan}; packed constants: {ahead} of the file's, {now} new; weights: {checked}"
-            );
-        }
-        for (node, other) in plan.elsewhere(session.current().device()) {
-            tell!("placed  {:<12} {node}", other.name());
-        }
-        for (what, size) in plan.copies() {
-            tell!("copied  {:<12} {what}", table::bytes(size));
-        }
-        for (what, ns, from) in plan.costs() {
-            tell!("{:<9} {:>10} {what}", from.name(), table::duration(ns));
-        }
-    }
-    let prepare = begin.elapsed();
-    progress.finish_and_clear();
-
-    let begin = Instant::now();
-    let options = RunOptions {
-        cancel: Some(interrupt::cancel()),
-        deadline: arguments.deadline_ms.map(Duration::from_millis),
-        ..RunOptions::default()
-    };
-    let failed = || profile.iter().for_each(Profile::finish_failed);
-    let outputs = session.run(&given, &options).inspect_err(|_| failed())?;
-    let run = begin.elapsed();
+    let deadline = arguments.deadline_ms.map(Duration::from_millis);
+    // Results that are there are written, whatever the time is.
+    let Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run } =
+        interrupt::under(deadline, |cancel| ran(arguments, cancel))?;
     // Another plan, on other devices, if one failed.
-    let plan = if session.failures().is_empty() { plan } else { session.plan_for(&given)? };
+    let plan = if session.failures().is_empty() { plan } else { session.plan_for(&given(&inputs))? };
     let device = session.current().device();
     let memory: Vec<DeviceMemory> =
         chosen.runtime.memory().into_iter().filter(|memory| memory.bytes_peak > 0).collect();
@@ -196,7 +153,7 @@ fn run(arguments: &Arguments) -> Result<Done> {
     let names: Vec<&str> = session.outputs().iter().map(|port| &*port.name).collect();
     let named: Vec<(&str, &Tensor)> = names.iter().copied().zip(&outputs).collect();
     if let Some(path) = &arguments.output {
-        write_outputs(path, &named).inspect_err(|_| failed())?;
+        write_outputs(path, &named).inspect_err(|_| profile.iter().for_each(Profile::finish_failed))?;
     }
     let summary = profile.as_ref().map(Profile::finish).transpose()?;
     let summary = profile.as_ref().zip(summary.as_ref());
@@ -245,6 +202,78 @@ fn run(arguments: &Arguments) -> Result<Done> {
         None
     };
     Ok(Done { json, verdict: verdict(verdicts.as_deref()) })
+}
+
+/// What a run was made of, and what it gave.
+struct Ran {
+    profile: Option<Profile>,
+    chosen: Chosen,
+    preprocessing: Option<image::Preprocessing>,
+    inputs: Vec<(String, Tensor)>,
+    session: Session,
+    auto: Option<Auto>,
+    plan: Arc<Plan>,
+    outputs: Vec<Tensor>,
+    import: Duration,
+    prepare: Duration,
+    run: Duration,
+}
+
+fn given(inputs: &[(String, Tensor)]) -> Vec<(&str, &Tensor)> {
+    inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect()
+}
+
+/// Reads the model, plans it and runs it, until `cancel` is set.
+fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Ran> {
+    let progress = spinner(&format!("loading {}", arguments.model.display()));
+    let begin = Instant::now();
+    let checks = if arguments.verify { Checks::Weights } else { Checks::Head };
+    let model = arguments.device.load(&arguments.model, checks)?;
+    let import = begin.elapsed();
+    let begin = Instant::now();
+    let profile = arguments.profile.start();
+    let recorder = profile.as_ref().map(Profile::recorder);
+    let chosen = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
+    progress.set_message("planning");
+    let preprocessing =
+        arguments.image.as_ref().map(|_| image::Preprocessing::beside(&arguments.model)).transpose()?;
+    let inputs = match (&arguments.image, &preprocessing) {
+        (Some(photo), Some(preprocessing)) => vec![preprocessing.apply(photo)?],
+        _ => arguments.inputs.read(model.program(), &chosen.device)?,
+    };
+    let types = types_of(model.program(), &inputs);
+    let (session, auto) = arguments.device.session(&chosen, &model, &types, recorder)?;
+    let given = given(&inputs);
+    let plan = session.plan_for(&given)?;
+    if arguments.device.explain {
+        if let Some(compiled_for) = model.compiled_for() {
+            let is_planned = compiled_for.contains(&types);
+            let (PackCounts { ahead, now }, plan) =
+                (session.pack_counts(), if is_planned { "the file's" } else { "new" });
+            let checked = if arguments.verify { "checked" } else { "not checked (--verify does)" };
+            tell!(
+                "compiled  plan: {plan}; packed constants: {ahead} of the file's, {now} new; weights: {checked}"
+            );
+        }
+        for (node, other) in plan.elsewhere(session.current().device()) {
+            tell!("placed  {:<12} {node}", other.name());
+        }
+        for (what, size) in plan.copies() {
+            tell!("copied  {:<12} {what}", table::bytes(size));
+        }
+        for (what, ns, from) in plan.costs() {
+            tell!("{:<9} {:>10} {what}", from.name(), table::duration(ns));
+        }
+    }
+    let prepare = begin.elapsed();
+    progress.finish_and_clear();
+
+    let begin = Instant::now();
+    let options = RunOptions { cancel: Some(cancel.clone()), ..RunOptions::default() };
+    let failed = |_: &_| profile.iter().for_each(Profile::finish_failed);
+    let outputs = session.run(&given, &options).inspect_err(failed)?;
+    let run = begin.elapsed();
+    Ok(Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run })
 }
 
 /// The first output that differs, as an error.

@@ -5,7 +5,7 @@ use super::measure::{self, converted};
 use super::planned::{Planned, reads, run_tensors};
 use super::scene::{Party, Scene};
 use devbay_core::error::{Error, ErrorKind, Result};
-use devbay_core::exec::control::slices;
+use devbay_core::exec::control::Sliced;
 use devbay_core::exec::unit::Unit;
 use devbay_core::exec::value::RunTensor;
 use devbay_core::plan::extract::extract;
@@ -143,7 +143,7 @@ fn iterations(scene: &Scene<'_>, sides: &[Inside<'_>; 2], kind: Kind) -> Result<
     let operand = |i: usize| sides[0].get(node.input(i));
     let number = |i: usize| operand(i).and_then(|tensor| tensor.to_int());
     // Per iteration: what its inputs begin with, and then what is carried.
-    let (mut carried, scanned, n_iterations): (Vec<Tensor>, Vec<Vec<RunTensor>>, i64) = match kind {
+    let (mut carried, scanned, n_iterations): (Vec<Tensor>, Vec<Sliced>, i64) = match kind {
         Kind::Loop => {
             let carried = (2..node.inputs.len()).map(operand).collect::<Option<_>>();
             let Some(carried) = carried else { return none() };
@@ -154,15 +154,11 @@ fn iterations(scene: &Scene<'_>, sides: &[Inside<'_>; 2], kind: Kind) -> Result<
             let operands: Option<Vec<Tensor>> = (0..node.inputs.len()).map(operand).collect();
             let Some(mut states) = operands else { return none() };
             let scanned = states.split_off(layout.n_states);
-            let scanned = scanned.iter().enumerate().map(|(i, tensor)| {
-                let mut slices = slices(tensor, layout.input_axes[i])?;
-                if layout.input_backwards[i] {
-                    slices.reverse();
-                }
-                Ok(slices)
+            let scanned = scanned.into_iter().enumerate().map(|(i, tensor)| {
+                Sliced::new(tensor, layout.input_axes[i], layout.input_backwards[i])
             });
             let scanned: Vec<_> = scanned.collect::<Result<_>>()?;
-            let n = scanned.iter().map(Vec::len).min().unwrap_or(0);
+            let n = scanned.iter().map(Sliced::count).min().unwrap_or(0);
             (states, scanned, n as i64)
         }
     };
@@ -178,7 +174,7 @@ fn iterations(scene: &Scene<'_>, sides: &[Inside<'_>; 2], kind: Kind) -> Result<
         };
         inputs.extend(carried.iter().cloned());
         for slices in &scanned {
-            inputs.push(slices[iteration as usize].to_tensor()?);
+            inputs.push(slices.get(iteration as usize)?.to_tensor()?);
         }
         let with = |captured: &[Tensor]| inputs.iter().chain(captured).cloned().collect::<Vec<_>>();
         let (inputs_a, inputs_b) = (with(&captured_a), with(&captured_b));

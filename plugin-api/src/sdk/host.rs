@@ -101,14 +101,16 @@ impl Host {
     /// [`Host::n_slots`], its own while the chunk runs.
     ///
     /// # Errors
-    /// The first error of a body; a panic in one becomes an error.
+    /// The first error of a body; a panic in one becomes an error; CANCELLED if the run that this is a part of is to end,
+    /// so that chunks are left out: the kernel gives it back.
     pub fn parallel_for<F>(&self, n: usize, grain: usize, body: F) -> Result<()>
     where
         F: Fn(Range<usize>, usize) -> Result<()> + Sync,
     {
         let grain = grain.max(1);
         let parallel_for = match self.api.parallel_for {
-            Some(parallel_for) if n > grain && self.api.n_slots > 1 => parallel_for,
+            // Also where there is one thread: the host knows when the run is to end.
+            Some(parallel_for) if n > grain => parallel_for,
             _ => {
                 let mut begin = 0;
                 while begin < n {
@@ -134,9 +136,64 @@ impl Host {
         match (status, call.error.into_inner()) {
             (DEVBAY_STATUS_OK, None) => Ok(()),
             (_, Some(error)) => Err(error.of_loop()),
+            (DEVBAY_STATUS_CANCELLED, None) => Err(Self::over()),
             (status, None) => Err(Error::new(status, "the host's parallel_for failed")),
         }
     }
+
+    fn over() -> Error {
+        Error::new(DEVBAY_STATUS_CANCELLED, "the run is to end")
+    }
+
+    /// For loops that may be long: see [`Pace::work`].
+    pub fn pace(&self) -> Pace<'_> {
+        Pace { host: self, left: Pace::WORK }
+    }
+
+    /// Asks whether the run that this thread works for goes on. What takes long without a parallel loop, or within one
+    /// chunk of it, asks every some hundred microseconds, and gives the error back.
+    ///
+    /// # Errors
+    /// CANCELLED if the run is to end.
+    pub fn check(&self) -> Result<()> {
+        let Some(parallel_for) = self.api.parallel_for else { return Ok(()) };
+        // SAFETY: the host's function with its own context; the body needs no argument.
+        match unsafe { parallel_for(self.api.ctx, 0, 1, Some(nothing), std::ptr::null_mut()) } {
+            DEVBAY_STATUS_CANCELLED => Err(Self::over()),
+            // Older hosts have nothing to say of a loop without chunks.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Asks [`Host::check`] as often as it should be asked, by the work that was done.
+pub struct Pace<'h> {
+    host: &'h Host,
+    left: usize,
+}
+
+impl Pace<'_> {
+    /// Operations between two questions: about a millisecond.
+    const WORK: usize = 1 << 20;
+
+    /// Takes note of so many operations on numbers that are done, or will be before it is asked again.
+    ///
+    /// # Errors
+    /// As [`Host::check`].
+    #[inline]
+    pub fn work(&mut self, n: usize) -> Result<()> {
+        if n < self.left {
+            self.left -= n;
+            return Ok(());
+        }
+        self.left = Self::WORK;
+        self.host.check()
+    }
+}
+
+/// The body of a loop that has no chunks.
+unsafe extern "C" fn nothing(_: *mut c_void, _: u64, _: u64, _: u32) -> Status {
+    DEVBAY_STATUS_OK
 }
 
 struct Call<'a, F> {

@@ -79,7 +79,7 @@ pub use compile::{
 };
 pub use error::{Error, Result, guard};
 pub use fused::{FusedOperand, FusedStep, fused_steps};
-pub use host::{Host, LogLevel};
+pub use host::{Host, LogLevel, Pace};
 pub use kernel::{Cost, Kernel, TypeVar, dtypes::*};
 pub use launch::{DeferredLaunch, Element, Launch, Operands, SendPtr};
 pub use memory::{

@@ -5,7 +5,7 @@
 //! when it is prepared. Vectors come from the compiler's autovectoriser; only the matrix and small dense
 //! kernels name instructions.
 
-use crate::lanes::{F32x4, Lanes};
+use crate::lanes::{F32x1, F32x4, Lanes};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::{F32x8, F32x16};
 use devbay_plugin_api::sdk::{Error, Result};
@@ -136,6 +136,19 @@ impl Arith for FusedWide {
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
         a.mul_add(b, c)
+    }
+}
+
+/// One number where `A` has a vector: the same arithmetic, for what does not fill vectors.
+#[derive(Clone, Copy)]
+pub struct Single<A>(A);
+
+impl<A: Arith> Arith for Single<A> {
+    type Lanes = F32x1<A>;
+
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        A::fma(a, b, c)
     }
 }
 

@@ -8,16 +8,19 @@
 //! All of it is inlined into the function that has the instructions, or it is slow: a vector is handed on
 //! by value only to what is always inlined, which closures, `array::map` and `array::from_fn` are not.
 
+use crate::isa::Arith;
+use core::marker::PhantomData;
+
 /// A vector of f32.
 ///
 /// # Invariants
 /// Values exist only where the instructions of their type do: [`Lanes::splat`], [`Lanes::load`] and
 /// [`Lanes::load_first`] ask for them, and nothing else makes a vector from anything but vectors.
 pub trait Lanes: Copy {
-    /// How many numbers it has: 4, 8 or 16.
+    /// How many numbers it has: 1, 4, 8 or 16.
     const N: usize;
 
-    /// A vector of half as many, at least 4; its instructions come with this type's.
+    /// A vector of half as many, at least 4 where it has that many; its instructions come with this type's.
     type Half: Lanes;
 
     /// The same number everywhere.
@@ -96,6 +99,79 @@ pub trait Lanes: Copy {
         }
         // SAFETY: the caller's promise (1), and 16 numbers are enough.
         unsafe { Self::load(padded.as_ptr()) }
+    }
+}
+
+/// One number, with the arithmetic of an instruction set.
+#[derive(Clone, Copy)]
+pub struct F32x1<A>(f32, PhantomData<A>);
+
+impl<A: Arith> Lanes for F32x1<A> {
+    const N: usize = 1;
+    type Half = Self;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        Self(x, PhantomData)
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller's promise (2).
+        Self(unsafe { from.read() }, PhantomData)
+    }
+
+    #[inline(always)]
+    unsafe fn load_u8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise (2).
+        Self(f32::from(unsafe { from.read() }), PhantomData)
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(from: *const i8) -> Self {
+        // SAFETY: the caller's promise (2).
+        Self(f32::from(unsafe { from.read() }), PhantomData)
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { to.write(self.0) }
+    }
+
+    #[inline(always)]
+    fn add(self, b: Self) -> Self {
+        Self(self.0 + b.0, PhantomData)
+    }
+
+    #[inline(always)]
+    fn sub(self, b: Self) -> Self {
+        Self(self.0 - b.0, PhantomData)
+    }
+
+    #[inline(always)]
+    fn mul(self, b: Self) -> Self {
+        Self(self.0 * b.0, PhantomData)
+    }
+
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        Self(A::fma(self.0, b.0, c.0), PhantomData)
+    }
+
+    #[inline(always)]
+    fn max(self, b: Self) -> Self {
+        if self.0 > b.0 { self } else { b }
+    }
+
+    #[inline(always)]
+    fn min(self, b: Self) -> Self {
+        if self.0 < b.0 { self } else { b }
+    }
+
+    #[inline(always)]
+    fn sums(vectors: [Self; 4]) -> [f32; 4] {
+        vectors.map(|v| v.0)
     }
 }
 

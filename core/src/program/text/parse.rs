@@ -5,6 +5,7 @@
 
 use super::tokens::Tokens;
 use super::{MAGIC, VERSION, is_value_byte, is_word_byte};
+use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::verify::REGION_DEPTH_MAX;
 use crate::program::{Node, Op, Program, Region, Value, ValueId};
@@ -87,6 +88,7 @@ impl<'t> Parser<'t> {
         defined: &mut Vec<Definition<'t>>,
         depth: usize,
     ) -> Result<()> {
+        look()?;
         let at = self.tokens.next_token();
         let mut results = Vec::new();
         while self.tokens.peek("%") || self.tokens.peek("_") {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// How many calls may be open in each other.
 const CALL_DEPTH_MAX: usize = 64;
 /// Nodes of a program after inlining.
-const NODES_MAX: usize = 1_000_000;
+const NODES_MAX: usize = 4_000_000;
 /// Bytes of the file that are used again, by function bodies and what is given to them.
 const INLINED_BYTES_MAX: usize = 256 << 20;
 

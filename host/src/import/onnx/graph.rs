@@ -9,6 +9,7 @@ use super::proto::attribute_proto::AttributeType;
 use super::proto::{FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use super::{Opsets, about, domain, invalid, label, tensors, too_deep_error, unsupported};
 use crate::import::Reading;
+use devbay_core::cancel::look;
 use devbay_core::program::onnx_versions::since_version;
 use devbay_core::program::verify::REGION_DEPTH_MAX;
 use devbay_core::program::{AttrValue, Node, Op, Program, Region, Value, ValueId};
@@ -223,6 +224,7 @@ impl<'m> Builder<'m> {
         frame: &Frame<'m>,
         nodes: &mut Vec<Node>,
     ) -> Result<()> {
+        look()?;
         if proto.op_type().is_empty() {
             return Err(invalid("expected the node's op, found none"));
         }

@@ -6,6 +6,7 @@
 use super::proto::{AttributeProto, GraphProto, NodeProto};
 use super::{invalid, label};
 use devbay_core::Result;
+use devbay_core::cancel::look;
 use std::collections::{HashMap, HashSet};
 
 /// Who defines the names of a graph: an input or initializer, or the node at a position.
@@ -25,6 +26,7 @@ pub(super) fn definitions<'m>(
         }
     }
     for (i, node) in nodes.iter().enumerate() {
+        look()?;
         for name in node.output.iter().filter(|name| !name.is_empty()) {
             if definitions.insert(name, Some(i)).is_some() {
                 return Err(invalid(format!("the value {name:?} is defined twice")).at_node(label(node)));
@@ -49,6 +51,7 @@ pub(super) fn sorted(nodes: &[NodeProto], definitions: &Definitions<'_>) -> Resu
     // Depth first, with a stack of its own: chains are as long as models.
     let mut open: Vec<(usize, usize)> = Vec::new();
     for start in 0..nodes.len() {
+        look()?;
         if states[start] == State::New {
             states[start] = State::Open;
             open.push((start, 0));

@@ -79,7 +79,7 @@ impl Launch<CpuDevice> for CausalConv {
         let grain = (4096 / (self.length * self.k).max(1)).max(1);
         self.host.parallel_for(self.lanes, grain, |range, _| {
             for lane in range {
-                self.lane([x, w], [bias, past], y, state, lane);
+                self.lane([x, w], [bias, past], y, state, lane)?;
             }
             Ok(())
         })
@@ -95,14 +95,16 @@ impl CausalConv {
         y: Sink,
         state: Option<Sink>,
         lane: usize,
-    ) {
+    ) -> Result<()> {
         let (before, channel) = (self.k - 1, lane % self.channels);
         // The element at `i` of what came before and what comes now.
         let at = |i: usize| match i.checked_sub(before) {
             Some(i) => x.get(lane * self.length + i),
             None => past.map_or(0.0, |past| past.get(lane * before + i)),
         };
+        let mut pace = self.host.pace();
         for i in 0..self.length {
+            pace.work(8 * self.k)?;
             let products = (0..self.k).map(|k| at(i + k) * w.get(channel * self.k + k));
             let sum = products.sum::<f64>() + bias.map_or(0.0, |bias| bias.get(channel));
             let value = if self.silu { sum / (1.0 + (-sum).exp()) } else { sum };
@@ -115,6 +117,7 @@ impl CausalConv {
                 unsafe { state.set(lane * before + i, at(self.length + i)) };
             }
         }
+        Ok(())
     }
 }
 

@@ -152,7 +152,7 @@ impl Launch<CpuDevice> for ConvTranspose {
         self.host.parallel_for(self.images * self.groups, 1, |planes, slot| {
             for plane in planes {
                 // SAFETY: planes write disjoint channels of the output, and a slot's scratch is its own.
-                unsafe { self.plane(plane, &addresses, workspace.at(slot * self.per_slot)) };
+                unsafe { self.plane(plane, &addresses, workspace.at(slot * self.per_slot)) }?;
             }
             Ok(())
         })
@@ -165,7 +165,10 @@ impl ConvTranspose {
     /// # Safety
     /// The addresses are the launch's operands, packed weights included; nobody else works on this plane or in
     /// this scratch memory.
-    unsafe fn plane(&self, plane: usize, addresses: &Addresses, scratch: *mut f32) {
+    ///
+    /// # Errors
+    /// That the run is to end.
+    unsafe fn plane(&self, plane: usize, addresses: &Addresses, scratch: *mut f32) -> Result<()> {
         let window = &self.window;
         let (mr, k, rows) = (self.micro.mr, self.c_in, self.rows());
         let (n_in, n_out) = (window.n_output(), window.n_input());
@@ -178,6 +181,7 @@ impl ConvTranspose {
             // SAFETY: within the plane's channels.
             unsafe { *y.wrapping_add(i) = 0.0 };
         }
+        let mut pace = self.host.pace();
         for first in (0..n_in).step_by(mr) {
             let pixels = mr.min(n_in - first);
             let m = self.micro.padded(pixels);
@@ -195,6 +199,7 @@ impl ConvTranspose {
                     }
                 }
                 for row in (0..rows).step_by(NR) {
+                    pace.work(2 * NR * kc * m)?;
                     // SAFETY: `m` is whole vectors; both sides have `kc` values of k from here, and the product
                     // has room for all rows.
                     unsafe {
@@ -237,6 +242,7 @@ impl ConvTranspose {
             // SAFETY: the channels are this call's, within the bias and the result.
             unsafe { (self.finish)(tile, Activation::None) };
         }
+        Ok(())
     }
 
     /// Adds each product to the output element that its pixel and tap meet at.

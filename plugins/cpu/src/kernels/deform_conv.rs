@@ -158,9 +158,10 @@ impl Launch<CpuDevice> for DeformConv {
         let y = self.real.sink(operands.output_ref(0));
         let n: usize = self.places.iter().product();
         self.host.parallel_for(self.batches * self.to * n, 16, |range, _| {
+            let mut pace = self.host.pace();
             for i in range {
                 let (plane, at) = (i / n, i % n);
-                let sum = self.sum(&tensors, plane / self.to, plane % self.to, at);
+                let sum = self.sum(&tensors, [plane / self.to, plane % self.to], at, &mut pace)?;
                 // SAFETY: chunks do not overlap.
                 unsafe { y.set(i, sum) };
             }
@@ -171,13 +172,14 @@ impl Launch<CpuDevice> for DeformConv {
 
 impl DeformConv {
     /// One element of the result.
-    fn sum(&self, tensors: &Tensors, batch: usize, to: usize, at: usize) -> f64 {
+    fn sum(&self, tensors: &Tensors, [batch, to]: [usize; 2], at: usize, pace: &mut Pace<'_>) -> Result<f64> {
         let n: usize = self.places.iter().product();
         let in_kernel: usize = self.kernel.iter().product();
         let group = to / (self.to / self.group);
         let corner = position(at, self.places);
         let mut sum = tensors.bias.map_or(0.0, |bias| bias.get(to));
         for channel in 0..self.of_group {
+            pace.work(64 * in_kernel)?;
             let from = group * self.of_group + channel;
             let offsets = (batch * (self.from / self.per_offset) + from / self.per_offset) * in_kernel;
             for k in 0..in_kernel {
@@ -195,7 +197,7 @@ impl DeformConv {
                 sum += seen * part * tensors.w.get((to * self.of_group + channel) * in_kernel + k);
             }
         }
-        sum
+        Ok(sum)
     }
 
     /// The image between its elements; outside of it everything is 0.

@@ -83,6 +83,9 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
         .with_room(workspace, 64)
 }
 
+/// Operations of rows of a channel that are worked on at once.
+const ROWS_WORK: usize = 1 << 22;
+
 impl Launch<CpuDevice> for Depthwise {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
         let conv = &self.conv;
@@ -93,6 +96,7 @@ impl Launch<CpuDevice> for Depthwise {
             let copy = workspace.at(slot * self.plane.len());
             // SAFETY: a slot's scratch is its own and has room for the copy.
             unsafe { self.plane.clear(copy, 0.0) };
+            let mut pace = conv.host.pace();
             for channel in channels {
                 let group = channel % conv.groups;
                 let bias = Addresses::offset(addresses.bias, group);
@@ -109,8 +113,23 @@ impl Launch<CpuDevice> for Depthwise {
                         z: Addresses::offset(addresses.z, first),
                         y: addresses.y.at(first),
                     };
-                    // SAFETY: the channel's planes are within the operands, and channels write disjoint ones.
-                    unsafe { (self.channel)(&self.rows, channel) };
+                    // Few rows at a time of what is long, so that the launch can end between them.
+                    let of_row = (n_taps * self.rows.width).max(1);
+                    let most = (ROWS_WORK / of_row).max(1);
+                    for row in (0..channel.height).step_by(most) {
+                        let height = most.min(channel.height - row);
+                        pace.work(height * of_row)?;
+                        let to = row * self.rows.width;
+                        let rows = Channel {
+                            height,
+                            copy: channel.copy.wrapping_add(row * self.rows.step),
+                            z: if channel.z.is_null() { channel.z } else { channel.z.wrapping_add(to) },
+                            y: channel.y.wrapping_add(to),
+                            ..channel
+                        };
+                        // SAFETY: the channel's planes are within the operands, and channels write disjoint ones.
+                        unsafe { (self.channel)(&self.rows, rows) };
+                    }
                 }
             }
             Ok(())

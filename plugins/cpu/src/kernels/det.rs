@@ -48,18 +48,20 @@ impl Launch<CpuDevice> for Det {
         self.host.parallel_for(self.n_matrices, (1024 / n.max(1)).max(1), |range, slot| {
             // SAFETY: the workspace has room for a matrix for each slot, and this slot's is its own.
             let matrix = unsafe { core::slice::from_raw_parts_mut(workspace.at(slot * n), n) };
+            let mut pace = self.host.pace();
             for i in range {
                 matrix.iter_mut().enumerate().for_each(|(k, to)| *to = x.get(i * n + k));
+                let determinant = eliminated(matrix, self.n, |n| pace.work(n))?;
                 // SAFETY: chunks do not overlap.
-                unsafe { y.set(i, eliminated(matrix, self.n)) };
+                unsafe { y.set(i, determinant) };
             }
             Ok(())
         })
     }
 }
 
-/// The determinant of a matrix, which is used up.
-fn eliminated(matrix: &mut [f64], n: usize) -> f64 {
+/// The determinant of a matrix, which is used up; `work` hears of the operations, and may end it.
+fn eliminated(matrix: &mut [f64], n: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
     let mut product = 1.0;
     for col in 0..n {
         let size = |row: usize| matrix[row * n + col].abs();
@@ -72,26 +74,27 @@ fn eliminated(matrix: &mut [f64], n: usize) -> f64 {
         let top = matrix[col * n + col];
         product *= top;
         if top == 0.0 {
-            return product;
+            return Ok(product);
         }
         for row in col + 1..n {
+            work(n - col)?;
             let factor = matrix[row * n + col] / top;
             for k in col..n {
                 matrix[row * n + k] -= factor * matrix[col * n + k];
             }
         }
     }
-    product
+    Ok(product)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::eliminated;
     use crate::isa::Isa;
     use crate::kernels::test_host::{Array, run};
 
     #[test]
     fn determinants() {
+        let eliminated = |matrix: &mut [f64], n| super::eliminated(matrix, n, |_| Ok(())).unwrap();
         assert_eq!(eliminated(&mut [], 0), 1.0);
         assert_eq!(eliminated(&mut [0.0, 1.0, 1.0, 0.0], 2), -1.0);
         let found = eliminated(&mut [2.0, 0.0, 1.0, 1.0, 3.0, 2.0, 1.0, 1.0, 4.0], 3);

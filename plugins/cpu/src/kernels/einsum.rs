@@ -162,11 +162,13 @@ impl Launch<CpuDevice> for Einsum {
         let grain = (8192 / n_summed.saturating_mul(n).max(1)).max(1);
         self.host.parallel_for(self.kept.len(), grain, |range, _| {
             let mut at = self.kept.position(range.start);
+            let mut pace = self.host.pace();
             for i in range {
                 let mut sum = 0.0;
                 if n_summed > 0 {
                     let mut inner = self.summed.position(0);
                     for _ in 0..n_summed {
+                        pace.work(8 * n)?;
                         let first = core::array::from_fn(|k| (at.offsets[k] + inner.offsets[k]) as usize);
                         sum += self.products(inputs, first);
                         self.summed.advance(&mut inner);

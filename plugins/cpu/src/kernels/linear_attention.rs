@@ -161,7 +161,7 @@ impl Launch<CpuDevice> for LinearAttention {
             // SAFETY: the workspace has room for each slot, and this slot's is its own.
             let scratch = unsafe { core::slice::from_raw_parts_mut(workspace.at(slot * n), n) };
             for head in range {
-                self.head(&tensors, scratch, head);
+                self.head(&tensors, scratch, head)?;
             }
             Ok(())
         })
@@ -178,7 +178,7 @@ impl LinearAttention {
     }
 
     /// One head of one batch, which is this chunk's own.
-    fn head(&self, tensors: &Tensors, scratch: &mut [f32], which: usize) {
+    fn head(&self, tensors: &Tensors, scratch: &mut [f32], which: usize) -> Result<()> {
         let ([size, of_value], (batch, head)) = (self.sizes, (which / self.heads, which % self.heads));
         let (state, rest) = scratch.split_at_mut(size * of_value);
         let (q, rest) = rest.split_at_mut(size);
@@ -189,7 +189,9 @@ impl LinearAttention {
             Some(past) => past.read(which * size * of_value, state),
             None => state.fill(0.0),
         }
+        let mut pace = self.host.pace();
         for token in 0..self.tokens {
+            pace.work(4 * (self.group + 2) * size * of_value)?;
             let row = batch * self.tokens + token;
             tensors.k.read((row * self.heads + head) * size, k);
             tensors.v.read((row * self.heads + head) * of_value, v);
@@ -225,6 +227,7 @@ impl LinearAttention {
                 unsafe { present.set(which * size * of_value + i, x.into()) };
             }
         }
+        Ok(())
     }
 }
 

@@ -137,12 +137,14 @@ impl Launch<CpuDevice> for Pool {
             let copy = workspace.at(slot * self.plane.len());
             // SAFETY: a slot's scratch is its own and has room for the copy.
             unsafe { self.plane.clear(copy, self.padding) };
+            let mut pace = self.host.pace();
             for plane in planes {
                 for band in self.plane.bands() {
                     let x = x.at(plane * self.window.n_input());
                     // SAFETY: the plane is within the input.
                     unsafe { (self.fill)(&self.plane, x, copy, &band, self.padding) };
                     for row in band.clone() {
+                        pace.work(self.taps.len() * width)?;
                         let step = self.window.stride[1] * self.plane.row_len();
                         let line = copy.wrapping_add((row - band.start) * step);
                         let dst = y.at((plane * height + row) * width);
@@ -245,7 +247,9 @@ impl Launch<CpuDevice> for Global {
         let (x, y) =
             (SendPtr(operands.input_ptr::<f32>(0).cast_mut()), SendPtr(operands.output_ptr::<f32>(0)));
         self.host.parallel_for(self.planes, self.grain, |planes, _| {
+            let mut pace = self.host.pace();
             for plane in planes {
+                pace.work(self.n)?;
                 // SAFETY: the plane is within the input; each chunk writes its own elements.
                 unsafe { *y.at(plane) = (self.plane)(x.at(plane * self.n), self.n) };
             }

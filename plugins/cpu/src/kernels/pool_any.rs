@@ -98,7 +98,9 @@ impl Launch<CpuDevice> for Pool {
         let n = self.window.n_output();
         let grain = (16 * 1024 / self.window.n_taps().max(1)).max(1);
         self.host.parallel_for(self.planes * n, grain, |range, _| {
+            let mut pace = self.host.pace();
             for i in range {
+                pace.work(8 * self.window.n_taps())?;
                 let (plane, at) = (i / n, i % n);
                 if let Some(counted) = &self.counted {
                     self.mean(x, y, plane, at, counted);

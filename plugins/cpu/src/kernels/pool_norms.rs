@@ -95,7 +95,9 @@ impl Launch<CpuDevice> for Pool {
         let n_output = self.window.n_output();
         let grain = (50_000 / self.window.n_taps().max(1)).max(1);
         self.host.parallel_for(self.planes * n_output, grain, |range, _| {
+            let mut pace = self.host.pace();
             for i in range {
+                pace.work(8 * self.window.n_taps())?;
                 let plane = x.at(i / n_output * self.window.n_input());
                 // SAFETY: the plane lies within the input, whose extents `prepare` was told.
                 let result = unsafe { self.window_at(plane, i % n_output) };

@@ -334,7 +334,11 @@ impl<'a> Direction<'a> {
         }
         self.multiply_inputs()?;
         self.begin();
-        (0..self.op.length).try_for_each(|s| self.step(s))?;
+        let mut pace = self.op.host.pace();
+        for s in 0..self.op.length {
+            pace.work(4 * self.op.batch * self.op.width() * self.op.hidden)?;
+            self.step(s)?;
+        }
         self.end();
         Ok(())
     }

@@ -96,7 +96,7 @@ impl Launch<CpuDevice> for RoiAlign {
                         "region {region} is of image {batch}, of which there are {n}"
                     )));
                 };
-                self.region(x, batch * channels + channel, rois, region, y, i);
+                self.region(x, batch * channels + channel, rois, region, y, i)?;
             }
             Ok(())
         })
@@ -105,7 +105,7 @@ impl Launch<CpuDevice> for RoiAlign {
 
 impl RoiAlign {
     /// One channel of a region.
-    fn region(&self, x: Source, plane: usize, rois: Source, region: usize, y: Sink, to: usize) {
+    fn region(&self, x: Source, plane: usize, rois: Source, region: usize, y: Sink, to: usize) -> Result<()> {
         let offset = if self.half_pixel { 0.5 } else { 0.0 };
         let side = |i: usize| rois.get(region * 4 + i) * self.scale - offset;
         let start = [side(1), side(0)];
@@ -119,6 +119,7 @@ impl RoiAlign {
             0 => (bin.ceil() as usize).min(SAMPLES_MAX),
             samples => samples,
         });
+        let mut pace = self.host.pace();
         for row in 0..self.bins[0] {
             for col in 0..self.bins[1] {
                 let (mut sum, mut largest) = (0.0, None);
@@ -126,6 +127,7 @@ impl RoiAlign {
                     let at = |k: usize, n: usize, bin_at: usize, i: usize| {
                         start[k] + bin_at as f64 * bin[k] + (i as f64 + 0.5) * bin[k] / n as f64
                     };
+                    pace.work(16 * samples[1])?;
                     let down = at(0, samples[0], row, i);
                     for k in 0..samples[1] {
                         let parts = self.parts(x, plane, [down, at(1, samples[1], col, k)]);
@@ -142,6 +144,7 @@ impl RoiAlign {
                 unsafe { y.set((to * self.bins[0] + row) * self.bins[1] + col, value) };
             }
         }
+        Ok(())
     }
 
     /// The four elements around a position, each times its weight: their sum is the sample. Nothing is there

@@ -10,7 +10,7 @@ use super::extents::{axis, expect_output, extents, host_int};
 use super::fft::{Complex, Plan, Rounding};
 use crate::device::CpuDevice;
 use crate::dispatch;
-use crate::isa::Arith;
+use crate::isa::{Arith, Single};
 use crate::lanes::Lanes;
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::{self, Size};
@@ -222,16 +222,17 @@ impl Shape {
         self.kind == Kind::Real && halves && !self.inverse
     }
 
-    fn plan(&self) -> Result<Plan> {
-        Ok(Plan::new(if self.is_packed() { self.n / 2 } else { self.n }, self.rounding)?)
+    /// Elements of the transform.
+    fn plan_len(&self) -> usize {
+        if self.is_packed() { self.n / 2 } else { self.n }
     }
 }
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Cost> {
     let shape = Shape::of(request, op)?;
-    // Before a plan is made for a length that no operand has.
+    // Before anything is worked out for a length that no operand has.
     expect_output(request, 0, &shape.output)?;
-    let per_signal = shape.plan()?.flops().saturating_add(8 * shape.bins as u64);
+    let per_signal = Plan::flops(shape.plan_len(), shape.rounding).saturating_add(8 * shape.bins as u64);
     let flops = (shape.signals as u64).saturating_mul(per_signal);
     Ok(cost::of(request, flops))
 }
@@ -247,16 +248,21 @@ struct Spectra {
     lanes: usize,
     slot_scratch: usize,
     grain: usize,
-    transform: unsafe fn(&Spectra, &Group),
+    transform: unsafe fn(&Spectra, &Group) -> Result<()>,
 }
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Prepared> {
     let shape = Shape::of(request, op)?;
     expect_output(request, 0, &shape.output)?;
-    let plan = shape.plan()?;
-    let lanes = request.device.isa.lanes();
+    let mut pace = request.host.pace();
+    let plan = Plan::new(shape.plan_len(), shape.rounding, &mut |n| pace.work(n))?;
     // A spectrum that was put together has one element more than the packed signal.
-    let slot_scratch = (Size::of(plan.buffer_len()) + 1) * (4 * lanes);
+    let scratch_of = |lanes: usize| (Size::of(plan.buffer_len()) + 1) * (4 * lanes);
+    // One signal does not fill vectors; and vectors of what no cache holds wait for memory as long as numbers do.
+    let all_lanes = request.device.isa.lanes();
+    let is_single = shape.signals <= 1 || scratch_of(all_lanes).saturated() > SCRATCH_MAX;
+    let lanes = if is_single { 1 } else { all_lanes };
+    let slot_scratch = scratch_of(lanes);
     let angle = |k: usize| -2.0 * core::f64::consts::PI * k as f64 / shape.n as f64;
     let roots = match shape.is_packed() {
         true => {
@@ -265,7 +271,8 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Prepared> 
         }
         false => Vec::new(),
     };
-    let flops = (Size::of(plan.flops() as usize) + 8 * shape.n) * lanes;
+    let flops = (Size::of(Plan::flops(plan.len(), shape.rounding) as usize) + 8 * shape.n) * lanes;
+    let grain = (GRAIN / flops.saturated()).max(1);
     let kernel = Spectra {
         host: request.host,
         plan,
@@ -273,12 +280,13 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Prepared> 
         has_window: op == Op::Stft && request.input(2).is_some(),
         lanes,
         slot_scratch: slot_scratch.get("the buffers of a Fourier transform")?,
-        grain: (GRAIN / flops.saturated()).max(1),
-        transform: transform(request.device.isa),
+        grain,
+        transform: if is_single { transform_single } else { transform }(request.device.isa),
         shape,
     };
-    let bytes = slot_scratch * (request.host.n_slots() * size_of::<f32>());
-    Prepared::new(kernel).with_room(bytes, 64)
+    // One chunk is run by one thread.
+    let slots = if kernel.shape.signals.div_ceil(lanes) <= grain { 1 } else { request.host.n_slots() };
+    Prepared::new(kernel).with_room(slot_scratch * (slots * size_of::<f32>()), 64)
 }
 
 /// Signals that are transformed at once.
@@ -314,26 +322,40 @@ impl Launch<CpuDevice> for Spectra {
                 };
                 // SAFETY: the operands are those that `prepare` was told, the scratch is this slot's
                 // own, no other chunk has these signals, and the instructions are the device's.
-                unsafe { (self.transform)(self, &group) };
+                unsafe { (self.transform)(self, &group) }?;
             }
             Ok(())
         })
     }
 }
 
-dispatch! { fn transform(spectra: &Spectra, group: &Group) = transform_body }
+/// Numbers of a thread's scratch from which on signals are transformed one by one.
+const SCRATCH_MAX: usize = 1 << 23;
+
+dispatch! { fn transform(spectra: &Spectra, group: &Group) -> Result<()> = transform_body }
+dispatch! { fn transform_single(spectra: &Spectra, group: &Group) -> Result<()> = transform_single_body }
+
+/// # Safety
+/// As [`transform_body`], with scratch for one lane.
+#[inline(always)]
+unsafe fn transform_single_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { transform_body::<Single<A>>(spectra, group) }
+}
 
 /// # Safety
 /// The group's operands are a launch's, its scratch and outputs nobody else's, and the processor has the
 /// instructions.
 #[inline(always)]
-unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) {
+unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<()> {
     let shape = &spectra.shape;
     let other = group.scratch.wrapping_add(spectra.slot_scratch / 2);
     // SAFETY: the caller's promise, here and below.
     unsafe { load::<A>(spectra, group) };
+    let mut pace = spectra.host.pace();
     // SAFETY: both halves of the scratch hold what the plan wants.
-    let (mut found, free) = unsafe { spectra.plan.run::<A>(group.scratch, other) };
+    let ran = unsafe { spectra.plan.run::<A>(group.scratch, other, &mut |n| pace.work(n)) };
+    let (mut found, free) = ran?;
     if shape.is_packed() {
         // SAFETY: as above, with room for one element more.
         unsafe { unpack::<A>(spectra, found, free) };
@@ -377,6 +399,7 @@ unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) {
             write(k, [re, -im]);
         }
     }
+    Ok(())
 }
 
 /// Brings the signals into the first buffer, each to its lane.

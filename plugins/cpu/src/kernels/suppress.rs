@@ -26,6 +26,7 @@ type Scored = (f32, u32);
 
 /// Runs on one thread: where a box is written depends on how many came before it.
 struct Suppression {
+    host: Host,
     batches: usize,
     classes: usize,
     boxes: usize,
@@ -56,7 +57,8 @@ fn non_max_suppression(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepar
         1 => true,
         found => return Err(Error::invalid(format!("center_point_box is {found}, expected 0 or 1"))),
     };
-    let kernel = Suppression { batches: *batches, classes: *classes, boxes: *n, centred, given };
+    let host = request.host;
+    let kernel = Suppression { host, batches: *batches, classes: *classes, boxes: *n, centred, given };
     Prepared::new(kernel).with_room(Size::of((*n).max(1)) * (2 * size_of::<Scored>()), 64)
 }
 
@@ -76,6 +78,7 @@ impl Launch<CpuDevice> for Suppression {
         let output = operands.output::<i64>(0);
         let mut found = 0;
         let n_classes = if self.boxes == 0 { 0 } else { self.batches * self.classes };
+        let mut pace = self.host.pace();
         for class in 0..n_classes {
             let batch = class / self.classes;
             let of_batch = &boxes[batch * self.boxes * 4..][..self.boxes * 4];
@@ -83,6 +86,7 @@ impl Launch<CpuDevice> for Suppression {
                 let i = i as usize * 4;
                 corners([of_batch[i], of_batch[i + 1], of_batch[i + 2], of_batch[i + 3]], self.centred)
             };
+            pace.work(32 * self.boxes)?;
             let mut n = 0;
             for (i, &score) in scores[class * self.boxes..][..self.boxes].iter().enumerate() {
                 if least.is_none_or(|least| score > least) {
@@ -96,6 +100,7 @@ impl Launch<CpuDevice> for Suppression {
                 if n_taken == most {
                     break;
                 }
+                pace.work(32 * n_taken)?;
                 let hides = |&(_, other): &Scored| overlaps(place(other), place(i), overlap);
                 if taken[..n_taken].iter().any(hides) {
                     continue;

@@ -157,6 +157,7 @@ impl Launch<CpuDevice> for TfIdf {
                     unsafe { y.set(row * self.to + i, 0.0) };
                 }
                 self.row(
+                    &mut self.host.pace(),
                     |i| x(row * self.cols + i),
                     |i, counting| {
                         let at = row * self.to + i;
@@ -168,7 +169,7 @@ impl Launch<CpuDevice> for TfIdf {
                         // SAFETY: as above.
                         unsafe { y.set(at, value) };
                     },
-                );
+                )?;
                 for (i, &scale) in self.scales.iter().flatten().enumerate() {
                     let at = row * self.to + i;
                     // SAFETY: as above; it was written before.
@@ -184,11 +185,17 @@ impl Launch<CpuDevice> for TfIdf {
 
 impl TfIdf {
     /// Finds the sequences of a row, with as many integers between theirs as may be skipped.
-    fn row(&self, x: impl Fn(usize) -> i64, mut found: impl FnMut(usize, Counting)) {
+    fn row(
+        &self,
+        pace: &mut Pace<'_>,
+        x: impl Fn(usize) -> i64,
+        mut found: impl FnMut(usize, Counting),
+    ) -> Result<()> {
         let [mut least, most] = self.lengths;
         // Further apart than the row is long there is nothing.
         for distance in 1..=self.skips.saturating_add(1).min(self.cols.max(1)) {
             for start in 0..self.cols {
+                pace.work(16 * most.min(self.cols))?;
                 let mut at = 0;
                 let items = (start..self.cols).step_by(distance).take(most);
                 for (n, i) in items.enumerate() {
@@ -207,6 +214,7 @@ impl TfIdf {
                 break;
             }
         }
+        Ok(())
     }
 }
 

@@ -261,7 +261,7 @@ fn functions_that_do_not_end() {
         ErrorKind::UnsupportedModel,
         "call each other more than 64 deep",
     );
-    let words = "expected at most 1000000 nodes with functions inlined, found more";
+    let words = "expected at most 4000000 nodes with functions inlined, found more";
     check_refused("too many nodes", &chain(40, 2), ErrorKind::UnsupportedModel, words);
 
     // Bodies with nothing in them cost time as well.
