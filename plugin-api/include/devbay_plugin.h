@@ -687,7 +687,13 @@ struct devbay_prepare_desc {
  * Threads: one at a time per stream; the same state from many threads and streams at once.
  * Order: after everything enqueued on the stream before. Errors: what is known now, and concerns
  * this launch alone; found later, it fails the stream (B13). The host adds no check, lock,
- * allocation or clock. */
+ * allocation or clock.
+ *
+ * Values: what the data of an input may not be by the op's definition, as an index out of range,
+ * is INVALID: the status of the launch on an inline device, else of the launch or of the stream
+ * from the next point on, with the op and the value in stream_error. No memory beside the
+ * operands is touched then, the outputs are undefined, and the device goes on. Inline devices
+ * always owed this; since 0.2 all do. */
 typedef devbay_status (*devbay_launch_fn)(const void *state, devbay_stream *stream,
         const devbay_buffer_ref *refs, const int64_t *dims);
 
@@ -835,7 +841,9 @@ struct devbay_plugin_table {
      * Since: 0.1, required. */
     devbay_status (*copy)(devbay_stream *stream, const devbay_copy_desc *desc);
     /* Enqueues a point: value is reached when everything before it is done and the device will
-     * never touch it again (B12). Implies a flush. NULL on plugins whose devices are all inline.
+     * never touch it again (B12). It is not reached, and the stream fails with INVALID, if a
+     * launch before it has met data that its op does not allow (B21). Implies a flush. NULL on
+     * plugins whose devices are all inline.
      *
      * Owns: nothing.
      * Threads: one at a time per stream.
@@ -851,7 +859,8 @@ struct devbay_plugin_table {
      * Owns: nothing.
      * Threads: any, never blocks, also while the owner enqueues.
      * Order: none.
-     * Errors: the stream's sticky failure.
+     * Errors: the stream's sticky failure; INVALID where the data of a run was at fault, and not
+     * the device.
      * Since: 0.1, required. */
     devbay_status (*stream_reached)(devbay_stream *stream, uint64_t *out_value);
     /* Makes a kernel for given attributes, dtypes, shapes and constants; checks everything

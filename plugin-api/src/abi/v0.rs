@@ -849,6 +849,11 @@ pub struct PrepareDesc {
 /// Threads: one at a time per stream; the same state from many threads and streams at once. Order: after
 /// everything enqueued on the stream before. Errors: what is known now, and concerns this launch alone;
 /// found later, it fails the stream (B13). The host adds no check, lock, allocation or clock.
+///
+/// Values: what the data of an input may not be by the op's definition, as an index out of range, is INVALID: the
+/// status of the launch on an inline device, else of the launch or of the stream from the next point on, with the
+/// op and the value in `stream_error`. No memory beside the operands is touched then, the outputs are undefined,
+/// and the device goes on. Inline devices always owed this; since 0.2 all do.
 pub type LaunchFn = unsafe extern "C" fn(
     state: *const c_void,
     stream: *mut Stream,
@@ -1055,7 +1060,9 @@ pub struct PluginTable {
     /// Since: 0.1, required.
     pub copy: Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const CopyDesc) -> Status>,
     /// Enqueues a point: `value` is reached when everything before it is done and the device will never
-    /// touch it again (B12). Implies a flush. NULL on plugins whose devices are all inline.
+    /// touch it again (B12). It is not reached, and the stream fails with INVALID, if a launch before it has met
+    /// data that its op does not allow (B21). Implies a flush. NULL on plugins whose devices are all
+    /// inline.
     ///
     /// Owns: nothing.
     /// Threads: one at a time per stream.
@@ -1071,7 +1078,7 @@ pub struct PluginTable {
     /// Owns: nothing.
     /// Threads: any, never blocks, also while the owner enqueues.
     /// Order: none.
-    /// Errors: the stream's sticky failure.
+    /// Errors: the stream's sticky failure; INVALID where the data of a run was at fault, and not the device.
     /// Since: 0.1, required.
     pub stream_reached: Option<unsafe extern "C" fn(stream: *mut Stream, out_value: *mut u64) -> Status>,
 
