@@ -365,7 +365,7 @@ fn float_bytes(value: f64, dtype: i64) -> Vec<u8> {
     // The largest number of each type, and one below its smallest normal.
     let of = |largest: f64, subnormal: f64| match value {
         v if v.abs() == f64::from(f32::MAX) => largest.copysign(v),
-        v if v == 1e-40 => subnormal,
+        1e-40 => subnormal,
         v => v,
     };
     match dtype {
