@@ -26,6 +26,8 @@ mod models;
 mod passes;
 mod peers;
 mod ran;
+#[cfg(test)]
+mod ran_tests;
 mod resnet50;
 mod rows;
 mod serving;

@@ -347,7 +347,7 @@ fn all_finite(tensor: &Tensor) -> bool {
         F64 => tensor.elements::<f64>().is_some_and(|all| all.iter().all(|value| value.is_finite())),
         F16 => halves(0x7c00),
         BF16 => halves(0x7f80),
-        _ => tensor.to_ints().is_some(),
+        _ => matches!(tensor.to_ints(), Ok(Some(_))),
     }
 }
 

@@ -82,7 +82,7 @@ fn corners(a: Range, b: Range, f: impl Fn(f64, f64) -> f64) -> Option<Range> {
 fn of_constant(constant: &Tensor) -> Option<Range> {
     let numbers: Vec<f64> = match constant.elements::<f32>() {
         Some(numbers) => numbers.iter().filter(|x| !x.is_nan()).map(|&x| x.into()).collect(),
-        None => constant.to_ints()?.into_iter().map(|x| x as f64).collect(),
+        None => constant.to_ints().ok()??.into_iter().map(|x| x as f64).collect(),
     };
     let range = numbers.into_iter().map(|x| (x, x)).reduce(union);
     range.map_or(Some((0.0, 0.0)), |range| is_within_f32(range).then_some(range))

@@ -27,7 +27,7 @@ pub(super) fn check(program: &Program, node: &Node) -> Result<()> {
         let (low, high) = bounds[i % bounds.len()];
         !(low..=high).contains(*value)
     };
-    let Some(values) = tensor.to_ints() else { return Ok(()) };
+    let Some(values) = tensor.to_ints()? else { return Ok(()) };
     let Some((i, value)) = values.iter().enumerate().find(outside) else { return Ok(()) };
     let (low, high) = bounds[i % bounds.len()];
     let text =

@@ -46,7 +46,7 @@ impl Limits {
         let number = || {
             value.parse::<u64>().map_err(|_| invalid(format!("limit {name} is a number, found `{value}`")))
         };
-        let count = || Ok(usize::try_from(number()?).unwrap_or(usize::MAX));
+        let count = || number().map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         match name {
             "nodes" => self.nodes = count()?,
             "nesting" => self.nesting = count()?,

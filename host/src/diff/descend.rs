@@ -154,9 +154,10 @@ fn iterations(scene: &Scene<'_>, sides: &[Inside<'_>; 2], kind: Kind) -> Result<
             let operands: Option<Vec<Tensor>> = (0..node.inputs.len()).map(operand).collect();
             let Some(mut states) = operands else { return none() };
             let scanned = states.split_off(layout.n_states);
-            let scanned = scanned.into_iter().enumerate().map(|(i, tensor)| {
-                Sliced::new(tensor, layout.input_axes[i], layout.input_backwards[i])
-            });
+            let scanned = scanned
+                .into_iter()
+                .enumerate()
+                .map(|(i, tensor)| Sliced::new(tensor, layout.input_axes[i], layout.input_backwards[i]));
             let scanned: Vec<_> = scanned.collect::<Result<_>>()?;
             let n = scanned.iter().map(Sliced::count).min().unwrap_or(0);
             (states, scanned, n as i64)

@@ -127,7 +127,7 @@ fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
         F64 => tensor.elements::<f64>()?.to_vec(),
         F16 => halves().map(|pair| f16::from_le_bytes(pair).to_f64()).collect(),
         BF16 => halves().map(|pair| bf16::from_le_bytes(pair).to_f64()).collect(),
-        _ => tensor.to_ints()?.into_iter().map(|value| value as f64).collect(),
+        _ => tensor.to_ints().ok()??.into_iter().map(|value| value as f64).collect(),
     })
 }
 

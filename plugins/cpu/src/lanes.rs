@@ -160,13 +160,13 @@ impl<A: Arith> Lanes for F32x1<A> {
     }
 
     #[inline(always)]
-    fn max(self, b: Self) -> Self {
-        if self.0 > b.0 { self } else { b }
+    fn at_least(self, low: Self) -> Self {
+        if low.0 > self.0 { low } else { self }
     }
 
     #[inline(always)]
-    fn min(self, b: Self) -> Self {
-        if self.0 < b.0 { self } else { b }
+    fn at_most(self, high: Self) -> Self {
+        if high.0 < self.0 { high } else { self }
     }
 
     #[inline(always)]

@@ -115,7 +115,7 @@ impl Build {
             let (low, high) = bounds[i % bounds.len()];
             (low..=high).contains(&value)
         };
-        let known = tensor.constant_ints();
+        let known = tensor.constant_ints()?;
         if n == 0 || bounds.is_empty() || known.is_some_and(|values| values.iter().enumerate().all(is_within))
         {
             return Ok(());

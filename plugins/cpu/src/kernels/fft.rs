@@ -157,7 +157,7 @@ fn is_chirp(n: usize, rounding: Rounding) -> bool {
 ///
 /// # Errors
 /// For more than can be counted.
-fn chirp_len(n: usize) -> Result<usize, NoMemory> {
+fn chirp_len(n: usize) -> core::result::Result<usize, NoMemory> {
     let len = (Size::of(n) * 2).get(FACTORS)? - 1;
     len.checked_next_power_of_two().ok_or(NoMemory::new(None, FACTORS))
 }

@@ -299,7 +299,7 @@ impl<'g> Builder<'g> {
             let (low, high) = bounds[i % bounds.len()];
             (low..=high).contains(&value)
         };
-        let known = tensor.constant_ints();
+        let known = tensor.constant_ints()?;
         if bounds.is_empty() || known.is_some_and(|values| values.into_iter().enumerate().all(is_within)) {
             return Ok(());
         }
