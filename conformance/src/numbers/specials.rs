@@ -50,7 +50,10 @@ const FUNCTIONS: &[Function] = &[
     ("ThresholdedRelu", [1.5, 0.0], |x, [a, _]| if x > a { x } else { 0.0 }),
 ];
 
-const PAIRS: &[(&str, fn(f64, f64) -> f64)] = &[
+/// An op of two operands.
+type Pair = (&'static str, fn(f64, f64) -> f64);
+
+const PAIRS: &[Pair] = &[
     ("Add", |a, b| a + b),
     ("Div", |a, b| a / b),
     ("Max", |a, b| -smaller(-a, -b)),
@@ -331,7 +334,7 @@ fn convolution(dtype: DType, dice: &mut Dice, i: usize, activation: Option<&Acti
     let mut w = random(dtype, dice, weights, (0.1, 1.0));
     w.values.iter_mut().skip(1).step_by(2).for_each(|weight| *weight = -*weight);
     let bias = (i % 3 != 1).then(|| sprinkled(dtype, dice, &[weights[0]], 7));
-    let z = (activation.is_some() && i % 2 == 0).then(|| sprinkled(dtype, dice, &shape, 11));
+    let z = (activation.is_some() && i.is_multiple_of(2)).then(|| sprinkled(dtype, dice, &shape, 11));
     let per_group = weights[0] / groups;
     let mut sums = vec![Sum::default(); n_elements(&shape)];
     for (sum, out) in sums.iter_mut().zip(every(&shape)) {

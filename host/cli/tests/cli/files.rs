@@ -239,7 +239,7 @@ fn what_is_killed_leaves_nothing_half() {
             }
         }
     }
-    println!("{n} runs, {n_killed} killed, {n_unfinished} left an unfinished file");
+    eprintln!("{n} runs, {n_killed} killed, {n_unfinished} left an unfinished file");
     (0..3).for_each(done);
     assert_eq!(names(&folder.path("")), FILES.map(str::to_owned).into());
 }

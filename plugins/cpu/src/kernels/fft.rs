@@ -173,7 +173,7 @@ impl Chirp {
         let mut to = reserve::zeroed(n_floats, FACTORS)?;
         let stages = stages(len, look)?;
         let factor = |j: usize| {
-            if j % BLOCK == 0 {
+            if j.is_multiple_of(BLOCK) {
                 look(32 * BLOCK)?;
             }
             let angle = match rounding {
@@ -282,7 +282,7 @@ fn stages(n: usize, look: Look<'_>) -> Result<Vec<Stage>> {
         let columns = rest / radix;
         let mut twiddles = reserve::with_capacity(columns * (radix - 1), FACTORS)?;
         for p in 0..columns {
-            if p % BLOCK == 0 {
+            if p.is_multiple_of(BLOCK) {
                 look(32 * BLOCK)?;
             }
             twiddles.extend((1..radix).map(|k| root(p * k, rest)));
