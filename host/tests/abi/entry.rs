@@ -2,6 +2,7 @@
 
 use crate::support::{Folder, Host, RELU, faulty, faulty_options, negotiated, relu, relu_of, tensor};
 use devbay_host::core::about::Threading;
+use devbay_host::core::cancel::Cancel;
 use devbay_host::core::device::PrepareRequest;
 use devbay_host::core::error::ErrorKind;
 use devbay_host::load::Library;
@@ -70,6 +71,18 @@ fn b02_services_come_in_a_table() {
     let values: Vec<f32> = (0..10_000).map(|i| i as f32 - 5000.0).collect();
     let expected: Vec<f32> = values.iter().map(|&x| x.max(0.0)).collect();
     assert_eq!(relu_of(host.device(), &values).unwrap(), expected);
+}
+
+#[test]
+fn b02_a_loop_of_a_run_that_is_to_end_gives_cancelled() {
+    for threads in [1, 2] {
+        let host = Host::new(RuntimeOptions { threads, ..faulty_options(&[]) });
+        let values = vec![-1.0; 10_000];
+        // In the middle of its 157 chunks.
+        let ended = Cancel::over(Some(&Cancel::after_looks(80)), || relu_of(host.device(), &values));
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::Cancelled, "{threads} threads");
+        assert_eq!(relu_of(host.device(), &values).unwrap(), vec![0.0; 10_000], "{threads} threads");
+    }
 }
 
 /// Today's host, and simulated ones of the previous and the next minor.

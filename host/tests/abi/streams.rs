@@ -231,6 +231,21 @@ fn b24_memory_lives_until_the_work_is_over() {
     }
 }
 
+/// A kernel that does not return keeps the thread and what it borrowed; the call returns, and says where it is.
+#[test]
+fn b24_a_kernel_that_does_not_return_keeps_what_it_borrowed() {
+    // Long enough to come to the second launch on any machine.
+    let options = RunOptions { deadline: Some(Duration::from_secs(3)), ..RunOptions::default() };
+    let host = Host::faulty(&[("fault", "hang@launch#2")]);
+    let session = Session::new(&model(), host.device()).unwrap();
+    let x = tensor(&MODEL_INPUT);
+    let error = session.run(&[("x", &x)], &options).unwrap_err();
+    let place = error.place();
+    assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+    assert_eq!((&*place.plugin, &*place.device), ("faulty", "faulty:0"), "{error}");
+    assert!(place.node.contains("second") && error.text().contains("has not returned"), "{error}");
+}
+
 /// A run that is cancelled while the device works ends when the device is through with its memory, and leaves the
 /// next one clean.
 #[test]
