@@ -3,6 +3,8 @@
 //! A first pass counts the looks of a phase; then the flag ends the work at some of them, and the phase must return an
 //! error each time, whatever it was in the middle of, and leave nothing wrong behind.
 
+mod library;
+
 use devbay_core::cancel::Cancel;
 use devbay_core::error::{ErrorKind, Result};
 use devbay_core::program::catalogue;
@@ -13,6 +15,7 @@ use devbay_host::import;
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session};
+use library::library;
 use std::fmt::Write;
 
 /// How many of the looks of a phase the flag ends.
@@ -21,8 +24,8 @@ const SAMPLES: u32 = 12;
 const MANY: u32 = 1 << 30;
 
 fn runtime(threads: usize) -> Runtime {
-    let linked = vec![devbay_plugin_cpu::devbay_entry::PLUGIN];
-    Runtime::new(RuntimeOptions { threads, linked, ..RuntimeOptions::default() }).unwrap()
+    Runtime::new(RuntimeOptions { threads, plugins: vec![library("cpu")], ..RuntimeOptions::default() })
+        .unwrap()
 }
 
 fn session(runtime: &Runtime, model: &Model) -> Result<Session> {
@@ -48,7 +51,7 @@ fn check<T>(what: &str, looks_min: u32, phase: &dyn Fn() -> Result<T>) {
 /// Graphs of about `n` nodes that no pass makes small.
 fn graph(shape: &str, n: usize) -> String {
     let mut text = format!("devbay-program 1\n\nprogram \"{shape}\"(%x: f32[4]) {{\n");
-    let mut node = |text: &mut String, i: usize, operands: &[String]| {
+    let node = |text: &mut String, i: usize, operands: &[String]| {
         let line = match operands {
             [a] => format!("  %n{i}: f32[4] = LeakyRelu@16({a}) {{alpha = {:?}}}", 0.25 + i as f32 / 65536.0),
             [a, b] => format!("  %n{i}: f32[4] = Add@14({a}, {b})"),
@@ -116,7 +119,7 @@ fn content(ty: &TensorType) -> Tensor {
     let boxes = shape.last() == Some(&4) && shape.len() == 3;
     let number = |i: usize| match boxes {
         true => [0.0, 2.0 * (i / 4) as f32, 1.0, 2.0 * (i / 4) as f32 + 1.0][i % 4],
-        false => (i % 13) as f32 / 8.0 + if i % 5 == 0 { 2.0 } else { 0.0 },
+        false => (i % 13) as f32 / 8.0 + if i.is_multiple_of(5) { 2.0 } else { 0.0 },
     };
     Tensor::from_elements(&shape, &(0..n).map(number).collect::<Vec<_>>()).unwrap()
 }

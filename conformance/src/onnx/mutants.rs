@@ -444,7 +444,9 @@ fn one_number_is_a_scalar_or_a_vector() {
     let image = tensor(&[1, 1, 2, 2], &[1, 2, 3, 4]);
     let shapes: [&[usize]; 2] = [&[], &[1]];
     // Every way to write the numbers of a node gives what the first one does.
-    let check = |op: &str, inputs: &dyn Fn(&dyn Fn(f32) -> Tensor, &dyn Fn(u8) -> Tensor) -> Vec<Tensor>| {
+    type Scale<'a> = &'a dyn Fn(f32) -> Tensor;
+    type Zero<'a> = &'a dyn Fn(u8) -> Tensor;
+    let check = |op: &str, inputs: &dyn Fn(Scale<'_>, Zero<'_>) -> Vec<Tensor>| {
         let mut first: Option<Vec<u8>> = None;
         for scale_shape in shapes {
             for zero_shape in shapes {
@@ -464,7 +466,7 @@ fn one_number_is_a_scalar_or_a_vector() {
     check("DequantizeLinear", &|scale, _| vec![bytes.clone(), scale(0.5)]);
     check("MatMulInteger", &|_, zero| vec![square.clone(), square.clone(), zero(1), zero(2)]);
     check("ConvInteger", &|_, zero| vec![image.clone(), image.clone(), zero(1), zero(2)]);
-    let product = |of: &Tensor, scale: &dyn Fn(f32) -> Tensor, zero: &dyn Fn(u8) -> Tensor| {
+    let product = |of: &Tensor, scale: Scale<'_>, zero: Zero<'_>| {
         vec![of.clone(), scale(0.5), zero(1), of.clone(), scale(0.25), zero(2), scale(2.0), zero(7)]
     };
     check("QLinearMatMul", &|scale, zero| product(&square, scale, zero));
