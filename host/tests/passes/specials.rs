@@ -44,7 +44,7 @@ impl Build {
         let values: Vec<f32> =
             (0..n).map(|at| if at % every == 0 { special(at) } else { ordinary(at) }).collect();
         let name = format!("x{turn}");
-        let id = self.program.add_typed(&*name, TensorType::new(F32, shape));
+        let id = self.program.add_typed(&name, TensorType::new(F32, shape));
         self.inputs.push((name, Tensor::from_elements(shape, &values).expect("a tensor")));
         id
     }
