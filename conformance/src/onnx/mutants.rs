@@ -430,6 +430,11 @@ fn attributes_of_any_kind_are_answered() {
     check(of_attributes, 5_000);
 }
 
+/// Makes a tensor of one number.
+type Number<'a, X> = dyn Fn(X) -> Tensor + 'a;
+/// Makes a node's operands of scales and zero points.
+type Inputs<'a> = dyn Fn(&Number<'_, f32>, &Number<'_, u8>) -> Vec<Tensor> + 'a;
+
 /// Exporters write a scale as a scalar and its zero point as a vector of one, or the reverse, and leave zero points out.
 #[test]
 fn one_number_is_a_scalar_or_a_vector() {
@@ -444,9 +449,7 @@ fn one_number_is_a_scalar_or_a_vector() {
     let image = tensor(&[1, 1, 2, 2], &[1, 2, 3, 4]);
     let shapes: [&[usize]; 2] = [&[], &[1]];
     // Every way to write the numbers of a node gives what the first one does.
-    type Scale<'a> = &'a dyn Fn(f32) -> Tensor;
-    type Zero<'a> = &'a dyn Fn(u8) -> Tensor;
-    let check = |op: &str, inputs: &dyn Fn(Scale<'_>, Zero<'_>) -> Vec<Tensor>| {
+    let check = |op: &str, inputs: &Inputs<'_>| {
         let mut first: Option<Vec<u8>> = None;
         for scale_shape in shapes {
             for zero_shape in shapes {
@@ -466,7 +469,7 @@ fn one_number_is_a_scalar_or_a_vector() {
     check("DequantizeLinear", &|scale, _| vec![bytes.clone(), scale(0.5)]);
     check("MatMulInteger", &|_, zero| vec![square.clone(), square.clone(), zero(1), zero(2)]);
     check("ConvInteger", &|_, zero| vec![image.clone(), image.clone(), zero(1), zero(2)]);
-    let product = |of: &Tensor, scale: Scale<'_>, zero: Zero<'_>| {
+    let product = |of: &Tensor, scale: &Number<'_, f32>, zero: &Number<'_, u8>| {
         vec![of.clone(), scale(0.5), zero(1), of.clone(), scale(0.25), zero(2), scale(2.0), zero(7)]
     };
     check("QLinearMatMul", &|scale, zero| product(&square, scale, zero));
