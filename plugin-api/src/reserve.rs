@@ -349,7 +349,8 @@ mod tests {
         assert_eq!(get(Size::of_extents(&[1 << 40, 1 << 40, 0])), Some(0));
         assert_eq!(get(Size::of_extents(&[1 << 40, 1 << 40])), None);
         assert_eq!(get(Size::of_extents(&[])), Some(1));
-        assert_eq!(get(Size::of(1 << 40) * (1 << 40) * 0), Some(0));
+        let none = Size::of(0);
+        assert_eq!(get(Size::of(1 << 40) * (1 << 40) * none), Some(0));
         assert_eq!(get(Size::of(usize::MAX) + 1), None);
         assert_eq!(get(Size::of(usize::MAX)), None);
         assert_eq!(get((Size::of(3) + 4) * Size::of(5)), Some(35));
