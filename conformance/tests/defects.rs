@@ -16,13 +16,14 @@ use support::{judged_with, library};
 /// have found.
 const COSTLY: &[&str] = &["onnx", "stress", "fault", "figure"];
 
-/// Cases that launch every kernel in many ways take most of the suite's time, and recordings build on them. They are asked
-/// about defects of what they are about.
+/// Cases that launch every kernel in many ways take most of the suite's time, and recordings build on them; data at fault
+/// needs all that reports failures. They are asked about defects of what they are about.
 const LAUNCH_EVERYTHING: &[&str] = &[
     "launch.order",
     "launch.slots",
     "launch.workspace",
     "launch.packed",
+    "launch.values",
     "shutdown.rounds",
     "replay.launches",
     "replay.nothing_else",

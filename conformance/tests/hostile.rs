@@ -37,34 +37,12 @@ fn corpus(ops: &[&str], every: usize) -> (Corpus, Vec<Case>) {
     (corpus, cases)
 }
 
-/// Failures that are known and not mended yet: class, op, and what would mend it. An entry goes when its failure has gone.
-const OPEN: &[(&str, &str, &str)] = &[
-    ("crash", "DynamicQuantizeLinear", "the host checks arity before `prepare`"),
-    ("panic", "DynamicQuantizeLinear", "the host checks arity before `prepare`"),
-    ("internal error", "Unique", "the host checks arity before `prepare`"),
-    ("internal error", "TopK", "the host checks arity before `prepare`"),
-    ("panic", "TopK", "the host checks arity before `prepare`"),
-    ("panic", "Dropout", "the host checks arity before `prepare`"),
-    ("crash", "LayerNormalization", "the host checks arity before `prepare`"),
-    ("abort", "LayerNormalization", "the host checks arity before `prepare`"),
-    ("disagreement", "Gather", "devices report indices that are out of range"),
-];
-
-/// What was found, but for what is known.
-fn new_findings(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) -> Vec<String> {
-    let is_open = |finding: &&Finding| {
-        let open = OPEN.iter().find(|(class, op, _)| *class == finding.class && *op == finding.op);
-        if let Some((class, op, why)) = open {
-            eprintln!("known: {class} of {op}, until {why}");
-        }
-        open.is_none()
+/// What was found, a line each.
+fn lines(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) -> Vec<String> {
+    let line = |Finding { class, op, case, text, .. }: Finding| {
+        format!("{class} {op} {case}, {}: {text}", corpus.describe(&case))
     };
-    let found = findings(corpus, cases, sides);
-    let lines = found.iter().filter(is_open).map(|finding| {
-        let Finding { class, op, case, text, .. } = finding;
-        format!("{class} {op} {case}, {}: {text}", corpus.describe(case))
-    });
-    lines.collect()
+    findings(corpus, cases, sides).into_iter().map(line).collect()
 }
 
 /// A part of every op's changes runs or is refused on the processor, and nothing else.
@@ -75,7 +53,7 @@ fn hostile_models_run_or_are_refused_on_the_processor() {
     let cpu = run_side(&side("cpu"), &workers(), &cases, &mut |_| ()).expect("workers start");
     let ran = cpu.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Ok(_))).count();
     assert!(ran > cases.len() / 4, "{ran} of {} cases ran", cases.len());
-    let found = new_findings(&corpus, &cases, &[cpu]);
+    let found = lines(&corpus, &cases, &[cpu]);
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
@@ -100,7 +78,7 @@ fn devices_agree_on_hostile_models() {
             }
         }
     }
-    let found = new_findings(&corpus, &cases, &sides);
+    let found = lines(&corpus, &cases, &sides);
     assert!(found.is_empty(), "{}", found.join("\n"));
     // There is something to compare.
     for side in &sides {

@@ -10,7 +10,14 @@ macro_rules! specials {
             id: concat!("specials.", $id),
             rules: &["B20", "B21"],
             requires: concat!($op, " gives NaN, infinities and finite numbers where its definition does"),
-            needs: &[concat!("numerics.", $id)],
+            needs: &[
+                "memory.zero",
+                "transfer.offsets",
+                "launch.bounds",
+                "launch.workspace",
+                "launch.host_refs",
+                concat!("numerics.", $id),
+            ],
             run: |rig| judge_specials(rig, concat!($($domain)?), $op),
         }),*];
     };

@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[Case {
     rules: &["B9", "B13", "B21"],
     requires: "an index that names nothing fails its launch or its stream with INVALID and words; nothing beside the \
                operands is written, and other streams go on",
-    needs: &["launch.bounds", "launch.workspace"],
+    needs: &["error.stream", "launch.inputs_kept", "launch.bounds", "launch.order", "launch.workspace"],
     run: values,
 }];
 

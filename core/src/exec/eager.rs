@@ -104,7 +104,8 @@ pub fn run(
     if def.is_some_and(|def| def.kind == OpKind::Query) {
         let ty = types.first().cloned().flatten();
         let result = ty
-            .and_then(|ty| infer::query(node, &ty))
+            .and_then(|ty| infer::query(node, &ty).transpose())
+            .transpose()?
             .ok_or_else(|| Error::new(ErrorKind::InvalidModel, "the shape of an operand of unknown type"))?;
         return Ok(vec![constant(&result, &env.constants)?]);
     }

@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// Most threads of a queue.
 pub const THREADS_MAX: usize = 512;
 
+/// The system gives one reason for both.
+const NO_THREAD: &str = "cannot start a worker thread: too little memory for its stack, or too many threads";
+
 /// How often an idle worker looks for work before it lets others run too: about 50 microseconds.
 const SPINS: u32 = 4000;
 
@@ -108,7 +111,7 @@ impl WorkQueue {
             let handle = std::thread::Builder::new()
                 .name(format!("devbay-{}", worker + 1))
                 .spawn(move || shared.work(worker, pinned))
-                .map_err(|e| Error::new(ErrorKind::Unavailable, "cannot start a worker thread").because(e))?;
+                .map_err(|e| Error::new(ErrorKind::OutOfMemory, NO_THREAD).because(e))?;
             queue.handles.push(handle);
         }
         Ok(queue)

@@ -137,7 +137,7 @@ impl Specialiser<'_> {
             Some(OpKind::Control) => return self.control(node, inputs, out),
             Some(OpKind::Query) => {
                 let ty = inputs.first().copied().flatten().and_then(|id| self.out.value(id).ty.clone());
-                if let Some(result) = ty.and_then(|ty| infer::query(node, &ty)) {
+                if let Some(result) = ty.and_then(|ty| infer::query(node, &ty).transpose()).transpose()? {
                     if let Some(id) = node.output(0) {
                         self.new_constant(id, result);
                     }

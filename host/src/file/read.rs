@@ -3,6 +3,7 @@
 //! Opening a pipe waits for a writer, reading a terminal for a person, and opening some devices does something. So what a
 //! path names is looked at first, opened without blocking, and looked at again by what was opened.
 
+use devbay_plugin_api::reserve;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Result};
 use std::path::Path;
@@ -66,9 +67,9 @@ pub(crate) fn read_open(file: File, len: u64, size_max: u64) -> Result<Vec<u8>> 
     if len > size_max {
         return Err(too_large(len));
     }
-    let mut content = Vec::new();
-    let len = usize::try_from(len).map_err(|_| io::Error::from(ErrorKind::OutOfMemory))?;
-    content.try_reserve_exact(len).map_err(|_| io::Error::from(ErrorKind::OutOfMemory))?;
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let content = reserve::with_capacity(len, "the file's content");
+    let mut content: Vec<u8> = content.map_err(|_| io::Error::from(ErrorKind::OutOfMemory))?;
     // One byte more tells a file that grows, and those of the system, which do not say how long they are.
     file.take(size_max.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > size_max {

@@ -105,7 +105,7 @@ impl Inference<'_> {
         }
         let results = infer(node, &types, &constants)?;
         if let ([Some(operand)], Some(id)) = (types.as_slice(), node.output(0))
-            && let Some(answer) = query(node, operand)
+            && let Some(answer) = query(node, operand)?
         {
             self.answers.insert(id, answer);
         }

@@ -377,9 +377,9 @@ fn input_files_that_are_damaged() {
     };
     run(named(&folder.write("cut.npy", &bytes[..bytes.len() - 1])))
         .says(&["cut.npy", "cut off: 11 of 12 bytes"]);
-    run(named(&header("(1, 3, )", "(1, 9, )"))).says(&["header.npy", "cut off: 12 of 36 bytes"]);
-    run(named(&header("(1, 3, )", "(1152921504606846976, 64)"))).says(&["an array larger than memory"]);
-    run(named(&header("(1, 3, )", "(35184372088832,)"))).says(&["cut off: 12 of 140737488355328 bytes"]);
+    run(named(&header("(1, 3)", "(1, 9, )"))).says(&["header.npy", "cut off: 12 of 36 bytes"]);
+    run(named(&header("(1, 3)", "(1152921504606846976, 64)"))).says(&["an array larger than memory"]);
+    run(named(&header("(1, 3)", "(35184372088832,)"))).says(&["cut off: 12 of 140737488355328 bytes"]);
     run(named(&header("<f4", "<c8"))).says(&["an array of type <c8, which is not supported"]);
     run(named(&header("<f4", ">f4"))).says(&["big-endian"]);
     run(named(&folder.write("text.npy", "no array"))).says(&["text.npy", "not a .npy array"]);

@@ -23,7 +23,7 @@ program "masked"(%x: f32[batch,seq], %mask: f32[batch,seq], %w: f32[4,4]) {
   %axes: i64[] = const i64[1] [1]
   %y = Mul@14(%x, %mask)
   %sum = ReduceSum@13(%y, %axes) {keepdims = 0}
-  %t = Transpose@13(%y) {perm = [1, 0]}
+  %t = Transpose@25(%y) {perm = [1, 0]}
   %side = MatMul@13(%t, %y)
   %fixed = MatMul@13(%w, %w)
   return %y, %sum, %side, %fixed
