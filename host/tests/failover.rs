@@ -105,9 +105,10 @@ fn without_leave_the_failure_is_the_runs() {
 
 #[test]
 fn what_takes_all_devices_with_it_is_the_runs_failure() {
-    // A lost device of this plugin takes the others with it; a panic poisons the plugin with all of its devices.
+    // A lost device of this plugin takes the others with it; a panic outside of kernels poisons the plugin
+    // with all of its devices.
     for (fault, kind) in
-        [("lost@launch#1", ErrorKind::DeviceLost), ("panic@launch#1", ErrorKind::PluginPoisoned)]
+        [("lost@launch#1", ErrorKind::DeviceLost), ("panic@create_stream#1", ErrorKind::PluginPoisoned)]
     {
         let runtime = runtime(fault, "inline");
         let session = session(&runtime, None);

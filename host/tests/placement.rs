@@ -221,7 +221,7 @@ fn a_node_that_is_planned_while_it_runs_goes_where_it_is_not_refused() {
     let program = r#"devbay-program 1
 
 program "late"(%x: f32[4], %keep: bool[4], %factor: f32[1]) {
-  %some: f32[?] = Compress@11(%x, %keep) as "some" {axis = 0}
+  %some: f32[?] = Compress@28(%x, %keep) as "some" {axis = 0}
   %y: f32[?] = Mul@14(%some, %factor) as "scaled"
   return %y
 }

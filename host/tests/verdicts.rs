@@ -118,7 +118,7 @@ const PROBES: &[Probe] = &[
         on: &["wgpu"],
     },
     Probe {
-        op: "ReverseSequence@10",
+        op: "ReverseSequence@28",
         attributes: "batch_axis = 1, time_axis = 0",
         inputs: &[&[4, 3, 2], &[3]],
         at: 1,

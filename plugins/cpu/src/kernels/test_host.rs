@@ -138,11 +138,14 @@ impl TestHost {
         Self { table, info, instance, device, stream }
     }
 
-    /// The first kernel of an op that takes a dtype as its first input.
-    fn kernel(&self, op: &str, first: DType) -> (u32, KernelInfo) {
+    /// The first kernel of an op that takes so many inputs, and a dtype as the first.
+    fn kernel(&self, op: &str, first: DType, n_inputs: usize) -> (u32, KernelInfo) {
         // SAFETY: the plugin's own static list.
         let kernels = unsafe { read_growable_list::<KernelInfo>(&self.info.kernels) }.expect("list");
         let takes = |info: &KernelInfo| {
+            if (info.n_inputs_max as usize) < n_inputs {
+                return false;
+            }
             // SAFETY: the plugin's own static lists.
             let typevars = unsafe { read_growable_list::<TypeVar>(&info.typevars) }.expect("list");
             // SAFETY: as above.
@@ -191,7 +194,7 @@ pub(crate) fn run_with_constants(
 ) -> Result<Vec<Option<Array>>, String> {
     let host = TestHost::open(isa);
     let first = inputs[0].as_ref().expect("a first input").dtype;
-    let (kernel_idx, info) = host.kernel(op, first);
+    let (kernel_idx, info) = host.kernel(op, first, inputs.len());
     let attrs: Vec<Attr> = attrs
         .iter()
         .map(|(name, value)| {

@@ -2,6 +2,7 @@
 
 use super::builder::{Builder, Value};
 use super::node::Node;
+use crate::element::ElementType;
 use devbay_plugin_api::sdk::{Error, Result};
 
 const ADD: &str = "stablehlo.add";
@@ -122,7 +123,14 @@ fn gelu(b: &mut Builder<'_>, x: &Value, approximate: &str) -> Result<Value> {
     let bent = match approximate {
         "none" => {
             let scaled = b.with_number(MULTIPLY, x, std::f64::consts::FRAC_1_SQRT_2)?;
-            b.unary("chlo.erf", &scaled)
+            let erf = b.unary("chlo.erf", &scaled);
+            // Compilers expand it to what stays a little below 1, and an infinity times that little is infinite. From here
+            // on no number of the type is nearer than 1.
+            let one = b.unary("stablehlo.sign", &scaled);
+            let size = b.unary("stablehlo.abs", &scaled);
+            let from = if x.element() == ElementType::F64 { 6.0 } else { 4.0 };
+            let is_one = b.compare_number("GE", &size, from)?;
+            b.select(&is_one, &one, &erf)
         }
         "tanh" => {
             let square = b.multiply(x, x);
