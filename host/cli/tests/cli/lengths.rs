@@ -310,7 +310,7 @@ fn results_that_nobody_can_crop_are_refused() {
         "output `y` is [2, 16] where `n` is 8",
     );
     refused(
-        "  %s: i64[] = const i64[1] [-1]\n  %y = Reshape@14(%x, %s)\n",
+        "  %s: i64[] = const i64[1] [-1]\n  %y = Reshape@25(%x, %s)\n",
         None,
         unsupported,
         "[10] where it is 5",

@@ -175,7 +175,11 @@ fn program(form: &Form, extents: &[u64; 8]) -> String {
             rest = rest.replace(&format!("= {letter}{end}"), &format!("= {}{end}", extents[i]));
         }
     }
-    let results = if ["Split", "TopK"].contains(&op) { "%y, %z" } else { "%y" };
+    let results = match op {
+        "Split" | "TopK" => "%y, %z",
+        "DynamicQuantizeLinear" => "%y, %scale, %zero",
+        _ => "%y",
+    };
     format!(
         "devbay-program 1\nprogram \"{op}\"({inputs}) {{\n{constants}  {results} = {op}@{version}({rest}\n  return %y\n}}\n"
     )
