@@ -3,7 +3,7 @@
 //! A run, and the reading and planning before it, is done *under* a flag ([`Cancel::over`]). What does a piece of it
 //! looks at the flag of its thread ([`look`]): import, passes and planning between nodes, the launch loop between
 //! launches, the host's parallel loops between chunks. Threads that help take the flag along with what they help with
-//! ([`Under`]). So a kernel, which comes back to the host through C, need not hand it on.
+//! (`Under`). So a kernel, which comes back to the host through C, need not hand it on.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{AtomicU32, Ordering, thread_static};

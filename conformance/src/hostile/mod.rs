@@ -1,7 +1,7 @@
 //! The hostile corpus: ONNX's node tests with their operands, attributes and arity changed, run in processes of their
 //! own, and what became of each.
 //!
-//! A case is a seed, which is a node test, and the position of a change in the seed's list ([`mutate`]). Every op that
+//! A case is a seed, which is a node test, and the position of a change in the seed's list (`mutate.rs`). Every op that
 //! ONNX tests is covered without a list of ours. A [`worker`] imports, plans and runs cases on one device and says what
 //! came of each; [`campaign`] starts workers, notices those that die or hang, and compares devices. Whatever a model
 //! says, it runs, or it is refused with a typed error: everything else is a failure.

@@ -9,7 +9,7 @@
 //!
 //! To the op minus infinity in a mask is more than a number: what it hides may hold anything, and a query that sees nothing
 //! gets zeros, where the many ops give what is no number. So a mask that may have it stays added, and only one that is
-//! known to be finite ([`super::range`]) becomes the op's.
+//! known to be finite (`range.rs`) becomes the op's.
 
 use super::search::{Search, has_kernel};
 use super::{each_region, reshape, scalar};

@@ -2,9 +2,9 @@
 //!
 //! Both sides run the model once as they would, and once with the values brought out that both of them still have when
 //! their passes are done: the *borders*. Values are followed through passes by their names, which are made unique before
-//! ([`source`]). Where the two sides differ at a border, what lies between it and the borders before it runs alone on both
-//! sides with one side's inputs ([`scene`]): a node is named only if it differs by itself, so that nobody is blamed for what
-//! came in. If, Loop and Scan are entered with the values of the iteration that differs ([`descend`]).
+//! (`source.rs`). Where the two sides differ at a border, what lies between it and the borders before it runs alone on both
+//! sides with one side's inputs (`scene.rs`): a node is named only if it differs by itself, so that no node is blamed for what
+//! came in. If, Loop and Scan are entered with the values of the iteration that differs (`descend.rs`).
 //!
 //! Bringing values out changes no pass, since it is done behind them. It may change where memory is reused and what a
 //! compiler of whole programs fuses; so the outputs of the undisturbed runs are compared too, and the report says if they

@@ -1,7 +1,7 @@
 //! Vectors of f32, for the loops that the compiler's autovectoriser cannot be trusted with: matrix
 //! products and Fourier transforms, whose accumulators have to stay in registers.
 //!
-//! A body that is generic over [`Arith`](crate::isa::Arith) finds the widest vector of its instruction
+//! A body that is generic over [`Arith`] finds the widest vector of its instruction
 //! set as `A::Lanes`. Making a vector is unsafe, because it needs the instructions; having one shows
 //! that they are there, so that arithmetic is safe.
 //!

@@ -134,9 +134,8 @@ fn a_text() {
     check(&Source::File("eighteen_scalars/program.txt", Reading::Mapped), None);
 }
 
-// TODO: without memory for its result a query (Shape) is left to a kernel that there is not, an error of another kind.
 #[test]
-#[ignore = "request 392 of 967 gives unsupported-op; pays off once core's queries say that memory is missing"]
+#[ignore = "967 loads take a minute; `--run-ignored all` of nextest runs it"]
 fn a_large_network() {
     check(&Source::File("efficientnet_lite0/model.onnx", Reading::Mapped), None);
 }
