@@ -125,6 +125,8 @@ impl Plane {
     /// # Errors
     /// Out of memory.
     pub fn taps(&self, window: &Window) -> Result<Vec<usize>> {
+        // Every tap lies within the copy, whose size may be more than can be counted.
+        self.size().get("the copy of a plane")?;
         let columns = |row: usize| {
             (0..window.kernel[2]).map(move |column| {
                 row * window.dilation[1] * self.row_len() + self.tap(column * window.dilation[2])
