@@ -1,7 +1,7 @@
 //! The call of a plugin that a thread is in, for who explains why the process dies.
 //!
 //! A plugin's function that crashes, or that ends the process, never comes back to say which it was. So calls leave a note
-//! in the thread that makes them, where a signal handler finds it. Off as long as nobody has asked ([`watch`]): then a
+//! in the thread that makes them, where a signal handler finds it. Off until [`watch`] asks for it: then a
 //! call costs one look at a flag, and a launch nothing at all, because it is asked when a plan is made. On, launches go
 //! through a function of ours, as those do that are traced.
 //!
@@ -89,7 +89,7 @@ fn noted<R>(here: Here, body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// The call that this thread is in; None if there is none, or nobody watches. For signal handlers too: it takes no lock and
+/// The call that this thread is in; None if there is none, or notes are off. For signal handlers too: it takes no lock and
 /// no memory.
 pub fn current<R>(read: impl FnOnce(&Call<'_>) -> R) -> Option<R> {
     let call = CURRENT.try_with(Cell::get).ok().filter(|call| !call.is_null())?;
@@ -128,7 +128,7 @@ unsafe impl Send for WatchedStep {}
 // SAFETY: as for Send.
 unsafe impl Sync for WatchedStep {}
 
-/// Has the launches of a section's kernels leave notes, if somebody watches.
+/// Makes the launches of a section's kernels leave notes, if notes are on.
 pub(crate) fn watch_section(section: &mut Section) {
     if !is_watched() {
         return;
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn notes_are_of_the_innermost_call_and_go_with_it() {
-        assert_eq!(during(call("prepare", "p:0", "n"), now), None, "nobody watches");
+        assert_eq!(during(call("prepare", "p:0", "n"), now), None, "notes are off");
         watch();
         let known = |function: &str| Some((function.to_owned(), "p:0".to_owned(), "n".to_owned()));
         during(call("outer", "p:0", "n"), || {

@@ -32,7 +32,7 @@ pub struct Cancel(Arc<Flag>);
 #[derive(Default)]
 struct Flag {
     state: AtomicU32,
-    /// What is being launched under it, the latest last, if somebody wants to know.
+    /// Launches that are under way, the latest last; None for a flag that keeps no list.
     launching: Option<Mutex<Vec<(ThreadId, Launching)>>>,
 }
 
@@ -84,7 +84,7 @@ impl Flag {
 
     fn set(&self, to: u32) {
         let runs = |state: u32| (state == RUNNING || state & COUNTS != 0).then_some(to);
-        // Whoever sets it first says why.
+        // The first to set it gives the reason.
         let _ = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, runs);
     }
 

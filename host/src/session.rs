@@ -380,7 +380,7 @@ impl Session {
         self.start(inputs, options, false)
     }
 
-    /// As [`Session::run_async`], on inputs in the model's order; `apart` on a thread that nobody else waits for, whatever
+    /// As [`Session::run_async`], on inputs in the model's order; `apart` on a thread that no other run waits for, whatever
     /// the devices are.
     fn start(&self, inputs: Vec<Tensor>, options: &RunOptions, apart: bool) -> Result<Run> {
         let views: Vec<InputView<'_>> = inputs.iter().map(InputView::of).collect();

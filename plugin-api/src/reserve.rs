@@ -207,7 +207,7 @@ zero!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64, 
 // SAFETY: each element is zero.
 unsafe impl<T: Zero, const N: usize> Zero for [T; N] {}
 
-/// `n` zeros: pages that nobody has touched, where the system has some.
+/// `n` zeros: untouched pages where the system has some.
 ///
 /// # Errors
 /// If there is no memory.

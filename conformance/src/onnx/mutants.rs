@@ -1,7 +1,7 @@
 //! Nodes that are almost right: ONNX's node tests with operands left out, operands too many, shapes of no elements or of
 //! another rank, and sizes at their limits, run in a session on the CPU plugin.
 //!
-//! What a model holds is nobody's fault but the model's: each mutant runs, or gives a typed error that a user can read. A
+//! A model is to blame for its own content: each mutant runs, or gives a typed error that a user can read. A
 //! panic, a crash, or an error that blames a plugin or this repository is a failure of the test. Operands that the op's
 //! row in `devbay-ops` does not allow are an invalid model, whatever kernels would say.
 
@@ -276,7 +276,7 @@ fn of_attributes(seed: &Seed) -> Vec<(String, Seed)> {
     };
     for (name, value) in &attrs {
         match value {
-            // How many samples a region takes is time that nobody checks yet.
+            // The number of samples of a region only costs time, which deadlines bound.
             AttrValue::Int(_) if &**name == "sampling_ratio" => {}
             AttrValue::Int(_) => NUMBERS.iter().for_each(|&x| add(name, AttrValue::Int(x))),
             AttrValue::Ints(list) => {

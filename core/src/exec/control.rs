@@ -185,7 +185,7 @@ impl Collected {
     fn stacked(mut self, element: Option<TensorType>, values: &Values<'_>) -> Result<RunTensor> {
         let (dtype, shape) = match (&self.of, element) {
             (Some(of), _) => (of.dtype, of.shape.to_vec()),
-            // No iteration: extents that nobody knows are 0.
+            // No iteration: unknown extents are 0.
             (None, Some(ty)) => {
                 let dims = ty.shape.unwrap_or_default();
                 (ty.dtype, dims.iter().map(|dim| dim.known().unwrap_or(0)).collect())

@@ -289,7 +289,7 @@ impl Unit {
                 Stage::Eager(stage) => {
                     let results =
                         eager::run_stage(stage, &mut values).map_err(|e| e.at_node(stage.node.label()))?;
-                    // Results that nobody wants are not made.
+                    // Results without a reader are not made.
                     let wanted = stage.node.outputs.iter().flatten();
                     wanted.zip(results).for_each(|(&id, result)| values.set(id, result));
                 }

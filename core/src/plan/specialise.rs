@@ -169,7 +169,7 @@ impl Specialiser<'_> {
             && (self.folds || shapes_may_depend_on(&types))
             && let Some(results) = self.fold(node, &constants, &types)?
         {
-            // Results that nobody wants are not made.
+            // Results without a reader are not made.
             for (&id, tensor) in node.outputs.iter().flatten().zip(results) {
                 self.new_constant(id, tensor);
             }

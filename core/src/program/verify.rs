@@ -474,7 +474,7 @@ mod tests {
         check_node("Conv", &[0, 1, 2, 3], &[4], "expected at most 3 inputs, found 4");
         check_node("Relu", &[0], &[4, 5], "expected at most 1 output, found 2");
         check_node("Concat", &[], &[4], "expected the input 0 (inputs), found none");
-        // Nobody knows the operands of these.
+        // The operands of these are unknown.
         check_node("Zipper", &[], &[4, 5], "");
 
         let mut holes = node("Concat", &[0, 1], &[4]);

@@ -7,7 +7,7 @@
 //! (docs/plugins.md).
 //!
 //! A crash that is not in a plugin's call goes the way it would have gone, also Rust's own words about a stack that
-//! overflowed. A model's file that somebody shortens while it is mapped is a crash too (SIGBUS): it is said, and ends the
+//! overflowed. A model's file that is shortened while it is mapped is a crash too (SIGBUS): it is said, and ends the
 //! command with code 4.
 //!
 //! Handlers run on the stacks for them that Rust's runtime makes for its threads. They take no lock and no memory; what

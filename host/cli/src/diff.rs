@@ -177,7 +177,7 @@ fn parse(text: &str) -> Result<Given> {
         arguments.extend(own.iter().map(|(key, value)| format!("--plugin-option={owner}.{key}={value}")));
     }
     let arguments = SideArguments::try_parse_from(arguments).map_err(|error| {
-        // Its first line has the reason; the rest is about a command line that nobody wrote.
+        // Its first line has the reason; the rest is about a command line that the user did not write.
         let words = error.to_string();
         usage(words.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
     })?;

@@ -41,7 +41,7 @@ pub fn styled(begin: &str, text: fmt::Arguments<'_>, end: &str) {
     }
 }
 
-/// Prints a line on standard error. Where nobody takes it, there is nobody to tell.
+/// Prints a line on standard error. A failure to write is ignored: there is no other place to report it.
 pub fn aside(text: fmt::Arguments<'_>) {
     let text = text.to_string();
     let _ = writeln!(std::io::stderr().lock(), "{}", plain(&text));

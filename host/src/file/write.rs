@@ -106,7 +106,7 @@ fn behind_links(path: &Path) -> Result<Option<PathBuf>> {
     Err(io::Error::new(ErrorKind::InvalidInput, "too many links, or links in a circle"))
 }
 
-/// Opens a pipe or a device for writing. A pipe that nobody reads is waited for, and not for ever.
+/// Opens a pipe or a device for writing. Waits for a reader of the pipe, for a limited time.
 #[cfg(unix)]
 fn open_stream(path: &Path) -> Result<File> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};

@@ -224,7 +224,7 @@ fn b19_panics_in_optional_functions() {
     };
     check_one_failed(&asked, "pack", &pack(asked.device()).unwrap_err());
     pack(asked.device()).unwrap();
-    // Those whose failure means that nobody knows. What a kernel should cost is asked of a node alone; what memory there
+    // Functions whose failure leaves the answer unknown. What a kernel should cost is asked of a node alone; what memory there
     // is, of a device, whose panic counts all the same.
     let asked = host("cost", "inline");
     assert!(asked.device().cost(&request).is_none());

@@ -315,7 +315,7 @@ pub struct HostApi {
     /// nested in it.
     ///
     /// It returns CANCELLED if the run that the calling thread works for is to end: chunks that have begun
-    /// are done then, the others never begin. Whoever gets it returns it soon, and what it was to write is
+    /// are done then, the others never begin. A caller that gets it returns it soon, and what it was to write is
     /// undefined. A loop over nothing, `n` is 0, says whether the run goes on: OK or CANCELLED. What takes
     /// long without a loop, or in one chunk, asks so every millisecond or so; a body may. Since: 0.1
     #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]

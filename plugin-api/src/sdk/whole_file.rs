@@ -108,7 +108,7 @@ impl Part {
             unfinished.insert(place.clone());
             drop(unfinished);
             let part = Self { path: place, lock, is_moved: false };
-            // Without locks nobody sweeps either.
+            // Without locks there is no sweep either.
             let _ = part.lock.try_lock();
             // Another process may have swept it before it was locked.
             if part.path.symlink_metadata().is_ok() {
@@ -153,7 +153,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A name that nobody guesses: the standard library draws its hash maps' keys from the system's random numbers.
+/// A name that cannot be guessed: the standard library draws its hash maps' keys from the system's random numbers.
 fn random_name() -> String {
     let random = RandomState::new().build_hasher().finish();
     format!("{PREFIX}{random:016x}{SUFFIX}")

@@ -181,7 +181,7 @@ fn own_word(shared: &Shared) -> Result<Option<Pinned>> {
         return Ok(None);
     }
     let word = shared.pinned.take(shared, size_of::<u64>())?;
-    // SAFETY: page-locked memory of at least a page, which nobody else has.
+    // SAFETY: page-locked memory of at least a page, which this stream alone has.
     unsafe { word.start().cast::<u64>().write(0) };
     Ok(Some(word))
 }
@@ -189,14 +189,14 @@ fn own_word(shared: &Shared) -> Result<Option<Pinned>> {
 /// Where launches of a stream report of their data: nothing yet.
 fn own_report(shared: &Shared) -> Result<Pinned> {
     let report = shared.pinned.take(shared, REPORT_BYTES)?;
-    // SAFETY: page-locked memory of at least a page, which nobody else has.
+    // SAFETY: page-locked memory of at least a page, which this stream alone has.
     unsafe { report.start().write_bytes(0, REPORT_BYTES) };
     Ok(report)
 }
 
 /// The words of a report that the stream has copied.
 fn words_of(report: &Pinned) -> [u32; REPORT_WORDS] {
-    // SAFETY: page-locked memory of at least a page, which the stream is done with, and nobody else has.
+    // SAFETY: page-locked memory of at least a page, which the stream is done with, and which it alone has.
     std::array::from_fn(|i| unsafe { report.start().cast::<u32>().add(i).read() })
 }
 

@@ -138,7 +138,7 @@ impl PjrtStream {
             shared.done(number, outcome);
         };
         event.on_ready(done).map_err(|error| {
-            // Nobody says any more when it is written.
+            // There is no event any more that tells when it is written.
             std::mem::forget(kept);
             lock(&self.0).open -= 1;
             own(error)

@@ -296,7 +296,7 @@ impl<'m> Builder<'m> {
         if let Some(n) = n_results(&node) {
             node.outputs.resize(node.outputs.len().max(n), None);
         } else {
-            // Of an op that makes any number of results, as Split does, one that nobody wants is made all the same.
+            // Of an op that makes any number of results, as Split does, one without a reader is made all the same.
             let repeats = devbay_ops::find(&node.op.domain, &node.op.name)
                 .is_some_and(|row| row.outputs.n_max().is_none());
             for result in node.outputs.iter_mut().filter(|result| repeats && result.is_none()) {
