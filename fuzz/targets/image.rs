@@ -1,14 +1,42 @@
-//! Photos, as `--image` decodes them, at most as large as the decoder's own limits let them be.
+//! Photos, as `--image` makes inputs of them: decoded, resized, cut. The first byte says to which form.
 #![no_main]
 
-use image::{ImageReader, Limits};
+// The command's own code: a program cannot be depended on.
+#[path = "../../host/cli/src/image.rs"]
+#[allow(dead_code, reason = "classes are the command's")]
+mod photo;
+
 use libfuzzer_sys::fuzz_target;
-use std::io::Cursor;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// Forms that take little memory, whatever the photo's shape is.
+const FORMS: [&str; 4] = [
+    r#""channels":"RGB","layout":"NCHW","width":8,"height":8,"mean":[0,0,0],"std":[1,1,1]"#,
+    r#""channels":"BGR","layout":"NHWC","width":5,"height":7,"resize_shorter_side":8,"mean":[0,0,0],"std":[1,1,1]"#,
+    r#""channels":"GRAY","layout":"NCHW","width":1,"height":9,"mean":[0.5],"std":[0.5]"#,
+    r#""channels":"GRAY","layout":"NHWC","width":3,"height":3,"resize_shorter_side":2,"mean":[0],"std":[1]"#,
+];
+
+/// The forms, each read as that of a model in a folder of its own, and a name for the photo.
+fn forms() -> &'static (Vec<photo::Preprocessing>, PathBuf) {
+    static FOLDER: OnceLock<(Vec<photo::Preprocessing>, PathBuf)> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = std::env::temp_dir().join(format!("devbay-fuzz-{}", std::process::id()));
+        let read = |form: &&str| {
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let text = format!(r#"{{"input":"x","output":"y","scale":0.01,{form}}}"#);
+            std::fs::write(folder.join("preprocessing.json"), text).expect("a file");
+            photo::Preprocessing::beside(&folder.join("model.onnx")).expect("a form")
+        };
+        (FORMS.iter().map(read).collect(), folder.join("photo"))
+    })
+}
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(mut reader) = ImageReader::new(Cursor::new(data)).with_guessed_format() else { return };
-    let mut limits = Limits::default();
-    limits.max_alloc = Some(64 << 20);
-    reader.limits(limits);
-    let _ = reader.decode();
+    let Some((form, rest)) = data.split_first() else { return };
+    let (forms, path) = forms();
+    if std::fs::write(path, rest).is_ok() {
+        let _ = forms[usize::from(*form) % forms.len()].apply(path);
+    }
 });

@@ -6,7 +6,7 @@
 
 use crate::abi::repository_root;
 use crate::target_folder;
-use crate::test::{cargo_command, succeed};
+use crate::test::{build, cargo_command, succeed};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -61,12 +61,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let (root, target) = (repository_root(), target_folder()?);
     let folder = target.join("fuzz");
     let host = host_triple()?;
-    let mut build = cargo_command(&["build", "--release", "--target", &host, "--bin", name]);
-    build.arg("--manifest-path").arg(root.join("fuzz/Cargo.toml"));
-    build.args(["--no-default-features", "--features", feature]);
-    build.arg("--target-dir").arg(folder.join("build"));
-    build.env("RUSTFLAGS", FLAGS).env("RUSTC_BOOTSTRAP", "1");
-    succeed(build)?;
+    let mut command = cargo_command(&["build", "--release", "--target", &host, "--bin", name]);
+    command.arg("--manifest-path").arg(root.join("fuzz/Cargo.toml"));
+    command.args(["--no-default-features", "--features", feature]);
+    command.arg("--target-dir").arg(folder.join("build"));
+    command.env("RUSTFLAGS", FLAGS).env("RUSTC_BOOTSTRAP", "1");
+    succeed(command)?;
     let (seeds, corpus, failed) =
         (folder.join("seeds").join(name), folder.join("corpus").join(name), folder.join("failed").join(name));
     for folder in [&seeds, &corpus, &failed] {
@@ -76,6 +76,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut command = Command::new(folder.join("build").join(&host).join("release").join(name));
     // Leaks are looked for by the conformance suite: a pool that lives as long as the process is none.
     command.env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1:detect_odr_violation=0");
+    // Where targets write what is read from a file: memory, where there is such a folder.
+    if Path::new("/dev/shm").is_dir() {
+        command.env("TMPDIR", "/dev/shm");
+    }
     let plugin = target.join("debug/libdevbay_plugin_cpu.so");
     if name == "onnx_run" && plugin.exists() {
         command.env("DEVBAY_FUZZ_PLUGIN", plugin);
@@ -131,51 +135,73 @@ fn watch(command: &mut Command, name: &str, failed: &Path) -> Result<()> {
 fn make_seeds(name: &str, target: &Path, folder: &Path) -> Result<()> {
     let root = repository_root();
     match name {
-        "onnx_run" | "arrays" | "text" => {
-            let mut build =
-                cargo_command(&["build", "--package", "devbay-conformance", "--bin", "devbay-hostile"]);
-            build.stdout(Stdio::null());
-            succeed(build)?;
-            let mut command = Command::new(target.join("debug/devbay-hostile"));
-            command.args(["--seeds", name]).arg(folder);
-            succeed(command)?;
-        }
-        "dbx" => {
-            let mut build = cargo_command(&["build", "--package", "devbay-cli"]);
-            build.stdout(Stdio::null());
-            succeed(build)?;
-            let mut command = Command::new(target.join("debug/devbay"));
-            command.arg("compile").arg(root.join("models/eighteen_scalars/model.onnx"));
-            command.arg("-o").arg(folder.join("scalars")).args(["--device", "cpu"]);
-            succeed(command)?;
-        }
-        "image" => copy(&root.join("models"), &["png", "jpg", "jpeg"], folder)?,
+        "onnx_run" | "arrays" | "text" => node_tests(name, target, folder)?,
+        "dbx" => compiled(&root, target, folder)?,
         "manifest" => {
             let text = r#"{"devbay_manifest":1,"name":"cpu","library":"lib.so","abi":{"major":0,"min":1,"max":2},"os":"linux","arch":"x86_64","sha256":"00"}"#;
             fs::write(folder.join("manifest"), text)?;
         }
         // Four bytes of how a list is made, then a struct of 8 bytes.
-        _ => fs::write(folder.join("list"), [8, 0, 2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0])?,
+        "abi_lists" => {
+            fs::write(folder.join("list"), [8, 0, 2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0])?;
+        }
+        _ => {}
+    }
+    // Seeds that a program cannot make of what is there: photos and arrays, behind the byte that says which form.
+    let own = root.join("fuzz/seeds").join(name);
+    if own.exists() {
+        copy(&own, folder)?;
     }
     // What failed once, whatever it was: the tests run them too.
     let regressions = root.join("fuzz/regressions").join(name);
     if regressions.exists() {
-        copy(&regressions, &[], folder)?;
+        copy(&regressions, folder)?;
     }
     Ok(())
 }
 
-/// Copies files with one of these endings, all if there are none, below a folder into another.
-fn copy(from: &Path, endings: &[&str], to: &Path) -> Result<()> {
+/// Node tests whose compiled forms are seeds: regions, constants, attributes of each kind, a recurrent op.
+const COMPILED: &[&str] = &[
+    "test_if",
+    "test_loop11",
+    "test_scan9_sum",
+    "test_constant",
+    "test_constant_pad_axes",
+    "test_lstm_with_peepholes",
+    "test_conv_with_strides_padding",
+    "test_einsum_transpose",
+    "test_resize_upsample_scales_nearest",
+];
+
+/// Compiles node tests, and a trained model with packed weights.
+fn compiled(root: &Path, target: &Path, folder: &Path) -> Result<()> {
+    build(&["--lib", "--bin", "devbay"])?;
+    let programs = target.join("fuzz/seeds/programs");
+    node_tests("text", target, &programs)?;
+    let models = COMPILED.iter().map(|name| (*name, programs.join(name)));
+    for (name, model) in models.chain([("mnist", root.join("models/mnist_cnn/model.onnx"))]) {
+        let compiled = folder.join(name).with_extension("dbx");
+        let mut command = Command::new(target.join("debug/devbay"));
+        command.arg("compile").arg(&model).arg("-o").arg(compiled).stdout(Stdio::null());
+        succeed(command)?;
+    }
+    Ok(())
+}
+
+/// Writes ONNX's node tests in the form that a target reads, a file each.
+fn node_tests(form: &str, target: &Path, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    build(&["--bin", "devbay-hostile"])?;
+    let mut command = Command::new(target.join("debug/devbay-hostile"));
+    command.args(["--seeds", form]).arg(folder).stdout(Stdio::null());
+    succeed(command)
+}
+
+/// Copies the files of a folder into another.
+fn copy(from: &Path, to: &Path) -> Result<()> {
     for entry in from.read_dir().with_context(|| format!("cannot read {}", from.display()))? {
-        let path = entry?.path();
-        if path.is_dir() {
-            copy(&path, endings, to)?;
-        } else if endings.is_empty() || path.extension().is_some_and(|own| endings.iter().any(|e| own == *e))
-        {
-            let name = path.file_name().context("a file has a name")?;
-            fs::copy(&path, to.join(name))?;
-        }
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask hostile`: builds the plugins and the hostile corpus (`conformance/src/hostile`), and runs it on every
 //! instruction set of the processor, on wgpu and on OpenCL.
 
-use crate::test::{cargo_command, succeed};
+use crate::test::build;
 use crate::{opencl, target_folder};
 use anyhow::{Result, bail};
 use std::path::Path;
@@ -50,11 +50,7 @@ const SIDES: &[(&str, &str, &str, Option<&str>, &str)] = &[
 /// # Errors
 /// For a side that there is none of, and what does not build.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let packages = ["devbay-conformance", "devbay-cli", "devbay-plugin-cpu", "devbay-plugin-wgpu"];
-    let packages = packages.map(|name| ["--package", name]);
-    let mut build = cargo_command(&["build"]);
-    build.args(packages.as_flattened());
-    succeed(build)?;
+    build(&["--lib", "--bin", "devbay", "--bin", "devbay-hostile"])?;
     let folder = target_folder()?.join("debug");
     let mut command = Command::new(folder.join("devbay-hostile"));
     for name in &arguments.sides {

@@ -71,6 +71,13 @@ fn cargo(arguments: &[&str]) -> Result<()> {
     succeed(cargo_command(arguments))
 }
 
+/// Builds targets of the workspace with what the tests' build has, so that nothing is compiled twice.
+pub fn build(targets: &[&str]) -> Result<()> {
+    let mut command = cargo_command(&["build", "--quiet", "--workspace", "--features", FEATURES]);
+    command.args(targets);
+    succeed(command)
+}
+
 /// cargo, to be run in the repository.
 pub fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -13,7 +13,6 @@
 //! The photo is resized (its shorter side to `resize_shorter_side`, else to the whole size), cut to the middle, and
 //! each channel becomes `(value * scale - mean) / std`.
 
-use crate::{say, table};
 use anyhow::{Context, Result, anyhow, bail};
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::file::{Outside, open_beside, open_regular, read_open_text, read_regular_text};
@@ -77,8 +76,8 @@ pub struct Preprocessing {
 /// One class and how sure the model is.
 #[derive(Serialize)]
 pub struct Class {
-    label: String,
-    share: f64,
+    pub label: String,
+    pub share: f64,
 }
 
 impl Preprocessing {
@@ -217,13 +216,4 @@ fn text_beside(folder: &Path, name: &Path, size_max: u64) -> Result<String> {
         why => anyhow!("expected a file in the model's folder, found {name:?}, {why}"),
     })?;
     Ok(read_open_text(file, &about, size_max)?)
-}
-
-/// Prints classes with a bar each.
-pub fn print(classes: &[Class]) {
-    let width = classes.iter().map(|class| class.label.chars().count()).max().unwrap_or(0);
-    for class in classes {
-        let pad = " ".repeat(width - class.label.chars().count());
-        say!("{}{pad}  {:>5.1} %  {}", class.label, 100.0 * class.share, table::bar(class.share, 40));
-    }
 }

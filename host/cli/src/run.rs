@@ -175,7 +175,7 @@ fn run(arguments: &Arguments) -> Result<Done> {
         }))
     } else {
         match &classes {
-            Some(classes) => image::print(classes),
+            Some(classes) => print_classes(classes),
             None => print_outputs(&named),
         }
         if let Some(verdicts) = &verdicts {
@@ -414,4 +414,13 @@ pub fn print_verdicts(verdicts: &[Verdict]) {
         })
         .collect();
     table::print(&["OUTPUT", "VERDICT", ">DIFFERENCE", ">ALLOWED", "REASON"], &rows);
+}
+
+/// Prints classes with a bar each.
+fn print_classes(classes: &[image::Class]) {
+    let width = classes.iter().map(|class| class.label.chars().count()).max().unwrap_or(0);
+    for class in classes {
+        let pad = " ".repeat(width - class.label.chars().count());
+        say!("{}{pad}  {:>5.1} %  {}", class.label, 100.0 * class.share, table::bar(class.share, 40));
+    }
 }
