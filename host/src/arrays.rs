@@ -17,6 +17,11 @@ use std::path::Path;
 /// Bytes that a message of protobuf's may have.
 const PROTO_SIZE_MAX: u64 = 2 << 30;
 
+/// Bytes that the text before an array's data may have: what two bytes can count, and more than NumPy reads.
+const HEAD_SIZE_MAX: u32 = u16::MAX as u32;
+/// Brackets within each other in that text: an array of numbers has two, one of records some more.
+const HEAD_NESTING_MAX: usize = 16;
+
 /// NumPy's names of element types: kind and bytes.
 const TYPES: &[(&str, DType)] = &[
     ("f4", F32),
@@ -113,8 +118,9 @@ fn read_into(bytes: &mut Vec<u8>, reader: &mut impl Read, n: usize) -> Result<()
     Ok(())
 }
 
-/// The bytes before an array's data. npyz 0.9 multiplies the extents that they hold without a check, and
-/// panics or wraps: numbers that have no product are refused here.
+/// The bytes before an array's data. npyz 0.9 multiplies the extents that they hold without a check, and panics or
+/// wraps; takes as much memory as they claim for themselves; and calls itself for each bracket. Numbers that have no
+/// product, text that is cut off or longer than NumPy's own, and nesting that no array of numbers has, are refused here.
 fn read_head(reader: &mut impl Read) -> Result<Vec<u8>> {
     // Magic, version, and the length of the text in two bytes, from version 2 on in four.
     let not_npy = || "not a .npy array";
@@ -124,9 +130,28 @@ fn read_head(reader: &mut impl Read) -> Result<Vec<u8>> {
     let mut length = [0; 4];
     reader.read_exact(&mut length[..width]).doing(not_npy)?;
     head.extend_from_slice(&length[..width]);
-    let text_at = head.len();
-    read_into(&mut head, reader, u32::from_le_bytes(length) as usize).doing(not_npy)?;
+    let (text_at, length) = (head.len(), u32::from_le_bytes(length));
+    if length > HEAD_SIZE_MAX {
+        return Err(wrong(format!(
+            "not a .npy array: a head of {length} bytes, at most {HEAD_SIZE_MAX} are read"
+        )));
+    }
+    read_into(&mut head, reader, length as usize).doing(not_npy)?;
+    if head.len() - text_at != length as usize {
+        return Err(wrong("not a .npy array: its head is cut off"));
+    }
     let text = String::from_utf8_lossy(&head[text_at..]);
+    let mut open = 0usize;
+    for c in text.chars() {
+        match c {
+            '(' | '[' | '{' => open += 1,
+            ')' | ']' | '}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > HEAD_NESTING_MAX {
+            return Err(wrong(format!("not a .npy array: {open} brackets within each other in its head")));
+        }
+    }
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     let numbers = words.filter_map(|word| word.parse::<u64>().ok()).filter(|&number| number > 0);
     if numbers.into_iter().try_fold(1u64, u64::checked_mul).is_none() {
@@ -314,6 +339,29 @@ mod tests {
                     "{name}"
                 );
             }
+        }
+    }
+
+    /// What the fuzz target `arrays` found, and its like.
+    #[test]
+    fn a_head_that_claims_or_nests_too_much_is_refused() {
+        let file = |version: u8, length: &[u8], text: &str| {
+            [b"\x93NUMPY", &[version, 0][..], length, text.as_bytes()].concat()
+        };
+        let nested = "(".repeat(40_000);
+        let cases = [
+            (
+                include_bytes!("../../fuzz/regressions/arrays/npy_head_longer_than_the_file")[1..].to_vec(),
+                "at most",
+            ),
+            (file(2, &u32::MAX.to_le_bytes(), "{}"), "at most"),
+            (file(1, &100u16.to_le_bytes(), "{}"), "cut off"),
+            (file(1, &40_000u16.to_le_bytes(), &nested), "within each other"),
+        ];
+        for (file, said) in cases {
+            let error = read_npy(&file[..]).expect_err(said);
+            assert_eq!(error.kind(), ErrorKind::Io);
+            assert!(error.to_string().contains(said), "{error}");
         }
     }
 
