@@ -8,8 +8,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let path = std::env::temp_dir().join(format!("devbay-fuzz-{}.json", std::process::id()));
     if std::fs::write(&path, data).is_ok()
-        && let Ok((manifest, library)) = Manifest::read(&path)
+        && let Ok((manifest, _)) = Manifest::read(&path)
     {
-        let _ = manifest.check(&library, MinorRange::CURRENT);
+        let _ = manifest.check(MinorRange::CURRENT);
     }
 });

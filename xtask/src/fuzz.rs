@@ -89,9 +89,22 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             command
         });
     }
-    command.arg(format!("-max_total_time={}", arguments.seconds)).arg("-print_final_stats=1");
+    command
+        .arg(format!("-max_total_time={}", arguments.seconds))
+        .arg("-print_final_stats=1")
+        .arg("-print_funcs=0");
     command.arg("-max_len=65536").args([&corpus, &seeds]);
     watch(&mut command, name, &failed)
+}
+
+/// Checks that all targets compile: no build of the workspace has them. libFuzzer itself, which is C++, is not needed for it.
+///
+/// # Errors
+/// If they do not.
+pub fn check() -> Result<()> {
+    let mut command = cargo_command(&["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--locked"]);
+    command.arg("--target-dir").arg(target_folder()?).env("CUSTOM_LIBFUZZER_PATH", "none/libnone.a");
+    succeed(command)
 }
 
 /// Runs a target, and sums up what it says of itself.

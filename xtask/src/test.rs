@@ -39,6 +39,7 @@ const STEPS: &[Step] = &[
     ("format", || cargo(&["fmt", "--all", "--check"])),
     ("header, abi.lock and tables are what v0.rs says", || crate::abi::run(true)),
     ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
+    ("fuzz targets", crate::fuzz::check),
     // The plugin libraries too, which tests load by path.
     ("build", || cargo(&["build", "--workspace", "--all-targets", "--features", FEATURES])),
     ("the plugin in C", crate::opencl::build_if_possible),
