@@ -12,10 +12,9 @@ use devbay_host::core::program::text;
 use devbay_host::core::tensor::BOOL;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
-use library::library;
-use std::sync::{Arc, Mutex, PoisonError};
+use library::{every_plugin, first_devices};
+use std::sync::Arc;
 
 /// An op whose integers have to lie within bounds.
 struct Probe {
@@ -191,27 +190,6 @@ impl Probe {
     }
 }
 
-/// The CPU plugin, and every plugin that was built and has a device here.
-fn runtime() -> Runtime {
-    // PoCL falls over where two threads open its devices for the first time.
-    static OPENING: Mutex<()> = Mutex::new(());
-    let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-    let beside = library("cpu");
-    let built = |name: &str| beside.with_file_name(format!("libdevbay_plugin_{name}.so"));
-    let others = ["wgpu", "opencl", "pjrt"].map(built).into_iter().filter(|path| path.exists());
-    let plugins = std::iter::once(beside.clone()).chain(others).collect();
-    Runtime::new(RuntimeOptions { plugins, ..RuntimeOptions::default() }).expect("a runtime")
-}
-
-/// The first device of each plugin, the CPU's first.
-fn devices(runtime: &Runtime) -> Vec<Arc<Device>> {
-    let mut devices: Vec<Arc<Device>> =
-        runtime.devices().iter().filter(|device| device.name().ends_with(":0")).cloned().collect();
-    devices.sort_by_key(|device| device.name() != "cpu:0");
-    assert_eq!(devices[0].name(), "cpu:0");
-    devices
-}
-
 fn is_of(device: &Device, plugins: &[&str]) -> bool {
     device.name().split(':').next().is_some_and(|plugin| plugins.contains(&plugin))
 }
@@ -237,8 +215,8 @@ fn run(session: &Session, inputs: &[Tensor]) -> Result<Vec<f32>, Error> {
 
 #[test]
 fn an_index_has_one_verdict_on_all_devices() {
-    let runtime = runtime();
-    let devices = devices(&runtime);
+    let runtime = every_plugin();
+    let devices = first_devices(&runtime);
     let mut wrong = Vec::new();
     let mut n_judged = 0;
     for probe in PROBES {
@@ -310,8 +288,8 @@ program "p"(%x0: f32[4,3], %x1: i64[2], %x2: i64[2]) {
 
 #[test]
 fn the_op_at_fault_is_named() {
-    let runtime = runtime();
-    let devices = devices(&runtime);
+    let runtime = every_plugin();
+    let devices = first_devices(&runtime);
     let tensor = |a: i64, b: i64| Tensor::from_elements(&[2], &[a, b]).expect("a tensor");
     let x = Tensor::from_elements(&[4, 3], &[0.5f32; 12]).expect("a tensor");
     for device in &devices {
@@ -362,8 +340,8 @@ program "p"(%x0: f32[4,3], %x1: bool[]) {
 
 #[test]
 fn a_constant_index_has_one_verdict_too() {
-    let runtime = runtime();
-    let devices = devices(&runtime);
+    let runtime = every_plugin();
+    let devices = first_devices(&runtime);
     let x = Tensor::from_elements(&[4, 3], &[0.5f32; 12]).expect("a tensor");
     let truth = |truth: bool| Tensor::from_bytes(BOOL, &[], &[u8::from(truth)]).expect("a tensor");
     for device in &devices {

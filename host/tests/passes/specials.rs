@@ -1,8 +1,9 @@
 //! Every fusion by NaN, infinities, zeros of both signs, subnormal and the largest numbers: what comes out is of the same
 //! class with all passes as with none, on every instruction set of this machine.
 
-use super::library::library;
+use super::library::{every_plugin, first_devices, library};
 use devbay_host::core::Tensor;
+use devbay_host::core::device::Device;
 use devbay_host::core::passes::Switches;
 use devbay_host::core::plan::PlanOptions;
 use devbay_host::core::program::{AttrValue, Node, Program, ValueId, catalogue};
@@ -10,7 +11,8 @@ use devbay_host::core::tensor::{F32, TensorType};
 use devbay_host::devices::{Policy, Requirements};
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::session::{RunOptions, Session, SessionOptions};
+use std::sync::Arc;
 
 const SPECIALS: &[f32] = &[
     f32::NAN,
@@ -169,11 +171,26 @@ fn tails() -> Vec<Case> {
     cases
 }
 
+/// Ops of one element beside [`ACTIVATIONS`].
+const BENDS: &[&str] =
+    &["Elu", "Celu", "Selu", "Gelu", "GeluTanh", "Mish", "Softplus", "Softsign", "Exp", "Erf", "Signs"];
+
+/// Each op between others that round nothing: numbers that cancel each other would show how each device rounds.
+fn exact_neighbours() -> Vec<Case> {
+    let one = |bend: &&str| {
+        let mut build = Build::default();
+        let x = build.input(&[3, 33], 1);
+        let negated = build.add("Neg", &[x], &[]);
+        let bent = build.activate(bend, negated);
+        let y = build.add("Neg", &[bent], &[]);
+        build.done(format!("{bend} between signs"), y)
+    };
+    ACTIVATIONS.iter().chain(BENDS).map(one).collect()
+}
+
 fn elementwise() -> Vec<Case> {
     let mut cases = Vec::new();
-    let more =
-        ["Elu", "Celu", "Selu", "Gelu", "GeluTanh", "Mish", "Softplus", "Softsign", "Exp", "Erf", "Signs"];
-    for activation in ACTIVATIONS.iter().chain(&more) {
+    for activation in ACTIVATIONS.iter().chain(BENDS) {
         for n in [1, 5, 33, 700] {
             let mut build = Build::default();
             let (x, y) = (build.input(&[3, n], 1), build.input(&[n], 1));
@@ -343,6 +360,30 @@ fn alike(found: f32, expected: f32) -> bool {
     }
 }
 
+/// Changes that passes made, and the result.
+fn run(case: &Case, device: &Arc<Device>, others: &[Arc<Device>], passes: Switches) -> (usize, Vec<f32>) {
+    let given: Vec<(&str, &Tensor)> =
+        case.inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let options = SessionOptions {
+        plans: PlanOptions { passes, ..PlanOptions::default() },
+        others: others.to_vec(),
+        ..SessionOptions::default()
+    };
+    let model = Model::from_program(case.program.clone());
+    let session = Session::with_options(&model, device, options).expect("a session");
+    let plan = session.plan_for(&given).expect("a plan");
+    let n = session.passes(&plan).iter().map(|applied| applied.changes).sum();
+    let results = session.run(&given, &RunOptions::default()).expect("results");
+    (n, results[0].elements::<f32>().expect("numbers of f32").to_vec())
+}
+
+/// A sentence on the first element that is not what it has to be.
+fn difference(case: &Case, found: &[f32], expected: &[f32]) -> Option<String> {
+    assert_eq!(found.len(), expected.len(), "{}", case.what);
+    let at = found.iter().zip(expected).position(|(found, expected)| !alike(*found, *expected))?;
+    Some(format!("{}: element {at} is {:e}, expected {:e}", case.what, found[at], expected[at]))
+}
+
 fn check(cases: &[Case], least: usize) {
     let mut n_isas = 0;
     for isa in ["baseline", "avx2", "avx512"] {
@@ -358,32 +399,42 @@ fn check(cases: &[Case], least: usize) {
         let mut n_changed = 0;
         let mut wrong = Vec::new();
         for case in cases {
-            let given: Vec<(&str, &Tensor)> =
-                case.inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-            let model = Model::from_program(case.program.clone());
-            let run = |passes: Switches| {
-                let plans = PlanOptions { passes, ..PlanOptions::default() };
-                let session = Session::with_options(&model, &choice.device, plans).expect("a session");
-                let plan = session.plan_for(&given).expect("a plan");
-                let n: usize = session.passes(&plan).iter().map(|applied| applied.changes).sum();
-                let results = session.run(&given, &RunOptions::default()).expect("results");
-                (n, results[0].elements::<f32>().expect("numbers of f32").to_vec())
-            };
-            let ((_, expected), (n, found)) = (run(Switches::none()), run(Switches::default()));
+            let (_, expected) = run(case, &choice.device, &[], Switches::none());
+            let (n, found) = run(case, &choice.device, &[], Switches::default());
             n_changed += usize::from(n > 0);
-            let off = found.iter().zip(&expected).position(|(found, expected)| !alike(*found, *expected));
-            if let Some(at) = off {
-                wrong.push(format!(
-                    "{}: element {at} is {:e}, expected {:e}",
-                    case.what, found[at], expected[at]
-                ));
-            }
+            wrong.extend(difference(case, &found, &expected));
         }
         assert!(wrong.is_empty(), "{} of {} on {isa}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
         assert!(n_changed >= least, "passes changed {n_changed} of {} programs", cases.len());
         eprintln!("{n_changed} of {} programs were changed, on {isa}", cases.len());
     }
     assert!(n_isas > 0, "no instruction set of this machine was tried");
+}
+
+/// Kernels of every plugin that the machine has a device for, and programs of compilers: as the processor has it without
+/// any pass. One of each activation behind a convolution, a product, and among ops of single elements.
+#[test]
+fn every_device_has_the_same_specials() {
+    let runtime = every_plugin();
+    let devices = first_devices(&runtime);
+    let (cpu, others) = devices.split_first().expect("a processor");
+    let tails: Vec<Case> = tails();
+    let an_activation = tails.len() / ACTIVATIONS.len();
+    let convolutions = tails.iter().step_by(an_activation);
+    let products = tails.iter().skip(an_activation - 2).step_by(an_activation);
+    let bends = exact_neighbours();
+    let cases: Vec<&Case> = convolutions.chain(products).chain(&bends).collect();
+    let expected: Vec<Vec<f32>> = cases.iter().map(|case| run(case, cpu, &[], Switches::none()).1).collect();
+    for device in others {
+        let mut wrong = Vec::new();
+        for (case, expected) in cases.iter().zip(&expected) {
+            let (_, found) = run(case, device, std::slice::from_ref(cpu), Switches::default());
+            wrong.extend(difference(case, &found, expected));
+        }
+        let name = device.name();
+        assert!(wrong.is_empty(), "{} of {} on {name}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+        eprintln!("{} programs on {name}", cases.len());
+    }
 }
 
 #[test]
