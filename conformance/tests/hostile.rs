@@ -57,17 +57,15 @@ fn hostile_models_run_or_are_refused_on_the_processor() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// GPUs give the processor's verdicts on indices, sizes and special numbers of a few ops.
-#[test]
-fn devices_agree_on_hostile_models() {
-    let (corpus, cases) = corpus(&["Gather", "Relu", "Clip", "MatMul", "Where"], 5);
-    let cpu = run_side(&side("cpu"), &workers(), &cases, &mut |_| ()).expect("workers start");
+/// Runs cases on the processor and on those of the others that there are.
+fn on_all_devices(cases: &[Case]) -> Vec<SideOutcomes> {
+    let cpu = run_side(&side("cpu"), &workers(), cases, &mut |_| ()).expect("workers start");
     let mut sides = vec![cpu];
     let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
     for (plugin, word) in [("wgpu", "vulkan"), ("opencl", "opencl")] {
         let required = required.split([',', ' ']).any(|required| required == word);
         let outcomes = match built(&format!("devbay_plugin_{plugin}")).exists() {
-            true => run_side(&side(plugin), &workers(), &cases, &mut |_| ()),
+            true => run_side(&side(plugin), &workers(), cases, &mut |_| ()),
             false => Err(format!("the plugin {plugin} was not built")),
         };
         match outcomes {
@@ -78,13 +76,48 @@ fn devices_agree_on_hostile_models() {
             }
         }
     }
-    let found = lines(&corpus, &cases, &sides);
-    assert!(found.is_empty(), "{}", found.join("\n"));
     // There is something to compare.
     for side in &sides {
         let ran = side.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Ok(_))).count();
         assert!(ran > 0, "{} ran none of {} cases", side.side.name, cases.len());
     }
+    sides
+}
+
+/// GPUs give the processor's verdicts on indices, sizes and special numbers of a few ops.
+#[test]
+fn devices_agree_on_hostile_models() {
+    let (corpus, cases) = corpus(&["Gather", "Relu", "Clip", "MatMul", "Where"], 5);
+    let sides = on_all_devices(&cases);
+    let found = lines(&corpus, &cases, &sides);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Attributes of every op that are missing, of another type, or lists of another length have one verdict; those of
+/// another type are refused.
+#[test]
+fn devices_agree_on_the_form_of_attributes() {
+    let (corpus, mut cases) = corpus(&[], 1);
+    cases.retain(|case| case.mutation_idx == 0 || corpus.is_form_of_attribute(case));
+    let sides = on_all_devices(&cases);
+    let mut found = lines(&corpus, &cases, &sides);
+    let mut n_types = 0;
+    for (case, outcome) in cases.iter().zip(&sides[0].outcomes) {
+        // A seed of one version knows nothing of attributes that others have.
+        let (op, words) = (corpus.op(case), corpus.describe(case));
+        let row = devbay_ops::find("", &op);
+        let is_known = row.is_some_and(|row| {
+            row.attributes.iter().any(|attribute| words.split(' ').next() == Some(attribute.name))
+        });
+        if is_known && corpus.is_type_of_attribute(case) {
+            n_types += 1;
+            if matches!(outcome, Outcome::Ok(_)) {
+                found.push(format!("{op} {case}, {words}: it ran"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert!(n_types > 500, "{n_types} cases");
 }
 
 /// A worker that dies, hangs or panics costs one case, and the table counts it.

@@ -65,7 +65,7 @@ fn run_on(
     operands: Vec<Option<RunTensor>>,
     known: Vec<Option<Tensor>>,
 ) -> Result<Vec<Tensor>> {
-    catalogue::check_operands(node).map_err(|error| error.at_node(node.label()))?;
+    catalogue::check_signature(node).map_err(|error| error.at_node(node.label()))?;
     let env = Env::new(device, PlanOptions { plans_max: 1, ..PlanOptions::default() });
     eager::run(node, operands, known, &env, None)?.iter().map(RunTensor::to_tensor).collect()
 }

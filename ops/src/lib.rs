@@ -1,7 +1,7 @@
 //! The definition of each op, one row an op: what the host, the conformance suite and plugins need to agree on.
 //!
-//! Today a row has an op's operands: which are required, which optional, which repeated. The crate depends on nothing of
-//! ours and has never heard of a program, so that the engine, the judge and every plugin in Rust can read the same row
+//! A row has an op's operands (which are required, which optional, which repeated) and its attributes with their types.
+//! The crate depends on nothing of ours and has never heard of a program, so that the engine, the judge and every plugin in Rust can read the same row
 //! ([decision 0020](https://github.com/devbay/devbay/blob/main/docs/decisions/0020-one-definition-an-op.md)). A plugin
 //! does not need it: a kernel's descriptor says the same of the kernel.
 //!
@@ -10,13 +10,17 @@
 //! assert_eq!(topk.outputs.names().collect::<Vec<_>>(), ["Values", "Indices"]);
 //! let fault = topk.outputs.check(&[Some("values")]).unwrap_err();
 //! assert_eq!(fault.to_string(), "expected the output 1 (Indices), found none");
+//! let fault = topk.attributes.check([("axis", devbay_ops::AttributeType::Float)].into_iter()).unwrap_err();
+//! assert_eq!(fault.to_string(), "expected the attribute axis of type int, found one of type float");
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod operands;
 mod table;
 
+pub use attributes::{Attribute, AttributeFault, AttributeType, Attributes};
 pub use operands::{Fault, Operands, Side};
 
 /// Domain of the ops that devbay's passes make.
@@ -35,6 +39,8 @@ pub struct OpRow {
     pub inputs: Operands,
     /// Its outputs.
     pub outputs: Operands,
+    /// Its attributes.
+    pub attributes: Attributes,
 }
 
 impl OpRow {

@@ -139,6 +139,16 @@ impl Corpus {
         self.mutation(case).map(ToString::to_string).unwrap_or_default()
     }
 
+    /// Whether a case is about an attribute that is missing, of another type, or a list of another length.
+    pub fn is_form_of_attribute(&self, case: &Case) -> bool {
+        self.mutation(case).is_some_and(Mutation::is_form_of_attribute)
+    }
+
+    /// Whether a case is about an attribute of another type.
+    pub fn is_type_of_attribute(&self, case: &Case) -> bool {
+        self.mutation(case).is_some_and(Mutation::is_type_of_attribute)
+    }
+
     /// Whether rounding decides which of a case's results overflow.
     pub(super) fn is_large(&self, case: &Case) -> bool {
         self.mutation(case).is_some_and(Mutation::is_large)

@@ -166,6 +166,7 @@ pub(super) enum Mutation {
     /// An attribute of another type.
     AttributeType {
         name: String,
+        to: i64,
     },
 }
 
@@ -212,12 +213,25 @@ impl fmt::Display for Mutation {
             Self::AttributeLength { name, n } => write!(f, "{name} of {n}"),
             Self::AttributeFloat { name, value } => write!(f, "{name}={}", FLOATS[*value].0),
             Self::AttributeText { name, value } => write!(f, "{name}={value:?}"),
-            Self::AttributeType { name } => write!(f, "{name} of another type"),
+            Self::AttributeType { name, to } => {
+                let to = TYPES.iter().find(|(ty, _)| ty == to).map(|(_, word)| *word).unwrap_or_default();
+                write!(f, "{name} of the type {to}")
+            }
         }
     }
 }
 
 impl Mutation {
+    /// Whether an attribute is missing, of another type, or a list of another length.
+    pub fn is_form_of_attribute(&self) -> bool {
+        self.is_type_of_attribute() || matches!(self, Self::NoAttribute(_) | Self::AttributeLength { .. })
+    }
+
+    /// Whether an attribute is of another type.
+    pub fn is_type_of_attribute(&self) -> bool {
+        matches!(self, Self::AttributeType { .. })
+    }
+
     /// Whether rounding decides which results overflow.
     pub fn is_large(&self) -> bool {
         match self {
@@ -311,13 +325,17 @@ const STRING: i64 = 3;
 const FLOATS_TYPE: i64 = 6;
 const INTS: i64 = 7;
 
+/// What attributes are made, whose type is another.
+const TYPES: &[(i64, &str)] = &[(FLOAT, "float"), (INT, "int"), (STRING, "string"), (INTS, "ints")];
+
 fn of_attribute(list: &mut Vec<Mutation>, name: &str, ty: i64) {
     let name = || name.to_owned();
     list.push(Mutation::NoAttribute(name()));
+    let others = TYPES.iter().filter(|(other, _)| *other != ty);
+    list.extend(others.map(|&(to, _)| Mutation::AttributeType { name: name(), to }));
     match ty {
         INT => {
             list.extend(WHOLES.iter().map(|&value| Mutation::AttributeInt { name: name(), value }));
-            list.push(Mutation::AttributeType { name: name() });
         }
         INTS => {
             for spot in SPOTS {
@@ -328,11 +346,9 @@ fn of_attribute(list: &mut Vec<Mutation>, name: &str, ty: i64) {
         }
         FLOAT => {
             list.extend((0..FLOATS.len()).map(|value| Mutation::AttributeFloat { name: name(), value }));
-            list.push(Mutation::AttributeType { name: name() });
         }
         STRING => {
             list.extend(TEXTS.iter().map(|value| Mutation::AttributeText { name: name(), value }));
-            list.push(Mutation::AttributeType { name: name() });
         }
         FLOATS_TYPE => list.extend([0, 1, 100].map(|n| Mutation::AttributeLength { name: name(), n })),
         _ => {}
@@ -538,7 +554,15 @@ fn attribute(seed: &Seed, mutation: &Mutation) -> Option<HostileModel> {
             (name, field::ATTRIBUTE_FLOAT, vec![Wire::Fixed32(bytes)], FLOAT)
         }
         Mutation::AttributeText { name, value } => (name, field::ATTRIBUTE_STRING, vec![text(value)], STRING),
-        Mutation::AttributeType { name } => (name, field::ATTRIBUTE_INTS, vec![int(1), int(1)], INTS),
+        Mutation::AttributeType { name, to } => {
+            let (number, wires) = match *to {
+                FLOAT => (field::ATTRIBUTE_FLOAT, vec![Wire::Fixed32(1f32.to_le_bytes())]),
+                INT => (field::ATTRIBUTE_INT, vec![int(1)]),
+                STRING => (field::ATTRIBUTE_STRING, vec![text("1")]),
+                _ => (field::ATTRIBUTE_INTS, vec![int(1), int(1)]),
+            };
+            (name, number, wires, *to)
+        }
         _ => return None,
     };
     let mut node = seed.node.clone();

@@ -13,6 +13,7 @@ use crate::device::{Device, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Numerics;
 use crate::plan::constants::Placed;
+use crate::plan::launches::takes;
 use crate::plan::place::{self, Chosen, NodeTypes, choose_for, implements};
 use crate::plan::section::Shaped;
 use crate::plan::specialise::Evaluator;
@@ -242,6 +243,13 @@ fn prepare(
             .collect();
         // Ops that run by themselves are few, and constants are folded for every plan.
         let types = node_types(types, &values, types_of_outputs);
+        // As where a node is planned; a driver would call it a mistake.
+        let mut sizes = shapes.iter().chain(&outputs).flatten().map(|ty| ty.size);
+        if let Some(size) = sizes.find(|&size| !takes(device, size)) {
+            let text = format!("an operand of {size} bytes is larger than the device takes");
+            let error = Error::new(ErrorKind::OutOfMemory, text).at_node(node.label());
+            return Err(error.in_plugin(device.plugin().name()).on_device(device.name()));
+        }
         Some(choose_for(node, &types, device, Numerics::Strict)?)
     };
     let mut packed = Vec::new();

@@ -577,7 +577,7 @@ impl Planner<'_> {
 }
 
 /// Whether an operand of a size is not too large for a device.
-fn takes(device: &Device, size: usize) -> bool {
+pub(crate) fn takes(device: &Device, size: usize) -> bool {
     let limit = device.space().bind_max;
     limit == 0 || size as u64 <= limit
 }

@@ -15,6 +15,7 @@ use super::infer::{InferFn, functions::*};
 use super::onnx_versions::versions;
 use super::{AttrValue, DEVBAY_DOMAIN, Node, Op};
 use crate::error::{Error, ErrorKind, Result};
+use devbay_ops::AttributeType;
 
 /// Who runs an op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,15 +70,21 @@ pub fn find(domain: &str, name: &str) -> Option<&'static OpDef> {
     Some(&ops[i])
 }
 
-/// Checks that a node has the operands of its op: those that are required, and no more than there are. Nodes of other ops
-/// than the catalogue's may have any.
+/// Checks that a node has the operands and attributes of its op: those that are required, no more operands than there are, and
+/// each attribute of the op's type. Attributes that the op has not may be anything, and nodes of other ops than the
+/// catalogue's may have any operands.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidModel`].
-pub fn check_operands(node: &Node) -> Result<()> {
-    let row = devbay_ops::find(&node.op.domain, &node.op.name);
-    let fault = row.and_then(|row| row.check(&node.inputs, &node.outputs).err());
-    fault.map_or(Ok(()), |fault| Err(Error::new(ErrorKind::InvalidModel, fault.to_string())))
+pub fn check_signature(node: &Node) -> Result<()> {
+    let Some(row) = devbay_ops::find(&node.op.domain, &node.op.name) else {
+        return Ok(());
+    };
+    let invalid = |fault: String| Error::new(ErrorKind::InvalidModel, fault);
+    row.check(&node.inputs, &node.outputs).map_err(|fault| invalid(fault.to_string()))?;
+    let attributes = node.attrs.iter().map(|(name, value)| (&**name, value.ty()));
+    let graphs = node.regions.iter().map(|(name, _)| (&**name, AttributeType::Graph));
+    row.attributes.check(attributes.chain(graphs)).map_err(|fault| invalid(fault.to_string()))
 }
 
 /// Whether a kernel that declares the version `kernel_since` of an op implements its nodes, if it takes their
@@ -289,7 +296,7 @@ const ONNX: &[OpDef] = &[
     kernel("MaxPool", [22, 10, 1], max_pool),
     kernel("MaxUnpool", [22, 9, 9], max_unpool),
     kernel("Mean", [13, 8, 8], variadic),
-    kernel("MeanVarianceNormalization", [13, 9, 9], same),
+    kernel("MeanVarianceNormalization", [13, 9, 9], mean_variance),
     kernel("MelWeightMatrix", [17, 17, 17], mel_weight_matrix),
     kernel("Min", [13, 8, 8], variadic),
     kernel("Mish", [22, 18, 18], same),
@@ -399,6 +406,36 @@ mod tests {
         let rows: Vec<_> = devbay_ops::all().map(|row| (row.domain, row.name, row.version)).collect();
         let defs: Vec<_> = all().map(|def| (def.domain, def.name, def.version)).collect();
         assert_eq!(rows, defs);
+    }
+
+    /// Nodes are lifted as they stand from so early a version that their attributes must be those of the row by then.
+    #[test]
+    fn attributes_of_former_versions_are_those_of_the_rows() {
+        let lines = include_str!("../../../ops/tests/onnx_attributes.txt").lines();
+        let mut n_compared = 0;
+        for line in lines.filter(|line| !line.starts_with('#')) {
+            let (head, former) = line.split_once(':').expect("an op and its attributes");
+            let (name, since) = head.split_once(' ').expect("a name and a version");
+            let Some(def) = find("", name) else { continue };
+            let since: u32 = since.parse().expect("a version");
+            if since < def.lifts_since || since > def.version {
+                continue;
+            }
+            let former: Vec<_> =
+                former.split_ascii_whitespace().filter_map(|word| word.split_once(':')).collect();
+            let row = devbay_ops::find("", name).expect("a row");
+            for attribute in row.attributes.iter() {
+                let found = former.iter().find(|(name, _)| *name == attribute.name);
+                if let Some((_, ty)) = found {
+                    let ty = ty.trim_end_matches('?');
+                    assert_eq!(ty, attribute.ty.name(), "{name} {since} {}", attribute.name);
+                    n_compared += 1;
+                }
+                let was_required = found.is_some_and(|(_, ty)| !ty.ends_with('?'));
+                assert!(!attribute.is_required || was_required, "{name} {since} {}", attribute.name);
+            }
+        }
+        assert!(n_compared > 300, "{n_compared}");
     }
 
     #[test]

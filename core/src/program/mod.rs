@@ -17,6 +17,7 @@ pub mod text;
 pub mod verify;
 
 use crate::tensor::{Tensor, TensorType};
+use devbay_ops::AttributeType;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -225,6 +226,21 @@ pub enum AttrValue {
     Strings(Vec<String>),
     /// A tensor.
     Tensor(Tensor),
+}
+
+impl AttrValue {
+    /// Its type, as the definitions of ops have it.
+    pub fn ty(&self) -> AttributeType {
+        match self {
+            Self::Int(_) => AttributeType::Int,
+            Self::Float(_) => AttributeType::Float,
+            Self::String(_) => AttributeType::String,
+            Self::Ints(_) => AttributeType::Ints,
+            Self::Floats(_) => AttributeType::Floats,
+            Self::Strings(_) => AttributeType::Strings,
+            Self::Tensor(_) => AttributeType::Tensor,
+        }
+    }
 }
 
 impl Program {

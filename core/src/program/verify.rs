@@ -16,6 +16,9 @@
 //! 7. A node whose op is in the catalogue has the catalogue's version of it: the stages behind know such ops
 //!    by name, and an older version would be taken for the newer one.
 //! 8. Such a node has the operands of its op: what is required is there, and there is no more than the op has.
+//! 9. Such a node has the attributes that its op requires, and each attribute of the op has the op's type. The stages
+//!    behind take the default for what is absent, and would for what they cannot read. Attributes that the op has not
+//!    mean nothing: those of former versions, and what exporters add.
 
 use super::{AttrValue, Node, Program, Region, ValueId, catalogue};
 use crate::cancel::look;
@@ -98,7 +101,7 @@ impl Verifier<'_> {
         check_names("attribute", node.attrs.iter().map(|(name, _)| &**name)).map_err(at)?;
         check_names("region", node.regions.iter().map(|(name, _)| &**name)).map_err(at)?;
         check_version(node).map_err(at)?;
-        catalogue::check_operands(node).map_err(|error| error.at_node(node.label()))?;
+        catalogue::check_signature(node).map_err(|error| error.at_node(node.label()))?;
         check_control(node).map_err(at)?;
         for (_, region) in &node.regions {
             self.region(region, depth + 1).map_err(|error| error.at_node(node.label()))?;
@@ -229,7 +232,7 @@ fn invalid(text: impl Into<String>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{Op, Value};
+    use crate::program::{DEVBAY_DOMAIN, Op, Value};
     use crate::tensor::{F32, I64, Tensor, TensorType};
     use std::sync::Arc;
 
@@ -384,11 +387,15 @@ mod tests {
             region(&inputs, vec![], &vec![0; n_outputs])
         };
         let cases: Vec<(&str, Node, &str)> = vec![
-            ("If without regions", node("If", &[0], &[1]), "then_branch"),
+            (
+                "If without regions",
+                node("If", &[0], &[1]),
+                "the attribute else_branch of type graph, found none",
+            ),
             (
                 "If without else",
                 with_regions(node("If", &[0], &[1]), vec![("then_branch", give(0, 1))]),
-                "expected a region else_branch, found none",
+                "expected the attribute else_branch of type graph, found none",
             ),
             (
                 "If with unequal branches",
@@ -409,7 +416,11 @@ mod tests {
                 with_regions(node("Loop", &[0, 0, 0, 0], &[1]), vec![("body", give(4, 2))]),
                 "expected a result for each of 2 carried values, found 1",
             ),
-            ("Scan without count", node("Scan", &[0], &[1]), "num_scan"),
+            (
+                "Scan without count",
+                with_regions(node("Scan", &[0], &[1]), vec![("body", give(1, 1))]),
+                "the attribute num_scan_inputs of type int, found none",
+            ),
             (
                 "same region twice",
                 with_regions(
@@ -482,6 +493,56 @@ mod tests {
         let mut program = with_values(9);
         program.main = region(&[0, 1], vec![holes], &[]);
         check("a hole", &program, "expected the input 0 (inputs), found none");
+    }
+
+    #[test]
+    fn nodes_have_the_attributes_of_their_ops() {
+        let check_node = |op: &str, inputs: &[u32], attrs: &[(&str, AttrValue)], expected: &str| {
+            let mut made = node(op, inputs, &[4]);
+            if let Some(fused) = catalogue::find(DEVBAY_DOMAIN, op) {
+                made.op = fused.op();
+            }
+            made.attrs = attrs.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect();
+            let mut program = with_values(9);
+            program.main = region(&[0, 1, 2, 3], vec![made.clone()], &[]);
+            check(&format!("{op} {attrs:?}"), &program, expected);
+            // In a region as well.
+            let inner = region(&[], vec![made], &[]);
+            let branches = vec![("then_branch", inner), ("else_branch", region(&[], vec![], &[]))];
+            program.main = region(&[0, 1, 2, 3], vec![with_regions(node("If", &[0], &[]), branches)], &[]);
+            check(&format!("{op} in a region"), &program, expected);
+        };
+        let ints = || AttrValue::Ints(vec![1]);
+        check_node("Concat", &[0], &[("axis", AttrValue::Int(0))], "");
+        check_node("Concat", &[0], &[], "(Concat@13): expected the attribute axis of type int, found none");
+        check_node("Concat", &[0], &[("axis", ints())], "axis of type int, found one of type ints");
+        check_node("Elu", &[0], &[("alpha", AttrValue::Float(1.0))], "");
+        check_node(
+            "Elu",
+            &[0],
+            &[("alpha", AttrValue::Int(1))],
+            "alpha of type float, found one of type int",
+        );
+        check_node(
+            "Conv",
+            &[0, 1],
+            &[("auto_pad", ints())],
+            "auto_pad of type string, found one of type ints",
+        );
+        let activation = |value| [("activation", value)];
+        check_node("FusedConv", &[0, 1], &activation(AttrValue::String("Relu".to_owned())), "");
+        check_node("FusedConv", &[0, 1], &activation(AttrValue::Int(1)), "activation of type string");
+        // What a former version had, an exporter added, or another op has.
+        check_node("Relu", &[0], &[("consumed_inputs", ints())], "");
+        check_node("Relu", &[0], &[("alpha", ints())], "");
+        check_node("Zipper", &[0], &[("axis", ints())], "");
+
+        let mut condition = node("If", &[0], &[]);
+        condition.set_attr("then_branch", AttrValue::Int(1));
+        let else_branch = region(&[], vec![], &[]);
+        let mut program = with_values(1);
+        program.main = region(&[0], vec![with_regions(condition, vec![("else_branch", else_branch)])], &[]);
+        check("a branch that is a number", &program, "then_branch of type graph, found one of type int");
     }
 
     #[test]

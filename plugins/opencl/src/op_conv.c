@@ -5,12 +5,17 @@
 
 #include <string.h>
 
+/* Whether `pads` says what is put around an image: no auto_pad, or the empty one. */
+static int pads_are_given(const struct node *node) {
+    return attr_is(node, "auto_pad", "NOTSET", "NOTSET") || attr_is(node, "auto_pad", "NOTSET", "");
+}
+
 devbay_status read_window(const struct node *node, const devbay_tensor *x, const int64_t *kernel,
         int rounds_up, struct window *out) {
     uint32_t n = x->rank - 2, first = AXES - n;
     devbay_list given = attr_list(node, "kernel_shape"), strides = attr_list(node, "strides");
     devbay_list dilations = attr_list(node, "dilations"), pads = attr_list(node, "pads");
-    int is_given = attr_is(node, "auto_pad", "NOTSET", "NOTSET");
+    int is_given = pads_are_given(node);
     int is_upper = attr_is(node, "auto_pad", "NOTSET", "SAME_UPPER");
     int is_lower = attr_is(node, "auto_pad", "NOTSET", "SAME_LOWER");
     for (uint32_t i = 0; i < AXES; i++) {
@@ -20,12 +25,16 @@ devbay_status read_window(const struct node *node, const devbay_tensor *x, const
     for (uint32_t i = 0; i < n; i++) {
         int64_t size = list_int(&given, i, kernel != NULL ? kernel[i] : 0);
         int64_t stride = list_int(&strides, i, 1), dilation = list_int(&dilations, i, 1);
-        int64_t before = list_int(&pads, i, 0), after = list_int(&pads, n + i, 0);
+        int64_t before = is_given ? list_int(&pads, i, 0) : 0;
+        int64_t after = is_given ? list_int(&pads, n + i, 0) : 0;
         int64_t in = x->shape[2 + i], limit = 1 << 24;
-        if (size < 1 || stride < 1 || dilation < 1 || before < 0 || after < 0 || size > limit ||
-                stride > limit || dilation > limit || before > limit || after > limit ||
+        if (size < 1 || stride < 1 || dilation < 1 || before < 0 || after < 0 ||
                 (kernel != NULL && size != kernel[i])) {
             return fail(node->error, DEVBAY_STATUS_INVALID, "a window's extents, strides or pads");
+        }
+        if (in < 1 || in > limit || size > limit || stride > limit || dilation > limit) {
+            return fail(node->error, DEVBAY_STATUS_UNSUPPORTED,
+                    "a window over nothing, or extents or strides beyond 24 bits");
         }
         int64_t reach = (size - 1) * dilation + 1;
         if (is_upper || is_lower) {
@@ -34,8 +43,9 @@ devbay_status read_window(const struct node *node, const devbay_tensor *x, const
             pad = pad > 0 ? pad : 0;
             before = is_upper ? pad / 2 : pad - pad / 2;
             after = pad - before;
-        } else if (!is_given) {
-            before = after = 0;
+        }
+        if (before > limit || after > limit) {
+            return fail(node->error, DEVBAY_STATUS_UNSUPPORTED, "pads beyond 24 bits");
         }
         int64_t room = in + before + after - reach;
         if (room < 0) {
@@ -104,20 +114,21 @@ static const char CONV_SOURCE[] = ACTIVATION_SOURCE WINDOW_SOURCE
         "  for (uint c = 0; c < of_group; c++) {\n"
         "    for (uint kd = 0; kd < p.kernel_size[0]; kd++) {\n"
         "      const int d = d0 + (int)(kd * p.dilation[0]);\n"
-        "      if (d < 0 || d >= (int)p.in[0]) continue;\n"
+        "      const bool is_plane = d >= 0 && d < (int)p.in[0];\n"
         "      for (uint kh = 0; kh < p.kernel_size[1]; kh++) {\n"
         "        const int h = h0 + (int)(kh * p.dilation[1]);\n"
-        "        if (h < 0 || h >= (int)p.in[1]) continue;\n"
+        "        const bool is_row = is_plane && h >= 0 && h < (int)p.in[1];\n"
         "        __global const float *row = image + c * plane + (d * p.in[1] + h) * p.in[2];\n"
         "        const uint tap = ((c * p.kernel_size[0] + kd) * p.kernel_size[1] + kh) *\n"
         "                         p.kernel_size[2];\n"
         "        for (uint kw = 0; kw < p.kernel_size[2]; kw++) {\n"
         "          const int v = w0 + (int)(kw * p.dilation[2]);\n"
-        "          if (v < 0 || v >= (int)p.in[2]) continue;\n"
+        /* Padding is zeros that are multiplied: an infinite weight on it gives NaN. */
+        "          const float a = is_row && v >= 0 && v < (int)p.in[2] ? row[v] : 0.0f;\n"
         "#if TILE == 1\n"
-        "          sums = fma(row[v], weights[tap + kw], sums);\n"
+        "          sums = fma(a, weights[tap + kw], sums);\n"
         "#else\n"
-        "          sums = fma((Tile)(row[v]), LOAD(tap + kw, weights), sums);\n"
+        "          sums = fma((Tile)(a), LOAD(tap + kw, weights), sums);\n"
         "#endif\n"
         "        }\n"
         "      }\n"
@@ -244,7 +255,7 @@ devbay_status prepare_conv_transpose(struct plan *plan, const struct node *node)
     struct conv conv;
     const devbay_tensor *x = node->inputs[0], *w = node->inputs[1], *y = node->outputs[0];
     TRY(read_conv(node, 1, &conv));
-    if (!attr_is(node, "auto_pad", "NOTSET", "NOTSET") || attr_list(node, "output_shape").len > 0) {
+    if (!pads_are_given(node) || attr_list(node, "output_shape").len > 0) {
         return fail(node->error, DEVBAY_STATUS_UNSUPPORTED, "pads that are not given");
     }
     /* Seen from the result, it is a convolution's input: its extents are calculated the other way. */
@@ -262,14 +273,18 @@ devbay_status prepare_conv_transpose(struct plan *plan, const struct node *node)
         int64_t stride = list_int(&strides, i, 1), dilation = list_int(&dilations, i, 1);
         int64_t before = list_int(&pads, i, 0), after = list_int(&pads, n_axes + i, 0);
         int64_t added = list_int(&more, i, 0);
-        if (in < 1 || size < 1 || stride < 1 || dilation < 1 || before < 0 || after < 0 || added < 0 ||
-                in > limit || size > limit || stride > limit || dilation > limit || before > limit ||
-                after > limit || added > limit) {
+        if (size < 1 || stride < 1 || dilation < 1 || before < 0 || after < 0 || added < 0) {
             return fail(node->error, DEVBAY_STATUS_INVALID, "a window's extents, strides or pads");
+        }
+        if (in < 1 || in > limit || size > limit || stride > limit || dilation > limit ||
+                before > limit || after > limit || added > limit) {
+            return fail(node->error, DEVBAY_STATUS_UNSUPPORTED,
+                    "a window over nothing, or extents, strides or pads beyond 24 bits");
         }
         int64_t count = stride * (in - 1) + added + (size - 1) * dilation + 1 - before - after;
         if (count < 1 || count > INT32_MAX) {
-            return fail(node->error, DEVBAY_STATUS_INVALID, "pads that leave nothing");
+            return fail(node->error, DEVBAY_STATUS_UNSUPPORTED,
+                    "pads that leave nothing, or a result beyond 31 bits");
         }
         window->in[first + i] = (uint32_t)in;
         window->out[first + i] = (uint32_t)count;

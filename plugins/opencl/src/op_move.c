@@ -170,10 +170,11 @@ devbay_status prepare_slice(struct plan *plan, const struct node *node) {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t axis;
         TRY(axis_of(node, axes[i], x->rank, &axis));
-        int64_t size = x->shape[axis], step = steps[i];
-        if (step == 0 || step < -INT32_MAX || step > INT32_MAX) {
-            return fail(node->error, DEVBAY_STATUS_INVALID, "a step of 0, or beyond 31 bits");
+        if (steps[i] == 0) {
+            return fail(node->error, DEVBAY_STATUS_INVALID, "a step of 0");
         }
+        /* A step beyond every extent leads out of the axis, however long it is. */
+        int64_t size = x->shape[axis], step = clamped(steps[i], -INT32_MAX, INT32_MAX);
         int64_t start = starts[i] < 0 ? starts[i] + size : starts[i];
         int64_t end = ends[i] < 0 && ends[i] >= -INT64_MAX + size ? ends[i] + size : ends[i];
         start = step > 0 ? clamped(start, 0, size) : clamped(start, 0, size - 1);

@@ -5,6 +5,16 @@
 #include <string.h>
 
 static const char POOL_SOURCE[] = WINDOW_SOURCE
+        /* Taps of a window from `at` on that lie before the image's end, or so much behind it. */
+        "uint taps(const Window *p, uint axis, int at, int behind) {\n"
+        "  const int room = (int)p->in[axis] + behind - at, step = (int)p->dilation[axis];\n"
+        "  return room <= 0 ? 0 : min(p->kernel_size[axis], (uint)((room + step - 1) / step));\n"
+        "}\n"
+        /* Taps that lie in the padding before the image. */
+        "uint pads(const Window *p, uint axis, int at) {\n"
+        "  const int step = (int)p->dilation[axis];\n"
+        "  return at >= 0 ? 0 : (uint)((step - 1 - at) / step);\n"
+        "}\n"
         "__kernel void pool(IN(float, x), OUT(float, y), const uint n, const uint is_max,\n"
         "                   const uint counts_pads, const Window p) {\n"
         "  const uint i = get_global_id(0);\n"
@@ -16,28 +26,27 @@ static const char POOL_SOURCE[] = WINDOW_SOURCE
         "  const int w0 = (int)(out % p.out[2] * p.stride[2]) - p.before[2];\n"
         "  __global const float *image = x + x_at + i / places * plane;\n"
         "  float all = is_max ? -INFINITY : 0.0f;\n"
-        "  uint count = 0;\n"
-        "  for (uint kd = 0; kd < p.kernel_size[0]; kd++) {\n"
+        "  const uint d1 = taps(&p, 0, d0, 0), h1 = taps(&p, 1, h0, 0), w1 = taps(&p, 2, w0, 0);\n"
+        "  const uint df = pads(&p, 0, d0), hf = pads(&p, 1, h0), wf = pads(&p, 2, w0);\n"
+        "  for (uint kd = df; kd < d1; kd++) {\n"
         "    const int d = d0 + (int)(kd * p.dilation[0]);\n"
-        "    for (uint kh = 0; kh < p.kernel_size[1]; kh++) {\n"
+        "    for (uint kh = hf; kh < h1; kh++) {\n"
         "      const int h = h0 + (int)(kh * p.dilation[1]);\n"
-        "      for (uint kw = 0; kw < p.kernel_size[2]; kw++) {\n"
+        "      for (uint kw = wf; kw < w1; kw++) {\n"
         "        const int v = w0 + (int)(kw * p.dilation[2]);\n"
-        "        const bool is_pad = d < 0 || d >= (int)p.in[0] || h < 0 || h >= (int)p.in[1] ||\n"
-        "                            v < 0 || v >= (int)p.in[2];\n"
-        "        if (is_pad) {\n"
-        /* Rounding up makes windows that reach beyond the pads: those places do not count. */
-        "          count += counts_pads && d < (int)p.in[0] + p.after[0] &&\n"
-        "                   h < (int)p.in[1] + p.after[1] && v < (int)p.in[2] + p.after[2];\n"
-        "          continue;\n"
-        "        }\n"
         "        const float a = image[(d * p.in[1] + h) * p.in[2] + v];\n"
-        "        count++;\n"
         "        all = !is_max ? all + a : a != a || a > all ? a : all;\n"
         "      }\n"
         "    }\n"
         "  }\n"
-        "  y[y_at + i] = is_max ? all : all / (float)count;\n"
+        /* Rounding up makes windows that reach beyond the pads: those places do not count. */
+        "  float count = counts_pads\n"
+        "      ? (float)taps(&p, 0, d0, p.after[0]) * (float)taps(&p, 1, h0, p.after[1]) *\n"
+        "            (float)taps(&p, 2, w0, p.after[2])\n"
+        "      : (float)(d1 > df ? d1 - df : 0) * (float)(h1 > hf ? h1 - hf : 0) *\n"
+        "            (float)(w1 > wf ? w1 - wf : 0);\n"
+        /* The mean of padding alone is 0. */
+        "  y[y_at + i] = is_max ? all : all / max(count, 1.0f);\n"
         "}\n";
 
 static devbay_status prepare_pool(struct plan *plan, const struct node *node, int is_max) {

@@ -192,9 +192,10 @@ impl Window {
     }
 }
 
-/// An attribute with a number for each axis, none below `min`; an empty list is as good as none.
+/// An attribute with a number for each axis, none below `min`. An empty list is no such thing: ONNX's own inference
+/// refuses it, and so every runtime that asks it.
 fn sizes(ops: &Operands<'_>, name: &str, n: usize, min: i64) -> Result<Option<Vec<i128>>> {
-    let Some(list) = ops.node.ints(name).filter(|list| !list.is_empty()) else {
+    let Some(list) = ops.node.ints(name) else {
         return Ok(None);
     };
     if list.len() != n || list.iter().any(|&size| size < min) {
@@ -207,6 +208,7 @@ fn sizes(ops: &Operands<'_>, name: &str, n: usize, min: i64) -> Result<Option<Ve
 pub fn max_pool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     let x = ops.required(0)?;
     let shape = pool_shape(ops)?;
+    ops.flag("storage_order", false)?;
     let positions = TensorType { dtype: I64, shape: shape.clone() };
     ops.results(vec![TensorType { dtype: x.dtype, shape }, positions])
 }
@@ -385,7 +387,6 @@ mod tests {
         check("Conv auto_pad=SAME_UPPER strides=[3]", "f32[1,3,8] f32[4,3,3]", "f32[1,4,3]");
         check("Conv auto_pad=VALID pads=[9,9]", "f32[1,3,8] f32[4,3,3]", "f32[1,4,6]");
         check("Conv", "f32[1,3,0] f32[4,3,1]", "f32[1,4,0]");
-        check("Conv strides=[]", "f32[1,3,8] f32[4,3,3]", "f32[1,4,6]");
         check("ConvInteger", "u8[1,3,8] i8[4,3,3] u8[]", "i32[1,4,6]");
         check("FusedConv activation=Relu", "f32[n,3,w] f32[4,3,3] - f32[n,4,7]", "f32[n,4,7]");
     }
@@ -409,6 +410,9 @@ mod tests {
         };
         check_error("pads=[-9223372036854775808,0]", "expected 2 numbers of at least 0 as pads");
         check_error("pads=[1]", "expected 2 numbers of at least 0 as pads");
+        for name in ["pads", "strides", "dilations", "kernel_shape"] {
+            check_error(&format!("{name}=[]"), &format!("as {name}, found []"));
+        }
         check_error(
             "pads=[9223372036854775807,9223372036854775807]",
             "extent of 18446744073709551620, which is too large",
@@ -491,6 +495,11 @@ mod tests {
         check("MaxPool", "f32[1,3,8]", "error: kernel_shape, found none");
         check("MaxPool kernel_shape=[0]", "f32[1,3,8]", "error: at least 1");
         check(
+            "MaxPool kernel_shape=[2] storage_order=2",
+            "f32[1,3,8]",
+            "error: 0 or 1 as attribute storage_order",
+        );
+        check(
             "MaxPool kernel_shape=[2,2]",
             "f32[1,3,8]",
             "error: expected 4 dimensions as input 0, found [1,3,8]",
@@ -518,6 +527,9 @@ mod tests {
         check_transposed("pads=[9,9]", "8", "error: extent of -8");
         check_transposed("group=3", "8", "error: channels in 3 groups");
         check_transposed("output_padding=[-1]", "8", "error: output_padding");
+        check_transposed("output_padding=[]", "8", "error: output_padding");
+        check_transposed("output_shape=[]", "8", "error: output_shape");
+        check_transposed("pads=[]", "8", "error: pads");
         check_transposed(
             "strides=[9223372036854775807] dilations=[9223372036854775807]",
             "18446744073709551615",

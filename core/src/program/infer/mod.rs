@@ -77,7 +77,7 @@ pub(super) mod functions {
     };
     pub use super::normalize::{
         along_axis, batch_normalization, cumulative, group_normalization, instance_normalization,
-        layer_normalization, rms_normalization,
+        layer_normalization, mean_variance, rms_normalization,
     };
     pub use super::quantised::{dequantize, dynamic_quantize, qlinear_conv, qlinear_matmul, quantize};
     pub use super::query::{shape, size};

@@ -1,6 +1,6 @@
 //! Ops that keep the operand's shape, and need an axis or one number for each channel.
 
-use super::extent::{agree, axis, broadcasts_to, extent, show};
+use super::extent::{agree, axes, axis, broadcasts_to, extent, show};
 use super::{Operands, invalid};
 use crate::error::Result;
 use crate::program::onnx_types::dtype_from_onnx;
@@ -11,6 +11,15 @@ pub fn along_axis(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     let x = ops.required(0)?;
     if let Some(dims) = &x.shape {
         axis(ops.node.int("axis", -1), dims.len())?;
+    }
+    ops.result(x.dtype, x.shape.clone())
+}
+
+/// MeanVarianceNormalization: the attribute `axes`, by default all of an image but its channels.
+pub fn mean_variance(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    if let Some(dims) = &x.shape {
+        axes(ops.node.ints("axes").unwrap_or(&[0, 2, 3]), dims.len())?;
     }
     ops.result(x.dtype, x.shape.clone())
 }

@@ -14,6 +14,8 @@ pub fn reshape(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     let shape = match (ops.ints(1)?, ops.n_ints(1)?) {
         (Some(target), _) => Some(reshaped(from, &target, ops.flag("allowzero", false)?)?),
         (None, None) => None,
+        // A scalar, which has one element.
+        (None, Some(0)) => Some(reshaped(from, &[], false)?),
         // One dimension holds all elements, whatever the number says.
         (None, Some(1)) if from.is_some() => Some(vec![product(from.unwrap_or_default())?]),
         (None, Some(n)) => Some(unknown_of(n)?),

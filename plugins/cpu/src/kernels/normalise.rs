@@ -230,9 +230,9 @@ unsafe fn groups_body<A: Arith>(operands: &Channels, plan: &Plan, items: Range<u
             let channel = row % plan.n_channels;
             // SAFETY: there is a number for each channel.
             let (scale, bias) = unsafe { (*operands.scale.add(channel), *operands.bias.add(channel)) };
-            let scale = inverse * scale;
             let (x, y) = (operands.x.wrapping_add(row * n), operands.y.wrapping_add(row * n));
-            blocks!(false, n, y, [v = x] => A::fma(v - mean, scale, bias));
+            // As in the formula: the product of both factors may overflow where the result does not.
+            blocks!(false, n, y, [v = x] => A::fma((v - mean) * inverse, scale, bias));
         }
     }
 }
@@ -247,9 +247,9 @@ unsafe fn batch_body<A: Arith>(operands: &Channels, plan: &Plan, items: Range<us
         let (mean, variance) = unsafe { (*operands.mean.add(channel), *operands.variance.add(channel)) };
         // SAFETY: as above.
         let (scale, bias) = unsafe { (*operands.scale.add(channel), *operands.bias.add(channel)) };
-        let scale = scale / (variance + plan.epsilon).sqrt();
+        let inverse = 1.0 / (variance + plan.epsilon).sqrt();
         let (x, y) = (operands.x.wrapping_add(row * n), operands.y.wrapping_add(row * n));
-        blocks!(false, n, y, [v = x] => A::fma(v - mean, scale, bias));
+        blocks!(false, n, y, [v = x] => A::fma((v - mean) * inverse, scale, bias));
     }
 }
 
@@ -261,7 +261,7 @@ unsafe fn batch_of_scalars_body<A: Arith>(operands: &Channels, plan: &Plan, item
     for row in items {
         let (x, y) = (operands.x.wrapping_add(row * n), operands.y.wrapping_add(row * n));
         blocks!(false, n, y, [v = x, s = scale, b = bias, m = mean, r = variance] =>
-            A::fma(v - m, s / (r + plan.epsilon).sqrt(), b));
+            A::fma((v - m) / (r + plan.epsilon).sqrt(), s, b));
     }
 }
 

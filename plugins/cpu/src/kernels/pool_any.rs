@@ -35,6 +35,8 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
 struct Pool {
     host: Host,
     real: Real,
+    /// The largest element of a window of padding alone.
+    lowest: f64,
     planes: usize,
     window: Window,
     /// For a mean: where each dimension's elements that count begin and end, padding before included.
@@ -76,6 +78,11 @@ fn pool(request: &PrepareRequest<'_, CpuDevice>, mean: bool) -> Result<Prepared>
     Ok(Prepared::new(Pool {
         host: request.host,
         real: Real::of(input.dtype())?,
+        lowest: match input.dtype() {
+            I8 => i8::MIN.into(),
+            U8 => 0.0,
+            _ => f64::NEG_INFINITY,
+        },
         planes: images * channels,
         counted: mean.then(|| core::array::from_fn(counted)),
         window,
@@ -106,9 +113,7 @@ impl Launch<CpuDevice> for Pool {
                     self.mean(x, y, plane, at, counted);
                     continue;
                 }
-                let Some(found) = self.largest(x, y, plane, at) else {
-                    return Err(Error::invalid("a window without elements"));
-                };
+                let found = self.largest(x, y, plane, at);
                 if !indices.0.is_null() {
                     // SAFETY: the output has the extents of the first one, and chunks do not overlap.
                     unsafe { indices.at(i).write(found as i64) };
@@ -145,7 +150,9 @@ impl Pool {
         Some(found)
     }
 
-    fn largest(&self, x: Source, y: Sink, plane: usize, at: usize) -> Option<usize> {
+    /// Writes the largest element of a window and gives its position; of a window of padding alone the lowest number
+    /// of the type, and the position of the plane's first element.
+    fn largest(&self, x: Source, y: Sink, plane: usize, at: usize) -> usize {
         let [depth, height, width] = self.window.input;
         let mut best: Option<(f64, usize)> = None;
         self.window(at, |place| {
@@ -162,10 +169,10 @@ impl Pool {
                 best = Some((value, plane * depth * height * width + index));
             }
         });
-        let (value, index) = best?;
+        let (value, index) = best.unwrap_or((self.lowest, plane * depth * height * width));
         // SAFETY: the element is this chunk's own.
         unsafe { y.set(plane * self.window.n_output() + at, value) };
-        Some(index)
+        index
     }
 
     fn mean(&self, x: Source, y: Sink, plane: usize, at: usize, counted: &[[usize; 2]; SPATIAL_MAX]) {
@@ -186,6 +193,7 @@ impl Pool {
 mod tests {
     use crate::isa::Isa;
     use crate::kernels::test_host::{Array, Value, run};
+    use devbay_plugin_api::sdk::Element;
 
     #[test]
     fn the_largest_and_where_they_were() {
@@ -202,6 +210,21 @@ mod tests {
         assert_eq!(largest(1), Ok((vec![9, 9], vec![3, 3])));
         let error: String = largest(2).expect_err("an order of nothing");
         assert!(error.contains("storage_order is 2"), "{error}");
+    }
+
+    #[test]
+    fn a_window_of_padding_alone_gives_the_lowest_number() {
+        fn check<T: Element>(x: [T; 2], lowest: T) {
+            let attrs = [("kernel_shape", Value::Ints(vec![1])), ("pads", Value::Ints(vec![1, 1]))];
+            let outputs = [Some(Array::empty::<T>(&[1, 1, 4])), Some(Array::empty::<i64>(&[1, 1, 4]))];
+            let found = run(Isa::Baseline, "MaxPool", &attrs, &[Some(Array::of(&[1, 1, 2], &x))], &outputs);
+            let found = found.expect("pools");
+            assert_eq!(found[0], Some(Array::of(&[1, 1, 4], &[lowest, x[0], x[1], lowest])));
+            assert_eq!(found[1], Some(Array::of(&[1, 1, 4], &[0i64, 0, 1, 0])));
+        }
+        check([3u8, 4], 0);
+        check([-3i8, 4], -128);
+        check([-3.0f64, 4.0], f64::NEG_INFINITY);
     }
 
     #[test]

@@ -384,6 +384,13 @@ unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<(
                 unsafe { to.wrapping_add(1).write(im) };
             }
         };
+        // The first bin is the sum of all samples.
+        // SAFETY: the caller's promise.
+        if !element(0).iter().all(|part| part.is_finite())
+            && unsafe { spectra.infinite(group, lane, &write) }?
+        {
+            continue;
+        }
         if shape.inverse {
             for k in 0..shape.bins {
                 let [re, im] = element(k);
@@ -400,6 +407,84 @@ unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<(
         }
     }
     Ok(())
+}
+
+impl Spectra {
+    /// Writes the spectrum of a signal with samples that are infinite or no numbers, as the formula has it; gives false if
+    /// there are none. A fast transform subtracts sums that the formula keeps apart, and makes NaN of most bins.
+    ///
+    /// Only such samples decide: all others leave an infinite sum as it is. And of their factors only the signs do, so
+    /// those are exact. Most sums end early, as what is no number stays so.
+    ///
+    /// # Safety
+    /// As [`transform_body`].
+    unsafe fn infinite(&self, group: &Group, lane: usize, write: &dyn Fn(usize, [f32; 2])) -> Result<bool> {
+        let shape = &self.shape;
+        let mut samples = Vec::new();
+        for i in 0..shape.n {
+            // SAFETY: the caller's promise.
+            let sample = unsafe { self.sample(group, lane, i) };
+            if !sample.iter().all(|part| part.is_finite()) {
+                reserve::push(&mut samples, (i, sample), "the infinite samples of a signal")?;
+            }
+        }
+        if samples.is_empty() {
+            return Ok(false);
+        }
+        let mut pace = self.host.pace();
+        for k in 0..shape.bins {
+            let (mut re, mut im, mut n_terms) = (0.0, 0.0, 0);
+            for &(i, [a, b]) in &samples {
+                let [cos, sin] = quarter_signs(i as u128 * k as u128 % shape.n as u128, shape.n as u128);
+                let sin = if shape.inverse { sin } else { -sin };
+                re += a * cos - b * sin;
+                im += a * sin + b * cos;
+                n_terms += 1;
+                if re.is_nan() && im.is_nan() {
+                    break;
+                }
+            }
+            pace.work(n_terms)?;
+            write(k, [re, im]);
+        }
+        Ok(true)
+    }
+
+    /// A sample in the formula: its parts, with the window's weight.
+    ///
+    /// # Safety
+    /// As [`transform_body`], for a sample of the transform's length.
+    unsafe fn sample(&self, group: &Group, lane: usize, i: usize) -> [f32; 2] {
+        let shape = &self.shape;
+        let (place, sign) = match shape.kind {
+            Kind::Half if i > shape.n / 2 => (shape.n - i, -1.0),
+            _ => (i, 1.0),
+        };
+        if place >= shape.samples {
+            return [0.0; 2];
+        }
+        let at = group.x.wrapping_add(shape.from.begin(group.first + lane) + place * shape.from.step);
+        // SAFETY: the window is as long as a frame.
+        let weight = group.window.map_or(1.0, |window| unsafe { window.wrapping_add(i).read() });
+        // SAFETY: the signal has that sample.
+        let re = unsafe { at.read() } * weight;
+        match shape.kind {
+            Kind::Real => [re, 0.0],
+            // SAFETY: as above, with two parts.
+            _ => [re, sign * unsafe { at.wrapping_add(1).read() } * weight],
+        }
+    }
+}
+
+/// The signs of the cosine and the sine of `at / n` turns: -1, 0 or 1.
+fn quarter_signs(at: u128, n: u128) -> [f32; 2] {
+    let sign = |is_zero: bool, is_positive: bool| match (is_zero, is_positive) {
+        (true, _) => 0.0,
+        (_, true) => 1.0,
+        _ => -1.0,
+    };
+    let (fours, twos) = (4 * at, 2 * at);
+    [sign(fours == n || fours == 3 * n, fours < n || fours > 3 * n), sign(at == 0 || twos == n, twos < n)]
 }
 
 /// Brings the signals into the first buffer, each to its lane.
@@ -501,6 +586,39 @@ mod tests {
         // SAFETY: the plugin's own static list.
         let of = unsafe { read_list::<u8>(&dft.expect("DFT since 20").input_typevars, "uint8_t") };
         assert_eq!(of.expect("list"), [0, 1, 2]);
+    }
+
+    /// What is no finite number reaches the bins as in the formula: an infinite sample times 0 is NaN, and all else has
+    /// the factor's sign.
+    #[test]
+    fn infinite_samples_are_those_of_the_definition() {
+        const INF: f32 = f32::INFINITY;
+        let dft = |x: &[f32], parts: usize, inverse: bool| {
+            let n = x.len() / parts;
+            let attrs = [("inverse", Value::Int(inverse.into()))];
+            let inputs = [Some(Array::of(&[1, n, parts], x))];
+            let output = [Some(Array::empty::<f32>(&[1, n, 2]))];
+            let mut all = isas().into_iter().map(|isa| {
+                let found = run(isa, "DFT", &attrs, &inputs, &output).expect("transforms");
+                found[0].as_ref().expect("an output").elements::<f32>()
+            });
+            let first = all.next().expect("an instruction set");
+            let same = |a: &f32, b: &f32| a == b || (a.is_nan() && b.is_nan());
+            assert!(all.all(|found| found.iter().zip(&first).all(|(a, b)| same(a, b))));
+            first
+        };
+        let check = |x: &[f32], parts: usize, inverse: bool, expected: &[f32]| {
+            let found = dft(x, parts, inverse);
+            let same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
+            assert!(found.iter().zip(expected).all(same), "{x:?}: {found:?}, expected {expected:?}");
+        };
+        let nan = f32::NAN;
+        check(&[INF, 1.0, 1.0, 1.0], 1, false, &[INF, nan, INF, nan, INF, nan, INF, nan]);
+        check(&[1.0, INF, 1.0, 1.0], 1, false, &[INF, nan, nan, -INF, -INF, nan, nan, INF]);
+        check(&[1.0, INF, 1.0, 1.0], 1, true, &[INF, nan, nan, INF, -INF, nan, nan, -INF]);
+        check(&[INF, INF, INF, INF], 1, false, &[INF, nan, nan, nan, nan, nan, nan, nan]);
+        check(&[1.0, 0.0, nan, 0.0, 1.0, 0.0], 2, false, &[nan; 6]);
+        check(&[1.0, 2.0, INF, 0.0, 1.0, 3.0], 2, false, &[INF, nan, -INF, -INF, -INF, INF]);
     }
 
     #[test]

@@ -51,13 +51,12 @@ impl Window {
             let Some(values) = attrs.ints(name)? else {
                 return Ok(vec![1; rank]);
             };
-            let values: Option<Vec<usize>> = values
-                .iter()
-                .map(|&v| usize::try_from(v).ok().filter(|v| (1..REACH_MAX).contains(v)))
-                .collect();
-            values.filter(|values| values.len() == rank).ok_or_else(|| {
-                Error::invalid(format!("attribute {name} is not {rank} numbers above 0 and below 2^31"))
-            })
+            if values.len() != rank || values.iter().any(|&value| value < 1) {
+                return Err(Error::invalid(format!("attribute {name} is not {rank} numbers above 0")));
+            }
+            let known = |&value: &i64| usize::try_from(value).ok().filter(|&value| value < REACH_MAX);
+            let sizes: Option<Vec<usize>> = values.iter().map(known).collect();
+            sizes.ok_or_else(|| Error::unsupported(format!("{name} of {values:?}, below 2^31 are")))
         };
         let (stride, dilation) = (list("strides")?, list("dilations")?);
         if kernel.iter().any(|&extent| extent >= REACH_MAX) {

@@ -208,11 +208,18 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
     params.extend(sight.params);
     let show = |mode: i64| if shows == Some(mode) { "shown[at] = sum;\n" } else { "" };
     let cap = if softcap > 0.0 { "sum = tanh_f(sum / p.softcap) * p.softcap;\n" } else { "" };
+    // Where keys may be hidden, their scores are infinite. One that is seen and infinite leaves no weight of its row a
+    // number, as one that is no number does.
+    let mark = match sight.hides {
+        true => "sum = select(select(sum, nan_f(), sum == inf_f()), inf_f(), is_hidden);\n",
+        false => "",
+    };
     let write = format!(
         "let at = (id.z * p.n_rows + row) * p.n_cols + col;\n{}{cap}{}\
          let bias = sight(batch, head, row, col);\n\
+         let is_hidden = bias == -inf_f();\n\
          // What is not seen may hold anything, also what is no number.\n\
-         if (bias == -inf_f()) {{ sum = bias; }} else {{ sum += bias; }}\n{}scores[at] = sum;",
+         if (is_hidden) {{ sum = bias; }} else {{ sum += bias; }}\n{}{mark}scores[at] = sum;",
         show(0),
         show(1),
         show(2)
@@ -225,10 +232,10 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
         b: "p.k_scale * keys[from_k + col * p.k_row + k]",
         b_by_columns: false,
         depth: "p.size",
-        skips_zeros: false,
+        skips_negative: false,
         write: &write,
     });
-    let module = format!("{}\n{}{module}", math::functions(&["tanh_f", "inf_f"]), sight.code);
+    let module = format!("{}\n{}{module}", math::functions(&["tanh_f", "inf_f", "nan_f"]), sight.code);
     let of_all = count(product(&[batches, heads]))?;
     let Param::U32(of_all) = of_all else { return Err(Error::internal("a count is u32")) };
     build.add(Step {
@@ -264,7 +271,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
         b: "values[from_v + k * p.v_row + col]",
         b_by_columns: true,
         depth: "p.total",
-        skips_zeros: hides,
+        skips_negative: hides,
         write: "y[to_y + row * p.y_row + col] = sum;",
     });
     build.add(Step {
@@ -315,18 +322,36 @@ fn append(request: &Request<'_>, build: &mut Build, rows: Rows, i: usize, past: 
     Ok(Some(to))
 }
 
-/// Makes weights of scores in their place. Where keys may be hidden, all are 0 if every score is minus infinity; where
-/// none is, scores that the product itself made infinite have no weights that are numbers.
+/// Makes weights of scores in their place. Where keys may be hidden, those that are have scores of infinity and get weights
+/// below 0, so that they are told from those that are seen and weigh nothing: a value of infinity times 0 is no number. A
+/// query that sees no key has no weights; one that sees keys whose scores are all minus infinity has none that are numbers.
 fn weights(build: &mut Build, lines: &Lines, buffers: Vec<(&str, &str, Slot)>, hides: bool) -> Result<()> {
-    let show = if buffers.len() > 1 { "shown[at] = x[at];" } else { "" };
+    let show = if buffers.len() > 1 {
+        "shown[at] = select(x[at], select(0.0 / sum, 0.0, sum == 0.0), x[at] < 0.0);"
+    } else {
+        ""
+    };
     let functions = lines.fold(build.abilities(), "largest", "f32", "larger_f(a, b)")
         + &lines.fold(build.abilities(), "whole", "f32", "a + b");
+    let [top, e, weight] = match hides {
+        true => [
+            "let score = x[at];\ntop = larger_f(top, select(score, -inf_f(), score == inf_f()));",
+            "let is_hidden = x[at] == inf_f();\nlet e = select(exp_f(x[at] - top), 0.0, is_hidden);\n\
+             x[at] = select(e, -1.0, is_hidden);\nsum += e;",
+            "let e = x[at];\nx[at] = select(e / sum, e, e < 0.0);\n",
+        ],
+        false => [
+            "top = larger_f(top, x[at]);",
+            "let e = exp_f(x[at] - top);\nx[at] = e;\nsum += e;",
+            "x[at] = x[at] / sum;\n",
+        ],
+    };
     let code = format!(
-        "var top = -inf_f();\n{}top = largest(top, thread);\nlet is_none = {hides} && top == -inf_f();\nvar sum = 0.0;\n\
+        "var top = -inf_f();\n{}top = largest(top, thread);\nvar sum = 0.0;\n\
          {}sum = whole(sum, thread);\n{}",
-        lines.each("top = larger_f(top, x[at]);"),
-        lines.each("let e = exp_f(x[at] - top);\nx[at] = e;\nsum += e;"),
-        lines.each(&format!("x[at] = select(x[at] / sum, 0.0, is_none);\n{show}")),
+        lines.each(top),
+        lines.each(e),
+        lines.each(&format!("{weight}{show}")),
     );
     lines
         .add(build, LineStep { name: "weights", buffers, params: vec![], functions: &functions, code: &code })
@@ -348,17 +373,17 @@ impl Sight {
         let attrs = &request.attrs;
         let mut params = vec![("past".to_owned(), count(past)?)];
         let mut code =
-            "fn sight(batch: u32, head: u32, row: u32, col: u32) -> f32 {\nlet key = i32(col);\n".to_owned();
+            "fn sight(batch: u32, head: u32, row: u32, col: u32) -> f32 {\nlet key = i32(col);\nvar bias = 0.0;\n".to_owned();
         match request.input(6) {
             Some(_) => {
                 code += "let number = bitcast<i32>(counts[batch].x);\n\
                          let position = number - i32(p.n_rows) + i32(row);\n\
-                         if (key >= number) { return -inf_f(); }\n";
+                         if (key >= number) { bias = -inf_f(); }\n";
             }
             None => code += "let position = i32(p.past) + i32(row);\n",
         }
         if attrs.int("is_causal", 0)? != 0 {
-            code += "if (key > position) { return -inf_f(); }\n";
+            code += "if (key > position) { bias = -inf_f(); }\n";
         }
         for (name, param, test) in [
             ("left_window_size", "left", "key < position - i32(p.left)"),
@@ -368,14 +393,14 @@ impl Sight {
                 -1 => {}
                 n if n >= 0 => {
                     params.push((param.to_owned(), count(n.min(WINDOW_MAX))?));
-                    code += &format!("if ({test}) {{ return -inf_f(); }}\n");
+                    code += &format!("if ({test}) {{ bias = -inf_f(); }}\n");
                 }
                 n => return Err(Error::invalid(format!("{name} is {n}, expected at least -1"))),
             }
         }
         let Some(mask) = request.input(3) else {
-            let hides = code.contains("return -inf_f()");
-            return Ok(Self { code: code + "return 0.0;\n}\n", hides, params });
+            let hides = code.contains("bias = -inf_f()");
+            return Ok(Self { code: code + "return bias;\n}\n", hides, params });
         };
         let found = mask.shape();
         let broken = || Error::invalid(format!("a mask of {found:?}, expected one for {to:?}"));
@@ -400,12 +425,12 @@ impl Sight {
         for (name, stride) in ["mask_batch", "mask_head", "mask_row"].into_iter().zip(strides) {
             params.push((name.to_owned(), count(stride)?));
         }
-        // What a mask does not speak of is not seen.
+        // What a mask does not speak of is not seen. Its numbers are added to what else hides a key: what is no number stays so.
         code += "if (col >= p.mask_keys) { return -inf_f(); }\n\
                  let at = batch * p.mask_batch + head * p.mask_head + row * p.mask_row + col;\n";
         code += &match mask.dtype() {
-            BOOL => format!("return select(-inf_f(), 0.0, {} != 0u);\n}}\n", Width::B1.load("mask", "at")),
-            _ => "return mask[at];\n}\n".to_owned(),
+            BOOL => format!("return select(-inf_f(), bias, {} != 0u);\n}}\n", Width::B1.load("mask", "at")),
+            _ => "return bias + mask[at];\n}\n".to_owned(),
         };
         Ok(Self { code, hides: true, params })
     }

@@ -330,22 +330,23 @@ fn add_direct(
     ];
     buffers.extend(epilogue.buffers(element));
     let functions = format!(
-        "{}fn x_at(line: u32, at: i32) -> f32 {{\n\
-         return select(0.0, f32(x[line + u32(clamp(at, 0, p.in_w - 1))]), at >= 0 && at < p.in_w);\n}}\n",
+        "{}fn x_at(line: u32, at: i32, is_line: bool) -> f32 {{\n\
+         let is_in = is_line && at >= 0 && at < p.in_w;\n\
+         return select(0.0, f32(x[line + u32(clamp(at, 0, p.in_w - 1))]), is_in);\n}}\n",
         epilogue.functions("f32")
     );
     // Along the row the four windows overlap where they move by one.
     let slides = window.stride[2] == 1 && window.dilation[2] == 1;
     let along = if slides {
-        "var near = vec4<f32>(0.0, x_at(line, left), x_at(line, left + 1), x_at(line, left + 2));\n\
+        "var near = vec4<f32>(0.0, x_at(line, left, is_in_h), x_at(line, left + 1, is_in_h), x_at(line, left + 2, is_in_h));\n\
          for (var tap_w = 0; tap_w < p.kernel_w; tap_w++) {\n\
-         near = vec4<f32>(near.yzw, x_at(line, left + tap_w + 3));\n\
+         near = vec4<f32>(near.yzw, x_at(line, left + tap_w + 3, is_in_h));\n\
          sum += near * f32(weights[w_line + u32(tap_w)]);\n}\n"
     } else {
         "for (var tap_w = 0; tap_w < p.kernel_w; tap_w++) {\n\
          let at = left + tap_w * p.dilation_w;\n\
-         sum += vec4<f32>(x_at(line, at), x_at(line, at + p.stride_w), x_at(line, at + 2 * p.stride_w), \
-         x_at(line, at + 3 * p.stride_w)) * f32(weights[w_line + u32(tap_w)]);\n}\n"
+         sum += vec4<f32>(x_at(line, at, is_in_h), x_at(line, at + p.stride_w, is_in_h), \
+         x_at(line, at + 2 * p.stride_w, is_in_h), x_at(line, at + 3 * p.stride_w, is_in_h)) * f32(weights[w_line + u32(tap_w)]);\n}\n"
     };
     let mut each = String::from("var rest = i / p.fours;\nlet out_w = i32(i % p.fours) * 4;\n");
     let outer = window.axes().start..2;
@@ -361,21 +362,23 @@ fn add_direct(
          for (var c = 0u; c < p.c_in; c++) {\n\
          let x_base = (first + c) * p.plane;\nlet w_base = (row * p.c_in + c) * p.taps;\n",
     );
+    // Padding is zeros that are multiplied: an infinite weight on it gives NaN.
     let (mut tap, mut place) = (String::new(), String::new());
     for i in outer.clone() {
         let axis = AXES[i];
+        let is_first = tap.is_empty();
+        let outside = if is_first { String::new() } else { format!("is_in_{} && ", AXES[i - 1]) };
         each.push_str(&format!(
             "for (var tap_{axis} = 0; tap_{axis} < p.kernel_{axis}; tap_{axis}++) {{\n\
              let at_{axis} = out_{axis} * p.stride_{axis} - p.pad_{axis} + tap_{axis} * p.dilation_{axis};\n\
-             if (at_{axis} < 0 || at_{axis} >= p.in_{axis}) {{ continue; }}\n"
+             let is_in_{axis} = {outside}at_{axis} >= 0 && at_{axis} < p.in_{axis};\n"
         ));
-        let is_first = tap.is_empty();
         tap =
             if is_first { format!("tap_{axis}") } else { format!("({tap} * p.kernel_{axis} + tap_{axis})") };
         place = if is_first { format!("at_{axis}") } else { format!("({place} * p.in_{axis} + at_{axis})") };
     }
     each.push_str(&format!(
-        "let line = x_base + u32({place} * p.in_w);\nlet w_line = w_base + u32({tap} * p.kernel_w);\n{along}"
+        "let line = select(0u, x_base + u32({place} * p.in_w), is_in_h);\nlet w_line = w_base + u32({tap} * p.kernel_w);\n{along}"
     ));
     outer.for_each(|_| each.push_str("}\n"));
     each.push_str("}\nlet at = i / p.fours * u32(p.out_w) + u32(out_w);\n");

@@ -138,8 +138,11 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
 /// is divided between the ends.
 fn place(request: &Request<'_>, window: &mut Window) -> Result<()> {
     let extra = request.attrs.ints("output_padding")?.unwrap_or_else(|| vec![0; window.rank]);
-    if extra.len() != window.rank || extra.iter().any(|extra| !(0..1 << 30).contains(extra)) {
+    if extra.len() != window.rank || extra.iter().any(|&extra| extra < 0) {
         return Err(Error::invalid(format!("an output_padding of {extra:?}")));
+    }
+    if extra.iter().any(|&extra| extra >= 1 << 30) {
+        return Err(Error::unsupported(format!("an output_padding of {extra:?}, below 2^30 are")));
     }
     let auto_pad = request.attrs.string("auto_pad", "NOTSET")?;
     let is_implied = request.attrs.ints("output_shape")?.is_some() || auto_pad.starts_with("SAME");

@@ -406,7 +406,7 @@ fn prepare_mod(request: &Request<'_>) -> Result<Prepared> {
     let class = Number::of(request.required_input(0)?.dtype(), request.device)?.class();
     match (request.attrs.int("fmod", 0)? != 0, class) {
         (true, _) => prepare_formula(request, "Mod", "Fmod", &[]),
-        (false, Class::Float) => Err(Error::invalid("Mod of floats needs fmod=1")),
+        (false, Class::Float) => Err(Error::unsupported("Mod of floats needs fmod=1")),
         (false, _) => prepare_formula(request, "Mod", "Mod", &[]),
     }
 }

@@ -344,7 +344,7 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
         b: "w[col * p.inputs + k]",
         b_by_columns: false,
         depth: "p.inputs",
-        skips_zeros: false,
+        skips_negative: false,
         write: &format!("{biased}y[row * p.n_cols + col] = sum;"),
     });
     let groups = [tiles::along(n_cols), tiles::along(n_rows), 1];

@@ -275,7 +275,10 @@ fn roots(n: i64, inverse: bool) -> Result<Vec<u32>> {
     let sign = if inverse { 1.0 } else { -1.0 };
     let root = |i: i64| {
         let angle = std::f64::consts::TAU * i as f64 / n as f64;
-        [(angle.cos() as f32).to_bits(), ((sign * angle.sin()) as f32).to_bits()]
+        // At whole quarters one part is 0, which an infinite sample must not be multiplied with something else for.
+        let cos = if 4 * i == n || 4 * i == 3 * n { 0.0 } else { angle.cos() };
+        let sin = if i == 0 || 2 * i == n { 0.0 } else { sign * angle.sin() };
+        [(cos as f32).to_bits(), (sin as f32).to_bits()]
     };
     factors(n, root)
 }

@@ -19,8 +19,8 @@ pub struct Product<'a> {
     pub b_by_columns: bool,
     /// The number of terms.
     pub depth: &'a str,
-    /// Whether what is multiplied with 0 of the first operand counts for nothing even if it is no number.
-    pub skips_zeros: bool,
+    /// Whether what is multiplied with a number below 0 of the first operand counts for nothing, even if it is no number.
+    pub skips_negative: bool,
     /// Statements that write `sum` for `row` and `col`.
     pub write: &'a str,
 }
@@ -38,14 +38,14 @@ pub fn turns(depth: i64) -> u64 {
 
 /// A module for workgroups of 64: columns along x, rows along y.
 pub fn module(product: &Product<'_>) -> String {
-    let Product { begin, a, b, b_by_columns, depth, skips_zeros, write } = product;
+    let Product { begin, a, b, b_by_columns, depth, skips_negative, write } = product;
     let (k_of_b, col_of_b) = if *b_by_columns { ("i / 32u", "i % 32u") } else { ("i % 16u", "i / 16u") };
     // Sums are variables of their own: what is indexed by a loop may not stay in registers.
     let each = |code: &str| (0..4).map(|j| code.replace('#', &j.to_string())).collect::<String>();
     let declare = each("var sums# = vec4<f32>();\n");
-    let add = match skips_zeros {
+    let add = match skips_negative {
         true => each(
-            "let v# = xs[at + down + #u * 8u];\nsums# = select(fma(vec4<f32>(v#), b, sums#), sums#, v# == 0.0);\n",
+            "let v# = xs[at + down + #u * 8u];\nsums# = select(fma(vec4<f32>(v#), b, sums#), sums#, v# < 0.0);\n",
         ),
         false => each("sums# = fma(vec4<f32>(xs[at + down + #u * 8u]), b, sums#);\n"),
     };

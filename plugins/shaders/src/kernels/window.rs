@@ -52,10 +52,13 @@ impl Window {
         }
         let list = |name: &str| -> Result<Vec<i64>> {
             let values = attrs.ints(name)?.unwrap_or_else(|| vec![1; rank]);
-            if values.len() == rank && values.iter().all(|value| (1..REACH_MAX).contains(value)) {
-                return Ok(values);
+            if values.len() != rank || values.iter().any(|&value| value < 1) {
+                return Err(Error::invalid(format!("attribute {name} is not {rank} numbers above 0")));
             }
-            Err(Error::invalid(format!("attribute {name} is not {rank} numbers above 0 and below 2^30")))
+            match values.iter().find(|&&value| value >= REACH_MAX) {
+                Some(value) => Err(Error::unsupported(format!("{name} of {value}, below 2^30 are"))),
+                None => Ok(values),
+            }
         };
         let (stride, dilation) = (list("strides")?, list("dilations")?);
         let is_counted = |list: &[i64]| list.iter().all(|extent| (0..REACH_MAX).contains(extent));
@@ -90,7 +93,9 @@ impl Window {
                 }
                 "VALID" => (0, 0),
                 "SAME_UPPER" | "SAME_LOWER" => {
-                    let total = ((output[i].max(1) - 1) * stride[i] + span(i) - input[i]).max(0);
+                    // Nothing is put around an empty image.
+                    let needed = if output[i] == 0 { 0 } else { span(i) };
+                    let total = ((output[i].max(1) - 1) * stride[i] + needed - input[i]).max(0);
                     let less = total / 2;
                     if auto_pad == "SAME_UPPER" { (less, total - less) } else { (total - less, less) }
                 }

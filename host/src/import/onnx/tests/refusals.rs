@@ -136,7 +136,7 @@ fn graphs_that_break_the_rules() {
         (
             "If without branches",
             of_nodes(vec![node("If", &["x"], &["y"]).named("if")]),
-            "node if (If@25): expected a region then_branch, found none",
+            "node if (If@25): expected the attribute else_branch of type graph, found none",
         ),
         (
             "branches with unequal results",

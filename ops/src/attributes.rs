@@ -1,0 +1,207 @@
+//! The attributes of an op, as one line of names and types:
+//!
+//! | written | meaning |
+//! |---|---|
+//! | `axis:int` | required, one integer |
+//! | `alpha:float?` | may be left out |
+//!
+//! The types are those of [`AttributeType`]. A node may have attributes that the line has not: those of former versions
+//! of the op, and what exporters add.
+
+use std::fmt;
+
+/// What an attribute holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttributeType {
+    /// One integer.
+    Int,
+    /// One number.
+    Float,
+    /// Text.
+    String,
+    /// Integers.
+    Ints,
+    /// Numbers.
+    Floats,
+    /// Texts.
+    Strings,
+    /// A tensor.
+    Tensor,
+    /// A graph: a body or a branch.
+    Graph,
+}
+
+impl AttributeType {
+    const ALL: [Self; 8] = [
+        Self::Int,
+        Self::Float,
+        Self::String,
+        Self::Ints,
+        Self::Floats,
+        Self::Strings,
+        Self::Tensor,
+        Self::Graph,
+    ];
+
+    /// Its name in the table's lines and in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Int => "int",
+            Self::Float => "float",
+            Self::String => "string",
+            Self::Ints => "ints",
+            Self::Floats => "floats",
+            Self::Strings => "strings",
+            Self::Tensor => "tensor",
+            Self::Graph => "graph",
+        }
+    }
+
+    /// The type of a name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ty| ty.name() == name)
+    }
+}
+
+impl fmt::Display for AttributeType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One attribute of an op.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attribute {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds.
+    pub ty: AttributeType,
+    /// Whether each node has it.
+    pub is_required: bool,
+}
+
+impl Attribute {
+    /// Reads one word of a line; None if it is not as the module's table says.
+    fn of(word: &'static str) -> Option<Self> {
+        let (name, ty) = word.split_once(':')?;
+        let optional = ty.strip_suffix('?');
+        let ty = AttributeType::of_name(optional.unwrap_or(ty))?;
+        Some(Self { name, ty, is_required: optional.is_none() })
+    }
+}
+
+/// Why a node's attributes are not those of its op.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttributeFault {
+    /// A required one is not there.
+    Missing(Attribute),
+    /// One has another type.
+    Type {
+        /// What the op has.
+        expected: Attribute,
+        /// What the node has.
+        found: AttributeType,
+    },
+}
+
+impl fmt::Display for AttributeFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(Attribute { name, ty, .. }) => {
+                write!(f, "expected the attribute {name} of type {ty}, found none")
+            }
+            Self::Type { expected: Attribute { name, ty, .. }, found } => {
+                write!(f, "expected the attribute {name} of type {ty}, found one of type {found}")
+            }
+        }
+    }
+}
+
+/// The attributes that an op has in its row's version.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    text: &'static str,
+}
+
+impl Attributes {
+    /// A line, which is read when it is used; a test reads all of the table's.
+    pub(crate) const fn of(text: &'static str) -> Self {
+        Self { text }
+    }
+
+    /// The line that the table has.
+    pub fn text(&self) -> &'static str {
+        self.text
+    }
+
+    /// All of them, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = Attribute> + use<> {
+        self.text.split_ascii_whitespace().filter_map(Attribute::of)
+    }
+
+    /// Checks the attributes of a node, graphs included: their types, and that those that are required are there.
+    /// Attributes that the op has not may be anything.
+    ///
+    /// # Errors
+    /// The first [`AttributeFault`] in the order of the line.
+    pub fn check<'a, I>(&self, attributes: I) -> Result<(), AttributeFault>
+    where
+        I: Iterator<Item = (&'a str, AttributeType)> + Clone,
+    {
+        self.iter().try_for_each(|expected| {
+            match attributes.clone().find(|(name, _)| *name == expected.name) {
+                Some((_, found)) if found != expected.ty => Err(AttributeFault::Type { expected, found }),
+                None if expected.is_required => Err(AttributeFault::Missing(expected)),
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Attributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use AttributeType::{Float, Graph, Int, Ints, String};
+
+    /// Checks attributes against a line; expects these words, or none.
+    fn check(text: &'static str, given: &[(&str, AttributeType)], expected: &str) {
+        let found = Attributes::of(text).check(given.iter().copied()).err().map(|fault| fault.to_string());
+        assert_eq!(found.unwrap_or_default(), expected, "{text} {given:?}");
+    }
+
+    #[test]
+    fn types_and_presence() {
+        let line = "alpha:float? axis:int perm:ints?";
+        check(line, &[("axis", Int)], "");
+        check(line, &[("perm", Ints), ("axis", Int), ("alpha", Float)], "");
+        check(line, &[("axis", Int), ("of_a_former_version", String)], "");
+        check(line, &[("perm", Ints)], "expected the attribute axis of type int, found none");
+        check(line, &[("axis", Ints)], "expected the attribute axis of type int, found one of type ints");
+        check(
+            line,
+            &[("axis", Int), ("alpha", Int)],
+            "expected the attribute alpha of type float, found one of type int",
+        );
+        check("", &[("axis", Int)], "");
+        check("body:graph", &[("body", Graph)], "");
+        check("body:graph", &[], "expected the attribute body of type graph, found none");
+    }
+
+    /// A word that could not be read would be no check.
+    #[test]
+    fn all_lines_are_read() {
+        for row in crate::all() {
+            let words = row.attributes.text().split(' ').filter(|word| !word.is_empty()).count();
+            let names: Vec<_> = row.attributes.iter().map(|attribute| attribute.name).collect();
+            assert_eq!(names.len(), words, "{} {:?}", row.name, row.attributes);
+            assert!(names.is_sorted_by(|a, b| a < b), "{} {names:?}", row.name);
+        }
+        assert!(["axis", "axis:integer", "axis:int??"].into_iter().all(|word| Attribute::of(word).is_none()));
+    }
+}
