@@ -14,6 +14,9 @@ pub(crate) struct Desk {
     closed: AtomicBool,
     late_calls: AtomicU64,
     broken_texts: AtomicU64,
+    /// Whether the run that the plugin works for is to end.
+    is_over: AtomicBool,
+    cancelled_loops: AtomicU64,
 }
 
 // SAFETY: the table is read-only after construction, and everything else is atomic.
@@ -41,6 +44,8 @@ impl Desk {
             closed: AtomicBool::new(false),
             late_calls: AtomicU64::new(0),
             broken_texts: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            cancelled_loops: AtomicU64::new(0),
         }));
         desk.api.ctx = (&raw mut *desk).cast();
         desk
@@ -64,6 +69,16 @@ impl Desk {
     /// Log messages that were no UTF-8, or had no bytes behind their length.
     pub(crate) fn broken_texts(&self) -> u64 {
         self.broken_texts.load(Ordering::SeqCst)
+    }
+
+    /// Loops begin no chunk from here on and give CANCELLED, or do what they are asked again.
+    pub(crate) fn cancel(&self, is_over: bool) {
+        self.is_over.store(is_over, Ordering::SeqCst);
+    }
+
+    /// Loops that gave CANCELLED.
+    pub(crate) fn cancelled_loops(&self) -> u64 {
+        self.cancelled_loops.load(Ordering::SeqCst)
     }
 
     /// # Safety
@@ -146,6 +161,10 @@ unsafe extern "C" fn parallel_for(
     let (Some(desk), Some(body)) = (unsafe { Desk::enter(ctx) }, body) else {
         return DEVBAY_STATUS_INVALID;
     };
+    if desk.is_over.load(Ordering::SeqCst) {
+        desk.cancelled_loops.fetch_add(1, Ordering::SeqCst);
+        return DEVBAY_STATUS_CANCELLED;
+    }
     let grain = grain.max(1);
     let work = Loop {
         body,

@@ -273,14 +273,16 @@ impl Node<'_> {
         Ok(Ran { output: result, damage })
     }
 
-    /// Launches the node on a sample whose data is at fault: the status of the launch, or of the point behind it, the
-    /// stream's words for it, and what was written beside operands or into inputs, which `other` reads.
+    /// Launches the node so that it should fail, as on a sample whose data is at fault: the status of the launch, or of the
+    /// point behind it, the stream's words for it, and what was written beside operands or into inputs, which `other` reads.
+    /// `launching` is told before the launch and behind the point.
     pub(crate) fn run_to_failure(
         &self,
         kernel: &KernelDef,
         stream: &Stream<'_>,
         other: &Stream<'_>,
         sample: &Sample,
+        launching: impl Fn(bool),
     ) -> Outcome<(Status, String, Vec<Damage>)> {
         let device = self.device;
         let contents: Vec<Vec<u8>> = sample.inputs.iter().map(HostTensor::bytes).collect();
@@ -297,6 +299,7 @@ impl Node<'_> {
             other.upload(&area.image, &area.buffer, 0)?;
         }
         let refs: Vec<BufferRef> = areas.iter().map(Area::reference).collect();
+        launching(true);
         let status = match self.launch_status(stream, kernel, &refs, sample)? {
             DEVBAY_STATUS_OK => stream.end_status()?,
             status => {
@@ -305,6 +308,7 @@ impl Node<'_> {
                 status
             }
         };
+        launching(false);
         let words = stream.words(status);
         let mut damage = Vec::new();
         for (i, area) in areas.iter().enumerate() {

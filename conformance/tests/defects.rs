@@ -24,6 +24,7 @@ const LAUNCH_EVERYTHING: &[&str] = &[
     "launch.workspace",
     "launch.packed",
     "launch.values",
+    "launch.cancelled",
     "shutdown.rounds",
     "replay.launches",
     "replay.nothing_else",

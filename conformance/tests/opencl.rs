@@ -16,6 +16,7 @@ const NOT_OFFERED: &[&str] = &[
     "transfer.host_visible",
     "kernel.shape",
     "launch.workspace",
+    "launch.cancelled",
     "launch.host_refs",
     "launch.packed",
     "launch.strides",

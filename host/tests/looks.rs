@@ -147,17 +147,84 @@ fn kernels_look_within_a_chunk() {
     let runtime = runtime(1);
     for text in text {
         let what = text.lines().find(|line| line.contains("%y:")).unwrap_or_default().trim().to_owned();
-        let program =
-            import::from_bytes(text.clone().into_bytes(), None).unwrap_or_else(|e| panic!("{text}{e}"));
-        let model = Model::from_program(program);
-        let session = session(&runtime, &model).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let inputs: Vec<(String, Tensor)> = session
-            .inputs()
-            .iter()
-            .map(|port| (port.name.to_string(), content(port.ty.as_ref().unwrap())))
-            .collect();
-        let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
-        check(&what, 8, &|| session.run(&given, &RunOptions::default()));
+        check_run(&runtime, &what, &text);
+    }
+}
+
+/// Expects a run of a program to look eight times at least, and to end at whichever look.
+fn check_run(runtime: &Runtime, what: &str, text: &str) {
+    let program =
+        import::from_bytes(text.to_owned().into_bytes(), None).unwrap_or_else(|e| panic!("{text}{e}"));
+    let model = Model::from_program(program);
+    let session = session(runtime, &model).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let inputs: Vec<(String, Tensor)> = session
+        .inputs()
+        .iter()
+        .map(|port| (port.name.to_string(), content(port.ty.as_ref().unwrap())))
+        .collect();
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
+    check(what, 8, &|| session.run(&given, &RunOptions::default()));
+}
+
+/// A program of one node with constants, on one input of numbers.
+fn with_constants(input: &str, constants: &str, call: &str, results: &str) -> String {
+    format!(
+        "devbay-program 1\n\nprogram \"\"({input}) {{\n{constants}  {results} = {call}\n  return {results}\n}}\n"
+    )
+}
+
+/// Long lists are sorted in pieces, rows are resized in pieces, and a block of attention looks between keys.
+#[test]
+fn sorts_resizes_and_attention_look_within_a_chunk() {
+    let text = [
+        with_constants("%x: f32[3000000]", "  %k = const i64[1] [5]\n", "TopK@24(%x, %k)", "%y, %at"),
+        with_constants("%x: f32[1000000]", "  %k = const i64[1] [1000000]\n", "TopK@24(%x, %k)", "%y, %at"),
+        with_constants("%x: f32[800000]", "", "Unique@28(%x)", "%y"),
+        // Few slices that are long.
+        with_constants("%x: f32[3,1000000]", "", "Unique@28(%x) {axis = 0}", "%y"),
+        // A row of an image is one chunk, and so is a lane.
+        with_constants(
+            "%x: f32[1,1,2,900000]",
+            "  %n = const i64[4] [1, 1, 3, 1300000]\n",
+            "Resize@19(%x, _, _, %n) {mode = \"linear\"}",
+            "%y",
+        ),
+        with_constants(
+            "%x: f32[2000000]",
+            "  %n = const i64[1] [2600000]\n",
+            "Resize@19(%x, _, _, %n) {mode = \"cubic\"}",
+            "%y",
+        ),
+        with_constants(
+            "%x: f32[2,1000000]",
+            "  %n = const i64[2] [3, 1000000]\n",
+            "Resize@19(%x, _, _, %n) {mode = \"cubic\"}",
+            "%y",
+        ),
+        with_constants(
+            "%x: f32[2000000]",
+            "  %n = const i64[1] [2600000]\n",
+            "Resize@19(%x, _, _, %n) {mode = \"nearest\"}",
+            "%y",
+        ),
+        // One block of queries, on the kernel for f32 and on the one for what is rounded.
+        with_constants(
+            "%x: f32[1,1,8,64], %k: f32[1,1,12000,64], %v: f32[1,1,12000,64]",
+            "",
+            "Attention@25(%x, %k, %v)",
+            "%y",
+        ),
+        with_constants(
+            "%x: f32[1,1,8,64], %k: f32[1,1,12000,64], %v: f32[1,1,12000,64]",
+            "",
+            "Attention@25(%x, %k, %v) {softcap = 2.0}",
+            "%y",
+        ),
+    ];
+    let runtime = runtime(1);
+    for text in text {
+        let what = text.lines().find(|line| line.contains("@")).unwrap_or_default().trim().to_owned();
+        check_run(&runtime, &what, &text);
     }
 }
 

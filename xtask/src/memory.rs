@@ -10,8 +10,8 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// MiB from one limit to the next
-    #[arg(long, default_value_t = 2)]
+    /// KiB from one limit to the next
+    #[arg(long, default_value_t = 2048)]
     step: u64,
     /// Runs that work, one limit after the other, until a model counts as run
     #[arg(long, default_value_t = 4)]
@@ -27,8 +27,8 @@ pub struct Arguments {
     release: bool,
 }
 
-/// The most that a model is given, in MiB.
-const LIMIT_MAX: u64 = 16 * 1024;
+/// The most that a model is given, in KiB.
+const LIMIT_MAX: u64 = 16 << 20;
 
 /// How runs of one model ended.
 #[derive(Default)]
@@ -44,14 +44,17 @@ struct Ends {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let trained = Trained::new(arguments.release)?;
     let devbay = trained.devbay("run").get_program().to_owned();
-    let start = (1..LIMIT_MAX)
+    let start = (1024..LIMIT_MAX)
+        .step_by(1024)
         .find(|&limit| {
             limited(limit, &devbay).arg("--version").output().is_ok_and(|out| out.status.success())
         })
         .context("the command does not start; `cargo build` makes it")?;
     println!(
-        "The command starts with {start} MiB of address space; limits are {} MiB apart.\n",
-        arguments.step
+        "The command starts with {} of address space; limits are {} KiB apart, {} threads a run.\n",
+        mib(start),
+        arguments.step,
+        arguments.threads
     );
     println!(
         "| model | runs with | runs | worked | exit 7: an error | exit 7: the handler | anything else |"
@@ -62,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         |model: &&std::path::PathBuf| arguments.only.as_ref().is_none_or(|only| name(model).contains(only));
     for model in trained.models.iter().filter(wanted) {
         let (ends, needed) = ends_of(model, &devbay, start, arguments)?;
-        row(&name(model), &format!("{needed} MiB"), &ends);
+        row(&name(model), &mib(needed), &ends);
         all.worked += ends.worked;
         all.errors += ends.errors;
         all.handled += ends.handled;
@@ -81,10 +84,19 @@ fn row(name: &str, needed: &str, ends: &Ends) {
     println!("| {name} | {needed} | {runs} | {worked} | {errors} | {handled} | {} |", others.len());
 }
 
-/// A program with so much address space, in MiB.
+/// KiB in words.
+fn mib(kib: u64) -> String {
+    if kib.is_multiple_of(1024) {
+        format!("{} MiB", kib / 1024)
+    } else {
+        format!("{:.1} MiB", kib as f64 / 1024.0)
+    }
+}
+
+/// A program with so much address space, in KiB.
 fn limited(limit: u64, program: &std::ffi::OsStr) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", "ulimit -v $0 && exec \"$@\"", &(limit * 1024).to_string()]).arg(program);
+    shell.args(["-c", "ulimit -v $0 && exec \"$@\"", &limit.to_string()]).arg(program);
     shell
 }
 
@@ -93,7 +105,7 @@ fn ends_of(model: &Path, devbay: &std::ffi::OsStr, start: u64, arguments: &Argum
     let (mut ends, mut on_end, mut needed, mut limit) = (Ends::default(), 0, start, start);
     while on_end < arguments.enough {
         if limit > LIMIT_MAX {
-            bail!("{} does not run with {LIMIT_MAX} MiB", name(model));
+            bail!("{} does not run with {}", name(model), mib(LIMIT_MAX));
         }
         let mut run = limited(limit, devbay);
         run.arg("run").arg(model.join("model.onnx")).arg("--input").arg(model.join("case0.inputs.npz"));
@@ -105,11 +117,12 @@ fn ends_of(model: &Path, devbay: &std::ffi::OsStr, start: u64, arguments: &Argum
         }
         on_end = if output.status.success() { on_end + 1 } else { 0 };
         match output.status.code() {
-            _ if words.contains("panicked") => ends.others.push(format!("{limit} MiB: {words}")),
-            Some(0) => ends.worked += 1,
+            // Rust's runtime panics where a new thread has no room for a stack of its signal handlers.
             Some(7) if words.contains("cannot be refused") => ends.handled += 1,
+            _ if words.contains("panicked") => ends.others.push(format!("{}: {words}", mib(limit))),
+            Some(0) => ends.worked += 1,
             Some(7) => ends.errors += 1,
-            _ => ends.others.push(format!("{limit} MiB: {}: {words}", output.status)),
+            _ => ends.others.push(format!("{}: {}: {words}", mib(limit), output.status)),
         }
         limit += arguments.step;
     }

@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::node::{Damage, How, Node, Request, candidates, each_node, each_node_of};
 use crate::ops::{Op, Sample};
-use crate::rig::{Device, Rig, difference};
+use crate::rig::{Device, Rig, difference, status_name};
 use crate::tensor::{HostTensor, from_bytes};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_host::core::kernel::KernelDef;
@@ -79,6 +79,13 @@ pub(crate) const CASES: &[Case] = &[
         requires: "on a device with HOST_REFS an input may be the host's memory",
         needs: &["launch.repeat"],
         run: host_refs,
+    },
+    Case {
+        id: "launch.cancelled",
+        rules: &["B2"],
+        requires: "a launch whose loop on the host's threads gives CANCELLED gives it back, and writes nothing beside its operands",
+        needs: &["launch.repeat"],
+        run: cancelled,
     },
     Case {
         id: "launch.packed",
@@ -186,6 +193,36 @@ fn repeat(rig: &Rig<'_>) -> Outcome {
         }
         Ok(())
     })
+}
+
+fn cancelled(rig: &Rig<'_>) -> Outcome {
+    let mut n_loops = 0;
+    each_node(rig, large, |device, kernel, request, sample| {
+        let node = again(device, request)?;
+        // A stream of its own: it may fail for good.
+        let (stream, other) = (device.stream()?, device.stream()?);
+        let desk = device.opened.desk;
+        let before = desk.cancelled_loops();
+        let (status, _, damage) =
+            node.run_to_failure(kernel, &stream, &other, &sample, |is_launching| desk.cancel(is_launching))?;
+        let n = desk.cancelled_loops() - before;
+        if n == 0 {
+            return Ok(());
+        }
+        n_loops += n;
+        ensure!(
+            status == DEVBAY_STATUS_CANCELLED,
+            "a loop of {} gave CANCELLED, and the launch {}",
+            kernel.op,
+            status_name(status)
+        );
+        ensure!(damage.is_empty(), "{}, cancelled, damaged {damage:?}", kernel.op);
+        Ok(())
+    })?;
+    if n_loops == 0 {
+        return not_run(Why::NotOffered, "no kernel of the base set has a loop on the host's threads");
+    }
+    Ok(())
 }
 
 fn slots(rig: &Rig<'_>) -> Outcome {

@@ -6,6 +6,9 @@
 //! that the command has not come to its end, and makes it 8 too. `_exit()` and a signal that cannot be caught are not held
 //! (docs/plugins.md).
 //!
+//! An abort for want of memory is none of these: [`crate::memory`] ends the command with code 7. So it is where the plugin is
+//! linked in; a library has an allocator of its own.
+//!
 //! A crash that is not in a plugin's call goes the way it would have gone, also Rust's own words about a stack that
 //! overflowed. A model's file that is shortened while it is mapped is a crash too (SIGBUS): it is said, and ends the
 //! command with code 4.
@@ -105,6 +108,10 @@ mod unix {
         let name = SIGNALS[position].1;
         // SAFETY: the kernel gives it with SA_SIGINFO; for signals that a process sends, the address is meaningless.
         let address = unsafe { (*info).si_addr() }.addr();
+        if signal == libc::SIGABRT {
+            // Before anybody is blamed: a lack of memory is no plugin's fault.
+            crate::memory::end_if_a_request_failed();
+        }
         let mut text = Text::new();
         if signal == libc::SIGBUS && model_of(address, &mut text) {
             text.add(" became shorter while it was mapped; with --no-map models are read into memory\n");

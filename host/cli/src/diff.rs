@@ -12,6 +12,7 @@ use devbay_host::core::units::percent;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::devices::Policy;
 use devbay_host::diff::{self, Compared, Difference, Measured, OnDevice, Options, Report, Side};
+use devbay_host::file::write_bytes;
 use devbay_host::model::Model;
 use devbay_host::{arrays, discover};
 use serde_json::json;
@@ -330,7 +331,8 @@ fn write(
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let program = folder.join("program.txt");
-    std::fs::write(&program, alone.text()).with_context(|| format!("cannot write {}", program.display()))?;
+    write_bytes(&program, alone.text().as_bytes())
+        .with_context(|| format!("cannot write {}", program.display()))?;
     let inputs: Vec<(&str, &Tensor)> =
         alone.inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     arrays::write_npz(&folder.join("inputs.npz"), &inputs)?;

@@ -7,6 +7,7 @@
 use crate::tell;
 use devbay_host::core::exec::cancel::{Cancel, Launching};
 use devbay_host::file::remove_unfinished;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +17,7 @@ const GRACE: Duration = Duration::from_millis(200);
 
 /// Exit codes of what ends at once.
 const DEADLINE: i32 = 9;
-const CANCELLED: i32 = 130;
+pub const CANCELLED: u8 = 130;
 
 /// What Ctrl-C does next.
 enum Next {
@@ -28,19 +29,29 @@ enum Next {
     Cancel(Cancel),
 }
 
+/// Whether Ctrl-C was pressed.
+static IS_PRESSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether Ctrl-C was pressed: then whatever fails has been cancelled. Compilers in drivers give up on the signal by
+/// themselves, with errors of their own.
+pub fn is_pressed() -> bool {
+    IS_PRESSED.load(Ordering::Relaxed)
+}
+
 static NEXT: Mutex<Next> = Mutex::new(Next::EndEarly);
 
 /// Takes Ctrl-C from now on.
 pub fn install() {
     let handler = || {
+        IS_PRESSED.store(true, Ordering::Relaxed);
         let next = std::mem::replace(&mut *NEXT.lock().unwrap_or_else(PoisonError::into_inner), Next::End);
         match next {
             Next::Cancel(cancel) => cancel.cancel(),
             Next::EndEarly => {
                 tell!("error: the command was cancelled");
-                end(CANCELLED)
+                end(CANCELLED.into())
             }
-            Next::End => end(CANCELLED),
+            Next::End => end(CANCELLED.into()),
         }
     };
     if let Err(error) = ctrlc::set_handler(handler) {

@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tell!("error: {}", exit::describe(&error));
-            exit::code(&error)
+            if interrupt::is_pressed() { interrupt::CANCELLED.into() } else { exit::code(&error) }
         }
     }
 }

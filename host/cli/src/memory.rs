@@ -6,23 +6,32 @@
 //!
 //! - **A reserve.** The first small request that fails is given what was kept for it, so that errors can still be put
 //!   into words and what is open can be closed.
-//! - **A handler.** The allocator notes what its thread's last request came to. When SIGABRT arrives on a thread whose
-//!   last request failed, the process says so and ends with exit code 7; any other abort stays one. The note is of one
-//!   request only: a later one that succeeds takes it back. An abort for another reason, directly after a request that
-//!   failed and was coped with, would be told wrongly; between the two, such an error has been put into words by then,
-//!   which is a request that succeeded.
+//! - **A handler.** The allocator notes when a request of its thread failed that did not come through `reserve`. When
+//!   SIGABRT arrives on such a thread, the process says so and ends with exit code 7; any other abort stays one. Between
+//!   the request and the abort Rust's runtime takes memory too: with `RUST_BACKTRACE` it reads debug information. So not
+//!   any later request takes the note back, but the first through `reserve` that succeeds, which the runtime's are not.
+//!   What aborts when the system has no mebibyte to give counts as well: the C library and Rust's own thread starts ask
+//!   past the allocator. An abort for another reason, behind a request that failed and was coped with by other people's code, would be told
+//!   wrongly until then.
+//!
+//! `crate::crash` handles SIGABRT too, and asks here first: a request that fails in a plugin which is linked in is not the
+//! plugin's fault.
 //!
 //! What ends here runs no destructor: a file that was being written stays as its temporary name.
 
+use devbay_plugin_api::reserve;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Bytes that are kept for the first small request that fails.
+/// Bytes that are kept for the first small request that fails and cannot be refused.
 const RESERVE_BYTES: usize = 512 << 10;
 /// A request up to here is small: the reserve is spent on it.
 const SMALL_MAX: usize = 64 << 10;
+/// What a process has that does not end for want of memory: as much as the C library asks for when it has none left.
+#[cfg(unix)]
+const LITTLE_BYTES: usize = 1 << 20;
 /// Bytes of the main thread's stack that are taken at the start: the system takes them as they are used, and kills the
 /// process where there are none.
 const STACK_BYTES: usize = 1 << 20;
@@ -34,7 +43,8 @@ static ALLOCATOR: Guarded = Guarded;
 static RESERVE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
 thread_local! {
-    /// Bytes of this thread's last request if it failed, else 0. No destructor: it is asked at any time.
+    /// Bytes of this thread's request that failed and could not be refused; 0 once one that could be has succeeded. No
+    /// destructor: it is asked at any time.
     static FAILED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -42,7 +52,7 @@ thread_local! {
 struct Guarded;
 
 impl Guarded {
-    /// Notes the result of a request; a small one that failed is repeated without the reserve.
+    /// Notes the result of a request; a small one that failed and cannot be refused is repeated without the reserve.
     #[inline(always)]
     fn noted(bytes: usize, request: impl Fn() -> *mut u8) -> *mut u8 {
         let found = request();
@@ -51,12 +61,17 @@ impl Guarded {
 
     #[inline(always)]
     fn succeeded(found: *mut u8) -> *mut u8 {
-        FAILED.set(0);
+        if FAILED.get() != 0 && reserve::is_reserving() {
+            FAILED.set(0);
+        }
         found
     }
 
     #[cold]
     fn failed(bytes: usize, request: impl Fn() -> *mut u8) -> *mut u8 {
+        if reserve::is_reserving() {
+            return null_mut();
+        }
         if bytes <= SMALL_MAX && spend_reserve() {
             let found = request();
             if !found.is_null() {
@@ -117,6 +132,9 @@ pub fn guard() {
     handler::install();
 }
 
+#[cfg(unix)]
+pub use handler::end_if_a_request_failed;
+
 /// Uses a part of the stack, so that it is there from now on.
 #[inline(never)]
 fn take_stack() {
@@ -126,7 +144,7 @@ fn take_stack() {
 
 #[cfg(unix)]
 mod handler {
-    use super::FAILED;
+    use super::{FAILED, LITTLE_BYTES};
 
     /// Has SIGABRT looked at before it ends the process.
     pub(super) fn install() {
@@ -137,11 +155,18 @@ mod handler {
         unsafe { libc::sigaction(libc::SIGABRT, &raw const action, std::ptr::null_mut()) };
     }
 
-    /// Ends the process with exit code 7 if the thread aborts for want of memory. Otherwise it returns, and `abort` goes on.
+    /// Has [`end_if_a_request_failed`] look, and returns otherwise, so that `abort` goes on.
     extern "C" fn on_abort(_signal: libc::c_int) {
+        end_if_a_request_failed();
+    }
+
+    /// Ends the process with exit code 7 if a request of this thread failed that could not be refused, or if there is next to
+    /// no memory. For handlers of SIGABRT.
+    pub fn end_if_a_request_failed() {
         // A constant initialiser and no destructor: this is a load, which a handler may do.
         let bytes = FAILED.get();
         if bytes == 0 {
+            end_if_there_is_none();
             return;
         }
         let mut text = [0u8; 96];
@@ -149,6 +174,26 @@ mod handler {
         // SAFETY: `write` may be called in a handler; the bytes are this function's.
         unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
         // SAFETY: `_exit` may be called in a handler and does not return.
+        unsafe { libc::_exit(super::EXIT_CODE) }
+    }
+
+    /// Ends the process with exit code 7 if the system has no [`LITTLE_BYTES`] to give: then what aborts is most likely code
+    /// that asks the system by itself, such as the C library for a thread's destructors, or Rust's for a thread's stack.
+    fn end_if_there_is_none() {
+        let (read_write, private) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory at no address in particular, a system call that takes no lock of the process.
+        let found = unsafe { libc::mmap(std::ptr::null_mut(), LITTLE_BYTES, read_write, private, -1, 0) };
+        if found != libc::MAP_FAILED {
+            // SAFETY: mapped above, and nobody has it.
+            unsafe { libc::munmap(found, LITTLE_BYTES) };
+            return;
+        }
+        let text =
+            b"error: out of memory: a request of the system's libraries that cannot be refused failed\n";
+        // SAFETY: `write` may be called in a handler; the bytes are static.
+        unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+        // SAFETY: as in `end_if_a_request_failed`.
         unsafe { libc::_exit(super::EXIT_CODE) }
     }
 
@@ -196,3 +241,74 @@ mod handler {
 /// As [`crate::exit`] has it for too little memory.
 #[cfg(unix)]
 const EXIT_CODE: i32 = 7;
+
+#[cfg(all(test, unix))]
+mod tests {
+    use devbay_host::core::calls::{Call, during};
+    use devbay_plugin_api::reserve;
+    use std::hint::black_box;
+    use std::process::Command;
+
+    /// What a child of [`aborts`] is to do.
+    const DOES: &str = "MEMORY_TEST_DOES";
+    /// More than any machine has.
+    const TOO_MUCH: usize = 1 << 46;
+
+    fn want_too_much() {
+        black_box(Vec::<u8>::with_capacity(black_box(TOO_MUCH)));
+    }
+
+    fn is_refused_too_much() {
+        assert!(reserve::with_capacity::<u8>(black_box(TOO_MUCH), "a test").is_err());
+    }
+
+    /// Ends the process in one way or another, in a child that [`aborts`] starts; nothing otherwise.
+    #[test]
+    fn child() {
+        let Ok(does) = std::env::var(DOES) else { return };
+        super::guard();
+        crate::crash::install();
+        let call = Call { plugin: "p", function: "launch", device: "p:0", node: "n" };
+        match does.as_str() {
+            "want" => want_too_much(),
+            "want in a call" => during(call, want_too_much),
+            "abort" => std::process::abort(),
+            "abort after a refusal" => {
+                is_refused_too_much();
+                std::process::abort();
+            }
+            "abort after coping" => {
+                black_box(black_box(Vec::<u8>::new()).try_reserve(TOO_MUCH))
+                    .expect_err("there is not so much");
+                reserve::with_capacity::<u8>(1, "a test").expect("there is so much");
+                std::process::abort();
+            }
+            "abort in a call" => during(call, || std::process::abort()),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn aborts() {
+        let own = std::env::current_exe().expect("the test's own path");
+        for (does, code, words) in [
+            ("want", Some(7), "a request of 70368744177664 bytes that cannot be refused failed"),
+            ("want in a call", Some(7), "bytes that cannot be refused failed"),
+            ("abort", None, ""),
+            ("abort after a refusal", None, ""),
+            ("abort after coping", None, ""),
+            ("abort in a call", Some(8), "plugin p crashed in its function `launch`"),
+        ] {
+            // With a backtrace Rust's runtime asks for memory in between.
+            for backtrace in ["0", "1"] {
+                let mut child = Command::new(&own);
+                child.args(["--exact", "memory::tests::child", "--nocapture", "--test-threads=1"]);
+                let ended = child.env(DOES, does).env("RUST_BACKTRACE", backtrace).output();
+                let ended = ended.expect("it starts");
+                let said = String::from_utf8_lossy(&ended.stderr);
+                assert_eq!(ended.status.code(), code, "{does}, RUST_BACKTRACE={backtrace}: {said}");
+                assert!(said.contains(words), "{does}, RUST_BACKTRACE={backtrace}: {said}");
+            }
+        }
+    }
+}

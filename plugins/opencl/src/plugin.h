@@ -4,6 +4,7 @@
  *   plugin.c   instances, devices and memory
  *   stream.c   queues as streams, events as points of a timeline
  *   program.c  OpenCL C to programs, kept on disk
+ *   keep.c     files that are there whole or not at all
  *   node.c     what a kernel is prepared for
  *   step.c     prepared kernels and their launches
  *   kernels.c  the entry, and the table of kernels

@@ -3,12 +3,12 @@
  * A text's extents and strides are arguments of its kernels, so that nodes of many shapes share a
  * program: compiling one takes longer than most kernels run.
  */
+#include "keep.h"
 #include "plugin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct program {
     struct program *next;
@@ -111,22 +111,12 @@ static void store(const devbay_device *device, const char *path, const char *key
         return;
     }
     unsigned char *binary = malloc(len);
-    char part[1100];
-    int n = snprintf(part, sizeof(part), "%s.%ld.part", path, (long)getpid());
-    if (binary != NULL && n > 0 && (size_t)n < sizeof(part) &&
+    if (binary != NULL &&
             driver->clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) ==
                     CL_SUCCESS) {
-        /* Renamed when it is whole: other processes read and write it too. */
-        FILE *file = fopen(part, "wb");
-        if (file != NULL) {
-            uint64_t stated = key_len;
-            int is_whole = fwrite(&stated, sizeof(stated), 1, file) == 1 &&
-                           fwrite(key, key_len, 1, file) == 1 && fwrite(binary, len, 1, file) == 1;
-            is_whole = fclose(file) == 0 && is_whole;
-            if (!is_whole || rename(part, path) != 0) {
-                remove(part);
-            }
-        }
+        uint64_t stated = key_len;
+        const struct piece pieces[] = {{&stated, sizeof(stated)}, {key, key_len}, {binary, len}};
+        keep_file(path, pieces, sizeof(pieces) / sizeof(*pieces));
     }
     free(binary);
 }

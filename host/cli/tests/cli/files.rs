@@ -4,11 +4,10 @@ use crate::support::{Finished, Folder, command, finish, root};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn model() -> PathBuf {
     root().join("models/mnist_cnn/model.onnx")
@@ -183,65 +182,6 @@ fn a_model_is_the_same_bytes_when_it_is_compiled_again() {
         })
         .collect();
     assert!(made[1..].iter().all(|again| *again == made[0]));
-}
-
-/// Compiling, writing outputs and writing measured times, killed at random moments: what is there is whole, and the next
-/// one leaves nothing behind.
-///
-/// `DEVBAY_KILLS` says how often; a few times are enough to see that it works at all.
-#[test]
-fn what_is_killed_leaves_nothing_half() {
-    const FILES: [&str; 3] = ["m.dbx", "o.npz", "times.json"];
-    let n: usize = std::env::var("DEVBAY_KILLS").map_or(9, |n| n.parse().expect("a number"));
-    let folder = Folder::new();
-    let work = |i: usize| {
-        let mut work = command();
-        let path = folder.path(FILES[i % 3]);
-        match i % 3 {
-            0 => work.arg("compile").arg(model()).arg("-o").arg(path),
-            1 => work.arg("run").arg(model()).args(["--random", "1", "--output"]).arg(path),
-            _ => work.arg("bench").arg(model()).args(["--cost", "--runs", "1", "--feedback"]).arg(path),
-        };
-        work.stdout(Stdio::null()).stderr(Stdio::null());
-        work
-    };
-    let done = |i: usize| assert!(work(i).status().expect("it starts").success(), "{}", FILES[i % 3]);
-    let begin = Instant::now();
-    (0..3).for_each(done);
-    let took = begin.elapsed() / 3;
-    let first: Vec<Vec<u8>> = FILES.iter().map(|name| fs::read(folder.path(name)).expect("there")).collect();
-    let is_whole = |i: usize, found: &[u8]| match FILES[i] {
-        // Another measurement has other times.
-        "times.json" => serde_json::from_slice::<serde_json::Value>(found).is_ok(),
-        _ => *found == first[i],
-    };
-    let is_unfinished = || names(&folder.path("")).iter().any(|name| name.ends_with(".part"));
-    let (mut n_killed, mut n_unfinished) = (0, 0);
-    for i in 0..n {
-        // There before, or not.
-        if i % 2 == 0 {
-            FILES.iter().for_each(|name| drop(fs::remove_file(folder.path(name))));
-        }
-        let mut child = work(i).spawn().expect("it starts");
-        let random = RandomState::new().build_hasher().finish();
-        let wait = Duration::from_nanos(random % (took.as_nanos() as u64).max(1));
-        let begin = Instant::now();
-        // Every second one is killed when its file is seen, which a random moment seldom meets.
-        let is_time = || if i / 3 % 2 == 0 { begin.elapsed() >= wait } else { is_unfinished() };
-        while child.try_wait().expect("it runs").is_none() && !is_time() {}
-        let _ = child.kill();
-        n_killed += u32::from(!child.wait().expect("it ended").success());
-        n_unfinished += u32::from(is_unfinished());
-        for (at, name) in FILES.iter().enumerate() {
-            match fs::read(folder.path(name)) {
-                Ok(found) => assert!(is_whole(at, &found), "{name} is half written"),
-                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
-            }
-        }
-    }
-    eprintln!("{n} runs, {n_killed} killed, {n_unfinished} left an unfinished file");
-    (0..3).for_each(done);
-    assert_eq!(names(&folder.path("")), FILES.map(str::to_owned).into());
 }
 
 #[test]

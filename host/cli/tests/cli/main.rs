@@ -19,8 +19,11 @@ mod gpu;
 mod gpu_check;
 mod guide;
 mod hostile_models;
+#[cfg(unix)]
+mod kills;
 mod layers;
 mod lengths;
+mod limits;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod lint;
 mod loops;

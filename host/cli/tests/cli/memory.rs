@@ -41,6 +41,26 @@ fn an_input_that_is_larger_than_memory() {
     finish(command().arg("run").arg(&model).args(["--random", "--shape", &shape])).expect(7);
 }
 
+/// The command under valgrind: no reads or writes of memory that is not ours, nor decisions on what was never written.
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "20 seconds on a busy machine, and it wants valgrind; `--run-ignored all` of nextest runs it"]
+fn under_valgrind() {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn");
+    let plain = command();
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--quiet", "--error-exitcode=99"]).arg(plain.get_program()).arg("run");
+    valgrind.arg(models.join("model.onnx")).arg("--input").arg(models.join("case0.inputs.npz"));
+    valgrind.arg("--compare").arg(models.join("case0.outputs.npz")).args([
+        "--device",
+        "cpu",
+        "--threads",
+        "2",
+    ]);
+    let found = finish(&mut valgrind).expect(0);
+    assert!(!found.err.contains("=="), "{}", found.err);
+}
+
 /// The command with so much address space, in MiB.
 #[cfg(target_os = "linux")]
 fn limited(limit: u32) -> Command {

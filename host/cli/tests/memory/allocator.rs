@@ -15,6 +15,8 @@ pub struct Watched;
 static N_RESERVED: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(u64::MAX);
 static LIVE: AtomicI64 = AtomicI64::new(0);
+/// The most that lived at once.
+static PEAK: AtomicI64 = AtomicI64::new(0);
 /// Requests from so many bytes are refused: what a process cannot have, whatever a system that overcommits says.
 static BYTES_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Requests that cannot fail are taken down from so many bytes.
@@ -43,7 +45,8 @@ fn refuses(bytes: usize) -> bool {
 
 fn counted(found: *mut u8, bytes: usize) -> *mut u8 {
     if !found.is_null() {
-        LIVE.fetch_add(bytes as i64, Ordering::Relaxed);
+        let live = LIVE.fetch_add(bytes as i64, Ordering::Relaxed) + bytes as i64;
+        PEAK.fetch_max(live, Ordering::Relaxed);
     }
     found
 }
@@ -105,6 +108,14 @@ pub fn limited<R>(bytes: usize, code: impl FnOnce() -> R) -> R {
 /// Bytes that live now.
 pub fn live() -> i64 {
     LIVE.load(Ordering::Relaxed)
+}
+
+/// Bytes that lived at most while code ran, beyond those that lived before.
+pub fn peak<R>(code: impl FnOnce() -> R) -> (R, i64) {
+    let before = live();
+    PEAK.store(before, Ordering::Relaxed);
+    let result = code();
+    (result, PEAK.load(Ordering::Relaxed) - before)
 }
 
 /// Where requests of so many bytes came from that cannot fail, while code ran.

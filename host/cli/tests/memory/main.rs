@@ -7,6 +7,7 @@
 #![cfg(feature = "cpu")]
 
 mod allocator;
+mod decoded;
 mod extents;
 mod refused;
 mod unreserved;

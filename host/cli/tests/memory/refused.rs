@@ -11,12 +11,13 @@ use devbay_host::core::{ErrorKind, Result, Tensor, TensorType};
 use devbay_host::import::{self, Reading};
 use devbay_host::model::Model;
 use devbay_host::session::{RunOptions, Session};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is loaded: a file of the repository's, or a text.
+/// What is loaded: a file of the repository's, another one, or a text.
 enum Source {
     File(&'static str, Reading),
+    Path(PathBuf, Reading),
     Text(&'static str),
 }
 
@@ -42,6 +43,7 @@ const OPS: &str = "devbay-program 1\nprogram \"ops\"(%x: f32[1,4,300]) {\n\
 fn loaded(source: &Source, device: &Arc<Device>) -> Result<Session> {
     let program = match source {
         Source::File(name, reading) => import::open(models().join(name), *reading)?,
+        Source::Path(path, reading) => import::open(path, *reading)?,
         Source::Text(text) => text::parse(text)?,
     };
     Session::new(&Model::from_program(program), device)
@@ -132,6 +134,51 @@ fn a_network_copied_with_its_data_beside_it() {
 #[test]
 fn a_text() {
     check(&Source::File("eighteen_scalars/program.txt", Reading::Mapped), None);
+}
+
+/// Gates of a recurrent network, and the loop over them.
+const RECURRENT: &str = "devbay-program 1\nprogram \"gru\"(%x: f32[6,1,8], %w: f32[1,36,8], %r: f32[1,36,12], %h: f32[1,1,12]) {\n\
+    \u{20} %y, %last = GRU@22(%x, %w, %r, _, _, %h) {hidden_size = 12}\n\
+    \u{20} return %y, %last\n}\n";
+
+/// One head of attention of a transformer, its normalisation and what follows, as exporters write them.
+const TRANSFORMER: &str = "devbay-program 1\nprogram \"block\"(%x: f32[1,6,16], %g: f32[16], %wq: f32[16,16], %wk: f32[16,16], \
+    %wv: f32[16,16], %up: f32[16,32], %down: f32[32,16]) {\n\
+    \u{20} %n = LayerNormalization@17(%x, %g)\n\
+    \u{20} %q = MatMul@13(%n, %wq)\n\
+    \u{20} %k = MatMul@13(%n, %wk)\n\
+    \u{20} %v = MatMul@13(%n, %wv)\n\
+    \u{20} %kt = Transpose@25(%k) {perm = [0, 2, 1]}\n\
+    \u{20} %scores = MatMul@13(%q, %kt)\n\
+    \u{20} %shares = Softmax@13(%scores)\n\
+    \u{20} %seen = MatMul@13(%shares, %v)\n\
+    \u{20} %sum = Add@14(%x, %seen)\n\
+    \u{20} %wide = MatMul@13(%sum, %up)\n\
+    \u{20} %active = Gelu@20(%wide)\n\
+    \u{20} %y = MatMul@13(%active, %down)\n\
+    \u{20} return %y\n}\n";
+
+#[test]
+fn a_recurrent_network() {
+    check(&Source::Text(RECURRENT), None);
+}
+
+#[test]
+fn a_block_of_a_transformer() {
+    check(&Source::Text(TRANSFORMER), None);
+}
+
+/// Trained models beside the repository's: a recurrent one with control flow, and one of convolutions and GRUs.
+#[test]
+#[ignore = "thousands of loads of models of DEVBAY_MODELS; `--run-ignored all` of nextest runs it"]
+fn trained_models() {
+    let folder = std::env::var_os("DEVBAY_MODELS").expect("DEVBAY_MODELS names the folder of trained models");
+    for name in ["silero_vad_v6", "aecmos_gru_b", "khmercut_int8"] {
+        let folder = Path::new(&folder).join(name);
+        let (model, inputs) = (folder.join("model.onnx"), folder.join("case0.inputs.npz"));
+        eprintln!("{name}:");
+        check(&Source::Path(model, Reading::Mapped), inputs.to_str());
+    }
 }
 
 #[test]

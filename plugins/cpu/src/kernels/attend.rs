@@ -40,12 +40,13 @@ impl Launch<CpuDevice> for Attention {
             let n = self.slot_scratch();
             // SAFETY: the workspace has room for each slot, and this slot's is its own.
             let scratch = unsafe { core::slice::from_raw_parts_mut(workspace.at(slot * n), n) };
+            let mut pace = self.host.pace();
             for i in range {
                 let (head, block) = (i / blocks, i % blocks);
                 let queries = block * QUERIES..self.q.sequence.min((block + 1) * QUERIES);
                 let (batch, head) = (head / self.q.heads, head % self.q.heads);
                 let count = counts.get(batch).copied();
-                self.queries(&tensors, scratch, [batch, head], queries, count);
+                self.queries(&tensors, scratch, [batch, head], queries, count, &mut pace)?;
             }
             Ok(())
         })
@@ -133,6 +134,9 @@ impl Attention {
     }
 
     /// Some queries of one head.
+    ///
+    /// # Errors
+    /// CANCELLED if the run is to end.
     pub(super) fn queries(
         &self,
         tensors: &Tensors,
@@ -140,7 +144,8 @@ impl Attention {
         [batch, head]: [usize; 2],
         queries: core::ops::Range<usize>,
         count: Option<i64>,
-    ) {
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
         let (size, of_value, total) = (self.q.size, self.v.size, self.total);
         let (q, rest) = scratch.split_at_mut(QUERIES * size);
         let (sums, rest) = rest.split_at_mut(QUERIES * of_value);
@@ -149,6 +154,7 @@ impl Attention {
         let n = queries.len();
         let shows = !tensors.shown.is_empty();
         for (k, i) in queries.clone().enumerate() {
+            pace.work(4 * total)?;
             let q = &mut q[k * size..][..size];
             tensors.q.read(self.q.at(batch, head, i), q);
             q.iter_mut().for_each(|q| *q = (self.round)(*q * self.scales[0]));
@@ -156,6 +162,7 @@ impl Attention {
         }
         let kv_head = head / self.group;
         for j in 0..total {
+            pace.work(n * (size + 2))?;
             if !shows && (0..n).all(|k| biases[k * total + j] == f32::NEG_INFINITY) {
                 continue;
             }
@@ -166,6 +173,7 @@ impl Attention {
             }
         }
         for (k, i) in queries.clone().enumerate() {
+            pace.work(16 * total)?;
             let scores = &mut scores[k * total..][..total];
             let at = ((batch * self.q.heads + head) * self.q.sequence + i) * total;
             let show = |mode: i64, scores: &[f32]| {
@@ -201,6 +209,7 @@ impl Attention {
         }
         sums.fill(0.0);
         for j in 0..total {
+            pace.work(n * (of_value + 2))?;
             // A weight of 0 takes part: times an infinity it is no number.
             let sees = |k: usize| biases[k * total + j] != f32::NEG_INFINITY;
             if !(0..n).any(sees) {
@@ -222,6 +231,7 @@ impl Attention {
                 unsafe { tensors.y.set(at + c, sum.into()) };
             }
         }
+        Ok(())
     }
 
     /// The key that stands where a query does.

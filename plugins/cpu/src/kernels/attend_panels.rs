@@ -225,6 +225,9 @@ impl Panels {
 
     /// Some queries of one head.
     ///
+    /// # Errors
+    /// CANCELLED if the run is to end.
+    ///
     /// # Safety
     /// The addresses are the launch's, with packed keys and values; nobody else works on these queries or in this
     /// slot's scratch memory.
@@ -236,8 +239,9 @@ impl Panels {
         of: [usize; 2],
         queries: Range<usize>,
         count: Option<i64>,
-    ) {
+    ) -> Result<()> {
         let attention = &self.attention;
+        let mut pace = attention.host.pace();
         let [batch, head] = of;
         let n_keys = attention.end_of(&queries, count);
         let stride = self.micro.padded(n_keys);
@@ -245,7 +249,7 @@ impl Panels {
         let scores = unsafe { std::slice::from_raw_parts_mut(scratch, queries.len() * stride) };
         let rest = scratch.wrapping_add(self.rows * self.micro.padded(attention.total));
         // SAFETY: as the caller promises.
-        unsafe { self.scores(addresses, of, &queries, n_keys, scores) };
+        unsafe { self.scores(addresses, of, &queries, n_keys, scores, &mut pace)? };
         let mut is_hidden = n_keys < attention.total;
         // Queries that see nothing, a bit each: a chunk has fewer than 128.
         let mut blind = 0u128;
@@ -282,6 +286,7 @@ impl Panels {
                 }
             }
         }
+        pace.work(16 * scores.len())?;
         // SAFETY: the rows are the scores', in place.
         unsafe {
             (self.softmax)(
@@ -295,14 +300,16 @@ impl Panels {
             scores[i * stride..][..stride].fill(0.0);
         }
         // SAFETY: as the caller promises.
-        let is_finite = unsafe { self.results(addresses, of, &queries, n_keys, scores, rest) };
+        let is_finite = unsafe { self.results(addresses, of, &queries, n_keys, scores, rest)? };
         if is_hidden && !is_finite {
             // SAFETY: the scratch is the slot's own, with room for the other kernel; the scores are used up.
             let scratch = unsafe { std::slice::from_raw_parts_mut(scratch, attention.slot_scratch()) };
             for start in queries.clone().step_by(QUERIES) {
-                attention.queries(tensors, scratch, of, start..queries.end.min(start + QUERIES), count);
+                let queries = start..queries.end.min(start + QUERIES);
+                attention.queries(tensors, scratch, of, queries, count, &mut pace)?;
             }
         }
+        Ok(())
     }
 
     /// The products of some queries with the keys.
@@ -316,11 +323,13 @@ impl Panels {
         queries: &Range<usize>,
         n_keys: usize,
         scores: &mut [f32],
-    ) {
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
         let Attention { q, k, group, scales, .. } = self.attention;
         let (mr, stride) = (self.micro.mr, self.micro.padded(n_keys));
         let packed = (of[0] * k.heads + of[1] / group) * self.of_keys();
         for first in (0..n_keys).step_by(mr) {
+            pace.work(mr * q.size * queries.len())?;
             let m = self.micro.padded(mr.min(n_keys - first));
             let panel = addresses.packed_keys.0.wrapping_add(packed + first * q.size);
             for k0 in (0..q.size).step_by(KC) {
@@ -341,6 +350,7 @@ impl Panels {
                 }
             }
         }
+        Ok(())
     }
 
     /// The means of the values, weighted; gives whether they are finite.
@@ -355,7 +365,8 @@ impl Panels {
         n_keys: usize,
         weights: &[f32],
         results: *mut f32,
-    ) -> bool {
+    ) -> Result<bool> {
+        let mut pace = self.attention.host.pace();
         let Attention { q, v, group, total, .. } = self.attention;
         let of_kv = [of[0], of[1] / group];
         let (mr, of_weights) = (self.micro.mr, self.micro.padded(n_keys));
@@ -380,6 +391,7 @@ impl Panels {
             for part in parts {
                 let n = part.n.min(n_keys.saturating_sub(part.first));
                 for k0 in (0..n).step_by(KC) {
+                    pace.work(mr * KC.min(n - k0) * queries.len())?;
                     for row in (0..queries.len()).step_by(NR) {
                         let of_row = row * of_weights + part.first + k0;
                         let right = Right {
@@ -415,7 +427,7 @@ impl Panels {
                 unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), y, v.size) };
             }
         }
-        is_finite
+        Ok(is_finite)
     }
 }
 
@@ -469,7 +481,7 @@ impl Launch<CpuDevice> for Panels {
                 let of = [head / q.heads, head % q.heads];
                 let count = counts.get(of[0]).copied();
                 // SAFETY: as above; chunks are apart, and a slot's scratch is its own.
-                unsafe { self.chunk(&tensors, &addresses, scratch, of, queries, count) };
+                unsafe { self.chunk(&tensors, &addresses, scratch, of, queries, count)? };
             }
             Ok(())
         })

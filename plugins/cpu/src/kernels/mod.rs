@@ -86,6 +86,7 @@ mod select;
 mod shape;
 mod small_float;
 mod softmax;
+mod sorting;
 #[cfg(test)]
 mod specials_tests;
 mod stft;

@@ -15,6 +15,7 @@ use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
 use crate::stream::CpuStream;
+use core::ops::Range;
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
@@ -214,11 +215,11 @@ impl Launch<CpuDevice> for Repeat {
 }
 
 impl Repeat {
-    /// Writes all rows; `write(source, target)` writes one that is not the one before.
+    /// Writes all rows; `write(source, target, positions)` writes a piece of one that is not the one before.
     fn write_rows(
         &self,
         operands: &mut Operands<'_>,
-        write: impl Fn(*const u8, *mut u8) + Sync,
+        write: impl Fn(*const u8, *mut u8, Range<usize>) + Sync,
     ) -> Result<()> {
         let x = SendPtr(operands.input_ptr::<u8>(0).cast_mut());
         let y = SendPtr(operands.output_ptr::<u8>(0));
@@ -228,8 +229,12 @@ impl Repeat {
         }
         let grain = (GRAIN_BYTES / bytes).max(1);
         self.host.parallel_for(self.rows.len(), grain, |range, _| {
-            let mut before = None;
+            let (mut before, mut pace) = (None, self.host.pace());
+            let mut goes_on = Ok(());
             self.rows.each(range, |row, start| {
+                if goes_on.is_err() {
+                    return;
+                }
                 let target = y.at(row * bytes);
                 if before == Some(start) {
                     let source = y.at((row - 1) * bytes);
@@ -239,11 +244,13 @@ impl Repeat {
                     // SAFETY: the row lies within the output, whose dtype is f32.
                     unsafe { fill(target.cast::<f32>(), bytes / 4, self.outside) };
                 } else {
-                    write(x.at(start), target);
+                    goes_on = in_pieces(self.row.len(), self.run, &mut pace, |piece| {
+                        write(x.at(start), target, piece);
+                    });
                 }
                 before = Some(start);
             });
-            Ok(())
+            goes_on
         })
     }
 }
@@ -251,15 +258,26 @@ impl Repeat {
 /// Rows whose positions are one element of type `U`.
 fn repeat<U: Element + Sync>(op: &Repeat, operands: &mut Operands<'_>) -> Result<()> {
     let outside = op.outside.to_bits();
-    op.write_rows(operands, |source, target| {
+    op.write_rows(operands, |source, target, piece| {
+        // Pieces begin at multiples of 4, and so do elements that come 2 or 4 times.
         let (from, to) = (source.cast::<U>(), target.cast::<U>());
+        let in_turn = |times: usize| {
+            let (from, to) = (from.wrapping_add(piece.start / times), to.wrapping_add(piece.start));
+            (from, to, piece.len() / times)
+        };
         match op.times {
-            // SAFETY: the row has as many elements of the input, each as often in the output.
-            2 => unsafe { repeat_in_turn::<U, 2>(from, to, op.row.len() / 2) },
-            // SAFETY: as above.
-            4 => unsafe { repeat_in_turn::<U, 4>(from, to, op.row.len() / 4) },
+            2 => {
+                let (from, to, n) = in_turn(2);
+                // SAFETY: the row has as many elements of the input, each as often in the output.
+                unsafe { repeat_in_turn::<U, 2>(from, to, n) }
+            }
+            4 => {
+                let (from, to, n) = in_turn(4);
+                // SAFETY: as above.
+                unsafe { repeat_in_turn::<U, 4>(from, to, n) }
+            }
             _ => {
-                for (i, &at) in op.row.iter().enumerate() {
+                for (i, &at) in piece.clone().zip(&op.row[piece]) {
                     if at == OUTSIDE {
                         // SAFETY: the element lies within the row of the output, whose dtype is f32.
                         unsafe { to.add(i).cast::<u32>().write(outside) };
@@ -288,8 +306,8 @@ unsafe fn repeat_in_turn<U: Element, const TIMES: usize>(from: *const U, to: *mu
 
 /// Rows whose positions are runs of elements.
 fn repeat_runs(op: &Repeat, operands: &mut Operands<'_>) -> Result<()> {
-    op.write_rows(operands, |source, target| {
-        for (i, &at) in op.row.iter().enumerate() {
+    op.write_rows(operands, |source, target, piece| {
+        for (i, &at) in piece.clone().zip(&op.row[piece]) {
             let to = target.wrapping_add(i * op.run);
             if at == OUTSIDE {
                 // SAFETY: the run lies within the row of the output, whose dtype is f32.
@@ -310,7 +328,7 @@ fn repeat_runs(op: &Repeat, operands: &mut Operands<'_>) -> Result<()> {
 const GRAIN: usize = 16 * 1024;
 
 type BlendFn = unsafe fn([*const f32; 2], [f32; 2], *mut f32, usize, bool);
-type LaneFn = unsafe fn(*const f32, &Samples, *mut f32);
+type LaneFn = unsafe fn(*const f32, &Samples, *mut f32, Range<usize>);
 
 /// The weighted sum of two rows of `n` elements, added to what is there if `adds`.
 ///
@@ -340,23 +358,24 @@ dispatch! {
     fn blend(x: [*const f32; 2], weights: [f32; 2], y: *mut f32, n: usize, adds: bool) = blend_body
 }
 
-/// Resizes elements that lie side by side.
+/// Resizes a piece of elements that lie side by side.
 ///
 /// # Safety
-/// `x` holds the elements that the samples name, `y` one for each of the output and is apart, and the
-/// processor has the instructions.
+/// `x` holds the elements that the samples name, `y` one for each of the output and is apart, the piece is of the output,
+/// and the processor has the instructions.
 #[inline(always)]
-unsafe fn lane_body<A: Arith>(x: *const f32, samples: &Samples, y: *mut f32) {
+unsafe fn lane_body<A: Arith>(x: *const f32, samples: &Samples, y: *mut f32, piece: Range<usize>) {
     let n = samples.outside.len();
+    let y = y.wrapping_add(piece.start);
     for tap in (0..samples.taps).step_by(2) {
         let (first, second) = samples.positions[tap * n..][..2 * n].split_at(n);
         let (weights, other_weights) = samples.weights[tap * n..][..2 * n].split_at(n);
-        let positions = first.iter().zip(second);
-        let weights = weights.iter().zip(other_weights);
+        let positions = first[piece.clone()].iter().zip(&second[piece.clone()]);
+        let weights = weights[piece.clone()].iter().zip(&other_weights[piece.clone()]);
         for (i, ((&a, &b), (&w, &v))) in positions.zip(weights).enumerate() {
             // SAFETY: positions lie within the lane.
             let (a, b) = unsafe { (x.add(a as usize).read(), x.add(b as usize).read()) };
-            // SAFETY: `i` is below the number of elements of the output.
+            // SAFETY: `i` is below the number of elements of the piece.
             let before = if tap == 0 { 0.0 } else { unsafe { y.add(i).read() } };
             // SAFETY: as above.
             unsafe { y.add(i).write(A::fma(b, v, A::fma(a, w, before))) };
@@ -364,7 +383,23 @@ unsafe fn lane_body<A: Arith>(x: *const f32, samples: &Samples, y: *mut f32) {
     }
 }
 
-dispatch! { fn lane(x: *const f32, samples: &Samples, y: *mut f32) = lane_body }
+dispatch! { fn lane(x: *const f32, samples: &Samples, y: *mut f32, piece: Range<usize>) = lane_body }
+
+/// Elements between two looks whether the run goes on; a multiple of 4.
+const PIECE: usize = 1 << 16;
+
+/// Calls `body` with pieces of `0..n`, of which each element costs so many operations, and looks between them.
+///
+/// # Errors
+/// CANCELLED if the run is to end.
+fn in_pieces(n: usize, cost: usize, pace: &mut Pace<'_>, mut body: impl FnMut(Range<usize>)) -> Result<()> {
+    for start in (0..n).step_by(PIECE) {
+        let piece = start..n.min(start + PIECE);
+        pace.work(piece.len().saturating_mul(cost))?;
+        body(piece);
+    }
+    Ok(())
+}
 
 fn interpolate(
     request: &PrepareRequest<'_, CpuDevice>,
@@ -464,6 +499,7 @@ impl Launch<CpuDevice> for Planes {
         self.host.parallel_for(self.n * blocks, grain, |range, slot| {
             let scratch = workspace.at(slot * self.slot_scratch());
             let wide = |which: usize| scratch.wrapping_add(which * self.slot_scratch() / 2);
+            let mut pace = self.host.pace();
             for block in range {
                 let plane = block / blocks;
                 let first = block % blocks * ROWS;
@@ -481,17 +517,23 @@ impl Launch<CpuDevice> for Planes {
                         // The one that the other row is not in.
                         let which = usize::from(held[0] == needed[1 - k]);
                         let source = x.at((plane * from_rows + at) * from_cols);
-                        // SAFETY: the row lies within the plane, the scratch is this slot's own, and
-                        // the instructions are the device's.
-                        unsafe { (self.lane)(source, &self.cols, wide(which)) };
+                        in_pieces(to_cols, self.cols.taps, &mut pace, |piece| {
+                            // SAFETY: the row lies within the plane, the scratch is this slot's own, and
+                            // the instructions are the device's.
+                            unsafe { (self.lane)(source, &self.cols, wide(which), piece) };
+                        })?;
                         held[which] = at;
                         places[k] = which;
                     }
                     let weights = [self.rows.weights[row], self.rows.weights[to_rows + row]];
                     let rows = places.map(|which| wide(which).cast_const());
                     let target = y.at((plane * to_rows + row) * to_cols);
-                    // SAFETY: as above; the row of the output is no other chunk's.
-                    unsafe { (self.blend)(rows, weights, target, to_cols, false) };
+                    in_pieces(to_cols, 2, &mut pace, |piece| {
+                        let rows = rows.map(|row| row.wrapping_add(piece.start));
+                        let target = target.wrapping_add(piece.start);
+                        // SAFETY: as above; the row of the output is no other chunk's.
+                        unsafe { (self.blend)(rows, weights, target, piece.len(), false) };
+                    })?;
                 }
             }
             Ok(())
@@ -560,11 +602,14 @@ impl Interpolate {
     fn lanes(&self, pass: &Pass, x: SendPtr<f32>, y: SendPtr<f32>) -> Result<()> {
         let grain = (GRAIN / (pass.to * pass.samples.taps)).max(1);
         self.host.parallel_for(pass.outer, grain, |range, _| {
+            let mut pace = self.host.pace();
             for outer in range {
                 let (from, to) = (x.at(outer * pass.from), y.at(outer * pass.to));
-                // SAFETY: the lane lies within both sides, of which chunks write their own lanes, and
-                // the instructions are the device's.
-                unsafe { (self.lane)(from, &pass.samples, to) };
+                in_pieces(pass.to, pass.samples.taps, &mut pace, |piece| {
+                    // SAFETY: the lane lies within both sides, of which chunks write their own lanes, and
+                    // the instructions are the device's.
+                    unsafe { (self.lane)(from, &pass.samples, to, piece) };
+                })?;
                 if pass.any_outside {
                     for (i, _) in pass.samples.outside.iter().enumerate().filter(|(_, o)| **o) {
                         // SAFETY: as above.
@@ -581,6 +626,7 @@ impl Interpolate {
         let (n, inner, samples) = (pass.to, pass.inner, &pass.samples);
         let grain = (GRAIN / (inner * samples.taps)).max(1);
         self.host.parallel_for(pass.outer * n, grain, |range, _| {
+            let mut pace = self.host.pace();
             for row in range {
                 let (outer, i) = (row / n, row % n);
                 let target = y.at(row * inner);
@@ -596,8 +642,12 @@ impl Interpolate {
                         x.at((outer * pass.from + at) * inner).cast_const()
                     });
                     let weights = taps.map(|k| samples.weights[k]);
-                    // SAFETY: the rows lie within both sides, and the instructions are the device's.
-                    unsafe { (self.blend)(rows, weights, target, inner, tap > 0) };
+                    in_pieces(inner, 2, &mut pace, |piece| {
+                        let rows = rows.map(|row| row.wrapping_add(piece.start));
+                        let target = target.wrapping_add(piece.start);
+                        // SAFETY: the rows lie within both sides, and the instructions are the device's.
+                        unsafe { (self.blend)(rows, weights, target, piece.len(), tap > 0) };
+                    })?;
                 }
             }
             Ok(())

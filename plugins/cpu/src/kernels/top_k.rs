@@ -7,6 +7,7 @@ use super::NUMBERS;
 use super::cost;
 use super::extents::{around, axis, element_size, expect_output, extents, host_int};
 use super::order::{KeyFn, key_of};
+use super::sorting::{Natural, select, sort};
 use super::strided::copy_run;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
@@ -26,6 +27,9 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
 
 /// An element while it is sorted: its key, the smallest first, and its position.
 type Entry = (u64, u64);
+
+/// Elements between two looks whether the run goes on.
+const PIECE: usize = 1 << 16;
 
 /// Along the middle one of three dimensions.
 struct TopK {
@@ -74,21 +78,27 @@ impl Launch<CpuDevice> for TopK {
         }
         let grain = (16 * 1024 / n).max(1);
         self.host.parallel_for(outer * inner, grain, |range, slot| {
+            let mut pace = self.host.pace();
             // SAFETY: the workspace has room for the axis for each slot, and this slot's is its own.
             let entries = unsafe { core::slice::from_raw_parts_mut(workspace.at(slot * n), n) };
             for lane in range {
                 let (outer, inner_at) = (lane / inner, lane % inner);
                 let at = |i: usize, n: usize| (outer * n + i) * inner + inner_at;
-                for (i, entry) in entries.iter_mut().enumerate() {
-                    // SAFETY: the element lies within the input, whose extents `prepare` was told.
-                    let key = unsafe { (self.key)(input.at(at(i, n) * self.size)) };
-                    *entry = (if self.largest { !key } else { key }, i as u64);
+                for (piece, entries) in entries.chunks_mut(PIECE).enumerate() {
+                    pace.work(2 * entries.len())?;
+                    for (i, entry) in entries.iter_mut().enumerate() {
+                        let i = piece * PIECE + i;
+                        // SAFETY: the element lies within the input, whose extents `prepare` was told.
+                        let key = unsafe { (self.key)(input.at(at(i, n) * self.size)) };
+                        *entry = (if self.largest { !key } else { key }, i as u64);
+                    }
                 }
-                if self.k < n {
-                    entries.select_nth_unstable(self.k);
-                }
-                entries[..self.k].sort_unstable();
+                select(entries, self.k, &Natural, &mut pace)?;
+                sort(&mut entries[..self.k], &Natural, &mut pace)?;
                 for (i, &(_, position)) in entries[..self.k].iter().enumerate() {
+                    if i % PIECE == PIECE - 1 {
+                        pace.work(2 * PIECE)?;
+                    }
                     if !positions.0.is_null() {
                         // SAFETY: the element lies within the output, whose extents were checked; chunks
                         // have lanes of their own.

@@ -6,10 +6,12 @@ use super::MOVABLE;
 use super::cost;
 use super::extents::{around, axis, element_size, expect_output, extents};
 use super::order::{KeyFn, key_of};
+use super::sorting::{Order, sort};
 use super::strided::copy_run;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
 use core::cmp::Ordering;
+use core::ops::Range;
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
@@ -29,7 +31,11 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
 /// Numbers of the workspace for each slice.
 const LISTS: usize = 5;
 
+/// Elements between two looks whether the run goes on.
+const PIECE: usize = 1 << 16;
+
 struct Unique {
+    host: Host,
     around: [usize; 3],
     /// The output's extents, of which the one at `axis` is what is found.
     to: Vec<usize>,
@@ -55,6 +61,7 @@ fn unique(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         }
     }
     let kernel = Unique {
+        host: request.host,
         around: around(&to, axis),
         to,
         axis,
@@ -70,13 +77,19 @@ fn unique(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
 }
 
 impl Unique {
-    /// The order of two slices, element by element.
+    /// Elements of a slice.
+    fn n_elements(&self) -> usize {
+        let [outer, _, inner] = self.around;
+        outer * inner
+    }
+
+    /// The order of two slices, element by element, of which only some are looked at.
     ///
     /// # Safety
-    /// `input` holds the op's elements, and both slices are of them.
-    unsafe fn compare(&self, input: *const u8, a: usize, b: usize) -> Ordering {
-        let [outer, n, inner] = self.around;
-        for i in 0..outer * inner {
+    /// `input` holds the op's elements, both slices are of them, and the elements of the slices.
+    unsafe fn compare(&self, input: *const u8, a: usize, b: usize, elements: Range<usize>) -> Ordering {
+        let [_, n, inner] = self.around;
+        for i in elements {
             let key = |slice: usize| {
                 let at = (i / inner * n + slice) * inner + i % inner;
                 // SAFETY: the element is one of the slice.
@@ -88,6 +101,62 @@ impl Unique {
             }
         }
         Ordering::Equal
+    }
+}
+
+/// Slices by their elements, and those that are the same by their place.
+struct BySlice<'u> {
+    unique: &'u Unique,
+    /// # Invariants
+    /// Holds the op's elements.
+    input: *const u8,
+}
+
+impl BySlice<'_> {
+    /// The order of two slices by their elements alone.
+    ///
+    /// # Errors
+    /// CANCELLED if the run is to end.
+    fn by_elements(&self, a: usize, b: usize, pace: &mut Pace<'_>) -> Result<Ordering> {
+        let n = self.unique.n_elements();
+        for start in (0..n).step_by(PIECE) {
+            let piece = start..n.min(start + PIECE);
+            pace.work(4 * piece.len())?;
+            // SAFETY: the invariant of `input`; slices and elements are within it, as lists have positions below the extents.
+            match unsafe { self.unique.compare(self.input, a, b, piece) } {
+                Ordering::Equal => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Ordering::Equal)
+    }
+}
+
+impl Order<usize> for BySlice<'_> {
+    fn cost(&self) -> usize {
+        self.unique.n_elements().saturating_mul(4).saturating_add(1)
+    }
+
+    fn compare(&self, a: &usize, b: &usize) -> Ordering {
+        // SAFETY: as in `by_elements`.
+        unsafe { self.unique.compare(self.input, *a, *b, 0..self.unique.n_elements()) }.then(a.cmp(b))
+    }
+
+    fn compare_looking(&self, a: &usize, b: &usize, pace: &mut Pace<'_>) -> Result<Ordering> {
+        Ok(self.by_elements(*a, *b, pace)?.then(a.cmp(b)))
+    }
+}
+
+/// Groups by the slice that came first.
+struct ByFirst<'u>(&'u [usize]);
+
+impl Order<usize> for ByFirst<'_> {
+    fn cost(&self) -> usize {
+        2
+    }
+
+    fn compare(&self, a: &usize, b: &usize) -> Ordering {
+        self.0[*a].cmp(&self.0[*b])
     }
 }
 
@@ -107,12 +176,12 @@ impl Launch<CpuDevice> for Unique {
         };
         let order = &mut order[..n];
         order.iter_mut().enumerate().for_each(|(i, slice)| *slice = i);
-        // SAFETY: the slices are the input's.
-        let compare = |a: usize, b: usize| unsafe { self.compare(input, a, b) };
-        order.sort_unstable_by(|&a, &b| compare(a, b).then(a.cmp(&b)));
+        let mut pace = self.host.pace();
+        let by_slice = BySlice { unique: self, input };
+        sort(order, &by_slice, &mut pace)?;
         let mut found = 0;
         for (i, &slice) in order.iter().enumerate() {
-            if i == 0 || compare(order[i - 1], slice) != Ordering::Equal {
+            if i == 0 || by_slice.by_elements(order[i - 1], slice, &mut pace)? != Ordering::Equal {
                 first[found] = slice;
                 found += 1;
             }
@@ -122,7 +191,7 @@ impl Launch<CpuDevice> for Unique {
         let groups = &mut by_place[..found];
         groups.iter_mut().enumerate().for_each(|(i, group)| *group = i);
         if !self.sorted {
-            groups.sort_unstable_by_key(|&group| first[group]);
+            sort(groups, &ByFirst(first), &mut pace)?;
         }
         // The sorted slices are not needed any more: from here on, the place of each group.
         for (place, &group) in groups.iter().enumerate() {
@@ -132,6 +201,7 @@ impl Launch<CpuDevice> for Unique {
         let output =
             |i: usize| (i < n_outputs).then(|| operands.output_ptr::<i64>(i)).filter(|at| !at.is_null());
         for (place, &group) in groups.iter().enumerate() {
+            pace.work(8 + self.n_elements())?;
             for i in (0..outer).take_while(|_| output(0).is_some() && inner * self.size > 0) {
                 let source = input.wrapping_add((i * n + first[group]) * inner * self.size);
                 let target = operands.output_ptr::<u8>(0);
