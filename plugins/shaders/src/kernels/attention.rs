@@ -327,7 +327,7 @@ fn append(request: &Request<'_>, build: &mut Build, rows: Rows, i: usize, past: 
 /// query that sees no key has no weights; one that sees keys whose scores are all minus infinity has none that are numbers.
 fn weights(build: &mut Build, lines: &Lines, buffers: Vec<(&str, &str, Slot)>, hides: bool) -> Result<()> {
     let show = if buffers.len() > 1 {
-        "shown[at] = select(x[at], select(0.0 / sum, 0.0, sum == 0.0), x[at] < 0.0);"
+        "shown[at] = select(x[at], select(sum, 0.0, sum >= 0.0), x[at] < 0.0);"
     } else {
         ""
     };

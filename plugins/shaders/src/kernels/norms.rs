@@ -196,8 +196,8 @@ fn prepare_groups(request: &Request<'_>, n_groups: i64) -> Result<Prepared> {
     let mut code = statistics(&lines)
         + "let inverse = 1.0 / sqrt(variance + p.epsilon);\nlet first_channel = line % p.n_groups * p.of_group;\n";
     if of_group == 1 {
-        code += "let factor = inverse * scale[first_channel];\nlet shift = bias[first_channel];\n";
-        code += &lines.each("y[at] = (x[at] - mean) * factor + shift;");
+        code += "let factor = scale[first_channel];\nlet shift = bias[first_channel];\n";
+        code += &lines.each("y[at] = (x[at] - mean) * inverse * factor + shift;");
     } else {
         params.push(("inner".to_owned(), count(inner)?));
         code += &lines.each(
@@ -239,10 +239,12 @@ fn prepare_batch(request: &Request<'_>) -> Result<Prepared> {
         ("y", "f32", Slot::Output(0)),
     ];
     let mut params = vec![epsilon(request)?, ("n_channels".to_owned(), count(n_channels)?)];
-    let of_channel = "let factor = scale[channel] / sqrt(variances[channel] + p.epsilon);\n";
+    // The product of both factors may overflow where the result does not.
+    let of_channel =
+        "let inverse = 1.0 / sqrt(variances[channel] + p.epsilon);\nlet factor = scale[channel];\n";
     if inner >= CHANNEL_MIN {
         let lines = Lines::rows(batches * n_channels, inner).in_pieces();
-        let each = lines.each("y[at] = (x[at] - mean) * factor + shift;");
+        let each = lines.each("y[at] = (x[at] - mean) * inverse * factor + shift;");
         let code = format!(
             "let channel = line % p.n_channels;\n{of_channel}\
              let mean = means[channel];\nlet shift = bias[channel];\n{each}"
@@ -261,7 +263,7 @@ fn prepare_batch(request: &Request<'_>) -> Result<Prepared> {
             functions: "",
             each: &format!(
                 "let channel = i / p.inner % p.n_channels;\n{of_channel}\
-                 y[i] = (x[i] - means[channel]) * factor + bias[channel];"
+                 y[i] = (x[i] - means[channel]) * inverse * factor + bias[channel];"
             ),
         },
     })?;
