@@ -8,6 +8,7 @@
 //! same numbers here as where it was tested. Kernels that want the speed of a multiply-add say `fma`.
 
 use crate::library::{functions, words};
+use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::{Error, Host, LogLevel, Result, whole_file};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -209,7 +210,7 @@ impl Created<'_> {
         let mut n = 0;
         // SAFETY: the program is alive; a place for a number.
         check("asking nvrtc for a size", unsafe { size(self.raw, &mut n) })?;
-        let mut bytes = vec![0u8; n];
+        let mut bytes = reserve::zeroed::<u8>(n, "what NVRTC made of a kernel")?;
         // SAFETY: as above; the buffer has the size that was told.
         check("reading from nvrtc", unsafe { fill(self.raw, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
