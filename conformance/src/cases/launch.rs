@@ -84,7 +84,7 @@ pub(crate) const CASES: &[Case] = &[
         id: "launch.cancelled",
         rules: &["B2"],
         requires: "a launch whose loop on the host's threads gives CANCELLED gives it back, and writes nothing beside its operands",
-        needs: &["launch.repeat"],
+        needs: &["launch.repeat", "launch.inputs_kept", "launch.bounds", "launch.workspace", "launch.order"],
         run: cancelled,
     },
     Case {

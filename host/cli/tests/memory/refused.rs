@@ -182,7 +182,7 @@ fn trained_models() {
 }
 
 #[test]
-#[ignore = "967 loads take a minute; `--run-ignored all` of nextest runs it"]
+#[ignore = "2,400 loads take a minute or two; `--run-ignored all` of nextest runs it"]
 fn a_large_network() {
     check(&Source::File("efficientnet_lite0/model.onnx", Reading::Mapped), None);
 }
