@@ -251,8 +251,8 @@ mod tests {
 
     /// What a child of [`aborts`] is to do.
     const DOES: &str = "MEMORY_TEST_DOES";
-    /// More than any machine has.
-    const TOO_MUCH: usize = 1 << 46;
+    /// More than a process can address, so that no system gives it.
+    const TOO_MUCH: usize = 1 << 50;
 
     fn want_too_much() {
         black_box(Vec::<u8>::with_capacity(black_box(TOO_MUCH)));
@@ -292,7 +292,7 @@ mod tests {
     fn aborts() {
         let own = std::env::current_exe().expect("the test's own path");
         for (does, code, words) in [
-            ("want", Some(7), "a request of 70368744177664 bytes that cannot be refused failed"),
+            ("want", Some(7), "a request of 1125899906842624 bytes that cannot be refused failed"),
             ("want in a call", Some(7), "bytes that cannot be refused failed"),
             ("abort", None, ""),
             ("abort after a refusal", None, ""),
