@@ -70,6 +70,11 @@ fn check(topics: &[&str]) {
             // The numbers of plain ops have some of these among their edges.
             except.push("numerics");
         }
+        if defect.case == "shutdown.host_services" {
+            // Results are judged through a runtime, which frees what this one goes on to use: whether that ends the process
+            // is chance. The suite's own services are leaked.
+            except.extend(OPS);
+        }
         let report = judge_defect(&defect.name(), &except, expected.len() > 1);
         let caught: BTreeSet<&str> = report.failures().map(|test| &*test.id).collect();
         let reasons: Vec<_> = report.failures().map(|test| (&test.id, test.verdict.reason())).collect();
