@@ -5,6 +5,7 @@
 //! ones whose low half is in range. What has to come is calculated from the bounds, and results are compared with those of
 //! the CPU plugin.
 
+mod every_device;
 mod library;
 
 use devbay_host::core::device::Device;
@@ -13,7 +14,7 @@ use devbay_host::core::tensor::BOOL;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use devbay_host::model::Model;
 use devbay_host::session::{RunOptions, Session, SessionOptions};
-use library::{every_plugin, first_devices};
+use every_device::{every_plugin, first_devices};
 use std::sync::Arc;
 
 /// An op whose integers have to lie within bounds.

@@ -1,7 +1,8 @@
 //! The definition of each op, one row an op: what the host, the conformance suite and plugins need to agree on.
 //!
 //! A row has an op's operands (which are required, which optional, which repeated) and its attributes with their types.
-//! The crate depends on nothing of ours and has never heard of a program, so that the engine, the judge and every plugin in Rust can read the same row
+//! The crate depends on nothing of ours and knows no program, so the engine, the judge and every plugin in Rust can read the
+//! same row
 //! ([decision 0020](https://github.com/devbay/devbay/blob/main/docs/decisions/0020-one-definition-an-op.md)). A plugin
 //! does not need it: a kernel's descriptor says the same of the kernel.
 //!

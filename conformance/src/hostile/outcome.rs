@@ -140,15 +140,15 @@ impl Outcome {
     }
 }
 
-/// Whether two letters may be of one result. Where operands are the largest numbers of their type, what they leave of each
-/// other is rounding's: also its sign.
+/// Whether two letters may be of one result. Where operands are the largest numbers of their type, rounding decides what
+/// overflows.
 fn same_class(a: char, b: char, large: bool) -> bool {
     let is_large = |x: char| "nPNHh".contains(x);
     let is_finite = |x: char| "+-0Hh".contains(x);
     a == b
         || (a == '0' && is_finite(b))
         || (b == '0' && is_finite(a))
-        || (large && (is_large(a) && is_large(b) || is_finite(a) && is_finite(b)))
+        || (large && is_large(a) && is_large(b))
         || matches!((a, b), ('H', '+') | ('+', 'H') | ('h', '-') | ('-', 'h'))
 }
 

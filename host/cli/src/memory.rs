@@ -185,7 +185,7 @@ mod handler {
         // SAFETY: new memory at no address in particular, a system call that takes no lock of the process.
         let found = unsafe { libc::mmap(std::ptr::null_mut(), LITTLE_BYTES, read_write, private, -1, 0) };
         if found != libc::MAP_FAILED {
-            // SAFETY: mapped above, and nobody has it.
+            // SAFETY: mapped above with this length, and no pointer to it leaves this function.
             unsafe { libc::munmap(found, LITTLE_BYTES) };
             return;
         }

@@ -1,7 +1,8 @@
 //! Every fusion by NaN, infinities, zeros of both signs, subnormal and the largest numbers: what comes out is of the same
 //! class with all passes as with none, on every instruction set of this machine.
 
-use super::library::{every_plugin, first_devices, library};
+use super::every_device::{every_plugin, first_devices};
+use super::library::library;
 use devbay_host::core::Tensor;
 use devbay_host::core::device::Device;
 use devbay_host::core::passes::Switches;

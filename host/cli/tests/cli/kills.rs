@@ -228,7 +228,8 @@ fn check(jobs: &[Job], n_default: usize) {
         let (at, turn) = (i % jobs.len(), i / jobs.len());
         let (job, (first, took)) = (&jobs[at], &begun[at]);
         let by = [By::Kill, By::Interrupt(1), By::Kill, By::Interrupt(2)][turn % 4];
-        // There before, or not. What a cache has is not written again, and a project takes nobody's place.
+        // Half of the runs find an earlier output and replace it. A cache does not write an entry again, and a project
+        // needs a folder that is not there yet.
         if turn % 8 < 4 || !job.is_hosts || job.whole_folder.is_some() {
             job.clear();
         }
