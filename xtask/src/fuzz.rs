@@ -92,7 +92,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     command
         .arg(format!("-max_total_time={}", arguments.seconds))
         .arg("-print_final_stats=1")
-        .arg("-print_funcs=0");
+        .arg("-print_funcs=0")
+        .arg("-print_pcs=1");
     command.arg("-max_len=65536").args([&corpus, &seeds]);
     watch(&mut command, name, &failed)
 }
@@ -107,13 +108,21 @@ pub fn check() -> Result<()> {
     succeed(command)
 }
 
-/// Runs a target, and sums up what it says of itself.
+/// Runs a target, and sums up what it says of itself: when it last came to an edge that no execution had come to, in any code
+/// and in devbay's own.
 fn watch(command: &mut Command, name: &str, failed: &Path) -> Result<()> {
     let mut process = command.stderr(Stdio::piped()).spawn().context("cannot start the target")?;
     let lines = BufReader::new(process.stderr.take().context("its output is a pipe")?).lines();
-    let (mut runs, mut grown_at, mut coverage) = (0u64, 0u64, 0u64);
+    let root = repository_root().display().to_string();
+    let (mut runs, mut edges, mut any, mut own) = (0u64, 0u64, 0u64, 0u64);
+    // A new edge is told before the line with the execution that came to it.
+    let mut own_edge = false;
     for line in lines {
         let line = line?;
+        if line.trim_start().starts_with("NEW_PC:") {
+            own_edge |= line.contains(&root);
+            continue;
+        }
         // `#123 NEW cov: 45 ft: 67 ...`, and at the end `#200 DONE ...`.
         let progress = line.strip_prefix('#').and_then(|rest| rest.split_once(char::is_whitespace));
         let number = progress.and_then(|(number, rest)| Some((number.parse::<u64>().ok()?, rest)));
@@ -125,16 +134,21 @@ fn watch(command: &mut Command, name: &str, failed: &Path) -> Result<()> {
         let mut words = rest.split_whitespace();
         let found =
             words.find(|word| *word == "cov:").and_then(|_| words.next()).and_then(|n| n.parse().ok());
-        if let Some(found) = found.filter(|found| *found > coverage) {
-            (coverage, grown_at) = (found, number);
+        if let Some(found) = found.filter(|found| *found > edges) {
+            // Those of the corpus that it began with are told in one line, and not one by one.
+            own_edge |= edges == 0;
+            (edges, any) = (found, number);
+        }
+        if own_edge {
+            (own, own_edge) = (number, false);
         }
     }
     let status = process.wait()?;
-    let quiet = runs.saturating_sub(grown_at) as f64 / runs.max(1) as f64;
-    println!(
-        "{name}: {runs} executions, {coverage} edges; the last new edge at execution {grown_at}, {:.0} % of them without a new one since",
-        100.0 * quiet
-    );
+    println!("{name}: {runs} executions, {edges} edges");
+    for (what, at) in [("any code", any), ("devbay's own", own)] {
+        let quiet = 100.0 * runs.saturating_sub(at) as f64 / runs.max(1) as f64;
+        println!("  the last new edge in {what}: execution {at}, {quiet:.0} % of them without one since");
+    }
     if !status.success() {
         bail!("{name} failed: {status}; the input is in {}", failed.display());
     }

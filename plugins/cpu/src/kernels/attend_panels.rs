@@ -5,7 +5,8 @@
 //! read where they are, unless rows of them are no whole vectors.
 //!
 //! Invariant: that of [`super::attend`]. Weights of 0 do not hide values that are no numbers from a product, so that a
-//! chunk with such a result, and with keys that some query may not see, is calculated there again.
+//! chunk with such a result, and with keys that some query may not see, is calculated there again. So is one whose mask has no
+//! number for a key behind the last one that is seen: what is added there is no number, and makes all weights none.
 
 use super::attend::{QUERIES, Tensors};
 use super::attention::{Attention, Rows};
@@ -251,6 +252,7 @@ impl Panels {
         // SAFETY: as the caller promises.
         unsafe { self.scores(addresses, of, &queries, n_keys, scores, &mut pace)? };
         let mut is_hidden = n_keys < attention.total;
+        let mut has_nan_beyond = false;
         // Queries that see nothing, a bit each: a chunk has fewer than 128.
         let mut blind = 0u128;
         if self.bias == Bias::None {
@@ -269,6 +271,7 @@ impl Panels {
                     }
                     None => {
                         attention.bias(tensors, [batch, head, queries.start + i], count, row);
+                        has_nan_beyond |= row[n_keys..].iter().any(|bias| bias.is_nan());
                         &row[..n_keys]
                     }
                 };
@@ -301,7 +304,7 @@ impl Panels {
         }
         // SAFETY: as the caller promises.
         let is_finite = unsafe { self.results(addresses, of, &queries, n_keys, scores, rest)? };
-        if is_hidden && !is_finite {
+        if has_nan_beyond || is_hidden && !is_finite {
             // SAFETY: the scratch is the slot's own, with room for the other kernel; the scores are used up.
             let scratch = unsafe { std::slice::from_raw_parts_mut(scratch, attention.slot_scratch()) };
             for start in queries.clone().step_by(QUERIES) {

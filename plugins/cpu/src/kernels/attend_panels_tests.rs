@@ -205,3 +205,26 @@ fn what_is_not_seen_may_hold_anything() {
         }
     }
 }
+
+/// What a mask says of a key is added also where the key is not seen, and a NaN there makes all of a query's weights NaN.
+#[test]
+fn a_mask_counts_behind_the_last_key() {
+    let (queries, keys, size) = (5, 7, 16);
+    let mut chance = Chance::new(5);
+    let [q, k, v] = [queries, keys, keys].map(|n| Array::of(&[1, 1, n, size], &chance.floats(n * size, 1.0)));
+    let inputs = [Some(q), Some(k), Some(v)];
+    for isa in isas() {
+        for (query, key) in [(0, 1), (0, 6), (2, 3), (4, 6), (4, 0)] {
+            let mut numbers = vec![0.0; queries * keys];
+            numbers[query * keys + key] = f32::NAN;
+            let inputs = [&inputs[..], &[Some(Array::of(&[queries, keys], &numbers))]].concat();
+            let y = Array::empty::<f32>(&[1, 1, queries, size]);
+            let causal = [("is_causal", Value::Int(1))];
+            let found = run(isa, "Attention", &causal, &inputs, &[Some(y)]).expect("attends");
+            let found = found[0].as_ref().expect("an output").elements::<f32>();
+            for (at, x) in found.iter().enumerate() {
+                assert_eq!(x.is_nan(), at / size == query, "{x} at {at}, mask {query}, {key}");
+            }
+        }
+    }
+}
