@@ -102,6 +102,7 @@ fn linked_inline() {
 }
 
 #[test]
+#[ignore = "full: the library has asynchronous streams too, and the linked plugin inline ones"]
 fn linked_async() {
     expect_green(&linked(&[("streams", "async")]), &[IN_PROCESS, ASYNC, COMPILER].concat());
 }
@@ -126,20 +127,28 @@ fn library_async() {
 }
 
 /// Behind the validation layer, which finds nothing; leaks are measured without it.
+fn check_validated(streams: &str) {
+    let settings = Settings {
+        options: pairs(&[("streams", streams)]),
+        except: patterns(&["onnx", "figure"]),
+        validation: true,
+        child: Some(child(Duration::from_secs(120), &[])),
+        ..Settings::default()
+    };
+    let report = judge(&Subject::Library(library("devbay_plugin_cpu")), &settings, &mut |_| ());
+    expect_no_failures(&report);
+    assert!(report.summary().passed > 230, "{:?}", report.summary());
+}
+
 #[test]
 fn behind_the_validation_layer() {
-    for streams in ["inline", "async"] {
-        let settings = Settings {
-            options: pairs(&[("streams", streams)]),
-            except: patterns(&["onnx", "figure"]),
-            validation: true,
-            child: Some(child(Duration::from_secs(120), &[])),
-            ..Settings::default()
-        };
-        let report = judge(&Subject::Library(library("devbay_plugin_cpu")), &settings, &mut |_| ());
-        expect_no_failures(&report);
-        assert!(report.summary().passed > 230, "{:?}", report.summary());
-    }
+    check_validated("async");
+}
+
+#[test]
+#[ignore = "full: asynchronous streams ask for more"]
+fn inline_behind_the_validation_layer() {
+    check_validated("inline");
 }
 
 #[test]

@@ -50,7 +50,7 @@ enum Command {
         release: bool,
     },
     /// Run everything that the gate holds: formatting, lints, tests, documentation, model checking
-    Test,
+    Test(test::Arguments),
     /// Run small plans ten million times, and fail if memory grows
     Soak(soak::Arguments),
     /// Run the executor's tests under ThreadSanitizer
@@ -85,7 +85,7 @@ fn main() -> Result<()> {
             println!("{}", opencl::build(release)?.display());
             Ok(())
         }
-        Command::Test => test::run(),
+        Command::Test(arguments) => test::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Tsan => tsan::run(),
         Command::Fuzz(arguments) => fuzz::run(&arguments),

@@ -4,19 +4,30 @@
 //! the model checker, whose atomics are not the real ones.
 
 use anyhow::{Context, Result, bail};
+use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Also the tests that the gate leaves out (ignored ones, whose reasons begin with `full`); they take an hour
+    #[arg(long)]
+    full: bool,
+}
+
+/// Tests that are printed with what they took.
+const SLOWEST: usize = 30;
 
 /// Runs all of it; stops at the first step that fails.
 ///
 /// # Errors
 /// If a step fails, or cannot be started.
-pub fn run() -> Result<()> {
+pub fn run(arguments: &Arguments) -> Result<()> {
     let mut times: Vec<(&str, Duration)> = Vec::new();
     for (name, body) in STEPS {
         eprintln!("xtask test: {name}");
         let begin = Instant::now();
-        body().with_context(|| format!("step {name}"))?;
+        body(arguments).with_context(|| format!("step {name}"))?;
         times.push((name, begin.elapsed()));
     }
     for (name, time) in times {
@@ -33,24 +44,24 @@ pub fn run() -> Result<()> {
 /// What is off by default and has tests. The lints see the defaults.
 const FEATURES: &str = "devbay-host/abi-stable";
 
-type Step = (&'static str, fn() -> Result<()>);
+type Step = (&'static str, fn(&Arguments) -> Result<()>);
 
 const STEPS: &[Step] = &[
-    ("format", || cargo(&["fmt", "--all", "--check"])),
-    ("header, abi.lock and tables are what v0.rs says", || crate::abi::run(true)),
-    ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
-    ("fuzz targets", crate::fuzz::check),
+    ("format", |_| cargo(&["fmt", "--all", "--check"])),
+    ("header, abi.lock and tables are what v0.rs says", |_| crate::abi::run(true)),
+    ("lints", |_| cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
+    ("fuzz targets", |_| crate::fuzz::check()),
     // The plugin libraries too, which tests load by path.
-    ("build", || cargo(&["build", "--workspace", "--all-targets", "--features", FEATURES])),
-    ("the plugin in C", crate::opencl::build_if_possible),
+    ("build", |_| cargo(&["build", "--workspace", "--all-targets", "--features", FEATURES])),
+    ("the plugin in C", |_| crate::opencl::build_if_possible()),
     ("tests", tests),
-    ("documentation tests", || cargo(&["test", "--workspace", "--doc", "--quiet", "--features", FEATURES])),
-    ("documentation", || {
+    ("documentation tests", |_| cargo(&["test", "--workspace", "--doc", "--quiet", "--features", FEATURES])),
+    ("documentation", |_| {
         let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);
         command.env("RUSTDOCFLAGS", "--deny warnings");
         succeed(command)
     }),
-    ("model checking", || {
+    ("model checking", |_| {
         let mut command = cargo_command(&["test", "--package", "devbay-core", "--lib", "--quiet", "loom"]);
         command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom");
         succeed(command)
@@ -58,14 +69,63 @@ const STEPS: &[Step] = &[
 ];
 
 /// All tests: with nextest, which gives each a process, or where it is not installed by cargo's own runner.
-fn tests() -> Result<()> {
+fn tests(arguments: &Arguments) -> Result<()> {
     let nextest =
         cargo_command(&["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if nextest.is_ok_and(|status| status.success()) {
-        return cargo(&["nextest", "run", "--workspace", "--no-fail-fast", "--features", FEATURES]);
+        let mut command = cargo_command(&["nextest", "run", "--workspace", "--no-fail-fast"]);
+        command.args(["--features", FEATURES]);
+        if arguments.full {
+            command.args(["--run-ignored", "all"]);
+        }
+        let report = crate::target_folder()?.join("nextest/default/junit.xml");
+        let _ = fs::remove_file(&report);
+        let end = succeed(command);
+        // Also of tests that failed.
+        for (seconds, name) in slowest(&fs::read_to_string(&report).unwrap_or_default()) {
+            println!("{seconds:>8.1} s  {name}");
+        }
+        return end;
     }
     eprintln!("xtask test: cargo-nextest is not installed; running the tests with cargo's own runner");
-    cargo(&["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast", "--features", FEATURES])
+    let mut command = cargo_command(&["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
+    command.args(["--features", FEATURES]);
+    if arguments.full {
+        command.args(["--", "--include-ignored"]);
+    }
+    succeed(command)
+}
+
+/// The tests that took longest, of nextest's report in JUnit's form.
+fn slowest(report: &str) -> Vec<(f64, String)> {
+    let attribute = |element: &str, name: &str| {
+        let (_, rest) = element.split_once(&format!(" {name}=\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let mut tests: Vec<(f64, String)> = report
+        .split("<testcase")
+        .skip(1)
+        .filter_map(|rest| {
+            let element = rest.split_once('>')?.0;
+            let name = [attribute(element, "classname")?, attribute(element, "name")?].join(" ");
+            Some((attribute(element, "time")?.parse().ok()?, name))
+        })
+        .collect();
+    tests.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    tests.truncate(SLOWEST);
+    tests
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_slowest_tests_are_found() {
+        let report = r#"<testsuite name="host"><testcase name="a" classname="host::x" timestamp="t" time="1.5"/>
+            <testcase name="b" classname="host" time="20.000"><failure message="x > y"/></testcase></testsuite>"#;
+        let expected = [(20.0, "host b".to_owned()), (1.5, "host::x a".to_owned())];
+        assert_eq!(super::slowest(report), expected);
+        assert!(super::slowest("").is_empty());
+    }
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {

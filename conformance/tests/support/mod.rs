@@ -64,12 +64,13 @@ pub fn patterns(list: &[&str]) -> Vec<String> {
     list.iter().map(|pattern| (*pattern).to_owned()).collect()
 }
 
-/// Judges a library in children with these variables.
+/// Judges a library in children with these variables. A case has four minutes: one takes up to ten seconds on an idle machine,
+/// and nobody waits for a limit where nothing hangs.
 pub fn judged_with(library: PathBuf, only: &[&str], except: &[&str], environment: &[(&str, &str)]) -> Report {
     let settings = Settings {
         only: patterns(only),
         except: patterns(except),
-        child: Some(child(Duration::from_secs(60), environment)),
+        child: Some(child(Duration::from_secs(240), environment)),
         ..Settings::default()
     };
     judge(&Subject::Library(library), &settings, &mut |_| ())

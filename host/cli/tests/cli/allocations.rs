@@ -5,7 +5,7 @@
 //! with `LD_PRELOAD`). That process checks that the counter counts, brings each model to its steady state,
 //! and expects that the counter stands still from then on.
 
-use crate::support::{Case, DONE, Folder, UNTIL, cases, plugin_library, run_again};
+use crate::support::{Case, DONE, Folder, UNTIL, first_cases, plugin_library, run_again};
 use devbay_host::arrays;
 use devbay_host::core::Tensor;
 use devbay_host::core::device::Device;
@@ -82,10 +82,9 @@ fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
     assert!(counter.load(Ordering::Relaxed) > before, "the plugin's allocations are not counted");
 
     assert_eq!(steady_regions(counter, &runtime), 0, "allocations of control flow over two devices");
-    let cases = cases();
+    let first = first_cases();
     let (mut n_models, mut failures) = (0, Vec::new());
     let is_static = |case: &Case| !NOT_STATIC.iter().any(|name| case.name.starts_with(name));
-    let first: Vec<&Case> = cases.iter().filter(|case| case.name.ends_with("case 0")).collect();
     for case in &first {
         match steady(counter, case, device) {
             Some(0) => n_models += 1,
@@ -179,11 +178,13 @@ fn linked_one_thread() {
 }
 
 #[test]
+#[ignore = "full: the gate has the other two of the four"]
 fn linked_two_threads() {
     check("linked_two_threads", false, 2);
 }
 
 #[test]
+#[ignore = "full: the gate has the other two of the four"]
 fn loaded_one_thread() {
     check("loaded_one_thread", true, 1);
 }

@@ -1,6 +1,6 @@
 //! Compiled models: all trained models give the same from them, and say what of the file they used.
 
-use crate::support::{Case, Folder, cases, command, devbay, finish};
+use crate::support::{Case, Folder, command, devbay, finish, first_cases};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,7 +27,7 @@ fn trained_models_match() {
     let folder = Folder::new();
     let file = folder.path("model.dbx");
     let mut failures = Vec::new();
-    for case in cases().into_iter().filter(|case| case.name.ends_with('0')) {
+    for case in first_cases() {
         let Case { name, model, inputs, outputs, .. } = &case;
         let made = finish(compile(model, &file).args(["--device", "cpu:0", "--shapes-from"]).arg(inputs));
         if made.code != 0 {

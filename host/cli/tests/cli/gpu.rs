@@ -3,7 +3,8 @@
 //! The device is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe.
 
 use crate::support::{
-    Case, Folder, cases, command, expect_models, finish, library_of, opencl_library, wgpu_library,
+    Case, Folder, cases, command, expect_models, finish, first_cases, library_of, opencl_library,
+    wgpu_library,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -16,7 +17,18 @@ fn plugin(library: &Path) -> [String; 2] {
 #[test]
 fn models_match_on_wgpu_and_run_there() {
     let Some(library) = wgpu_library() else { return };
-    expect_models(&plugin(&library), "wgpu:0", cases().into_iter());
+    expect_models(&plugin(&library), "wgpu:0", first_cases().into_iter());
+}
+
+#[test]
+#[ignore = "full: the other cases of each model, on both GPUs' plugins"]
+fn every_case_matches_and_runs_there() {
+    if let Some(library) = wgpu_library() {
+        expect_models(&plugin(&library), "wgpu:0", cases().into_iter());
+    }
+    if let Some(library) = opencl_library() {
+        expect_models(&plugin(&library), "opencl:0", cases().into_iter().filter(is_for_opencl));
+    }
 }
 
 /// Models that are no CNN and no MLP: recurrent, with control flow, quantised, of transformers, of signals.
@@ -33,8 +45,11 @@ const NOT_FOR_OPENCL: &[&str] = &[
 #[test]
 fn cnns_and_mlps_match_on_opencl_and_run_there() {
     let Some(library) = opencl_library() else { return };
-    let is_wanted = |case: &Case| !NOT_FOR_OPENCL.iter().any(|name| case.name.starts_with(name));
-    expect_models(&plugin(&library), "opencl:0", cases().into_iter().filter(is_wanted));
+    expect_models(&plugin(&library), "opencl:0", first_cases().into_iter().filter(is_for_opencl));
+}
+
+fn is_for_opencl(case: &Case) -> bool {
+    !NOT_FOR_OPENCL.iter().any(|name| case.name.starts_with(name))
 }
 
 /// OpenCL's loader without a driver behind it: the plugin is refused with the reason, and the processor goes on.

@@ -279,7 +279,7 @@ fn what_is_killed_leaves_nothing_half() {
 }
 
 #[test]
-#[ignore = "commands that take a second each; `--run-ignored all` of nextest runs it"]
+#[ignore = "full: commands that take a second each"]
 fn what_is_killed_leaves_nothing_half_of_rarer_files() {
     let jobs = [
         Job::new("rates", json, &["devices", "--calibrate", "--threads", "1"]),

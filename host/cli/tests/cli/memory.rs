@@ -44,7 +44,7 @@ fn an_input_that_is_larger_than_memory() {
 /// The command under valgrind: no reads or writes of memory that is not ours, nor decisions on what was never written.
 #[cfg(target_os = "linux")]
 #[test]
-#[ignore = "20 seconds on a busy machine, and it wants valgrind; `--run-ignored all` of nextest runs it"]
+#[ignore = "full: 20 seconds on a busy machine, where valgrind is"]
 fn under_valgrind() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn");
     let plain = command();

@@ -1,10 +1,13 @@
-//! All 37 cases of the trained models through the command, within the tolerance that it has by default.
+//! The trained models through the command, within the tolerance that it has by default.
 //!
 //! One test for each way to run them, so that a failure names it: the CPU plugin linked into the command or
 //! loaded from its library, streams inline or asynchronous, each instruction set, one thread or two. Inside a
 //! test the cases run one after the other, and all that fail are listed.
+//!
+//! The gate has each pair of two such choices, but for baseline instructions, which take five times as long, and one case of
+//! each model; all cases in one way. The whole product is [`in_every_way`].
 
-use crate::support::{Case, cases, command, finish, has_isa, plugin_library};
+use crate::support::{Case, cases, command, finish, first_cases, has_isa, plugin_library};
 use std::path::PathBuf;
 
 /// A way to run the models.
@@ -33,9 +36,8 @@ impl Way {
     }
 }
 
-/// Runs every case, and expects that each matches.
-fn check(way: Way) {
-    let cases = cases();
+/// Runs cases, and expects that each matches.
+fn check(way: Way, cases: &[Case]) {
     let library = way.loaded.then(plugin_library);
     let run = |case: &Case| {
         let mut command = command();
@@ -68,24 +70,36 @@ macro_rules! ways {
     ($($name:ident: $loaded:literal, $streams_async:literal, $isa:expr, $threads:literal;)*) => {$(
         #[test]
         fn $name() {
-            check(Way { loaded: $loaded, streams_async: $streams_async, isa: $isa, threads: $threads });
+            let way = Way { loaded: $loaded, streams_async: $streams_async, isa: $isa, threads: $threads };
+            check(way, &first_cases());
         }
     )*};
 }
 
-// Baseline instructions take five times as long, so they have two of the four forms.
 ways! {
-    linked_inline_baseline: false, false, Some("baseline"), 1;
-    linked_inline_avx2: false, false, Some("avx2"), 1;
     linked_inline_avx512: false, false, Some("avx512"), 1;
     linked_async_avx2: false, true, Some("avx2"), 1;
-    linked_async_avx512: false, true, Some("avx512"), 1;
     loaded_inline_avx2: true, false, Some("avx2"), 1;
-    loaded_inline_avx512: true, false, Some("avx512"), 1;
     loaded_async_baseline: true, true, Some("baseline"), 1;
-    loaded_async_avx2: true, true, Some("avx2"), 1;
     loaded_async_avx512: true, true, Some("avx512"), 1;
-    // The best instructions of this processor, which are chosen when nobody asks for any.
-    linked_inline_two_threads: false, false, None, 2;
     loaded_async_two_threads: true, true, None, 2;
+}
+
+/// The best instructions of this processor, which are chosen when nobody asks for any.
+#[test]
+fn linked_inline_with_every_case() {
+    check(Way { loaded: false, streams_async: false, isa: None, threads: 2 }, &cases());
+}
+
+#[test]
+#[ignore = "full: the product, of which the gate has pairs"]
+fn in_every_way() {
+    let cases = cases();
+    for (loaded, streams_async) in [(false, false), (false, true), (true, false), (true, true)] {
+        for isa in ["baseline", "avx2", "avx512"] {
+            for threads in [1, 2] {
+                check(Way { loaded, streams_async, isa: Some(isa), threads }, &cases);
+            }
+        }
+    }
 }

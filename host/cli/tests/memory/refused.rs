@@ -170,7 +170,7 @@ fn a_block_of_a_transformer() {
 
 /// Trained models beside the repository's: a recurrent one with control flow, and one of convolutions and GRUs.
 #[test]
-#[ignore = "thousands of loads of models of DEVBAY_MODELS; `--run-ignored all` of nextest runs it"]
+#[ignore = "full: thousands of loads of models of DEVBAY_MODELS"]
 fn trained_models() {
     let folder = std::env::var_os("DEVBAY_MODELS").expect("DEVBAY_MODELS names the folder of trained models");
     for name in ["silero_vad_v6", "aecmos_gru_b", "khmercut_int8"] {
@@ -182,7 +182,7 @@ fn trained_models() {
 }
 
 #[test]
-#[ignore = "2,400 loads take a minute or two; `--run-ignored all` of nextest runs it"]
+#[ignore = "full: 2,400 loads take a minute or two"]
 fn a_large_network() {
     check(&Source::File("efficientnet_lite0/model.onnx", Reading::Mapped), None);
 }
