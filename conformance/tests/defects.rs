@@ -94,7 +94,9 @@ fn check(topics: &[&str], asked: Asked) {
             // The numbers of plain ops have some of these among their edges.
             except.push("numerics");
         }
-        except.extend(BY_CHANCE.iter().filter(|(name, _)| *name == defect.name()).flat_map(|(_, cases)| *cases));
+        except.extend(
+            BY_CHANCE.iter().filter(|(name, _)| *name == defect.name()).flat_map(|(_, cases)| *cases),
+        );
         let own: BTreeSet<&str> = expected.iter().map(|id| topic(id)).collect();
         let only: Vec<&str> = if asked == Asked::All { Vec::new() } else { own.into_iter().collect() };
         let report = judge_defect(&defect.name(), &only, &except, expected.len() > 1);
