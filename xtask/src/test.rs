@@ -116,18 +116,6 @@ fn slowest(report: &str) -> Vec<(f64, String)> {
     tests
 }
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_slowest_tests_are_found() {
-        let report = r#"<testsuite name="host"><testcase name="a" classname="host::x" timestamp="t" time="1.5"/>
-            <testcase name="b" classname="host" time="20.000"><failure message="x > y"/></testcase></testsuite>"#;
-        let expected = [(20.0, "host b".to_owned()), (1.5, "host::x a".to_owned())];
-        assert_eq!(super::slowest(report), expected);
-        assert!(super::slowest("").is_empty());
-    }
-}
-
 fn cargo(arguments: &[&str]) -> Result<()> {
     succeed(cargo_command(arguments))
 }
@@ -156,4 +144,16 @@ pub fn succeed(mut command: Command) -> Result<()> {
         bail!("{command:?} failed: {status}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_slowest_tests_are_found() {
+        let report = r#"<testsuite name="host"><testcase name="a" classname="host::x" timestamp="t" time="1.5"/>
+            <testcase name="b" classname="host" time="20.000"><failure message="x > y"/></testcase></testsuite>"#;
+        let expected = [(20.0, "host b".to_owned()), (1.5, "host::x a".to_owned())];
+        assert_eq!(super::slowest(report), expected);
+        assert!(super::slowest("").is_empty());
+    }
 }
