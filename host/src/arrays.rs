@@ -9,10 +9,12 @@ use devbay_core::tensor::{
 };
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use devbay_plugin_api::reserve;
-use npyz::zip::write::FileOptions;
+use npyz::npz::{array_name_from_file_name, file_name_from_array_name};
 use std::fmt::Display;
-use std::io::{BufWriter, Read, Seek, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
+use zip::write::SimpleFileOptions;
+use zip::{DateTime, ZipArchive, ZipWriter};
 
 /// Bytes that a message of protobuf's may have.
 const PROTO_SIZE_MAX: u64 = 2 << 30;
@@ -190,22 +192,24 @@ fn from_fortran(bytes: &[u8], shape: &[usize], element: usize) -> Result<Vec<u8>
 /// For a file that is damaged.
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let (file, _) = open_regular(path).doing(|| format!("cannot read {}", path.display()))?;
-    let mut archive =
-        npyz::npz::NpzArchive::new(file).doing(|| format!("{} is not a .npz archive", path.display()))?;
-    let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
-    let mut arrays = Vec::with_capacity(names.len());
-    for name in names {
-        let tensor =
-            read_entry(&mut archive, &name).doing(|| format!("array `{name}` of {}", path.display()))?;
-        arrays.push((name, tensor));
+    let mut archive = ZipArchive::new(file)
+        .map_err(std::io::Error::from)
+        .doing(|| format!("{} is not a .npz archive", path.display()))?;
+    // What is no array is passed over, as NumPy does.
+    let files: Vec<String> = archive
+        .file_names()
+        .filter_map(|file| file.map(|file| file.ends_with(".npy").then(|| file.into_owned())).transpose())
+        .collect::<zip::result::ZipResult<_>>()
+        .map_err(std::io::Error::from)
+        .doing(|| format!("a name in {} cannot be read", path.display()))?;
+    let mut arrays = Vec::with_capacity(files.len());
+    for file in files {
+        let name = array_name_from_file_name(&file).unwrap_or(&file).to_owned();
+        let entry = archive.by_name(&file).map_err(std::io::Error::from);
+        let tensor = entry.doing(|| "the archive is damaged").and_then(read_npy);
+        arrays.push((name.clone(), tensor.doing(|| format!("array `{name}` of {}", path.display()))?));
     }
     Ok(arrays)
-}
-
-fn read_entry<R: Read + Seek>(archive: &mut npyz::npz::NpzArchive<R>, name: &str) -> Result<Tensor> {
-    let file_name = npyz::npz::file_name_from_array_name(name);
-    let entry = archive.zip_archive().by_name(&file_name).map_err(std::io::Error::from);
-    read_npy(entry.doing(|| "the archive is damaged")?)
 }
 
 /// Reads one tensor: `.npy`, or `.pb` with ONNX's TensorProto.
@@ -236,16 +240,15 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
 /// For a file that cannot be written.
 pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
     let write = |file: &mut std::fs::File| -> std::io::Result<()> {
-        let mut archive = npyz::npz::NpzWriter::new(BufWriter::new(file));
+        let mut archive = ZipWriter::new(BufWriter::new(file));
+        // The same outputs are the same bytes: without the time of day, as NumPy writes them.
+        let options = SimpleFileOptions::default().last_modified_time(DateTime::default());
         for (name, tensor) in arrays {
-            let zip = archive.zip_writer();
-            // The same outputs are the same bytes: without the time of day, as NumPy writes them.
-            let options = FileOptions::default().last_modified_time(npyz::zip::DateTime::default());
-            zip.start_file(npyz::npz::file_name_from_array_name(name), options)?;
-            write_array(zip, tensor)?;
+            archive.start_file(file_name_from_array_name(name), options)?;
+            write_array(&mut archive, tensor)?;
         }
         // Dropping the writer would finish the archive too, and lose its error.
-        archive.zip_writer().finish()?.flush()
+        archive.finish()?.flush()
     };
     write_whole(path, write).doing(|| format!("cannot write {}", path.display()))
 }

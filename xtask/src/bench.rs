@@ -39,12 +39,8 @@ impl Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let (root, target) = (repository_root(), target_folder()?);
-    let packages = ["devbay-bench", "devbay-cli", "devbay-plugin-cpu", "devbay-plugin-bench"];
-    let packages = packages.map(|name| ["--package", name]);
-    let of = |bench, package| arguments.run_any(&[bench]).then_some(["--package", package]);
-    let plugins = [of("gpu-launch", "devbay-plugin-wgpu"), of("pjrt", "devbay-plugin-pjrt")];
-    let plugins: Vec<[&str; 2]> = plugins.into_iter().flatten().collect();
-    python::run(cargo(&root).args(packages.as_flattened()).args(plugins.as_flattened()))?;
+    // All that is released, with the features that it is released with.
+    python::run(cargo(&root).arg("--workspace"))?;
 
     let mut bench = Command::new(target.join("release/devbay-bench"));
     bench.args(arguments.names.iter().filter(|name| *name != PJRT));

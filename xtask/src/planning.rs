@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         None => {
             let mut cargo = Command::new(env!("CARGO"));
             let cargo = cargo.current_dir(repository_root());
-            python::run(cargo.args(["build", "--release", "--package", "devbay-cli"]))?;
+            python::run(cargo.args(["build", "--release", "--bin", "devbay"]))?;
             target_folder()?.join("release/devbay")
         }
     };

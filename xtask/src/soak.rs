@@ -11,7 +11,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let mut command = cargo_command(&["test", "--release", "--package", "devbay-host", "--test", "soak"]);
+    let mut command = cargo_command(&["test", "--release", "--workspace", "--test", "soak"]);
     command.args(["--", "--nocapture"]).env("DEVBAY_SOAK", arguments.runs.to_string());
     succeed(command)
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every rule that a program can hold, in the order of what fails fastest.
 //!
-//! One profile throughout, so that nothing is compiled twice but for clippy, which keeps its own artefacts, and
-//! the model checker, whose atomics are not the real ones.
+//! One profile and one set of features throughout, so that nothing is compiled twice but for clippy, which keeps its
+//! own artefacts, and the model checker, whose atomics are not the real ones.
 
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -41,9 +41,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What is off by default and has tests. The lints see the defaults.
-const FEATURES: &str = "devbay-host/abi-stable";
-
 type Step = (&'static str, fn(&Arguments) -> Result<()>);
 
 const STEPS: &[Step] = &[
@@ -52,10 +49,10 @@ const STEPS: &[Step] = &[
     ("lints", |_| cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
     ("fuzz targets", |_| crate::fuzz::check()),
     // The plugin libraries too, which tests load by path.
-    ("build", |_| cargo(&["build", "--workspace", "--all-targets", "--features", FEATURES])),
+    ("build", |_| cargo(&["build", "--workspace", "--all-targets"])),
     ("the plugin in C", |_| crate::opencl::build_if_possible()),
     ("tests", tests),
-    ("documentation tests", |_| cargo(&["test", "--workspace", "--doc", "--quiet", "--features", FEATURES])),
+    ("documentation tests", |_| cargo(&["test", "--workspace", "--doc", "--quiet"])),
     ("documentation", |_| {
         let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);
         command.env("RUSTDOCFLAGS", "--deny warnings");
@@ -74,7 +71,6 @@ fn tests(arguments: &Arguments) -> Result<()> {
         cargo_command(&["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if nextest.is_ok_and(|status| status.success()) {
         let mut command = cargo_command(&["nextest", "run", "--workspace", "--no-fail-fast"]);
-        command.args(["--features", FEATURES]);
         if arguments.full {
             command.args(["--run-ignored", "all"]);
         }
@@ -89,7 +85,6 @@ fn tests(arguments: &Arguments) -> Result<()> {
     }
     eprintln!("xtask test: cargo-nextest is not installed; running the tests with cargo's own runner");
     let mut command = cargo_command(&["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
-    command.args(["--features", FEATURES]);
     if arguments.full {
         command.args(["--", "--include-ignored"]);
     }
@@ -122,7 +117,9 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 
 /// Builds targets of the workspace with what the tests' build has, so that nothing is compiled twice.
 pub fn build(targets: &[&str]) -> Result<()> {
-    let mut command = cargo_command(&["build", "--quiet", "--workspace", "--features", FEATURES]);
+    // What tests ask for is not on in a build without them.
+    let mut command =
+        cargo_command(&["build", "--quiet", "--workspace", "--features", "devbay-host/abi-stable"]);
     command.args(targets);
     succeed(command)
 }

@@ -108,28 +108,32 @@ impl Host {
         F: Fn(Range<usize>, usize) -> Result<()> + Sync,
     {
         let grain = grain.max(1);
-        let parallel_for = match self.api.parallel_for {
-            // Also where there is one thread: the host knows when the run is to end.
-            Some(parallel_for) if n > grain => parallel_for,
-            _ => {
-                let mut begin = 0;
-                while begin < n {
-                    let end = (begin + grain).min(n);
-                    body(begin..end, 0)?;
-                    begin = end;
-                }
-                return Ok(());
-            }
-        };
-        let call = Call { body: &body, error: OnceLock::new() };
+        // Also where there is one thread: the host knows when the run is to end.
+        if n > grain
+            && let Some(parallel_for) = self.api.parallel_for
+        {
+            return self.chunks(parallel_for, n, grain, &body);
+        }
+        let mut begin = 0;
+        while begin < n {
+            let end = (begin + grain).min(n);
+            body(begin..end, 0)?;
+            begin = end;
+        }
+        Ok(())
+    }
+
+    /// The host's loop, compiled once for all bodies: a chunk is long beside a call.
+    fn chunks(&self, parallel_for: ParallelFor, n: usize, grain: usize, body: &Body<'_>) -> Result<()> {
+        let call = Call { body, error: OnceLock::new() };
         // SAFETY: the host's function with its own context; `call` outlives it, because the host returns
-        // only when all chunks are done, and `F` is `Sync`.
+        // only when all chunks are done, and the body is `Sync`.
         let status = unsafe {
             parallel_for(
                 self.api.ctx,
                 n as u64,
                 grain as u64,
-                Some(chunk::<F>),
+                Some(chunk),
                 (&raw const call).cast_mut().cast(),
             )
         };
@@ -196,17 +200,19 @@ unsafe extern "C" fn nothing(_: *mut c_void, _: u64, _: u64, _: u32) -> Status {
     DEVBAY_STATUS_OK
 }
 
-struct Call<'a, F> {
-    body: &'a F,
+/// The host's function.
+type ParallelFor = unsafe extern "C" fn(*mut c_void, u64, u64, Option<ChunkFn>, *mut c_void) -> Status;
+
+type Body<'a> = dyn Fn(Range<usize>, usize) -> Result<()> + Sync + 'a;
+
+struct Call<'a> {
+    body: &'a Body<'a>,
     error: OnceLock<Error>,
 }
 
-unsafe extern "C" fn chunk<F>(arg: *mut c_void, begin: u64, end: u64, slot: u32) -> Status
-where
-    F: Fn(Range<usize>, usize) -> Result<()> + Sync,
-{
-    // SAFETY: `arg` is the `Call` that `parallel_for` above passed, alive until it returns.
-    let call = unsafe { &*arg.cast::<Call<'_, F>>() };
+unsafe extern "C" fn chunk(arg: *mut c_void, begin: u64, end: u64, slot: u32) -> Status {
+    // SAFETY: `arg` is the `Call` that `chunks` above passed, alive until it returns.
+    let call = unsafe { &*arg.cast::<Call<'_>>() };
     match guard(|| (call.body)(begin as usize..end as usize, slot as usize)) {
         Ok(()) => DEVBAY_STATUS_OK,
         Err(error) => {

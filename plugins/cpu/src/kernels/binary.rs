@@ -13,7 +13,7 @@ use super::shape::{Broadcast, Rows};
 use super::{MOVABLE, NUMBERS, widen};
 use crate::device::CpuDevice;
 use crate::dispatch;
-use crate::isa::Arith;
+use crate::isa::{Arith, Isa};
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi;
 use devbay_plugin_api::sdk::*;
@@ -203,7 +203,7 @@ unsafe fn rows_body<A: Arith, Op: Binary>(a: *const u8, b: *const u8, y: *mut u8
 }
 
 /// The loop of a rare element type, without instructions that not every processor has.
-pub(crate) unsafe fn plain_body<Op: Binary>(a: *const u8, b: *const u8, y: *mut u8, rows: &Rows<2>) {
+unsafe fn plain_body<Op: Binary>(a: *const u8, b: *const u8, y: *mut u8, rows: &Rows<2>) {
     let (mut a, mut b, mut y) = (a.cast::<Op::Left>(), b.cast::<Op::Right>(), y.cast::<Op::Out>());
     for _ in 0..rows.n_rows {
         for i in 0..rows.n_cols {
@@ -241,6 +241,33 @@ unsafe fn repeated<T: Element>(
     (copies.as_ptr().cast(), n_copies)
 }
 
+/// What is compiled for each op; all else works on addresses without a type.
+pub(crate) struct Loops {
+    body: Body,
+    /// [`launch_one`] of the op.
+    one: abi::LaunchFn,
+    /// Bytes of an element of the inputs and the output.
+    sizes: [usize; 3],
+    grain: usize,
+}
+
+impl Loops {
+    /// An op with a loop for each instruction set.
+    pub(crate) fn of<Op: Binary>(isa: Isa) -> Self {
+        Self::with::<Op>(body::<Op>(isa))
+    }
+
+    /// An op of a rare element type.
+    pub(crate) fn plain<Op: Binary>() -> Self {
+        Self::with::<Op>(plain_body::<Op>)
+    }
+
+    fn with<Op: Binary>(body: Body) -> Self {
+        let sizes = [size_of::<Op::Left>(), size_of::<Op::Right>(), size_of::<Op::Out>()];
+        Self { body, one: launch_one::<Op>, sizes, grain: grain(Op::FLOPS) }
+    }
+}
+
 /// A prepared op over operands of any shapes.
 pub(crate) struct Zip {
     pub host: Host,
@@ -256,19 +283,15 @@ impl Zip {
     ///
     /// # Errors
     /// Invalid if they do not broadcast to `out`.
-    pub(crate) fn new<Op: Binary>(
+    pub(crate) fn new(
         request: &Request<'_>,
+        op: &Loops,
         out: &[usize],
         a: &[usize],
         b: &[usize],
     ) -> Result<Self> {
-        Ok(Self {
-            host: request.host,
-            plan: Broadcast::new(out, [a, b])?,
-            body: body::<Op>(request.device.isa),
-            sizes: [size_of::<Op::Left>(), size_of::<Op::Right>(), size_of::<Op::Out>()],
-            grain: grain(Op::FLOPS),
-        })
+        let plan = Broadcast::new(out, [a, b])?;
+        Ok(Self { host: request.host, plan, body: op.body, sizes: op.sizes, grain: op.grain })
     }
 
     /// Runs the elements `range` of the result.
@@ -303,24 +326,24 @@ impl Launch<CpuDevice> for Zip {
 
 /// Prepares an op of a rare element type.
 pub(crate) fn prepare_plain<Op: Binary>(request: &Request<'_>) -> Result<Prepared> {
-    prepared::<Op>(request, |zip| zip.body = plain_body::<Op>)
+    prepared(request, &Loops::plain::<Op>())
 }
 
 /// Prepares an op.
 pub(crate) fn prepare<Op: Binary>(request: &Request<'_>) -> Result<Prepared> {
-    prepared::<Op>(request, |_| {})
+    prepared(request, &Loops::of::<Op>(request.device.isa))
 }
 
-fn prepared<Op: Binary>(request: &Request<'_>, change: fn(&mut Zip)) -> Result<Prepared> {
+/// Prepares an op that is given by its loops.
+pub(crate) fn prepared(request: &Request<'_>, op: &Loops) -> Result<Prepared> {
     let out = extents(request.required_output(0)?)?;
     let a = extents(request.required_input(0)?)?;
     let b = extents(request.required_input(1)?)?;
-    let mut zip = Zip::new::<Op>(request, &out, &a, &b)?;
-    change(&mut zip);
+    let zip = Zip::new(request, op, &out, &a, &b)?;
     if zip.plan.len() == 1 {
-        // SAFETY: `launch_one` needs no state, does not unwind, and uses the references of the two
-        // inputs and of the output.
-        return Ok(unsafe { Prepared::raw(launch_one::<Op>, ()) });
+        // SAFETY: it is a `launch_one`, which needs no state, does not unwind, and uses the references of
+        // the two inputs and of the output.
+        return Ok(unsafe { Prepared::raw(op.one, ()) });
     }
     match zip.plan.as_row() {
         Some(rows) if rows.n_cols <= zip.grain => {

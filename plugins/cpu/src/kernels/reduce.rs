@@ -479,23 +479,24 @@ impl Launch<CpuDevice> for Reduction {
 }
 
 fn prepare<Op: Reduce>(request: &Request<'_>) -> Result<Prepared> {
+    let (body, merge) = (body::<Op>(request.device.isa), merge::<Op>);
+    prepared(request, !Op::SHIFTED, body, merge, size_of::<Op::Total>())
+}
+
+/// Prepares a reduction that is given by its loops, whether it may be split, and bytes of a total.
+fn prepared(request: &Request<'_>, splits: bool, body: Body, merge: Merge, total: usize) -> Result<Prepared> {
     let x = request.required_input(0)?;
     let extents = extents(x)?;
     let reduced = reduced_axes(request, extents.len())?;
-    let plan = Plan::new(&extents, &reduced, !Op::SHIFTED)?;
+    let plan = Plan::new(&extents, &reduced, splits)?;
     let n_out = request.required_output(0)?.n_elements();
     if n_out != plan.n_out {
         return Err(Error::invalid(format!("an output of {n_out} elements, expected {}", plan.n_out)));
     }
-    let prepared = Prepared::new(Reduction {
-        host: request.host,
-        plan,
-        body: body::<Op>(request.device.isa),
-        merge: merge::<Op>,
-    });
+    let prepared = Prepared::new(Reduction { host: request.host, plan, body, merge });
     match plan.n_pieces {
         1 => Ok(prepared),
-        n => prepared.with_room(Size::of(n) * plan.n_out * size_of::<Op::Total>(), 64),
+        n => prepared.with_room(Size::of(n) * plan.n_out * total, 64),
     }
 }
 

@@ -13,7 +13,7 @@ use super::widen;
 use super::{FLOATS, NUMBERS};
 use crate::device::CpuDevice;
 use crate::dispatch;
-use crate::isa::{Arith, Separate};
+use crate::isa::{Arith, Isa, Separate};
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi;
 use devbay_plugin_api::sdk::*;
@@ -220,8 +220,33 @@ struct Map {
     params: Params,
 }
 
+/// What is compiled for each op; all else works on addresses without a type.
+struct Loop {
+    body: Body,
+    in_bytes: usize,
+    out_bytes: usize,
+    grain: usize,
+}
+
+impl Loop {
+    /// An op with a loop for each instruction set.
+    fn of<Op: Unary>(isa: Isa) -> Self {
+        Self::with::<Op>(body::<Op>(isa))
+    }
+
+    /// An op of a rare element type.
+    fn plain<Op: Unary>() -> Self {
+        Self::with::<Op>(plain_body::<Op>)
+    }
+
+    fn with<Op: Unary>(body: Body) -> Self {
+        let (in_bytes, out_bytes) = (size_of::<Op::In>(), size_of::<Op::Out>());
+        Self { body, in_bytes, out_bytes, grain: grain(Op::FLOPS) }
+    }
+}
+
 impl Map {
-    fn new<Op: Unary>(request: &Request<'_>, params: Params) -> Result<Self> {
+    fn new(request: &Request<'_>, op: &Loop, params: Params) -> Result<Self> {
         let n = request.required_input(0)?.n_elements();
         let n_out = request.required_output(0)?.n_elements();
         if n != n_out {
@@ -230,11 +255,11 @@ impl Map {
         Ok(Self {
             host: request.host,
             n,
-            grain: grain(Op::FLOPS),
-            in_bytes: size_of::<Op::In>(),
-            out_bytes: size_of::<Op::Out>(),
+            grain: op.grain,
+            in_bytes: op.in_bytes,
+            out_bytes: op.out_bytes,
             y_idx: request.inputs.len(),
-            body: body::<Op>(request.device.isa),
+            body: op.body,
             params,
         })
     }
@@ -289,17 +314,16 @@ unsafe extern "C" fn launch_small(
 
 /// Prepares an op without parameters.
 pub(crate) fn prepare<Op: Unary>(request: &Request<'_>) -> Result<Prepared> {
-    Ok(Map::new::<Op>(request, Params::NONE)?.prepared())
+    Ok(Map::new(request, &Loop::of::<Op>(request.device.isa), Params::NONE)?.prepared())
 }
 
 pub(crate) fn prepare_with<Op: Unary>(request: &Request<'_>, params: [Op::In; 2]) -> Result<Prepared> {
-    Ok(Map::new::<Op>(request, Params::of(params))?.prepared())
+    Ok(Map::new(request, &Loop::of::<Op>(request.device.isa), Params::of(params))?.prepared())
 }
 
 /// Prepares an op of a rare element type.
 pub(crate) fn prepare_plain<Op: Unary>(request: &Request<'_>, params: [Op::In; 2]) -> Result<Prepared> {
-    let map = Map::new::<Op>(request, Params::of(params))?;
-    Ok(Map { body: plain_body::<Op>, ..map }.prepared())
+    Ok(Map::new(request, &Loop::plain::<Op>(), Params::of(params))?.prepared())
 }
 
 /// Prepares an op of a rare element type that has no parameters.
@@ -353,16 +377,23 @@ fn prepare_gelu(request: &Request<'_>) -> Result<Prepared> {
 
 fn prepare_clip(request: &Request<'_>) -> Result<Prepared> {
     match request.required_input(0)?.dtype() {
-        I64 => clip::<Clip<i64>>(request, false),
-        I32 => clip::<Clip<i32>>(request, false),
-        dtype => plain!(dtype, clip::<Clip>(request, true), clip::<Clip<f32>>(request, false)),
+        I64 => clip::<i64>(request, &Loop::of::<Clip<i64>>(request.device.isa)),
+        I32 => clip::<i32>(request, &Loop::of::<Clip<i32>>(request.device.isa)),
+        dtype => plain!(
+            dtype,
+            clip_plain::<Clip>(request),
+            clip::<f32>(request, &Loop::of::<Clip<f32>>(request.device.isa))
+        ),
     }
 }
 
-/// Clip of one element type, with a plain loop or one for the instruction set.
-fn clip<Op: Unary<In: Number>>(request: &Request<'_>, is_plain: bool) -> Result<Prepared> {
-    type Of<Op> = <Op as Unary>::In;
-    let mut limits = [Of::<Op>::LOWEST, Of::<Op>::HIGHEST];
+fn clip_plain<Op: Unary<In: Number>>(request: &Request<'_>) -> Result<Prepared> {
+    clip::<Op::In>(request, &Loop::plain::<Op>())
+}
+
+/// Clip of one element type.
+fn clip<T: Number>(request: &Request<'_>, op: &Loop) -> Result<Prepared> {
+    let mut limits = [T::LOWEST, T::HIGHEST];
     let mut later = [false; 2];
     for (k, limit) in limits.iter_mut().enumerate() {
         let Some(tensor) = request.input(1 + k) else {
@@ -382,10 +413,7 @@ fn clip<Op: Unary<In: Number>>(request: &Request<'_>, is_plain: bool) -> Result<
             None => later[k] = true,
         }
     }
-    let mut map = Map::new::<Op>(request, Params::of(limits))?;
-    if is_plain {
-        map.body = plain_body::<Op>;
-    }
+    let map = Map::new(request, op, Params::of(limits))?;
     if later == [false; 2] {
         return Ok(map.prepared());
     }

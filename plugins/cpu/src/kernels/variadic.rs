@@ -1,7 +1,7 @@
 //! Min, Max, Sum and Mean of any number of operands: the first two, then the result with each further one, chunk
 //! by chunk, so that the result stays in the cache.
 
-use super::binary::{self, Add, Binary, Larger, Smaller, Zip};
+use super::binary::{self, Add, Binary, Larger, Loops, Smaller, Zip};
 use super::cost;
 use super::extents::extents;
 use super::number::{Number, plain};
@@ -60,9 +60,9 @@ const fn pair(
 macro_rules! numbers {
     ($request:expr, $op:ident) => {
         match $request.required_input(0)?.dtype() {
-            I64 => fold::<$op<i64>>($request, false),
-            I32 => fold::<$op<i32>>($request, false),
-            dtype => plain!(dtype, fold::<$op>($request, true), fold::<$op<f32>>($request, false)),
+            I64 => fold::<$op<i64>>($request),
+            I32 => fold::<$op<i32>>($request),
+            dtype => plain!(dtype, fold_plain::<$op>($request), fold::<$op<f32>>($request)),
         }
     };
 }
@@ -77,18 +77,21 @@ fn prepare_min(request: &Request<'_>) -> Result<Prepared> {
 
 fn prepare_sum(request: &Request<'_>) -> Result<Prepared> {
     match request.required_input(0)?.dtype() {
-        F64 => fold::<Add<f64>>(request, true),
-        _ => fold::<Add<f32>>(request, false),
+        F64 => fold_plain::<Add<f64>>(request),
+        _ => fold::<Add<f32>>(request),
     }
 }
 
 /// The sum, divided by the number of operands.
 fn prepare_mean(request: &Request<'_>) -> Result<Prepared> {
-    match request.required_input(0)?.dtype() {
-        _ if request.inputs.len() < 2 => prepare_sum(request),
-        F64 => Ok(Prepared::new(Fold { divide: Some(divide::<f64>), ..steps::<Add<f64>>(request, true)? })),
-        _ => Ok(Prepared::new(Fold { divide: Some(divide::<f32>), ..steps::<Add<f32>>(request, false)? })),
+    if request.inputs.len() < 2 {
+        return prepare_sum(request);
     }
+    let (op, divide): (_, Divide) = match request.required_input(0)?.dtype() {
+        F64 => (Loops::plain::<Add<f64>>(), divide::<f64>),
+        _ => (Loops::of::<Add<f32>>(request.device.isa), divide::<f32>),
+    };
+    Ok(Prepared::new(Fold { divide: Some(divide), ..steps(request, &op)? }))
 }
 
 /// Divides a range of the result by the number of operands.
@@ -105,36 +108,45 @@ unsafe fn divide<T: Number + From<u16>>(y: *mut u8, range: Range<usize>, n: u16)
     }
 }
 
-fn fold<Op>(request: &Request<'_>, is_plain: bool) -> Result<Prepared>
+fn fold<Op>(request: &Request<'_>) -> Result<Prepared>
 where
     Op: Binary<Right = <Op as Binary>::Left, Out = <Op as Binary>::Left>,
     Op::Left: Number,
 {
-    match (request.inputs.len(), is_plain) {
-        (0, _) => Err(Error::invalid("no operands")),
-        (1, true) => unary::prepare_plain::<unary::Identity<Op::Left>>(request, [Op::Left::ZERO; 2]),
-        (1, false) => unary::prepare::<unary::Identity<Op::Left>>(request),
-        (2, true) => binary::prepare_plain::<Op>(request),
-        (2, false) => binary::prepare::<Op>(request),
-        _ => Ok(Prepared::new(steps::<Op>(request, is_plain)?)),
+    match request.inputs.len() {
+        1 => unary::prepare::<unary::Identity<Op::Left>>(request),
+        _ => fold_any(request, &Loops::of::<Op>(request.device.isa)),
+    }
+}
+
+/// For the rarer element types.
+fn fold_plain<Op>(request: &Request<'_>) -> Result<Prepared>
+where
+    Op: Binary<Right = <Op as Binary>::Left, Out = <Op as Binary>::Left>,
+    Op::Left: Number,
+{
+    match request.inputs.len() {
+        1 => unary::prepare_plain::<unary::Identity<Op::Left>>(request, [Op::Left::ZERO; 2]),
+        _ => fold_any(request, &Loops::plain::<Op>()),
+    }
+}
+
+fn fold_any(request: &Request<'_>, op: &Loops) -> Result<Prepared> {
+    match request.inputs.len() {
+        0 => Err(Error::invalid("no operands")),
+        2 => binary::prepared(request, op),
+        _ => Ok(Prepared::new(steps(request, op)?)),
     }
 }
 
 /// The steps of a fold over two operands or more.
-fn steps<Op>(request: &Request<'_>, is_plain: bool) -> Result<Fold>
-where
-    Op: Binary<Right = <Op as Binary>::Left, Out = <Op as Binary>::Left>,
-{
+fn steps(request: &Request<'_>, op: &Loops) -> Result<Fold> {
     let out = extents(request.required_output(0)?)?;
     let mut left = extents(request.required_input(0)?)?;
     let mut steps = Vec::with_capacity(request.inputs.len());
     for i in 1..request.inputs.len() {
         let right = extents(request.required_input(i)?)?;
-        let mut step = Zip::new::<Op>(request, &out, &left, &right)?;
-        if is_plain {
-            step.body = binary::plain_body::<Op>;
-        }
-        steps.push(step);
+        steps.push(Zip::new(request, op, &out, &left, &right)?);
         left.clone_from(&out);
     }
     let n_operands = u16::try_from(request.inputs.len());

@@ -107,9 +107,10 @@ pub fn programs() -> Vec<Program> {
 
 /// The arrays `{prefix}0`, `{prefix}1`, ... of an archive.
 fn read(path: &Path, prefix: &str) -> Vec<Array> {
-    let mut archive = npyz::npz::NpzArchive::open(path).unwrap();
+    let mut archive = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
     let mut arrays = Vec::new();
-    while let Some(file) = archive.by_name(&format!("{prefix}{}", arrays.len())).unwrap() {
+    while let Ok(entry) = archive.by_name(&format!("{prefix}{}.npy", arrays.len())) {
+        let file = npyz::NpyFile::new(entry).unwrap();
         assert_eq!(file.order(), npyz::Order::C);
         let dims = file.shape().iter().map(|dim| *dim as i64).collect();
         arrays.push(Array { dims, values: file.into_vec().unwrap() });
