@@ -2,7 +2,7 @@
 //!
 //! Whatever the file holds, the answer is an error or results; a panic, an abort or an endless run fails the
 //! test. Each damage follows from a number, so that every run tries the same; the last one tried is on standard
-//! error. The importer alone is tried more widely by `host/tests/import_models.rs`.
+//! error. The importer alone is tried more widely by `host/tests/plugins/import_models.rs`.
 
 use crate::support::onnx::{
     self, BOOL, FLOAT, Graph, INT64, Message, graph_attribute, int64s, node, tensor, value,

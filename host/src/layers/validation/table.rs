@@ -1,4 +1,5 @@
-//! The layer's functions, compiled once for each slot: each finds its books and hands the call to them.
+//! The layer's functions. Each has a copy for each slot, which hands its slot on to what is compiled once: that finds the
+//! books and hands the call to them.
 //!
 //! A slot that was given back answers INVALID. Nothing unwinds (B19): a panic in the layer is INTERNAL.
 
@@ -25,21 +26,36 @@ fn books<R>(slot: usize, gone: R, panicked: R, body: impl FnOnce(&Books) -> R) -
     }
 }
 
+/// Functions with a copy for each slot: name, slot, arguments, result, and what is compiled once.
+macro_rules! per_slot_functions {
+    ($($name:ident($slot:ident; $($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $body:expr;)*) => {$(
+        unsafe extern "C" fn $name<const SLOT: usize>($($argument: $type),*) $(-> $result)? {
+            #[inline(never)]
+            unsafe fn of_slot($slot: usize, $($argument: $type),*) $(-> $result)? {
+                $body
+            }
+            // SAFETY: the arguments are the caller's, who promises what the ABI says of them.
+            unsafe { of_slot(SLOT, $($argument),*) }
+        }
+    )*};
+}
+
 /// Functions that give a status, and those that give nothing.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $status:ty)?;)*) => {$(
-        unsafe extern "C" fn $name<const SLOT: usize>($($argument: $type),*) $(-> $status)? {
-            functions!(@ $name($($argument),*) $($status)?)
+        per_slot_functions! {
+            $name(slot; $($argument: $type),*) $(-> $status)? =
+                functions!(@ slot, $name($($argument),*) $($status)?);
         }
     )*};
-    (@ $name:ident($($argument:ident),*) $status:ty) => {
-        books(SLOT, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
+    (@ $slot:ident, $name:ident($($argument:ident),*) $status:ty) => {
+        books($slot, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
             // SAFETY: the arguments are the caller's, who promises what the ABI says of them.
             unsafe { books.$name($($argument),*) }.unwrap_or_else(|status| status)
         })
     };
-    (@ $name:ident($($argument:ident),*)) => {
-        books(SLOT, (), (), |books| {
+    (@ $slot:ident, $name:ident($($argument:ident),*)) => {
+        books($slot, (), (), |books| {
             // SAFETY: the arguments are the caller's, who promises what the ABI says of them. A call that was stopped
             // has been reported.
             let _ = unsafe { books.$name($($argument),*) };
@@ -88,71 +104,45 @@ functions! {
     launch(state: *const c_void, stream: *mut Stream, refs: *const BufferRef, dims: *const i64) -> Status;
 }
 
-/// A layer answers NULL for an extension that it does not know, and this one knows none (B6).
-unsafe extern "C" fn get_extension<const SLOT: usize>(
-    instance: *mut Instance,
-    _id: u32,
-    _min_revision: u32,
-) -> *const c_void {
-    books(SLOT, null(), null(), |books| {
-        let _ = books.extension(instance);
-        null()
-    })
-}
-
-unsafe extern "C" fn done<const SLOT: usize>(arg: *mut c_void, status: Status) {
-    // SAFETY: the plugin calls back with what it was given.
-    books(SLOT, (), (), |books| unsafe { books.done(arg, status) });
-}
-
-unsafe extern "C" fn chunk<const SLOT: usize>(arg: *mut c_void, begin: u64, end: u64, slot: u32) -> Status {
-    books(SLOT, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
-        // SAFETY: the host runs a chunk of a loop that the plugin asked for.
-        unsafe { books.chunk(arg, begin, end, slot) }
-    })
-}
-
-unsafe extern "C" fn log<const SLOT: usize>(ctx: *mut c_void, level: u32, text: Str) {
-    // SAFETY: the plugin passes its context and a text that it lends.
-    books(SLOT, (), (), |books| unsafe { books.log(ctx, level, text) });
-}
-
-unsafe extern "C" fn parallel_for<const SLOT: usize>(
-    ctx: *mut c_void,
-    n: u64,
-    grain: u64,
-    body: Option<ChunkFn>,
-    arg: *mut c_void,
-) -> Status {
-    books(SLOT, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
+per_slot_functions! {
+    // A layer answers NULL for an extension that it does not know, and this one knows none (B6).
+    get_extension(slot; instance: *mut Instance, _id: u32, _min_revision: u32) -> *const c_void =
+        books(slot, null(), null(), |books| {
+            let _ = books.extension(instance);
+            null()
+        });
+    done(slot; arg: *mut c_void, status: Status) = books(slot, (), (), |books| {
+        // SAFETY: the plugin calls back with what it was given.
+        unsafe { books.done(arg, status) }
+    });
+    chunk(slot; arg: *mut c_void, begin: u64, end: u64, n: u32) -> Status =
+        books(slot, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
+            // SAFETY: the host runs a chunk of a loop that the plugin asked for.
+            unsafe { books.chunk(arg, begin, end, n) }
+        });
+    log(slot; ctx: *mut c_void, level: u32, text: Str) = books(slot, (), (), |books| {
+        // SAFETY: the plugin passes its context and a text that it lends.
+        unsafe { books.log(ctx, level, text) }
+    });
+    parallel_for(
+        slot; ctx: *mut c_void, n: u64, grain: u64, body: Option<ChunkFn>, arg: *mut c_void
+    ) -> Status = books(slot, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
         // SAFETY: the plugin passes its context, and a body with its argument.
         unsafe { books.parallel_for(ctx, n, grain, body, arg) }
-    })
-}
-
-unsafe extern "C" fn config<const SLOT: usize>(ctx: *mut c_void, key: Str, out: *mut Str) -> Status {
-    books(SLOT, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
-        // SAFETY: the plugin passes its context, a text that it lends and its own place.
-        unsafe { books.config(ctx, key, out) }
-    })
-}
-
-unsafe extern "C" fn trace<const SLOT: usize>(ctx: *mut c_void, event: *const TraceEvent) {
-    // SAFETY: the plugin passes its context and a struct that it lends.
-    books(SLOT, (), (), |books| unsafe { books.trace(ctx, event) });
-}
-
-unsafe extern "C" fn host_extension<const SLOT: usize>(
-    ctx: *mut c_void,
-    _id: u32,
-    _min_revision: u32,
-) -> *const c_void {
-    books(SLOT, null(), null(), |books| books.host_extension(ctx))
-}
-
-/// The entry of what is in the slot.
-unsafe extern "C" fn query<const SLOT: usize>() -> *const PluginInfo {
-    books(SLOT, null(), null(), |books| books.info())
+    });
+    config(slot; ctx: *mut c_void, key: Str, out: *mut Str) -> Status =
+        books(slot, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
+            // SAFETY: the plugin passes its context, a text that it lends and its own place.
+            unsafe { books.config(ctx, key, out) }
+        });
+    trace(slot; ctx: *mut c_void, event: *const TraceEvent) = books(slot, (), (), |books| {
+        // SAFETY: the plugin passes its context and a struct that it lends.
+        unsafe { books.trace(ctx, event) }
+    });
+    host_extension(slot; ctx: *mut c_void, _id: u32, _min_revision: u32) -> *const c_void =
+        books(slot, null(), null(), |books| books.host_extension(ctx));
+    // The entry of what is in the slot.
+    query(slot;) -> *const PluginInfo = books(slot, null(), null(), |books| books.info());
 }
 
 /// The functions of a slot.

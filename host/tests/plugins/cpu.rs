@@ -1,0 +1,130 @@
+//! The CPU plugin in an application: lines of launches that its threads as streams take down once and run again with one
+//! call (B22), and sessions that come and go.
+
+use crate::library::library;
+use devbay_host::core::Tensor;
+use devbay_host::core::program::text;
+use devbay_host::device_tensor::DeviceTensor;
+use devbay_host::devices::{Policy, Requirements};
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// A runtime whose device has such streams, and the names of what they run.
+fn runtime(streams: &str) -> (Runtime, Arc<Mutex<Vec<String>>>) {
+    let names = Arc::<Mutex<Vec<String>>>::default();
+    let noted = Arc::clone(&names);
+    let options = RuntimeOptions {
+        threads: 1,
+        plugins: vec![library("cpu")],
+        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
+        trace: Some(Arc::new(move |_, mark| noted.lock().unwrap().push(mark.name))),
+        ..RuntimeOptions::default()
+    };
+    (Runtime::new(options).expect("a runtime"), names)
+}
+
+/// A trained model on the runtime's device.
+fn session(runtime: &Runtime) -> Session {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx");
+    let model = Model::load(&path).expect("a model of the repository's");
+    let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
+    Session::new(&model, &device).expect("a session")
+}
+
+/// One of its inputs.
+fn image(i: usize) -> Tensor {
+    let pixels: Vec<f32> = (0..28 * 28).map(|at| ((at * 7 + i * 131) % 256) as f32 / 255.0).collect();
+    Tensor::from_elements(&[1, 1, 28, 28], &pixels).expect("a tensor")
+}
+
+/// Results of runs on different inputs.
+fn results(session: &Session, inputs: Range<usize>) -> Vec<Tensor> {
+    let name = session.inputs()[0].name.clone();
+    let run = |i| session.run(&[(&name, &image(i))], &RunOptions::default()).expect("a run").remove(0);
+    inputs.map(run).collect()
+}
+
+fn expect_same(found: &[Tensor], expected: &[Tensor]) {
+    assert!(found.iter().map(Tensor::bytes).eq(expected.iter().map(Tensor::bytes)), "results differ");
+}
+
+fn n_replays(names: &Mutex<Vec<String>>) -> usize {
+    names.lock().unwrap().iter().filter(|name| *name == "replay").count()
+}
+
+#[test]
+fn b22_a_line_is_recorded_and_replayed() {
+    let n = 6;
+    let (inline, _) = runtime("inline");
+    let expected = results(&session(&inline), 0..n);
+    let (queued, names) = runtime("async");
+    expect_same(&results(&session(&queued), 0..n), &expected);
+    drop(queued);
+    // The first run launches, the second one records.
+    assert_eq!(n_replays(&names), n - 1, "{names:?}");
+    let names = names.lock().unwrap();
+    let is_launch = |name: &&String| !["replay", "copy", "signal", "wait"].contains(&name.as_str());
+    let n_launches = names.iter().filter(is_launch).count();
+    assert!((3..20).contains(&n_launches), "{n_launches} launches, expected those of one run: {names:?}");
+}
+
+/// Their memory is another one each time; what was recorded for the others is still there afterwards.
+#[test]
+fn runs_whose_results_stay_on_the_device_leave_recordings_alone() {
+    let (inline, _) = runtime("inline");
+    let expected = results(&session(&inline), 0..8);
+    let (queued, names) = runtime("async");
+    let session = session(&queued);
+    expect_same(&results(&session, 0..3), &expected[..3]);
+    let name = session.inputs()[0].name.clone();
+    for (i, expected) in expected.iter().enumerate() {
+        let x = DeviceTensor::new(&image(i), session.device()).expect("a tensor");
+        let y = session.run_on_device(&[(&name, &x)], None, &RunOptions::default()).expect("a run").remove(0);
+        expect_same(&[y.to_tensor().expect("the content")], std::slice::from_ref(expected));
+    }
+    expect_same(&results(&session, 3..8), &expected[3..]);
+    drop((session, queued));
+    assert_eq!(n_replays(&names), 2 + 5, "{names:?}");
+}
+
+/// Bytes that this process has in memory.
+#[cfg(target_os = "linux")]
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/statm").expect("the system says");
+    let pages: u64 =
+        status.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of pages");
+    pages * 4096
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ten_thousand_sessions_leave_nothing_behind() {
+    let source = "devbay-program 1\n\n\
+                  program \"small\"(%x: f32[64]) {\n\
+                  \u{20} %w = const f32[64] hex{WEIGHTS}\n\
+                  \u{20} %a = Mul@14(%x, %w)\n\
+                  \u{20} %y = Relu@14(%a)\n\
+                  \u{20} return %y\n}\n";
+    let source = source.replace("WEIGHTS", &"0000803f".repeat(64));
+    let (runtime, _) = runtime("inline");
+    let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
+    let x = Tensor::from_elements(&[64], &[1.0f32; 64]).expect("a tensor");
+    let rounds = |n: usize| {
+        for _ in 0..n {
+            let model = Model::from_program(text::parse(&source).expect("a program"));
+            let session = Session::new(&model, &device).expect("a session");
+            session.run(&[("x", &x)], &RunOptions::default()).expect("a run");
+        }
+    };
+    rounds(500);
+    let (before, in_use) = (resident(), device.bytes_in_use().0);
+    rounds(10_000);
+    let grown = resident().saturating_sub(before);
+    assert_eq!(device.bytes_in_use().0, in_use, "bytes of the device");
+    // A session that stayed would have its weights, plan and frame: more than 2 kB each.
+    assert!(grown < 4 << 20, "{grown} bytes more after 10,000 sessions");
+}

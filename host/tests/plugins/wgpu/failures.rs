@@ -1,0 +1,197 @@
+//! What fails on a GPU is an error of its own kind with names in it, and everything else lives on: shaders that do not
+//! compile, memory that there is not.
+
+use super::{model, run};
+use crate::library::library;
+use devbay_host::core::device::Device;
+use devbay_host::core::program::text;
+use devbay_host::core::{Error, ErrorKind, Tensor};
+use devbay_host::devices::{Policy, Requirements};
+use devbay_host::model::Model;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::session::{RunOptions, Session};
+use devbay_plugin_api::sdk::export::LinkedPlugin;
+use devbay_plugin_api::sdk::{self, F32, Kernel, Prepared, TypeVar};
+use devbay_plugin_wgpu::Wgpu;
+use devbay_plugin_wgpu::device::WgpuDevice;
+use devbay_shaders::step::{Body, Build, Slot, Step};
+use devbay_shaders::target::Target;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+/// The wgpu plugin with three kernels of its own: one whose shader is no WGSL, one that wants more of the device than it
+/// has, and one that is right.
+struct Faulty(Wgpu);
+
+const SINGLE: &[TypeVar] = &[TypeVar::of(&[F32])];
+
+const KERNELS: &[Kernel<Target>; 3] = &[
+    Kernel::new("Neg", 13, |request| {
+        let body = Body::Items { n: 4, functions: "", each: "out[i] = nobody_wrote_this(in0[i]);" };
+        kernel(request, "misspelt", body)
+    })
+    .types(SINGLE)
+    .operands(&[0], &[0]),
+    Kernel::new("Floor", 13, |request| {
+        let module = "@compute @workgroup_size(4096)\nfn main() { out[0] = in0[0]; }\n";
+        kernel(request, "greedy", Body::Groups { groups: [1, 1, 1], module })
+    })
+    .types(SINGLE)
+    .operands(&[0], &[0]),
+    Kernel::new("Abs", 13, |request| {
+        kernel(request, "right", Body::Items { n: 4, functions: "", each: "out[i] = abs(in0[i]);" })
+    })
+    .types(SINGLE)
+    .operands(&[0], &[0]),
+];
+
+static SHARED: [Kernel<WgpuDevice>; 3] = Kernel::shared_all(KERNELS);
+
+impl sdk::Plugin for Faulty {
+    type Device = WgpuDevice;
+    const ABOUT: sdk::About = sdk::About { name: "faulty-wgpu", ..Wgpu::ABOUT };
+    const KERNELS: &'static [Kernel<WgpuDevice>] = &SHARED;
+
+    fn create(host: sdk::Host, options: &sdk::Options<'_>) -> sdk::Result<Self> {
+        Wgpu::create(host, options).map(Self)
+    }
+
+    fn devices(&self) -> sdk::Result<Vec<&WgpuDevice>> {
+        self.0.devices()
+    }
+}
+
+fn kernel(request: &sdk::PrepareRequest<'_, Target>, name: &str, body: Body<'_>) -> sdk::Result<Prepared> {
+    let mut build = Build::new(request);
+    let buffers = vec![("in0", "f32", Slot::Input(0)), ("out", "f32", Slot::Output(0))];
+    build.add(Step { name, buffers, params: Vec::new(), turns: 0, body })?;
+    build.finish()
+}
+
+mod entry {
+    use super::Faulty;
+    devbay_plugin_api::static_plugin!(Faulty);
+}
+
+/// A runtime with the plugin as a library, another one linked, and the CPU plugin, unless the machine has no driver.
+fn runtime(linked: Vec<LinkedPlugin>) -> Option<Runtime> {
+    super::device()?;
+    let cpu = library("cpu");
+    let options = RuntimeOptions { plugins: vec![library("wgpu"), cpu], linked, ..RuntimeOptions::default() };
+    Some(Runtime::new(options).expect("a runtime"))
+}
+
+fn named(runtime: &Runtime, name: &str) -> Arc<Device> {
+    let choice = runtime.choose(&Policy::Explicit(name.to_owned()), &Requirements::default());
+    choice.unwrap_or_else(|error| panic!("{name}: {error}")).device
+}
+
+/// Runs one op on four numbers.
+fn op(device: &Arc<Device>, op: &str) -> Result<Vec<f32>, Error> {
+    let source = format!(
+        "devbay-program 1\n\nprogram \"one\"(%x: f32[4]) {{\n  %y = {op}@13(%x) as \"the node\"\n  return %y\n}}\n"
+    );
+    let session = Session::new(&Model::from_program(text::parse(&source)?), device)?;
+    let x = Tensor::from_elements(&[4], &[-1.0f32, 2.0, -3.0, 4.0])?;
+    let outputs = session.run(&[("x", &x)], &RunOptions::default())?;
+    Ok(outputs[0].elements::<f32>().expect("f32").to_vec())
+}
+
+/// Other devices, and this one where it was not lost, go on.
+fn expect_life(runtime: &Runtime, names: &[&str]) {
+    for name in names {
+        run(&model(), &named(runtime, name)).unwrap_or_else(|error| panic!("{name} afterwards: {error}"));
+    }
+}
+
+fn expect_error<T>(result: Result<T, Error>, kind: ErrorKind, words: &[&str]) {
+    let error = result.err().unwrap_or_else(|| panic!("expected an error {kind:?} with {words:?}"));
+    assert_eq!(error.kind(), kind, "{error}");
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "expected `{word}` in: {text}");
+    }
+}
+
+#[test]
+fn a_shader_that_does_not_compile_is_an_error_with_the_compilers_words() {
+    let Some(runtime) = runtime(vec![entry::devbay_entry::PLUGIN]) else { return };
+    let device = named(&runtime, "faulty-wgpu:0");
+    for _ in 0..2 {
+        // The second time it is known already, and no less an error.
+        let words =
+            ["faulty-wgpu:0", "plugin faulty-wgpu", "the node", "shader misspelt", "nobody_wrote_this"];
+        expect_error(op(&device, "Neg"), ErrorKind::PluginFailed, &words);
+        let words = ["faulty-wgpu:0", "plugin faulty-wgpu", "the node", "shader greedy", "4096"];
+        expect_error(op(&device, "Floor"), ErrorKind::PluginFailed, &words);
+        assert_eq!(op(&device, "Abs").expect("a shader that is right"), [1.0, 2.0, 3.0, 4.0]);
+    }
+    expect_life(&runtime, &["wgpu:0", "cpu:0"]);
+}
+
+#[test]
+fn more_than_the_device_gives_at_once_is_out_of_memory() {
+    let Some(runtime) = runtime(Vec::new()) else { return };
+    let device = named(&runtime, "wgpu:0");
+    let space = device.space();
+    let (alloc_max, bind_max) = (space.alloc_max as usize, space.bind_max as usize);
+    assert!(alloc_max > 0 && bind_max > 0, "the device says what it gives");
+    let words = ["wgpu:0", "plugin wgpu", "wanted at once"];
+    expect_error(device.alloc(alloc_max + 1, 0).map(drop), ErrorKind::OutOfMemory, &words);
+
+    // An operand that no kernel can be bound to is found when the run is planned, before anything is allocated.
+    let n = bind_max / 4 + 1;
+    let source = format!(
+        "devbay-program 1\n\nprogram \"wide\"(%x: f32[{n}]) {{\n  %y = Neg@13(%x) as \"the node\"\n  return %y\n}}\n"
+    );
+    let model = Model::from_program(text::parse(&source).expect("a program"));
+    let words = ["wgpu:0", "plugin wgpu", "the node", "value `y`"];
+    expect_error(Session::new(&model, &device).map(drop), ErrorKind::OutOfMemory, &words);
+    assert_eq!(device.bytes_in_use().0, 0, "bytes of the device");
+    expect_life(&runtime, &["wgpu:0", "cpu:0"]);
+}
+
+/// The name under which this program knows that its memory is limited.
+const LIMITED: &str = "DEVBAY_TEST_MEMORY_LIMITED";
+
+/// A driver that has no more memory: allocations go on until it says so, in a process that may not have much.
+#[test]
+fn a_driver_that_has_no_more_memory_is_out_of_memory() {
+    if super::device().is_none() {
+        return;
+    }
+    if std::env::var_os(LIMITED).is_none() {
+        let name = "failures::a_driver_that_has_no_more_memory_is_out_of_memory";
+        let exe: PathBuf = std::env::current_exe().expect("a test knows its own path");
+        let mut limited = Command::new("sh");
+        // 4 GB of addresses, of which nothing is touched but what runs need.
+        limited
+            .args(["-c", "ulimit -v 4000000 && exec \"$0\" --exact \"$1\" --nocapture"])
+            .arg(exe)
+            .arg(name);
+        let finished = limited.env(LIMITED, "1").output().expect("a shell");
+        let said = String::from_utf8_lossy(&finished.stderr).into_owned();
+        assert!(finished.status.success(), "{}\n{said}", finished.status);
+        assert!(said.contains("the driver refused"), "it ended before the driver refused: {said}");
+        return;
+    }
+    let runtime = runtime(Vec::new()).expect("a driver");
+    let device = named(&runtime, "wgpu:0");
+    let size = (device.space().alloc_max as usize).min(512 << 20);
+    let mut held = Vec::new();
+    let refusal = loop {
+        match device.alloc(size, 0) {
+            Ok(buffer) => held.push(buffer),
+            Err(error) => break error,
+        }
+        assert!(held.len() < 64, "{} bytes, and no end", held.len() * size);
+    };
+    expect_error(Err::<(), Error>(refusal.clone()), ErrorKind::OutOfMemory, &["wgpu:0", "plugin wgpu"]);
+    eprintln!("the driver refused: {refusal}");
+    expect_life(&runtime, &["cpu:0"]);
+    // The device has what it had, and is as good as before when that is given back.
+    drop(held);
+    assert_eq!(device.bytes_in_use().0, 0, "bytes of the device");
+    expect_life(&runtime, &["wgpu:0"]);
+}
