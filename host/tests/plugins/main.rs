@@ -18,4 +18,3 @@ mod placement;
 mod streaming;
 mod verdicts;
 mod views;
-mod wgpu;

@@ -1,9 +1,12 @@
 //! The wgpu plugin in an application: nothing leaks with sessions that come and go, idle devices are idle, and what
 //! fails is told (`failures.rs`).
 //!
-//! The device is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe.
+//! The device is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe. A program of its own, because the
+//! plugin that is linked here to be made wrong exports the ABI's symbol, as another one does in `plugins`.
 
 mod failures;
+#[path = "../plugins/library.rs"]
+mod library;
 
 use crate::library::library;
 use devbay_host::core::device::Device;
