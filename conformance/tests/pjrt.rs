@@ -68,6 +68,15 @@ fn the_base_is_green_on_typed_memory() {
     if !is_there() {
         return;
     }
-    let except = ["onnx", "kernel", "launch", "numerics", "specials", "interop", "compile"];
+    let except =
+        ["onnx", "kernel", "launch", "numerics", "specials", "interop", "compile", "stress.leak.instances"];
     check(&judged_with(library("devbay_plugin_pjrt"), &[], &except, UNTRIED), NOT_ASKED);
+}
+
+#[test]
+#[ignore = "full: instances, each with a client of the library, for 20 s"]
+fn instances_leave_nothing_behind() {
+    if is_there() {
+        check(&judged_with(library("devbay_plugin_pjrt"), &["stress.leak.instances"], &[], UNTRIED), &[]);
+    }
 }

@@ -202,7 +202,7 @@ pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
         .collect::<zip::result::ZipResult<_>>()
         .map_err(std::io::Error::from)
         .doing(|| format!("a name in {} cannot be read", path.display()))?;
-    let mut arrays = Vec::with_capacity(files.len());
+    let mut arrays = reserve::with_capacity(files.len(), "the arrays of an archive")?;
     for file in files {
         let name = array_name_from_file_name(&file).unwrap_or(&file).to_owned();
         let entry = archive.by_name(&file).map_err(std::io::Error::from);
