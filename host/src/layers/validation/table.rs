@@ -31,6 +31,7 @@ macro_rules! per_slot_functions {
     ($($name:ident($slot:ident; $($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $body:expr;)*) => {$(
         unsafe extern "C" fn $name<const SLOT: usize>($($argument: $type),*) $(-> $result)? {
             #[inline(never)]
+            #[allow(clippy::too_many_arguments, reason = "a slot before the ABI's own")]
             unsafe fn of_slot($slot: usize, $($argument: $type),*) $(-> $result)? {
                 $body
             }
