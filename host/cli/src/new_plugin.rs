@@ -14,6 +14,7 @@ use devbay_host::file::write_folder;
 use include_dir::{Dir, include_dir};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The projects, one folder a language.
@@ -195,11 +196,16 @@ fn write(folder: &Path, files: &BTreeMap<PathBuf, String>) -> Result<()> {
 
 fn write_all(folder: &Path, files: &BTreeMap<PathBuf, String>) -> std::io::Result<()> {
     for (path, text) in files {
-        let path = folder.join(path);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
+        // One by one from the folder on: where it is gone, as after Ctrl-C, it is not made anew.
+        let mut parent = folder.to_owned();
+        for name in path.parent().into_iter().flat_map(Path::components) {
+            parent.push(name);
+            match fs::create_dir(&parent) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
         }
-        fs::write(path, text)?;
+        fs::write(folder.join(path), text)?;
     }
     Ok(())
 }

@@ -51,7 +51,8 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) 
     part.move_to(path)
 }
 
-/// Makes a folder: `fill` gets the path of a new one, which is moved to `path` when all is in it.
+/// Makes a folder: `fill` gets the path of a new one, which is moved to `path` when all is in it. `fill` does not make the folder
+/// anew where it is gone ([`remove_unfinished`]).
 ///
 /// # Errors
 /// What `fill` and the system say; also if there is something at `path` that is no empty folder.
@@ -66,7 +67,13 @@ pub fn write_folder(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> 
 pub fn remove_unfinished() {
     let unfinished = ManuallyDrop::new(unfinished());
     for path in unfinished.iter() {
-        remove(path);
+        for _ in 0..ATTEMPTS_MAX {
+            remove(path);
+            // Its writer may have added a file while the folder was emptied.
+            if path.symlink_metadata().is_err() {
+                break;
+            }
+        }
     }
 }
 
@@ -119,7 +126,11 @@ impl Part {
     }
 
     fn move_to(mut self, path: &Path) -> io::Result<()> {
-        fs::rename(&self.path, path)?;
+        {
+            // A folder that `remove_unfinished` has begun to empty must not come to its place.
+            let _unfinished = unfinished();
+            fs::rename(&self.path, path)
+        }?;
         self.is_moved = true;
         sync_folder(folder_of(path))
     }
@@ -306,6 +317,37 @@ mod tests {
             (fs::read(path.join("a")).expect("there"), folder.names()),
             (b"1".to_vec(), vec!["made".to_owned()])
         );
+    }
+
+    /// As when Ctrl-C comes between the last file and the move.
+    #[test]
+    fn a_folder_that_is_being_removed_does_not_come_to_its_place() {
+        let folder = Folder::new();
+        let path = folder.0.join("made");
+        let (filled, is_filled) = std::sync::mpsc::channel();
+        let (go, may_go) = std::sync::mpsc::channel();
+        let to = &path;
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                write_folder(to, |part| {
+                    fs::write(part.join("a"), "1")?;
+                    fs::write(part.join("b"), "2")?;
+                    filled.send(part.to_owned()).expect("somebody waits");
+                    may_go.recv().map_err(io::Error::other)
+                })
+            });
+            let part = is_filled.recv().expect("it is filled");
+            let removing = unfinished();
+            go.send(()).expect("the writer waits");
+            fs::remove_file(part.join("a")).expect("removed");
+            // Long enough for a move that does not wait.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(!path.exists(), "half of it was moved");
+            remove(&part);
+            drop(removing);
+            writer.join().expect("no panic").expect_err("there is nothing to move");
+        });
+        assert!(folder.names().is_empty(), "{:?}", folder.names());
     }
 
     #[test]
