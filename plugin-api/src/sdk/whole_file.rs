@@ -332,13 +332,13 @@ mod tests {
                 write_folder(to, |part| {
                     fs::write(part.join("a"), "1")?;
                     fs::write(part.join("b"), "2")?;
-                    filled.send(part.to_owned()).expect("somebody waits");
+                    filled.send(part.to_owned()).expect("the test receives it");
                     may_go.recv().map_err(io::Error::other)
                 })
             });
-            let part = is_filled.recv().expect("it is filled");
+            let part = is_filled.recv().expect("the writer sends it");
             let removing = unfinished();
-            go.send(()).expect("the writer waits");
+            go.send(()).expect("the writer receives it");
             fs::remove_file(part.join("a")).expect("removed");
             // Long enough for a move that does not wait.
             std::thread::sleep(std::time::Duration::from_millis(50));
