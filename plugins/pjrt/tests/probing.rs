@@ -294,3 +294,35 @@ fn the_probing_program_is_the_options_then_the_variables() {
         assert!(choose("off", wrong, None).unwrap_err().contains(wrong));
     }
 }
+
+#[test]
+fn accelerators_are_known_by_their_files() {
+    let folder = Folder::new();
+    let (dev, pci) = (folder.path("dev"), folder.path("pci"));
+    let files = |names: &[&str]| {
+        for name in names {
+            folder.write(&format!("dev/{name}"), "");
+        }
+    };
+    let device = |slot: &str, vendor: &str, class: &str| {
+        folder.write(&format!("pci/{slot}/vendor"), format!("{vendor}\n"));
+        folder.write(&format!("pci/{slot}/class"), format!("{class}\n"));
+    };
+    let found = || Machine::of_files(&dev, &pci);
+    files(&["null", "nvidiactl", "vfio/vfio", "accelerate", "dri/renderD128"]);
+    assert_eq!(found(), Machine::default());
+    files(&["nvidia0", "kfd", "accel/accel0", "tenstorrent/1"]);
+    assert_eq!(found().accelerators, ["accel/accel0", "kfd", "nvidia0", "tenstorrent/1"]);
+    assert!(!found().may_have_tpu, "none of them is a TPU's");
+    files(&["vfio/12"]);
+    assert!(found().may_have_tpu, "nobody says whose it is");
+    device("0000:00:01.0", "0x10de", "0x030200");
+    device("0000:00:02.0", "0x1ae0", "0x020000");
+    device("0000:00:03.0", "0x1ae0", "0x010802");
+    assert!(!found().may_have_tpu, "another maker's device, and a disk and a network card of Google's");
+    device("0000:00:04.0", "0x1ae0", "0x120000");
+    assert!(found().may_have_tpu);
+    std::fs::remove_dir_all(&dev).unwrap();
+    files(&["accel3"]);
+    assert!(found().may_have_tpu);
+}

@@ -68,7 +68,7 @@ impl Adapters {
 }
 
 /// What kernels take for granted, where an adapter has less: a driver that is too old, or a small chip.
-fn lacking(limits: &wgpu::Limits) -> Option<String> {
+pub fn lacking(limits: &wgpu::Limits) -> Option<String> {
     let needs = [
         (limits.max_compute_invocations_per_workgroup, GROUP, "threads in a workgroup"),
         (limits.max_compute_workgroup_size_x, GROUP, "threads along a workgroup's first axis"),
@@ -80,7 +80,7 @@ fn lacking(limits: &wgpu::Limits) -> Option<String> {
 }
 
 /// [`Abilities::subgroup`] of an adapter: workgroups have whole subgroups if 64 is a multiple of the largest.
-fn subgroup(features: wgpu::Features, info: &wgpu::AdapterInfo) -> u32 {
+pub fn subgroup(features: wgpu::Features, info: &wgpu::AdapterInfo) -> u32 {
     let (least, most) = (info.subgroup_min_size, info.subgroup_max_size);
     let is_usable = features.contains(wgpu::Features::SUBGROUP) && least.is_power_of_two() && most <= 64;
     if is_usable { least } else { 1 }
@@ -359,31 +359,5 @@ impl Device for WgpuDevice {
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<WgpuStream> {
         self.shared.check()?;
         Ok(WgpuStream::new(&self.shared, request))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn subgroups_are_used_where_workgroups_have_whole_ones() {
-        let of = |least, most, features| {
-            let mut info = wgpu::AdapterInfo::new(wgpu::DeviceType::Cpu, wgpu::Backend::Vulkan);
-            (info.subgroup_min_size, info.subgroup_max_size) = (least, most);
-            subgroup(features, &info)
-        };
-        assert_eq!(of(8, 32, wgpu::Features::SUBGROUP), 8);
-        assert_eq!(of(8, 128, wgpu::Features::SUBGROUP), 1);
-        assert_eq!(of(8, 32, wgpu::Features::empty()), 1);
-    }
-
-    #[test]
-    fn an_adapter_that_kernels_cannot_use_is_refused_with_what_it_lacks() {
-        assert_eq!(lacking(&wgpu::Limits::default()), None);
-        let small = wgpu::Limits { max_compute_invocations_per_workgroup: 128, ..wgpu::Limits::default() };
-        assert_eq!(lacking(&small).as_deref(), Some("has 128 threads in a workgroup, kernels need 256"));
-        // WebGL's: no compute at all.
-        assert!(lacking(&wgpu::Limits::downlevel_webgl2_defaults()).is_some());
     }
 }
