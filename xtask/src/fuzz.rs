@@ -163,10 +163,7 @@ fn make_seeds(name: &str, target: &Path, folder: &Path) -> Result<()> {
     match name {
         "onnx_run" | "arrays" | "text" => node_tests(name, target, folder)?,
         "dbx" => compiled(&root, target, folder)?,
-        "manifest" => {
-            let text = r#"{"devbay_manifest":1,"name":"cpu","library":"lib.so","abi":{"major":0,"min":1,"max":2},"os":"linux","arch":"x86_64","sha256":"00"}"#;
-            fs::write(folder.join("manifest"), text)?;
-        }
+        "manifest" => manifests(folder)?,
         // Four bytes of how a list is made, then a struct of 8 bytes.
         "abi_lists" => {
             fs::write(folder.join("list"), [8, 0, 2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0])?;
@@ -184,6 +181,96 @@ fn make_seeds(name: &str, target: &Path, folder: &Path) -> Result<()> {
         copy(&regressions, folder)?;
     }
     Ok(())
+}
+
+/// Keys of a manifest, each with a value that is right.
+const MANIFEST: &[(&str, &str)] = &[
+    ("devbay_manifest", "1"),
+    ("name", r#""cpu""#),
+    ("library", r#""lib.so""#),
+    ("sha256", r#""00""#),
+    ("os", r#""linux""#),
+    ("arch", r#""x86_64""#),
+    ("abi", r#"{"major":0,"min":1,"max":2}"#),
+    ("devices", r#"["gpu"]"#),
+    ("driver", r#""535 or newer""#),
+    ("options", r#"{"streams":"4"}"#),
+];
+
+/// Keys of the range in it.
+const RANGE: &[(&str, &str)] = &[("major", "0"), ("min", "1"), ("max", "2")];
+
+/// Values of each of JSON's types, and some that are broken off.
+const VALUES: &[&str] = &[
+    "null",
+    "true",
+    "false",
+    "0",
+    "7",
+    "-1",
+    "4294967296",
+    "18446744073709551616",
+    "0.5",
+    "1e9",
+    "1e999",
+    r#""""#,
+    r#""\u0041\n\ud83d\ude00""#,
+    r#""\ud800""#,
+    r#""\x""#,
+    "[]",
+    r#"["a","b"]"#,
+    "[1,[2]]",
+    "{}",
+    r#"{"a":"b"}"#,
+    r#"{"a":1,"a":2}"#,
+    "[",
+    "{",
+    r#"""#,
+    "-",
+    "nul",
+];
+
+/// Manifests: with each key absent, twice, and of each value; as an object and as a list of its values.
+fn manifests(folder: &Path) -> Result<()> {
+    let mut texts = Vec::new();
+    for (keys, wrap) in [(MANIFEST, None), (RANGE, Some("abi"))] {
+        let changed = changes(keys).map(|text| match wrap {
+            None => text,
+            Some(key) => object(MANIFEST.iter().map(|&(k, v)| (k, if k == key { text.as_str() } else { v }))),
+        });
+        texts.extend(changed);
+    }
+    for (i, text) in texts.iter().enumerate() {
+        fs::write(folder.join(format!("manifest-{i}")), text)?;
+    }
+    Ok(())
+}
+
+/// An object's text with one key changed in each way.
+fn changes(keys: &'static [(&'static str, &'static str)]) -> impl Iterator<Item = String> {
+    let list =
+        |n: usize| format!("[{}]", keys[..n].iter().map(|(_, value)| *value).collect::<Vec<_>>().join(","));
+    let lists = (0..=keys.len()).map(list);
+    let without =
+        (0..keys.len()).map(|i| object(keys.iter().enumerate().filter(|(k, _)| *k != i).map(|(_, e)| *e)));
+    let twice = keys.iter().map(|entry| object(keys.iter().chain([entry]).copied()));
+    let of_values = keys.iter().flat_map(|(key, _)| {
+        VALUES.iter().map(|value| object(keys.iter().map(|&(k, v)| (k, if k == *key { *value } else { v }))))
+    });
+    let unknown = VALUES.iter().map(|value| object(keys.iter().copied().chain([("unknown", *value)])));
+    [object(keys.iter().copied())]
+        .into_iter()
+        .chain(lists)
+        .chain(without)
+        .chain(twice)
+        .chain(of_values)
+        .chain(unknown)
+}
+
+/// The text of an object.
+fn object<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let entries: Vec<String> = entries.map(|(key, value)| format!("\"{key}\":{value}")).collect();
+    format!("{{{}}}", entries.join(","))
 }
 
 /// Node tests whose compiled forms are seeds: regions, constants, attributes of each kind, a recurrent op.
