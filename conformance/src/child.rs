@@ -200,7 +200,7 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
         }
     };
     let mut begin = Instant::now();
-    // When the process has ended, what it wrote may still be on its way; who else holds the pipe is not waited for.
+    // When the process has ended, what it wrote is read to its end. What it started has the pipe as well, and ends with it.
     let mut last_call = None;
     while let Some(lines) = &lines {
         match lines.recv_timeout(Duration::from_millis(2)) {
@@ -208,11 +208,17 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if last_call.is_some() => {}
             Err(RecvTimeoutError::Timeout) => {
-                let has_ended = group.has_ended().unwrap_or(true);
-                last_call = has_ended.then(|| Instant::now() + Duration::from_millis(200));
+                if group.has_ended().unwrap_or(true) {
+                    let _ = group.end();
+                    last_call = Some(Instant::now() + REST_OF_OUTPUT);
+                }
             }
         }
-        if last_call.is_some_and(|end| Instant::now() > end) || begin.elapsed() > child.limit {
+        let is_over = match last_call {
+            Some(end) => Instant::now() > end,
+            None => begin.elapsed() > child.limit,
+        };
+        if is_over {
             break;
         }
     }
@@ -220,7 +226,7 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
     let has_ended = group.ends_within(rest).unwrap_or(false);
     // What it started ends with it; a status is one only if the end was its own.
     let status = group.end().ok().filter(|_| has_ended);
-    let words = stderr.and_then(|pipe| pipe.recv_timeout(Duration::from_secs(1)).ok()).unwrap_or_default();
+    let words = stderr.and_then(|pipe| pipe.recv_timeout(REST_OF_OUTPUT).ok()).unwrap_or_default();
     let words = String::from_utf8_lossy(&words).into_owned();
     let last = words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
     said.end(status, ids.len(), last, child.limit);
@@ -274,6 +280,10 @@ impl Said {
         self.end = End { failure, reason };
     }
 }
+
+/// How long the rest of an ended process's output is waited for. A pipe is at its end at once, however late a busy machine reads
+/// it, but for what has left the process's group and lives on.
+const REST_OF_OUTPUT: Duration = Duration::from_secs(10);
 
 /// What of a line or text is kept.
 const KEPT_MAX: usize = 1 << 20;

@@ -168,8 +168,9 @@ fn token() -> String {
 /// Characters of a dead child's last line that are quoted.
 const LAST_WORDS_MAX: usize = 300;
 
-/// How long the end of a dead child's output is waited for: its own children may hold it open.
-const REST_OF_OUTPUT: Duration = Duration::from_secs(1);
+/// How long the end of a dead child's output is waited for. It is there at once, however late a busy machine reads it, but for
+/// what has left the child's group and lives on.
+const REST_OF_OUTPUT: Duration = Duration::from_secs(10);
 
 /// Reads a pipe to its end in a thread of its own, so that a talkative child does not block.
 struct Reader {

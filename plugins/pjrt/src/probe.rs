@@ -28,8 +28,11 @@ const LIMIT: Duration = Duration::from_secs(4);
 const LIMIT_WITH_ACCELERATOR: Duration = Duration::from_secs(8);
 /// How long a killed child is waited for: one that is stuck in a driver goes when the driver lets it.
 const LAST_MOMENTS: Duration = Duration::from_millis(200);
-/// How long the end of an ended child's output is waited for: its own children may hold it open.
-const REST_OF_OUTPUT: Duration = Duration::from_millis(300);
+/// How often is looked whether a child has ended.
+const STEP: Duration = Duration::from_millis(2);
+/// How long the end of an ended child's output is waited for. It is there at once, however late a busy machine reads it, but for
+/// what has left the child's group and lives on. Less than the time that this plugin's own probe has.
+const REST_OF_OUTPUT: Duration = Duration::from_secs(2);
 /// The most of a child's output that is kept; the answer comes last.
 const KEPT_MAX: usize = 1 << 20;
 /// Characters of a child's last words that are quoted.
@@ -172,7 +175,9 @@ impl Prober {
         let (stdout, stderr) =
             (child.stdout.take().map(Output::read_all), child.stderr.take().map(Output::read_all));
         let status = wait(child, self.limit).map_err(|error| NotProbed(error.to_string()))?;
-        let text = |output: Option<Output>| output.map(Output::text).unwrap_or_default();
+        // One that does not go keeps its pipes, and more is not to be expected of one that was killed.
+        let rest = if status.is_some() { REST_OF_OUTPUT } else { LAST_MOMENTS };
+        let text = |output: Option<Output>| output.map(|output| output.text(rest)).unwrap_or_default();
         let (stdout, stderr) = (text(stdout), text(stderr));
         let Some(status) = status else {
             let words = words_of_error(&stdout, &stderr).map(|words| format!(": {words}"));
@@ -280,37 +285,65 @@ impl Output {
         Self { bytes, ended }
     }
 
-    fn text(self) -> String {
-        let _ = self.ended.recv_timeout(REST_OF_OUTPUT);
+    fn text(self, limit: Duration) -> String {
+        let _ = self.ended.recv_timeout(limit);
         let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-/// Waits for a child; kills it and gives `None` when the time is over.
+/// Waits for a child and ends its group; kills it and gives `None` when the time is over.
 fn wait(mut child: Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
-    let until = |child: &mut Child, deadline: Instant| loop {
-        match child.try_wait()? {
-            Some(status) => return Ok(Some(status)),
-            None if Instant::now() >= deadline => return Ok::<_, std::io::Error>(None),
-            None => std::thread::sleep(Duration::from_millis(2)),
+    let deadline = Instant::now() + limit;
+    let in_time = loop {
+        if has_ended(&mut child)? {
+            break true;
         }
+        if Instant::now() >= deadline {
+            break false;
+        }
+        std::thread::sleep(STEP);
     };
-    if let Some(status) = until(&mut child, Instant::now() + limit)? {
-        return Ok(Some(status));
-    }
     // Not reaped yet, so its number is still its group's.
     #[cfg(unix)]
     if let Ok(leader) = i32::try_from(child.id()) {
         // SAFETY: numbers alone.
         let _ = unsafe { libc::kill(-leader, libc::SIGKILL) };
     }
-    child.kill()?;
-    if until(&mut child, Instant::now() + LAST_MOMENTS)?.is_none() {
-        // Without a thread the child's entry stays in the system's table until this process ends.
-        let _ = std::thread::Builder::new().name("pjrt probe end".into()).spawn(move || child.wait());
+    if in_time {
+        return child.wait().map(Some);
     }
-    Ok(None)
+    child.kill()?;
+    let last = Instant::now() + LAST_MOMENTS;
+    while !has_ended(&mut child)? {
+        if Instant::now() >= last {
+            // Without a thread the child's entry stays in the system's table until this process ends.
+            let _ = std::thread::Builder::new().name("pjrt probe end".into()).spawn(move || child.wait());
+            return Ok(None);
+        }
+        std::thread::sleep(STEP);
+    }
+    child.wait().map(|_| None)
+}
+
+/// Whether a child has ended. It is not reaped, so that its number stays its own.
+#[cfg(unix)]
+fn has_ended(child: &mut Child) -> std::io::Result<bool> {
+    // SAFETY: plain data, for which zeros are a value.
+    let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the struct is alive for the call.
+    if unsafe { libc::waitid(libc::P_PID, child.id(), &raw mut about, options) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // Stays 0 while there is nothing to tell.
+    Ok(about.si_signo != 0)
+}
+
+/// Whether a child has ended.
+#[cfg(not(unix))]
+fn has_ended(child: &mut Child) -> std::io::Result<bool> {
+    Ok(child.try_wait()?.is_some())
 }
 
 fn describe(status: ExitStatus) -> String {
