@@ -13,6 +13,9 @@ pub struct Arguments {
     /// Also the tests that the gate leaves out (ignored ones, whose reasons begin with `full`); they take an hour
     #[arg(long)]
     full: bool,
+    /// Threads that compute beside it without a pause, to see what fails on a busy machine
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    busy: usize,
 }
 
 /// Tests that are printed with what they took.
@@ -24,6 +27,14 @@ const SLOWEST: usize = 30;
 /// If a step fails, or cannot be started.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut times: Vec<(&str, Duration)> = Vec::new();
+    for _ in 0..arguments.busy {
+        // Until the process ends.
+        std::thread::spawn(|| {
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+    }
     for (name, body) in STEPS {
         eprintln!("xtask test: {name}");
         let begin = Instant::now();

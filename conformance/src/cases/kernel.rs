@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::node::{Request, each_node, each_node_of, prepare_raw};
 use crate::ops::Op;
-use crate::rig::{AnySize, Detail, Rig, status_name};
+use crate::rig::{AnySize, Detail, Rig, at_once, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_host::core::program::catalogue;
 use devbay_plugin_api::abi::*;
@@ -340,22 +340,17 @@ fn threads(rig: &Rig<'_>) -> Outcome {
     rig.allows_threads()?;
     each_node(rig, Op::typical, |device, kernel, _, sample| {
         let sample = &sample;
-        std::thread::scope(|scope| {
-            let ask = || -> Outcome {
-                let request = Request::new(device, kernel.idx, sample);
-                for _ in 0..20 {
-                    match request.prepare(device)? {
-                        Ok(node) => drop(node),
-                        Err((_, words)) => return failed(format!("prepare of {}: {words}", kernel.op)),
-                    }
+        let ask = |_| -> Outcome {
+            let request = Request::new(device, kernel.idx, sample);
+            for _ in 0..20 {
+                match request.prepare(device)? {
+                    Ok(node) => drop(node),
+                    Err((_, words)) => return failed(format!("prepare of {}: {words}", kernel.op)),
                 }
-                Ok(())
-            };
-            let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
-            threads.into_iter().try_for_each(|thread| {
-                thread.join().unwrap_or_else(|_| failed("a thread of the suite panicked"))
-            })
-        })
+            }
+            Ok(())
+        };
+        at_once(0..4, ask).map(drop)
     })
 }
 

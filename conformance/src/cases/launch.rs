@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::node::{Damage, How, Node, Request, candidates, each_node, each_node_of};
 use crate::ops::{Op, Sample};
-use crate::rig::{Device, Rig, difference, status_name};
+use crate::rig::{Device, Rig, at_once, difference, status_name};
 use crate::tensor::{HostTensor, from_bytes};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_host::core::kernel::KernelDef;
@@ -344,24 +344,17 @@ fn threads(rig: &Rig<'_>) -> Outcome {
         };
         let expected = node.run(kernel, first, &sample, How::default())?.output;
         let (node, sample, expected) = (&node, &sample, &expected);
-        std::thread::scope(|scope| {
-            let many = |stream| {
-                scope.spawn(move || -> Outcome {
-                    for _ in 0..10 {
-                        let found = node.run(kernel, stream, sample, How::default())?.output;
-                        let difference = difference(&found, expected).filter(|_| kernel.deterministic);
-                        if let Some(found) = difference {
-                            return failed(format!("{} beside other launches: {found}", kernel.op));
-                        }
-                    }
-                    Ok(())
-                })
-            };
-            let threads: Vec<_> = streams.iter().map(many).collect();
-            threads.into_iter().try_for_each(|thread| {
-                thread.join().unwrap_or_else(|_| failed("a thread of the suite panicked"))
-            })
-        })
+        let many = |stream| -> Outcome {
+            for _ in 0..10 {
+                let found = node.run(kernel, stream, sample, How::default())?.output;
+                let difference = difference(&found, expected).filter(|_| kernel.deterministic);
+                if let Some(found) = difference {
+                    return failed(format!("{} beside other launches: {found}", kernel.op));
+                }
+            }
+            Ok(())
+        };
+        at_once(streams.iter(), many).map(drop)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::rig::{
-    AnySize, Buffer, Detail, Device, Rig, bytes_type, difference, is_plain, pattern, status_name,
+    AnySize, Buffer, Detail, Device, Rig, at_once, bytes_type, difference, is_plain, pattern, status_name,
 };
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
@@ -314,18 +314,8 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
 fn threads(rig: &Rig<'_>) -> Outcome {
     rig.allows_threads()?;
     rig.each_device(|device| {
-        let lists: Vec<Outcome<Vec<Buffer<'_>>>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..4).map(|seed| scope.spawn(move || churn(device, seed))).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|_| failed("a thread of the suite panicked")))
-                .collect()
-        });
-        let mut live = Vec::new();
-        for list in lists {
-            live.extend(list?);
-        }
-        check_disjoint(&live)
+        let lists = at_once(0..4, |seed| churn(device, seed))?;
+        check_disjoint(&lists.into_iter().flatten().collect::<Vec<_>>())
     })
 }
 

@@ -10,7 +10,7 @@ use crate::desk::Desk;
 use crate::measure::{allocated, resident};
 use crate::node::{How, Request, candidates};
 use crate::ops::OPS;
-use crate::rig::{Device, Rig, SLOTS, difference, pattern, status_name};
+use crate::rig::{Device, Rig, SLOTS, at_once, difference, pattern, status_name};
 use crate::tensor::{Dice, from_bytes};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::DEVBAY_STATUS_UNSUPPORTED;
@@ -258,16 +258,7 @@ fn threads(rig: &Rig<'_>) -> Outcome {
             max => N_THREADS.min(u64::from(max)),
         };
         let barrier = Barrier::new(n_streams as usize);
-        std::thread::scope(|scope| {
-            let work = |seed| visit(rig, device, &barrier, seed);
-            let handles: Vec<_> = (0..n_streams).map(|seed| scope.spawn(move || work(seed))).collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, Outcome>| {
-                thread.join().unwrap_or_else(|_| failed("a thread of the suite panicked"))
-            };
-            // All are joined, whoever failed.
-            let outcomes: Vec<Outcome> = handles.into_iter().map(join).collect();
-            outcomes.into_iter().collect()
-        })
+        at_once(0..n_streams as usize, |seed| visit(rig, device, &barrier, seed as u64)).map(drop)
     })
 }
 

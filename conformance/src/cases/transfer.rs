@@ -1,7 +1,7 @@
 //! Copies: byte for byte, where they were told to, in their order, and refused when they make no sense (B9, B24).
 
 use crate::case::Case;
-use crate::rig::{AnySize, Device, Rig, Stream, difference, empty_copy, pattern, status_name};
+use crate::rig::{AnySize, Device, Rig, Stream, at_once, difference, empty_copy, pattern, status_name};
 use crate::verdict::{Outcome, ensure, failed};
 use devbay_plugin_api::abi::*;
 use std::ptr::null_mut;
@@ -471,12 +471,6 @@ fn threads(rig: &Rig<'_>) -> Outcome {
     rig.allows_threads()?;
     rig.each_device(|device| {
         let streams = device.streams(4)?;
-        std::thread::scope(|scope| {
-            let copies = |(i, stream)| scope.spawn(move || shuttle(device, stream, i as u64));
-            let threads: Vec<_> = streams.iter().enumerate().map(copies).collect();
-            threads.into_iter().try_for_each(|thread| {
-                thread.join().unwrap_or_else(|_| failed("a thread of the suite panicked"))
-            })
-        })
+        at_once(streams.iter().enumerate(), |(i, stream)| shuttle(device, stream, i as u64)).map(drop)
     })
 }

@@ -29,7 +29,8 @@ use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{self, *};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Barrier, OnceLock};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 /// How long a case waits for something that has to come.
@@ -37,6 +38,30 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Slots of the host's loops, unless a case wants others.
 pub(crate) const SLOTS: u32 = 4;
+
+/// Does something for each item in a thread of its own, all of which begin together, and gives what they came to. All are
+/// waited for, whoever failed.
+pub(crate) fn at_once<T: Send, R: Send>(
+    items: impl ExactSizeIterator<Item = T>,
+    work: impl Fn(T) -> Outcome<R> + Sync,
+) -> Outcome<Vec<R>> {
+    let barrier = Barrier::new(items.len());
+    std::thread::scope(|scope| {
+        let (barrier, work) = (&barrier, &work);
+        let start = |item| {
+            scope.spawn(move || {
+                barrier.wait();
+                work(item)
+            })
+        };
+        let threads: Vec<_> = items.map(start).collect();
+        let join = |thread: ScopedJoinHandle<'_, Outcome<R>>| {
+            thread.join().unwrap_or_else(|_| failed("a thread of the suite panicked"))
+        };
+        let outcomes: Vec<Outcome<R>> = threads.into_iter().map(join).collect();
+        outcomes.into_iter().collect()
+    })
+}
 
 /// A loaded plugin, and how a case is to use it.
 pub(crate) struct Rig<'a> {
