@@ -39,8 +39,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Slots of the host's loops, unless a case wants others.
 pub(crate) const SLOTS: u32 = 4;
 
-/// Does something for each item in a thread of its own, all of which begin together, and gives what they came to. All are
-/// waited for, whoever failed.
+/// Runs `work` for each item in a thread of its own, and gives the results in the items' order. The threads begin together. All
+/// are joined, also when one fails.
 pub(crate) fn at_once<T: Send, R: Send>(
     items: impl ExactSizeIterator<Item = T>,
     work: impl Fn(T) -> Outcome<R> + Sync,

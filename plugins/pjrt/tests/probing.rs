@@ -315,7 +315,7 @@ fn accelerators_are_known_by_their_files() {
     assert_eq!(found().accelerators, ["accel/accel0", "kfd", "nvidia0", "tenstorrent/1"]);
     assert!(!found().may_have_tpu, "none of them is a TPU's");
     files(&["vfio/12"]);
-    assert!(found().may_have_tpu, "nobody says whose it is");
+    assert!(found().may_have_tpu, "without a list of PCI devices it may be a TPU's");
     device("0000:00:01.0", "0x10de", "0x030200");
     device("0000:00:02.0", "0x1ae0", "0x020000");
     device("0000:00:03.0", "0x1ae0", "0x010802");
