@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "devbay-bench",
         &["devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu", "devbay-plugin-pjrt"],
     ),
+    ("devbay-fuzz", &["devbay-host", "devbay-plugin-api"]),
     ("xtask", &["devbay-plugin-api"]),
 ];
 
@@ -251,8 +252,18 @@ fn links(content: &str) -> Vec<String> {
 
 /// Words that begin with one of the house's folders and name a source file in it.
 fn code_paths(content: &str) -> Vec<String> {
-    const FOLDERS: &[&str] =
-        &["plugin-api/", "ops/", "core/", "host/", "plugins/", "conformance/", "bench/", "xtask/", "docs/"];
+    const FOLDERS: &[&str] = &[
+        "plugin-api/",
+        "ops/",
+        "core/",
+        "host/",
+        "plugins/",
+        "conformance/",
+        "bench/",
+        "fuzz/",
+        "xtask/",
+        "docs/",
+    ];
     const ENDINGS: &[&str] = &[".rs", ".c", ".h", ".toml", ".md", ".lock", "/"];
     let words = content.split(|c: char| c.is_whitespace() || "`(),;\"".contains(c));
     words
@@ -272,7 +283,7 @@ fn documents() -> Vec<PathBuf> {
 }
 
 fn sources() -> Vec<PathBuf> {
-    let crates = ["plugin-api", "ops", "core", "host", "plugins", "conformance", "bench", "xtask"];
+    let crates = ["plugin-api", "ops", "core", "host", "plugins", "conformance", "bench", "fuzz", "xtask"];
     let files = crates.iter().flat_map(|folder| walk(&root().join(folder)));
     files.filter(|path| path.extension().is_some_and(|e| e == "rs")).collect()
 }

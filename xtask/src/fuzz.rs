@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: builds a target of `fuzz/` with libFuzzer's coverage and AddressSanitizer, makes its seeds, runs it,
-//! and says how many executions there were and when coverage last grew.
+//! `cargo xtask fuzz`: builds the targets of `fuzz/` with libFuzzer's coverage and AddressSanitizer, makes a target's seeds, runs
+//! it, and says how many executions there were and when coverage last grew.
 //!
 //! The flags are those of cargo-fuzz; `RUSTC_BOOTSTRAP` lets the stable compiler take them. Everything lies below
 //! `target/fuzz`: seeds, which are made of ONNX's node tests, the corpus as it grows, and inputs that failed.
@@ -26,7 +26,7 @@ pub struct Arguments {
     input: Option<std::path::PathBuf>,
 }
 
-/// The targets.
+/// The targets, as `devbay_fuzz::TARGETS` has them.
 const TARGETS: &[&str] = &["onnx_run", "text", "dbx", "arrays", "image", "manifest", "abi_lists"];
 
 /// What the compiler is told: counters at every edge, comparisons, and the sanitiser.
@@ -58,8 +58,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let (root, target) = (repository_root(), target_folder()?);
     let folder = target.join("fuzz");
     let host = host_triple()?;
-    let mut command = cargo_command(&["build", "--release", "--target", &host, "--bin", name]);
-    command.arg("--manifest-path").arg(root.join("fuzz/Cargo.toml"));
+    let mut command = cargo_command(&["build", "--release", "--target", &host]);
+    command.arg("--manifest-path").arg(root.join("fuzz/libfuzzer/Cargo.toml"));
     command.arg("--target-dir").arg(folder.join("build"));
     command.env("RUSTFLAGS", FLAGS).env("RUSTC_BOOTSTRAP", "1");
     succeed(command)?;
@@ -69,7 +69,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
     make_seeds(name, &target, &seeds)?;
-    let mut command = Command::new(folder.join("build").join(&host).join("release").join(name));
+    let mut command = Command::new(folder.join("build").join(&host).join("release/devbay-libfuzzer"));
+    command.env("DEVBAY_FUZZ_TARGET", name);
     // Leaks are looked for by the conformance suite: a pool that lives as long as the process is none.
     // A request beyond the limit is refused: an error where it may fail, an abort where it may not.
     let options = format!(
@@ -99,16 +100,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .arg("-print_pcs=1");
     command.arg("-max_len=65536").args([&corpus, &seeds]);
     watch(&mut command, name, &failed)
-}
-
-/// Checks that all targets compile: no build of the workspace has them. libFuzzer itself, which is C++, is not needed for it.
-///
-/// # Errors
-/// If they do not.
-pub fn check() -> Result<()> {
-    let mut command = cargo_command(&["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--locked"]);
-    command.arg("--target-dir").arg(target_folder()?).env("CUSTOM_LIBFUZZER_PATH", "none/libnone.a");
-    succeed(command)
 }
 
 /// Runs a target, and sums up what it says of itself: when it last came to an edge that no execution had come to, in any code

@@ -58,7 +58,6 @@ const STEPS: &[Step] = &[
     ("format", |_| cargo(&["fmt", "--all", "--check"])),
     ("header, abi.lock and tables are what v0.rs says", |_| crate::abi::run(true)),
     ("lints", |_| cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
-    ("fuzz targets", |_| crate::fuzz::check()),
     // The plugin libraries too, which tests load by path.
     ("build", |_| cargo(&["build", "--workspace", "--all-targets"])),
     ("the plugin in C", |_| crate::opencl::build_if_possible()),

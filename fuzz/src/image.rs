@@ -1,12 +1,10 @@
 //! Photos, as `--image` makes inputs of them: decoded, resized, cut. The first byte says to which form.
-#![no_main]
 
 // The command's own code: a program cannot be depended on.
 #[path = "../../host/cli/src/image.rs"]
 #[allow(dead_code, reason = "the command also names classes, which reads fields that a photo's way does not")]
 mod photo;
 
-use libfuzzer_sys::fuzz_target;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -36,7 +34,8 @@ fn forms() -> &'static (Vec<photo::Preprocessing>, PathBuf) {
     })
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Some((form, rest)) = data.split_first() else { return };
     // Large photos take long and run the same code; that they are refused in time is the command's tests' to show.
     let reader = image::ImageReader::new(std::io::Cursor::new(rest)).with_guessed_format();
@@ -48,4 +47,4 @@ fuzz_target!(|data: &[u8]| {
     if std::fs::write(path, rest).is_ok() {
         let _ = forms[usize::from(*form) % forms.len()].apply(path);
     }
-});
+}

@@ -1,10 +1,8 @@
 //! Lists and growable structs of the ABI, in memory that ends where a list says that it does: AddressSanitizer sees a
 //! read beyond it.
-#![no_main]
 
 use devbay_plugin_api::abi::growable::{Growable, read_growable_list, read_list, read_struct};
 use devbay_plugin_api::abi::{DeviceInfo, KernelInfo, List, OptionInfo};
-use libfuzzer_sys::fuzz_target;
 
 fn structs<T: Growable>(bytes: &[u8], stride: u64, len: u64) {
     // The caller's promise of these functions: so many bytes are there.
@@ -22,7 +20,8 @@ fn structs<T: Growable>(bytes: &[u8], stride: u64, len: u64) {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Some((head, rest)) = data.split_first_chunk::<4>() else { return };
     // A heap block of just these bytes.
     let bytes = rest.to_vec().into_boxed_slice();
@@ -32,4 +31,4 @@ fuzz_target!(|data: &[u8]| {
         1 => structs::<KernelInfo>(&bytes, stride, len),
         _ => structs::<OptionInfo>(&bytes, stride, len),
     }
-});
+}

@@ -1,15 +1,14 @@
 //! Manifests, and what is checked of one before anything is loaded.
-#![no_main]
 
 use devbay_host::manifest::Manifest;
 use devbay_plugin_api::abi::version::MinorRange;
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let path = std::env::temp_dir().join(format!("devbay-fuzz-{}.json", std::process::id()));
     if std::fs::write(&path, data).is_ok()
         && let Ok((manifest, _)) = Manifest::read(&path)
     {
         let _ = manifest.check(MinorRange::CURRENT);
     }
-});
+}

@@ -1,13 +1,12 @@
 //! Programs in text form: read, verified, and what is printed is read as the same.
-#![no_main]
 
 use devbay_host::core::program::{text, verify};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Ok(source) = str::from_utf8(data) else { return };
     let Ok(program) = text::parse(source) else { return };
     if verify::verify(&program).is_ok() {
         text::parse(&text::print(&program)).expect("what was printed is a program");
     }
-});
+}

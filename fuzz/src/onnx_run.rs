@@ -1,6 +1,5 @@
 //! ONNX models: import, passes, planning, and a run on zeros within a deadline. The plugin is a library without
 //! instrumentation, which `DEVBAY_FUZZ_PLUGIN` names; without it models are imported alone.
-#![no_main]
 
 use devbay_host::core::Tensor;
 use devbay_host::core::device::Device;
@@ -9,7 +8,6 @@ use devbay_host::import::from_bytes;
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session};
-use libfuzzer_sys::fuzz_target;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -27,7 +25,8 @@ fn device() -> Option<&'static Arc<Device>> {
     runtime.as_ref()?.devices().first()
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Ok(program) = from_bytes(data.to_vec(), None) else { return };
     let Some(device) = device() else { return };
     let Ok(session) = Session::new(&Model::from_program(program), device) else { return };
@@ -44,4 +43,4 @@ fuzz_target!(|data: &[u8]| {
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let options = RunOptions { deadline: Some(Duration::from_millis(500)), ..RunOptions::default() };
     let _ = session.run(&given, &options);
-});
+}
