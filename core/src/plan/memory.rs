@@ -324,7 +324,7 @@ fn lower_bound(intervals: &[Interval]) -> Option<usize> {
     Some(most)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -203,7 +203,7 @@ impl Neighbours {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::plan::tasks::TaskGraph;

@@ -78,5 +78,5 @@ fn is_reserved(word: &str) -> bool {
     matches!(word, "return" | "const" | "as")
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

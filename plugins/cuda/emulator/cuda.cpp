@@ -549,7 +549,7 @@ static std::string for_processor(std::string text) {
   bool has_barriers = text.find("__syncthreads();") != std::string::npos ||
                       text.find("= w_shuffle_xor(") != std::string::npos;
   std::ostringstream out;
-  out << BEFORE << text << "\nstatic void x_call(void **a) {\n  " << name << "(";
+  out << text << "\nstatic void x_call(void **a) {\n  " << name << "(";
   for (size_t i = 0; i < types.size(); i++) out << (i ? ", " : "") << "*(" << types[i] << " *)a[" << i << "]";
   out << ");\n}\nstatic void x_fiber() { threadIdx = *x_idx; x_call(x_arguments); }\n"
       << "extern \"C\" void " << name << "_run(void **a, unsigned *g, int asks_for_sizes) {\n"
@@ -559,6 +559,29 @@ static std::string for_processor(std::string text) {
       << "for (unsigned z = 0; z < g[2]; z++) for (unsigned y = 0; y < g[1]; y++) for (unsigned x = 0; x < g[0]; x++) {\n"
       << "  blockIdx = {x, y, z};" << (has_barriers ? FIBER_BLOCK : PLAIN_BLOCK) << "}\n}\n";
   return out.str();
+}
+
+// How everything is compiled: what is compiled ahead serves those with the same options alone.
+static const char *const COMPILER =
+    "c++ -std=c++17 -O1 -w -fno-strict-aliasing -ffp-contract=off -fwrapv -mfma -shared -fPIC";
+
+static uint64_t hash_of(const std::string &text, uint64_t hash = 1469598103934665603ull) {
+  for (unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
+  return hash;
+}
+
+// What stands before every kernel, compiled once in the folder; a kernel takes less time than that does.
+static std::string before(const std::string &folder) {
+  static std::mutex lock;
+  std::lock_guard<std::mutex> guard(lock);
+  std::string header = folder + "/" + std::to_string(hash_of(BEFORE)) + ".h";
+  std::string own = header + "-" + std::to_string(getpid());
+  if (access((header + ".gch").c_str(), R_OK) == 0) return header;
+  std::ofstream(own) << BEFORE;
+  rename(own.c_str(), header.c_str());
+  std::string command = std::string(COMPILER) + " -x c++-header -o '" + own + ".gch' '" + header + "'";
+  if (system(command.c_str()) == 0) rename((own + ".gch").c_str(), (header + ".gch").c_str());
+  return header;
 }
 
 extern "C" {
@@ -577,17 +600,15 @@ Code nvrtcDestroyProgram(Handle *program) {
 Code nvrtcCompileProgram(Handle handle, int, const char *const *) {
   auto &program = *(Program *)handle;
   std::string text = for_processor(program.source);
-  uint64_t hash = 1469598103934665603ull;
-  for (unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
-  const char *folder = getenv("EMULATOR_DIR");
-  std::string base = std::string(folder ? folder : "/tmp") + "/" + std::to_string(hash);
+  const char *given = getenv("EMULATOR_DIR");
+  std::string folder = given ? given : "/tmp", base = folder + "/" + std::to_string(hash_of(text, hash_of(BEFORE)));
   program.image = base + ".so";
   if (access(program.image.c_str(), R_OK) == 0) return 0;
   static std::atomic<int> count{0};
   std::string own = base + "-" + std::to_string(getpid()) + "-" + std::to_string(count++);
   std::ofstream(own + ".cpp") << text;
-  std::string command = "c++ -std=c++17 -O1 -w -fno-strict-aliasing -ffp-contract=off -fwrapv -mfma -shared -fPIC -o '" +
-                        own + ".so' '" + own + ".cpp' 2> '" + own + ".log'";
+  std::string command = std::string(COMPILER) + " -include '" + before(folder) + "' -o '" + own + ".so' '" + own +
+                        ".cpp' 2> '" + own + ".log'";
   bool failed = system(command.c_str()) != 0;
   if (failed) {
     std::ostringstream log;

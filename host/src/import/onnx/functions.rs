@@ -1,11 +1,11 @@
 //! Functions of the model, which are inlined where they are called.
 //!
-//! A few functions that call each other twice each make a graph of any size, so what they make is counted.
+//! A few functions that call each other twice each make a graph of any size, so what they make is counted before any of it is made.
 
 use super::attributes::{Arguments, resolved};
 use super::graph::{Builder, Frame, Scope};
 use super::order::{definitions, sorted};
-use super::proto::{AttributeProto, FunctionProto, NodeProto};
+use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
 use super::{domain, invalid, label, opsets, unsupported};
 use devbay_core::Result;
 use devbay_core::program::{Node, ValueId};
@@ -38,6 +38,67 @@ impl<'m> Functions<'m> {
         Ok(Self(known))
     }
 
+    /// Checks what a graph is with its functions inlined: that they end, and that it is not too large.
+    ///
+    /// # Errors
+    /// If a function calls itself, calls are too deep, or there are too many nodes or bytes.
+    pub(super) fn check(&self, graph: &'m GraphProto) -> Result<()> {
+        let inlined = self.inlined(&graph.node, &mut Vec::new(), &mut HashMap::new())?;
+        if inlined.nodes > NODES_MAX {
+            return Err(unsupported(format!(
+                "expected at most {NODES_MAX} nodes with functions inlined, found more"
+            )));
+        }
+        if inlined.bytes > INLINED_BYTES_MAX {
+            return Err(too_many_bytes());
+        }
+        Ok(())
+    }
+
+    /// What nodes are with all that they hold and call. Each function is looked at once, however often it is called.
+    fn inlined(
+        &self,
+        nodes: &'m [NodeProto],
+        open: &mut Vec<*const FunctionProto>,
+        known: &mut HashMap<*const FunctionProto, Inlined>,
+    ) -> Result<Inlined> {
+        let mut sum = Inlined { nodes: nodes.len(), ..Inlined::default() };
+        for node in nodes {
+            for graph in node
+                .attribute
+                .iter()
+                .flat_map(|attribute| attribute.g.as_deref().into_iter().chain(&attribute.graphs))
+            {
+                sum.add(self.inlined(&graph.node, open, known)?);
+            }
+            let Some(function) = self.called(node) else { continue };
+            let key = std::ptr::from_ref(function);
+            if open.contains(&key) {
+                return Err(invalid(format!("the function {:?} calls itself", function.name())));
+            }
+            let depth = known.get(&key).map_or(0, |inlined| inlined.depth);
+            if open.len() + depth >= CALL_DEPTH_MAX {
+                return Err(unsupported(format!(
+                    "functions call each other more than {CALL_DEPTH_MAX} deep"
+                )));
+            }
+            let inner = match known.get(&key) {
+                Some(inner) => *inner,
+                None => {
+                    open.push(key);
+                    let body = self.inlined(&function.node, open, known)?;
+                    open.pop();
+                    let bytes = body.bytes.saturating_add(function.encoded_len());
+                    let inner = Inlined { bytes, depth: body.depth + 1, ..body };
+                    known.insert(key, inner);
+                    inner
+                }
+            };
+            sum.add(inner);
+        }
+        Ok(sum)
+    }
+
     /// The function that a node calls. It goes before an op of the same name.
     pub(super) fn called(&self, node: &NodeProto) -> Option<&'m FunctionProto> {
         if self.0.is_empty() {
@@ -47,34 +108,41 @@ impl<'m> Functions<'m> {
     }
 }
 
-/// What may still be made.
-pub(super) struct Budget {
+/// What nodes are with their functions inlined.
+#[derive(Clone, Copy, Default)]
+struct Inlined {
     nodes: usize,
-    inlined_bytes: usize,
+    /// Of the functions' bodies.
+    bytes: usize,
+    /// How many calls are open in each other.
+    depth: usize,
 }
+
+impl Inlined {
+    fn add(&mut self, other: Self) {
+        self.nodes = self.nodes.saturating_add(other.nodes);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.depth = self.depth.max(other.depth);
+    }
+}
+
+/// Bytes of the file that may still be used again: what is given to functions, and names, are known while they are built.
+pub(super) struct Budget(usize);
 
 impl Budget {
     pub(super) fn new() -> Self {
-        Self { nodes: NODES_MAX, inlined_bytes: INLINED_BYTES_MAX }
-    }
-
-    /// Takes note of nodes that are going to be built.
-    pub(super) fn charge_nodes(&mut self, n: usize) -> Result<()> {
-        self.nodes = self.nodes.checked_sub(n).ok_or_else(|| {
-            unsupported(format!("expected at most {NODES_MAX} nodes with functions inlined, found more"))
-        })?;
-        Ok(())
+        Self(INLINED_BYTES_MAX)
     }
 
     /// Takes note of bytes of the file that are going to be used once more.
-    pub(super) fn charge_bytes(&mut self, n: usize) -> Result<()> {
-        self.inlined_bytes = self.inlined_bytes.checked_sub(n).ok_or_else(|| {
-            unsupported(format!(
-                "expected at most {INLINED_BYTES_MAX} bytes of inlined functions, found more"
-            ))
-        })?;
+    pub(super) fn charge(&mut self, bytes: usize) -> Result<()> {
+        self.0 = self.0.checked_sub(bytes).ok_or_else(too_many_bytes)?;
         Ok(())
     }
+}
+
+fn too_many_bytes() -> devbay_core::Error {
+    unsupported(format!("expected at most {INLINED_BYTES_MAX} bytes of inlined functions, found more"))
 }
 
 impl<'m> Builder<'m> {
@@ -87,16 +155,14 @@ impl<'m> Builder<'m> {
         frame: &Frame<'m>,
         nodes: &mut Vec<Node>,
     ) -> Result<()> {
-        self.check_call(call, function, frame)?;
+        check_call(call, function)?;
         let name =
             format!("{}{}", frame.prefix, if call.name().is_empty() { call.op_type() } else { call.name() });
-        self.budget.charge_nodes(function.node.len())?;
-        self.budget.charge_bytes(function.encoded_len())?;
+        self.budget.charge(function.encoded_len())?;
         let inner_frame = Frame {
             opsets: opsets(&function.opset_import)?,
             arguments: Some(arguments(call, function, frame)?),
             prefix: format!("{name}/"),
-            calls: [&frame.calls[..], &[std::ptr::from_ref(function)]].concat(),
         };
 
         // A function sees its inputs only.
@@ -125,28 +191,6 @@ impl<'m> Builder<'m> {
         Ok(())
     }
 
-    fn check_call(&self, call: &NodeProto, function: &'m FunctionProto, frame: &Frame<'m>) -> Result<()> {
-        if frame.calls.contains(&std::ptr::from_ref(function)) {
-            return Err(invalid(format!("the function {:?} calls itself", function.name())));
-        }
-        if frame.calls.len() >= CALL_DEPTH_MAX {
-            return Err(unsupported(format!("functions call each other more than {CALL_DEPTH_MAX} deep")));
-        }
-        let found = (call.input.len(), call.output.len());
-        let expected = (function.input.len(), function.output.len());
-        if found.0 > expected.0 || found.1 > expected.1 {
-            return Err(invalid(format!(
-                "expected at most {} inputs and {} outputs of the function {:?}, found {} and {}",
-                expected.0,
-                expected.1,
-                function.name(),
-                found.0,
-                found.1
-            )));
-        }
-        Ok(())
-    }
-
     /// Gives a value that a call made the name and type that it has outside.
     fn rename(
         &mut self,
@@ -164,6 +208,22 @@ impl<'m> Builder<'m> {
         value.ty = value.ty.take().or(ty);
         Ok(())
     }
+}
+
+fn check_call(call: &NodeProto, function: &FunctionProto) -> Result<()> {
+    let found = (call.input.len(), call.output.len());
+    let expected = (function.input.len(), function.output.len());
+    if found.0 > expected.0 || found.1 > expected.1 {
+        return Err(invalid(format!(
+            "expected at most {} inputs and {} outputs of the function {:?}, found {} and {}",
+            expected.0,
+            expected.1,
+            function.name(),
+            found.0,
+            found.1
+        )));
+    }
+    Ok(())
 }
 
 /// What the attributes of a function's body refer to: those of the call, and the function's defaults.

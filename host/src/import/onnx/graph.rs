@@ -52,8 +52,6 @@ pub(super) struct Frame<'m> {
     pub(super) arguments: Option<Arguments<'m>>,
     /// What names of nodes begin with.
     pub(super) prefix: String,
-    /// Functions whose calls are open.
-    pub(super) calls: Vec<*const FunctionProto>,
 }
 
 /// What names mean in a graph.
@@ -131,8 +129,9 @@ impl<'m> Builder<'m> {
 
     /// Builds the model's graph.
     pub(super) fn build_main(&mut self, graph: &'m GraphProto, opsets: Opsets<'m>) -> Result<()> {
+        self.functions.check(graph)?;
         graph.name().clone_into(&mut self.program.name);
-        let frame = Frame { opsets, arguments: None, prefix: String::new(), calls: Vec::new() };
+        let frame = Frame { opsets, arguments: None, prefix: String::new() };
         let mut region = self.build_region(graph, None, &frame)?;
         for &id in &region.inputs {
             let value = self.program.value(id);
@@ -167,7 +166,6 @@ impl<'m> Builder<'m> {
         if !graph.sparse_initializer.is_empty() {
             return Err(unsupported("sparse initializers are not supported"));
         }
-        self.budget.charge_nodes(graph.node.len())?;
         let constants: HashSet<&str> = graph.initializer.iter().map(TensorProto::name).collect();
         // Older files list initializers among the inputs, as defaults.
         let inputs = || graph.input.iter().map(|info| info.name()).filter(|name| !constants.contains(name));
@@ -255,7 +253,7 @@ impl<'m> Builder<'m> {
         }
         let mut node = Node::new(op, inputs, Vec::with_capacity(proto.output.len()));
         if !proto.name().is_empty() {
-            self.budget.charge_bytes(frame.prefix.len())?;
+            self.budget.charge(frame.prefix.len())?;
             node.name = format!("{}{}", frame.prefix, proto.name()).into();
         }
         let mut names = HashSet::new();
@@ -268,7 +266,7 @@ impl<'m> Builder<'m> {
                 continue;
             };
             if !std::ptr::eq(value, attribute) {
-                self.budget.charge_bytes(value.encoded_len())?;
+                self.budget.charge(value.encoded_len())?;
             }
             let value = attributes::value(value, &mut self.external)
                 .map_err(|error| about(&format!("the attribute {name:?}"), error))?;
