@@ -12,7 +12,7 @@ pub mod text;
 /// A target: it may refuse its input in any way but a panic, an abort, or memory and time without end.
 pub type Target = fn(&[u8]);
 
-/// The targets by name.
+/// The targets by name, which is their module's.
 pub const TARGETS: &[(&str, Target)] = &[
     ("onnx_run", onnx_run::run),
     ("text", text::run),

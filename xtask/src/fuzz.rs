@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The target: onnx_run, text, dbx, arrays, image, manifest, abi_lists
+    /// The target, a module of `fuzz/src`: text, for example
     #[arg(value_name = "TARGET")]
     target: String,
     /// How long
@@ -25,9 +25,6 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     input: Option<std::path::PathBuf>,
 }
-
-/// The targets, as `devbay_fuzz::TARGETS` has them.
-const TARGETS: &[&str] = &["onnx_run", "text", "dbx", "arrays", "image", "manifest", "abi_lists"];
 
 /// What the compiler is told: counters at every edge, comparisons, and the sanitiser.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -52,10 +49,11 @@ const FOREIGN: &[&str] = &["/registry/src/", "/rustc/", "/rustlib/src/"];
 /// For a target that there is none of, what does not build, and inputs that failed.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let name = arguments.target.as_str();
-    if !TARGETS.contains(&name) {
-        bail!("there is no fuzz target `{name}`; there are: {}", TARGETS.join(", "));
-    }
     let (root, target) = (repository_root(), target_folder()?);
+    let targets = targets(&root.join("fuzz/src"))?;
+    if !targets.iter().any(|target| target == name) {
+        bail!("there is no fuzz target `{name}`; there are: {}", targets.join(", "));
+    }
     let folder = target.join("fuzz");
     let host = host_triple()?;
     let mut command = cargo_command(&["build", "--release", "--target", &host]);
@@ -100,6 +98,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .arg("-print_pcs=1");
     command.arg("-max_len=65536").args([&corpus, &seeds]);
     watch(&mut command, name, &failed)
+}
+
+/// The targets: each is a module of the crate.
+fn targets(sources: &Path) -> Result<Vec<String>> {
+    let mut targets = Vec::new();
+    for entry in fs::read_dir(sources).with_context(|| format!("cannot read {}", sources.display()))? {
+        let path = entry?.path();
+        targets.extend(path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
+    }
+    targets.retain(|target| target != "lib");
+    targets.sort_unstable();
+    Ok(targets)
 }
 
 /// Runs a target, and sums up what it says of itself: when it last came to an edge that no execution had come to, in any code

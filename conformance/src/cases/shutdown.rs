@@ -114,11 +114,17 @@ fn other_thread(rig: &Rig<'_>) -> Outcome {
 fn host_services(rig: &Rig<'_>) -> Outcome {
     let pairs: Vec<(&str, &str)> = rig.options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let desk = Desk::open(SLOTS);
+    let n_threads = count("task");
     match rig.create(desk, None, &pairs, None)? {
         Ok(opened) => exercise(rig, &opened, 7)?,
         Err(status) => return failed(format!("create gave {}", crate::rig::status_name(status))),
     }
     std::thread::sleep(std::time::Duration::from_millis(50));
+    // A thread that outlives the instance may come late on a busy machine; a driver's may stay for good.
+    let begin = std::time::Instant::now();
+    while desk.late_calls() == 0 && count("task") > n_threads && begin.elapsed().as_secs() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     ensure!(desk.late_calls() == 0, "the host was called {} times after `destroy`", desk.late_calls());
     ensure!(desk.broken_texts() == 0, "{} log messages were broken", desk.broken_texts());
     Ok(())

@@ -425,9 +425,13 @@ mod tests {
         for _ in 0..5 {
             std::thread::sleep(std::time::Duration::from_millis(5));
             let slots = AtomicU64::new(0);
+            let begin = std::time::Instant::now();
             queue.parallel_for(64, 1, &|_, _, slot| {
                 slots.fetch_or(1 << slot, Ordering::Relaxed);
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                // Whoever is there waits for the other.
+                while slots.load(Ordering::Relaxed) != 3 && begin.elapsed() < SOON {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
                 0
             });
             assert_eq!(slots.load(Ordering::Relaxed), 3, "both threads worked");

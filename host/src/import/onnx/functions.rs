@@ -76,14 +76,15 @@ impl<'m> Functions<'m> {
             if open.contains(&key) {
                 return Err(invalid(format!("the function {:?} calls itself", function.name())));
             }
-            let depth = known.get(&key).map_or(0, |inlined| inlined.depth);
-            if open.len() + depth >= CALL_DEPTH_MAX {
+            let before = known.get(&key).copied();
+            // One that is new is at least a call itself.
+            if open.len() + before.map_or(1, |inlined| inlined.depth) > CALL_DEPTH_MAX {
                 return Err(unsupported(format!(
                     "functions call each other more than {CALL_DEPTH_MAX} deep"
                 )));
             }
-            let inner = match known.get(&key) {
-                Some(inner) => *inner,
+            let inner = match before {
+                Some(inner) => inner,
                 None => {
                     open.push(key);
                     let body = self.inlined(&function.node, open, known)?;
@@ -114,7 +115,7 @@ struct Inlined {
     nodes: usize,
     /// Of the functions' bodies.
     bytes: usize,
-    /// How many calls are open in each other.
+    /// Calls that are open in each other, at most.
     depth: usize,
 }
 

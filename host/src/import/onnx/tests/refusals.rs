@@ -255,6 +255,13 @@ fn functions_that_do_not_end() {
         model
     };
     assert_eq!(import(&chain(64, 1)).unwrap().n_nodes(), 1);
+    // The deepest function is met again, and is no deeper then.
+    let mut twice = chain(64, 1);
+    twice.functions[62].node.insert(0, node("f.F63", &["x"], &["t"]));
+    assert_eq!(import(&twice).unwrap().n_nodes(), 2);
+    let mut deeper = chain(65, 1);
+    deeper.functions[0].node.insert(0, node("f.F64", &["x"], &["t"]));
+    check_refused("met before", &deeper, ErrorKind::UnsupportedModel, "call each other more than 64 deep");
     check_refused(
         "too deep",
         &chain(65, 1),
