@@ -47,7 +47,12 @@ fn expect_close_to_bound(threads: usize) {
     for (name, folder) in models(MODELS.iter().map(|(name, _)| *name)) {
         let n_sections = MODELS.iter().find(|(known, _)| *known == name).expect("it was asked for").1;
         let model = Model::load(&folder.join("model.onnx")).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let given = arrays::read_npz(&folder.join("case0.inputs.npz"));
+        let inputs = folder.join("case0.inputs.npz");
+        if std::env::var_os("DEVBAY_MODELS").is_none() && !inputs.exists() {
+            eprintln!("not run, as the repository has a photo for it and no arrays: {name}");
+            continue;
+        }
+        let given = arrays::read_npz(&inputs);
         let given = given.unwrap_or_else(|error| panic!("{name}: {error}"));
         let session = Session::new(&model, &device).unwrap_or_else(|error| panic!("{name}: {error}"));
         let types: Vec<_> = session

@@ -52,13 +52,18 @@ fn is_for_opencl(case: &Case) -> bool {
     !NOT_FOR_OPENCL.iter().any(|name| case.name.starts_with(name))
 }
 
+/// A model that is everywhere, of seven launches.
+fn mnist() -> Case {
+    let is_it = |case: &Case| case.name.starts_with("mnist_cnn");
+    cases().into_iter().find(is_it).expect("it is in the repository")
+}
+
 /// OpenCL's loader without a driver behind it: the plugin is refused with the reason, and the processor goes on.
 #[test]
 fn a_machine_without_an_opencl_driver_says_so() {
     let Some(library) = opencl_library() else { return };
     let folder = Folder::new();
-    let case =
-        cases().into_iter().find(|case| case.name.starts_with("mnist_cnn")).expect("it is in the repository");
+    let case = mnist();
     let run = |device: &str| {
         let mut command = command();
         command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs).arg("--device").arg(device);
@@ -73,8 +78,7 @@ fn a_machine_without_an_opencl_driver_says_so() {
 #[test]
 fn launches_of_a_task_are_one_submission() {
     let Some(library) = wgpu_library() else { return };
-    let case =
-        cases().into_iter().find(|case| case.name.starts_with("mnist_cnn")).expect("it is in the repository");
+    let case = mnist();
     let folder = Folder::new();
     let trace = folder.path("trace.json");
     let mut command = command();
@@ -95,8 +99,8 @@ fn launches_of_a_task_are_one_submission() {
 #[test]
 fn a_lost_device_is_an_error_with_its_name() {
     let Some(library) = wgpu_library() else { return };
-    let case = &cases()[0];
-    for after in [1, 5, 20] {
+    let case = mnist();
+    for after in [1, 5, 9] {
         let mut command = command();
         command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs).arg("--plugin").arg(&library);
         command.args(["--device", "wgpu:0", "--plugin-option", &format!("wgpu.lose_after={after}")]);
@@ -109,9 +113,9 @@ fn a_lost_device_is_an_error_with_its_name() {
 #[test]
 fn a_lost_device_is_gone_on_without_when_asked() {
     let Some(library) = wgpu_library() else { return };
-    let case = &cases()[0];
+    let case = mnist();
     // While constants are uploaded, and in the run.
-    for (after, command_of) in [(1, "run"), (5, "run"), (20, "run"), (20, "bench")] {
+    for (after, command_of) in [(1, "run"), (5, "run"), (9, "run"), (20, "bench")] {
         let mut command = command();
         command
             .arg(command_of)
@@ -124,7 +128,7 @@ fn a_lost_device_is_gone_on_without_when_asked() {
         command.args(["--failover", "--json"]);
         match command_of {
             "run" => command.arg("--compare").arg(&case.outputs),
-            _ => command.args(["--runs", "3"]),
+            _ => command.args(["--runs", "9"]),
         };
         let finished = finish(&mut command).expect(0);
         let report = finished.json();
