@@ -13,6 +13,8 @@
 //!   What aborts when the system has no mebibyte to give counts as well: the C library and Rust's own thread starts ask
 //!   past the allocator. An abort for another reason, behind a request that failed and was coped with by other people's code, would be told
 //!   wrongly until then.
+//! - **A panic hook.** A thread that finds no memory for its signal stack panics before it aborts. The hook ends the process
+//!   where the handler would have, so that the sentence stands alone.
 //!
 //! `crate::crash` handles SIGABRT too, and asks here first: a request that fails in a plugin which is linked in is not the
 //! plugin's fault.
@@ -153,6 +155,11 @@ mod handler {
         action.sa_sigaction = on_abort as extern "C" fn(libc::c_int) as usize;
         // SAFETY: the handler calls async-signal-safe functions alone, and the struct lives through the call.
         unsafe { libc::sigaction(libc::SIGABRT, &raw const action, std::ptr::null_mut()) };
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            end_if_there_is_none();
+            before(info);
+        }));
     }
 
     /// Has [`end_if_a_request_failed`] look, and returns otherwise, so that `abort` goes on.
@@ -268,7 +275,9 @@ mod tests {
         let Ok(does) = std::env::var(DOES) else { return };
         super::guard();
         crate::crash::install();
+        let _own_end = crate::crash::OwnEnd;
         let call = Call { plugin: "p", function: "launch", device: "p:0", node: "n" };
+        let panic = || panic!("something went wrong");
         match does.as_str() {
             "want" => want_too_much(),
             "want in a call" => during(call, want_too_much),
@@ -284,8 +293,20 @@ mod tests {
                 std::process::abort();
             }
             "abort in a call" => during(call, || std::process::abort()),
+            "panic" => panic(),
+            "panic without memory" => {
+                take_all_memory();
+                panic();
+            }
             other => panic!("{other}"),
         }
+    }
+
+    /// Lets the system give this process nothing more.
+    fn take_all_memory() {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the struct lives through the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const none) }, 0);
     }
 
     #[test]
@@ -298,6 +319,8 @@ mod tests {
             ("abort after a refusal", None, ""),
             ("abort after coping", None, ""),
             ("abort in a call", Some(8), "plugin p crashed in its function `launch`"),
+            ("panic", Some(101), "something went wrong"),
+            ("panic without memory", Some(7), "of the system's libraries that cannot be refused failed"),
         ] {
             // With a backtrace Rust's runtime asks for memory in between.
             for backtrace in ["0", "1"] {
@@ -308,6 +331,8 @@ mod tests {
                 let said = String::from_utf8_lossy(&ended.stderr);
                 assert_eq!(ended.status.code(), code, "{does}, RUST_BACKTRACE={backtrace}: {said}");
                 assert!(said.contains(words), "{does}, RUST_BACKTRACE={backtrace}: {said}");
+                let has_panicked = said.contains("panicked at");
+                assert_eq!(has_panicked, does == "panic", "{does}, RUST_BACKTRACE={backtrace}: {said}");
             }
         }
     }
