@@ -35,6 +35,8 @@ static const char PRELUDE[] =
         "}\n";
 
 /* FNV-1a, 64 bits (Fowler, Noll and Vo). */
+#define HASH_SEED UINT64_C(0xcbf29ce484222325)
+
 static uint64_t hash(uint64_t seed, const void *data, size_t len) {
     const unsigned char *bytes = data;
     for (size_t i = 0; i < len; i++) {
@@ -52,7 +54,7 @@ static int cache_path(
             host->config(host->ctx, (devbay_str)DEVBAY_STR("cache_dir"), &folder) != 0) {
         return 0;
     }
-    uint64_t id = hash(UINT64_C(0xcbf29ce484222325), PRELUDE, sizeof(PRELUDE));
+    uint64_t id = hash(HASH_SEED, PRELUDE, sizeof(PRELUDE));
     id = hash(id, key, key_len);
     id = hash(id, device->name, strlen(device->name));
     id = hash(id, device->driver_name, strlen(device->driver_name));
@@ -61,7 +63,18 @@ static int cache_path(
     return n > 0 && (size_t)n < path_len;
 }
 
-/* A file: the length of the key, the key, and what the driver compiled. Two keys may have one name. */
+/* What a file begins with; the key and what the driver compiled follow. Two keys may have one name, and a driver need not
+ * survive bytes that it did not write. */
+struct head {
+    uint64_t key_len;
+    uint64_t binary_len;
+    uint64_t binary_hash;
+};
+
+static struct head head_of(size_t key_len, const unsigned char *binary, size_t binary_len) {
+    return (struct head){key_len, binary_len, hash(HASH_SEED, binary, binary_len)};
+}
+
 static cl_program load(const devbay_device *device, const char *path, const char *key, size_t key_len) {
     const struct driver *driver = driver_of(device);
     FILE *file = fopen(path, "rb");
@@ -70,16 +83,16 @@ static cl_program load(const devbay_device *device, const char *path, const char
     }
     cl_program program = NULL;
     char *content = NULL;
-    uint64_t found_len = 0;
     if (fseek(file, 0, SEEK_END) == 0) {
         long size = ftell(file);
-        size_t before = sizeof(found_len) + key_len;
+        size_t before = sizeof(struct head) + key_len;
         if (size > 0 && (size_t)size > before && (content = malloc((size_t)size)) != NULL &&
                 fseek(file, 0, SEEK_SET) == 0 && fread(content, (size_t)size, 1, file) == 1) {
-            memcpy(&found_len, content, sizeof(found_len));
-            if (found_len == key_len && memcmp(content + sizeof(found_len), key, key_len) == 0) {
-                const unsigned char *binary = (const unsigned char *)content + before;
-                size_t len = (size_t)size - before;
+            const unsigned char *binary = (const unsigned char *)content + before;
+            size_t len = (size_t)size - before;
+            struct head expected = head_of(key_len, binary, len);
+            if (memcmp(content, &expected, sizeof(expected)) == 0 &&
+                    memcmp(content + sizeof(expected), key, key_len) == 0) {
                 cl_int code = CL_SUCCESS, loaded = CL_SUCCESS;
                 program = driver->clCreateProgramWithBinary(
                         device->context, 1, &device->cl, &len, &binary, &loaded, &code);
@@ -87,7 +100,7 @@ static cl_program load(const devbay_device *device, const char *path, const char
                 if (code == CL_SUCCESS) {
                     code = driver->clBuildProgram(program, 1, &device->cl, key, NULL, NULL);
                 }
-                /* Another driver's, or damaged: compiled anew. */
+                /* Another driver's: compiled anew, as is what is damaged. */
                 if (code != CL_SUCCESS && program != NULL) {
                     driver->clReleaseProgram(program);
                     program = NULL;
@@ -114,8 +127,8 @@ static void store(const devbay_device *device, const char *path, const char *key
     if (binary != NULL &&
             driver->clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) ==
                     CL_SUCCESS) {
-        uint64_t stated = key_len;
-        const struct piece pieces[] = {{&stated, sizeof(stated)}, {key, key_len}, {binary, len}};
+        struct head head = head_of(key_len, binary, len);
+        const struct piece pieces[] = {{&head, sizeof(head)}, {key, key_len}, {binary, len}};
         keep_file(path, pieces, sizeof(pieces) / sizeof(*pieces));
     }
     free(binary);

@@ -152,6 +152,22 @@ fn json(found: &[u8], _expected: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Value>(found).is_ok()
 }
 
+/// A program that the OpenCL plugin keeps: a head with two lengths and a checksum, the key, and what the driver compiled. Two
+/// of those differ: PoCL's hold the kernels that it has compiled by then for anybody who shares its own cache.
+fn opencl_program(found: &[u8], _expected: &[u8]) -> bool {
+    let word =
+        |i: usize| found.get(8 * i..8 * i + 8).map(|word| u64::from_ne_bytes(word.try_into().expect("8")));
+    let Some((key_len, binary_len, hash)) = word(0).zip(word(1)).zip(word(2)).map(|((a, b), c)| (a, b, c))
+    else {
+        return false;
+    };
+    let before = 24 + key_len as usize;
+    // FNV-1a.
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    found.len() as u64 == before as u64 + binary_len
+        && found[before..].iter().fold(0xcbf2_9ce4_8422_2325, step) == hash
+}
+
 /// Among what plugins keep there are verdicts in JSON, which say when they were found, and programs of XLA's, of which no
 /// two are the same bytes: as long as a whole one, within a hundredth.
 fn kept(found: &[u8], expected: &[u8]) -> bool {
@@ -316,11 +332,37 @@ fn caches_that_are_killed_are_whole() {
     let library = |path: PathBuf| ["--plugin".to_owned(), path.display().to_string()];
     let mut jobs = Vec::new();
     jobs.extend(wgpu_library().map(|path| Job::cache("wgpu", same, &library(path))));
-    jobs.extend(opencl_library().map(|path| Job::cache("opencl", same, &library(path))));
+    jobs.extend(opencl_library().map(|path| Job::cache("opencl", opencl_program, &library(path))));
     jobs.extend(pjrt_plugin().map(|(plugin, _)| Job::cache("pjrt", kept, &plugin)));
     if jobs.is_empty() {
         eprintln!("not run: no plugin with a cache has a device here");
         return;
     }
     check(&jobs, 6);
+}
+
+/// A program in the cache whose bytes are not those that were written is compiled anew, and is not given to the driver.
+#[test]
+fn programs_of_opencl_that_are_damaged_are_compiled_anew() {
+    let Some(library) = opencl_library() else {
+        eprintln!("not run: OpenCL has no device here");
+        return;
+    };
+    let job = Job::cache("opencl", opencl_program, &["--plugin".to_owned(), library.display().to_string()]);
+    let first = job.done();
+    let damages: [fn(&mut Vec<u8>); 3] = [
+        |bytes| *bytes.last_mut().expect("a program") ^= 0x40,
+        |bytes| bytes.truncate(bytes.len() / 2),
+        |bytes| bytes.extend([0; 100]),
+    ];
+    let paths: Vec<&PathBuf> = first.keys().collect();
+    for (damage, path) in damages.iter().zip(paths.iter().cycle()) {
+        let mut bytes = first[*path].clone();
+        damage(&mut bytes);
+        fs::write(path, &bytes).expect("written");
+        assert!(!opencl_program(&bytes, &[]), "the damage shows");
+        job.done();
+        job.expect_whole(&first);
+        assert_ne!(fs::read(path).expect("it is there"), bytes, "{} is still damaged", path.display());
+    }
 }
