@@ -284,20 +284,8 @@ impl Node<'_> {
         sample: &Sample,
         launching: impl Fn(bool),
     ) -> Outcome<(Status, String, Vec<Damage>)> {
-        let device = self.device;
         let contents: Vec<Vec<u8>> = sample.inputs.iter().map(HostTensor::bytes).collect();
-        let mut areas = Vec::new();
-        for (i, content) in contents.iter().enumerate() {
-            areas.push(Area::new(device, content, 1, i as u64 + 1)?);
-        }
-        areas.push(Area::new(device, &vec![0x3c; sample.expected.size()], 1, 50)?);
-        if self.raw.workspace_bytes > 0 {
-            let content = vec![0x3c; self.raw.workspace_bytes as usize];
-            areas.push(Area::new(device, &content, self.raw.workspace_align.max(1) as usize, 60)?);
-        }
-        for area in &areas {
-            other.upload(&area.image, &area.buffer, 0)?;
-        }
+        let areas = self.areas(other, sample)?;
         let refs: Vec<BufferRef> = areas.iter().map(Area::reference).collect();
         launching(true);
         let status = match self.launch_status(stream, kernel, &refs, sample)? {
@@ -321,6 +309,42 @@ impl Node<'_> {
             }
         }
         Ok((status, words, damage))
+    }
+
+    /// Inputs, the output and the workspace, as a stream has put them on the device.
+    fn areas(&self, stream: &Stream<'_>, sample: &Sample) -> Outcome<Vec<Area<'_>>> {
+        let device = self.device;
+        let mut areas = Vec::new();
+        for (i, input) in sample.inputs.iter().enumerate() {
+            areas.push(Area::new(device, &input.bytes(), 1, i as u64 + 1)?);
+        }
+        areas.push(Area::new(device, &vec![0x3c; sample.expected.size()], 1, 50)?);
+        if self.raw.workspace_bytes > 0 {
+            let content = vec![0x3c; self.raw.workspace_bytes as usize];
+            areas.push(Area::new(device, &content, self.raw.workspace_align.max(1) as usize, 60)?);
+        }
+        for area in &areas {
+            stream.upload(&area.image, &area.buffer, 0)?;
+        }
+        Ok(areas)
+    }
+
+    /// Launches the node on a stream that has failed: the status, and whether memory is as it was, which `other` reads.
+    pub(crate) fn run_on_failed(
+        &self,
+        kernel: &KernelDef,
+        stream: &Stream<'_>,
+        other: &Stream<'_>,
+        sample: &Sample,
+    ) -> Outcome<(Status, bool)> {
+        let areas = self.areas(other, sample)?;
+        let refs: Vec<BufferRef> = areas.iter().map(Area::reference).collect();
+        let status = self.launch_status(stream, kernel, &refs, sample)?;
+        let mut is_whole = true;
+        for area in &areas {
+            is_whole &= other.download(&area.buffer, 0, area.image.len())? == area.image;
+        }
+        Ok((status, is_whole))
     }
 
     /// Enqueues one launch.

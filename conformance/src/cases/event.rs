@@ -30,6 +30,13 @@ pub(crate) const ORDER_CASES: &[Case] = &[
         run: host_wait,
     },
     Case {
+        id: "event.host_wait.limits",
+        rules: &["B12"],
+        requires: "a `stream_host_wait` of 0 ns asks and does not block, one of UINT64_MAX ns has no limit",
+        needs: &["event.host_wait"],
+        run: host_wait_limits,
+    },
+    Case {
         id: "event.wait",
         rules: &["B12"],
         requires: "what follows `stream_wait` on one stream runs after the point of the other",
@@ -44,11 +51,32 @@ pub(crate) const ORDER_CASES: &[Case] = &[
         run: unsignalled,
     },
     Case {
+        id: "event.wait.self",
+        rules: &["B12"],
+        requires: "a stream may wait for a point of its own, and goes on",
+        needs: &["event.wait", "event.unsignalled"],
+        run: wait_self,
+    },
+    Case {
+        id: "event.wait.destroyed",
+        rules: &["B12", "B24"],
+        requires: "a stream may be destroyed once another one waits for it, which goes on when its work is done",
+        needs: &["event.not_early", "event.wait"],
+        run: wait_destroyed,
+    },
+    Case {
         id: "event.callback.once",
         rules: &["B16"],
         requires: "each callback comes exactly once, with OK, also for a value reached before",
         needs: &["stream.signal"],
         run: callback_once,
+    },
+    Case {
+        id: "event.between",
+        rules: &["B12", "B16"],
+        requires: "0 and values between two signals count as signalled, and are reached with the next signal",
+        needs: &["event.host_wait", "event.wait", "event.callback.once"],
+        run: between,
     },
     Case {
         id: "event.callback.not_early",
@@ -70,6 +98,13 @@ pub(crate) const ORDER_CASES: &[Case] = &[
         requires: "when `stream_destroy` returns, the device touches nothing of what was enqueued",
         needs: &["transfer.round_trip"],
         run: destroy,
+    },
+    Case {
+        id: "event.destroy.finishes",
+        rules: &["B24"],
+        requires: "`stream_destroy` does what was enqueued, signalled or not, before it returns",
+        needs: &["event.destroy"],
+        run: destroy_finishes,
     },
     Case {
         id: "event.callback.destroy",
@@ -221,6 +256,87 @@ fn host_wait(rig: &Rig<'_>) -> Outcome {
     })
 }
 
+fn host_wait_limits(rig: &Rig<'_>) -> Outcome {
+    let host_wait = rig.optional(rig.table()?.stream_host_wait, "stream_host_wait")?;
+    rig.each_timeline(|device| {
+        // None is late: a wait for ever that ends at once has not waited for the work.
+        refuse_early(device, "`stream_host_wait` without a limit returned", |stream, value| {
+            // SAFETY: the plugin's function with its own stream.
+            let asked = unsafe { host_wait(stream.handle.as_ptr(), value, 0) };
+            ensure!(
+                matches!(asked, DEVBAY_STATUS_OK | DEVBAY_STATUS_TIMEOUT),
+                "a wait of 0 ns gave {}, expected OK or TIMEOUT",
+                stream.error_words(asked)
+            );
+            // SAFETY: as above.
+            let status = unsafe { host_wait(stream.handle.as_ptr(), value, u64::MAX) };
+            ensure!(status == DEVBAY_STATUS_OK, "a wait without a limit gave {}", stream.error_words(status));
+            Ok(())
+        })
+    })
+}
+
+/// Enqueues a wait.
+fn wait_for(stream: &Stream<'_>, other: &Stream<'_>, value: u64) -> Outcome {
+    let Some(wait) = stream.device.opened.table.stream_wait else {
+        return not_run(Why::NotOffered, "the plugin has no stream_wait");
+    };
+    // SAFETY: the plugin's function with its own streams.
+    let status = unsafe { wait(stream.handle.as_ptr(), other.handle.as_ptr(), value) };
+    ensure!(status == DEVBAY_STATUS_OK, "stream_wait({value}) gave {}", stream.error_words(status));
+    Ok(())
+}
+
+fn wait_self(rig: &Rig<'_>) -> Outcome {
+    let wait = rig.optional(rig.table()?.stream_wait, "stream_wait")?;
+    rig.each_timeline(|device| {
+        let mut chain = Chain::new(device, 900)?;
+        let stream = device.stream()?;
+        // SAFETY: the chain was made before the stream.
+        unsafe { chain.enqueue(&stream) }?;
+        let value = stream.signal()?;
+        wait_for(&stream, &stream, value)?;
+        // SAFETY: the plugin's function with its own stream.
+        let status = unsafe { wait(stream.handle.as_ptr(), stream.handle.as_ptr(), value + 1) };
+        ensure!(
+            status == DEVBAY_STATUS_INVALID,
+            "a wait for a point of its own that was not signalled: expected INVALID, found {}",
+            status_name(status)
+        );
+        stream.finish()?;
+        wait_for(&stream, &stream, value)?;
+        stream.finish()
+    })
+}
+
+fn wait_destroyed(rig: &Rig<'_>) -> Outcome {
+    rig.optional(rig.table()?.stream_wait, "stream_wait")?;
+    rig.each_timeline(|device| {
+        device.plain_memory()?;
+        for round in 0..ROUNDS {
+            let mut chain = Chain::new(device, 950 + round)?;
+            let mut found = Lent::new(vec![0; chain.size()]);
+            let (first, second) = (device.stream()?, device.stream()?);
+            // SAFETY: the chain was made before the streams.
+            unsafe { chain.enqueue(&first) }?;
+            let value = first.signal()?;
+            wait_for(&second, &first, value)?;
+            drop(first);
+            // Whatever is made now may lie where the first stream lay.
+            let other = device.stream()?;
+            let last = chain.b.as_ref().unwrap_or(&chain.a);
+            // SAFETY: as above.
+            unsafe { second.enqueue_out(last.whole(), found.0.as_mut_ptr(), chain.size()) }?;
+            second.finish()?;
+            other.finish()?;
+            if let Some(difference) = difference(&found.done(), &chain.source) {
+                return failed(format!("behind a wait for a stream that was destroyed: {difference}"));
+            }
+        }
+        Ok(())
+    })
+}
+
 fn wait(rig: &Rig<'_>) -> Outcome {
     let wait = rig.optional(rig.table()?.stream_wait, "stream_wait")?;
     rig.each_timeline(|device| {
@@ -309,6 +425,82 @@ fn unsignalled(rig: &Rig<'_>) -> Outcome {
         return not_run(Why::NotOffered, "the plugin has no function that waits");
     }
     Ok(())
+}
+
+fn between(rig: &Rig<'_>) -> Outcome {
+    let table = *rig.table()?;
+    if table.stream_wait.is_none() && table.stream_host_wait.is_none() && table.stream_on_reached.is_none() {
+        return not_run(Why::NotOffered, "the plugin has no function that waits");
+    }
+    rig.each_timeline(|device| {
+        let fresh = device.stream()?;
+        let waiting = device.stream()?;
+        // How a point is waited for, for each function that the plugin has: the first value that has to do for it.
+        let learn = |stream: &Stream<'_>, value: u64| -> Outcome {
+            if let Some(host_wait) = table.stream_host_wait {
+                let limit = PATIENCE.as_nanos() as u64;
+                // SAFETY: the plugin's function with its own stream.
+                let status = unsafe { host_wait(stream.handle.as_ptr(), value, limit) };
+                ensure!(
+                    status == DEVBAY_STATUS_OK,
+                    "stream_host_wait({value}), the last signal was {}: {}",
+                    stream.signalled(),
+                    stream.error_words(status)
+                );
+                return Ok(());
+            }
+            if table.stream_on_reached.is_some() {
+                let calls = Calls::new(1);
+                call_back(stream, value, count, calls.arg(0))?;
+                calls.wait();
+                return calls.check("for a value that counts as signalled");
+            }
+            wait_for(&waiting, stream, value)?;
+            waiting.finish()
+        };
+        learn(&fresh, 0)?;
+        if table.stream_wait.is_some() {
+            wait_for(&waiting, &fresh, 0)?;
+            waiting.finish()?;
+        }
+        if table.stream_on_reached.is_some() {
+            let calls = Calls::new(1);
+            call_back(&fresh, 0, count, calls.arg(0))?;
+            calls.wait();
+            calls.check("for the value 0")?;
+        }
+        drop(fresh);
+        for round in 0..ROUNDS {
+            let mut chain = Chain::new(device, 1000 + round)?;
+            let stream = device.stream()?;
+            stream.signal_value(10)?;
+            // SAFETY: the chain was made before the stream.
+            unsafe { chain.enqueue(&stream) }?;
+            stream.signal_value(20)?;
+            if table.stream_wait.is_some() {
+                wait_for(&waiting, &stream, 15)?;
+            }
+            let calls = Calls::new(1);
+            if table.stream_on_reached.is_some() {
+                call_back(&stream, 15, count, calls.arg(0))?;
+            }
+            learn(&stream, 11)?;
+            let reported = chain.tail();
+            stream.poll(20)?;
+            if table.stream_on_reached.is_some() {
+                calls.wait();
+                calls.check("for a value between two signals")?;
+            }
+            waiting.finish()?;
+            drop(stream);
+            if let Some(found) = difference(&reported, &chain.tail()) {
+                return failed(format!(
+                    "11 was reached before 20, though the last signal before it was 10: of the last bytes, {found}"
+                ));
+            }
+        }
+        Ok(())
+    })
 }
 
 /// How often callbacks came, and with what. Leaked: a plugin that calls twice does so at any time.
@@ -584,6 +776,31 @@ fn destroy(rig: &Rig<'_>) -> Outcome {
                 std::mem::forget(chain);
                 return failed(format!(
                     "the device wrote into a destination of {size} bytes after stream_destroy had returned"
+                ));
+            }
+        }
+        Ok(())
+    })
+}
+
+fn destroy_finishes(rig: &Rig<'_>) -> Outcome {
+    rig.each_timeline(|device| {
+        for round in 0..ROUNDS {
+            let mut chain = Chain::new(device, 1100 + round)?;
+            let stream = device.stream()?;
+            // SAFETY: the chain was made before the stream.
+            unsafe { chain.enqueue(&stream) }?;
+            if round % 2 == 0 {
+                stream.signal()?;
+                // SAFETY: as above.
+                unsafe {
+                    stream.enqueue_out(chain.a.whole(), chain.destination.0.as_mut_ptr(), chain.size())
+                }?;
+            }
+            drop(stream);
+            if let Some(found) = difference(&chain.destination.0, &chain.source) {
+                return failed(format!(
+                    "what was enqueued was not done when stream_destroy returned: {found}"
                 ));
             }
         }

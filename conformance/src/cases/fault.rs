@@ -4,7 +4,9 @@
 use crate::case::Case;
 use crate::cases::event::{Calls, call_back, count};
 use crate::measure::limit_mapped;
-use crate::rig::{Detail, Device, PATIENCE, Rig, Stream, difference, pattern, status_name};
+use crate::node::each_node;
+use crate::ops::Op;
+use crate::rig::{Detail, Device, PATIENCE, Rig, Stream, difference, empty_copy, pattern, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::{self, *};
 use std::time::{Duration, Instant};
@@ -30,6 +32,20 @@ pub(crate) const CASES: &[Case] = &[
         requires: "what fails on the device fails the points behind it, their callbacks and who waits for them, and nothing else",
         needs: &["event.callback.once", "event.wait"],
         run: poison,
+    },
+    Case {
+        id: "fault.refuse",
+        rules: &["B13"],
+        requires: "copies, waits, signals and flushes on a stream whose failure was reported give it, and do nothing",
+        needs: &["fault.poison"],
+        run: refuse,
+    },
+    Case {
+        id: "fault.refuse.launch",
+        rules: &["B13", "B21"],
+        requires: "launches on a stream whose failure was reported give it, and write nothing",
+        needs: &["fault.poison", "launch.order"],
+        run: refuse_launches,
     },
 ];
 
@@ -138,8 +154,11 @@ fn in_flight(rig: &Rig<'_>) -> Outcome {
     })
 }
 
+/// Makes a stream fail.
+type FailFn = unsafe extern "C" fn(*mut abi::Stream, Status) -> Status;
+
 /// The function that makes a stream fail, if the plugin has the extension.
-fn stream_fail(device: &Device<'_>) -> Outcome<unsafe extern "C" fn(*mut abi::Stream, Status) -> Status> {
+fn stream_fail(device: &Device<'_>) -> Outcome<FailFn> {
     let table: FaultTable = device.extension(extension::FAULT, "makes streams fail")?;
     match table.stream_fail {
         Some(fail) => Ok(fail),
@@ -168,99 +187,105 @@ fn failure_of(stream: &Stream<'_>, last_good: u64) -> Outcome<Status> {
     }
 }
 
+/// Streams that are made to fail until one takes a signal behind the failure, as those do that do not know of it yet.
+const POISONED_MAX: usize = 20;
+
 fn poison(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
         let fail = stream_fail(device)?;
         device.plain_memory()?;
-        let source = pattern(device.pad(device.at_most(1 << 20)), 1);
-        let buffers: Vec<_> = (0..3).map(|_| device.alloc(source.len())).collect::<Outcome<_>>()?;
-        let [failing, waiting, other] = device.streams(3)?.try_into().map_err(|_| {
-            crate::verdict::Stop::NotRun(
-                Why::NotOffered,
-                "the device has fewer than three streams".to_owned(),
-            )
-        })?;
-        let calls = Calls::new(4);
+        for _ in 0..POISONED_MAX {
+            if poison_once(device, fail)? {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
 
-        // SAFETY: source and buffers were made before the streams, here and below.
-        unsafe { failing.enqueue_in(&source, buffers[0].whole()) }?;
-        let good = failing.signal()?;
-        // SAFETY: the plugin's function with its own stream.
-        let status = unsafe { fail(failing.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
-        ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", failing.error_words(status));
-        // The stream may know by now: then the signal is refused, and nobody can wait for it.
-        let bad = failing.signal().ok();
-        call_back(&failing, good, count, calls.arg(0))?;
-        if let Some(bad) = bad {
-            call_back(&failing, bad, count, calls.arg(1))?;
-            if let Some(wait) = device.opened.table.stream_wait {
-                // SAFETY: two streams of one device, and a value that was signalled.
-                let status = unsafe { wait(waiting.handle.as_ptr(), failing.handle.as_ptr(), bad) };
-                ensure!(
-                    matches!(status, DEVBAY_STATUS_OK | DEVBAY_STATUS_ABORTED),
-                    "stream_wait gave {}",
-                    waiting.error_words(status)
-                );
-                // This stream may know by now as well, and then refuses what follows.
-                // SAFETY: as above.
-                let _ = unsafe { waiting.enqueue_in(&source, buffers[1].whole()) };
-                let value = waiting.signal().ok();
-                match value {
-                    Some(value) => call_back(&waiting, value, count, calls.arg(2))?,
-                    None => {
-                        let (_, status) = waiting.reached()?;
-                        ensure!(
-                            status == DEVBAY_STATUS_ABORTED,
-                            "a signal was refused on a stream that gives {}, expected ABORTED",
-                            status_name(status)
-                        );
-                    }
-                }
-                let status = failure_of(&waiting, 0)?;
-                ensure!(
-                    status == DEVBAY_STATUS_ABORTED,
-                    "a stream that waits for one that failed gives {}, expected ABORTED",
-                    status_name(status)
-                );
-                if value.is_some() {
-                    expect_call(&calls, 2, DEVBAY_STATUS_ABORTED, "of the stream that waits")?;
+/// Makes a stream fail, and gives whether there was a point behind the failure.
+fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
+    let source = pattern(device.pad(device.at_most(1 << 20)), 1);
+    let buffers: Vec<_> = (0..3).map(|_| device.alloc(source.len())).collect::<Outcome<_>>()?;
+    let [failing, waiting, other] = device.streams(3)?.try_into().map_err(|_| {
+        crate::verdict::Stop::NotRun(Why::NotOffered, "the device has fewer than three streams".to_owned())
+    })?;
+    let calls = Calls::new(4);
+
+    // SAFETY: source and buffers were made before the streams, here and below.
+    unsafe { failing.enqueue_in(&source, buffers[0].whole()) }?;
+    let good = failing.signal()?;
+    // SAFETY: the plugin's function with its own stream.
+    let status = unsafe { fail(failing.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
+    ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", failing.error_words(status));
+    // The stream may know by now: then the signal is refused, and nobody can wait for it.
+    let bad = failing.signal().ok();
+    call_back(&failing, good, count, calls.arg(0))?;
+    if let Some(bad) = bad {
+        call_back(&failing, bad, count, calls.arg(1))?;
+        if let Some(wait) = device.opened.table.stream_wait {
+            // SAFETY: two streams of one device, and a value that was signalled.
+            let status = unsafe { wait(waiting.handle.as_ptr(), failing.handle.as_ptr(), bad) };
+            ensure!(
+                matches!(status, DEVBAY_STATUS_OK | DEVBAY_STATUS_ABORTED),
+                "stream_wait gave {}",
+                waiting.error_words(status)
+            );
+            // This stream may know by now as well, and then refuses what follows.
+            // SAFETY: as above.
+            let _ = unsafe { waiting.enqueue_in(&source, buffers[1].whole()) };
+            let value = waiting.signal().ok();
+            match value {
+                Some(value) => call_back(&waiting, value, count, calls.arg(2))?,
+                None => {
+                    let (_, status) = waiting.reached()?;
+                    ensure!(
+                        status == DEVBAY_STATUS_ABORTED,
+                        "a signal was refused on a stream that gives {}, expected ABORTED",
+                        status_name(status)
+                    );
                 }
             }
-            expect_call(&calls, 1, DEVBAY_STATUS_INTERNAL, "of the point behind the failure")?;
+            let status = failure_of(&waiting, 0)?;
+            ensure!(
+                status == DEVBAY_STATUS_ABORTED,
+                "a stream that waits for one that failed gives {}, expected ABORTED",
+                status_name(status)
+            );
+            if value.is_some() {
+                expect_call(&calls, 2, DEVBAY_STATUS_ABORTED, "of the stream that waits")?;
+            }
         }
-        let status = failure_of(&failing, good)?;
-        ensure!(
-            status == DEVBAY_STATUS_INTERNAL,
-            "the stream failed with {}, expected INTERNAL",
-            status_name(status)
-        );
-        expect_call(&calls, 0, DEVBAY_STATUS_OK, "of the point before the failure")?;
-        if let Some(stream_error) = device.opened.table.stream_error {
-            let mut detail = Detail::new();
-            // SAFETY: the plugin's function with its own stream; the struct is ours.
-            unsafe { stream_error(failing.handle.as_ptr(), &mut detail.raw) };
-            ensure!(!detail.text().is_empty(), "stream_error has no words for the failure");
-        }
-        // A point that nobody reaches any more still calls back, at once.
-        if let Some(bad) = bad {
-            call_back(&failing, bad, count, calls.arg(3))?;
-            expect_call(
-                &calls,
-                3,
-                DEVBAY_STATUS_INTERNAL,
-                "of a point that had failed before it was asked for",
-            )?;
-        }
-        // Others do not notice.
-        other.upload(&source, &buffers[2], 0)?;
-        let found = other.download(&buffers[2], 0, source.len())?;
-        if let Some(found) = difference(&found, &source) {
-            return failed(format!("a copy on a stream that did not fail: {found}"));
-        }
-        drop((failing, waiting));
-        let again = device.stream()?;
-        again.upload(&source, &buffers[0], 0)
-    })
+        expect_call(&calls, 1, DEVBAY_STATUS_INTERNAL, "of the point behind the failure")?;
+    }
+    let status = failure_of(&failing, good)?;
+    ensure!(
+        status == DEVBAY_STATUS_INTERNAL,
+        "the stream failed with {}, expected INTERNAL",
+        status_name(status)
+    );
+    expect_call(&calls, 0, DEVBAY_STATUS_OK, "of the point before the failure")?;
+    if let Some(stream_error) = device.opened.table.stream_error {
+        let mut detail = Detail::new();
+        // SAFETY: the plugin's function with its own stream; the struct is ours.
+        unsafe { stream_error(failing.handle.as_ptr(), &mut detail.raw) };
+        ensure!(!detail.text().is_empty(), "stream_error has no words for the failure");
+    }
+    // A point that nobody reaches any more still calls back, at once.
+    if let Some(bad) = bad {
+        call_back(&failing, bad, count, calls.arg(3))?;
+        expect_call(&calls, 3, DEVBAY_STATUS_INTERNAL, "of a point that had failed before it was asked for")?;
+    }
+    // Others do not notice.
+    other.upload(&source, &buffers[2], 0)?;
+    let found = other.download(&buffers[2], 0, source.len())?;
+    if let Some(found) = difference(&found, &source) {
+        return failed(format!("a copy on a stream that did not fail: {found}"));
+    }
+    drop((failing, waiting));
+    let again = device.stream()?;
+    again.upload(&source, &buffers[0], 0)?;
+    Ok(bad.is_some())
 }
 
 /// Waits for a callback, and looks at what it came with.
@@ -278,4 +303,91 @@ fn expect_call(calls: &Calls, i: usize, expected: Status, whose: &str) -> Outcom
         status_name(expected)
     );
     Ok(())
+}
+
+/// A stream that has failed with INTERNAL, and has said so.
+fn failed_stream<'a>(device: &'a Device<'a>, fail: FailFn) -> Outcome<Stream<'a>> {
+    let stream = device.stream()?;
+    let good = stream.signal()?;
+    // SAFETY: the plugin's function with its own stream.
+    let status = unsafe { fail(stream.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
+    ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", stream.error_words(status));
+    // The stream may know by now, and refuse this.
+    let _ = stream.signal();
+    let status = failure_of(&stream, good)?;
+    ensure!(
+        status == DEVBAY_STATUS_INTERNAL,
+        "the stream failed with {}, expected INTERNAL",
+        status_name(status)
+    );
+    Ok(stream)
+}
+
+/// Refuses another answer than the failure of such a stream.
+fn expect_refusal(what: &str, status: Status) -> Outcome {
+    ensure!(
+        status == DEVBAY_STATUS_INTERNAL,
+        "{what} on a stream that has failed with INTERNAL gave {}",
+        status_name(status)
+    );
+    Ok(())
+}
+
+fn refuse(rig: &Rig<'_>) -> Outcome {
+    rig.each_timeline(|device| {
+        let fail = stream_fail(device)?;
+        device.plain_memory()?;
+        let (kept, sent) = (pattern(device.pad(10_000), 2), pattern(device.pad(10_000), 3));
+        let buffer = device.alloc(kept.len())?;
+        let other = device.stream()?;
+        other.upload(&kept, &buffer, 0)?;
+        let failing = failed_stream(device, fail)?;
+        let table = &device.opened.table;
+        let desc = CopyDesc {
+            kind: DEVBAY_COPY_HOST_TO_BUFFER,
+            dst: buffer.whole(),
+            host_src: sent.as_ptr().cast(),
+            size_bytes: sent.len() as u64,
+            ..empty_copy()
+        };
+        // SAFETY: what is copied and the buffer were made before the stream.
+        expect_refusal("a copy", unsafe { failing.copy(&desc) }?)?;
+        if let Some(wait) = table.stream_wait {
+            let (stream, other) = (failing.handle.as_ptr(), other.handle.as_ptr());
+            // SAFETY: the plugin's function with its own streams; 0 counts as signalled.
+            expect_refusal("a wait", unsafe { wait(stream, other, 0) })?;
+        }
+        if let Some(flush) = table.stream_flush {
+            // SAFETY: the plugin's function with its own stream.
+            expect_refusal("a flush", unsafe { flush(failing.handle.as_ptr()) })?;
+        }
+        if let Some(signal) = table.stream_signal {
+            // SAFETY: the plugin's function with its own stream.
+            expect_refusal("a signal", unsafe { signal(failing.handle.as_ptr(), 1 << 20) })?;
+        }
+        drop(failing);
+        let found = other.download(&buffer, 0, kept.len())?;
+        if let Some(found) = difference(&found, &kept) {
+            return failed(format!("a copy that was refused has written: {found}"));
+        }
+        Ok(())
+    })
+}
+
+fn refuse_launches(rig: &Rig<'_>) -> Outcome {
+    rig.each_timeline(|device| stream_fail(device).map(drop))?;
+    each_node(rig, Op::typical, |device, kernel, request, sample| {
+        if device.inline() {
+            return Ok(());
+        }
+        let Ok(node) = request.prepare(device)? else {
+            return failed("what was prepared is refused a second time");
+        };
+        let other = device.stream()?;
+        let failing = failed_stream(device, stream_fail(device)?)?;
+        let (status, is_whole) = node.run_on_failed(kernel, &failing, &other, &sample)?;
+        expect_refusal(&format!("a launch of {}", kernel.op), status)?;
+        ensure!(is_whole, "a launch of {} that was refused has written", kernel.op);
+        Ok(())
+    })
 }

@@ -1,7 +1,7 @@
 //! Streams and their timelines (B12 to B14, B17, B24).
 
 use crate::case::Case;
-use crate::rig::{AnySize, Buffer, Detail, Rig, Stream, pattern, status_name};
+use crate::rig::{AnySize, Buffer, Detail, Lent, Rig, Stream, difference, pattern, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +48,13 @@ pub(crate) const CASES: &[Case] = &[
         requires: "the value reached never falls, and never passes the last that was signalled",
         needs: &["stream.signal"],
         run: monotonic,
+    },
+    Case {
+        id: "stream.signal.refused",
+        rules: &["B12"],
+        requires: "a signal of a value that does not rise is INVALID and changes nothing",
+        needs: &["stream.signal"],
+        run: signal_refused,
     },
     Case {
         id: "stream.flush",
@@ -136,6 +143,42 @@ fn signal(rig: &Rig<'_>) -> Outcome {
             stream.poll(value)?;
             let (reached, _) = stream.reached()?;
             ensure!(reached == value, "{value} was signalled and {reached} reached");
+        }
+        Ok(())
+    })
+}
+
+fn signal_refused(rig: &Rig<'_>) -> Outcome {
+    let table = *rig.table()?;
+    rig.each_timeline(|device| {
+        let source = pattern(device.pad(4096), 4);
+        let buffers = device.targets(2, source.len())?;
+        let mut found = Lent::new(vec![0; source.len()]);
+        let stream = device.stream()?;
+        // SAFETY: source and buffers were made before the stream, and what is read into is leaked until it is done.
+        unsafe { stream.enqueue_in(&source, buffers[0].whole()) }?;
+        stream.signal_value(5)?;
+        // SAFETY: as above.
+        unsafe { stream.enqueue_out(buffers[0].whole(), found.0.as_mut_ptr(), source.len()) }?;
+        for value in [5, 4, 1, 0] {
+            let signal = rig.optional(table.stream_signal, "stream_signal")?;
+            // SAFETY: the plugin's function with its own stream.
+            let status = unsafe { signal(stream.handle.as_ptr(), value) };
+            ensure!(
+                status == DEVBAY_STATUS_INVALID,
+                "a signal of {value} after 5: expected INVALID, found {}",
+                status_name(status)
+            );
+        }
+        // What was enqueued before belongs to the next signal.
+        // SAFETY: as above.
+        unsafe { stream.enqueue_in(&source, buffers[1 % buffers.len()].whole()) }?;
+        stream.signal_value(6)?;
+        stream.poll(6)?;
+        let (reached, _) = stream.reached()?;
+        ensure!(reached == 6, "6 was signalled last, and {reached} is reached");
+        if let Some(difference) = difference(&found.done(), &source) {
+            return failed(format!("a copy in front of a signal that was refused: {difference}"));
         }
         Ok(())
     })

@@ -1,7 +1,7 @@
 //! Plugins whose timelines, callbacks and floating-point control are wrong.
 
 use crate::plugin_results::wrong;
-use crate::rig::{Rig, call, case, check};
+use crate::rig::{Rig, call, case, check, part};
 use crate::toy::{self, nothing};
 use devbay_host::layers::validation::Side;
 use devbay_plugin_api::abi::*;
@@ -80,6 +80,59 @@ fn timelines() {
             rig.signal(stream, 1);
             call!(rig.table, stream_host_wait(stream, 1, 0));
             rig.reached(stream);
+        }),
+    ];
+    check(Side::Plugin, &cases);
+}
+
+/// A stream that has failed, and was seen to.
+fn failed(rig: &Rig) -> *mut Stream {
+    let stream = rig.stream(0, "failed");
+    rig.signal(stream, 1);
+    assert_eq!(rig.reached(stream).1, DEVBAY_STATUS_INTERNAL);
+    stream
+}
+
+#[test]
+fn failed_streams() {
+    let cases = [
+        case!("B13", copy, "a copy is taken", of |_, table| {
+            table.copy = wrong!(copy(_s: *mut Stream, _d: *const CopyDesc) => |_status| DEVBAY_STATUS_OK);
+        }, rig => {
+            let buffer = rig.alloc(0, 64);
+            rig.fill(failed(&rig), &buffer, 64);
+        }),
+        case!("B13", stream_signal, "a signal is taken", of |_, table| {
+            table.stream_signal = wrong!(stream_signal(_s: *mut Stream, _v: u64) => |_status| DEVBAY_STATUS_OK);
+        }, rig => { rig.signal(failed(&rig), 2); }),
+        case!("B13", stream_wait, "a wait is taken", of |_, table| {
+            table.stream_wait = wrong!(stream_wait(_s: *mut Stream, _o: *mut Stream, _v: u64) => |_status| DEVBAY_STATUS_OK);
+        }, rig => {
+            let other = rig.stream(0, "");
+            call!(rig.table, stream_wait(failed(&rig), other, 0));
+        }),
+        case!("B13", stream_flush, "a flush is taken", of |_, table| {
+            table.stream_flush = wrong!(stream_flush(_s: *mut Stream) => |_status| DEVBAY_STATUS_OK);
+        }, rig => { call!(rig.table, stream_flush(failed(&rig))); }),
+        case!("B13", launch, "a launch is taken", of |_, table| {
+            unsafe extern "C" fn takes(
+                _: *const c_void,
+                _: *mut Stream,
+                _: *const BufferRef,
+                _: *const i64,
+            ) -> Status {
+                DEVBAY_STATUS_OK
+            }
+            table.prepare = wrong!(prepare(
+                _i: *mut Instance, _d: *const PrepareDesc, out: *mut Prepared, _e: *mut ErrorDetail
+            ) => |status| {
+                (*out).launch = Some(takes);
+                status
+            });
+        }, rig => {
+            let (sum, buffer) = (rig.sum(0), rig.alloc(0, 64));
+            let refs = [part(&buffer, 0, 16), part(&buffer, 16, 16), part(&buffer, 32, 16)];
+            rig.launch(&sum, failed(&rig), &refs);
         }),
     ];
     check(Side::Plugin, &cases);

@@ -223,12 +223,15 @@ pub unsafe extern "C" fn stream_destroy(stream: *mut Stream) {
     }
 }
 
-pub unsafe extern "C" fn copy(_: *mut Stream, _: *const CopyDesc) -> Status {
-    DEVBAY_STATUS_OK
+pub unsafe extern "C" fn copy(stream: *mut Stream, _: *const CopyDesc) -> Status {
+    with(stream, status)
 }
 
 pub unsafe extern "C" fn stream_signal(stream: *mut Stream, value: u64) -> Status {
     with(stream, |stream: &ToyStream| {
+        if status(stream) != DEVBAY_STATUS_OK {
+            return status(stream);
+        }
         stream.signalled.store(value, Ordering::SeqCst);
         if !stream.held && !stream.fails {
             stream.reached.store(value, Ordering::SeqCst);
@@ -291,19 +294,19 @@ pub unsafe extern "C" fn unprepare(_: *mut Instance, prepared: *mut Prepared) {
 
 pub unsafe extern "C" fn launch(
     _: *const c_void,
-    _: *mut Stream,
+    stream: *mut Stream,
     _: *const BufferRef,
     _: *const i64,
 ) -> Status {
-    DEVBAY_STATUS_OK
+    with(stream, status)
 }
 
 pub unsafe extern "C" fn get_extension(instance: *mut Instance, _: u32, _: u32) -> *const c_void {
     instance.cast_const().cast()
 }
 
-pub unsafe extern "C" fn stream_wait(_: *mut Stream, _: *mut Stream, _: u64) -> Status {
-    DEVBAY_STATUS_OK
+pub unsafe extern "C" fn stream_wait(stream: *mut Stream, _: *mut Stream, _: u64) -> Status {
+    with(stream, status)
 }
 
 pub unsafe extern "C" fn stream_on_reached(
@@ -339,8 +342,8 @@ pub unsafe extern "C" fn stream_host_wait(stream: *mut Stream, value: u64, timeo
     })
 }
 
-pub unsafe extern "C" fn stream_flush(_: *mut Stream) -> Status {
-    DEVBAY_STATUS_OK
+pub unsafe extern "C" fn stream_flush(stream: *mut Stream) -> Status {
+    with(stream, status)
 }
 
 pub unsafe extern "C" fn stream_error(stream: *mut Stream, error: *mut ErrorDetail) -> Status {

@@ -258,8 +258,9 @@ pub const DEVBAY_LOG_ERROR: u32 = 3;
 
 /// Called once when a point on a stream is reached or has failed (B16).
 ///
-/// May come inline or from a thread of the plugin, which holds no lock while it calls. The callee only
-/// enqueues: it calls nothing of the plugin, does not block and does not unwind.
+/// May come inline or from a thread of the plugin, which holds no lock while it calls. The callee calls nothing of any
+/// plugin, also nothing that enqueues: it notes that the point was reported and wakes who waits for it. It does not block
+/// and does not unwind.
 pub type DoneFn = unsafe extern "C" fn(arg: *mut c_void, status: Status);
 
 /// Body of a parallel loop: works on `begin..end`, and does not unwind.
@@ -848,7 +849,8 @@ pub struct PrepareDesc {
 ///
 /// Threads: one at a time per stream; the same state from many threads and streams at once. Order: after
 /// everything enqueued on the stream before. Errors: what is known now, and concerns this launch alone;
-/// found later, it fails the stream (B13). The host adds no check, lock, allocation or clock.
+/// found later, it fails the stream (B13); the failure of a stream that has failed. The host adds no check, lock,
+/// allocation or clock.
 ///
 /// Values: what the data of an input may not be by the op's definition, as an index out of range, is INVALID: the
 /// status of the launch on an inline device, else of the launch or of the stream from the next point on, with the
@@ -1041,8 +1043,11 @@ pub struct PluginTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Ends a stream. Waits until the device will touch nothing of what was enqueued; points that were
-    /// not reached are reported as failed to their callbacks first (B24).
+    /// Ends a stream. What was enqueued is done first, signalled or not: the call waits for it, and for the callbacks. On a
+    /// stream that has failed nothing further runs: the call waits until the device will touch nothing of what was enqueued,
+    /// and points that were not reached are reported as failed to their callbacks (B24). Once the device is lost the call
+    /// asks the driver for nothing that may not return, and is over within a second. A stream that another one waits for
+    /// may be ended.
     ///
     /// Owns: takes the stream.
     /// Threads: one at a time per stream.
@@ -1056,7 +1061,8 @@ pub struct PluginTable {
     /// Owns: what it names is lent until a point signalled after it is reported.
     /// Threads: one at a time per stream.
     /// Order: after everything enqueued on the stream before.
-    /// Errors: INVALID for ranges outside their buffers, overlap or misalignment; nothing is enqueued.
+    /// Errors: INVALID for ranges outside their buffers, overlap or misalignment, the failure of a stream that has failed;
+    /// nothing is enqueued.
     /// Since: 0.1, required.
     pub copy: Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const CopyDesc) -> Status>,
     /// Enqueues a point: `value` is reached when everything before it is done and the device will never
@@ -1064,16 +1070,27 @@ pub struct PluginTable {
     /// data that its op does not allow (B21). Implies a flush. NULL on plugins whose devices are all
     /// inline.
     ///
+    /// Up to `value` all values count as signalled from now on: 0 on every stream, and those between two signals, which are
+    /// reached with the later one.
+    ///
     /// Owns: nothing.
     /// Threads: one at a time per stream.
     /// Order: values rise strictly.
-    /// Errors: on failure everything since the last good signal has failed, and the value is never
-    /// reached.
+    /// Errors: INVALID for a value that does not rise: nothing has changed, and the next signal stands for all that was
+    /// enqueued before it. The failure of a stream that has failed. On any other failure everything since the last good
+    /// signal has failed, and the value is never reached.
     /// Since: 0.1, required.
     pub stream_signal: Option<unsafe extern "C" fn(stream: *mut Stream, value: u64) -> Status>,
     /// Writes the last value reached with success, as cheaply as a load; never blocks, but may drive the
     /// driver on. Returns the stream's status: once it has failed, every later point has (B13). NULL on
     /// plugins whose devices are all inline.
+    ///
+    /// What stands before a point happens before its report, here, by a callback or by a wait: the thread that gets the
+    /// report sees what the work wrote to memory that the host can read, as does every thread that it then synchronises
+    /// with.
+    ///
+    /// Once this, a callback or a wait has reported a failure, `copy`, a launch, `stream_wait`, `stream_signal`,
+    /// `stream_flush` and a replay on that stream return it and enqueue nothing. Before, they may.
     ///
     /// Owns: nothing.
     /// Threads: any, never blocks, also while the owner enqueues.
@@ -1118,12 +1135,13 @@ pub struct PluginTable {
     pub get_extension:
         Option<unsafe extern "C" fn(instance: *mut Instance, id: u32, min_revision: u32) -> *const c_void>,
     /// What is enqueued on `stream` from here on runs after `other` has reached `value`. Emulated by
-    /// holding back what follows.
+    /// holding back what follows. `other` may be `stream`, which then has nothing to wait for.
     ///
-    /// Owns: nothing.
+    /// Owns: nothing. `other` is borrowed for the call, and may be destroyed once it has returned.
     /// Threads: one at a time per `stream`, any for `other`.
-    /// Order: `value` was signalled on `other` with success.
-    /// Errors: INVALID for a value that was not; if `other` fails, so does `stream`, with ABORTED.
+    /// Order: `value` is at most the last that was signalled on `other` with success.
+    /// Errors: INVALID for a value above it, with nothing enqueued; if `other` fails before it has reached `value`, so
+    /// does `stream`, with ABORTED, which the call may return already; the failure of a `stream` that has failed.
     /// Since: 0.1.
     pub stream_wait:
         Option<unsafe extern "C" fn(stream: *mut Stream, other: *mut Stream, value: u64) -> Status>,
@@ -1132,8 +1150,8 @@ pub struct PluginTable {
     ///
     /// Owns: `arg` is lent until the call.
     /// Threads: any.
-    /// Order: `value` was signalled with success.
-    /// Errors: INVALID for a value that was not; then `done` is not called.
+    /// Order: `value` is at most the last that was signalled with success.
+    /// Errors: INVALID for a value above it; then `done` is not called.
     /// Since: 0.1.
     #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
     pub stream_on_reached: Option<
@@ -1144,12 +1162,13 @@ pub struct PluginTable {
             arg: *mut c_void,
         ) -> Status,
     >,
-    /// Blocks until `value` is reached, the stream fails or the time is over. Emulated by polling.
+    /// Blocks until `value` is reached, the stream fails or the time is over. A `timeout_ns` of 0 asks and does not block,
+    /// UINT64_MAX is no limit. Emulated by polling.
     ///
     /// Owns: nothing.
     /// Threads: any, may block.
-    /// Order: `value` was signalled with success.
-    /// Errors: TIMEOUT, INVALID for a value that was not signalled, the stream's failure.
+    /// Order: `value` is at most the last that was signalled with success.
+    /// Errors: TIMEOUT, INVALID for a value above it, the stream's failure if `value` was not reached before it.
     /// Since: 0.1.
     pub stream_host_wait:
         Option<unsafe extern "C" fn(stream: *mut Stream, value: u64, timeout_ns: u64) -> Status>,
@@ -1158,7 +1177,7 @@ pub struct PluginTable {
     /// Owns: nothing.
     /// Threads: one at a time per stream.
     /// Order: after what is enqueued.
-    /// Errors: as `stream_signal`.
+    /// Errors: as `stream_signal`, and no INVALID.
     /// Since: 0.1.
     pub stream_flush: Option<unsafe extern "C" fn(stream: *mut Stream) -> Status>,
     /// Writes the detail of the stream's last non-zero status or failure. Also on inline devices: a

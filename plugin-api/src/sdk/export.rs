@@ -67,6 +67,17 @@ impl<S> StreamBox<S> {
     }
 }
 
+/// Refuses to enqueue on a stream that has failed, with its failure (B13).
+///
+/// # Errors
+/// The failure.
+pub(super) fn refuse_failed<S: Stream>(stream: &S) -> Result<()> {
+    if !S::TIMELINE || !stream.has_failed() {
+        return Ok(());
+    }
+    Err(stream.failure().unwrap_or_else(|| Error::internal("the stream has failed")))
+}
+
 /// The table of a plugin.
 pub const fn table<P: Plugin>() -> PluginTable {
     // A trait's constant decides which slots are filled, so that an absent function is NULL and the host
@@ -568,7 +579,7 @@ pub(super) unsafe fn on_box<D: Device>(
     }
 }
 
-/// As [`on_stream`], for what a recording cannot have.
+/// As [`on_stream`], for what a recording cannot have, nor a stream that has failed.
 ///
 /// # Safety
 /// As [`on_stream`].
@@ -580,6 +591,7 @@ pub(super) unsafe fn enqueue_on<D: Device>(
         if D::Stream::REPLAY && stream.records.load(Ordering::Relaxed) {
             return Err(Error::invalid("the stream records launches, and takes nothing else"));
         }
+        refuse_failed(&stream.stream)?;
         body(&stream.stream)
     };
     // SAFETY: the caller's promise.
@@ -714,6 +726,8 @@ unsafe extern "C" fn prepare<P: Plugin>(
         }
         if request.device.defers() {
             prepared.defer::<P::Device>(request.label);
+        } else if !request.device.describe().inline {
+            prepared.refuse_failed::<P::Device>();
         }
         let result = prepared.into_abi();
         // SAFETY: the host's struct.

@@ -5,7 +5,7 @@
 
 use super::Device;
 use super::error::{Error, Result, guard, guard_kernel};
-use super::export::StreamBox;
+use super::export::{StreamBox, refuse_failed};
 use super::kernel::dtypes::*;
 use super::memory::{BufferBox, HostBuffer};
 use super::prepared::{State, StateHeader};
@@ -339,10 +339,32 @@ pub(super) unsafe extern "C" fn launch_deferred<D: Device>(
     }
     // SAFETY: the host passes a stream of this device, which it has not destroyed.
     let stream = unsafe { &*stream.cast::<StreamBox<D::Stream>>() };
-    match guard(|| super::Stream::defer(stream.inner(), deferred)) {
+    let defer = || {
+        refuse_failed(stream.inner())?;
+        super::Stream::defer(stream.inner(), deferred)
+    };
+    match guard(defer) {
         Ok(()) => DEVBAY_STATUS_OK,
         Err(error) => stream.keep(error),
     }
+}
+
+/// Launches a kernel on a stream that has not failed (B13).
+pub(super) unsafe extern "C" fn launch_unless_failed<D: Device>(
+    state: *const c_void,
+    stream: *mut crate::abi::Stream,
+    refs: *const BufferRef,
+    dims: *const i64,
+) -> Status {
+    // SAFETY: the host passes a stream of this device, which it has not destroyed.
+    let on = unsafe { &*stream.cast::<StreamBox<D::Stream>>() };
+    if let Err(error) = guard(|| refuse_failed(on.inner())) {
+        return on.keep(error);
+    }
+    // SAFETY: the host passes the state that `prepare` returned (B21).
+    let launch = unsafe { (*state.cast::<StateHeader>()).launch };
+    // SAFETY: the host's arguments.
+    unsafe { launch(state, stream, refs, dims) }
 }
 
 /// Launches a kernel through [`Launch`]; a panic is this launch's failure and no other's.

@@ -281,7 +281,8 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported(format!("memory_info of space {space_idx}")))
     }
 
-    /// Makes a stream; dropping it waits until the device touches nothing of what was enqueued (B24).
+    /// Makes a stream; dropping it waits until all that was enqueued is done, unless the stream has failed or the device
+    /// is lost, and until the device touches nothing of it (B24).
     ///
     /// # Errors
     /// Out of memory, or what the driver says.
@@ -436,7 +437,7 @@ pub trait Stream: Send + Sync + 'static {
     /// Whether launches can be recorded and replayed ([`crate::abi::ReplayTable`]).
     const REPLAY: bool = false;
 
-    /// Enqueues a copy; the SDK has checked its ranges.
+    /// Enqueues a copy; the SDK has checked its ranges, and that the stream has not failed, as for all that is enqueued.
     ///
     /// # Errors
     /// What is known now.
@@ -453,7 +454,7 @@ pub trait Stream: Send + Sync + 'static {
     /// Enqueues a point with a value above every one before (B12).
     ///
     /// # Errors
-    /// Then everything since the last good signal has failed.
+    /// Invalid for a value that does not rise, which changes nothing; else everything since the last good signal has failed.
     fn signal(&self, value: u64) -> Result<()> {
         Err(Error::unsupported(format!("signal({value}) on an inline stream")))
     }
@@ -463,7 +464,8 @@ pub trait Stream: Send + Sync + 'static {
         (0, Err(Error::unsupported("reached on an inline stream")))
     }
 
-    /// Holds what follows back until `other` has reached `value`.
+    /// Holds what follows back until `other` has reached `value`. `other` may be this stream, and may be dropped once this
+    /// has returned.
     ///
     /// # Errors
     /// Invalid for a value that was not signalled.
@@ -479,7 +481,7 @@ pub trait Stream: Send + Sync + 'static {
         Err(Error::unsupported(format!("on_reached({value})")))
     }
 
-    /// Blocks until `value` is reached.
+    /// Blocks until `value` is reached. A timeout of zero asks and does not block, one of `u64::MAX` nanoseconds never ends.
     ///
     /// # Errors
     /// Timeout, the stream's failure, invalid for a value that was not signalled.
@@ -517,6 +519,12 @@ pub trait Stream: Send + Sync + 'static {
     /// As a launch.
     fn replay(&self, _recorded: &Recorded) -> Result<()> {
         Err(Error::unsupported("a recording on this stream"))
+    }
+
+    /// Whether the stream is known to have failed. The SDK asks before it enqueues, and then answers with
+    /// [`Stream::failure`] (B13); launches ask too, so a load is better than a lock.
+    fn has_failed(&self) -> bool {
+        self.failure().is_some()
     }
 
     /// Detail of a failure that was found after its call returned.

@@ -5,7 +5,7 @@
 
 use super::Device;
 use super::error::{Error, Result};
-use super::launch::{Launch, launch, launch_deferred};
+use super::launch::{Launch, launch, launch_deferred, launch_unless_failed};
 use crate::abi::*;
 use crate::reserve::Size;
 use core::ffi::c_void;
@@ -202,6 +202,11 @@ impl Prepared {
         self.launch = launch_deferred::<D>;
         // SAFETY: `state` is this value's own box, which the host has not seen yet.
         unsafe { (*self.state).label = label.into() };
+    }
+
+    /// Has launches on a stream that has failed refused.
+    pub(crate) fn refuse_failed<D: Device>(&mut self) {
+        self.launch = launch_unless_failed::<D>;
     }
 
     /// Hands the state to the host.

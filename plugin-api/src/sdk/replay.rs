@@ -1,6 +1,6 @@
 //! The table of the extension that records launches and replays them, made of a stream's functions.
 
-use super::export::{StreamBox, deref, free, on_box};
+use super::export::{StreamBox, deref, free, on_box, refuse_failed};
 use super::{Device, Error, Recorded, Stream};
 use crate::abi::{self, ReplayTable, Status};
 use std::marker::PhantomData;
@@ -58,6 +58,7 @@ unsafe extern "C" fn replay<D: Device>(stream: *mut abi::Stream, recording: *mut
         if stream.records.load(Ordering::Relaxed) {
             return Err(Error::invalid("a replay on a stream that records"));
         }
+        refuse_failed(stream.inner())?;
         // SAFETY: made by `record_end`, and not freed (B9).
         let recorded: &Recorded = unsafe { deref(recording, "the recording") }?;
         stream.inner().replay(recorded)

@@ -7,7 +7,7 @@
 use super::Done;
 use super::error::{Error, Result};
 use crate::abi::{DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_TIMEOUT};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ pub struct Timeline {
     signalled: AtomicU64,
     /// Last value reached with success.
     reached: AtomicU64,
+    /// Whether there is a failure; set under the lock.
+    has_failed: AtomicBool,
     state: Mutex<State>,
     /// A point was reached, or the stream failed.
     moved: Condvar,
@@ -36,7 +38,7 @@ impl Timeline {
     /// Notes that a point was enqueued. Externally synchronised, as signals of a stream are (B17).
     ///
     /// # Errors
-    /// Invalid for a value that is not above every one before (B12).
+    /// Invalid for a value that is not above every one before (B12); then nothing has changed.
     pub fn signal(&self, value: u64) -> Result<()> {
         let last = self.signalled.load(Ordering::Relaxed);
         if value <= last {
@@ -48,7 +50,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Refuses a value that was not signalled: nobody may wait for it (B12).
+    /// Refuses a value above the last that was signalled: nobody may wait for it (B12). All up to that one count as signalled.
     ///
     /// # Errors
     /// Invalid.
@@ -74,9 +76,18 @@ impl Timeline {
 
     /// Fails every point that is not reached yet; the first failure is kept.
     pub fn fail(&self, failure: Error) {
-        self.lock().failure.get_or_insert(failure);
+        let mut state = self.lock();
+        state.failure.get_or_insert(failure);
+        self.has_failed.store(true, Ordering::Release);
+        drop(state);
         self.moved.notify_all();
         self.answer();
+    }
+
+    /// As [`super::Stream::has_failed`].
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
     }
 
     /// The failure, if the stream has failed.

@@ -311,6 +311,13 @@ impl Stream for CpuStream {
         self.shared()?.push(Command::Fail(failure))
     }
 
+    fn has_failed(&self) -> bool {
+        match self {
+            Self::Inline => false,
+            Self::Async(stream) => stream.shared.timeline.has_failed(),
+        }
+    }
+
     fn failure(&self) -> Option<Error> {
         match self {
             Self::Inline => None,

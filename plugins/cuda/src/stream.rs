@@ -625,6 +625,10 @@ impl Stream for CudaStream {
         shared.done("cuGraphLaunch", code)
     }
 
+    fn has_failed(&self) -> bool {
+        self.points.timeline.has_failed() || self.shared().check().is_err()
+    }
+
     fn failure(&self) -> Option<Error> {
         self.points.timeline.failure().or_else(|| self.shared().check().err())
     }

@@ -421,6 +421,11 @@ static devbay_status mark(devbay_stream *stream, uint64_t value, const cl_event 
     return DEVBAY_STATUS_OK;
 }
 
+static devbay_status flush(devbay_stream *stream) {
+    cl_int code = driver_of(stream->device)->clFlush(stream->queue);
+    return code == CL_SUCCESS ? DEVBAY_STATUS_OK : stream_refuse(stream, code, "a flush");
+}
+
 devbay_status stream_signal(devbay_stream *stream, uint64_t value) {
     devbay_status status;
     if (stream_queue(stream, &status) == NULL) {
@@ -433,12 +438,12 @@ devbay_status stream_signal(devbay_stream *stream, uint64_t value) {
         return DEVBAY_STATUS_INVALID;
     }
     TRY(mark(stream, value, NULL));
-    return stream_flush(stream);
+    return flush(stream);
 }
 
 devbay_status stream_flush(devbay_stream *stream) {
-    cl_int code = driver_of(stream->device)->clFlush(stream->queue);
-    return code == CL_SUCCESS ? DEVBAY_STATUS_OK : stream_refuse(stream, code, "a flush");
+    devbay_status status;
+    return stream_queue(stream, &status) == NULL ? status : flush(stream);
 }
 
 devbay_status stream_reached(devbay_stream *stream, uint64_t *out_value) {

@@ -212,6 +212,10 @@ impl Stream for PjrtStream {
         self.0.timeline.host_wait(value, timeout)
     }
 
+    fn has_failed(&self) -> bool {
+        self.0.timeline.has_failed()
+    }
+
     fn failure(&self) -> Option<Error> {
         self.0.timeline.failure()
     }

@@ -304,6 +304,10 @@ impl Stream for WgpuStream {
         self.submit(None)
     }
 
+    fn has_failed(&self) -> bool {
+        self.timeline.has_failed()
+    }
+
     fn failure(&self) -> Option<Error> {
         self.timeline.failure()
     }

@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 /// Freed handles that are remembered, for better words.
 const GONE_MAX: usize = 1 << 14;
 
-/// Ranges of signalled values that are kept for each stream.
-const RANGES_MAX: usize = 64;
-
 /// How long other threads than the one that was told may go on calling a device that is lost or a plugin that panicked:
 /// the word must reach them.
 const GRACE: Duration = Duration::from_secs(1);
@@ -134,8 +131,8 @@ pub(super) struct StreamBook {
     /// Calls in it, and whether one of them is of its owner.
     pub n_calls: u32,
     pub owned: bool,
-    /// Values that were signalled with success, as ranges without their gaps.
-    pub signalled: Vec<(u64, u64)>,
+    /// The last value that was signalled with success: all up to it count as signalled.
+    pub last_signalled: u64,
     /// The highest value that a call has tried to signal.
     pub tried: u64,
     /// What `stream_reached` may not fall below, and below what a callback or wait has said was reached.
@@ -151,27 +148,9 @@ pub(super) struct StreamBook {
 }
 
 impl StreamBook {
-    /// Whether a value was signalled.
-    pub fn was_signalled(&self, value: u64) -> bool {
-        value == 0 || self.signalled.iter().any(|&(first, last)| (first..=last).contains(&value))
-    }
-
-    /// The last value that was signalled.
-    pub fn last_signalled(&self) -> u64 {
-        self.signalled.last().map_or(0, |&(_, last)| last)
-    }
-
     /// Notes a good signal: what was used before is in flight until it is reported.
     pub fn signal(&mut self, value: u64) {
-        match self.signalled.last_mut() {
-            Some((_, last)) if *last + 1 == value => *last = value,
-            _ => self.signalled.push((value, value)),
-        }
-        if self.signalled.len() > RANGES_MAX {
-            // The oldest gap is forgotten: a value in it counts as signalled.
-            self.signalled[1].0 = self.signalled[0].0;
-            self.signalled.remove(0);
-        }
+        self.last_signalled = value;
         let used = std::mem::take(&mut self.unsignalled);
         if !used.is_empty() {
             self.in_flight.push_back((value, used));

@@ -70,10 +70,12 @@ impl Books {
         let checked = check(&self.state(), device, &wanted);
         let lent = self.expect(entered.function(), checked)?;
         self.note_refused(entered.function(), stream.addr());
+        let failed = self.failure_told(stream.addr());
         let borrowed = self.borrow(stream.addr(), &lent);
         let status = entered.call(|| next!(self, copy(stream, desc)));
         self.settle_borrowed(borrowed, status);
         self.enqueued(stream.addr(), status);
+        self.expect_refused(entered.function(), failed, status);
         if status == DEVBAY_STATUS_OK
             && wanted.kind != DEVBAY_COPY_BUFFER_TO_HOST
             && let Some(book) = self.state().buffers.get_mut(&wanted.dst.buffer.addr())

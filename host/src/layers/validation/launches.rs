@@ -41,6 +41,7 @@ impl Books {
         let mut lent = self.expect(entered.function(), checked)?;
         lent.push(Lent::Kernel(number.addr()));
         self.note_refused(entered.function(), stream.addr());
+        let failed = self.failure_told(stream.addr());
         let borrowed = self.borrow(stream.addr(), &lent);
         let status = entered.call(|| match kernel.inner.launch {
             // SAFETY: the plugin's function with its own state, on what the host gave; the kernel is held.
@@ -49,6 +50,7 @@ impl Books {
         });
         self.settle_borrowed(borrowed, status);
         self.enqueued(stream.addr(), status);
+        self.expect_refused(entered.function(), failed, status);
         Ok(status)
     }
 }

@@ -318,7 +318,7 @@ impl Books {
             inline: of.1 & DEVBAY_DEVICE_INLINE != 0,
             n_calls: 0,
             owned: false,
-            signalled: Vec::new(),
+            last_signalled: 0,
             tried: 0,
             floor: 0,
             told: 0,

@@ -15,10 +15,9 @@ impl Books {
         let entered = self.enter("stream_signal", On::Owner(stream.addr()))?;
         self.expect(entered.function(), self.refuse_inline(stream.addr()))?;
         let rises = match self.state().streams.get_mut(&stream.addr()) {
-            Some(book) if value <= book.last_signalled() => fault(
-                "B12",
-                format!("signal of {value} after {}, values rise strictly", book.last_signalled()),
-            ),
+            Some(book) if value <= book.last_signalled => {
+                fault("B12", format!("signal of {value} after {}, values rise strictly", book.last_signalled))
+            }
             Some(book) => {
                 book.tried = book.tried.max(value);
                 Ok(())
@@ -26,6 +25,7 @@ impl Books {
             None => Ok(()),
         };
         self.expect(entered.function(), rises)?;
+        let failed = self.failure_told(stream.addr());
         let status = entered.call(|| next!(self, stream_signal(stream, value)));
         if let Some(book) = self.state().streams.get_mut(&stream.addr()) {
             if status == DEVBAY_STATUS_OK {
@@ -35,6 +35,7 @@ impl Books {
                 book.refused = Some(status);
             }
         }
+        self.expect_refused(entered.function(), failed, status);
         Ok(status)
     }
 
@@ -94,8 +95,10 @@ impl Books {
         self.expect(entered.function(), self.refuse_inline(stream.addr()))?;
         self.expect(entered.function(), self.may_wait(stream.addr(), other.addr(), value))?;
         self.note_refused(entered.function(), stream.addr());
+        let failed = self.failure_told(stream.addr());
         let status = entered.call(|| next!(self, stream_wait(stream, other, value)));
         self.enqueued(stream.addr(), status);
+        self.expect_refused(entered.function(), failed, status);
         Ok(status)
     }
 
@@ -140,8 +143,10 @@ impl Books {
     pub(super) unsafe fn stream_flush(&self, stream: *mut Stream) -> Answer {
         let entered = self.enter("stream_flush", On::Owner(stream.addr()))?;
         self.expect(entered.function(), self.refuse_inline(stream.addr()))?;
+        let failed = self.failure_told(stream.addr());
         let status = entered.call(|| next!(self, stream_flush(stream)));
         self.enqueued(stream.addr(), status);
+        self.expect_refused(entered.function(), failed, status);
         Ok(status)
     }
 
@@ -178,6 +183,21 @@ impl Books {
         }
     }
 
+    /// The failure that the plugin has told of a stream, if it has.
+    pub(super) fn failure_told(&self, stream: usize) -> Option<Status> {
+        self.state().streams.get(&stream).and_then(|book| book.failed)
+    }
+
+    /// A stream whose failure was told before the call takes nothing more.
+    pub(super) fn expect_refused(&self, function: &'static str, failed: Option<Status>, status: Status) {
+        if let Some(failure) = failed
+            && status == DEVBAY_STATUS_OK
+        {
+            let words = format!("taken on a stream that has failed with status {failure}");
+            self.plugin(function, Fault { rule: "B13", words });
+        }
+    }
+
     /// After a status that is not 0 the host enqueues nothing of that run but a signal. The plugin goes on (B13), so this
     /// is taken down and not stopped.
     pub(super) fn note_refused(&self, function: &'static str, stream: usize) {
@@ -189,10 +209,11 @@ impl Books {
     }
 }
 
-/// Waits name values whose signals have returned 0.
+/// Waits name values up to the last whose signal has returned 0.
 pub(super) fn signalled(book: &StreamBook, value: u64) -> Result<(), Fault> {
-    if book.was_signalled(value) {
+    let last = book.last_signalled;
+    if value <= last {
         return Ok(());
     }
-    fault("B12", format!("value {value} was not signalled, the last is {}", book.last_signalled()))
+    fault("B12", format!("value {value} was not signalled, the last is {last}"))
 }
