@@ -11,6 +11,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What failed, when it is not known which call was for it.
+const WORK: &str = "work on a stream";
+
 /// A stream; destroyed when dropped, which waits for its work. One run at a time owns it.
 pub struct Stream {
     pub(super) device: Arc<Device>,
@@ -120,7 +123,16 @@ impl Stream {
         if status == DEVBAY_STATUS_OK {
             return Ok(());
         }
-        Err(self.failure(status, what))
+        Err(self.failure(status, if self.has_failed_with(status) { WORK } else { what }))
+    }
+
+    /// Whether the stream has failed with this status, so that a function that gave it has only passed it on (B13): what
+    /// failed was enqueued before.
+    #[cold]
+    pub(crate) fn has_failed_with(&self, status: Status) -> bool {
+        // These are the device's or the plugin's, and a stream is not asked any more.
+        let is_streams = status != DEVBAY_STATUS_DEVICE_LOST && status != DEVBAY_STATUS_PANICKED;
+        is_streams && !self.device.info.inline && self.reached().is_ok_and(|(_, failure)| failure == status)
     }
 
     #[cold]
@@ -146,7 +158,7 @@ impl Stream {
         }
         let (_, status) = self.reached().ok()?;
         let is_own = status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_ABORTED;
-        is_own.then(|| self.failure(status, "work on a stream"))
+        is_own.then(|| self.failure(status, WORK))
     }
 
     /// Waits until everything enqueued is done, or fails. A no-op on inline devices.
@@ -200,7 +212,7 @@ impl Stream {
             let status = calls::during(self.device.calling("stream_host_wait"), host_wait);
             return match status {
                 DEVBAY_STATUS_TIMEOUT => Err(self.stuck(value, limit)),
-                status => self.check(status, "work on a stream"),
+                status => self.check(status, WORK),
             };
         }
         // No blocking wait: poll, first spinning, then sleeping (ABI-NOTES 9).
@@ -210,7 +222,7 @@ impl Stream {
             if reached >= value {
                 return Ok(());
             }
-            self.check(status, "work on a stream")?;
+            self.check(status, WORK)?;
             polls = polls.saturating_add(1);
             match polls {
                 0..1000 => std::hint::spin_loop(),

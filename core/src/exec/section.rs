@@ -196,6 +196,8 @@ impl Section {
             label = format!("{label} / {inner}");
         }
         match stream.check(status, "launch") {
+            // Which node it was, the stream's words say, if anything does.
+            Err(error) if stream.has_failed_with(status) => error,
             Err(error) => error.at_node(label),
             Ok(()) => Error::from_status(status, "launch", "").at_node(label),
         }

@@ -73,7 +73,8 @@ fn b12_a_stream_belongs_to_one_thread_at_a_time() {
 /// Found late, a failure is the stream's from there on; other streams do not notice.
 #[test]
 fn b13_a_late_failure_stays_on_its_stream() {
-    let host = Host::faulty(&[("fault", "internal@work"), ("streams", "async")]);
+    // So long that a busy machine does not make a signal come behind the failure.
+    let host = Host::faulty(&[("fault", "internal@work"), ("streams", "async"), ("work_ms", "500")]);
     let buffer = host.device().alloc(64, 0).unwrap();
     let source = [7u8; 64];
     let (mut bad, mut good) =
@@ -87,6 +88,10 @@ fn b13_a_late_failure_stays_on_its_stream() {
     // Sticky: the next point fails with the same words.
     let again = bad.finish(LIMIT).unwrap_err();
     assert!(again.text().contains("a fault was asked for in work"), "{again}");
+    // What is refused for it is not to blame.
+    // SAFETY: as above.
+    let refused = unsafe { bad.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap_err();
+    assert!(refused.text().contains("work on a stream"), "{refused}");
     // SAFETY: as above.
     unsafe { good.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
     good.finish(LIMIT).unwrap();
@@ -132,7 +137,8 @@ fn b16_callbacks_of_a_failed_stream_say_so() {
         // SAFETY: the callers pass a sender that lives until the stream is destroyed.
         unsafe { &*arg.cast::<Sender<Status>>() }.send(status).unwrap();
     }
-    let host = Host::faulty(&[("fault", "internal@work#2"), ("streams", "async"), ("work_ms", "30")]);
+    // So long that a busy machine does not make a copy come behind the failure.
+    let host = Host::faulty(&[("fault", "internal@work#2"), ("streams", "async"), ("work_ms", "300")]);
     let on_reached = host.plugin().about().table.stream_on_reached.unwrap();
     let buffer = host.device().alloc(64, 0).unwrap();
     let source = [7u8; 64];
