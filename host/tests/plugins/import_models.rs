@@ -5,7 +5,6 @@ use devbay_core::ErrorKind;
 use devbay_core::program::{text, verify::verify};
 use devbay_host::import::{Reading, from_bytes, open};
 use std::fs;
-use std::time::{Duration, Instant};
 
 /// Each model with the nodes that the onnx package 1.23.2 counts in it, those of subgraphs included, less its
 /// Constant nodes. Lifting adds none: all ranks that Softmax of older opsets depends on are found.
@@ -78,7 +77,6 @@ fn damaged_models_give_errors() {
         usize::try_from(seed >> 33).unwrap() % n
     };
     for (name, folder) in models(names.into_iter()) {
-        let started = Instant::now();
         let model = fs::read(folder.join("model.onnx")).unwrap();
         let try_one = |bytes: Vec<u8>| {
             if let Err(error) = from_bytes(bytes, Some(&folder)) {
@@ -98,7 +96,5 @@ fn damaged_models_give_errors() {
             }
             try_one(damaged);
         }
-        let taken = started.elapsed();
-        assert!(taken < Duration::from_secs(60), "{name}: expected less than a minute, found {taken:?}");
     }
 }

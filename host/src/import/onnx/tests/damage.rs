@@ -3,7 +3,6 @@
 //! The same is done with trained models in `tests/import_models.rs`.
 
 use super::*;
-use std::time::{Duration, Instant};
 
 /// A small model with something of everything.
 fn sample() -> Vec<u8> {
@@ -35,7 +34,6 @@ fn sample() -> Vec<u8> {
 #[test]
 fn damaged_models_give_errors() {
     let model = sample();
-    let started = Instant::now();
     let mut n_read = 0;
     let mut try_one = |bytes: &[u8]| {
         if let Ok(program) = from_bytes(bytes.to_vec(), None) {
@@ -80,6 +78,4 @@ fn damaged_models_give_errors() {
         try_one(&damaged);
     }
     assert!(n_read > 0, "expected the undamaged model to be read");
-    let taken = started.elapsed();
-    assert!(taken < Duration::from_secs(60), "expected less than a minute, found {taken:?}");
 }
