@@ -23,6 +23,7 @@ fn compile(source: &str, name: &str, defines: &[&str]) -> PathBuf {
         .arg("-o")
         .arg(&library)
         .arg(root.join("fixtures").join(source))
+        .args(["-Wl,-z,defs", "-lm"])
         .output()
         .expect("the tests need a C compiler called cc");
     assert!(output.status.success(), "{source} {defines:?}:\n{}", String::from_utf8_lossy(&output.stderr));
@@ -68,6 +69,36 @@ fn the_plugin_that_vendors_start_from_passes() {
     let add = tests.iter().find(|test| test["id"] == "numerics.add").expect("the case exists");
     assert_eq!((&add["outcome"], &add["why"]), (&"not-claimed".into(), &"not-offered".into()));
     assert_eq!(json["summary"]["failed"], 0);
+}
+
+#[test]
+fn a_plugin_with_a_worker_thread_passes() {
+    // What is left out asks nothing of streams, and takes longest: kernels and leaks are asked of minimal.c.
+    let except = ["onnx", "stress.leak", "figure"];
+    let report = judged_but(compile("worker.c", "worker", &[]), &[], &except, LONG);
+    assert_eq!(failures(&report), []);
+    for id in [
+        "stream.signal.refused",
+        "stream.flush",
+        "event.between",
+        "event.host_wait.limits",
+        "event.wait",
+        "event.wait.self",
+        "event.wait.destroyed",
+        "event.callback.not_early",
+        "event.callback.unlocked",
+        "event.callback.destroy",
+        "event.destroy.finishes",
+        "launch.values",
+        "fault.poison",
+        "fault.refuse",
+        "fault.refuse.launch",
+        "stress.queue",
+        "stress.threads",
+    ] {
+        let test = report.test(id).expect("the case exists");
+        assert_eq!(test.verdict, Verdict::Passed, "{id}");
+    }
 }
 
 #[test]

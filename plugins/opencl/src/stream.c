@@ -447,8 +447,10 @@ devbay_status stream_flush(devbay_stream *stream) {
 }
 
 devbay_status stream_reached(devbay_stream *stream, uint64_t *out_value) {
+    /* The status first: what was reached before a failure is then seen with it. */
+    devbay_status status = atomic_load_explicit(&stream->status, memory_order_acquire);
     *out_value = atomic_load_explicit(&stream->reached, memory_order_acquire);
-    return atomic_load_explicit(&stream->status, memory_order_acquire);
+    return status;
 }
 
 /* Makes the points behind those that were signalled fail, with the words for it. */
