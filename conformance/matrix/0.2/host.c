@@ -29,6 +29,13 @@
     ((const void *)((const char *)(list)->ptr + (uint64_t)(i) * (list)->stride))
 #endif
 
+/* Flags that this host would have to understand, and does not; the header has them since 0.9. */
+#ifdef DEVBAY_FLAGS_REQUIRED
+#define NOT_UNDERSTOOD(flags, known) ((flags) & DEVBAY_FLAGS_REQUIRED & ~(known))
+#else
+#define NOT_UNDERSTOOD(flags, known) UINT64_C(0)
+#endif
+
 #define N_ELEMENTS 4
 #define STAGING_BYTES 4096
 #define WAIT_ROUNDS 10000
@@ -195,7 +202,9 @@ static uint32_t find_relu(const devbay_list *kernels) {
     for (uint64_t i = 0; i < kernels->len; i++) {
         devbay_kernel_info kernel;
         READ(devbay_kernel_info, output_typevars, &kernel, DEVBAY_AT(kernels, i));
-        if (kernel.domain.len == 0 && kernel.op.len == 4 && memcmp(kernel.op.ptr, "Relu", 4) == 0) {
+        if (kernel.domain.len == 0 && kernel.op.len == 4 &&
+                memcmp(kernel.op.ptr, "Relu", 4) == 0 &&
+                NOT_UNDERSTOOD(kernel.flags, UINT64_C(0)) == 0) {
             return (uint32_t)i;
         }
     }
@@ -361,12 +370,11 @@ int main(int argc, char **argv) {
         fail("the device has no memory");
     }
     READ(devbay_memory_space, alloc_align, &space, device.spaces.ptr);
-#ifdef DEVBAY_FLAGS_REQUIRED
-    if ((device.flags & DEVBAY_FLAGS_REQUIRED & ~DEVBAY_DEVICE_INLINE) != 0 ||
-            (space.flags & DEVBAY_FLAGS_REQUIRED) != 0) {
-        fail("the device has a flag that must be understood, and this host does not");
+    if (NOT_UNDERSTOOD(info.flags, UINT64_C(0)) != 0 ||
+            NOT_UNDERSTOOD(device.flags, DEVBAY_DEVICE_INLINE) != 0 ||
+            NOT_UNDERSTOOD(space.flags, UINT64_C(0)) != 0) {
+        fail("a flag must be understood, and this host does not");
     }
-#endif
     check_functions();
     run_relu(instance, find_relu(&info.kernels), minor);
     table.destroy(instance);
