@@ -35,7 +35,7 @@ impl<T> Side<T> {
     }
 
     fn title(&self) -> String {
-        format!("{}, speaks {}", self.name, self.minors)
+        format!("{} ({})", self.name, self.minors)
     }
 }
 
@@ -335,11 +335,12 @@ fn sides(folder: &Folder) -> (Vec<Side<PathBuf>>, Vec<Side<HostKind>>) {
 fn b08_every_plugin_meets_every_host() {
     let folder = Folder::new();
     let (plugins, hosts) = sides(&folder);
-    let titles: Vec<String> = hosts.iter().map(|host| format!("host: {}", host.title())).collect();
-    let mut table = format!("| | {} |\n| --- |{}\n", titles.join(" | "), " --- |".repeat(hosts.len()));
+    let titles: Vec<String> = hosts.iter().map(Side::title).collect();
+    let mut table =
+        format!("| plugin ↓ host → | {} |\n| --- |{}\n", titles.join(" | "), " --- |".repeat(hosts.len()));
     let mut wrong = Vec::new();
     for plugin in &plugins {
-        let mut row = format!("| plugin: {} |", plugin.title());
+        let mut row = format!("| {} |", plugin.title());
         for host in &hosts {
             let (found, expected) = (cell(&host.what, &plugin.what), expected(plugin.minors, host.minors));
             if found != expected {
