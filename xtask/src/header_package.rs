@@ -51,7 +51,7 @@ fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// A number that the header defines: this program does not depend on the crate whose tables it writes.
-fn number(header: &str, name: &str) -> Result<u32> {
+pub fn number(header: &str, name: &str) -> Result<u32> {
     let begin = format!("#define {name} UINT32_C(");
     let line = header.lines().find_map(|line| line.strip_prefix(&begin));
     let digits = line.and_then(|rest| rest.split(')').next());

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a command line tool talks on its standard output")]
 
 mod abi;
+mod archive_abi;
 mod bench;
 mod costs;
 mod fuzz;
@@ -43,6 +44,8 @@ enum Command {
     },
     /// Install the C header as a package, for CMake and pkg-config, on machines without CMake
     InstallHeader(header_package::Arguments),
+    /// Archive a plugin and a host of the present ABI, as source and binary, for the tests of every version
+    ArchiveAbi(archive_abi::Arguments),
     /// Build the OpenCL plugin with the C compiler, beside those that cargo builds
     Opencl {
         /// In target/release, not in target/debug
@@ -81,6 +84,7 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Header { check } => abi::run(check),
         Command::InstallHeader(arguments) => header_package::run(&arguments),
+        Command::ArchiveAbi(arguments) => archive_abi::run(&arguments),
         Command::Opencl { release } => {
             println!("{}", opencl::build(release)?.display());
             Ok(())

@@ -8,6 +8,7 @@ mod discovery;
 mod entry;
 mod explain;
 mod faults;
+mod matrix;
 mod panics;
 mod refusals;
 mod rules;

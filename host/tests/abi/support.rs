@@ -45,21 +45,11 @@ impl Folder {
 
     /// Compiles a fixture in C; definitions are `NAME` or `NAME=VALUE`.
     pub fn c_plugin(&self, name: &str, source: &str, definitions: &[&str]) -> PathBuf {
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let library = self.0.join(library_name(name));
-        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let output = Command::new(&compiler)
-            .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fPIC", "-shared"])
-            .args(definitions.iter().map(|definition| format!("-D{definition}")))
-            .arg("-I")
-            .arg(workspace.join("plugin-api/include"))
-            .arg("-o")
-            .arg(&library)
-            .arg(workspace.join("conformance/fixtures").join(source))
-            .output()
-            .unwrap_or_else(|e| panic!("the ABI's tests need a C compiler: {compiler} (CC): {e}"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{source} with {definitions:?}:\n{said}");
+        let definitions: Vec<String> = definitions.iter().map(|name| format!("-D{name}")).collect();
+        let arguments: Vec<&str> =
+            ["-fPIC", "-shared"].into_iter().chain(definitions.iter().map(String::as_str)).collect();
+        compile_c(&library, &fixtures().join(source), &root().join("plugin-api/include"), &arguments);
         library
     }
 
@@ -74,6 +64,33 @@ impl Folder {
         std::fs::copy(faulty(), &path).unwrap();
         path
     }
+}
+
+/// The workspace's folder.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// The folder of plugins and a host that tests compile.
+pub fn fixtures() -> PathBuf {
+    root().join("conformance/fixtures")
+}
+
+/// Compiles one file in C with the header of a folder.
+pub fn compile_c(output: &Path, source: &Path, include: &Path, arguments: &[&str]) {
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let mut command = Command::new(&compiler);
+    command.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-pedantic", "-Werror"]).args(arguments);
+    command.arg("-I").arg(include).arg("-o").arg(output).arg(source);
+    if !arguments.contains(&"-shared") {
+        // Behind the source that needs it, for linkers that drop what nothing has asked for yet.
+        command.arg("-ldl");
+    }
+    let compiled = command
+        .output()
+        .unwrap_or_else(|e| panic!("the ABI's tests need a C compiler: {compiler} (CC): {e}"));
+    let said = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{} with {arguments:?}:\n{said}", source.display());
 }
 
 impl Drop for Folder {

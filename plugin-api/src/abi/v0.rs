@@ -3,7 +3,8 @@
 //!
 //! This file is the one definition. `cargo xtask header` makes `include/devbay_plugin.h` from it, and
 //! reads the `Threads:`, `Order:`, `Owns:`, `Errors:` and `Since:` lines of the table's functions into
-//! `tables.rs`. Read it with the rules (B1 to B30, listed in `lib.rs`) at hand.
+//! `tables.rs`. Read it with the rules (B1 to B30, listed in `lib.rs`) at hand. Plugins and hosts of every
+//! version that was released are run against what it says today (B8).
 //!
 //! Two kinds of struct (B4): *frozen* ones have no size field, may be embedded and never change within a
 //! major; *growable* ones start with `struct_size`, travel by pointer only, and gain fields at their end.
