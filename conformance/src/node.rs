@@ -241,7 +241,7 @@ impl Node<'_> {
         };
         refs.extend(output.as_ref().map(Area::reference).or_else(|| how.in_place.map(|i| refs[i])));
         refs.extend(workspace.as_ref().map(Area::reference));
-        self.launch(kernel, stream, &refs, sample)?;
+        self.launch(kernel, stream, &refs)?;
         // The state and the operands stay until the point.
         stream.finish()?;
 
@@ -278,7 +278,6 @@ impl Node<'_> {
     /// `launching` is told before the launch and behind the point.
     pub(crate) fn run_to_failure(
         &self,
-        kernel: &KernelDef,
         stream: &Stream<'_>,
         other: &Stream<'_>,
         sample: &Sample,
@@ -288,7 +287,7 @@ impl Node<'_> {
         let areas = self.areas(other, sample)?;
         let refs: Vec<BufferRef> = areas.iter().map(Area::reference).collect();
         launching(true);
-        let status = match self.launch_status(stream, kernel, &refs, sample)? {
+        let status = match self.launch_status(stream, &refs)? {
             DEVBAY_STATUS_OK => stream.end_status()?,
             status => {
                 // What was enqueued before, if anything, is done before the operands are read.
@@ -332,14 +331,13 @@ impl Node<'_> {
     /// Launches the node on a stream that has failed: the status, and whether memory is as it was, which `other` reads.
     pub(crate) fn run_on_failed(
         &self,
-        kernel: &KernelDef,
         stream: &Stream<'_>,
         other: &Stream<'_>,
         sample: &Sample,
     ) -> Outcome<(Status, bool)> {
         let areas = self.areas(other, sample)?;
         let refs: Vec<BufferRef> = areas.iter().map(Area::reference).collect();
-        let status = self.launch_status(stream, kernel, &refs, sample)?;
+        let status = self.launch_status(stream, &refs)?;
         let mut is_whole = true;
         for area in &areas {
             is_whole &= other.download(&area.buffer, 0, area.image.len())? == area.image;
@@ -348,36 +346,21 @@ impl Node<'_> {
     }
 
     /// Enqueues one launch.
-    pub(crate) fn launch(
-        &self,
-        kernel: &KernelDef,
-        stream: &Stream<'_>,
-        refs: &[BufferRef],
-        sample: &Sample,
-    ) -> Outcome {
-        match self.launch_status(stream, kernel, refs, sample)? {
+    pub(crate) fn launch(&self, kernel: &KernelDef, stream: &Stream<'_>, refs: &[BufferRef]) -> Outcome {
+        match self.launch_status(stream, refs)? {
             DEVBAY_STATUS_OK => Ok(()),
             status => failed(format!("a launch of {} gave {}", kernel.op, stream.error_words(status))),
         }
     }
 
     /// As [`Node::launch`], and gives the status.
-    fn launch_status(
-        &self,
-        stream: &Stream<'_>,
-        kernel: &KernelDef,
-        refs: &[BufferRef],
-        sample: &Sample,
-    ) -> Outcome<Status> {
+    fn launch_status(&self, stream: &Stream<'_>, refs: &[BufferRef]) -> Outcome<Status> {
         let Some(launch) = self.raw.launch else {
             return failed("a prepared kernel without a launch function");
         };
-        let operands = sample.inputs.iter().chain([&sample.expected]);
-        let dims: Vec<i64> = operands.flat_map(|tensor| tensor.shape.iter().copied()).collect();
-        let dims = if kernel.dynamic { dims.as_ptr() } else { null() };
         let state: *const c_void = self.raw.state.cast_const();
         // SAFETY: the plugin's function with its own state and stream, and as many references as `prepare` fixed.
-        Ok(unsafe { launch(state, stream.handle.as_ptr(), refs.as_ptr(), dims) })
+        Ok(unsafe { launch(state, stream.handle.as_ptr(), refs.as_ptr(), null()) })
     }
 }
 

@@ -80,6 +80,9 @@ const NOT_OFFERED: &[&str] = &[
     "launch.host_refs",
     "launch.packed",
     "launch.strides",
+    "memory.limit",
+    "kernel.listed",
+    "negotiate.older",
 ];
 
 #[test]

@@ -29,6 +29,9 @@ const NOT_OFFERED: &[&str] = &[
     "interop.refusals",
     "interop.streams",
     "fault.memory",
+    "memory.limit",
+    "kernel.listed",
+    "negotiate.older",
 ];
 
 /// Node tests that pass on the plugin's kernels, of 1,884, and ops whose generated numbers are judged.

@@ -5,10 +5,12 @@
 //! plugin but its entry was called.
 
 use crate::kernel::{KernelDef, KernelTable};
-use devbay_plugin_api::abi::version::{MinorRange, Needed, missing_functions};
+use devbay_plugin_api::abi::tables::{KERNEL_FLAGS, PLUGIN_FLAGS};
+use devbay_plugin_api::abi::version::{MinorRange, Needed, missing_functions, not_understood};
 use devbay_plugin_api::abi::{
-    DEVBAY_PLUGIN_UNLOADABLE, DEVBAY_THREADING_FREE, DEVBAY_THREADING_PER_STREAM, LayoutField, List,
-    ListError, OptionInfo, PluginInfo, PluginTable, Str, read_growable_list, read_list, read_struct,
+    DEVBAY_PLUGIN_UNLOADABLE, DEVBAY_THREADING_FREE, DEVBAY_THREADING_PER_STREAM, KernelInfo, LayerFn,
+    LayoutField, List, ListError, OptionInfo, PluginInfo, PluginTable, Str, read_growable_list, read_list,
+    read_struct,
 };
 use std::fmt;
 
@@ -32,6 +34,8 @@ pub enum RefusalKind {
     FailedProbe,
     /// No ABI version in common.
     NoCommonVersion,
+    /// It must be understood as this host does not understand it.
+    NotUnderstood,
     /// A struct or list of the plugin has a size that cannot be, or is NULL.
     BrokenLayout,
     /// A required function is missing.
@@ -48,6 +52,10 @@ pub enum RefusalKind {
     UnknownOption,
     /// A layer is in front of as many plugins as it can be.
     NoLayerSlot,
+    /// A layer cannot stand in front of the plugin.
+    LayerFailed,
+    /// The library offers a layer and no plugin, or a plugin and no layer.
+    OtherKind,
 }
 
 impl RefusalKind {
@@ -62,6 +70,7 @@ impl RefusalKind {
             Self::NotProbed => "not-probed",
             Self::FailedProbe => "failed-probe",
             Self::NoCommonVersion => "no-common-version",
+            Self::NotUnderstood => "not-understood",
             Self::BrokenLayout => "broken-layout",
             Self::MissingFunction => "missing-function",
             Self::BadName => "bad-name",
@@ -70,6 +79,8 @@ impl RefusalKind {
             Self::DevicesFailed => "devices-failed",
             Self::UnknownOption => "unknown-option",
             Self::NoLayerSlot => "no-layer-slot",
+            Self::LayerFailed => "layer-failed",
+            Self::OtherKind => "other-kind",
         }
     }
 }
@@ -173,6 +184,8 @@ pub struct About {
     pub options: Vec<OptionDef>,
     /// Kernels.
     pub kernels: KernelTable,
+    /// Kernels that this host leaves out, with the reason.
+    pub left_out: Vec<String>,
     /// Functions; those it lacks are None.
     pub table: PluginTable,
     /// Its view of the header's structs; empty if it does not show it.
@@ -234,12 +247,21 @@ pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
             format!("the plugin calls itself `{name}`, expected a name of [a-z][a-z0-9_-]*"),
         ));
     }
+    if info.table.is_null() && info.layer.is_some() {
+        let reason = format!("{name} is a layer and no plugin; --layers takes its library");
+        return Err(Refusal::new(RefusalKind::OtherKind, reason));
+    }
     // SAFETY: as above.
     let table = unsafe { read_table(info.table) }?;
+    let unknown = not_understood(info.flags, PLUGIN_FLAGS);
+    if unknown != 0 {
+        let reason = format!("the plugin {}; update devbay", must_understand(unknown));
+        return Err(Refusal::new(RefusalKind::NotUnderstood, reason));
+    }
     // SAFETY: as above.
-    let kernels = unsafe { read_kernels(&info.kernels) }?;
+    let (kernels, left_out) = unsafe { read_kernels(&info.kernels) }?;
     let mut needed = vec![Needed::Always];
-    if !kernels.is_empty() {
+    if info.kernels.len > 0 {
         needed.push(Needed::WithKernels);
     }
     refuse_missing(&table, &needed)?;
@@ -270,10 +292,38 @@ pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
             .map(|option| unsafe { read_option(option) })
             .collect::<Result<_, _>>()?,
         kernels,
+        left_out,
         table,
         // SAFETY: as above.
         layout: unsafe { read_fields(&info.layout) },
     })
+}
+
+/// Reads what a library that offers a layer says: the layer's name, and its function.
+///
+/// # Safety
+/// As [`read`].
+///
+/// # Errors
+/// A refusal that names what is wrong, also for a library without a layer.
+pub unsafe fn read_layer(info: *const PluginInfo) -> Result<(String, LayerFn), Refusal> {
+    // SAFETY: the caller's promise, as for every read below.
+    let info = unsafe { read_struct(info) }?;
+    // SAFETY: as above.
+    let name = unsafe { text(&info.name) }?;
+    if !valid_name(&name) {
+        let reason = format!("the layer calls itself `{name}`, expected a name of [a-z][a-z0-9_-]*");
+        return Err(Refusal::new(RefusalKind::BadName, reason));
+    }
+    let unknown = not_understood(info.flags, PLUGIN_FLAGS);
+    if unknown != 0 {
+        let reason = format!("the layer {}; update devbay", must_understand(unknown));
+        return Err(Refusal::new(RefusalKind::NotUnderstood, reason));
+    }
+    match info.layer {
+        Some(layer) => Ok((name, layer)),
+        None => Err(Refusal::new(RefusalKind::OtherKind, format!("{name} offers no layer"))),
+    }
 }
 
 /// Refuses a plugin that lacks a function that it needs (B7).
@@ -342,20 +392,49 @@ unsafe fn read_option(option: &OptionInfo) -> Result<OptionDef, ListError> {
     })
 }
 
+/// What is said of flags that must be understood and are not.
+pub(crate) fn must_understand(unknown: u64) -> String {
+    format!("has flags that must be understood and are not known here: {unknown:#x}")
+}
+
+/// The kernels that this host understands, and a line for each of the others.
+///
 /// # Safety
 /// The list is static data of the plugin's.
-unsafe fn read_kernels(list: &List) -> Result<KernelTable, Refusal> {
+unsafe fn read_kernels(list: &List) -> Result<(KernelTable, Vec<String>), Refusal> {
     // SAFETY: the caller's promise.
-    let infos = unsafe { read_growable_list(list) }?;
+    let infos = unsafe { read_growable_list::<KernelInfo>(list) }?;
     let mut kernels = Vec::with_capacity(infos.len());
+    let mut left_out = Vec::new();
     for (idx, info) in infos.iter().enumerate() {
         // SAFETY: the caller's promise.
-        let kernel = unsafe { KernelDef::read(idx as u32, info) };
-        kernels.push(kernel.map_err(|e| {
-            Refusal::new(RefusalKind::BrokenLayout, format!("kernel {idx} of the plugin is broken: {e}"))
-        })?);
+        match unsafe { read_kernel(idx as u32, info) }? {
+            Ok(kernel) => kernels.push(kernel),
+            Err(line) => left_out.push(line),
+        }
     }
-    Ok(KernelTable::new(kernels))
+    Ok((KernelTable::new(kernels), left_out))
+}
+
+/// A kernel, or a line that says why it is left out.
+///
+/// # Errors
+/// A refusal for a descriptor that cannot be read.
+///
+/// # Safety
+/// `info` was read from a plugin's data, which lives as long as the plugin.
+pub unsafe fn read_kernel(
+    idx: u32,
+    info: &KernelInfo,
+) -> Result<std::result::Result<KernelDef, String>, Refusal> {
+    // SAFETY: the caller's promise.
+    let kernel = unsafe { KernelDef::read(idx, info) }.map_err(|e| {
+        Refusal::new(RefusalKind::BrokenLayout, format!("kernel {idx} of the plugin is broken: {e}"))
+    })?;
+    Ok(match not_understood(info.flags, KERNEL_FLAGS) {
+        0 => Ok(kernel),
+        unknown => Err(format!("kernel {idx} ({}) {}", kernel.op, must_understand(unknown))),
+    })
 }
 
 /// Reads a plugin's view of the header's structs, also of one whose other data is broken; empty if it does not

@@ -2,9 +2,9 @@
 
 use crate::tensor::{TensorType, dtype_name};
 use devbay_plugin_api::abi::{
-    DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC, DEVBAY_KERNEL_DYNAMIC, DEVBAY_KERNEL_STRIDED,
-    DEVBAY_NUMERICS_BF16, DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_STRICT, DEVBAY_NUMERICS_TF32, DEVBAY_VARIADIC,
-    DType, KernelInfo, ListError, TypeVar, read_growable_list, read_list,
+    DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC, DEVBAY_KERNEL_STRIDED, DEVBAY_NUMERICS_BF16,
+    DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_STRICT, DEVBAY_NUMERICS_TF32, DEVBAY_VARIADIC, DType, KernelInfo,
+    ListError, TypeVar, read_growable_list, read_list,
 };
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ impl Numerics {
 /// One kernel of a plugin.
 #[derive(Clone, Debug)]
 pub struct KernelDef {
-    /// Position in the plugin's list, by which `prepare` names it.
+    /// By which `prepare` names it: its position in the plugin's list, or a number that `device_kernels` gave.
     pub idx: u32,
     /// Domain of the op; empty for ONNX's own.
     pub domain: String,
@@ -61,8 +61,6 @@ pub struct KernelDef {
     pub in_place: Vec<Option<usize>>,
     /// Higher ones are asked first.
     pub priority: i32,
-    /// Takes extents at launch.
-    pub dynamic: bool,
     /// Takes strides.
     pub strided: bool,
     /// Gives the same bits every time.
@@ -111,7 +109,6 @@ impl KernelDef {
             host_value_inputs: info.host_value_inputs,
             in_place: in_place.iter().map(|&input| usize::try_from(input).ok()).collect(),
             priority: info.priority,
-            dynamic: info.flags & DEVBAY_KERNEL_DYNAMIC != 0,
             strided: info.flags & DEVBAY_KERNEL_STRIDED != 0,
             deterministic: info.flags & DEVBAY_KERNEL_DETERMINISTIC != 0,
             data_shape: info.flags & DEVBAY_KERNEL_DATA_SHAPE != 0,
@@ -242,6 +239,11 @@ impl KernelTable {
     /// All kernels, in the plugin's order.
     pub fn iter(&self) -> impl Iterator<Item = &KernelDef> {
         self.kernels.iter()
+    }
+
+    /// The kernel that `prepare` knows by this number.
+    pub fn get(&self, idx: u32) -> Option<&KernelDef> {
+        self.kernels.iter().find(|kernel| kernel.idx == idx)
     }
 
     /// Number of kernels.

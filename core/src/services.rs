@@ -79,6 +79,7 @@ impl Services {
             config: Some(look_up),
             trace: trace.is_some().then_some(add_mark as unsafe extern "C" fn(_, _)),
             get_extension: Some(get_extension),
+            now_ns: Some(now_ns),
             ..HostApi::empty()
         };
         let mut services = Box::new(Self {
@@ -139,6 +140,10 @@ impl Services {
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+unsafe extern "C" fn now_ns(_: *mut c_void) -> u64 {
+    crate::trace::now_ns()
 }
 
 /// # Safety

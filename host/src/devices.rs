@@ -175,7 +175,7 @@ fn unmet(device: &Device, requirements: &Requirements<'_>) -> Option<String> {
 
 /// Ops of a program for which a device has no kernel of any version or type, each with the first node that needs it.
 pub fn missing_ops(device: &Device, program: &Program) -> BTreeMap<String, String> {
-    let kernels = &device.plugin().about().kernels;
+    let kernels = device.kernels();
     let mut missing = BTreeMap::new();
     program.main.visit(&mut |node| {
         let host =

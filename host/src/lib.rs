@@ -22,6 +22,7 @@
 //! ```
 
 #[cfg(feature = "arrays")]
+pub mod abi_report;
 pub mod arrays;
 pub mod auto;
 pub mod buckets;

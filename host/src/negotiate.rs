@@ -6,7 +6,7 @@ use devbay_core::about::{self, About, FieldSeen, Refusal, RefusalKind};
 use devbay_plugin_api::abi::version::{MinorRange, Mismatch, agree};
 use devbay_plugin_api::abi::{LAYOUTS, PluginInfo};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What was agreed on, and what is worth knowing about it.
 #[derive(Clone)]
@@ -15,8 +15,8 @@ pub struct Agreement {
     pub about: About,
     /// The minor that both speak.
     pub minor: u32,
-    /// Differences between the plugin's view of the header and the host's, field by field; empty if there
-    /// are none or the plugin does not show its view. They explain, and refuse nothing.
+    /// What abi_stable finds different in the plugin's view of the header; empty without the feature, or if the plugin does not
+    /// show it. It explains, and refuses nothing.
     pub differences: Vec<String>,
 }
 
@@ -70,23 +70,7 @@ unsafe fn negotiate_with(
     };
     // SAFETY: the caller's promise.
     let head = unsafe { about::read_head(info) }?;
-    let minor = agree(host, head.minors).map_err(|mismatch| {
-        let reason = match mismatch {
-            Mismatch::Empty => {
-                format!("the plugin's version range is empty: {} to {}", head.minors.min, head.minors.max)
-            }
-            Mismatch::PluginNewer => format!(
-                "no common ABI version: the plugin speaks {}, this host {host}; \
-                 update devbay, or ask for a plugin built for an older one",
-                head.minors
-            ),
-            Mismatch::PluginOlder => format!(
-                "no common ABI version: the plugin speaks {}, this host {host}; \
-                 ask the vendor for a newer plugin",
-                head.minors
-            ),
-        };
-        let mut refusal = Refusal::new(RefusalKind::NoCommonVersion, reason);
+    let minor = agree_on(host, head.minors).map_err(|mut refusal| {
         refusal.details = second_opinion(library);
         refusal
     })?;
@@ -98,15 +82,47 @@ unsafe fn negotiate_with(
         refusal.details.extend(second_opinion(library));
         refusal
     })?;
-    let mut differences = layout_differences(&about.layout);
-    if head.minors.max == host.max {
-        differences.extend(second_opinion(library));
+    // Whose fields lie elsewhere is read wrongly, whatever its version says.
+    let moved = layout_differences(&about.layout);
+    if !moved.is_empty() {
+        let n = moved.len();
+        let reason = format!(
+            "it was compiled with another header: {}{}",
+            moved[0],
+            if n > 1 { format!(", and {} more", n - 1) } else { String::new() }
+        );
+        let details = moved.into_iter().chain(second_opinion(library)).collect();
+        return Err(Refusal { kind: RefusalKind::BrokenLayout, reason, details });
     }
+    let differences = if head.minors.max == host.max { second_opinion(library) } else { Vec::new() };
     Ok(Agreement { about, minor, differences })
 }
 
+/// The highest minor that both speak (B3).
+///
+/// # Errors
+/// A refusal with both ranges, and what to update.
+pub(crate) fn agree_on(host: MinorRange, plugin: MinorRange) -> Result<u32, Refusal> {
+    agree(host, plugin).map_err(|mismatch| {
+        let reason = match mismatch {
+            Mismatch::Empty => {
+                format!("the plugin's version range is empty: {} to {}", plugin.min, plugin.max)
+            }
+            Mismatch::PluginNewer => format!(
+                "no common ABI version: the plugin speaks {plugin}, this host {host}; \
+                 update devbay, or ask for a plugin built for an older one"
+            ),
+            Mismatch::PluginOlder => format!(
+                "no common ABI version: the plugin speaks {plugin}, this host {host}; \
+                 ask the vendor for a newer plugin"
+            ),
+        };
+        Refusal::new(RefusalKind::NoCommonVersion, reason)
+    })
+}
+
 /// Compares the plugin's layout of the header's structs with this build's, field by field. A struct or field
-/// that only one side has is no difference but an older or newer minor.
+/// that only one side has, and a size that grew, is no difference but an older or newer minor.
 pub fn layout_differences(layout: &[FieldSeen]) -> Vec<String> {
     let ours: BTreeMap<(&str, &str), (usize, usize)> = LAYOUTS
         .iter()
@@ -114,12 +130,16 @@ pub fn layout_differences(layout: &[FieldSeen]) -> Vec<String> {
             layout.fields.iter().map(|field| ((layout.c_name, field.name), (field.offset, field.size)))
         })
         .collect();
+    let growable: BTreeSet<&str> =
+        LAYOUTS.iter().filter(|layout| layout.growable).map(|layout| layout.c_name).collect();
     layout
         .iter()
         .filter_map(|seen| {
             let &(offset, size) = ours.get(&(seen.struct_name.as_str(), seen.field_name.as_str()))?;
             let found = (seen.offset as usize, seen.size as usize);
-            (found != (offset, size)).then(|| {
+            // A growable struct of another minor is as long as its fields.
+            let may_grow = seen.field_name.is_empty() && growable.contains(seen.struct_name.as_str());
+            (found != (offset, size) && !may_grow).then(|| {
                 format!(
                     "{}.{}: the plugin has it at offset {} with {} bytes, this host at {offset} with {size}",
                     seen.struct_name, seen.field_name, found.0, found.1

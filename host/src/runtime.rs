@@ -311,6 +311,7 @@ impl Loader<'_> {
         }
         report.outcome = match self.load(candidate, &mut report) {
             Ok((plugin, devices)) => {
+                report.notes.extend(plugin.left_out());
                 let outcome = Outcome::Loaded { minor: plugin.minor(), n_devices: devices.len() };
                 report.name = Some(plugin.name().to_owned());
                 self.loaded.push((plugin, devices));

@@ -42,7 +42,7 @@ _Static_assert(offsetof(devbay_trace_event, name) == 8, "devbay_trace_event.name
 _Static_assert(offsetof(devbay_trace_event, track) == 24, "devbay_trace_event.track");
 _Static_assert(offsetof(devbay_trace_event, begin_ns) == 40, "devbay_trace_event.begin_ns");
 _Static_assert(offsetof(devbay_trace_event, end_ns) == 48, "devbay_trace_event.end_ns");
-_Static_assert(sizeof(devbay_host_api) == 56, "devbay_host_api");
+_Static_assert(sizeof(devbay_host_api) == 64, "devbay_host_api");
 _Static_assert(offsetof(devbay_host_api, struct_size) == 0, "devbay_host_api.struct_size");
 _Static_assert(offsetof(devbay_host_api, n_slots) == 4, "devbay_host_api.n_slots");
 _Static_assert(offsetof(devbay_host_api, ctx) == 8, "devbay_host_api.ctx");
@@ -51,6 +51,7 @@ _Static_assert(offsetof(devbay_host_api, parallel_for) == 24, "devbay_host_api.p
 _Static_assert(offsetof(devbay_host_api, config) == 32, "devbay_host_api.config");
 _Static_assert(offsetof(devbay_host_api, trace) == 40, "devbay_host_api.trace");
 _Static_assert(offsetof(devbay_host_api, get_extension) == 48, "devbay_host_api.get_extension");
+_Static_assert(offsetof(devbay_host_api, now_ns) == 56, "devbay_host_api.now_ns");
 _Static_assert(sizeof(devbay_create_desc) == 40, "devbay_create_desc");
 _Static_assert(offsetof(devbay_create_desc, struct_size) == 0, "devbay_create_desc.struct_size");
 _Static_assert(offsetof(devbay_create_desc, abi_minor) == 4, "devbay_create_desc.abi_minor");
@@ -169,6 +170,10 @@ _Static_assert(offsetof(devbay_kernel_info, flags) == 136, "devbay_kernel_info.f
 _Static_assert(offsetof(devbay_kernel_info, host_value_inputs) == 144, "devbay_kernel_info.host_value_inputs");
 _Static_assert(offsetof(devbay_kernel_info, in_place) == 152, "devbay_kernel_info.in_place");
 _Static_assert(offsetof(devbay_kernel_info, doc) == 176, "devbay_kernel_info.doc");
+_Static_assert(sizeof(devbay_device_kernel) == 16, "devbay_device_kernel");
+_Static_assert(offsetof(devbay_device_kernel, struct_size) == 0, "devbay_device_kernel.struct_size");
+_Static_assert(offsetof(devbay_device_kernel, kernel_idx) == 4, "devbay_device_kernel.kernel_idx");
+_Static_assert(offsetof(devbay_device_kernel, info) == 8, "devbay_device_kernel.info");
 _Static_assert(sizeof(devbay_prepare_desc) == 112, "devbay_prepare_desc");
 _Static_assert(offsetof(devbay_prepare_desc, struct_size) == 0, "devbay_prepare_desc.struct_size");
 _Static_assert(offsetof(devbay_prepare_desc, kernel_idx) == 4, "devbay_prepare_desc.kernel_idx");
@@ -203,7 +208,7 @@ _Static_assert(offsetof(devbay_kernel_cost, reserved) == 4, "devbay_kernel_cost.
 _Static_assert(offsetof(devbay_kernel_cost, flops) == 8, "devbay_kernel_cost.flops");
 _Static_assert(offsetof(devbay_kernel_cost, bytes_read) == 16, "devbay_kernel_cost.bytes_read");
 _Static_assert(offsetof(devbay_kernel_cost, bytes_written) == 24, "devbay_kernel_cost.bytes_written");
-_Static_assert(sizeof(devbay_plugin_table) == 184, "devbay_plugin_table");
+_Static_assert(sizeof(devbay_plugin_table) == 192, "devbay_plugin_table");
 _Static_assert(offsetof(devbay_plugin_table, struct_size) == 0, "devbay_plugin_table.struct_size");
 _Static_assert(offsetof(devbay_plugin_table, reserved) == 4, "devbay_plugin_table.reserved");
 _Static_assert(offsetof(devbay_plugin_table, create) == 8, "devbay_plugin_table.create");
@@ -228,6 +233,12 @@ _Static_assert(offsetof(devbay_plugin_table, kernel_cost) == 152, "devbay_plugin
 _Static_assert(offsetof(devbay_plugin_table, pack) == 160, "devbay_plugin_table.pack");
 _Static_assert(offsetof(devbay_plugin_table, memory_info) == 168, "devbay_plugin_table.memory_info");
 _Static_assert(offsetof(devbay_plugin_table, kernel_shape) == 176, "devbay_plugin_table.kernel_shape");
+_Static_assert(offsetof(devbay_plugin_table, device_kernels) == 184, "devbay_plugin_table.device_kernels");
+_Static_assert(sizeof(devbay_native_handle) == 24, "devbay_native_handle");
+_Static_assert(offsetof(devbay_native_handle, struct_size) == 0, "devbay_native_handle.struct_size");
+_Static_assert(offsetof(devbay_native_handle, kind) == 4, "devbay_native_handle.kind");
+_Static_assert(offsetof(devbay_native_handle, value) == 8, "devbay_native_handle.value");
+_Static_assert(offsetof(devbay_native_handle, aux) == 16, "devbay_native_handle.aux");
 _Static_assert(sizeof(devbay_import_desc) == 24, "devbay_import_desc");
 _Static_assert(offsetof(devbay_import_desc, struct_size) == 0, "devbay_import_desc.struct_size");
 _Static_assert(offsetof(devbay_import_desc, space_idx) == 4, "devbay_import_desc.space_idx");
@@ -250,7 +261,7 @@ _Static_assert(offsetof(devbay_replay_table, replay) == 24, "devbay_replay_table
 _Static_assert(offsetof(devbay_replay_table, recording_free) == 32, "devbay_replay_table.recording_free");
 _Static_assert(sizeof(devbay_node_claim) == 24, "devbay_node_claim");
 _Static_assert(offsetof(devbay_node_claim, is_claimed) == 0, "devbay_node_claim.is_claimed");
-_Static_assert(offsetof(devbay_node_claim, reserved) == 4, "devbay_node_claim.reserved");
+_Static_assert(offsetof(devbay_node_claim, group) == 4, "devbay_node_claim.group");
 _Static_assert(offsetof(devbay_node_claim, flops) == 8, "devbay_node_claim.flops");
 _Static_assert(offsetof(devbay_node_claim, bytes) == 16, "devbay_node_claim.bytes");
 _Static_assert(sizeof(devbay_compile_desc) == 144, "devbay_compile_desc");
@@ -266,11 +277,21 @@ _Static_assert(offsetof(devbay_compile_desc, graph) == 88, "devbay_compile_desc.
 _Static_assert(offsetof(devbay_compile_desc, numerics) == 96, "devbay_compile_desc.numerics");
 _Static_assert(offsetof(devbay_compile_desc, donors) == 104, "devbay_compile_desc.donors");
 _Static_assert(offsetof(devbay_compile_desc, target) == 128, "devbay_compile_desc.target");
-_Static_assert(sizeof(devbay_executable_info) == 56, "devbay_executable_info");
+_Static_assert(sizeof(devbay_executable_info) == 64, "devbay_executable_info");
 _Static_assert(offsetof(devbay_executable_info, struct_size) == 0, "devbay_executable_info.struct_size");
 _Static_assert(offsetof(devbay_executable_info, reserved) == 4, "devbay_executable_info.reserved");
 _Static_assert(offsetof(devbay_executable_info, outputs) == 8, "devbay_executable_info.outputs");
 _Static_assert(offsetof(devbay_executable_info, inputs) == 32, "devbay_executable_info.inputs");
+_Static_assert(offsetof(devbay_executable_info, flags) == 56, "devbay_executable_info.flags");
+_Static_assert(sizeof(devbay_execute_desc) == 120, "devbay_execute_desc");
+_Static_assert(offsetof(devbay_execute_desc, struct_size) == 0, "devbay_execute_desc.struct_size");
+_Static_assert(offsetof(devbay_execute_desc, reserved) == 4, "devbay_execute_desc.reserved");
+_Static_assert(offsetof(devbay_execute_desc, inputs) == 8, "devbay_execute_desc.inputs");
+_Static_assert(offsetof(devbay_execute_desc, donated) == 32, "devbay_execute_desc.donated");
+_Static_assert(offsetof(devbay_execute_desc, outputs) == 56, "devbay_execute_desc.outputs");
+_Static_assert(offsetof(devbay_execute_desc, options) == 80, "devbay_execute_desc.options");
+_Static_assert(offsetof(devbay_execute_desc, results) == 104, "devbay_execute_desc.results");
+_Static_assert(offsetof(devbay_execute_desc, n_results) == 112, "devbay_execute_desc.n_results");
 _Static_assert(sizeof(devbay_compile_table) == 88, "devbay_compile_table");
 _Static_assert(offsetof(devbay_compile_table, struct_size) == 0, "devbay_compile_table.struct_size");
 _Static_assert(offsetof(devbay_compile_table, reserved) == 4, "devbay_compile_table.reserved");
@@ -294,7 +315,7 @@ _Static_assert(offsetof(devbay_option_info, reserved) == 4, "devbay_option_info.
 _Static_assert(offsetof(devbay_option_info, key) == 8, "devbay_option_info.key");
 _Static_assert(offsetof(devbay_option_info, default_value) == 24, "devbay_option_info.default_value");
 _Static_assert(offsetof(devbay_option_info, doc) == 40, "devbay_option_info.doc");
-_Static_assert(sizeof(devbay_plugin_info) == 176, "devbay_plugin_info");
+_Static_assert(sizeof(devbay_plugin_info) == 184, "devbay_plugin_info");
 _Static_assert(offsetof(devbay_plugin_info, struct_size) == 0, "devbay_plugin_info.struct_size");
 _Static_assert(offsetof(devbay_plugin_info, abi_minor_min) == 4, "devbay_plugin_info.abi_minor_min");
 _Static_assert(offsetof(devbay_plugin_info, abi_minor_max) == 8, "devbay_plugin_info.abi_minor_max");
@@ -308,3 +329,4 @@ _Static_assert(offsetof(devbay_plugin_info, profiles) == 80, "devbay_plugin_info
 _Static_assert(offsetof(devbay_plugin_info, kernels) == 104, "devbay_plugin_info.kernels");
 _Static_assert(offsetof(devbay_plugin_info, options) == 128, "devbay_plugin_info.options");
 _Static_assert(offsetof(devbay_plugin_info, layout) == 152, "devbay_plugin_info.layout");
+_Static_assert(offsetof(devbay_plugin_info, layer) == 176, "devbay_plugin_info.layer");

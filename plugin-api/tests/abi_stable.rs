@@ -18,7 +18,7 @@ fn differences(host: &'static TypeLayout, plugin: &'static TypeLayout) -> String
 fn b30_the_description_reaches_every_struct() {
     let whole = format!("{:?}", <abi::PluginInfo as StableAbi>::LAYOUT);
     assert!(whole.contains("abi_minor_min"), "{whole}");
-    let layouts: [(&str, &TypeLayout); 32] = [
+    let layouts: [(&str, &TypeLayout); 35] = [
         ("ErrorDetail", <abi::ErrorDetail as StableAbi>::LAYOUT),
         ("TraceEvent", <abi::TraceEvent as StableAbi>::LAYOUT),
         ("HostApi", <abi::HostApi as StableAbi>::LAYOUT),
@@ -42,6 +42,9 @@ fn b30_the_description_reaches_every_struct() {
         ("MemoryInfo", <abi::MemoryInfo as StableAbi>::LAYOUT),
         ("KernelCost", <abi::KernelCost as StableAbi>::LAYOUT),
         ("PluginTable", <abi::PluginTable as StableAbi>::LAYOUT),
+        ("DeviceKernel", <abi::DeviceKernel as StableAbi>::LAYOUT),
+        ("NativeHandle", <abi::NativeHandle as StableAbi>::LAYOUT),
+        ("ExecuteDesc", <abi::ExecuteDesc as StableAbi>::LAYOUT),
         ("ImportDesc", <abi::ImportDesc as StableAbi>::LAYOUT),
         ("InteropTable", <abi::InteropTable as StableAbi>::LAYOUT),
         ("ReplayTable", <abi::ReplayTable as StableAbi>::LAYOUT),

@@ -187,6 +187,9 @@ fn b04_sizes_eight_bytes_either_way_are_accepted() {
     check_sizes::<KernelCost>();
     check_sizes::<PluginTable>();
     check_sizes::<ReplayTable>();
+    check_sizes::<DeviceKernel>();
+    check_sizes::<NativeHandle>();
+    check_sizes::<ExecuteDesc>();
     check_sizes::<ImportDesc>();
     check_sizes::<InteropTable>();
     check_sizes::<CompileDesc>();
@@ -195,7 +198,7 @@ fn b04_sizes_eight_bytes_either_way_are_accepted() {
     check_sizes::<FaultTable>();
     check_sizes::<OptionInfo>();
     check_sizes::<PluginInfo>();
-    assert_eq!(LAYOUTS.iter().filter(|layout| layout.growable).count(), 32, "a struct is missing above");
+    assert_eq!(LAYOUTS.iter().filter(|layout| layout.growable).count(), 35, "a struct is missing above");
 }
 
 #[test]
@@ -275,14 +278,75 @@ fn b05_texts_are_pointer_and_length() {
 
 #[test]
 fn b06_ids_of_extensions_are_apart() {
-    use extension::*;
-    let given = [COMPILE, INTEROP, REPLAY, MAP, TIMESTAMPS, LINKS];
-    assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), given.len(), "an id was given twice");
-    assert!(given.iter().all(|&id| id != 0 && id < EXPERIMENTAL), "an id in the range for experiments");
-    // The source has no other.
-    let constants = read("src/abi/extension.rs").matches("pub const").count();
-    assert_eq!(constants, given.len() + [EXPERIMENTAL, FAULT].len());
-    const { assert!(FAULT > EXPERIMENTAL) };
+    let given: Vec<(String, u32)> = constants("DEVBAY_EXTENSION_");
+    assert!(given.len() > 15, "the parser of this test finds {} ids only", given.len());
+    let ids: BTreeSet<u32> = given.iter().map(|(_, id)| *id).collect();
+    assert_eq!(ids.len(), given.len(), "an id was given twice: {given:?}");
+    assert!(ids.iter().all(|&id| id != 0 && id < DEVBAY_VENDOR_FIRST), "an id of a vendor's: {given:?}");
+}
+
+/// Constants of 32 bits whose names begin so.
+fn constants(prefix: &str) -> Vec<(String, u32)> {
+    let text = definitions();
+    let named = text.lines().filter_map(|line| line.strip_prefix("pub const ")?.strip_suffix(';'));
+    let all = named.filter_map(|constant| {
+        let (name, rest) = constant.split_once(": ")?;
+        let (ty, value) = rest.split_once(" = ")?;
+        (ty == "u32" && name.starts_with(prefix)).then(|| (name.to_owned(), value.parse().ok()))
+    });
+    all.map(|(name, value)| (name, value.expect("a decimal number"))).collect()
+}
+
+/// Every flag that changes how a thing must be used stands where an older host looks for what it has to understand, and no
+/// bit of a `flags` has two meanings.
+#[test]
+fn b05_flags_that_must_be_understood_are_in_the_upper_half() {
+    let upper = DEVBAY_FLAGS_REQUIRED;
+    let required = [
+        DEVBAY_DEVICE_INLINE,
+        DEVBAY_SPACE_NO_SUBALLOC,
+        DEVBAY_SPACE_WRITE_ONCE,
+        DEVBAY_SPACE_TYPED,
+        DEVBAY_KERNEL_DATA_SHAPE,
+    ];
+    assert!(required.iter().all(|flag| flag & upper == *flag));
+    let text = definitions();
+    let mut seen: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    for owner in ["PLUGIN", "DEVICE", "SPACE", "KERNEL", "EXECUTABLE"] {
+        let prefix = format!("pub const DEVBAY_{owner}_");
+        for line in text.lines().filter(|line| line.starts_with(&prefix) && line.contains(": u64")) {
+            let (name, value) = line.split_once(" = ").expect("a constant has a value");
+            let other = seen.insert((owner, value), name);
+            assert_eq!(other, None, "{name} is {value}, which is taken");
+        }
+    }
+    assert!(seen.len() > 10, "the parser of this test finds {} flags only", seen.len());
+    for known in [tables::DEVICE_FLAGS, tables::SPACE_FLAGS, tables::KERNEL_FLAGS] {
+        assert_ne!(known & upper, 0);
+        assert_eq!(version::not_understood(known, known), 0);
+        assert_eq!(version::not_understood(known | 1 << 63, known), 1 << 63);
+        assert_eq!(version::not_understood(known | 1 << 31, known), 0);
+    }
+}
+
+/// Numbers of vendors are given once, and their ranges end before that of experiments.
+#[test]
+fn b06_vendors_have_numbers_of_their_own() {
+    let registry = read("vendors.toml");
+    let values = |key: &str| -> Vec<String> {
+        let prefix = format!("{key} = ");
+        registry.lines().filter_map(|line| Some(line.strip_prefix(&prefix)?.to_owned())).collect()
+    };
+    let numbers: Vec<u32> = values("number").iter().map(|n| n.parse().expect("a number")).collect();
+    assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>(), "numbers are given in order");
+    let last = DEVBAY_VENDOR_FIRST + numbers.len() as u32 * 0x1_0000;
+    assert!(last <= DEVBAY_EXPERIMENTAL_FIRST);
+    for key in ["name", "domain", "contact"] {
+        let found = values(key);
+        assert_eq!(found.len(), numbers.len(), "every vendor has a {key}");
+        assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), found.len(), "two vendors of one {key}");
+    }
+    assert_eq!((DEVBAY_EXPERIMENTAL_FIRST - DEVBAY_VENDOR_FIRST) / 0x1_0000, 12_288);
 }
 
 #[test]
@@ -352,14 +416,15 @@ fn b17_every_function_has_a_threading_class() {
     let header = read("include/devbay_plugin.h");
     let table = header.split("struct devbay_plugin_table {").nth(1).unwrap().split("\n};").next().unwrap();
     for name in slots {
-        let before = table.split(&format!("(*{name})(")).next().unwrap();
+        let (before, _) = table.split_once(&format!("(DEVBAY_CALL *{name})(")).expect("the slot is there");
         let comment = &before[before.rfind("/*").unwrap()..];
         for section in ["Owns:", "Threads:", "Order:", "Errors:", "Since:"] {
             assert!(comment.contains(section), "{name} says no `{section}`");
         }
     }
-    for function in ["devbay_launch_fn", "devbay_query_fn"] {
-        let before = header.split(&format!("(*{function})(")).next().unwrap();
+    for function in ["devbay_launch_fn", "devbay_layer_fn", "devbay_query_fn"] {
+        let (before, _) =
+            header.split_once(&format!("(DEVBAY_CALL *{function})(")).expect("the type is there");
         assert!(before[before.rfind("/*").unwrap()..].contains("Threads:"), "{function} says no `Threads:`");
     }
 }
@@ -401,7 +466,8 @@ fn b20_a_kernel_is_described_without_a_device() {
     for owner in ["PluginInfo", "KernelInfo", "TypeVar"] {
         for (_, field, ty) in fields().into_iter().filter(|(of, ..)| of == owner) {
             let needs_device = ["Device", "Instance", "Option<"].iter().any(|word| ty.contains(word));
-            assert!(!needs_device, "{owner}.{field} is a {ty}");
+            // A layer describes no kernel.
+            assert!(!needs_device || field == "layer", "{owner}.{field} is a {ty}");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
 use model::{F32, bytes};
 use std::collections::BTreeSet;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -195,6 +195,11 @@ fn alloc<'a>(device: &'a Device<'a>, shape: &[i64]) -> Outcome<Buffer<'a>> {
     device.own(out, size)
 }
 
+/// A run over these inputs, with a place for one result.
+fn run_of(inputs: &[BufferRef], result: &mut *mut devbay_plugin_api::abi::Buffer) -> ExecuteDesc {
+    ExecuteDesc { inputs: List::new(inputs), results: result, n_results: 1, ..ExecuteDesc::empty() }
+}
+
 fn program(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
         let table = table(device)?;
@@ -240,9 +245,8 @@ fn program(rig: &Rig<'_>) -> Outcome {
         for _ in 0..2 {
             let mut out = null_mut();
             // SAFETY: the plugin's function with its own program and stream; the arrays are as long as they say.
-            let status = unsafe {
-                execute(program.handle, stream.handle.as_ptr(), references.as_ptr(), 2, null(), &mut out, 1)
-            };
+            let status =
+                unsafe { execute(program.handle, stream.handle.as_ptr(), &run_of(&references, &mut out)) };
             ensure!(status == DEVBAY_STATUS_OK, "execute gave {}", stream.error_words(status));
             let made = Allocation { buffer: out, size_bytes: SIZE as u64, ..Allocation::empty() };
             results.push(device.own(made, SIZE)?);
@@ -251,9 +255,8 @@ fn program(rig: &Rig<'_>) -> Outcome {
         // Another number of inputs is not run.
         let mut out = null_mut();
         // SAFETY: as above.
-        let status = unsafe {
-            execute(program.handle, stream.handle.as_ptr(), references.as_ptr(), 1, null(), &mut out, 1)
-        };
+        let status =
+            unsafe { execute(program.handle, stream.handle.as_ptr(), &run_of(&references[..1], &mut out)) };
         ensure!(status != DEVBAY_STATUS_OK && out.is_null(), "a program of two inputs was run with one");
         stream.finish()?;
         drop(program);

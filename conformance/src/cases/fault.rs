@@ -385,7 +385,7 @@ fn refuse_launches(rig: &Rig<'_>) -> Outcome {
         };
         let other = device.stream()?;
         let failing = failed_stream(device, stream_fail(device)?)?;
-        let (status, is_whole) = node.run_on_failed(kernel, &failing, &other, &sample)?;
+        let (status, is_whole) = node.run_on_failed(&failing, &other, &sample)?;
         expect_refusal(&format!("a launch of {}", kernel.op), status)?;
         ensure!(is_whole, "a launch of {} that was refused has written", kernel.op);
         Ok(())

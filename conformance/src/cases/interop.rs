@@ -4,7 +4,6 @@ use crate::case::Case;
 use crate::rig::{Buffer, Detail, Device, Lent, Rig, Stream, difference, pattern, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
-use std::ffi::c_void;
 use std::ptr::null_mut;
 
 pub(crate) const CASES: &[Case] = &[
@@ -76,16 +75,26 @@ fn names(rig: &Rig<'_>) -> Outcome {
     })
 }
 
+/// Whether two handles of one kind are the same.
+fn is_same(a: &NativeHandle, b: &NativeHandle) -> bool {
+    (a.kind, a.value, a.aux) == (b.kind, b.value, b.aux)
+}
+
+fn words(native: &NativeHandle) -> String {
+    format!("{:#x} of kind {}, with {}", native.value, native.kind, native.aux)
+}
+
 /// The native name of a buffer, where there is one.
-fn native_of(table: &InteropTable, buffer: &Buffer<'_>) -> Outcome<u64> {
+fn native_of(table: &InteropTable, buffer: &Buffer<'_>) -> Outcome<NativeHandle> {
     let Some(export) = table.buffer_export else {
         return failed("the extension that wraps native memory has no buffer_export");
     };
-    let (mut native, mut detail) = (0, Detail::new());
-    // SAFETY: the plugin's function with its own buffer; the place is ours.
+    let (mut native, mut detail) = (NativeHandle::empty(), Detail::new());
+    // SAFETY: the plugin's function with its own buffer; the struct is ours.
     let status = unsafe { export(buffer.handle.as_ptr(), &mut native, &mut detail.raw) };
     match status {
-        DEVBAY_STATUS_OK if native == 0 => failed("buffer_export gave no memory"),
+        DEVBAY_STATUS_OK if native.kind == 0 => failed("buffer_export gave a handle without a kind"),
+        DEVBAY_STATUS_OK if native.value == 0 => failed("buffer_export gave no memory"),
         DEVBAY_STATUS_OK => Ok(native),
         DEVBAY_STATUS_UNSUPPORTED => not_run(Why::NotOffered, "buffers have no native name"),
         _ => failed(format!("buffer_export gave {}", detail.describe(status))),
@@ -106,7 +115,7 @@ fn import(
     Ok((status, out, detail))
 }
 
-fn desc(native: u64, size: usize) -> ImportDesc {
+fn desc(native: &NativeHandle, size: usize) -> ImportDesc {
     ImportDesc { native, size_bytes: size as u64, ..ImportDesc::empty() }
 }
 
@@ -120,7 +129,7 @@ fn buffers(rig: &Rig<'_>) -> Outcome {
         let stream = device.stream()?;
         stream.upload(&first, &owner, 0)?;
         for round in 0..2 {
-            let (status, out, detail) = import(&table, device, &desc(native, size))?;
+            let (status, out, detail) = import(&table, device, &desc(&native, size))?;
             ensure!(status == DEVBAY_STATUS_OK, "buffer_import gave {}", detail.describe(status));
             ensure!(
                 out.size_bytes >= size as u64,
@@ -129,7 +138,12 @@ fn buffers(rig: &Rig<'_>) -> Outcome {
             );
             let wrapper = device.own(out, size)?;
             let again = native_of(&table, &wrapper)?;
-            ensure!(again == native, "memory at {native:#x} was wrapped, and its buffer is at {again:#x}");
+            ensure!(
+                is_same(&again, &native),
+                "memory at {} was wrapped, and its buffer is at {}",
+                words(&native),
+                words(&again)
+            );
             let (before, after) = if round == 0 { (&first, &second) } else { (&second, &first) };
             if let Some(found) = difference(&stream.download(&wrapper, 0, size)?, before) {
                 return failed(format!("through a wrapper of memory: {found}"));
@@ -150,22 +164,29 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
         let size = device.pad(SIZE);
         let owner = device.alloc(size)?;
         let native = native_of(&table, &owner)?;
+        let nowhere = NativeHandle { value: 0, ..native };
+        let unknown = NativeHandle { kind: DEVBAY_EXPERIMENTAL_FIRST, ..native };
+        let odd = NativeHandle { value: native.value + 1, ..native };
+        let invalid = DEVBAY_STATUS_INVALID;
         let mut wrong = vec![
-            ("memory at no address", desc(0, size)),
+            ("memory at no address", desc(&nowhere, size), invalid),
             (
                 "a space that is not there",
-                ImportDesc { space_idx: device.spaces.len() as u32, ..desc(native, size) },
+                ImportDesc { space_idx: device.spaces.len() as u32, ..desc(&native, size) },
+                invalid,
             ),
+            ("a handle of a kind that nobody knows", desc(&unknown, size), DEVBAY_STATUS_UNSUPPORTED),
         ];
-        if device.space().bind_align > 1 {
-            wrong.push(("memory that is not aligned", desc(native + 1, size - 1)));
+        if native.kind == DEVBAY_NATIVE_ADDRESS && device.space().bind_align > 1 {
+            wrong.push(("memory that is not aligned", desc(&odd, size - 1), invalid));
         }
-        for (what, desc) in wrong {
+        for (what, desc, expected) in wrong {
             let (status, out, detail) = import(&table, device, &desc)?;
             ensure!(
-                status == DEVBAY_STATUS_INVALID,
-                "buffer_import of {what} gave {}, expected INVALID",
-                detail.describe(status)
+                status == expected,
+                "buffer_import of {what} gave {}, expected {}",
+                detail.describe(status),
+                status_name(expected)
             );
             ensure!(out.buffer.is_null(), "buffer_import refused {what} and gave a buffer");
         }
@@ -174,14 +195,15 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
 }
 
 /// The native stream of a stream, where there is one.
-fn native_stream(table: &InteropTable, stream: &Stream<'_>) -> Outcome<*mut c_void> {
+fn native_stream(table: &InteropTable, stream: &Stream<'_>) -> Outcome<NativeHandle> {
     let Some(export) = table.stream_export else {
         return failed("the extension that wraps native streams has no stream_export");
     };
-    let (mut native, mut detail) = (null_mut(), Detail::new());
-    // SAFETY: the plugin's function with its own stream; the place is ours.
+    let (mut native, mut detail) = (NativeHandle::empty(), Detail::new());
+    // SAFETY: the plugin's function with its own stream; the struct is ours.
     let status = unsafe { export(stream.handle.as_ptr(), &mut native, &mut detail.raw) };
     match status {
+        DEVBAY_STATUS_OK if native.kind == 0 => failed("stream_export gave a handle without a kind"),
         DEVBAY_STATUS_OK => Ok(native),
         DEVBAY_STATUS_UNSUPPORTED => not_run(Why::NotOffered, "streams have no native form"),
         _ => failed(format!("stream_export gave {}", detail.describe(status))),
@@ -202,11 +224,16 @@ fn streams(rig: &Rig<'_>) -> Outcome {
         };
         let (mut out, mut detail) = (null_mut(), Detail::new());
         // SAFETY: the plugin's function with its own device; the place is ours, and the stream lives as long.
-        let status = unsafe { import(device.info.handle, native, &mut out, &mut detail.raw) };
+        let status = unsafe { import(device.info.handle, &native, &mut out, &mut detail.raw) };
         ensure!(status == DEVBAY_STATUS_OK, "stream_import gave {}", detail.describe(status));
         let wrapped = device.own_stream(out)?;
         let again = native_stream(&table, &wrapped)?;
-        ensure!(again == native, "a wrapped stream says that it works on {again:p}, and not on {native:p}");
+        ensure!(
+            is_same(&again, &native),
+            "a wrapped stream says that it works on {}, and not on {}",
+            words(&again),
+            words(&native)
+        );
         // Through one and the other in turn, and nothing waits in between.
         for (i, late) in late.iter_mut().enumerate() {
             let (write, read) = if i % 2 == 0 { (&own, &wrapped) } else { (&wrapped, &own) };

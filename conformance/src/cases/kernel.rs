@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::node::{Request, each_node, each_node_of, prepare_raw};
 use crate::ops::Op;
-use crate::rig::{AnySize, Detail, Rig, at_once, status_name};
+use crate::rig::{AnySize, Detail, Device, Rig, at_once, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_host::core::program::catalogue;
 use devbay_plugin_api::abi::*;
@@ -23,6 +23,13 @@ pub(crate) const CASES: &[Case] = &[
         requires: "a kernel of a known op requires the operands that the op requires, and has no more than the op",
         needs: &["kernel.table"],
         run: operands,
+    },
+    Case {
+        id: "kernel.listed",
+        rules: &["B4", "B20"],
+        requires: "the kernels that a device lists are of the plugin's list or described, and the same when asked again",
+        needs: &["kernel.table", "devices.list"],
+        run: listed,
     },
     Case {
         id: "kernel.prepare",
@@ -203,6 +210,58 @@ fn refused(rig: &Rig<'_>, what: &str, wrong: impl Fn(&mut Request)) -> Outcome {
             }
             Err((_, words)) => failed(format!("{what}: expected UNSUPPORTED or INVALID, found {words}")),
         }
+    })
+}
+
+/// What a device lists, by number, with the op of what it describes.
+fn ask(rig: &Rig<'_>, device: &Device<'_>) -> Outcome<Vec<(u32, Option<String>)>> {
+    let ask = rig.optional(rig.table()?.device_kernels, "device_kernels")?;
+    let (mut list, mut detail) = (List::EMPTY, Detail::new());
+    // SAFETY: the plugin's function with its own instance and device; the places are ours.
+    let status =
+        unsafe { ask(device.opened.handle.as_ptr(), device.info.handle, &mut list, &mut detail.raw) };
+    ensure!(status == DEVBAY_STATUS_OK, "device_kernels gave {}", detail.describe(status));
+    // SAFETY: the plugin's list, which it keeps.
+    let kernels = match unsafe { read_growable_list::<DeviceKernel>(&list) } {
+        Ok(kernels) => kernels,
+        Err(error) => return failed(format!("the list of a device's kernels: {error}")),
+    };
+    let mut found = Vec::new();
+    for DeviceKernel { kernel_idx, info, .. } in kernels {
+        let op = if info.is_null() {
+            None
+        } else {
+            // SAFETY: the plugin's description, which it keeps as the list.
+            let read = unsafe { read_struct(info) };
+            // SAFETY: as above.
+            match read.and_then(|info| Ok(unsafe { info.op.get() }?.to_owned())) {
+                Ok(op) => Some(op),
+                Err(error) => return failed(format!("kernel {kernel_idx} of a device: {error}")),
+            }
+        };
+        found.push((kernel_idx, op));
+    }
+    Ok(found)
+}
+
+fn listed(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        // SAFETY: what the entry gave, which `load.structs` has read.
+        let n = unsafe { (*rig.query()).kernels.len };
+        let kernels = ask(rig, device)?;
+        for (position, (idx, op)) in kernels.iter().enumerate() {
+            ensure!(*idx < 1 << 31, "kernel {idx}: numbers from 2^31 on are reserved");
+            ensure!(
+                op.is_some() || u64::from(*idx) < n,
+                "kernel {idx} is not described, and the plugin lists {n}"
+            );
+            ensure!(
+                !kernels[..position].iter().any(|(other, _)| other == idx),
+                "kernel {idx} is listed twice"
+            );
+        }
+        ensure!(kernels == ask(rig, device)?, "asked again, a device has other kernels");
+        Ok(())
     })
 }
 

@@ -204,7 +204,7 @@ fn cancelled(rig: &Rig<'_>) -> Outcome {
         let desk = device.opened.desk;
         let before = desk.cancelled_loops();
         let (status, _, damage) =
-            node.run_to_failure(kernel, &stream, &other, &sample, |is_launching| desk.cancel(is_launching))?;
+            node.run_to_failure(&stream, &other, &sample, |is_launching| desk.cancel(is_launching))?;
         let n = desk.cancelled_loops() - before;
         if n == 0 {
             return Ok(());
@@ -316,7 +316,7 @@ fn order(rig: &Rig<'_>) -> Outcome {
                 unsafe { stream.enqueue_in(&other, x.whole()) }?;
                 // SAFETY: as above.
                 unsafe { stream.enqueue_in(&content, x.whole()) }?;
-                node.launch(kernel, &stream, &refs, &sample)?;
+                node.launch(kernel, &stream, &refs)?;
                 // SAFETY: as above.
                 unsafe { stream.enqueue_in(&other, x.whole()) }?;
                 // SAFETY: as above.
@@ -514,7 +514,7 @@ fn run_packed(
     if node.raw.workspace_bytes > 0 {
         refs.push(workspace.part(0, node.raw.workspace_bytes as usize));
     }
-    node.launch(kernel, &stream, &refs, sample)?;
+    node.launch(kernel, &stream, &refs)?;
     stream.finish()?;
     let mut found = stream.download(&y, 0, y.size)?;
     found.truncate(sample.expected.size());

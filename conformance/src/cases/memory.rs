@@ -1,8 +1,10 @@
 //! Allocations: sizes, alignments, refusals, and that no two share a byte (B9 to B11).
 
 use crate::case::Case;
+use crate::desk::Desk;
 use crate::rig::{
-    AnySize, Buffer, Detail, Device, Rig, at_once, bytes_type, difference, is_plain, pattern, status_name,
+    AnySize, Buffer, Detail, Device, Rig, SLOTS, at_once, bytes_type, difference, is_plain, pattern,
+    status_name,
 };
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
@@ -42,6 +44,14 @@ pub(crate) const CASES: &[Case] = &[
         requires: "a space that is not there and an alignment that is none are refused with INVALID",
         needs: &["memory.alloc"],
         run: refusals,
+    },
+    Case {
+        id: "memory.limit",
+        rules: &["B11", "B25"],
+        requires: "with `devbay.memory_limit` buffers may have as many bytes together, what goes beyond is OUT_OF_MEMORY, and \
+                   freeing makes room",
+        needs: &["memory.alloc", "negotiate.options.hosts"],
+        run: limit,
     },
     Case {
         id: "memory.disjoint",
@@ -213,6 +223,37 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
         }
         Ok(())
     })
+}
+
+fn limit(rig: &Rig<'_>) -> Outcome {
+    const LIMIT: usize = 1 << 20;
+    let text = LIMIT.to_string();
+    let mut options: Vec<(&str, &str)> =
+        rig.options.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    options.push(("devbay.memory_limit", &text));
+    let mut detail = Detail::new();
+    let opened = match rig.create(Desk::open(SLOTS), None, &options, Some(&mut detail))? {
+        Ok(opened) => opened,
+        Err(status) => return failed(format!("devbay.memory_limit={LIMIT}: {}", detail.describe(status))),
+    };
+    let mut keeps = false;
+    for device in opened.devices()? {
+        device.plain_memory()?;
+        for _ in 0..2 {
+            let half = device.alloc(LIMIT / 2)?;
+            let quarter = device.alloc(LIMIT / 4)?;
+            let mut detail = Detail::new();
+            let align = device.space().alloc_align;
+            let (status, out) = device.try_alloc(0, LIMIT as u64 / 2, align, &mut detail)?;
+            match status {
+                DEVBAY_STATUS_OK => drop(device.own(out, LIMIT / 2)?),
+                DEVBAY_STATUS_OUT_OF_MEMORY => keeps = true,
+                status => return failed(format!("beyond the limit: {}", detail.describe(status))),
+            }
+            drop((half, quarter));
+        }
+    }
+    if keeps { Ok(()) } else { not_run(Why::NotOffered, "the plugin knows no limit of memory") }
 }
 
 /// Refuses two buffers with a byte in common.

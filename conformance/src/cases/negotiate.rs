@@ -6,6 +6,7 @@ use crate::rig::{AnySize, Detail, Rig, SLOTS, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::*;
+use std::collections::BTreeSet;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -49,6 +50,13 @@ pub(crate) const CASES: &[Case] = &[
         requires: "an unknown option is refused with INVALID, and no instance is written",
         needs: &["negotiate.create"],
         run: unknown_option,
+    },
+    Case {
+        id: "negotiate.options.hosts",
+        rules: &["B25"],
+        requires: "an option of the host's that the plugin does not know is ignored: its key begins with `devbay.`",
+        needs: &["negotiate.create"],
+        run: hosts_option,
     },
     Case {
         id: "negotiate.options.known",
@@ -133,15 +141,12 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
     let pairs = options(rig);
     let pairs: Vec<KeyValue> =
         pairs.iter().map(|(k, v)| KeyValue { key: Str::new(k), value: Str::new(v) }).collect();
-    // An older host's description ends before the options, and its services after `parallel_for`.
-    let desc_sizes = if pairs.is_empty() {
-        vec![CreateDesc::REQUIRED_SIZE, CreateDesc::REQUIRED_SIZE + 8, size_of::<CreateDesc>() + 8]
-    } else {
-        vec![size_of::<CreateDesc>() + 8]
-    };
-    let api_sizes = [HostApi::REQUIRED_SIZE, size_of::<HostApi>(), size_of::<HostApi>() + 8];
+    // Of the oldest host that there is, of this one, and of a newer one.
+    let desc_sizes =
+        BTreeSet::from([CreateDesc::REQUIRED_SIZE, size_of::<CreateDesc>(), size_of::<CreateDesc>() + 8]);
+    let api_sizes = BTreeSet::from([HostApi::REQUIRED_SIZE, size_of::<HostApi>(), size_of::<HostApi>() + 8]);
     for desc_size in desc_sizes {
-        for api_size in api_sizes {
+        for &api_size in &api_sizes {
             let desk = Desk::open(SLOTS);
             // Leaked, as the desk is: who calls after `destroy` is another case's finding, not a crash here.
             let api = Box::leak(Box::new(AnySize::new(desk.api(), api_size)));
@@ -176,6 +181,16 @@ fn unknown_option(rig: &Rig<'_>) -> Outcome {
         Err(DEVBAY_STATUS_INVALID) => Ok(()),
         Err(status) => failed(format!("expected INVALID, found {}", status_name(status))),
         Ok(_) => failed(format!("the option {UNKNOWN_OPTION} was taken")),
+    }
+}
+
+fn hosts_option(rig: &Rig<'_>) -> Outcome {
+    let mut given = options(rig);
+    given.push(("devbay.unheard_of", "1"));
+    let mut detail = Detail::new();
+    match rig.create(Desk::open(SLOTS), None, &given, Some(&mut detail))? {
+        Ok(opened) => opened.device_infos().map(drop),
+        Err(status) => failed(format!("the option devbay.unheard_of: {}", detail.describe(status))),
     }
 }
 

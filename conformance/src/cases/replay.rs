@@ -147,7 +147,7 @@ fn launches(rig: &Rig<'_>) -> Outcome {
         let status = replays.begin(&stream);
         ensure!(status == DEVBAY_STATUS_OK, "record_begin gave {}", stream.error_words(status));
         let refs = [x.part(0, size), y.part(0, size)];
-        let launched = node.launch(kernel, &stream, &refs, sample);
+        let launched = node.launch(kernel, &stream, &refs);
         let recorded = match replays.end(&stream) {
             Ok(recorded) => recorded,
             // The plugin may say that of any kernel; the stream is then as it was.

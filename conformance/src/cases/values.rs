@@ -192,7 +192,7 @@ fn judge(device: &Device<'_>, kernel: &KernelDef, probe: &Probe, dtype: DType) -
         // A stream of its own: it may fail for good.
         let stream = device.stream()?;
         let sample = probe.sample(dtype, high, value);
-        let (status, words, damage) = node.run_to_failure(kernel, &stream, &other, &sample, |_| ())?;
+        let (status, words, damage) = node.run_to_failure(&stream, &other, &sample, |_| ())?;
         ensure!(status == DEVBAY_STATUS_INVALID, "{what} gave {}", crate::rig::status_name(status));
         ensure!(!words.is_empty(), "{what} failed without words");
         ensure!(damage.is_empty(), "{what} damaged {damage:?}");

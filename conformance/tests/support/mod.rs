@@ -52,6 +52,7 @@ pub const COMPILER: &[&str] = &[
     "compile.graph.info",
     "compile.graph.run",
     "compile.graph.donated",
+    "compile.graph.outputs",
     "compile.graph.streams",
     "compile.graph.unclaimed",
     "compile.stored",

@@ -2,17 +2,20 @@
 
 use super::views::Graph;
 use super::{Buffer, Device, Plugin, Stream};
+use crate::about::must_understand;
 use crate::error::{Error, ErrorKind, Result, of_list};
 use crate::kernel::Numerics;
 use crate::tensor::{Tensor, TensorType, bytes_of, n_elements};
+use devbay_plugin_api::abi::tables::EXECUTABLE_FLAGS;
+use devbay_plugin_api::abi::version::not_understood;
 use devbay_plugin_api::abi::{
     self, BufferRef, CompileDesc, CompileTable, DEVBAY_BLOB_RECOMPILE, DEVBAY_BLOB_USABLE,
-    DEVBAY_USAGE_TRANSIENT, ErrorDetail, ExecutableInfo, Growable, List, NodeClaim, Status, Str,
-    read_growable_list, read_list,
+    DEVBAY_EXECUTABLE_TAKES_OUTPUTS, DEVBAY_USAGE_TRANSIENT, ErrorDetail, ExecutableInfo, ExecuteDesc,
+    Growable, List, NodeClaim, Status, Str, read_growable_list, read_list,
 };
 use devbay_plugin_api::reserve;
 use std::ffi::c_void;
-use std::ptr::{NonNull, null, null_mut};
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,6 +29,8 @@ pub struct Executable {
     takes: Vec<u32>,
     inputs: Vec<TensorType>,
     outputs: Vec<TensorType>,
+    /// Results are written to memory of the host's.
+    takes_outputs: bool,
 }
 
 /// A program that was compiled for a device that is not there.
@@ -260,9 +265,10 @@ impl Device {
             takes: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
+            takes_outputs: false,
         };
         let info = read_info(&self.plugin, &table, handle).map_err(|e| self.failed(e))?;
-        (made.takes, made.outputs) = info;
+        (made.takes, made.outputs, made.takes_outputs) = (info.takes, info.outputs, info.takes_outputs);
         Ok(made)
     }
 }
@@ -311,7 +317,7 @@ impl Plugin {
         let handle =
             NonNull::new(out).ok_or_else(|| broken("a compiler that succeeded without a program (B9)"))?;
         let read = || {
-            let (takes, outputs) = read_info(self, &table, handle)?;
+            let ProgramInfo { takes, outputs, .. } = read_info(self, &table, handle)?;
             input_types(graph, &takes).map_err(|text| broken(&text))?;
             check_outputs(graph, &outputs).map_err(|text| broken(&text))?;
             Ok(Compiled { takes, outputs, blob: read_blob(self, &table, handle)? })
@@ -328,11 +334,13 @@ impl Plugin {
 }
 
 /// What a program takes, for a graph, and gives.
-fn read_info(
-    plugin: &Plugin,
-    table: &CompileTable,
-    handle: NonNull<abi::Executable>,
-) -> Result<(Vec<u32>, Vec<TensorType>)> {
+struct ProgramInfo {
+    takes: Vec<u32>,
+    outputs: Vec<TensorType>,
+    takes_outputs: bool,
+}
+
+fn read_info(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executable>) -> Result<ProgramInfo> {
     let mut info = ExecutableInfo::empty();
     plugin.call("description of programs", |_, error| {
         let ask = table.executable_info?;
@@ -343,7 +351,13 @@ fn read_info(
     // SAFETY: the plugin's list, which it keeps as long as the program.
     let takes = unsafe { read_list::<u32>(&info.inputs, "uint32_t") };
     let takes = takes.map_err(|error| of_list(error, |e| broken(format!("what a program takes: {e}"))))?;
-    Ok((takes, types(&info.outputs).map_err(broken)?))
+    let unknown = not_understood(info.flags, EXECUTABLE_FLAGS);
+    if unknown != 0 {
+        let text = format!("a program that {}", must_understand(unknown));
+        return Err(Error::new(ErrorKind::UnsupportedOp, text).in_plugin(plugin.name()));
+    }
+    let takes_outputs = info.flags & DEVBAY_EXECUTABLE_TAKES_OUTPUTS != 0;
+    Ok(ProgramInfo { takes, outputs: types(&info.outputs).map_err(broken)?, takes_outputs })
 }
 
 fn read_blob(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executable>) -> Result<Vec<u8>> {
@@ -440,7 +454,7 @@ impl Executable {
 
     /// Enqueues a run over whole buffers, and gives the results: what they hold is there when a point signalled behind
     /// it is reached. Inputs stay lent until then. `donated`, empty or one for each input, says which buffers the program
-    /// may take for itself: they are only freed afterwards.
+    /// may take for itself: they are only freed afterwards. A program that takes memory for its results is given some.
     ///
     /// # Errors
     /// What the plugin says; then nothing is enqueued.
@@ -453,24 +467,36 @@ impl Executable {
         let references: Vec<BufferRef> =
             inputs.iter().map(|buffer| buffer.reference(0, buffer.size())).collect();
         let mut results = vec![null_mut(); self.outputs.len()];
+        let given: Vec<Buffer> = if self.takes_outputs {
+            let types = self.outputs.iter();
+            types.map(|ty| self.device.alloc_tensor(ty, DEVBAY_USAGE_TRANSIENT)).collect::<Result<_>>()?
+        } else {
+            Vec::new()
+        };
+        let places: Vec<BufferRef> = given.iter().map(|buffer| buffer.reference(0, buffer.size())).collect();
+        let desc = ExecuteDesc {
+            inputs: List::new(&references),
+            donated: List::new(donated),
+            outputs: List::new(&places),
+            results: results.as_mut_ptr(),
+            n_results: results.len() as u64,
+            ..ExecuteDesc::empty()
+        };
         self.device.check_usable()?;
         let status = {
             let _serial = self.device.plugin().serialise();
             // SAFETY: the plugin's function with its own program and stream, which one thread uses at a time (`&mut`);
-            // the arrays are ours for the call, as long as they say.
-            unsafe {
-                execute(
-                    self.handle.as_ptr(),
-                    stream.handle.as_ptr(),
-                    references.as_ptr(),
-                    references.len() as u64,
-                    if donated.is_empty() { null() } else { donated.as_ptr().cast::<u8>() },
-                    results.as_mut_ptr(),
-                    results.len() as u64,
-                )
-            }
+            // the description and its arrays are ours for the call. A bool is a byte of 0 or 1.
+            unsafe { execute(self.handle.as_ptr(), stream.handle.as_ptr(), &desc) }
         };
         stream.check(status, "execute")?;
+        if self.takes_outputs {
+            return if results.iter().all(|handle| handle.is_null()) {
+                Ok(given)
+            } else {
+                Err(self.device.broken("a run that made a result for which there was memory (B23)"))
+            };
+        }
         let buffer = |(handle, ty): (*mut abi::Buffer, &TensorType)| {
             let handle = NonNull::new(handle)
                 .ok_or_else(|| self.device.broken("a run that succeeded without a result (B9)"))?;

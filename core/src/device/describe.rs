@@ -1,6 +1,8 @@
 //! What a plugin says of a device and its memory, read once and owned.
 
-use crate::about::{Refusal, RefusalKind};
+use crate::about::{Refusal, RefusalKind, must_understand};
+use devbay_plugin_api::abi::tables::{DEVICE_FLAGS, SPACE_FLAGS};
+use devbay_plugin_api::abi::version::not_understood;
 use devbay_plugin_api::abi::*;
 
 /// A memory space of a device, as the plugin describes it.
@@ -16,6 +18,8 @@ pub struct Space {
     pub write_once: bool,
     /// `buffer_alloc` needs the tensor's type.
     pub typed: bool,
+    /// Flags that must be understood and are not known here: nothing is put there.
+    pub not_understood: u64,
     /// Memory in all; 0 if unknown.
     pub bytes_total: u64,
     /// Largest allocation; 0 for no limit.
@@ -60,6 +64,17 @@ pub struct DeviceAbout {
 }
 
 impl DeviceAbout {
+    /// Why a device has to be left out; None if it has not.
+    pub(super) fn left_out(&self, raw: &DeviceInfo) -> Option<String> {
+        let unknown = not_understood(raw.flags, DEVICE_FLAGS);
+        if unknown != 0 {
+            return Some(must_understand(unknown));
+        }
+        let unknown = self.spaces[0].not_understood;
+        (unknown != 0)
+            .then(|| format!("has its operands in a memory space that {}", must_understand(unknown)))
+    }
+
     /// # Safety
     /// `raw` was read from a plugin's list of devices.
     pub(super) unsafe fn read(raw: &DeviceInfo) -> std::result::Result<Self, Refusal> {
@@ -121,6 +136,7 @@ impl Space {
             no_suballoc: raw.flags & DEVBAY_SPACE_NO_SUBALLOC != 0,
             write_once: raw.flags & DEVBAY_SPACE_WRITE_ONCE != 0,
             typed: raw.flags & DEVBAY_SPACE_TYPED != 0,
+            not_understood: not_understood(raw.flags, SPACE_FLAGS),
             bytes_total: raw.bytes_total,
             alloc_max: raw.alloc_max,
             alloc_align: power("alloc_align", raw.alloc_align)?,

@@ -2,7 +2,9 @@
 
 use super::{Buffer, Device, Stream};
 use crate::error::{Error, ErrorKind, Result};
-use devbay_plugin_api::abi::{Allocation, Growable, ImportDesc};
+use devbay_plugin_api::abi::{
+    Allocation, DEVBAY_NATIVE_ADDRESS, DEVBAY_NATIVE_CUDA_STREAM, Growable, ImportDesc, NativeHandle,
+};
 use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
@@ -25,7 +27,7 @@ impl Device {
         Ok((device_type, device_id))
     }
 
-    /// Makes a buffer of memory that somebody else allocated, by its native name: what DLPack calls `data`. `owner` is
+    /// Makes a buffer of memory that somebody else allocated, by its address: what DLPack calls `data`. `owner` is
     /// dropped behind it.
     ///
     /// # Safety
@@ -37,11 +39,13 @@ impl Device {
     /// that the memory is not its own or not aligned; what else it says.
     pub unsafe fn import(
         self: &Arc<Self>,
-        native: u64,
+        address: u64,
         size: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Result<Buffer> {
-        let desc = ImportDesc { space_idx: 0, native, size_bytes: size as u64, ..ImportDesc::empty() };
+        let native = NativeHandle { kind: DEVBAY_NATIVE_ADDRESS, value: address, ..NativeHandle::empty() };
+        let desc =
+            ImportDesc { space_idx: 0, native: &native, size_bytes: size as u64, ..ImportDesc::empty() };
         let mut out = Allocation::empty();
         let interop = self.plugin().interop();
         self.call("extension for native memory", |_, error| {
@@ -69,12 +73,18 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the device has no native streams; what else the plugin says.
     pub unsafe fn import_stream(self: &Arc<Self>, native: *mut c_void) -> Result<Stream> {
+        // The native streams that applications have today; plugins of others get a kind with them.
+        let native = NativeHandle {
+            kind: DEVBAY_NATIVE_CUDA_STREAM,
+            value: native.expose_provenance() as u64,
+            ..NativeHandle::empty()
+        };
         let mut out = null_mut();
         let interop = self.plugin().interop();
         self.call("extension for native streams", |_, error| {
             let import = interop.stream_import?;
             // SAFETY: the plugin's function with its own device; the place is ours for the call.
-            Some(unsafe { import(self.handle.as_ptr(), native, &mut out, error) })
+            Some(unsafe { import(self.handle.as_ptr(), &native, &mut out, error) })
         })?;
         let handle =
             NonNull::new(out).ok_or_else(|| self.broken("stream_import succeeded without a stream (B9)"))?;
@@ -83,19 +93,23 @@ impl Device {
 }
 
 impl Buffer {
-    /// Its first byte as the device's native API names it.
+    /// The address of its first byte in the device's native API, what DLPack calls `data`.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedOp`] if it has no such name.
+    /// [`ErrorKind::UnsupportedOp`] if it has no address.
     pub fn native(&self) -> Result<u64> {
-        let mut native = 0;
+        let mut native = NativeHandle::empty();
         let interop = self.device().plugin().interop();
         self.device().call("extension for native memory", |_, error| {
             let export = interop.buffer_export?;
             // SAFETY: the plugin's function with its own buffer; the place is ours for the call.
             Some(unsafe { export(self.handle.as_ptr(), &mut native, error) })
         })?;
-        Ok(native)
+        if native.kind == DEVBAY_NATIVE_ADDRESS {
+            return Ok(native.value);
+        }
+        let text = format!("its memory has no address but a native handle of kind {}", native.kind);
+        Err(Error::new(ErrorKind::UnsupportedOp, text).on_device(self.device().name()))
     }
 }
 

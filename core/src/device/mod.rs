@@ -31,14 +31,15 @@ pub use compile::{BlobUse, Compiled, Executable};
 pub use describe::{DeviceAbout, Space};
 pub use ferry::Ferry;
 pub use kernel::{Pack, PrepareRequest, PreparedKernel};
-pub use plugin::Plugin;
 pub(crate) use plugin::must_leak;
+pub use plugin::{Detail, Plugin};
 pub(crate) use replay::Recording;
 pub use stream::Stream;
 pub use views::Graph;
 
 use crate::calls::{self, Call};
 use crate::error::{Error, ErrorKind, Result, of_list};
+use crate::kernel::KernelTable;
 use crate::plan::cost::Rates;
 use crate::tensor::{DType, Dim, TensorType, bytes_of, n_elements};
 use devbay_plugin_api::abi::{self, *};
@@ -55,6 +56,8 @@ pub struct Device {
     index: usize,
     info: DeviceAbout,
     handle: NonNull<abi::Device>,
+    /// Its own kernels, if it does not have those of the plugin's list.
+    kernels: Option<KernelTable>,
     lost: AtomicBool,
     bytes_in_use: AtomicU64,
     bytes_peak: AtomicU64,
@@ -81,6 +84,11 @@ impl Device {
     /// Whether its streams record launches and replay them.
     pub(crate) fn replays(&self) -> bool {
         self.plugin.replays().is_some()
+    }
+
+    /// Its kernels.
+    pub fn kernels(&self) -> &KernelTable {
+        self.kernels.as_ref().unwrap_or(&self.plugin.about().kernels)
     }
 
     /// Its position in the plugin's list.
@@ -197,7 +205,9 @@ impl Device {
     /// # Errors
     /// As [`Device::alloc`].
     pub fn alloc_pinned(self: &Arc<Self>, size: usize) -> Option<Result<Buffer>> {
-        let is_pinned = |space: &Space| space.kind == DEVBAY_SPACE_PINNED_HOST && space.host_visible;
+        let is_pinned = |space: &Space| {
+            space.kind == DEVBAY_SPACE_PINNED_HOST && space.host_visible && space.not_understood == 0
+        };
         let idx = self.about().spaces.iter().position(is_pinned)?;
         Some(self.alloc_in(idx, size, DEVBAY_USAGE_WEIGHT, null()))
     }
@@ -384,9 +394,6 @@ impl Device {
 
     /// Bytes that an allocation could still get, if the plugin says.
     pub fn bytes_available(&self) -> Option<u64> {
-        if self.plugin.minor < 2 {
-            return None;
-        }
         let mut out = MemoryInfo::empty();
         let known = self.call("memory_info", |table, error| {
             let memory_info = table.memory_info?;
@@ -412,7 +419,7 @@ impl Device {
         request
             .with_abi(self.handle.as_ptr(), |desc| {
                 self.call("kernel_shape", |table, error| {
-                    let kernel_shape = table.kernel_shape.filter(|_| self.plugin.minor >= 2)?;
+                    let kernel_shape = table.kernel_shape?;
                     // SAFETY: the plugin's function with its own instance; the places are ours for the call, and
                     // `shape` has room for `RANK_MAX` extents.
                     Some(unsafe {

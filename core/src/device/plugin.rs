@@ -3,12 +3,13 @@
 use super::Device;
 use super::describe::DeviceAbout;
 use super::replay::ReplayFns;
-use crate::about::{About, Refusal, RefusalKind, Threading};
+use crate::about::{About, Refusal, RefusalKind, Threading, must_understand, read_kernel};
 use crate::calls::{self, Call};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::KernelTable;
 use crate::services::Services;
 use devbay_plugin_api::abi::version::Needed;
-use devbay_plugin_api::abi::*;
+use devbay_plugin_api::abi::{self, *};
 use std::any::Any;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -16,6 +17,8 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+/// What options of the host's begin with, which plugins of every vendor take or ignore.
+const HOST_OPTIONS: &str = "devbay.";
 /// Bytes that a plugin's error message may have.
 const ERROR_TEXT_MAX: usize = 1024;
 
@@ -32,6 +35,8 @@ pub struct Plugin {
     /// The extension that wraps native memory and streams, likewise.
     interop: OnceLock<Option<InteropTable>>,
     compiler: OnceLock<Option<CompileTable>>,
+    /// Kernels, memory spaces and devices that are not used, a line each with the reason.
+    left_out: Mutex<Vec<String>>,
     pub(super) serial: Option<Mutex<()>>,
     /// Dropped when the instance is destroyed; a poisoned one's threads may still use it.
     services: ManuallyDrop<Box<Services>>,
@@ -60,7 +65,9 @@ impl Plugin {
     ) -> std::result::Result<Arc<Self>, Refusal> {
         // A plugin that lists its options is not asked about others; one that lists none decides itself.
         for (key, _) in options {
-            if !about.options.is_empty() && !about.options.iter().any(|option| option.key == *key) {
+            let is_known =
+                key.starts_with(HOST_OPTIONS) || about.options.iter().any(|option| option.key == *key);
+            if !about.options.is_empty() && !is_known {
                 let known: Vec<_> = about.options.iter().map(|option| option.key.as_str()).collect();
                 return Err(Refusal::new(
                     RefusalKind::UnknownOption,
@@ -109,6 +116,7 @@ impl Plugin {
             replays: OnceLock::new(),
             interop: OnceLock::new(),
             compiler: OnceLock::new(),
+            left_out: Mutex::default(),
             services: ManuallyDrop::new(services),
             library: ManuallyDrop::new(library),
         }))
@@ -165,20 +173,38 @@ impl Plugin {
         // SAFETY: the plugin's list, which lives as long as the instance.
         let infos = unsafe { read_growable_list::<DeviceInfo>(&list) }?;
         let mut devices = Vec::new();
+        let mut left_out = self.about.left_out.clone();
         for (index, raw) in infos.iter().enumerate() {
             // SAFETY: as above.
             let info = unsafe { DeviceAbout::read(raw) }?;
             let handle = NonNull::new(raw.handle).ok_or_else(|| {
                 Refusal::new(RefusalKind::BrokenLayout, format!("device {index} has no handle"))
             })?;
+            let name = format!("{}:{index}", self.about.name);
+            if let Some(reason) = info.left_out(raw) {
+                left_out.push(format!("{name} {reason}"));
+                continue;
+            }
+            for (i, space) in info.spaces.iter().enumerate().filter(|(_, space)| space.not_understood != 0) {
+                let reason = must_understand(space.not_understood);
+                left_out.push(format!("memory space {i} of {name} {reason}"));
+            }
             if !info.inline {
                 crate::about::refuse_missing(&self.about.table, &[Needed::WithTimelines])?;
             }
+            let kernels = match self.kernels_of(handle, &mut left_out) {
+                Ok(kernels) => kernels,
+                Err(reason) => {
+                    left_out.push(format!("{name} does not say which kernels it has: {reason}"));
+                    continue;
+                }
+            };
             devices.push(Arc::new(Device {
-                name: format!("{}:{index}", self.about.name),
+                name,
                 index,
                 info,
                 handle,
+                kernels,
                 lost: AtomicBool::new(false),
                 bytes_in_use: AtomicU64::new(0),
                 bytes_peak: AtomicU64::new(0),
@@ -186,7 +212,50 @@ impl Plugin {
                 plugin: Arc::clone(self),
             }));
         }
+        *self.left_out.lock().unwrap_or_else(PoisonError::into_inner) = left_out;
         Ok(devices)
+    }
+
+    /// What is not used of it, a line each: kernels, memory spaces and devices with flags that must be understood and are
+    /// not known here, and devices that do not say which kernels they have.
+    pub fn left_out(&self) -> Vec<String> {
+        self.left_out.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The kernels that a device lists in the place of the plugin's; None if it has those.
+    fn kernels_of(
+        &self,
+        device: NonNull<abi::Device>,
+        left_out: &mut Vec<String>,
+    ) -> std::result::Result<Option<KernelTable>, String> {
+        if self.about.table.device_kernels.is_none() {
+            return Ok(None);
+        }
+        let mut list = List::EMPTY;
+        self.call("device_kernels", |table, error| {
+            let device_kernels = table.device_kernels?;
+            // SAFETY: the plugin's function with its own instance and device (invariant 1); `list` is ours.
+            Some(unsafe { device_kernels(self.instance.as_ptr(), device.as_ptr(), &mut list, error) })
+        })
+        .map_err(|e| e.text().to_owned())?;
+        // SAFETY: the plugin's list, which lives as long as the instance.
+        let listed = unsafe { read_growable_list::<DeviceKernel>(&list) }.map_err(|e| e.to_string())?;
+        let mut kernels = Vec::with_capacity(listed.len());
+        for DeviceKernel { kernel_idx, info, .. } in listed {
+            if info.is_null() {
+                // One that this host leaves out has had its line.
+                kernels.extend(self.about.kernels.get(kernel_idx).cloned());
+                continue;
+            }
+            // SAFETY: as above.
+            let info = unsafe { read_struct(info) }.map_err(|e| format!("kernel {kernel_idx}: {e}"))?;
+            // SAFETY: as above.
+            match unsafe { read_kernel(kernel_idx, &info) }.map_err(|e| e.reason)? {
+                Ok(kernel) => kernels.push(kernel),
+                Err(line) => left_out.push(line),
+            }
+        }
+        Ok(Some(KernelTable::new(kernels)))
     }
 
     /// The plugin's table of an extension, or None (B6).
@@ -321,24 +390,32 @@ pub(crate) fn must_leak(error: &Error) -> bool {
 }
 
 /// A buffer for a plugin's words.
-pub(super) struct Detail {
+pub struct Detail {
     pub(super) raw: ErrorDetail,
     text: [u8; ERROR_TEXT_MAX],
 }
 
+impl Default for Detail {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Detail {
-    pub(super) fn new() -> Self {
+    /// An empty place.
+    pub fn new() -> Self {
         Self { raw: ErrorDetail::empty(), text: [0; ERROR_TEXT_MAX] }
     }
 
     /// The struct to pass; valid while `self` stays where it is.
-    pub(super) fn as_ptr(&mut self) -> *mut ErrorDetail {
+    pub fn as_ptr(&mut self) -> *mut ErrorDetail {
         self.raw.text = self.text.as_mut_ptr().cast();
         self.raw.text_capacity = ERROR_TEXT_MAX as u64;
         &mut self.raw
     }
 
-    pub(super) fn text(&self) -> String {
+    /// The words that were written.
+    pub fn text(&self) -> String {
         let len = (self.raw.text_len as usize).min(ERROR_TEXT_MAX);
         String::from_utf8_lossy(&self.text[..len]).into_owned()
     }

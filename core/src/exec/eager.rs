@@ -144,7 +144,7 @@ pub fn run(
 
 /// The inputs that every kernel of this op must know beforehand, a bit each.
 fn kernel_values(node: &Node, device: &Device) -> u64 {
-    let kernels = device.plugin().about().kernels.find(&node.op.domain, &node.op.name);
+    let kernels = device.kernels().find(&node.op.domain, &node.op.name);
     kernels
         .filter(|kernel| implements(kernel, node))
         .map(|kernel| kernel.host_value_inputs)

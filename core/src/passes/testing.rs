@@ -63,7 +63,6 @@ fn of_types(op: &str, since_version: u32, n_inputs: (u32, u32), types: &[DType])
         host_value_inputs: 0,
         in_place: Vec::new(),
         priority: 0,
-        dynamic: false,
         strided: false,
         deterministic: true,
         data_shape: false,

@@ -208,7 +208,7 @@ impl Env {
     }
 
     pub(super) fn listed<'a>(&'a self, site: usize, node: &'a Node) -> impl Iterator<Item = &'a KernelDef> {
-        self.site(site).0.plugin().about().kernels.find(&node.op.domain, &node.op.name)
+        self.site(site).0.kernels().find(&node.op.domain, &node.op.name)
     }
 
     /// Runs the passes of a moment that are on, and gives what each did. Nodes that are pinned stay.
@@ -218,7 +218,7 @@ impl Env {
     pub fn run_passes(&self, program: &mut Program, moment: Moment) -> Result<Vec<Applied>> {
         let mut evaluator = Evaluate::new(self);
         let around = Around {
-            kernels: &self.device.plugin().about().kernels,
+            kernels: self.device.kernels(),
             stay: &|node: &Node| self.is_pinned(node),
             narrow: self.options.narrow.map(|narrowing| (narrowing, &self.narrowed)),
             evaluator: RefCell::new(&mut evaluator),

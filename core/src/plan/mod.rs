@@ -154,12 +154,22 @@ impl Plan {
         let inputs = input_types(&program)?;
         let mut program = program;
         let mut claims = Claims::of(&program, env)?;
-        let mut work = works(&program, env, &claims)?;
-        if work.iter().any(|work| matches!(work, NodeWork::Claimed(_))) {
-            compiled::claim_views(&program, &mut work, &claims);
-            work = compiled::gather(&mut program, work, &mut claims);
-        }
-        let groups = divide(&work, env);
+        // Each time round, at least one group of a compiler's is known not to come together.
+        let (work, groups) = loop {
+            let mut work = works(&program, env, &claims)?;
+            if work.iter().any(|work| matches!(work, NodeWork::Claimed(_))) {
+                compiled::claim_views(&program, &mut work, &claims);
+                work = compiled::gather(&mut program, work, &mut claims);
+            }
+            let groups = divide(&work, env);
+            let parts = groups.iter().filter_map(|group| match group {
+                Group::Compiled(range, site) => Some((*site, range.clone())),
+                _ => None,
+            });
+            if !claims.drop_torn(parts) {
+                break (work, groups);
+            }
+        };
         let stages = if groups.iter().all(|group| matches!(group, Group::Section(..))) && groups.len() <= 1 {
             vec![single_section(&program, work, env)?]
         } else {

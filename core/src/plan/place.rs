@@ -131,7 +131,7 @@ pub fn choose_for(
         check_size(ty, device)?;
     }
     let mut refusals = Vec::new();
-    for kernel in device.plugin().about().kernels.find(&node.op.domain, &node.op.name) {
+    for kernel in device.kernels().find(&node.op.domain, &node.op.name) {
         match try_kernel(kernel, node, types, (&inputs, &outputs), device, numerics)? {
             Ok(chosen) => return Ok(chosen),
             Err(refusal) => {
@@ -186,7 +186,7 @@ pub fn first(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<(St
     for ty in inputs.iter().chain(&outputs).copied().flatten() {
         check_size(ty, device).ok()?;
     }
-    let mut kernels = device.plugin().about().kernels.find(&node.op.domain, &node.op.name);
+    let mut kernels = device.kernels().find(&node.op.domain, &node.op.name);
     let kernel =
         kernels.find(|kernel| refusal(kernel, node, types, (&inputs, &outputs), device).is_none())?;
     Some((name_of(kernel), device.cost(&request(kernel.idx, node, types, Numerics::Strict))))
@@ -199,7 +199,7 @@ pub fn first(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<(St
 /// What the plugin says of these operands.
 pub fn output_types(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Result<Option<Vec<TensorType>>> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
-    for kernel in device.plugin().about().kernels.find(&node.op.domain, &node.op.name) {
+    for kernel in device.kernels().find(&node.op.domain, &node.op.name) {
         if !implements(kernel, node) || kernel.takes_inputs(&inputs).is_err() {
             continue;
         }

@@ -198,7 +198,7 @@ fn plugin(runtime: &Runtime, name: &str) -> Result<Arc<Plugin>> {
 
 /// A device with kernels, for what is constant in a model.
 fn kernels(runtime: &Runtime) -> Result<Arc<Device>> {
-    let has_kernels = |device: &&Arc<Device>| !device.plugin().about().kernels.is_empty();
+    let has_kernels = |device: &&Arc<Device>| !device.kernels().is_empty();
     let found = runtime.devices().iter().find(has_kernels).cloned();
     found.ok_or_else(|| {
         let text = "no plugin has kernels, which calculate what is constant in a model";

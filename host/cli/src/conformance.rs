@@ -13,6 +13,7 @@ use devbay_host::core::{Error, ErrorKind};
 use devbay_host::file::{read_regular_text, write_bytes};
 use devbay_host::layers;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -150,6 +151,12 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
     };
     // Refuses others, with those that there are.
     let validation = !layers::named(&arguments.layers)?.is_empty();
+    let is_own = |name: &String| layers::KNOWN.iter().any(|layer| layer.name == name);
+    if let Some(library) = arguments.layers.iter().find(|name| !is_own(name)) {
+        return Err(usage(format!(
+            "the suite judges a plugin by itself, and not behind the layer {library}"
+        )));
+    }
     Ok(Settings {
         options: pairs(&arguments.plugin_option)?,
         only: arguments.only.clone(),
@@ -315,6 +322,9 @@ fn progress(n_tests: usize) -> ProgressBar {
 }
 
 /// The report for a person: every case, of the node tests only what there is to say, what failed, and the counts.
+/// Topics with a test for each op, or more.
+const OF_OPS: &[&str] = &["onnx", "numerics", "specials"];
+
 fn text(report: &Report) -> String {
     let mut text = match &report.plugin {
         None => format!("plugin {}\n\n", report.subject),
@@ -334,9 +344,23 @@ fn text(report: &Report) -> String {
         let reason = test.verdict.reason().or(test.note.as_deref()).unwrap_or_default();
         vec![test.id.clone(), test.rules.join(" "), outcome.to_owned(), reason.to_owned()]
     };
-    // Hundreds of lines that say that a kernel is right help nobody.
-    let shown = |test: &&Test| test.topic() != "onnx" || !matches!(test.verdict, Verdict::Passed);
-    let rows: Vec<_> = report.tests.iter().filter(shown).map(row).collect();
+    // Hundreds of lines that say that a kernel is right, or is not there, help nobody.
+    let is_of_ops = |test: &Test| OF_OPS.contains(&test.topic());
+    let is_summed =
+        |test: &Test| is_of_ops(test) && !test.verdict.is_failed() && test.verdict != Verdict::Passed;
+    let shown = |test: &&Test| {
+        let is_right_node = test.topic() == "onnx" && test.verdict == Verdict::Passed;
+        !is_right_node && !is_summed(test)
+    };
+    let mut rows: Vec<_> = report.tests.iter().filter(shown).map(row).collect();
+    let mut summed: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for test in report.tests.iter().filter(|test| is_summed(test)) {
+        *summed.entry((test.topic(), test.verdict.outcome())).or_default() += 1;
+    }
+    rows.extend(summed.into_iter().map(|((topic, outcome), n)| {
+        let why = "a line each in reports of the other forms (-o report.html)".to_owned();
+        vec![format!("{n} of {topic}"), String::new(), outcome.to_owned(), why]
+    }));
     if !rows.is_empty() {
         text.push_str(&table::text(&["TEST", "RULES", "RESULT", ""], &rows));
     }

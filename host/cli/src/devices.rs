@@ -53,7 +53,7 @@ fn list(arguments: &Arguments) -> Result<Done> {
                     "driver": about.driver,
                     "inline": about.inline,
                     "memory_bytes": device.space().bytes_total,
-                    "kernels": device.plugin().about().kernels.len(),
+                    "kernels": device.kernels().len(),
                     "abi_minor": device.plugin().minor(),
                     "rates": rates(device),
                 })
@@ -100,7 +100,7 @@ fn list(arguments: &Arguments) -> Result<Done> {
                 about.kind_name().to_owned(),
                 about.product.clone(),
                 if memory == 0 { "?".to_owned() } else { table::bytes(memory) },
-                device.plugin().about().kernels.len().to_string(),
+                device.kernels().len().to_string(),
                 about.driver.clone(),
             ]
         })

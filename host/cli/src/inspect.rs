@@ -7,6 +7,7 @@ use crate::options::{DeviceArguments, PluginArguments};
 use crate::passes::{Passes, Subject};
 use crate::{draw, plan, say, shares, table};
 use anyhow::{Context, Result, bail};
+use devbay_host::abi_report::{AbiReport, SizeSeen, Slot};
 use devbay_host::core::program::{Program, text};
 use devbay_host::core::tensor::{TensorType, dtype_name};
 use devbay_host::dbx::Checks;
@@ -34,6 +35,9 @@ pub struct Arguments {
     /// Show what each pass over the program did, and what it should save
     #[arg(long, conflicts_with_all = ["text", "plan"])]
     passes: bool,
+    /// Show how a plugin's view of the ABI differs from this host's, slot by slot and field by field
+    #[arg(long, conflicts_with_all = ["text", "plan", "passes"])]
+    abi: bool,
     /// With --plan: draw the tasks, for Graphviz
     #[arg(long, value_name = "FILE", requires = "plan")]
     dot: Option<PathBuf>,
@@ -63,6 +67,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         return Err(usage("--input and --shape say what a plan is for: give --plan or --passes too"));
     }
     if !is_library(&arguments.file)? {
+        if arguments.abi {
+            return Err(usage("--abi is for plugins, and the file is no library"));
+        }
         return match (arguments.plan, arguments.passes) {
             (true, _) => arguments.plugins.layers.conclude(planned(arguments)),
             (_, true) => arguments.plugins.layers.conclude(passes(arguments)),
@@ -72,7 +79,60 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     if is_planned {
         return Err(usage("--plan and --passes are for models, and the file is a library"));
     }
+    if arguments.abi {
+        return abi(arguments);
+    }
     plugin(arguments)
+}
+
+/// Shows how a plugin's view of the ABI differs from this host's; also of one that is refused.
+fn abi(arguments: &Arguments) -> Result<()> {
+    let report = AbiReport::of(&Library::open(&arguments.file)?)?;
+    let (empty, beyond) = (report.slots_that_are(Slot::Empty), report.slots_that_are(Slot::Beyond));
+    if arguments.json {
+        let size = |size: &SizeSeen| json!({ "struct": size.name, "found": size.found, "expected": size.expected, "lacks": size.lacks });
+        let value = json!({
+            "file": arguments.file, "abi": { "min": report.minors.min, "max": report.minors.max },
+            "agreed": report.verdict.as_ref().ok(),
+            "refusal": report.verdict.as_ref().err().map(|refusal| &refusal.reason),
+            "sizes": report.sizes.iter().map(size).collect::<Vec<_>>(),
+            "slots": { "filled": report.slots_that_are(Slot::Filled), "empty": empty, "beyond": beyond },
+            "layout": { "shown": report.n_shown, "differs": report.differs,
+                        "only_there": report.only_there, "only_here": report.only_here },
+        });
+        say!("{}", serde_json::to_string_pretty(&value)?);
+        return Ok(());
+    }
+    say!("the plugin speaks {}, this host {}", report.minors, MinorRange::CURRENT);
+    match &report.verdict {
+        Ok(minor) => say!("  served as 0.{minor}"),
+        Err(refusal) => say!("  refused: {refusal}"),
+    }
+    for size in &report.sizes {
+        let lacks = match size.lacks.as_slice() {
+            [] if size.found > size.expected => format!("{} bytes beyond", size.found - size.expected),
+            [] => "whole".to_owned(),
+            lacks => format!("without {}", lacks.join(", ")),
+        };
+        say!("  {:<20} {} bytes, here {}: {lacks}", size.name, size.found, size.expected);
+    }
+    for (what, names) in [("NULL", empty), ("not in its table", beyond)] {
+        if !names.is_empty() {
+            say!("  {what}: {}", names.join(", "));
+        }
+    }
+    match report.n_shown {
+        0 => say!("  it does not show its layouts, as plugins in C"),
+        n => say!("  it shows {n} fields, of which {} lie elsewhere", report.differs.len()),
+    }
+    let sides =
+        [("", &report.differs), ("only there: ", &report.only_there), ("only here: ", &report.only_here)];
+    for (side, lines) in sides {
+        for line in lines {
+            say!("    {side}{line}");
+        }
+    }
+    Ok(())
 }
 
 /// Shows how the model would run.

@@ -9,18 +9,24 @@
 //! NULL; handles go through unchanged; what it does not know (an extension, a function of a newer minor) it does not
 //! pass on.
 //!
-//! Left out on purpose: layers from libraries. They would need an entry of their own in the ABI.
+//! A library offers a layer through the entry that plugins have (`PluginInfo::layer`), and is named by its path. Who names it
+//! trusts it: it is not tried in a child process first, and stays loaded.
 
 pub mod slots;
 pub mod validation;
 
 use crate::discover::elevated;
-use crate::negotiate::Entry;
-use devbay_core::about::Refusal;
+use crate::load::Library;
+use crate::negotiate::{Entry, agree_on};
+use devbay_core::about::{self, Refusal, RefusalKind};
+use devbay_core::device::Detail;
 use devbay_core::error::{Error, ErrorKind, Result};
-use devbay_plugin_api::abi::PluginInfo;
+use devbay_plugin_api::abi::version::MinorRange;
+use devbay_plugin_api::abi::{LayerFn, PluginInfo};
 use std::any::Any;
 use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
 use validation::Settings;
 
 /// The environment variable that names layers, with commas between them.
@@ -33,9 +39,9 @@ struct Layered {
     slot: Box<dyn Any + Send + Sync>,
 }
 
-/// One kind of layer.
+/// A layer that is part of the host.
 #[derive(Clone, Copy)]
-pub struct Layer {
+pub struct OwnLayer {
     /// What it is called where layers are named.
     pub name: &'static str,
     /// One line for a person.
@@ -44,12 +50,76 @@ pub struct Layer {
     wrap: unsafe fn(*const PluginInfo, &Settings) -> std::result::Result<Layered, Refusal>,
 }
 
-/// The layers that there are.
-pub const KNOWN: &[Layer] = &[Layer {
+/// The host's own layers.
+pub const KNOWN: &[OwnLayer] = &[OwnLayer {
     name: "validation",
     about: "checks host and plugin against the ABI's rules on every call",
     wrap: validate,
 }];
+
+/// A layer, to be put in front of plugins.
+#[derive(Clone)]
+pub struct Layer {
+    name: String,
+    kind: Kind,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Own(OwnLayer),
+    /// Of a library, which stays loaded.
+    Library(Arc<Library>, LayerFn),
+}
+
+impl Layer {
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The layer that a library offers.
+    ///
+    /// # Errors
+    /// A refusal for a library that cannot be loaded, speaks none of the host's minors, or offers no layer.
+    pub fn open(path: &Path) -> std::result::Result<Self, Refusal> {
+        let library = Library::open(path)?;
+        let info = library.query();
+        // SAFETY: what the entry returned, of a library that stays loaded; here and below.
+        let head = unsafe { about::read_head(info) }?;
+        agree_on(MinorRange::CURRENT, head.minors)?;
+        // SAFETY: as above, and the library speaks a minor of this host's.
+        let (name, layer) = unsafe { about::read_layer(info) }?;
+        Ok(Self { name, kind: Kind::Library(Arc::new(library), layer) })
+    }
+
+    /// Puts it in front of data that an entry returned.
+    ///
+    /// # Safety
+    /// What `info` is in stays loaded as long as the result, and as long as anybody uses what it shows.
+    unsafe fn wrap(
+        &self,
+        info: *const PluginInfo,
+        settings: &Settings,
+    ) -> std::result::Result<Layered, Refusal> {
+        match &self.kind {
+            // SAFETY: the caller's promise.
+            Kind::Own(own) => unsafe { (own.wrap)(info, settings) },
+            Kind::Library(library, layer) => {
+                let mut detail = Detail::new();
+                // SAFETY: the library's function; the data stays as the caller promises, the detail is ours.
+                let shown = unsafe { layer(info, detail.as_ptr()) };
+                // SAFETY: NULL, or data that the layer keeps as long as the process, in which its library stays.
+                match unsafe { shown.as_ref() } {
+                    Some(info) => Ok(Layered { info, slot: Box::new(Arc::clone(library)) }),
+                    None => Err(Refusal::new(
+                        RefusalKind::LayerFailed,
+                        format!("the layer {} does not take it: {}", self.name, detail.text()),
+                    )),
+                }
+            }
+        }
+    }
+}
 
 /// # Safety
 /// As [`Layer::wrap`] says.
@@ -59,18 +129,25 @@ unsafe fn validate(info: *const PluginInfo, settings: &Settings) -> std::result:
     Ok(Layered { info: wrapped.info(), slot: Box::new(wrapped) })
 }
 
-/// The layers of these names, in their order.
+/// The layers of these names, in their order. A name with a separator of paths, or a library's ending, is the path of a
+/// library that offers one.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for a name that no layer has, with those that there are.
+/// [`ErrorKind::InvalidArgument`] for a name that no layer has, with those that there are, and for a library without a layer.
 pub fn named<S: AsRef<str>>(names: &[S]) -> Result<Vec<Layer>> {
+    let invalid = |text: String| Error::new(ErrorKind::InvalidArgument, text);
     let find = |name: &S| {
         let name = name.as_ref();
-        KNOWN.iter().find(|layer| layer.name == name).copied().ok_or_else(|| {
+        if name.contains(std::path::is_separator) || name.ends_with(std::env::consts::DLL_SUFFIX) {
+            return Layer::open(Path::new(name))
+                .map_err(|refusal| invalid(format!("layer {name}: {refusal}")));
+        }
+        let own = KNOWN.iter().find(|layer| layer.name == name).ok_or_else(|| {
             let known: Vec<&str> = KNOWN.iter().map(|layer| layer.name).collect();
-            let text = format!("there is no layer {name}, known are: {}", known.join(", "));
-            Error::new(ErrorKind::InvalidArgument, text)
-        })
+            let known = known.join(", ");
+            invalid(format!("there is no layer {name}, known are: {known}, and libraries by their paths"))
+        })?;
+        Ok(Layer { name: own.name.to_owned(), kind: Kind::Own(*own) })
     };
     names.iter().map(find).collect()
 }
@@ -119,7 +196,7 @@ impl Stack {
         for layer in layers.iter().rev() {
             // SAFETY: what an entry returned, or a layer shows that is in the stack; the library stays loaded as the caller
             // promises.
-            let layered = unsafe { (layer.wrap)(stack.info, settings) }?;
+            let layered = unsafe { layer.wrap(stack.info, settings) }?;
             stack.info = layered.info;
             stack.layers.insert(0, layered.slot);
         }

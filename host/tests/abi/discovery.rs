@@ -56,7 +56,7 @@ fn b25_a_manifest_finds_its_library() {
     let sha256 = sha256_of(&faulty()).unwrap();
     let arch = std::env::consts::ARCH;
     let folder = described(&format!(
-        ", \"sha256\": \"{sha256}\", \"arch\": \"{arch}\", \"abi\": {{\"major\": 0, \"min\": 1, \"max\": 2}}, \
+        ", \"sha256\": \"{sha256}\", \"arch\": \"{arch}\", \"abi\": {{\"major\": 0, \"min\": 9, \"max\": 9}}, \
          \"of tomorrow\": [1]"
     ));
     let host = host(&[&folder], &[]);
@@ -72,9 +72,9 @@ fn b25_a_library_that_is_not_the_manifests_is_refused() {
         (", \"arch\": \"pdp11\"".to_owned(), "bad-manifest", "for arch pdp11"),
         (", \"os\": \"vms\"".to_owned(), "bad-manifest", "for os vms"),
         (
-            ", \"abi\": {\"major\": 0, \"min\": 8, \"max\": 9}".to_owned(),
+            ", \"abi\": {\"major\": 0, \"min\": 1, \"max\": 2}".to_owned(),
             "no-common-version",
-            "the manifest says 0.8 to 0.9",
+            "the manifest says 0.1 to 0.2",
         ),
         (
             ", \"abi\": {\"major\": 1, \"min\": 1, \"max\": 2}".to_owned(),

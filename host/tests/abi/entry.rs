@@ -1,17 +1,17 @@
 //! The entry, the services and the versions: B1 to B6, with plugins that keep the rules.
 
 use crate::support::{Folder, Host, RELU, faulty, faulty_options, negotiated, relu, relu_of, tensor};
-use devbay_host::core::about::Threading;
+use devbay_host::core::about::{RefusalKind, Threading};
 use devbay_host::core::cancel::Cancel;
 use devbay_host::core::device::PrepareRequest;
 use devbay_host::core::error::ErrorKind;
 use devbay_host::load::Library;
 use devbay_host::report::Outcome;
-use devbay_host::runtime::RuntimeOptions;
+use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{DEVBAY_ABI_MINOR, LAYOUTS, PluginTable, extension};
 use devbay_plugin_faulty::{LEDGER, LEDGER_REVISION};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -85,27 +85,31 @@ fn b02_a_loop_of_a_run_that_is_to_end_gives_cancelled() {
     }
 }
 
-/// Today's host, and simulated ones of the previous and the next minor.
+/// Today's host, and simulated ones of the next minor; one of before 0.9 says that it is too old.
 #[test]
-fn b03_hosts_of_the_previous_and_the_next_minor_load_the_c_plugin() {
+fn b03_hosts_of_the_next_minor_load_the_c_plugin_and_older_ones_refuse_it() {
     let folder = Folder::new();
     let minimal = folder.c_plugin("minimal", "minimal.c", &[]);
     let now = DEVBAY_ABI_MINOR;
-    let hosts = [((1, now - 1), now - 1), ((1, now), now), ((1, now + 1), now), ((now, now + 1), now)];
-    for ((min, max), agreed) in hosts {
-        let host = Host::new(RuntimeOptions {
-            threads: 1,
-            plugins: vec![minimal.clone()],
-            minors: MinorRange { min, max },
-            ..RuntimeOptions::default()
-        });
-        assert_eq!(host.plugin().minor(), agreed, "a host of {min} to {max}");
+    let of = |min, max| RuntimeOptions {
+        threads: 1,
+        plugins: vec![minimal.clone()],
+        minors: MinorRange { min, max },
+        ..RuntimeOptions::default()
+    };
+    for (min, max) in [(now, now), (now, now + 1), (1, now), (1, now + 1)] {
+        let host = Host::new(of(min, max));
+        assert_eq!(host.plugin().minor(), now, "a host of {min} to {max}");
         assert_eq!(relu(host.device()).unwrap(), RELU, "a host of {min} to {max}");
     }
-    let beyond = MinorRange { min: now + 1, max: now + 2 };
-    let options = RuntimeOptions { threads: 1, plugins: vec![minimal], minors: beyond, ..Default::default() };
-    let refusal = Host::new(options).refusal().reason.clone();
-    assert!(refusal.contains("ask the vendor for a newer plugin"), "{refusal}");
+    for (min, max, words) in [
+        (now + 1, now + 2, "ask the vendor for a newer plugin"),
+        (1, 2, "update devbay"),
+        (now - 1, now - 1, "update devbay"),
+    ] {
+        let refusal = Host::new(of(min, max)).refusal().reason.clone();
+        assert!(refusal.contains(words), "a host of {min} to {max}: {refusal}");
+    }
 }
 
 /// A plugin of the next minor on today's host.
@@ -118,26 +122,26 @@ fn b03_the_highest_common_minor_is_agreed_on() {
     assert_eq!(relu(host.device()).unwrap(), RELU);
 }
 
-/// The agreed minor, not a struct's size, decides what may be used: packed constants are of 0.2.
+/// The agreed minor, not a struct's size, decides what may be used; and the host has a clock.
 #[test]
 fn b03_create_is_told_the_minor() {
-    for (max, n_packs) in [(1, 0), (2, 1)] {
-        let minors = MinorRange { min: 1, max };
-        let host = Host::new(RuntimeOptions { minors, ..faulty_options(&[]) });
-        let factor = tensor(&[2.0; 4]);
-        let ty = factor.tensor_type();
-        let kernel = host
-            .device()
-            .prepare(&PrepareRequest {
-                kernel_idx: 1,
-                attrs: &[],
-                inputs: &[Some((ty.clone(), None)), Some((ty.clone(), Some(factor)))],
-                outputs: &[Some(ty)],
-                numerics: devbay_host::core::kernel::Numerics::Strict,
-                label: "",
-            })
-            .unwrap();
-        assert_eq!(kernel.packs().len(), n_packs, "minor {max}");
+    let folder = Folder::new();
+    let next = DEVBAY_ABI_MINOR + 1;
+    let plugin = folder.defect(&[&format!("MINOR_MAX={next}"), "SAYS_WHAT_IT_IS_TOLD"]);
+    for (max, told) in [(DEVBAY_ABI_MINOR, DEVBAY_ABI_MINOR), (next, DEVBAY_ABI_MINOR)] {
+        let host = Host::new(RuntimeOptions {
+            threads: 1,
+            plugins: vec![plugin.clone()],
+            minors: MinorRange { min: DEVBAY_ABI_MINOR, max },
+            ..RuntimeOptions::default()
+        });
+        // The plugin's code knows this minor alone, and says so to a host of the next one.
+        if max == next {
+            assert!(host.refusal().reason.contains(&format!("ABI minor {next}")), "{}", host.refusal());
+        } else {
+            assert_eq!(host.plugin().minor(), told);
+        }
+        assert_eq!(host.log.messages(), [format!("minor {max}, the clock goes on")]);
     }
 }
 
@@ -161,9 +165,16 @@ fn b04_tables_and_descriptions_of_other_versions_are_read() {
 
 #[test]
 fn b05_unknown_codes_are_tolerated() {
-    // A threading class, and flags of tomorrow.
+    // A threading class, and flags of tomorrow that need not be understood.
     let folder = Folder::new();
-    let host = Host::explicit(&folder.defect(&["THREADING=99", "FLAGS=0xff00000000000000"]));
+    let host = Host::explicit(&folder.defect(&[
+        "THREADING=99",
+        "FLAGS=0xff000000",
+        "KERNEL_FLAGS=0xff000000",
+        "DEVICE_FLAGS=0xff000000",
+        "SPACE_FLAGS=0xff000000",
+    ]));
+    assert_eq!(host.plugin().left_out(), [""; 0]);
     assert_eq!(host.plugin().about().threading, Threading::Serialised, "the strictest that is known");
     assert_eq!(relu(host.device()).unwrap(), RELU);
     // A kind of device.
@@ -175,6 +186,172 @@ fn b05_unknown_codes_are_tolerated() {
     assert_eq!(error.kind(), ErrorKind::PluginFailed);
     assert!(error.text().contains("UNKNOWN, code 4711"), "{error}");
     assert_eq!(relu(host.device()).unwrap(), RELU, "the next launch is well");
+}
+
+/// What must be understood and is not is left out, and said; all else goes on.
+#[test]
+fn b05_what_must_be_understood_is_left_out() {
+    let host = |definition: &str| Host::explicit(&Folder::new().defect(&[definition]));
+    let flags = "has flags that must be understood and are not known here: 0x8000000000000000";
+
+    let refused = host("FLAGS=0x8000000000000000");
+    assert_eq!(refused.refusal().kind, RefusalKind::NotUnderstood);
+    assert_eq!(refused.refusal().reason, format!("the plugin {flags}; update devbay"));
+
+    let without_kernel = host("KERNEL_FLAGS=0x8000000000000000");
+    assert_eq!(without_kernel.plugin().left_out(), [format!("kernel 0 (Relu) {flags}")]);
+    assert!(without_kernel.device().kernels().is_empty());
+    assert_eq!(without_kernel.runtime.report().plugins[0].notes, without_kernel.plugin().left_out());
+
+    let without_device = host("DEVICE_FLAGS=0x8000000000000000");
+    assert_eq!(without_device.runtime.devices().len(), 0);
+    let notes = &without_device.runtime.report().plugins[0].notes;
+    assert_eq!(*notes, [format!("minimal:0 {flags}")]);
+
+    let without_memory = host("SPACE_FLAGS=0x8000000000000000");
+    assert_eq!(without_memory.runtime.devices().len(), 0);
+    let notes = &without_memory.runtime.report().plugins[0].notes;
+    assert_eq!(*notes, [format!("minimal:0 has its operands in a memory space that {flags}")]);
+
+    // A space that only some things go to.
+    let pinned = host("SECOND_SPACE_FLAGS=0");
+    assert!(pinned.device().alloc_pinned(64).is_some(), "the space is asked, which minimal.c does not have");
+    let without_pinned = host("SECOND_SPACE_FLAGS=0x8000000000000000");
+    assert!(without_pinned.device().alloc_pinned(64).is_none());
+    assert_eq!(without_pinned.plugin().left_out(), [format!("memory space 1 of minimal:0 {flags}")]);
+    assert_eq!(relu(without_pinned.device()).unwrap(), RELU);
+}
+
+/// A device's own list of kernels stands in the place of the plugin's.
+#[test]
+fn b20_a_device_lists_its_own_kernels() {
+    let host = |which: &str| Host::explicit(&Folder::new().defect(&[&format!("DEVICE_KERNELS={which}")]));
+    assert!(host("NONE").device().kernels().is_empty());
+    assert_eq!(relu(host("ONE").device()).unwrap(), RELU);
+
+    let more = host("ADDED");
+    let kernels: Vec<_> =
+        more.device().kernels().iter().map(|k| (k.idx, k.domain.clone(), k.op.clone())).collect();
+    assert_eq!(kernels, [(0, String::new(), "Relu".into()), (77, "com.example".into(), "Rectify".into())]);
+    assert_eq!(more.plugin().about().kernels.len(), 1, "the plugin's list is as it was");
+    let ty = tensor(&RELU).tensor_type();
+    let prepared = more.device().prepare(&PrepareRequest {
+        kernel_idx: 77,
+        attrs: &[],
+        inputs: &[Some((ty.clone(), None))],
+        outputs: &[Some(ty)],
+        numerics: devbay_host::core::kernel::Numerics::Strict,
+        label: "",
+    });
+    assert!(prepared.is_ok(), "{:?}", prepared.err());
+
+    // One that does not say what it has is left out.
+    let silent = host("FAILS");
+    assert_eq!(silent.runtime.devices().len(), 0);
+    let notes = &silent.runtime.report().plugins[0].notes;
+    assert_eq!(notes.len(), 1);
+    assert!(
+        notes[0].starts_with("minimal:0 does not say which kernels it has")
+            && notes[0].contains("the driver does not answer"),
+        "{notes:?}"
+    );
+}
+
+/// A library offers a layer through the entry that plugins have.
+#[test]
+fn b01_a_library_offers_a_layer() {
+    let folder = Folder::new();
+    let minimal = folder.c_plugin("minimal", "minimal.c", &[]);
+    let layer = folder.c_plugin("saying", "layer.c", &[]);
+    let with = |plugins: Vec<PathBuf>, layers: &[&Path]| RuntimeOptions {
+        threads: 1,
+        plugins,
+        layers: layers.iter().map(|path| path.display().to_string()).collect(),
+        ..RuntimeOptions::default()
+    };
+    for layers in [&["saying"][..], &["validation", "saying"], &["saying", "validation"]] {
+        // It remembers what it is in front of.
+        let folder = Folder::new();
+        let layer = folder.c_plugin("saying", "layer.c", &[]);
+        let path = |name: &&str| if *name == "saying" { layer.clone() } else { PathBuf::from(name) };
+        let paths: Vec<PathBuf> = layers.iter().map(path).collect();
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let host = Host::new(with(vec![minimal.clone()], &paths));
+        assert_eq!(relu(host.device()).unwrap(), RELU, "{layers:?}");
+        assert_eq!(host.log.messages(), ["layer: create", "layer: prepare"], "{layers:?}");
+    }
+    // It says what it does not take.
+    let host = Host::new(with(vec![minimal.clone(), faulty()], &[&layer]));
+    let refusals: Vec<String> = host.runtime.report().refused().map(|(_, r)| r.to_string()).collect();
+    assert_eq!(refusals, ["the layer saying does not take it: it is in front of another plugin"]);
+    // A plugin is no layer, a layer no plugin, and a file neither.
+    let refused = |layer: &Path| Runtime::new(with(Vec::new(), &[layer])).err().expect("a refusal");
+    let error = refused(&minimal);
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.text().ends_with("minimal offers no layer"), "{error}");
+    assert!(refused(&folder.write("notes.so", "no library")).text().contains("not a loadable library"));
+    let host = Host::new(with(vec![layer], &[]));
+    assert_eq!(host.refusal().kind, RefusalKind::OtherKind);
+    assert_eq!(host.refusal().reason, "saying is a layer and no plugin; --layers takes its library");
+}
+
+/// Options of the host's are for every plugin; those that a plugin does not know change nothing.
+#[test]
+fn b25_options_of_the_host_go_to_every_plugin() {
+    let folder = Folder::new();
+    let minimal = folder.c_plugin("minimal", "minimal.c", &[]);
+    for (plugin, library) in [("minimal", minimal), ("faulty", faulty())] {
+        let host = Host::new(RuntimeOptions {
+            threads: 1,
+            plugins: vec![library],
+            plugin_options: vec![(plugin.into(), "devbay.unheard_of".into(), "1".into())],
+            ..RuntimeOptions::default()
+        });
+        assert_eq!(relu(host.device()).unwrap(), RELU, "{plugin}");
+    }
+}
+
+/// Two plugins are linked into one program, each under its own name.
+#[test]
+fn b01_two_plugins_link_into_one_program() {
+    let folder = Folder::new();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/fixtures");
+    let main = folder.write(
+        "main.c",
+        "#include \"devbay_plugin.h\"\n\
+         #include <stdio.h>\n\
+         const devbay_plugin_info *devbay_plugin_query_v0_one(void);\n\
+         const devbay_plugin_info *devbay_plugin_query_v0_two(void);\n\
+         int main(void) {\n\
+             const devbay_plugin_info *one = devbay_plugin_query_v0_one();\n\
+             const devbay_plugin_info *two = devbay_plugin_query_v0_two();\n\
+             printf(\"%d %u %u\", one != two, (unsigned)one->abi_minor_max, (unsigned)two->kernels.len);\n\
+             return 0;\n\
+         }\n",
+    );
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let run = |program: &mut Command| {
+        let output = program.output().unwrap_or_else(|e| panic!("{program:?}: {e}"));
+        assert!(output.status.success(), "{program:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugin-api/include");
+    let mut objects = Vec::new();
+    for name in ["one", "two"] {
+        let object = folder.path().join(format!("{name}.o"));
+        run(Command::new(&compiler)
+            .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-c"])
+            .arg(format!("-DDEVBAY_PLUGIN_STATIC={name}"))
+            .arg("-I")
+            .arg(&include)
+            .arg("-o")
+            .arg(&object)
+            .arg(fixtures.join("minimal.c")));
+        objects.push(object);
+    }
+    let program = folder.path().join("program");
+    run(Command::new(&compiler).arg("-I").arg(&include).arg("-o").arg(&program).arg(main).args(&objects));
+    assert_eq!(run(&mut Command::new(program)), format!("1 {DEVBAY_ABI_MINOR} 1"));
 }
 
 #[test]

@@ -65,14 +65,14 @@ fn b02_a_plugin_that_wants_symbols_of_the_host_is_refused_when_it_is_loaded() {
 #[test]
 fn b03_a_mismatch_names_both_ranges() {
     check_defect(
-        &["MINOR_MIN=7", "MINOR_MAX=9"],
+        &["MINOR_MIN=10", "MINOR_MAX=11"],
         NoCommonVersion,
-        &["the plugin speaks 0.7 to 0.9", "this host 0.1 to 0.2", "update devbay"],
+        &["the plugin speaks 0.10 to 0.11", "this host 0.9", "update devbay"],
     );
     check_defect(
-        &["MINOR_MIN=0", "MINOR_MAX=0"],
+        &["MINOR_MIN=1", "MINOR_MAX=2"],
         NoCommonVersion,
-        &["the plugin speaks 0.0", "this host 0.1 to 0.2", "newer plugin"],
+        &["the plugin speaks 0.1 to 0.2", "this host 0.9", "newer plugin"],
     );
     check_defect(&["MINOR_MIN=2", "MINOR_MAX=1"], NoCommonVersion, &["range is empty: 2 to 1"]);
 }

@@ -9,9 +9,7 @@ use devbay_host::core::program::{Node, Op, Program};
 use devbay_host::core::tensor::{BOOL, Bytes, F32, Tensor};
 use devbay_host::eager;
 use devbay_host::model::Model;
-use devbay_host::runtime::RuntimeOptions;
 use devbay_host::session::{RunOptions, Session};
-use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OK, Status};
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -312,10 +310,9 @@ fn watched() -> (Tensor, Arc<AtomicBool>) {
 #[test]
 fn b24_what_a_poisoned_plugin_may_still_use_is_kept() {
     for fault in ["panic@signal", "none"] {
-        let options = [("fault", fault), ("streams", "async"), ("work_ms", "50")];
-        // Of minor 1, so that the constant is used as it is.
-        let minors = MinorRange { min: 1, max: 1 };
-        let host = || Host::new(RuntimeOptions { minors, ..faulty_options(&options) });
+        // The constant is used as it is.
+        let options = [("fault", fault), ("streams", "async"), ("work_ms", "50"), ("packs", "no")];
+        let host = || Host::new(faulty_options(&options));
 
         let (input, input_gone) = watched();
         let one = host();

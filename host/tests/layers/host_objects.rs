@@ -22,7 +22,7 @@ fn OBJECTS() -> Vec<Case> {
             assert!(rig.create().is_null());
         }),
         case!("B4", create, "no place for the instance", rig => {
-            let desc = CreateDesc { abi_minor: 2, host: rig.host, ..CreateDesc::empty() };
+            let desc = CreateDesc { abi_minor: DEVBAY_ABI_MINOR, host: rig.host, ..CreateDesc::empty() };
             assert_eq!(call!(rig.table, create(&desc, nothing(), nothing())), DEVBAY_STATUS_INVALID);
         }),
         case!("B4", buffer_alloc, "an error's detail that is too small", rig => {

@@ -304,10 +304,13 @@ fn launch_cases() -> Vec<Case> {
             let refs = [part(&buffer, 0, 32), part(&buffer, 32, 16), part(&buffer, 16, 16)];
             rig.launch(&rig.sum(0), rig.stream(0, ""), &refs);
         }),
-        case!("B21", launch, "no extents for a kernel that takes them", rig => {
-            let (unknown, buffer) = (tensor(&[-1], &[]), rig.alloc(0, 64));
-            let kernel = rig.prepare(toy::DYNAMIC, 0, &[unknown], &[unknown]);
-            rig.launch(&kernel, rig.stream(0, ""), &[part(&buffer, 0, 16), part(&buffer, 16, 16)]);
+        case!("B21", launch, "extents at launch, whose place is reserved", rig => {
+            let (sum, stream, buffer) = (rig.sum(0), rig.stream(0, ""), rig.alloc(0, 64));
+            let refs = [part(&buffer, 0, 16), part(&buffer, 16, 16), part(&buffer, 32, 16)];
+            let launch = sum.launch.expect("a launch function");
+            // SAFETY: the layer's function, which refuses the extents.
+            let status = unsafe { launch(sum.state, stream, refs.as_ptr(), [4i64; 3].as_ptr()) };
+            assert_eq!(status, DEVBAY_STATUS_INVALID);
         }),
         case!("B4", launch, "no references", rig => {
             let (sum, stream) = (rig.sum(0), rig.stream(0, ""));

@@ -289,12 +289,6 @@ fn kernels() {
                 status
             });
         }, rig => { packs(&rig); }),
-        case!("B3", prepare, "packed constants, which the agreed minor does not have", rig => {
-            let desc = CreateDesc { abi_minor: 1, host: rig.host, ..CreateDesc::empty() };
-            call!(rig.table, create(&desc, &mut rig.instance, nothing()));
-            rig.devices = rig.list();
-            packs(&rig);
-        }),
         case!("B4", prepare, "bytes behind the struct", of |_, table| {
             table.prepare = wrong_prepare!(|out, _e, status| { *out.add(1).cast::<u8>() = 1; status });
         }, rig => { rig.sum(0); }),

@@ -65,6 +65,10 @@ unsafe extern "C" fn extension(ctx: *mut c_void, _: u32, _: u32) -> *const c_voi
     ctx
 }
 
+unsafe extern "C" fn now_ns(_: *mut c_void) -> u64 {
+    7
+}
+
 /// Services that are right.
 pub const HOST: HostApi = HostApi {
     struct_size: size_of::<HostApi>() as u32,
@@ -75,6 +79,7 @@ pub const HOST: HostApi = HostApi {
     config: Some(config),
     trace: Some(trace),
     get_extension: Some(extension),
+    now_ns: Some(now_ns),
 };
 
 /// The toy with a change, for good.
@@ -121,7 +126,7 @@ impl Rig {
 
     /// An instance; NULL if `create` fails.
     pub fn create(&self) -> *mut Instance {
-        let desc = CreateDesc { abi_minor: 2, host: self.host, ..CreateDesc::empty() };
+        let desc = CreateDesc { abi_minor: DEVBAY_ABI_MINOR, host: self.host, ..CreateDesc::empty() };
         let mut out = null_mut();
         let _ = call!(self.table, create(&desc, &mut out, null_mut()));
         out

@@ -32,10 +32,10 @@ fn stack(names: &[&str], settings: &Settings) -> Stack {
 #[test]
 fn names_are_known_or_refused_with_those_that_are() {
     let found = layers::named(&["validation", "validation"]).unwrap();
-    assert_eq!(found.iter().map(|layer| layer.name).collect::<Vec<_>>(), ["validation"; 2]);
+    assert_eq!(found.iter().map(|layer| layer.name()).collect::<Vec<_>>(), ["validation"; 2]);
     let error = layers::named(&["validation", "valid"]).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    assert_eq!(error.text(), "there is no layer valid, known are: validation");
+    assert_eq!(error.text(), "there is no layer valid, known are: validation, and libraries by their paths");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn without_layers_the_table_is_the_plugins_own() {
     let layered = stack(&["validation"], &Settings::default());
     let agreement = negotiate_layered(&layered, Entry::Linked(&toy()), MinorRange::CURRENT).unwrap();
     assert_ne!(agreement.about.table.copy.map(|f| f as usize), table.copy.map(|f| f as usize));
-    assert_eq!((agreement.about.name.as_str(), agreement.minor), ("toy", 2));
+    assert_eq!((agreement.about.name.as_str(), agreement.minor), ("toy", DEVBAY_ABI_MINOR));
     assert_eq!(agreement.about.kernels.len(), own.about.kernels.len());
 }
 
@@ -98,15 +98,20 @@ fn a_layer_speaks_the_minors_that_both_know() {
         let wrapped = wrap(edit, &Settings::default());
         (wrapped.info().abi_minor_min, wrapped.info().abi_minor_max)
     };
-    assert_eq!(minors(|info, _| (info.abi_minor_min, info.abi_minor_max) = (2, 9)), (2, DEVBAY_ABI_MINOR));
-    assert_eq!(minors(|info, _| (info.abi_minor_min, info.abi_minor_max) = (0, 1)), (1, 1));
-    let newer = info(|info, _| (info.abi_minor_min, info.abi_minor_max) = (9, 9));
+    const NOW: u32 = DEVBAY_ABI_MINOR;
+    const OLDEST: u32 = DEVBAY_ABI_MINOR_MIN;
+    assert_eq!(minors(|info, _| (info.abi_minor_min, info.abi_minor_max) = (OLDEST, NOW + 7)), (OLDEST, NOW));
+    assert_eq!(
+        minors(|info, _| (info.abi_minor_min, info.abi_minor_max) = (OLDEST - 1, OLDEST)),
+        (OLDEST, OLDEST)
+    );
+    let newer = info(|info, _| (info.abi_minor_min, info.abi_minor_max) = (NOW + 1, NOW + 1));
     // SAFETY: data that is leaked.
     let refusal: Refusal = unsafe { validation::wrap_info(newer, &Settings::default()) }.err().unwrap();
     assert_eq!(refusal.kind, RefusalKind::NoCommonVersion);
     // A minor that the plugin knows and the layer does not is not passed on.
-    let rig = Rig::bare(|info, _| info.abi_minor_max = 9, HOST, &Settings::default());
-    let desc = CreateDesc { abi_minor: 9, host: rig.host, ..CreateDesc::empty() };
+    let rig = Rig::bare(|info, _| info.abi_minor_max = NOW + 1, HOST, &Settings::default());
+    let desc = CreateDesc { abi_minor: NOW + 1, host: rig.host, ..CreateDesc::empty() };
     let mut out = nothing();
     assert_eq!(call!(rig.table, create(&desc, &mut out, nothing())), DEVBAY_STATUS_UNSUPPORTED);
     assert!(out.is_null());

@@ -14,9 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Kernels, by their positions.
 pub const SUM: u32 = 0;
 pub const WANTS_VALUE: u32 = 1;
-pub const DYNAMIC: u32 = 2;
-pub const PACKS: u32 = 3;
-pub const MANY: u32 = 4;
+pub const PACKS: u32 = 2;
+pub const MANY: u32 = 3;
 
 /// Bytes that the packed constant has.
 pub const PACKED_BYTES: u64 = 32;
@@ -50,10 +49,9 @@ const fn kernel(op: &'static str, n_inputs: (u32, u32), flags: u64, host_value_i
     }
 }
 
-static KERNELS: [KernelInfo; 5] = [
+static KERNELS: [KernelInfo; 4] = [
     kernel("Sum", (1, 3), 0, 0),
     kernel("WantsValue", (2, 2), 0, 2),
-    kernel("Dynamic", (1, 1), DEVBAY_KERNEL_DYNAMIC, 0),
     kernel("Packs", (2, 2), 0, 0),
     kernel("Many", (1, 9), 0, 0),
 ];
@@ -403,6 +401,35 @@ pub unsafe extern "C" fn kernel_shape(
     DEVBAY_STATUS_OK
 }
 
+/// All of its kernels.
+unsafe extern "C" fn device_kernels(
+    _: *mut Instance,
+    _: *mut Device,
+    out: *mut List,
+    _: *mut ErrorDetail,
+) -> Status {
+    const OWN: DeviceKernel =
+        DeviceKernel { struct_size: size_of::<DeviceKernel>() as u32, kernel_idx: 0, info: null() };
+    static LISTED: Listed = Listed({
+        let mut listed = [OWN; KERNELS.len()];
+        let mut i = 0;
+        while i < listed.len() {
+            listed[i].kernel_idx = i as u32;
+            i += 1;
+        }
+        listed
+    });
+    // SAFETY: the host's place for a list.
+    unsafe { *out = List::new(&LISTED.0) };
+    DEVBAY_STATUS_OK
+}
+
+/// Kernels that a device lists.
+struct Listed([DeviceKernel; KERNELS.len()]);
+
+// SAFETY: positions, whose pointers are NULL.
+unsafe impl Sync for Listed {}
+
 /// Its functions.
 pub const TABLE: PluginTable = PluginTable {
     struct_size: size_of::<PluginTable>() as u32,
@@ -429,13 +456,14 @@ pub const TABLE: PluginTable = PluginTable {
     pack: Some(pack),
     memory_info: Some(memory_info),
     kernel_shape: Some(kernel_shape),
+    device_kernels: Some(device_kernels),
 };
 
 /// What it says of itself, for tests that change it; its table is NULL.
 pub fn info() -> PluginInfo {
     PluginInfo {
         struct_size: size_of::<PluginInfo>() as u32,
-        abi_minor_min: 1,
+        abi_minor_min: DEVBAY_ABI_MINOR_MIN,
         abi_minor_max: DEVBAY_ABI_MINOR,
         threading: DEVBAY_THREADING_FREE,
         flags: 0,
@@ -447,6 +475,7 @@ pub fn info() -> PluginInfo {
         kernels: List::new(&KERNELS),
         options: List::EMPTY,
         layout: List::EMPTY,
+        layer: None,
     }
 }
 

@@ -269,6 +269,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                     >,
                 >(),
             },
+            FieldLayout {
+                name: "now_ns",
+                offset: offset_of!(HostApi, now_ns),
+                size: size_of::<Option<unsafe extern "C" fn(ctx: *mut c_void) -> u64>>(),
+            },
         ],
     },
     StructLayout {
@@ -734,6 +739,30 @@ pub const LAYOUTS: &[StructLayout] = &[
         ],
     },
     StructLayout {
+        name: "DeviceKernel",
+        c_name: "devbay_device_kernel",
+        size: size_of::<DeviceKernel>(),
+        align: align_of::<DeviceKernel>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(DeviceKernel, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "kernel_idx",
+                offset: offset_of!(DeviceKernel, kernel_idx),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "info",
+                offset: offset_of!(DeviceKernel, info),
+                size: size_of::<*const KernelInfo>(),
+            },
+        ],
+    },
+    StructLayout {
         name: "PrepareDesc",
         c_name: "devbay_prepare_desc",
         size: size_of::<PrepareDesc>(),
@@ -1137,6 +1166,37 @@ pub const LAYOUTS: &[StructLayout] = &[
                     >,
                 >(),
             },
+            FieldLayout {
+                name: "device_kernels",
+                offset: offset_of!(PluginTable, device_kernels),
+                size: size_of::<
+                    Option<
+                        unsafe extern "C" fn(
+                            instance: *mut Instance,
+                            device: *mut Device,
+                            out: *mut List,
+                            error: *mut ErrorDetail,
+                        ) -> Status,
+                    >,
+                >(),
+            },
+        ],
+    },
+    StructLayout {
+        name: "NativeHandle",
+        c_name: "devbay_native_handle",
+        size: size_of::<NativeHandle>(),
+        align: align_of::<NativeHandle>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(NativeHandle, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout { name: "kind", offset: offset_of!(NativeHandle, kind), size: size_of::<u32>() },
+            FieldLayout { name: "value", offset: offset_of!(NativeHandle, value), size: size_of::<u64>() },
+            FieldLayout { name: "aux", offset: offset_of!(NativeHandle, aux), size: size_of::<u64>() },
         ],
     },
     StructLayout {
@@ -1156,7 +1216,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(ImportDesc, space_idx),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "native", offset: offset_of!(ImportDesc, native), size: size_of::<u64>() },
+            FieldLayout {
+                name: "native",
+                offset: offset_of!(ImportDesc, native),
+                size: size_of::<*const NativeHandle>(),
+            },
             FieldLayout {
                 name: "size_bytes",
                 offset: offset_of!(ImportDesc, size_bytes),
@@ -1217,7 +1281,7 @@ pub const LAYOUTS: &[StructLayout] = &[
                     Option<
                         unsafe extern "C" fn(
                             buffer: *mut Buffer,
-                            out_native: *mut u64,
+                            out_native: *mut NativeHandle,
                             error: *mut ErrorDetail,
                         ) -> Status,
                     >,
@@ -1230,7 +1294,7 @@ pub const LAYOUTS: &[StructLayout] = &[
                     Option<
                         unsafe extern "C" fn(
                             device: *mut Device,
-                            native: *mut c_void,
+                            native: *const NativeHandle,
                             out: *mut *mut Stream,
                             error: *mut ErrorDetail,
                         ) -> Status,
@@ -1244,7 +1308,7 @@ pub const LAYOUTS: &[StructLayout] = &[
                     Option<
                         unsafe extern "C" fn(
                             stream: *mut Stream,
-                            out_native: *mut *mut c_void,
+                            out_native: *mut NativeHandle,
                             error: *mut ErrorDetail,
                         ) -> Status,
                     >,
@@ -1312,7 +1376,7 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(NodeClaim, is_claimed),
                 size: size_of::<u32>(),
             },
-            FieldLayout { name: "reserved", offset: offset_of!(NodeClaim, reserved), size: size_of::<u32>() },
+            FieldLayout { name: "group", offset: offset_of!(NodeClaim, group), size: size_of::<u32>() },
             FieldLayout { name: "flops", offset: offset_of!(NodeClaim, flops), size: size_of::<u64>() },
             FieldLayout { name: "bytes", offset: offset_of!(NodeClaim, bytes), size: size_of::<u64>() },
         ],
@@ -1393,6 +1457,52 @@ pub const LAYOUTS: &[StructLayout] = &[
                 offset: offset_of!(ExecutableInfo, inputs),
                 size: size_of::<List>(),
             },
+            FieldLayout { name: "flags", offset: offset_of!(ExecutableInfo, flags), size: size_of::<u64>() },
+        ],
+    },
+    StructLayout {
+        name: "ExecuteDesc",
+        c_name: "devbay_execute_desc",
+        size: size_of::<ExecuteDesc>(),
+        align: align_of::<ExecuteDesc>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(ExecuteDesc, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(ExecuteDesc, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout { name: "inputs", offset: offset_of!(ExecuteDesc, inputs), size: size_of::<List>() },
+            FieldLayout {
+                name: "donated",
+                offset: offset_of!(ExecuteDesc, donated),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "outputs",
+                offset: offset_of!(ExecuteDesc, outputs),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "options",
+                offset: offset_of!(ExecuteDesc, options),
+                size: size_of::<List>(),
+            },
+            FieldLayout {
+                name: "results",
+                offset: offset_of!(ExecuteDesc, results),
+                size: size_of::<*mut *mut Buffer>(),
+            },
+            FieldLayout {
+                name: "n_results",
+                offset: offset_of!(ExecuteDesc, n_results),
+                size: size_of::<u64>(),
+            },
         ],
     },
     StructLayout {
@@ -1460,11 +1570,7 @@ pub const LAYOUTS: &[StructLayout] = &[
                         unsafe extern "C" fn(
                             executable: *mut Executable,
                             stream: *mut Stream,
-                            inputs: *const BufferRef,
-                            n_inputs: u64,
-                            donated: *const u8,
-                            outputs: *mut *mut Buffer,
-                            n_outputs: u64,
+                            desc: *const ExecuteDesc,
                         ) -> Status,
                     >,
                 >(),
@@ -1642,6 +1748,11 @@ pub const LAYOUTS: &[StructLayout] = &[
             FieldLayout { name: "kernels", offset: offset_of!(PluginInfo, kernels), size: size_of::<List>() },
             FieldLayout { name: "options", offset: offset_of!(PluginInfo, options), size: size_of::<List>() },
             FieldLayout { name: "layout", offset: offset_of!(PluginInfo, layout), size: size_of::<List>() },
+            FieldLayout {
+                name: "layer",
+                offset: offset_of!(PluginInfo, layer),
+                size: size_of::<Option<LayerFn>>(),
+            },
         ],
     },
 ];
@@ -1680,18 +1791,8 @@ unsafe impl Growable for TraceEvent {
 // functions; ends and required size come from the fields in order.
 unsafe impl Growable for HostApi {
     const NAME: &'static str = "HostApi";
-    const REQUIRED_SIZE: usize = offset_of!(HostApi, parallel_for)
-        + size_of::<
-            Option<
-                unsafe extern "C" fn(
-                    ctx: *mut c_void,
-                    n: u64,
-                    grain: u64,
-                    body: Option<ChunkFn>,
-                    arg: *mut c_void,
-                ) -> Status,
-            >,
-        >();
+    const REQUIRED_SIZE: usize =
+        offset_of!(HostApi, now_ns) + size_of::<Option<unsafe extern "C" fn(ctx: *mut c_void) -> u64>>();
     const FIELD_ENDS: &'static [usize] = &[
         offset_of!(HostApi, struct_size) + size_of::<u32>(),
         offset_of!(HostApi, n_slots) + size_of::<u32>(),
@@ -1718,6 +1819,7 @@ unsafe impl Growable for HostApi {
             + size_of::<
                 Option<unsafe extern "C" fn(ctx: *mut c_void, id: u32, min_revision: u32) -> *const c_void>,
             >(),
+        offset_of!(HostApi, now_ns) + size_of::<Option<unsafe extern "C" fn(ctx: *mut c_void) -> u64>>(),
     ];
 }
 
@@ -1725,7 +1827,7 @@ unsafe impl Growable for HostApi {
 // functions; ends and required size come from the fields in order.
 unsafe impl Growable for CreateDesc {
     const NAME: &'static str = "CreateDesc";
-    const REQUIRED_SIZE: usize = offset_of!(CreateDesc, host) + size_of::<*const HostApi>();
+    const REQUIRED_SIZE: usize = offset_of!(CreateDesc, options) + size_of::<List>();
     const FIELD_ENDS: &'static [usize] = &[
         offset_of!(CreateDesc, struct_size) + size_of::<u32>(),
         offset_of!(CreateDesc, abi_minor) + size_of::<u32>(),
@@ -1777,7 +1879,7 @@ unsafe impl Growable for DeviceInfo {
 // functions; ends and required size come from the fields in order.
 unsafe impl Growable for AllocDesc {
     const NAME: &'static str = "AllocDesc";
-    const REQUIRED_SIZE: usize = offset_of!(AllocDesc, align) + size_of::<u64>();
+    const REQUIRED_SIZE: usize = offset_of!(AllocDesc, tensor) + size_of::<*const Tensor>();
     const FIELD_ENDS: &'static [usize] = &[
         offset_of!(AllocDesc, struct_size) + size_of::<u32>(),
         offset_of!(AllocDesc, space_idx) + size_of::<u32>(),
@@ -1837,7 +1939,7 @@ unsafe impl Growable for CopyDesc {
 // functions; ends and required size come from the fields in order.
 unsafe impl Growable for Tensor {
     const NAME: &'static str = "Tensor";
-    const REQUIRED_SIZE: usize = offset_of!(Tensor, shape) + size_of::<*const i64>();
+    const REQUIRED_SIZE: usize = offset_of!(Tensor, constant_bytes) + size_of::<u64>();
     const FIELD_ENDS: &'static [usize] = &[
         offset_of!(Tensor, struct_size) + size_of::<u32>(),
         offset_of!(Tensor, rank) + size_of::<u32>(),
@@ -1854,7 +1956,7 @@ unsafe impl Growable for Tensor {
 // functions; ends and required size come from the fields in order.
 unsafe impl Growable for Attr {
     const NAME: &'static str = "Attr";
-    const REQUIRED_SIZE: usize = offset_of!(Attr, list) + size_of::<List>();
+    const REQUIRED_SIZE: usize = offset_of!(Attr, graph) + size_of::<*const GraphView>();
     const FIELD_ENDS: &'static [usize] = &[
         offset_of!(Attr, struct_size) + size_of::<u32>(),
         offset_of!(Attr, kind) + size_of::<u32>(),
@@ -1953,9 +2055,21 @@ unsafe impl Growable for KernelInfo {
 
 // SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
 // functions; ends and required size come from the fields in order.
+unsafe impl Growable for DeviceKernel {
+    const NAME: &'static str = "DeviceKernel";
+    const REQUIRED_SIZE: usize = offset_of!(DeviceKernel, info) + size_of::<*const KernelInfo>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(DeviceKernel, struct_size) + size_of::<u32>(),
+        offset_of!(DeviceKernel, kernel_idx) + size_of::<u32>(),
+        offset_of!(DeviceKernel, info) + size_of::<*const KernelInfo>(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
 unsafe impl Growable for PrepareDesc {
     const NAME: &'static str = "PrepareDesc";
-    const REQUIRED_SIZE: usize = offset_of!(PrepareDesc, outputs) + size_of::<List>();
+    const REQUIRED_SIZE: usize = offset_of!(PrepareDesc, label) + size_of::<Str>();
     const FIELD_ENDS: &'static [usize] = &[
         offset_of!(PrepareDesc, struct_size) + size_of::<u32>(),
         offset_of!(PrepareDesc, kernel_idx) + size_of::<u32>(),
@@ -2183,6 +2297,30 @@ unsafe impl Growable for PluginTable {
                     ) -> Status,
                 >,
             >(),
+        offset_of!(PluginTable, device_kernels)
+            + size_of::<
+                Option<
+                    unsafe extern "C" fn(
+                        instance: *mut Instance,
+                        device: *mut Device,
+                        out: *mut List,
+                        error: *mut ErrorDetail,
+                    ) -> Status,
+                >,
+            >(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for NativeHandle {
+    const NAME: &'static str = "NativeHandle";
+    const REQUIRED_SIZE: usize = offset_of!(NativeHandle, aux) + size_of::<u64>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(NativeHandle, struct_size) + size_of::<u32>(),
+        offset_of!(NativeHandle, kind) + size_of::<u32>(),
+        offset_of!(NativeHandle, value) + size_of::<u64>(),
+        offset_of!(NativeHandle, aux) + size_of::<u64>(),
     ];
 }
 
@@ -2194,7 +2332,7 @@ unsafe impl Growable for ImportDesc {
     const FIELD_ENDS: &'static [usize] = &[
         offset_of!(ImportDesc, struct_size) + size_of::<u32>(),
         offset_of!(ImportDesc, space_idx) + size_of::<u32>(),
-        offset_of!(ImportDesc, native) + size_of::<u64>(),
+        offset_of!(ImportDesc, native) + size_of::<*const NativeHandle>(),
         offset_of!(ImportDesc, size_bytes) + size_of::<u64>(),
     ];
 }
@@ -2208,7 +2346,7 @@ unsafe impl Growable for InteropTable {
             Option<
                 unsafe extern "C" fn(
                     stream: *mut Stream,
-                    out_native: *mut *mut c_void,
+                    out_native: *mut NativeHandle,
                     error: *mut ErrorDetail,
                 ) -> Status,
             >,
@@ -2244,7 +2382,7 @@ unsafe impl Growable for InteropTable {
                 Option<
                     unsafe extern "C" fn(
                         buffer: *mut Buffer,
-                        out_native: *mut u64,
+                        out_native: *mut NativeHandle,
                         error: *mut ErrorDetail,
                     ) -> Status,
                 >,
@@ -2254,7 +2392,7 @@ unsafe impl Growable for InteropTable {
                 Option<
                     unsafe extern "C" fn(
                         device: *mut Device,
-                        native: *mut c_void,
+                        native: *const NativeHandle,
                         out: *mut *mut Stream,
                         error: *mut ErrorDetail,
                     ) -> Status,
@@ -2265,7 +2403,7 @@ unsafe impl Growable for InteropTable {
                 Option<
                     unsafe extern "C" fn(
                         stream: *mut Stream,
-                        out_native: *mut *mut c_void,
+                        out_native: *mut NativeHandle,
                         error: *mut ErrorDetail,
                     ) -> Status,
                 >,
@@ -2329,6 +2467,24 @@ unsafe impl Growable for ExecutableInfo {
         offset_of!(ExecutableInfo, reserved) + size_of::<u32>(),
         offset_of!(ExecutableInfo, outputs) + size_of::<List>(),
         offset_of!(ExecutableInfo, inputs) + size_of::<List>(),
+        offset_of!(ExecutableInfo, flags) + size_of::<u64>(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for ExecuteDesc {
+    const NAME: &'static str = "ExecuteDesc";
+    const REQUIRED_SIZE: usize = offset_of!(ExecuteDesc, n_results) + size_of::<u64>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(ExecuteDesc, struct_size) + size_of::<u32>(),
+        offset_of!(ExecuteDesc, reserved) + size_of::<u32>(),
+        offset_of!(ExecuteDesc, inputs) + size_of::<List>(),
+        offset_of!(ExecuteDesc, donated) + size_of::<List>(),
+        offset_of!(ExecuteDesc, outputs) + size_of::<List>(),
+        offset_of!(ExecuteDesc, options) + size_of::<List>(),
+        offset_of!(ExecuteDesc, results) + size_of::<*mut *mut Buffer>(),
+        offset_of!(ExecuteDesc, n_results) + size_of::<u64>(),
     ];
 }
 
@@ -2378,11 +2534,7 @@ unsafe impl Growable for CompileTable {
                     unsafe extern "C" fn(
                         executable: *mut Executable,
                         stream: *mut Stream,
-                        inputs: *const BufferRef,
-                        n_inputs: u64,
-                        donated: *const u8,
-                        outputs: *mut *mut Buffer,
-                        n_outputs: u64,
+                        desc: *const ExecuteDesc,
                     ) -> Status,
                 >,
             >(),
@@ -2494,8 +2646,31 @@ unsafe impl Growable for PluginInfo {
         offset_of!(PluginInfo, kernels) + size_of::<List>(),
         offset_of!(PluginInfo, options) + size_of::<List>(),
         offset_of!(PluginInfo, layout) + size_of::<List>(),
+        offset_of!(PluginInfo, layer) + size_of::<Option<LayerFn>>(),
     ];
 }
+
+/// The flags of a plugin that this version of the ABI names.
+pub const PLUGIN_FLAGS: u64 = DEVBAY_PLUGIN_UNLOADABLE;
+
+/// The flags of a device that this version of the ABI names.
+pub const DEVICE_FLAGS: u64 = DEVBAY_DEVICE_INLINE
+    | DEVBAY_DEVICE_ENQUEUE_MAY_BLOCK
+    | DEVBAY_DEVICE_HOST_REFS
+    | DEVBAY_DEVICE_CROSS_WAIT;
+
+/// The flags of a memory space that this version of the ABI names.
+pub const SPACE_FLAGS: u64 = DEVBAY_SPACE_HOST_VISIBLE
+    | DEVBAY_SPACE_NO_SUBALLOC
+    | DEVBAY_SPACE_WRITE_ONCE
+    | DEVBAY_SPACE_TYPED
+    | DEVBAY_SPACE_ADDRESSABLE;
+
+/// The flags of a kernel that this version of the ABI names.
+pub const KERNEL_FLAGS: u64 = DEVBAY_KERNEL_STRIDED | DEVBAY_KERNEL_DETERMINISTIC | DEVBAY_KERNEL_DATA_SHAPE;
+
+/// The flags of a program that this version of the ABI names.
+pub const EXECUTABLE_FLAGS: u64 = DEVBAY_EXECUTABLE_TAKES_OUTPUTS;
 
 /// The rules of the table's functions, in its order (B17).
 pub const FUNCTIONS: &[FunctionRule] = &[
@@ -2531,4 +2706,5 @@ pub const FUNCTIONS: &[FunctionRule] = &[
     FunctionRule { name: "pack", threads: ThreadClass::Any, required: false, since_minor: 2 },
     FunctionRule { name: "memory_info", threads: ThreadClass::Any, required: false, since_minor: 2 },
     FunctionRule { name: "kernel_shape", threads: ThreadClass::Any, required: false, since_minor: 2 },
+    FunctionRule { name: "device_kernels", threads: ThreadClass::Any, required: false, since_minor: 9 },
 ];

@@ -8,13 +8,111 @@
 //!
 //! Two kinds of struct (B4): *frozen* ones have no size field, may be embedded and never change within a
 //! major; *growable* ones start with `struct_size`, travel by pointer only, and gain fields at their end.
+//!
+//! # What holds everywhere
+//!
+//! Functions. Each one states its threading class: `control` (one call at a time, and no other function of the instance
+//! meanwhile), `any` (any thread, also several at once), `one at a time per stream` (any thread, and the host sees to
+//! it that two calls on a stream never overlap). `may block` is said where it is so; every other call returns within
+//! milliseconds. A function that returns a status may return INVALID for an argument that breaks this header,
+//! OUT_OF_MEMORY, INTERNAL, DEVICE_LOST, PANICKED and UNKNOWN beside what it lists, and never a success that did not happen. A
+//! failed call has written no result, but that it may have set one to zero.
+//!
+//! Memory. Who makes a struct zeroes it: descriptions and results come with all fields zero that their maker does not fill,
+//! reserved ones too, and a reader ignores reserved ones. Content of buffers is undefined until it is written. Numbers are
+//! little-endian wherever bytes are given: in buffers, constants and packed constants. A list or text is at most 2^20
+//! elements or 2^24 bytes long; lists of bytes, which `blob` gives, have no such limit.
+//!
+//! The process. It belongs to the application. A plugin changes none of the process's signal handlers, environment,
+//! locale, working folder, standard streams, resource limits or floating-point control; it writes to none of the standard
+//! streams (`HostApi::log` takes words), reads no standard input, ends no process and starts none that outlives the
+//! instance. It does not fork; in a child of a fork no function may be called but by who has loaded the library there
+//! anew. Environment variables that a driver reads are the user's to set.
+//!
+//! Trust. A plugin is trusted code with the rights of the process. Probing it in a child process first finds what
+//! ends or hangs, and is no sandbox. Models and inputs are not trusted: attributes, shapes, constants, contents of buffers,
+//! packed constants and blobs may be anything that the types allow, and lead to an error at worst.
+//!
+//! What is not known. Whoever meets a number or bit that it does not know: of a status, takes it for UNKNOWN; of a kind
+//! of device, for OTHER; of a kind of memory space, uses it by its flags; of a threading class, for SERIALISED; of a log
+//! level, for INFO; of a flag in the lower half of a `flags`, ignores it; of a flag in the upper half, leaves out what has
+//! it; of a `flags` of 32 bits, ignores it; of a dtype, refuses what has it as UNSUPPORTED, and a kernel's type variable
+//! goes on without it; of an attribute's kind or a numerics mode, gives UNSUPPORTED; of a usage or a kind or priority of a
+//! stream, ignores it, for they are hints; of a kind of copy or a native handle, gives UNSUPPORTED; of an answer of
+//! `validate`, takes it for UNSUPPORTED; of an option, gives INVALID, unless its key begins with `devbay.`, when it is
+//! ignored; of a setting of the host, gives NOT_FOUND; of an extension, gives NULL; of a profile, ignores it; of a
+//! domain or op, has no kernel.
 
 use core::ffi::{c_char, c_void};
 
-/// Minor version of the ABI that this header describes.
-pub const DEVBAY_ABI_MINOR: u32 = 2;
-/// Oldest minor whose plugins and hosts still work with this one.
-pub const DEVBAY_ABI_MINOR_MIN: u32 = 1;
+/// Major version of the ABI that this header describes: part of the entry's name (B1). 0 until it is frozen.
+pub const DEVBAY_ABI_MAJOR: u32 = 0;
+/// Minor version of the ABI that this header describes: the candidate for 1.0.
+pub const DEVBAY_ABI_MINOR: u32 = 9;
+/// Oldest minor whose plugins and hosts still work with this one. Those before 0.9 do not: what flags mean has changed.
+pub const DEVBAY_ABI_MINOR_MIN: u32 = 9;
+
+// ---------------------------------------------------------------------------------------------------
+// Names that others may add to
+// ---------------------------------------------------------------------------------------------------
+
+/// Bits of a `flags` of 64 bits that must be understood: the upper half. What a plugin describes with such a bit that the
+/// host does not know is left out: a kernel, a memory space, a device, or the plugin (B5). A bit of the lower half that is
+/// not known is taken for 0.
+pub const DEVBAY_FLAGS_REQUIRED: u64 = 0xffff_ffff_0000_0000;
+
+/// First number that belongs to a vendor, in every name space of 32 bits: statuses, kinds of devices, memory spaces and
+/// native handles, log levels, copies, extensions. Vendor number `n` of `plugin-api/vendors.toml` has the 65,536 numbers
+/// from `DEVBAY_VENDOR_FIRST + n * 65536` on; those below DEVBAY_VENDOR_FIRST are this header's.
+pub const DEVBAY_VENDOR_FIRST: u32 = 0x4000_0000;
+/// First number for experiments: what nobody else is to understand, and what changes when it becomes stable.
+pub const DEVBAY_EXPERIMENTAL_FIRST: u32 = 0x7000_0000;
+
+/// Compiles programs and graphs: `CompileTable`, plugin's side.
+pub const DEVBAY_EXTENSION_COMPILE: u32 = 1;
+/// Wraps and hands out native memory and streams: `InteropTable`, plugin's side.
+pub const DEVBAY_EXTENSION_INTEROP: u32 = 2;
+/// Takes down launches and runs them again: `ReplayTable`, plugin's side.
+pub const DEVBAY_EXTENSION_REPLAY: u32 = 3;
+/// Reserved: maps buffers of devices without addresses into the host's memory, and gives them back.
+pub const DEVBAY_EXTENSION_MAP: u32 = 4;
+/// Reserved: counters and times of a device, on the host's clock, by launch.
+pub const DEVBAY_EXTENSION_PROFILE: u32 = 5;
+/// Reserved: bandwidth and reach between devices.
+pub const DEVBAY_EXTENSION_LINKS: u32 = 6;
+/// Makes streams fail on request, for conformance runs: `FaultTable`, plugin's side.
+pub const DEVBAY_EXTENSION_FAULT: u32 = 7;
+/// Reserved: groups of devices, reductions over them, and programs for several.
+pub const DEVBAY_EXTENSION_COLLECTIVE: u32 = 8;
+/// Reserved: memory and semaphores of other processes and interfaces, by file descriptor, dma-buf or their like.
+pub const DEVBAY_EXTENSION_EXTERNAL: u32 = 9;
+/// Reserved: memory, load, power and temperature of a device, and its reset.
+pub const DEVBAY_EXTENSION_TELEMETRY: u32 = 10;
+/// Reserved: kernels that an application brings as source or binary. Their indices begin at 2^31.
+pub const DEVBAY_EXTENSION_KERNEL_SOURCE: u32 = 11;
+/// Reserved: state that outlives a run and loops that run on the device.
+pub const DEVBAY_EXTENSION_STATE: u32 = 12;
+/// Reserved: layouts in blocks that kernels hand to each other.
+pub const DEVBAY_EXTENSION_LAYOUT: u32 = 13;
+/// Reserved: ops that the catalogue gains within a minor, for plugins that are older.
+pub const DEVBAY_EXTENSION_CATALOGUE: u32 = 14;
+/// Reserved: limits for each session, of memory, time and streams.
+pub const DEVBAY_EXTENSION_TENANT: u32 = 15;
+/// Reserved, host's side: what a plugin tells of: devices that come and go, memory that is short.
+pub const DEVBAY_EXTENSION_EVENTS: u32 = 256;
+/// Reserved, host's side: values by key that the processes of one job share.
+pub const DEVBAY_EXTENSION_KEY_VALUE: u32 = 257;
+/// Reserved, host's side: a store for what was compiled, by key.
+pub const DEVBAY_EXTENSION_CACHE: u32 = 258;
+
+/// Revision of `CompileTable` that this header describes.
+pub const DEVBAY_COMPILE_REVISION: u32 = 1;
+/// Revision of `InteropTable` that this header describes.
+pub const DEVBAY_INTEROP_REVISION: u32 = 1;
+/// Revision of `ReplayTable` that this header describes.
+pub const DEVBAY_REPLAY_REVISION: u32 = 1;
+/// Revision of `FaultTable` that this header describes.
+pub const DEVBAY_FAULT_REVISION: u32 = 1;
 
 // ---------------------------------------------------------------------------------------------------
 // Status codes (B18). Unknown codes count as UNKNOWN.
@@ -285,7 +383,7 @@ pub struct TraceEvent {
     pub name: Str,
     /// Where it ran: a stream or engine of the device; borrowed for the call.
     pub track: Str,
-    /// Begin, in nanoseconds of the system's monotonic clock (`CLOCK_MONOTONIC` on Unix).
+    /// Begin, in nanoseconds of the host's clock (`HostApi::now_ns`).
     pub begin_ns: u64,
     /// End on the same clock.
     pub end_ns: u64,
@@ -295,7 +393,7 @@ pub struct TraceEvent {
 ///
 /// Every function may be called from any thread, and none unwinds.
 ///
-/// Required up to `parallel_for`.
+/// Required up to `now_ns`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -338,11 +436,14 @@ pub struct HostApi {
     /// The host's side of an extension, or NULL (B6). Borrowed until `destroy`. Since: 0.1
     pub get_extension:
         Option<unsafe extern "C" fn(ctx: *mut c_void, id: u32, min_revision: u32) -> *const c_void>,
+    /// The time on the clock of the host's timeline, in nanoseconds: it never goes back, and begins nobody knows where. On
+    /// Unix it is `CLOCK_MONOTONIC`. Since: 0.9
+    pub now_ns: Option<unsafe extern "C" fn(ctx: *mut c_void) -> u64>,
 }
 
 /// What `create` is given. Growable; the host owns it for the call, `host` until `destroy` returns.
 ///
-/// Required up to `host`.
+/// Required up to `options`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -354,7 +455,11 @@ pub struct CreateDesc {
     /// Services of the host.
     pub host: *const HostApi,
     /// Settings for this plugin, a list of `KeyValue`, keys unique. A plugin refuses a key or value
-    /// that it does not know with INVALID and names it.
+    /// that it does not know with INVALID and names it. Keys that begin with `devbay.` are the host's, for plugins of
+    /// every vendor: a plugin ignores those that it does not know, and refuses a value that it cannot keep to.
+    ///
+    /// `devbay.memory_limit`: the most bytes, a decimal number, that the buffers of one memory space of a device may
+    /// have together. What goes beyond it is OUT_OF_MEMORY, and `memory_info` says what is left of it. Since: 0.9
     pub options: List,
 }
 
@@ -378,8 +483,8 @@ pub const DEVBAY_DEVICE_KIND_DSP: u32 = 5;
 pub const DEVBAY_DEVICE_KIND_FPGA: u32 = 6;
 
 /// Work is complete when the call that enqueues it returns (B14). Such a device has no timeline: the
-/// host calls none of the `stream_*` functions but create, destroy and `stream_error`.
-pub const DEVBAY_DEVICE_INLINE: u64 = 1;
+/// host calls none of the `stream_*` functions but create, destroy and `stream_error`. Must be understood.
+pub const DEVBAY_DEVICE_INLINE: u64 = 0x1_0000_0000;
 /// Launch, copy and signal may block on the device, so the host calls them from its blocking pool (B14).
 pub const DEVBAY_DEVICE_ENQUEUE_MAY_BLOCK: u64 = 2;
 /// References may name host memory: `buffer` NULL, `addr` a host address aligned to the element (B10).
@@ -396,12 +501,12 @@ pub const DEVBAY_SPACE_UNIFIED: u32 = 3;
 
 /// `Allocation::base` is an address that the host may read and write while no work uses it.
 pub const DEVBAY_SPACE_HOST_VISIBLE: u64 = 1;
-/// A buffer cannot be divided: one tensor, one buffer, offset 0 (PJRT).
-pub const DEVBAY_SPACE_NO_SUBALLOC: u64 = 2;
-/// A buffer is written once, whole, by one copy, and is never a kernel's output.
-pub const DEVBAY_SPACE_WRITE_ONCE: u64 = 4;
-/// `buffer_alloc` needs the tensor's type.
-pub const DEVBAY_SPACE_TYPED: u64 = 8;
+/// A buffer cannot be divided: one tensor, one buffer, offset 0 (PJRT). Must be understood.
+pub const DEVBAY_SPACE_NO_SUBALLOC: u64 = 0x1_0000_0000;
+/// A buffer is written once, whole, by one copy, and is never a kernel's output. Must be understood.
+pub const DEVBAY_SPACE_WRITE_ONCE: u64 = 0x2_0000_0000;
+/// `buffer_alloc` needs the tensor's type. Must be understood.
+pub const DEVBAY_SPACE_TYPED: u64 = 0x4_0000_0000;
 /// `Allocation::base` is an address in the device's own space.
 pub const DEVBAY_SPACE_ADDRESSABLE: u64 = 16;
 
@@ -416,7 +521,7 @@ pub struct MemorySpace {
     pub struct_size: u32,
     /// DEVBAY_SPACE_DEVICE, _PINNED_HOST, _UNIFIED or a code that the host does not know.
     pub kind: u32,
-    /// Sum of DEVBAY_SPACE_* flags.
+    /// Sum of DEVBAY_SPACE_* flags; those of DEVBAY_FLAGS_REQUIRED must be understood.
     pub flags: u64,
     /// Memory in all, in bytes; 0 if unknown.
     pub bytes_total: u64,
@@ -454,7 +559,7 @@ pub struct DeviceInfo {
     pub id: Str,
     /// Name for a person: the product.
     pub name: Str,
-    /// Sum of DEVBAY_DEVICE_* flags.
+    /// Sum of DEVBAY_DEVICE_* flags; those of DEVBAY_FLAGS_REQUIRED must be understood.
     pub flags: u64,
     /// Streams that may exist at once; 0 for no limit.
     pub streams_max: u32,
@@ -462,7 +567,10 @@ pub struct DeviceInfo {
     pub refs_max: u32,
     /// Its memory spaces, a list of `MemorySpace`; kernels' operands live in the first.
     pub spaces: List,
-    /// Bytes that are the same for one chip under two plugins; all 0 if unknown.
+    /// Bytes that are the same for one chip under two plugins, and differ for two chips; all 0 if unknown. Devices that
+    /// share it share their memory. A device on PCI, an SR-IOV function too, has its address as text: `pci:0000:65:00.0`.
+    /// A part of a device that shares the address and not the memory (MIG), and a device that is not on PCI, has the 16
+    /// bytes of the UUID that the vendor's interfaces give it.
     pub physical_id: [u8; 16],
     /// Driver or library underneath, with its version; may be empty.
     pub driver: Str,
@@ -477,7 +585,7 @@ pub const DEVBAY_USAGE_STAGING: u32 = 2;
 
 /// What `buffer_alloc` is asked for. Growable; the host owns it for the call.
 ///
-/// Required up to `align`.
+/// Required up to `tensor`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -591,7 +699,7 @@ pub const DEVBAY_TENSOR_CONSTANT: u32 = 2;
 
 /// Type of one value, and its content where it is known. Growable; the host owns it for the call.
 ///
-/// Required up to `shape`.
+/// Required up to `constant_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -604,7 +712,7 @@ pub struct Tensor {
     pub dtype: DType,
     /// Sum of DEVBAY_TENSOR_* flags.
     pub flags: u32,
-    /// Extents in elements, outermost first; -1 where it is given at launch (DYNAMIC kernels only).
+    /// Extents in elements, outermost first.
     pub shape: *const i64,
     /// Distance between elements per dimension, in elements; NULL for dense row-major order.
     pub strides: *const i64,
@@ -633,7 +741,7 @@ pub const DEVBAY_ATTR_GRAPH: u32 = 8;
 
 /// One attribute of a node. Growable; the host owns it for the call.
 ///
-/// Required up to `list`.
+/// Required up to `graph`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -729,15 +837,13 @@ pub struct ValueView {
 // Kernels (B20, B21)
 // ---------------------------------------------------------------------------------------------------
 
-/// Takes operands whose extents are given at launch.
-pub const DEVBAY_KERNEL_DYNAMIC: u64 = 1;
 /// Takes operands with strides; others are given dense data.
 pub const DEVBAY_KERNEL_STRIDED: u64 = 2;
 /// Gives the same bits every time.
 pub const DEVBAY_KERNEL_DETERMINISTIC: u64 = 4;
 /// Extents of the outputs depend on data: outputs are allocated at their upper bound, and one more
-/// reference after the outputs takes the true extents as int64_t, outputs one after the other.
-pub const DEVBAY_KERNEL_DATA_SHAPE: u64 = 8;
+/// reference after the outputs takes the true extents as int64_t, outputs one after the other. Must be understood.
+pub const DEVBAY_KERNEL_DATA_SHAPE: u64 = 0x1_0000_0000;
 
 /// The last operand may be repeated.
 pub const DEVBAY_VARIADIC: u32 = 0xffff_ffff;
@@ -794,7 +900,7 @@ pub struct KernelInfo {
     pub priority: i32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Sum of DEVBAY_KERNEL_* flags.
+    /// Sum of DEVBAY_KERNEL_* flags; those of DEVBAY_FLAGS_REQUIRED must be understood.
     pub flags: u64,
     /// Bit i: input i must be known when the node is prepared, and comes as a constant.
     pub host_value_inputs: u64,
@@ -803,6 +909,23 @@ pub struct KernelInfo {
     pub in_place: List,
     /// One line for a person; may be empty.
     pub doc: Str,
+}
+
+/// One kernel of one device (`PluginTable::device_kernels`). Growable; plugin-owned, as the list that it is in.
+/// Since: 0.9.
+///
+/// Required up to `info`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DeviceKernel {
+    /// Size of this struct as the plugin knows it.
+    pub struct_size: u32,
+    /// What `prepare` is asked for: a position in the plugin's list of kernels, or a number behind it, below 2^31. One
+    /// number is one kernel for all devices of the instance.
+    pub kernel_idx: u32,
+    /// What the kernel is; NULL for one of the plugin's list.
+    pub info: *const KernelInfo,
 }
 
 /// Results must be as the op's specification has them in the tensors' own precision.
@@ -818,14 +941,14 @@ pub const DEVBAY_NUMERICS_DETERMINISTIC: u64 = 0x1_0000_0000;
 
 /// What `prepare` is asked for. Growable; the host owns it for the call.
 ///
-/// Required up to `outputs`.
+/// Required up to `label`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PrepareDesc {
     /// Size of this struct as the host knows it.
     pub struct_size: u32,
-    /// Position in the plugin's list of kernels.
+    /// Position in the plugin's list of kernels, or a number that `device_kernels` gave.
     pub kernel_idx: u32,
     /// Where it will run.
     pub device: *mut Device,
@@ -845,8 +968,8 @@ pub struct PrepareDesc {
 ///
 /// `refs` are the inputs, the outputs, the extents if the kernel is DATA_SHAPE, and the workspace if it
 /// asked for one: their number was fixed by `prepare`, and the array is borrowed for the call only. What
-/// they name stays lent until a point signalled after the launch is reported. `dims` is NULL but for
-/// DYNAMIC kernels, which get all extents of all operands in order.
+/// they name stays lent until a point signalled after the launch is reported. `dims` is reserved, for extents that are
+/// known at launch alone, and NULL.
 ///
 /// Threads: one at a time per stream; the same state from many threads and streams at once. Order: after
 /// everything enqueued on the stream before. Errors: what is known now, and concerns this launch alone;
@@ -857,6 +980,11 @@ pub struct PrepareDesc {
 /// status of the launch on an inline device, else of the launch or of the stream from the next point on, with the
 /// op and the value in `stream_error`. No memory beside the operands is touched then, the outputs are undefined,
 /// and the device goes on. Inline devices always owed this; since 0.2 all do.
+///
+/// Ending: a run that is cancelled or over its deadline is told to who works for it by `HostApi::parallel_for`, which a
+/// kernel may also ask without a loop. A launch on an inline device that takes longer than some milliseconds asks, and
+/// gives CANCELLED back; its outputs are undefined then. It is optional for a device with a timeline: the host enqueues
+/// nothing more, and waits for what runs. A kernel that does not ask ends the run when it is done.
 pub type LaunchFn = unsafe extern "C" fn(
     state: *const c_void,
     stream: *mut Stream,
@@ -877,7 +1005,9 @@ pub struct ConstantPack {
     pub struct_size: u32,
     /// Which input.
     pub input_idx: u32,
-    /// Names the layout in full: one constant under one id always has the same packed bytes.
+    /// Names the layout in full: one constant under one id always has the same packed bytes, in every process and on
+    /// every machine, for one name and version of the plugin. A host stores packed bytes and hands them to a later
+    /// process, and they may have been changed: a launch stays within its buffers whatever they are.
     pub layout_id: u64,
     /// Bytes of the packed constant.
     pub size_bytes: u64,
@@ -1257,6 +1387,67 @@ pub struct PluginTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
+    /// Lists the kernels that one device has, a list of `DeviceKernel`, in the place of the plugin's list: to leave out what
+    /// it cannot do, and to add what only it can, or what is known when the driver is open. Without it each device
+    /// has those of the plugin's list. Called once for a device.
+    ///
+    /// Owns: the plugin owns the list, and what it points to, until `destroy`.
+    /// Threads: any.
+    /// Order: after `devices`.
+    /// Errors: what the driver says; the device is then left out.
+    /// Since: 0.9.
+    pub device_kernels: Option<
+        unsafe extern "C" fn(
+            instance: *mut Instance,
+            device: *mut Device,
+            out: *mut List,
+            error: *mut ErrorDetail,
+        ) -> Status,
+    >,
+}
+
+/// Memory: an address, of the host or the device, which DLPack calls `data`.
+pub const DEVBAY_NATIVE_ADDRESS: u32 = 1;
+/// Memory: a `cl_mem`; `aux` is an offset in bytes.
+pub const DEVBAY_NATIVE_OPENCL_MEM: u32 = 2;
+/// Memory: a `VkBuffer`; `aux` is an offset in bytes.
+pub const DEVBAY_NATIVE_VULKAN_BUFFER: u32 = 3;
+/// Memory: a `MTLBuffer`; `aux` is an offset in bytes.
+pub const DEVBAY_NATIVE_METAL_BUFFER: u32 = 4;
+/// Memory: an `ID3D12Resource`; `aux` is an offset in bytes.
+pub const DEVBAY_NATIVE_D3D12_RESOURCE: u32 = 5;
+/// Memory: a `PJRT_Buffer`.
+pub const DEVBAY_NATIVE_PJRT_BUFFER: u32 = 6;
+/// Stream: a `CUstream`, of which 0 is the default stream.
+pub const DEVBAY_NATIVE_CUDA_STREAM: u32 = 64;
+/// Stream: a `hipStream_t`, of which 0 is the default stream.
+pub const DEVBAY_NATIVE_HIP_STREAM: u32 = 65;
+/// Stream: a `cl_command_queue` that works in order.
+pub const DEVBAY_NATIVE_OPENCL_QUEUE: u32 = 66;
+/// Stream: an immediate `ze_command_list_handle_t`.
+pub const DEVBAY_NATIVE_LEVEL_ZERO_LIST: u32 = 67;
+/// Stream: a `VkQueue`; `aux` is its family.
+pub const DEVBAY_NATIVE_VULKAN_QUEUE: u32 = 68;
+/// Stream: a `MTLCommandQueue`.
+pub const DEVBAY_NATIVE_METAL_QUEUE: u32 = 69;
+
+/// A handle of a device's native interface (B15). Growable; who passes it owns the struct for the call. Since: 0.9.
+///
+/// That it is there is said by the pointer to this struct, what it is by `kind`: a `value` of 0 is a handle like any other.
+///
+/// Required up to `aux`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NativeHandle {
+    /// Size of this struct as its owner knows it.
+    pub struct_size: u32,
+    /// One of DEVBAY_NATIVE_*, or a vendor's.
+    pub kind: u32,
+    /// The handle.
+    pub value: u64,
+    /// What the kind needs besides; else 0.
+    pub aux: u64,
 }
 
 /// What `buffer_import` is asked for. Growable; the host owns it for the call. Since: 0.2.
@@ -1270,8 +1461,8 @@ pub struct ImportDesc {
     pub struct_size: u32,
     /// Position in the device's list of spaces: the space whose memory it is.
     pub space_idx: u32,
-    /// The memory's first byte as the device's native API names it, what DLPack calls `data`: an address, or a handle.
-    pub native: u64,
+    /// The memory's first byte as the device's native API names it.
+    pub native: *const NativeHandle,
     /// Bytes that may be used. Copies may read up to the next multiple of the space's `copy_granule`, as in any buffer.
     pub size_bytes: u64,
 }
@@ -1312,8 +1503,9 @@ pub struct InteropTable {
     /// Order: what writes the memory outside of the device's streams is over, or ordered by a native stream that was
     /// wrapped.
     /// Errors: INVALID for memory that is not the device's, as far as that can be told, is not aligned to the space's
-    /// `bind_align`, or for a space or size that the device does not have; DEVICE_LOST.
-    /// Since: 0.2.
+    /// `bind_align`, or for a space or size that the device does not have; UNSUPPORTED for a kind of handle that the
+    /// device does not take; DEVICE_LOST.
+    /// Since: 0.2; handles have a kind since 0.9.
     pub buffer_import: Option<
         unsafe extern "C" fn(
             device: *mut Device,
@@ -1328,23 +1520,27 @@ pub struct InteropTable {
     /// Threads: any.
     /// Order: none; who uses it natively sees to the order.
     /// Errors: UNSUPPORTED for a buffer without a native name.
-    /// Since: 0.2.
+    /// Since: 0.2; handles have a kind since 0.9.
     pub buffer_export: Option<
-        unsafe extern "C" fn(buffer: *mut Buffer, out_native: *mut u64, error: *mut ErrorDetail) -> Status,
+        unsafe extern "C" fn(
+            buffer: *mut Buffer,
+            out_native: *mut NativeHandle,
+            error: *mut ErrorDetail,
+        ) -> Status,
     >,
-    /// Makes a stream that works on a native one, such as an application's. NULL may be one: CUDA's default stream.
+    /// Makes a stream that works on a native one, such as an application's. A value of 0 may be one: CUDA's default stream.
     ///
     /// Owns: the host owns the stream and gives it back to `stream_destroy`, which waits for what was enqueued through
     /// it and leaves the native one to its owner; that is lent until then.
     /// Threads: any.
     /// Order: what is enqueued through the stream, and natively, comes in the order of the calls.
-    /// Errors: UNSUPPORTED on a device without native streams; INVALID for what is none, as far as that can be told;
-    /// as `stream_create`.
-    /// Since: 0.2.
+    /// Errors: UNSUPPORTED on a device without native streams, and for a kind of handle that it does not take; INVALID for
+    /// what is none, as far as that can be told; as `stream_create`.
+    /// Since: 0.2; handles have a kind since 0.9.
     pub stream_import: Option<
         unsafe extern "C" fn(
             device: *mut Device,
-            native: *mut c_void,
+            native: *const NativeHandle,
             out: *mut *mut Stream,
             error: *mut ErrorDetail,
         ) -> Status,
@@ -1355,11 +1551,11 @@ pub struct InteropTable {
     /// Threads: any.
     /// Order: none.
     /// Errors: UNSUPPORTED on a device without native streams.
-    /// Since: 0.2.
+    /// Since: 0.2; handles have a kind since 0.9.
     pub stream_export: Option<
         unsafe extern "C" fn(
             stream: *mut Stream,
-            out_native: *mut *mut c_void,
+            out_native: *mut NativeHandle,
             error: *mut ErrorDetail,
         ) -> Status,
     >,
@@ -1420,15 +1616,16 @@ pub struct ReplayTable {
     pub recording_free: Option<unsafe extern "C" fn(recording: *mut Recording)>,
 }
 
-/// What the plugin says of one node of a graph that it was shown. Frozen. Since: 0.2.
+/// What the plugin says of one node of a graph that it was shown. Frozen. Since: 0.2, with groups since 0.9.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeClaim {
-    /// 1 if the compiler takes the node, whichever others of the graph it is compiled with; else 0.
+    /// 1 if the compiler takes the node, whichever others of the graph it is compiled with, but for its `group`; else 0.
     pub is_claimed: u32,
-    /// Reserved, 0.
-    pub reserved: u32,
+    /// 0, or a number of the plugin's that nodes share which it takes together or not at all, as the pieces of a quantised
+    /// product: a graph that is compiled has all nodes of a group or none. Since: 0.9.
+    pub group: u32,
     /// Arithmetic operations; a multiply-add counts two.
     pub flops: u64,
     /// Bytes of its operands and results, each once.
@@ -1492,6 +1689,40 @@ pub struct ExecutableInfo {
     /// values, each once. They are inputs of the graph that are used, and constants that the compiler wants as buffers,
     /// which the host writes once for all runs; other constants are in the program. Empty for code.
     pub inputs: List,
+    /// Sum of DEVBAY_EXECUTABLE_* flags; those of DEVBAY_FLAGS_REQUIRED must be understood: the program is else not run.
+    /// Since: 0.9.
+    pub flags: u64,
+}
+
+/// `execute` writes results to memory that the host gives, where it gives some.
+pub const DEVBAY_EXECUTABLE_TAKES_OUTPUTS: u64 = 1;
+
+/// A run of a program. Growable; the host owns it, and the arrays that it names, for the call. Since: 0.9.
+///
+/// Required up to `n_results`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExecuteDesc {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// The inputs, a list of `BufferRef`: whole buffers.
+    pub inputs: List,
+    /// A list of uint8_t, empty or one for each input: 1 where the program may take the input's memory for a result.
+    /// The buffer is then only freed.
+    pub donated: List,
+    /// Where results go, a list of `BufferRef`, empty or one for each result: whole buffers of the host's, which are written;
+    /// an absent reference where the plugin makes the buffer. Empty unless the program has
+    /// DEVBAY_EXECUTABLE_TAKES_OUTPUTS. They overlap no other operand.
+    pub outputs: List,
+    /// Settings of this run, a list of `KeyValue`, by the rules of `CreateDesc::options`.
+    pub options: List,
+    /// Takes a buffer of the plugin's for each result; NULL is written where the host gave one.
+    pub results: *mut *mut Buffer,
+    /// Places of `results`: as many as the program has results.
+    pub n_results: u64,
 }
 
 /// The program runs as it is.
@@ -1554,27 +1785,22 @@ pub struct CompileTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Enqueues a run. `inputs` are references to whole buffers; `donated`, a byte for each input or NULL, is 1 where the
-    /// program may take the memory for a result: the buffer is then only freed. The results are buffers of the plugin's,
-    /// as many as the program has, written to `outputs` when the call returns; what they hold is there when a point
-    /// signalled behind the run is reached.
+    /// Enqueues a run. Results that the host gave no memory for are buffers of the plugin's, written to `desc->results` when
+    /// the call returns; what results hold is there when a point signalled behind the run is reached.
     ///
-    /// Owns: the arrays are borrowed for the call, what they name is lent until a point signalled after it is reported; the
-    /// host owns the results and gives them back to `buffer_free`.
+    /// Owns: the description is borrowed for the call, the buffers that it names are lent until a point signalled after it
+    /// is reported; the host owns the results and gives them back to `buffer_free`.
     /// Threads: one at a time per stream; one executable from many streams at once.
     /// Order: after everything enqueued on the stream before.
-    /// Errors: INVALID for inputs that are not those of the program, as far as that is known; OUT_OF_MEMORY; then nothing
-    /// is enqueued and nothing written. Found later, it fails the stream (B13).
-    /// Since: 0.2.
+    /// Errors: INVALID for inputs or outputs that are not those of the program, as far as that is known, and for an option
+    /// that it does not know; OUT_OF_MEMORY; then nothing is enqueued and nothing written. Found later, it fails the
+    /// stream (B13).
+    /// Since: 0.2; takes a description since 0.9.
     pub execute: Option<
         unsafe extern "C" fn(
             executable: *mut Executable,
             stream: *mut Stream,
-            inputs: *const BufferRef,
-            n_inputs: u64,
-            donated: *const u8,
-            outputs: *mut *mut Buffer,
-            n_outputs: u64,
+            desc: *const ExecuteDesc,
         ) -> Status,
     >,
     /// Frees a program. No run of it is in flight: its points have been reported.
@@ -1586,7 +1812,7 @@ pub struct CompileTable {
     /// Since: 0.2.
     pub executable_free: Option<unsafe extern "C" fn(executable: *mut Executable)>,
     /// Says which nodes of a graph the device's compiler takes, and what they cost. A claim is a promise: any set of
-    /// claimed nodes compiles, but for memory. Nothing is compiled, and the graph's constants are shown but need not be
+    /// claimed nodes compiles that has no part of a group, but for memory. Nothing is compiled, and the graph's constants are shown but need not be
     /// read: this is asked often. `claims` has an element for each node, in order. NULL where no graphs are taken.
     ///
     /// Owns: graph and claims are the host's, for the call.
@@ -1665,8 +1891,8 @@ pub struct CompileTable {
     >,
 }
 
-/// Table of the extension that makes streams fail on request, id 0x80000010 (B6, B13): an experiment, so that a
-/// conformance run sees what a failure does to a stream, to those that wait for it and to the others. Growable;
+/// Table of the extension that makes streams fail on request, id 7 (B6, B13), so that a conformance
+/// run sees what a failure does to a stream, to those that wait for it and to the others. Growable;
 /// plugin-owned, as long as the instance.
 ///
 /// Required up to `stream_fail`.
@@ -1723,6 +1949,18 @@ pub struct OptionInfo {
     pub doc: Str,
 }
 
+/// Puts a layer in front of a plugin: gives data to be used in the place of `next`, with a table whose functions call those
+/// of `next`.
+///
+/// The layer shows the minors that both it and `next` speak, reads of `next` what its own header has, leaves a slot NULL that
+/// is NULL there, passes handles on as they are, and answers NULL for an extension that it does not know. `next` may be a
+/// plugin's, or another layer's.
+///
+/// Owns: `next`, and what is returned, stay as long as the process. Threads: control. May be called many times. Errors: NULL
+/// with words, for a plugin that it cannot stand in front of. Since: 0.9.
+pub type LayerFn =
+    unsafe extern "C" fn(next: *const PluginInfo, error: *mut ErrorDetail) -> *const PluginInfo;
+
 /// Who the plugin is (B1). Growable; plugin-owned, static, never written.
 ///
 /// `struct_size`, `abi_minor_min` and `abi_minor_max` stay where they are in every version, so that any
@@ -1741,7 +1979,7 @@ pub struct PluginInfo {
     pub abi_minor_max: u32,
     /// One of DEVBAY_THREADING_*.
     pub threading: u32,
-    /// Sum of DEVBAY_PLUGIN_* flags.
+    /// Sum of DEVBAY_PLUGIN_* flags; those of DEVBAY_FLAGS_REQUIRED must be understood.
     pub flags: u64,
     /// Short name, `[a-z][a-z0-9_-]*`; devices are called NAME:INDEX.
     pub name: Str,
@@ -1749,7 +1987,7 @@ pub struct PluginInfo {
     pub vendor: Str,
     /// Its own version.
     pub version: Str,
-    /// Its functions.
+    /// Its functions; NULL for a library that offers a layer alone.
     pub table: *const PluginTable,
     /// Conformance profiles that it claims, a list of `Str`: `base`, `kernels`, ...
     pub profiles: List,
@@ -1760,6 +1998,9 @@ pub struct PluginInfo {
     pub options: List,
     /// Its view of this header's structs, a list of `LayoutField`, for reports; may be empty (B30).
     pub layout: List,
+    /// A layer that it offers, by its name, or NULL. Since: 0.9.
+    #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
+    pub layer: Option<LayerFn>,
 }
 
 /// The one symbol that a plugin exports, `devbay_plugin_query_v0` (B1).

@@ -1,7 +1,9 @@
 //! Agreeing on one minor version (B3), and the functions that every plugin must have (B7).
 
 use super::tables::LAYOUTS;
-use super::v0::{DEVBAY_ABI_MINOR, DEVBAY_ABI_MINOR_MIN, PluginTable};
+use super::v0::{
+    DEVBAY_ABI_MAJOR, DEVBAY_ABI_MINOR, DEVBAY_ABI_MINOR_MIN, DEVBAY_FLAGS_REQUIRED, PluginTable,
+};
 use core::ffi::CStr;
 use core::fmt;
 
@@ -9,7 +11,7 @@ use core::fmt;
 pub const QUERY_SYMBOL: &CStr = c"devbay_plugin_query_v0";
 
 /// Major version of the ABI; 0 until it is frozen.
-pub const ABI_MAJOR: u32 = 0;
+pub const ABI_MAJOR: u32 = DEVBAY_ABI_MAJOR;
 
 /// The minors that one side speaks, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,4 +125,16 @@ pub fn has_function(table: &PluginTable, name: &str) -> bool {
     // `Option` of a function, whose bits may be read as an integer.
     let bits = unsafe { base.add(field.offset).cast::<usize>().read() };
     bits != 0
+}
+
+/// The flags that must be understood and are not among those that are `known` (B5); 0 if there are none.
+///
+/// ```
+/// use devbay_plugin_api::abi::{DEVBAY_DEVICE_INLINE, tables::DEVICE_FLAGS, version::not_understood};
+/// assert_eq!(not_understood(DEVBAY_DEVICE_INLINE, DEVICE_FLAGS), 0);
+/// assert_eq!(not_understood(1 << 30, DEVICE_FLAGS), 0, "what need not be understood");
+/// assert_eq!(not_understood(1 << 63 | DEVBAY_DEVICE_INLINE, DEVICE_FLAGS), 1 << 63);
+/// ```
+pub fn not_understood(flags: u64, known: u64) -> u64 {
+    flags & DEVBAY_FLAGS_REQUIRED & !known
 }

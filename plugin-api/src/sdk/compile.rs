@@ -6,8 +6,9 @@ use super::view::GraphView;
 use super::{Device, Error, Plugin, Result};
 use crate::abi::{
     self, BufferRef, CompileDesc, CompileTable, DEVBAY_BLOB_RECOMPILE, DEVBAY_BLOB_UNSUPPORTED,
-    DEVBAY_BLOB_USABLE, DType, ErrorDetail, ExecutableInfo, Growable, List, NodeClaim, Status, Str, Tensor,
-    read_growable_list, read_list, read_struct, write_struct,
+    DEVBAY_BLOB_USABLE, DEVBAY_EXECUTABLE_TAKES_OUTPUTS, DType, ErrorDetail, ExecutableInfo, ExecuteDesc,
+    Growable, KeyValue, List, NodeClaim, Status, Str, Tensor, read_growable_list, read_list, read_struct,
+    write_struct,
 };
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -46,6 +47,8 @@ pub struct Claim {
     pub flops: u64,
     /// Bytes of its operands and results, each once.
     pub bytes: u64,
+    /// 0, or a number that nodes share which are taken together or not at all.
+    pub group: u32,
 }
 
 /// What stored bytes are to a device.
@@ -103,6 +106,26 @@ pub trait Executable<D: Device>: Send + Sync {
     /// Unsupported for a program that cannot be stored.
     fn blob(&self) -> Result<Vec<u8>> {
         Err(Error::unsupported("a program that cannot be stored"))
+    }
+
+    /// Whether [`Executable::execute_into`] takes memory of the host's for results.
+    fn takes_outputs(&self) -> bool {
+        false
+    }
+
+    /// As [`Executable::execute`], with a place for each result that the host has memory for; the others are made. Gives a
+    /// buffer for each result that was made, in order. The SDK has checked the number of results, and that there is no
+    /// memory of the host's where none is taken.
+    ///
+    /// # Errors
+    /// As [`Executable::execute`]; invalid for memory that is too small.
+    fn execute_into(
+        &self,
+        stream: &D::Stream,
+        inputs: &[ProgramInput<'_, D::Buffer>],
+        _outputs: &[Option<ProgramInput<'_, D::Buffer>>],
+    ) -> Result<Vec<ProgramOutput<D::Buffer>>> {
+        self.execute(stream, inputs)
     }
 
     /// Enqueues a run; the results' contents are there when a point signalled behind it is reached. From many streams
@@ -320,30 +343,28 @@ unsafe extern "C" fn claim<D: Device>(
     n_claims: u64,
     error: *mut ErrorDetail,
 ) -> Status {
-    let body = || {
-        // SAFETY: the host's handle of this plugin's.
-        let device: &D = unsafe { deref(device, "the device") }?;
-        // SAFETY: the host's graph, alive for the call.
-        let graph = unsafe { GraphView::read(graph) }?;
-        if n_claims != graph.nodes.len() as u64 || (claims.is_null() && n_claims > 0) {
-            return Err(Error::invalid(format!("{n_claims} claims for {} nodes", graph.nodes.len())));
-        }
-        let found = device.claim(&graph)?;
-        if found.len() != graph.nodes.len() {
-            return Err(Error::internal(format!("{} claims for {n_claims} nodes", found.len())));
-        }
-        for (i, found) in found.into_iter().enumerate() {
-            let claim = found.map_or_else(NodeClaim::default, |Claim { flops, bytes }| NodeClaim {
-                is_claimed: 1,
-                reserved: 0,
-                flops,
-                bytes,
-            });
-            // SAFETY: the host's array has an element for each node.
-            unsafe { claims.add(i).write(claim) };
-        }
-        Ok(())
-    };
+    let body =
+        || {
+            // SAFETY: the host's handle of this plugin's.
+            let device: &D = unsafe { deref(device, "the device") }?;
+            // SAFETY: the host's graph, alive for the call.
+            let graph = unsafe { GraphView::read(graph) }?;
+            if n_claims != graph.nodes.len() as u64 || (claims.is_null() && n_claims > 0) {
+                return Err(Error::invalid(format!("{n_claims} claims for {} nodes", graph.nodes.len())));
+            }
+            let found = device.claim(&graph)?;
+            if found.len() != graph.nodes.len() {
+                return Err(Error::internal(format!("{} claims for {n_claims} nodes", found.len())));
+            }
+            for (i, found) in found.into_iter().enumerate() {
+                let claim = found.map_or_else(NodeClaim::default, |Claim { flops, bytes, group }| {
+                    NodeClaim { is_claimed: 1, group, flops, bytes }
+                });
+                // SAFETY: the host's array has an element for each node.
+                unsafe { claims.add(i).write(claim) };
+            }
+            Ok(())
+        };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }
 }
@@ -449,6 +470,7 @@ unsafe extern "C" fn executable_info<D: Device>(
         let info = ExecutableInfo {
             outputs: List::new(&made.outputs),
             inputs: List::new(made.program.inputs()),
+            flags: if made.program.takes_outputs() { DEVBAY_EXECUTABLE_TAKES_OUTPUTS } else { 0 },
             ..ExecutableInfo::empty()
         };
         // SAFETY: the host's struct.
@@ -458,56 +480,103 @@ unsafe extern "C" fn executable_info<D: Device>(
     unsafe { report(error, body) }
 }
 
+/// A whole buffer that a run reads or writes.
+///
+/// # Safety
+/// The reference's buffer is NULL, or one of this device's that the host has not freed, for `'a`.
+unsafe fn whole<'a, D: Device>(
+    reference: &BufferRef,
+    what: &str,
+    is_donated: bool,
+) -> Result<ProgramInput<'a, D::Buffer>> {
+    // SAFETY: the caller's promise.
+    let buffer: &BufferBox<D::Buffer> = unsafe { deref(reference.buffer, what) }?;
+    if reference.offset != 0 || reference.length > buffer.size_bytes {
+        return Err(Error::invalid(format!("{what} is no whole buffer")));
+    }
+    Ok(ProgramInput { buffer: &buffer.buffer, length: reference.length as usize, is_donated })
+}
+
+/// Refuses settings of a run, of which there are none yet but the host's own.
+fn refuse_options(options: &[KeyValue]) -> Result<()> {
+    for option in options {
+        // SAFETY: the host's text, alive for the call.
+        let key = unsafe { option.key.get() }.map_err(refused)?;
+        if !key.starts_with(super::HOST_OPTIONS) {
+            return Err(Error::invalid(format!("unknown option {key} of a run, there are none")));
+        }
+    }
+    Ok(())
+}
+
 unsafe extern "C" fn execute<D: Device>(
     executable: *mut abi::Executable,
     stream: *mut abi::Stream,
-    inputs: *const BufferRef,
-    n_inputs: u64,
-    donated: *const u8,
-    outputs: *mut *mut abi::Buffer,
-    n_outputs: u64,
+    desc: *const ExecuteDesc,
 ) -> Status {
     let body = |stream: &D::Stream| {
         // SAFETY: the host's handle of this plugin's.
         let made: &ProgramBox<D> = unsafe { deref(executable, "the program") }?;
-        let n_known = made.n_inputs;
-        if n_inputs as usize != n_known || n_outputs as usize != made.outputs.len() {
-            let text = format!(
-                "{n_inputs} inputs and {n_outputs} results, the program has {n_known} and {}",
-                made.outputs.len()
-            );
+        // SAFETY: the host's struct, alive for the call.
+        let desc = unsafe { read_struct(desc) }.map_err(refused)?;
+        // SAFETY: a list that the host lends for the call.
+        let inputs = unsafe { read_list::<BufferRef>(&desc.inputs, "BufferRef") }.map_err(refused)?;
+        // SAFETY: as above.
+        let donated = unsafe { read_list::<u8>(&desc.donated, "uint8_t") }.map_err(refused)?;
+        // SAFETY: as above.
+        let outputs = unsafe { read_list::<BufferRef>(&desc.outputs, "BufferRef") }.map_err(refused)?;
+        // SAFETY: as above.
+        refuse_options(&unsafe { read_list::<KeyValue>(&desc.options, "KeyValue") }.map_err(refused)?)?;
+        let (n_inputs, n_results) = (made.n_inputs, made.outputs.len());
+        if inputs.len() != n_inputs || desc.n_results != n_results as u64 {
+            let (found, results) = (inputs.len(), desc.n_results);
+            let text =
+                format!("{found} inputs and {results} results, the program has {n_inputs} and {n_results}");
             return Err(Error::invalid(text));
         }
-        if (n_inputs > 0 && inputs.is_null()) || (n_outputs > 0 && outputs.is_null()) {
-            return Err(Error::invalid("the list of inputs or of results is NULL"));
+        if n_results > 0 && desc.results.is_null() {
+            return Err(Error::invalid("the place for results is NULL"));
         }
-        let mut given = Vec::with_capacity(n_known);
-        for i in 0..n_known {
-            // SAFETY: an element of the host's list.
-            let reference = unsafe { &*inputs.add(i) };
-            // SAFETY: NULL, or a box that the host has not freed.
-            let buffer: &BufferBox<D::Buffer> = unsafe { deref(reference.buffer, "the buffer of an input") }?;
-            if reference.offset != 0 || reference.length > buffer.size_bytes {
-                return Err(Error::invalid(format!("input {i} is no whole buffer")));
+        let one_each = |what: &str, found: usize, n: usize| match found {
+            0 => Ok(()),
+            found if found == n => Ok(()),
+            found => Err(Error::invalid(format!("{found} {what} for {n}"))),
+        };
+        one_each("marks of donation", donated.len(), n_inputs)?;
+        one_each("outputs", outputs.len(), n_results)?;
+        let mut given = Vec::with_capacity(n_inputs);
+        for (i, reference) in inputs.iter().enumerate() {
+            let is_donated = donated.get(i).is_some_and(|&mark| mark != 0);
+            // SAFETY: the host's reference, whose buffer it has not freed.
+            given.push(unsafe { whole::<D>(reference, "the buffer of an input", is_donated) }?);
+        }
+        let mut places: Vec<Option<ProgramInput<'_, D::Buffer>>> = Vec::with_capacity(n_results);
+        places.resize_with(n_results, || None);
+        for (place, reference) in places.iter_mut().zip(&outputs).filter(|(_, of)| !of.buffer.is_null()) {
+            if !made.program.takes_outputs() {
+                return Err(Error::invalid("memory for a result, of a program that takes none"));
             }
-            // SAFETY: NULL, or a byte for each input.
-            let is_donated = !donated.is_null() && unsafe { *donated.add(i) } != 0;
-            given.push(ProgramInput {
-                buffer: &buffer.buffer,
-                length: reference.length as usize,
-                is_donated,
+            // SAFETY: as above.
+            *place = Some(unsafe { whole::<D>(reference, "the buffer of a result", false) }?);
+        }
+        let n_made = places.iter().filter(|place| place.is_none()).count();
+        let results = if n_made == n_results {
+            made.program.execute(stream, &given)?
+        } else {
+            made.program.execute_into(stream, &given, &places)?
+        };
+        if results.len() != n_made {
+            return Err(Error::internal(format!("a run made {} results of {n_made}", results.len())));
+        }
+        let mut results = results.into_iter();
+        for (i, place) in places.iter().enumerate() {
+            let result = if place.is_none() { results.next() } else { None };
+            let handle = result.map_or(std::ptr::null_mut(), |result| {
+                let size_bytes = result.size_bytes as u64;
+                Box::into_raw(Box::new(BufferBox { buffer: result.buffer, size_bytes })).cast()
             });
-        }
-        let results = made.program.execute(stream, &given)?;
-        if results.len() != made.outputs.len() {
-            let text = format!("a run gave {} results of {}", results.len(), made.outputs.len());
-            return Err(Error::internal(text));
-        }
-        for (i, result) in results.into_iter().enumerate() {
-            let size_bytes = result.size_bytes as u64;
-            let handle = Box::into_raw(Box::new(BufferBox { buffer: result.buffer, size_bytes }));
             // SAFETY: the host's list has a place for each result.
-            unsafe { outputs.add(i).write(handle.cast()) };
+            unsafe { desc.results.add(i).write(handle) };
         }
         Ok(())
     };

@@ -9,7 +9,7 @@ use super::error::{Error, Result, guard, guard_kernel, remember_panics};
 use super::extensions::get_extension;
 use super::memory::{AllocRequest, Allocated, BufferBox, CopyRequest, StreamRequest};
 use super::view::{PrepareRequest, TensorView};
-use super::{Device, DeviceDesc, Done, Host, Kernel, Options, Plugin, Prepared, Stream};
+use super::{Device, DeviceDesc, Done, HOST_OPTIONS, Host, Kernel, Options, Plugin, Prepared, Stream};
 use crate::abi;
 use crate::abi::*;
 use core::ffi::c_void;
@@ -24,7 +24,17 @@ pub(super) struct InstanceBox<P> {
     abi_minor: u32,
     /// Every list that `devices` returned; the host may hold any of them until `destroy`.
     lists: Mutex<Vec<DeviceList>>,
+    /// Likewise every list that `device_kernels` returned.
+    kernels: Mutex<Vec<KernelList>>,
 }
+
+/// A list of a device's kernels.
+struct KernelList(#[expect(dead_code, reason = "owns what the host reads")] Vec<DeviceKernel>);
+
+// SAFETY: its kernels are positions; their pointers are NULL.
+unsafe impl Send for KernelList {}
+// SAFETY: as for Send.
+unsafe impl Sync for KernelList {}
 
 /// What a list of devices points to.
 struct DeviceList {
@@ -111,6 +121,7 @@ pub const fn table<P: Plugin>() -> PluginTable {
         pack: if P::KERNELS.is_empty() { None } else { Some(pack) },
         memory_info: if P::Device::MEMORY_INFO { Some(memory_info::<P::Device>) } else { None },
         kernel_shape: if P::KERNELS.is_empty() { None } else { Some(kernel_shape::<P>) },
+        device_kernels: if P::NARROWS { Some(device_kernels::<P>) } else { None },
     }
 }
 
@@ -183,6 +194,7 @@ pub const fn info<P: Plugin>(
         kernels: List::new::<Kernel<P::Device>>(P::KERNELS),
         options: List::new(options),
         layout: List::new(&LAYOUT_FIELDS),
+        layer: None,
     }
 }
 
@@ -356,21 +368,37 @@ unsafe extern "C" fn create<P: Plugin>(
         // SAFETY: the field's rule: a list of KeyValue, alive for the call.
         let pairs: Vec<KeyValue> = unsafe { read_list(&desc.options, "KeyValue") }.map_err(refused)?;
         let mut given = Vec::with_capacity(pairs.len());
+        let mut memory_limit = None;
         for pair in pairs {
             // SAFETY: the host's text, alive for the call.
             let key = unsafe { pair.key.get() }.map_err(refused)?;
             // SAFETY: as above.
             let value = unsafe { pair.value.get() }.map_err(refused)?;
+            if key == "devbay.memory_limit" {
+                let limit = value.parse().map_err(|_| {
+                    Error::invalid(format!("option {key}: expected a number of bytes, found `{value}`"))
+                })?;
+                memory_limit = Some(limit);
+            }
+            // The host's, for plugins of every vendor.
+            if key.starts_with(HOST_OPTIONS) {
+                continue;
+            }
             if !P::ABOUT.options.iter().any(|option| option.key == key) {
                 let known: Vec<_> = P::ABOUT.options.iter().map(|option| option.key).collect();
                 return Err(Error::invalid(format!("unknown option {key}, known are: {}", known.join(", "))));
             }
             given.push((key, value));
         }
-        let options = Options { declared: P::ABOUT.options, given, abi_minor: desc.abi_minor };
+        let options = Options { declared: P::ABOUT.options, given, abi_minor: desc.abi_minor, memory_limit };
         let plugin = P::create(host, &options)?;
-        let instance =
-            Box::new(InstanceBox { plugin, host, abi_minor: desc.abi_minor, lists: Mutex::new(Vec::new()) });
+        let instance = Box::new(InstanceBox {
+            plugin,
+            host,
+            abi_minor: desc.abi_minor,
+            lists: <_>::default(),
+            kernels: <_>::default(),
+        });
         // SAFETY: the host's place for one handle.
         unsafe { out.write(Box::into_raw(instance).cast()) };
         Ok(())
@@ -820,6 +848,35 @@ unsafe extern "C" fn memory_info<D: Device>(
         };
         // SAFETY: the host's struct.
         unsafe { write_struct(out, &result) }.map_err(refused)
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+unsafe extern "C" fn device_kernels<P: Plugin>(
+    instance: *mut Instance,
+    device: *mut abi::Device,
+    out: *mut List,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
+        // SAFETY: as above.
+        let device: &P::Device = unsafe { deref(device, "the device") }?;
+        if out.is_null() {
+            return Err(Error::invalid("the place for the list is NULL"));
+        }
+        let mut list = Vec::with_capacity(P::KERNELS.len());
+        for idx in 0..P::KERNELS.len() {
+            if instance.plugin.has_kernel(device, idx)? {
+                list.push(DeviceKernel { kernel_idx: idx as u32, ..DeviceKernel::empty() });
+            }
+        }
+        // SAFETY: the host's place for a list; its array does not move and is kept until the instance goes.
+        unsafe { out.write(List::new(&list)) };
+        instance.kernels.lock().unwrap_or_else(PoisonError::into_inner).push(KernelList(list));
+        Ok(())
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }

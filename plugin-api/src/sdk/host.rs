@@ -72,7 +72,13 @@ impl Host {
         self.api.trace.is_some()
     }
 
-    /// Adds a mark to the host's timeline; times are nanoseconds of the monotonic clock.
+    /// The time on the clock of the host's timeline, in nanoseconds; 0 without a host.
+    pub fn now_ns(&self) -> u64 {
+        // SAFETY: the host's function with its own context.
+        self.api.now_ns.map_or(0, |now| unsafe { now(self.api.ctx) })
+    }
+
+    /// Adds a mark to the host's timeline; times are nanoseconds of its clock ([`Host::now_ns`]).
     pub fn trace(&self, name: &str, track: &str, time_ns: Range<u64>) {
         if let Some(trace) = self.api.trace {
             let event = TraceEvent {

@@ -1,10 +1,12 @@
 //! The table of the extension that wraps and hands out native memory and streams, made of a device's functions.
 
 use super::export::{StreamBox, deref, give_buffer, give_stream, refused, report};
-use super::memory::{BufferBox, ImportRequest};
+use super::memory::{BufferBox, ImportRequest, Native};
 use super::{Device, Error, Result};
-use crate::abi::{self, Allocation, ErrorDetail, ImportDesc, InteropTable, Status, read_struct};
-use core::ffi::c_void;
+use crate::abi::{
+    self, Allocation, DEVBAY_NATIVE_ADDRESS, ErrorDetail, Growable, ImportDesc, InteropTable, NativeHandle,
+    Status, read_struct, write_struct,
+};
 use std::marker::PhantomData;
 
 /// A device's table.
@@ -33,6 +35,26 @@ unsafe fn put<T>(out: *mut T, value: T) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { out.write(value) };
     Ok(())
+}
+
+/// Reads a handle of the host's.
+///
+/// # Safety
+/// `native` is NULL or the host's struct, alive for the call.
+unsafe fn handle(native: *const NativeHandle) -> Result<Native> {
+    // SAFETY: the caller's promise.
+    let native = unsafe { read_struct(native) }.map_err(refused)?;
+    Ok(Native { kind: native.kind, value: native.value, aux: native.aux })
+}
+
+/// Writes a handle to the host's struct.
+///
+/// # Safety
+/// `out` is NULL or the host's struct, alive for the call.
+unsafe fn put_handle(out: *mut NativeHandle, native: Native) -> Result<()> {
+    let Native { kind, value, aux } = native;
+    // SAFETY: the caller's promise.
+    unsafe { write_struct(out, &NativeHandle { kind, value, aux, ..NativeHandle::empty() }) }.map_err(refused)
 }
 
 /// The space's position, if the device has it.
@@ -75,14 +97,20 @@ unsafe extern "C" fn buffer_import<D: Device>(
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
         let space_idx = space(device, desc.space_idx)?;
         let align = device.describe().spaces[space_idx].bind_align.max(1);
-        if desc.native == 0 || desc.size_bytes > isize::MAX as u64 {
-            return Err(Error::invalid(format!("memory of {} bytes at {:#x}", desc.size_bytes, desc.native)));
+        // SAFETY: the host's struct, alive for the call.
+        let native = unsafe { handle(desc.native) }?;
+        let is_address = native.kind == DEVBAY_NATIVE_ADDRESS;
+        if is_address && native.value == 0 || desc.size_bytes > isize::MAX as u64 {
+            return Err(Error::invalid(format!(
+                "memory of {} bytes at {:#x}",
+                desc.size_bytes, native.value
+            )));
         }
-        if !desc.native.is_multiple_of(align) {
-            let text = format!("memory at {:#x}, which is no multiple of {align}", desc.native);
+        if is_address && !native.value.is_multiple_of(align) {
+            let text = format!("memory at {:#x}, which is no multiple of {align}", native.value);
             return Err(Error::invalid(text));
         }
-        let request = ImportRequest { space_idx, native: desc.native, size_bytes: desc.size_bytes as usize };
+        let request = ImportRequest { space_idx, native, size_bytes: desc.size_bytes as usize };
         let imported = device.import(&request)?;
         // SAFETY: the host's struct.
         unsafe { give_buffer(imported, out) }
@@ -93,15 +121,15 @@ unsafe extern "C" fn buffer_import<D: Device>(
 
 unsafe extern "C" fn buffer_export<D: Device>(
     buffer: *mut abi::Buffer,
-    out_native: *mut u64,
+    out_native: *mut NativeHandle,
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
         // SAFETY: the host's handle of this plugin's.
         let buffer: &BufferBox<D::Buffer> = unsafe { deref(buffer, "the buffer") }?;
         let native = D::export(&buffer.buffer)?;
-        // SAFETY: the host's place for a number.
-        unsafe { put(out_native, native) }
+        // SAFETY: the host's struct.
+        unsafe { put_handle(out_native, native) }
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }
@@ -109,7 +137,7 @@ unsafe extern "C" fn buffer_export<D: Device>(
 
 unsafe extern "C" fn stream_import<D: Device>(
     device: *mut abi::Device,
-    native: *mut c_void,
+    native: *const NativeHandle,
     out: *mut *mut abi::Stream,
     error: *mut ErrorDetail,
 ) -> Status {
@@ -119,7 +147,8 @@ unsafe extern "C" fn stream_import<D: Device>(
         if out.is_null() {
             return Err(Error::invalid("the place for the stream is NULL"));
         }
-        let stream = device.import_stream(native)?;
+        // SAFETY: the host's struct, alive for the call.
+        let stream = device.import_stream(unsafe { handle(native) }?)?;
         // SAFETY: the host's place for one handle.
         unsafe { give_stream(stream, out) };
         Ok(())
@@ -130,15 +159,15 @@ unsafe extern "C" fn stream_import<D: Device>(
 
 unsafe extern "C" fn stream_export<D: Device>(
     stream: *mut abi::Stream,
-    out_native: *mut *mut c_void,
+    out_native: *mut NativeHandle,
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
         // SAFETY: the host's handle of this plugin's.
         let stream: &StreamBox<D::Stream> = unsafe { deref(stream, "the stream") }?;
         let native = D::export_stream(stream.inner())?;
-        // SAFETY: the host's place for a handle.
-        unsafe { put(out_native, native) }
+        // SAFETY: the host's struct.
+        unsafe { put_handle(out_native, native) }
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }

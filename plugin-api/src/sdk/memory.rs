@@ -6,6 +6,8 @@ use crate::abi::*;
 use crate::reserve;
 use std::alloc::Layout;
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A memory space; see [`MemorySpace`].
 #[derive(Clone, Copy, Debug)]
@@ -61,13 +63,43 @@ pub struct AllocRequest<'a> {
     pub tensor: Option<TensorView<'a>>,
 }
 
+/// A handle of the device's native interface; see [`crate::abi::NativeHandle`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Native {
+    /// `DEVBAY_NATIVE_*`: what it is.
+    pub kind: u32,
+    /// The handle.
+    pub value: u64,
+    /// What the kind needs besides; else 0.
+    pub aux: u64,
+}
+
+impl Native {
+    /// An address in memory.
+    pub fn address(value: u64) -> Self {
+        Self { kind: DEVBAY_NATIVE_ADDRESS, value, aux: 0 }
+    }
+
+    /// The value of a handle of this kind.
+    ///
+    /// # Errors
+    /// Unsupported for one of another kind.
+    pub fn of_kind(self, kind: u32) -> Result<u64> {
+        if self.kind == kind {
+            Ok(self.value)
+        } else {
+            Err(Error::unsupported(format!("a native handle of kind {}, expected {kind}", self.kind)))
+        }
+    }
+}
+
 /// What [`super::Device::import`] is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportRequest {
     /// Position in the device's spaces.
     pub space_idx: usize,
-    /// The first byte, as the native API names it; not 0, and aligned as the space's operands are.
-    pub native: u64,
+    /// The first byte, as the native API names it. An address is not 0, and aligned as the space's operands are.
+    pub native: Native,
     /// Bytes that may be used.
     pub size_bytes: usize,
 }
@@ -214,11 +246,63 @@ impl<'a, B> CopyRequest<'a, B> {
     }
 }
 
+/// What the buffers of a memory space may have together, and what they have ([`super::Options::memory_limit`]).
+pub struct Budget {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    /// With a limit in bytes, if there is one.
+    pub fn new(limit: Option<u64>) -> Arc<Self> {
+        Arc::new(Self { limit: limit.unwrap_or(u64::MAX), used: AtomicU64::new(0) })
+    }
+
+    /// Bytes that are taken.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are left; u64::MAX less what is used without a limit.
+    pub fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.used())
+    }
+
+    /// Takes bytes, until the result is dropped.
+    ///
+    /// # Errors
+    /// Out of memory beyond the limit.
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Share> {
+        let add = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => Ok(Share { budget: Arc::clone(self), bytes }),
+            Err(used) => Err(Error::out_of_memory(format!(
+                "{bytes} bytes beside {used}, devbay.memory_limit is {}",
+                self.limit
+            ))),
+        }
+    }
+}
+
+/// Bytes taken of a [`Budget`].
+pub struct Share {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// Memory of the host as a device's buffer.
 pub struct HostBuffer {
     start: NonNull<u8>,
     /// How it was allocated; None for somebody else's memory.
     layout: Option<Layout>,
+    /// Given back when the memory is.
+    share: Option<Share>,
 }
 
 // SAFETY: the buffer only owns the memory; who works in it is ordered by streams (B12).
@@ -227,6 +311,17 @@ unsafe impl Send for HostBuffer {}
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
+    /// As [`HostBuffer::alloc`], within a budget.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn alloc_within(request: &AllocRequest<'_>, budget: &Arc<Budget>) -> Result<Allocated<Self>> {
+        let share = budget.take(request.size_bytes as u64)?;
+        let mut allocated = Self::alloc(request)?;
+        allocated.buffer.share = Some(share);
+        Ok(allocated)
+    }
+
     /// Allocates as the request says.
     ///
     /// # Errors
@@ -241,19 +336,20 @@ impl HostBuffer {
         Ok(Allocated {
             base: start.as_ptr() as u64,
             size_bytes: request.size_bytes,
-            buffer: Self { start, layout: Some(layout) },
+            buffer: Self { start, layout: Some(layout), share: None },
         })
     }
 
     /// Somebody else's memory, which is left to them.
     ///
     /// # Errors
-    /// Invalid for an address of 0.
+    /// Invalid for an address of 0, unsupported for what is no address.
     pub fn import(request: &ImportRequest) -> Result<Allocated<Self>> {
-        let start = NonNull::new(core::ptr::with_exposed_provenance_mut::<u8>(request.native as usize))
+        let base = request.native.of_kind(DEVBAY_NATIVE_ADDRESS)?;
+        let start = NonNull::new(core::ptr::with_exposed_provenance_mut::<u8>(base as usize))
             .ok_or_else(|| Error::invalid("memory at address 0"))?;
-        let buffer = Self { start, layout: None };
-        Ok(Allocated { base: request.native, size_bytes: request.size_bytes, buffer })
+        let buffer = Self { start, layout: None, share: None };
+        Ok(Allocated { base, size_bytes: request.size_bytes, buffer })
     }
 
     /// Its first byte.
@@ -268,5 +364,6 @@ impl Drop for HostBuffer {
             // SAFETY: allocated with this layout, and freed once, here.
             unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
         }
+        self.share = None;
     }
 }

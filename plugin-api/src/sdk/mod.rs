@@ -83,8 +83,8 @@ pub use host::{Host, LogLevel, Pace};
 pub use kernel::{Cost, Kernel, TypeVar, dtypes::*};
 pub use launch::{DeferredLaunch, Element, Launch, Operands, SendPtr};
 pub use memory::{
-    AllocRequest, Allocated, CopyKind, CopyRequest, HostBuffer, ImportRequest, MemoryUse, Region, SpaceDesc,
-    StreamRequest,
+    AllocRequest, Allocated, Budget, CopyKind, CopyRequest, HostBuffer, ImportRequest, MemoryUse, Native,
+    Region, Share, SpaceDesc, StreamRequest,
 };
 pub use prepared::{Prepared, State, StateHeader};
 pub use timeline::{Timeline, failed_dependency};
@@ -138,11 +138,15 @@ pub struct PluginOption {
     pub doc: &'static str,
 }
 
+/// What keys of the host's begin with, for plugins of every vendor; see [`crate::abi::CreateDesc`].
+pub(crate) const HOST_OPTIONS: &str = "devbay.";
+
 /// The settings that `create` was given, defaults filled in; the SDK refused unknown keys before.
 pub struct Options<'a> {
     pub(crate) declared: &'static [PluginOption],
     pub(crate) given: Vec<(&'a str, &'a str)>,
     pub(crate) abi_minor: u32,
+    pub(crate) memory_limit: Option<u64>,
 }
 
 impl<'a> Options<'a> {
@@ -156,6 +160,12 @@ impl<'a> Options<'a> {
             let declared = self.declared.iter().find(|option| option.key == key);
             declared.expect("the option is declared in ABOUT").default
         })
+    }
+
+    /// `devbay.memory_limit`: the most bytes that the buffers of one memory space may have together, if the host limits
+    /// them.
+    pub fn memory_limit(&self) -> Option<u64> {
+        self.memory_limit
     }
 
     /// The minor that host and plugin agreed on (B3).
@@ -198,6 +208,18 @@ pub trait Plugin: Sized + Send + Sync + 'static {
         _request: &GraphRequest<'_>,
     ) -> Result<Box<dyn Executable<Self::Device>>> {
         Err(Error::unsupported(format!("programs for {target}")))
+    }
+
+    /// Whether [`Plugin::has_kernel`] is asked.
+    const NARROWS: bool = false;
+
+    /// Whether a device has a kernel of [`Plugin::KERNELS`], by its position there: what it cannot do is left out of what the
+    /// host knows, and `prepare` is not asked.
+    ///
+    /// # Errors
+    /// What the driver says; the device is then left out.
+    fn has_kernel(&self, _device: &Self::Device, _kernel_idx: usize) -> Result<bool> {
+        Ok(true)
     }
 
     /// The table of an extension, or None (B6); it lives as long as the instance.
@@ -313,16 +335,16 @@ pub trait Device: Send + Sync + 'static {
     ///
     /// # Errors
     /// Unsupported for a buffer without such a name.
-    fn export(_buffer: &Self::Buffer) -> Result<u64> {
+    fn export(_buffer: &Self::Buffer) -> Result<Native> {
         Err(Error::unsupported("a native name of this buffer"))
     }
 
-    /// Makes a stream that works on a native one, which NULL may be; dropping it waits for what was enqueued through it
+    /// Makes a stream that works on a native one, whose value 0 may be; dropping it waits for what was enqueued through it
     /// and leaves the native one alone.
     ///
     /// # Errors
-    /// Unsupported on a device without native streams.
-    fn import_stream(&self, _native: *mut core::ffi::c_void) -> Result<Self::Stream> {
+    /// Unsupported on a device without native streams, and for a handle of another kind.
+    fn import_stream(&self, _native: Native) -> Result<Self::Stream> {
         Err(Error::unsupported("a native stream on this device"))
     }
 
@@ -389,7 +411,7 @@ pub trait Device: Send + Sync + 'static {
     ///
     /// # Errors
     /// Unsupported on a device without native streams.
-    fn export_stream(_stream: &Self::Stream) -> Result<*mut core::ffi::c_void> {
+    fn export_stream(_stream: &Self::Stream) -> Result<Native> {
         Err(Error::unsupported("a native stream on this device"))
     }
 }

@@ -8,6 +8,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_SPACE_UNIFIED,
 };
 use devbay_plugin_api::sdk::*;
+use std::sync::Arc;
 
 /// `kDLCPU` of dlpack.h.
 const DL_CPU: i32 = 1;
@@ -35,11 +36,20 @@ pub struct CpuDevice {
     /// How the factors of Fourier transforms are rounded.
     pub dft: Rounding,
     desc: DeviceDesc,
+    /// What its buffers may have together.
+    budget: Arc<Budget>,
 }
 
 impl CpuDevice {
     /// A device of an instance, by its index.
-    pub fn new(host: Host, isa: Isa, mode: Mode, dft: Rounding, index: usize) -> Self {
+    pub fn new(
+        host: Host,
+        isa: Isa,
+        mode: Mode,
+        dft: Rounding,
+        index: usize,
+        memory_limit: Option<u64>,
+    ) -> Self {
         let inline = mode == Mode::Inline;
         // An asynchronous stream keeps its operands to itself until their point is reached, so that the
         // host has to move data with copies, as for a device with memory of its own.
@@ -64,7 +74,7 @@ impl CpuDevice {
             ),
             ..DeviceDesc::default()
         };
-        Self { host, isa, mode, dft, desc }
+        Self { host, isa, mode, dft, desc, budget: Budget::new(memory_limit) }
     }
 }
 
@@ -77,7 +87,7 @@ impl Device for CpuDevice {
     }
 
     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> {
-        HostBuffer::alloc(request)
+        HostBuffer::alloc_within(request, &self.budget)
     }
 
     fn defers(&self) -> bool {
@@ -92,7 +102,8 @@ impl Device for CpuDevice {
         }
         let available = meminfo("MemAvailable:");
         let bytes_available = available.ok_or_else(|| Error::unsupported("the system does not say"))?;
-        Ok(MemoryUse { bytes_in_use: 0, bytes_available })
+        let bytes_available = bytes_available.min(self.budget.left());
+        Ok(MemoryUse { bytes_in_use: self.budget.used(), bytes_available })
     }
 
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<CpuStream> {
@@ -109,8 +120,8 @@ impl Device for CpuDevice {
         HostBuffer::import(request)
     }
 
-    fn export(buffer: &HostBuffer) -> Result<u64> {
-        Ok(buffer.start().as_ptr().expose_provenance() as u64)
+    fn export(buffer: &HostBuffer) -> Result<Native> {
+        Ok(Native::address(buffer.start().as_ptr().expose_provenance() as u64))
     }
 }
 

@@ -81,7 +81,8 @@ impl Plugin for Cpu {
                 return Err(Error::invalid(format!("option dft is onnxruntime or exact, found {other}")));
             }
         };
-        let device = |(index, mode)| CpuDevice::new(host, isa, mode, dft, index);
+        let limit = options.memory_limit();
+        let device = |(index, mode)| CpuDevice::new(host, isa, mode, dft, index, limit);
         Ok(Self { devices: modes.into_iter().enumerate().map(device).collect() })
     }
 

@@ -8,8 +8,8 @@ use crate::driver::{AccessDesc, Address, Driver, Functions, Handle, Location, at
 use crate::memory::{CudaBuffer, DevicePool, PinnedPool, lock};
 use crate::stream::{CudaStream, HostSpans};
 use devbay_plugin_api::abi::{
-    DEVBAY_DEVICE_CROSS_WAIT, DEVBAY_DEVICE_KIND_GPU, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_DEVICE,
-    DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_PINNED_HOST, DEVBAY_STATUS_DEVICE_LOST,
+    DEVBAY_DEVICE_CROSS_WAIT, DEVBAY_DEVICE_KIND_GPU, DEVBAY_NATIVE_CUDA_STREAM, DEVBAY_SPACE_ADDRESSABLE,
+    DEVBAY_SPACE_DEVICE, DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_PINNED_HOST, DEVBAY_STATUS_DEVICE_LOST,
 };
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::Checks;
@@ -531,16 +531,18 @@ impl Device for CudaDevice {
         CudaBuffer::import(&self.shared, request)
     }
 
-    fn export(buffer: &CudaBuffer) -> Result<u64> {
-        Ok(buffer.address())
+    fn export(buffer: &CudaBuffer) -> Result<Native> {
+        Ok(Native::address(buffer.address()))
     }
 
-    fn import_stream(&self, native: Handle) -> Result<CudaStream> {
-        CudaStream::wrap(&self.shared, native)
+    fn import_stream(&self, native: Native) -> Result<CudaStream> {
+        let raw = native.of_kind(DEVBAY_NATIVE_CUDA_STREAM)?;
+        CudaStream::wrap(&self.shared, std::ptr::with_exposed_provenance_mut(raw as usize))
     }
 
-    fn export_stream(stream: &CudaStream) -> Result<Handle> {
-        Ok(stream.raw())
+    fn export_stream(stream: &CudaStream) -> Result<Native> {
+        let value = stream.raw().expose_provenance() as u64;
+        Ok(Native { kind: DEVBAY_NATIVE_CUDA_STREAM, value, aux: 0 })
     }
 }
 

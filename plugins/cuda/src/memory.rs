@@ -8,7 +8,7 @@ use crate::device::{SPACE_DEVICE, SPACE_PINNED, Shared, address};
 use crate::driver::{
     AccessDesc, Address, Driver, Handle, Location, PoolProps, pointer_attribute, pool_attribute,
 };
-use devbay_plugin_api::abi::DEVBAY_STATUS_OUT_OF_MEMORY;
+use devbay_plugin_api::abi::{DEVBAY_NATIVE_ADDRESS, DEVBAY_STATUS_OUT_OF_MEMORY};
 use devbay_plugin_api::sdk::*;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -363,7 +363,7 @@ impl CudaBuffer {
     /// # Errors
     /// Invalid for memory that the driver does not know, or knows as another device's or smaller.
     pub fn import(shared: &Arc<Shared>, request: &ImportRequest) -> Result<Allocated<Self>> {
-        let at = request.native;
+        let at = request.native.of_kind(DEVBAY_NATIVE_ADDRESS)?;
         let _current = shared.current()?;
         let number = |attribute: c_int| -> Result<u64> {
             // Some attributes are 32 bits wide, and written to the lower half.

@@ -233,6 +233,6 @@ static const devbay_plugin_info info = {
         .options = DEVBAY_LIST(options),
 };
 
-const devbay_plugin_info *devbay_plugin_query_v0(void) {
+const devbay_plugin_info *DEVBAY_ENTRY(void) {
     return &info;
 }

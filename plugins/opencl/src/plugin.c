@@ -73,19 +73,48 @@ void say(const devbay_instance *instance, uint32_t level, const char *form, ...)
 struct settings {
     cl_device_type types;
     int has_checks;
+    uint64_t memory_limit;
 };
 
 static int same(devbay_str text, const char *word) {
     return text.len == strlen(word) && memcmp(text.ptr, word, text.len) == 0;
 }
 
+/* Reads a decimal number of bytes. */
+static devbay_status read_bytes(
+        const devbay_key_value *option, uint64_t *out, devbay_error_detail *error) {
+    uint64_t bytes = 0;
+    int is_number = option->value.len > 0;
+    for (uint64_t i = 0; is_number && i < option->value.len; i++) {
+        uint64_t digit = (uint64_t)(unsigned char)option->value.ptr[i] - '0';
+        is_number = digit <= 9 && bytes <= (UINT64_MAX - digit) / 10;
+        bytes = bytes * 10 + digit;
+    }
+    if (!is_number) {
+        return fail(error, DEVBAY_STATUS_INVALID, "option %.*s is a number of bytes, found %.*s",
+                (int)option->key.len, option->key.ptr, (int)option->value.len, option->value.ptr);
+    }
+    *out = bytes;
+    return DEVBAY_STATUS_OK;
+}
+
+/* Takes bytes of what buffers of the device may have together; 0 if there are not so many. */
+static int take_bytes(devbay_device *device, uint64_t size_bytes) {
+    uint64_t limit = device->instance->memory_limit;
+    uint_fast64_t used = atomic_load(&device->bytes_in_use);
+    do {
+        if (size_bytes > limit || used > limit - size_bytes) {
+            return 0;
+        }
+    } while (!atomic_compare_exchange_weak(&device->bytes_in_use, &used, used + size_bytes));
+    return 1;
+}
+
 static devbay_status read_settings(
         const devbay_create_desc *desc, struct settings *settings, devbay_error_detail *error) {
     settings->types = CL_DEVICE_TYPE_ALL;
     settings->has_checks = 1;
-    if (!DEVBAY_HAS(devbay_create_desc, desc, options)) {
-        return DEVBAY_STATUS_OK;
-    }
+    settings->memory_limit = UINT64_MAX;
     for (uint64_t i = 0; i < desc->options.len; i++) {
         const devbay_key_value *option = DEVBAY_AT(&desc->options, i);
         if (same(option->key, "checks")) {
@@ -94,6 +123,13 @@ static devbay_status read_settings(
                 return fail(error, DEVBAY_STATUS_INVALID, "option checks is yes or no, found %.*s",
                         (int)option->value.len, option->value.ptr);
             }
+            continue;
+        }
+        if (same(option->key, "devbay.memory_limit")) {
+            TRY(read_bytes(option, &settings->memory_limit, error));
+            continue;
+        }
+        if (DEVBAY_IS_HOSTS(option->key)) {
             continue;
         }
         if (!same(option->key, "devices")) {
@@ -255,8 +291,8 @@ static devbay_status create(
         return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for an instance");
     }
     instance->host = desc->host;
-    instance->abi_minor = desc->abi_minor;
     instance->has_checks = settings.has_checks;
+    instance->memory_limit = settings.memory_limit;
     pthread_mutex_init(&instance->slots_lock, NULL);
     const char *missing = driver_open(&instance->driver);
     devbay_status status =
@@ -288,8 +324,16 @@ static devbay_status buffer_alloc(devbay_device *device, const devbay_alloc_desc
         return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "%llu bytes at once, the most is %llu",
                 (unsigned long long)desc->size_bytes, (unsigned long long)device->space.alloc_max);
     }
+    if (!take_bytes(device, desc->size_bytes)) {
+        return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY,
+                "%llu bytes beside %llu, devbay.memory_limit is %llu",
+                (unsigned long long)desc->size_bytes,
+                (unsigned long long)atomic_load(&device->bytes_in_use),
+                (unsigned long long)device->instance->memory_limit);
+    }
     devbay_buffer *buffer = calloc(1, sizeof(*buffer));
     if (buffer == NULL) {
+        atomic_fetch_sub(&device->bytes_in_use, desc->size_bytes);
         return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for a buffer");
     }
     /* A buffer of no bytes is legal for devbay, and is none for OpenCL. */
@@ -299,13 +343,13 @@ static devbay_status buffer_alloc(devbay_device *device, const devbay_alloc_desc
             device->context, CL_MEM_READ_WRITE, size_bytes, NULL, &code);
     if (code != CL_SUCCESS) {
         free(buffer);
+        atomic_fetch_sub(&device->bytes_in_use, desc->size_bytes);
         /* A size that OpenCL does not like is more than it has. */
         code = code == CL_INVALID_BUFFER_SIZE ? CL_MEM_OBJECT_ALLOCATION_FAILURE : code;
         return fail_cl(error, code, "an allocation");
     }
     buffer->device = device;
     buffer->size_bytes = desc->size_bytes;
-    atomic_fetch_add(&device->bytes_in_use, desc->size_bytes);
     out->buffer = buffer;
     out->base = 0;
     out->size_bytes = desc->size_bytes;
@@ -325,13 +369,13 @@ static devbay_status memory_info(devbay_device *device, uint32_t space_idx, devb
     }
     uint64_t in_use = atomic_load(&device->bytes_in_use);
     uint64_t total = device->space.bytes_total;
+    if (total > device->instance->memory_limit) {
+        total = device->instance->memory_limit;
+    }
     out->bytes_in_use = in_use;
     out->bytes_available = total > in_use ? total - in_use : 0;
     return DEVBAY_STATUS_OK;
 }
-
-/* What the conformance suite makes streams fail with (B6, B13). */
-#define FAULT_EXTENSION UINT32_C(0x80000010)
 
 static const void *get_extension(devbay_instance *instance, uint32_t id, uint32_t min_revision) {
     static const devbay_fault_table fault = {
@@ -339,7 +383,7 @@ static const void *get_extension(devbay_instance *instance, uint32_t id, uint32_
             .stream_fail = stream_fail,
     };
     (void)instance;
-    return id == FAULT_EXTENSION && min_revision <= 1 ? &fault : NULL;
+    return id == DEVBAY_EXTENSION_FAULT && min_revision <= DEVBAY_FAULT_REVISION ? &fault : NULL;
 }
 
 const devbay_plugin_table plugin_table = {

@@ -35,11 +35,11 @@ struct record;
 
 struct devbay_instance {
     const devbay_host_api *host;
-    /* The minor that host and plugin agreed on (B3). */
-    uint32_t abi_minor;
     struct driver driver;
     /* Whether kernels check indices in their data. */
     int has_checks;
+    /* The most bytes that buffers of one device may have together. */
+    uint64_t memory_limit;
     uint32_t n_devices;
     devbay_device *devices;
     devbay_device_info *infos;

@@ -288,8 +288,7 @@ devbay_status prepare(devbay_instance *instance, const devbay_prepare_desc *desc
 
 int wants_packing(const struct node *node, uint32_t i) {
     const devbay_tensor *tensor = input_of(node, i);
-    return node->device->instance->abi_minor >= 2 && tensor != NULL &&
-           DEVBAY_HAS(devbay_tensor, tensor, constant_bytes) &&
+    return tensor != NULL && DEVBAY_HAS(devbay_tensor, tensor, constant_bytes) &&
            (tensor->flags & DEVBAY_TENSOR_CONSTANT) != 0;
 }
 

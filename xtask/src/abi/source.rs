@@ -7,6 +7,8 @@ use syn::spanned::Spanned;
 
 /// The definition of the ABI, in the order of the file.
 pub struct Source {
+    /// What holds for all of it: the file's words below the heading `What holds everywhere`.
+    pub everywhere: Vec<String>,
     pub items: Vec<Item>,
 }
 
@@ -131,7 +133,12 @@ pub fn read(path: &Path) -> Result<Source> {
         }
     }
     ensure!(!items.is_empty(), "{} is empty", path.display());
-    Ok(Source { items })
+    let words = doc_of(&file.attrs);
+    let heading = words.iter().position(|line| line == "# What holds everywhere");
+    let heading =
+        heading.with_context(|| format!("{}: no words on what holds everywhere", path.display()))?;
+    let everywhere = words[heading + 1..].iter().skip_while(|line| line.is_empty()).cloned().collect();
+    Ok(Source { everywhere, items })
 }
 
 fn read_struct(item: &syn::ItemStruct) -> Result<Struct> {

@@ -104,6 +104,31 @@ fn tables(source: &Source) -> Result<String> {
         )?;
     }
 
+    for (owner, what) in [
+        ("PLUGIN", "a plugin"),
+        ("DEVICE", "a device"),
+        ("SPACE", "a memory space"),
+        ("KERNEL", "a kernel"),
+        ("EXECUTABLE", "a program"),
+    ] {
+        let prefix = format!("DEVBAY_{owner}_");
+        let flags: Vec<&str> = source
+            .items
+            .iter()
+            .filter_map(|item| match item {
+                Item::Constant(constant) if constant.ty == "u64" => Some(constant.name.as_str()),
+                _ => None,
+            })
+            .filter(|name| name.starts_with(&prefix))
+            .collect();
+        ensure!(!flags.is_empty(), "v0.rs has no flags {prefix}*");
+        writeln!(
+            out,
+            "/// The flags of {what} that this version of the ABI names.\npub const {owner}_FLAGS: u64 = {};\n",
+            flags.join(" | ")
+        )?;
+    }
+
     let table = structs.iter().find(|item| item.name == "PluginTable").context("v0.rs has no PluginTable")?;
     writeln!(
         out,

@@ -47,8 +47,24 @@ fn function(device: &Device<'_>) -> Outcome<ClaimFn> {
     }
 }
 
+/// What is claimed of a graph: None for a node that is not, else its group.
+pub(super) type Claimed = Vec<Option<u32>>;
+
+/// The nodes that are compiled or not as one: those of a group, and each other one by itself.
+pub(super) fn units(claims: &Claimed) -> Vec<Vec<usize>> {
+    let mut units: Vec<(u32, Vec<usize>)> = Vec::new();
+    for (position, claim) in claims.iter().enumerate() {
+        let group = claim.unwrap_or(0);
+        match units.iter_mut().find(|(of, _)| group != 0 && *of == group) {
+            Some((_, unit)) => unit.push(position),
+            None => units.push((group, vec![position])),
+        }
+    }
+    units.into_iter().map(|(_, unit)| unit).collect()
+}
+
 /// Which nodes of a graph are claimed.
-fn ask(device: &Device<'_>, graph: &Graph) -> Outcome<Vec<bool>> {
+pub(super) fn ask(device: &Device<'_>, graph: &Graph) -> Outcome<Claimed> {
     let claim = function(device)?;
     let untouched = NodeClaim { is_claimed: u32::MAX, ..NodeClaim::default() };
     let mut claims = vec![untouched; graph.nodes.len()];
@@ -63,18 +79,24 @@ fn ask(device: &Device<'_>, graph: &Graph) -> Outcome<Vec<bool>> {
     ensure!((0..graph.values.len() as u32).all(is_same), "claim changed a constant");
     for (node, claim) in graph.nodes.iter().zip(&claims) {
         ensure!(claim.is_claimed <= 1, "the claim of {} is {}", node.op, claim.is_claimed);
+        ensure!(
+            claim.is_claimed == 1 || claim.group == 0,
+            "{} is not claimed, and of the group {}",
+            node.op,
+            claim.group
+        );
     }
-    Ok(claims.iter().map(|claim| claim.is_claimed == 1).collect())
+    Ok(claims.iter().map(|claim| (claim.is_claimed == 1).then_some(claim.group)).collect())
 }
 
 /// What a device's compiler claims of the sample, as a graph.
 pub(super) fn claimed(device: &Device<'_>) -> Outcome<Graph> {
     let whole = Graph::sample();
     let claims = ask(device, &whole)?;
-    if !claims.contains(&true) {
+    if !claims.iter().any(Option::is_some) {
         return not_run(Why::NotOffered, "the compiler claims no MatMul, Add, Relu, Mul or Sub of f32");
     }
-    Ok(whole.part(|position| claims[position]))
+    Ok(whole.part(|position| claims[position].is_some()))
 }
 
 /// The sample with a node that a device's compiler does not claim, if there is one: the node of no known domain.
@@ -83,7 +105,7 @@ pub(super) fn with_unclaimed(device: &Device<'_>) -> Outcome<Graph> {
     let claims = ask(device, &graph)?;
     let last = graph.nodes.len() - 1;
     // What else is not claimed is left out, so that the refusal is for the one node.
-    Ok(graph.part(|position| position == last || claims[position]))
+    Ok(graph.part(|position| position == last || claims[position].is_some()))
 }
 
 fn claims(rig: &Rig<'_>) -> Outcome {
@@ -91,7 +113,7 @@ fn claims(rig: &Rig<'_>) -> Outcome {
         let graph = Graph::with_unknown();
         let claims = ask(device, &graph)?;
         ensure!(claims == ask(device, &graph)?, "asked again, the claims are others");
-        ensure!(!claims[claims.len() - 1], "a node of a domain that nobody knows is claimed");
+        ensure!(claims[claims.len() - 1].is_none(), "a node of a domain that nobody knows is claimed");
         Ok(())
     })
 }
@@ -101,21 +123,29 @@ fn company(rig: &Rig<'_>) -> Outcome {
         let whole = Graph::with_unknown();
         let claims = ask(device, &whole)?;
         let n = whole.nodes.len();
-        for left_out in 0..n {
-            let op = whole.nodes[left_out].op;
-            let words = |is_claimed: bool| if is_claimed { "claimed" } else { "not claimed" };
-            let alone = ask(device, &whole.part(|position| position == left_out))?[0];
-            ensure!(
-                alone == claims[left_out],
-                "{op} is {} alone, and {} in a graph of {n} nodes",
-                words(alone),
-                words(claims[left_out])
-            );
-            let others = ask(device, &whole.part(|position| position != left_out))?;
-            let expected = (0..n).filter(|&position| position != left_out);
+        // The number of a group may be another in another graph.
+        let words = |claim: Option<u32>| match claim {
+            None => "not claimed",
+            Some(0) => "claimed",
+            Some(_) => "claimed in a group",
+        };
+        for unit in units(&claims) {
+            let op = whole.nodes[unit[0]].op;
+            let alone = ask(device, &whole.part(|position| unit.contains(&position)))?;
+            for (&position, found) in unit.iter().zip(alone) {
+                ensure!(
+                    words(found) == words(claims[position]),
+                    "{} is {} alone, and {} in a graph of {n} nodes",
+                    whole.nodes[position].op,
+                    words(found),
+                    words(claims[position])
+                );
+            }
+            let others = ask(device, &whole.part(|position| !unit.contains(&position)))?;
+            let expected = (0..n).filter(|position| !unit.contains(position));
             for (position, found) in expected.zip(others) {
                 ensure!(
-                    found == claims[position],
+                    words(found) == words(claims[position]),
                     "{} is {} without a {op} in its graph, and {} with it",
                     whole.nodes[position].op,
                     words(found),

@@ -1,13 +1,13 @@
 //! Graphs: that what is claimed compiles, and gives what it has to (B23).
 
-use super::claims::{claimed, with_unclaimed};
+use super::claims::{ask, claimed, units, with_unclaimed};
 use super::model::{F32, Graph, bytes, numbers};
 use super::{Program, alloc, make, table};
 use crate::case::Case;
 use crate::rig::{Buffer, Detail, Device, Rig, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -37,6 +37,14 @@ pub(crate) const CASES: &[Case] = &[
         requires: "a run whose inputs are donated gives the graph's numbers, and so do the runs after it",
         needs: &["compile.graph.run"],
         run: donated,
+    },
+    Case {
+        id: "compile.graph.outputs",
+        rules: &["B9", "B23"],
+        requires: "a program that takes memory for its results writes the graph's numbers there, and makes none of them; \
+                   without it, it makes all",
+        needs: &["compile.graph.run"],
+        run: outputs,
     },
     Case {
         id: "compile.graph.streams",
@@ -83,6 +91,7 @@ pub(super) fn compiled(device: &Device<'_>, graph: &Graph, donors: &[u32]) -> Ou
 pub(super) struct Info {
     pub takes: Vec<u32>,
     outputs: Vec<(DType, Vec<i64>)>,
+    takes_outputs: bool,
 }
 
 impl Info {
@@ -115,7 +124,8 @@ impl Info {
             };
             outputs.push((tensor.dtype, shape.to_vec()));
         }
-        Ok(Self { takes, outputs })
+        let takes_outputs = info.flags & DEVBAY_EXECUTABLE_TAKES_OUTPUTS != 0;
+        Ok(Self { takes, outputs, takes_outputs })
     }
 
     /// Refuses what does not fit the graph.
@@ -157,6 +167,13 @@ pub(super) fn operands<'a>(
     Ok(buffers)
 }
 
+/// Whose memory results are written to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Places {
+    OfPlugin,
+    OfHost,
+}
+
 /// Runs a program on a stream of its own, and refuses other results than the graph's.
 pub(super) fn run_once(
     device: &Device<'_>,
@@ -166,6 +183,18 @@ pub(super) fn run_once(
     donated: Option<&[u8]>,
     all: &[Vec<f32>],
 ) -> Outcome {
+    run_into(device, program, graph, operands, donated, all, Places::OfPlugin)
+}
+
+fn run_into(
+    device: &Device<'_>,
+    program: &Program,
+    graph: &Graph,
+    operands: &[Buffer<'_>],
+    donated: Option<&[u8]>,
+    all: &[Vec<f32>],
+    places: Places,
+) -> Outcome {
     let Some(execute) = program.table.execute else {
         return failed("the extension that compiles programs has no execute");
     };
@@ -173,21 +202,32 @@ pub(super) fn run_once(
     let mut handles = vec![null_mut(); graph.outputs.len()];
     let mut results = Vec::new();
     let stream = device.stream()?;
-    // SAFETY: the plugin's function with its own program and stream; the arrays are as long as they say.
-    let status = unsafe {
-        execute(
-            program.handle,
-            stream.handle.as_ptr(),
-            references.as_ptr(),
-            references.len() as u64,
-            donated.map_or(null(), <[u8]>::as_ptr),
-            handles.as_mut_ptr(),
-            handles.len() as u64,
-        )
+    let size_of = |value: u32| 4 * all[value as usize].len();
+    if places == Places::OfHost {
+        for &value in &graph.outputs {
+            results.push(alloc(device, &graph.values[value as usize].shape)?);
+        }
+    }
+    let outputs: Vec<BufferRef> = results.iter().map(Buffer::whole).collect();
+    let desc = ExecuteDesc {
+        inputs: List::new(&references),
+        donated: List::new(donated.unwrap_or_default()),
+        outputs: List::new(&outputs),
+        // Of the host's own settings every plugin ignores those that it does not know.
+        options: List::new(&[KeyValue { key: Str::new("devbay.unheard_of"), value: Str::new("1") }]),
+        results: handles.as_mut_ptr(),
+        n_results: handles.len() as u64,
+        ..ExecuteDesc::empty()
     };
+    // SAFETY: the plugin's function with its own program and stream; the description and what it names are ours.
+    let status = unsafe { execute(program.handle, stream.handle.as_ptr(), &desc) };
     ensure!(status == DEVBAY_STATUS_OK, "execute gave {}", stream.error_words(status));
     for (&handle, &value) in handles.iter().zip(&graph.outputs) {
-        let size = 4 * all[value as usize].len();
+        if places == Places::OfHost {
+            ensure!(handle.is_null(), "a result was made for which there was memory");
+            continue;
+        }
+        let size = size_of(value);
         let made = Allocation { buffer: handle, size_bytes: size as u64, ..Allocation::empty() };
         results.push(device.own(made, size)?);
     }
@@ -209,22 +249,23 @@ pub(super) fn run_once(
     Ok(())
 }
 
-/// The sets of nodes that are tried: all, each alone, and all but each.
-fn sets(graph: &Graph) -> Vec<Graph> {
-    let n = graph.nodes.len();
+/// The sets of claimed nodes that are tried: all, each alone, and all but each, where those of a group count as one.
+fn sets(device: &Device<'_>) -> Outcome<Vec<Graph>> {
+    let graph = claimed(device)?;
+    let units = units(&ask(device, &graph)?);
     let mut sets = vec![graph.clone()];
-    if n > 1 {
-        for one in 0..n {
-            sets.push(graph.part(|position| position == one));
-            sets.push(graph.part(|position| position != one));
+    if units.len() > 1 {
+        for unit in &units {
+            sets.push(graph.part(|position| unit.contains(&position)));
+            sets.push(graph.part(|position| !unit.contains(&position)));
         }
     }
-    sets
+    Ok(sets)
 }
 
 fn promise(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
-        for graph in sets(&claimed(device)?) {
+        for graph in sets(device)? {
             compiled(device, &graph, &[])?;
         }
         Ok(())
@@ -233,7 +274,7 @@ fn promise(rig: &Rig<'_>) -> Outcome {
 
 fn info(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
-        for graph in sets(&claimed(device)?) {
+        for graph in sets(device)? {
             let program = compiled(device, &graph, &[])?;
             let info = Info::of(&program)?;
             info.check(&graph)?;
@@ -245,7 +286,7 @@ fn info(rig: &Rig<'_>) -> Outcome {
 
 fn run(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
-        for graph in sets(&claimed(device)?) {
+        for graph in sets(device)? {
             let program = compiled(device, &graph, &[])?;
             let info = Info::of(&program)?;
             let all = graph.numbers(1);
@@ -263,6 +304,23 @@ fn run(rig: &Rig<'_>) -> Outcome {
             }
         }
         Ok(())
+    })
+}
+
+fn outputs(rig: &Rig<'_>) -> Outcome {
+    rig.each_device(|device| {
+        let graph = claimed(device)?;
+        let program = compiled(device, &graph, &[])?;
+        let info = Info::of(&program)?;
+        let all = graph.numbers(1);
+        let operands = operands(device, &graph, &info, &all)?;
+        if !info.takes_outputs {
+            return not_run(Why::NotOffered, "the compiler's programs make all their results");
+        }
+        for _ in 0..2 {
+            run_into(device, &program, &graph, &operands, None, &all, Places::OfHost)?;
+        }
+        run_once(device, &program, &graph, &operands, None, &all)
     })
 }
 

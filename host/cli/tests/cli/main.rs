@@ -7,6 +7,7 @@ mod bad_input;
 mod command;
 mod compiled;
 mod conformance;
+mod contract;
 mod cost;
 mod dbx;
 mod diff;

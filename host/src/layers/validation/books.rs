@@ -5,6 +5,7 @@
 //!
 //! Nothing here calls anybody. A rule that does not hold is a [`Fault`], which the caller reports without the lock.
 
+use devbay_core::kernel::KernelDef;
 use devbay_plugin_api::abi::{MemorySpace, Prepared};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -81,8 +82,6 @@ impl Told {
 pub(super) struct InstanceBook {
     /// Number of the services that it was given.
     pub services: usize,
-    /// The minor that was agreed on.
-    pub minor: u32,
     /// Calls that are in it.
     pub n_calls: u32,
     pub panicked: Option<Told>,
@@ -168,8 +167,6 @@ pub(super) struct KernelBook {
     pub n_inputs: usize,
     /// Which input each output may lie on.
     pub in_place: Vec<Option<usize>>,
-    /// Whether launches get extents.
-    pub dynamic: bool,
     /// Constants that come packed: input, bytes, alignment.
     pub packs: Vec<(u32, u64, u64)>,
 }
@@ -209,6 +206,8 @@ pub(super) struct State {
     pub buffers: HashMap<usize, BufferBook>,
     pub streams: HashMap<usize, StreamBook>,
     pub kernels: HashMap<usize, Arc<KernelBook>>,
+    /// Kernels that `device_kernels` added, by instance and number.
+    pub added: HashMap<(usize, u32), KernelDef>,
     pub callbacks: HashMap<usize, CallbackBook>,
     lent: HashMap<Lent, u32>,
     gone: HashSet<(Kind, usize)>,

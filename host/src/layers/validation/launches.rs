@@ -67,8 +67,8 @@ fn check(
     if kernel.device != device {
         return fault("B21", format!("{name} was prepared for another device than the stream's"));
     }
-    if kernel.dynamic && without_dims {
-        return fault("B21", format!("{name} takes its extents at launch, and was given none"));
+    if !without_dims {
+        return fault("B21", format!("{name} was given extents at launch, whose place is reserved"));
     }
     let mut lent = Vec::new();
     for (i, (reference, operand)) in refs.iter().zip(&kernel.operands).enumerate() {

@@ -58,14 +58,7 @@ impl Books {
             self.plugin_broke(entered.function(), "B9", "it succeeded without an instance");
             return Ok(status);
         }
-        let book = InstanceBook {
-            services: number,
-            minor: own.abi_minor,
-            n_calls: 0,
-            panicked: None,
-            devices: None,
-            leaks: false,
-        };
+        let book = InstanceBook { services: number, n_calls: 0, panicked: None, devices: None, leaks: false };
         let known = self.enter_book(Kind::Instance, made.addr(), |state| {
             state.instances.insert(made.addr(), book);
         });

@@ -6,12 +6,15 @@ use super::guarded::{Out, hand_on};
 use super::table::LAUNCH;
 use super::threads::On;
 use super::{Answer, Books, next, next_number};
+use devbay_core::about;
 use devbay_core::kernel::KernelDef;
 use devbay_core::tensor::{AlignedBytes, TensorType, bytes_of};
 use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::sync::Arc;
 
+/// Numbers of kernels are below this; those from there on are reserved.
+const KERNEL_IDX_MAX: u32 = 1 << 31;
 /// Dimensions that a tensor may have.
 const RANK_MAX: u32 = 64;
 /// Numbers behind the place for a shape that nobody may touch.
@@ -32,7 +35,6 @@ struct Request {
     /// Numbers of all outputs' dimensions together.
     ranks: u64,
     in_place: Vec<Option<usize>>,
-    dynamic: bool,
     data_shape: bool,
 }
 
@@ -50,8 +52,9 @@ impl Books {
         if device.instance != instance {
             return fault("B10", "the device is of another instance");
         }
+        let added = state.added.get(&(instance, desc.kernel_idx)).cloned();
         drop(state);
-        let Some(kernel) = self.about.kernels.iter().nth(desc.kernel_idx as usize) else {
+        let Some(kernel) = self.about.kernels.get(desc.kernel_idx).or(added.as_ref()) else {
             return fault("B20", format!("kernel {} of {}", desc.kernel_idx, self.about.kernels.len()));
         };
         // SAFETY: the host's lists, alive for the call.
@@ -81,7 +84,6 @@ impl Books {
             device: desc.device.addr(),
             name: kernel.op.clone(),
             in_place: kernel.in_place.clone(),
-            dynamic: kernel.dynamic,
             data_shape: kernel.data_shape,
             ranks: outputs.iter().flatten().map(|tensor| u64::from(tensor.rank)).sum(),
             ..Request::default()
@@ -141,7 +143,7 @@ impl Books {
             unsafe { hand_on(out, &inner) };
             return Ok(status);
         }
-        let packs = self.packs_of(instance.addr(), &inner, &request);
+        let packs = self.packs_of(&inner, &request);
         let packs = packs.unwrap_or_else(|found| {
             self.plugin(entered.function(), found);
             // The host is not told of what it would be refused.
@@ -173,18 +175,7 @@ impl Books {
     }
 
     /// The constants that a kernel wants packed.
-    fn packs_of(
-        &self,
-        instance: usize,
-        inner: &Prepared,
-        request: &Request,
-    ) -> Result<Vec<(u32, u64, u64)>, Fault> {
-        if self.state().instance(instance)?.minor < 2 {
-            if inner.packs.len > 0 {
-                return fault("B3", "it wants constants packed, which the agreed minor does not have");
-            }
-            return Ok(Vec::new());
-        }
+    fn packs_of(&self, inner: &Prepared, request: &Request) -> Result<Vec<(u32, u64, u64)>, Fault> {
         // SAFETY: the plugin's list, alive until `unprepare`.
         let packs = unsafe { read_growable_list::<ConstantPack>(&inner.packs) };
         let packs =
@@ -358,6 +349,61 @@ impl Books {
         Ok(status)
     }
 
+    pub(super) unsafe fn device_kernels(
+        &self,
+        instance: *mut Instance,
+        device: *mut Device,
+        out: *mut List,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("device_kernels", On::Device(device.addr()))?;
+        self.refuse_null(entered.function(), out)?;
+        let mut words = self.words(entered.function(), error)?;
+        let mut list = List::EMPTY;
+        let status =
+            entered.call(|| next!(self, device_kernels(instance, device, &mut list, words.as_ptr())));
+        self.settle(entered.function(), words, status);
+        if status == DEVBAY_STATUS_OK {
+            // SAFETY: the host's place for a list.
+            unsafe { *out = list };
+            // SAFETY: the plugin's list, which lives as long as the instance.
+            let found = unsafe { self.read_device_kernels(instance.addr(), &list) };
+            self.check(entered.function(), found);
+        }
+        Ok(status)
+    }
+
+    /// # Safety
+    /// The list is what the plugin's `device_kernels` gave.
+    unsafe fn read_device_kernels(&self, instance: usize, list: &List) -> Result<(), Fault> {
+        let broken = |error: ListError| Fault { rule: "B5", words: format!("its list of kernels: {error}") };
+        // SAFETY: the caller's promise, here and below.
+        let listed = unsafe { read_growable_list::<DeviceKernel>(list) }.map_err(broken)?;
+        for DeviceKernel { kernel_idx, info, .. } in listed {
+            match (self.about.kernels.get(kernel_idx), info.is_null()) {
+                (Some(_), true) => continue,
+                (None, true) if u64::from(kernel_idx) < self.shown.kernels.len => continue,
+                (None, false) if kernel_idx < KERNEL_IDX_MAX => {}
+                _ => {
+                    return fault(
+                        "B20",
+                        format!("kernel {kernel_idx} is none of the plugin's list, nor a new one"),
+                    );
+                }
+            }
+            // SAFETY: as above.
+            let info = unsafe { read_struct(info) }.map_err(broken)?;
+            // SAFETY: as above.
+            let kernel = unsafe { about::read_kernel(kernel_idx, &info) };
+            let kernel = kernel.map_err(|refusal| Fault { rule: "B20", words: refusal.reason })?;
+            // One with flags that the layer does not know is none that a host of its time asks for.
+            if let Ok(kernel) = kernel {
+                self.state().added.insert((instance, kernel_idx), kernel);
+            }
+        }
+        Ok(())
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the function of the ABI has so many")]
     pub(super) unsafe fn kernel_shape(
         &self,
@@ -439,7 +485,6 @@ fn kernel_book(
         operands,
         n_inputs,
         in_place: request.in_place,
-        dynamic: request.dynamic,
         packs,
     }
 }
@@ -475,7 +520,7 @@ fn check_tensor(kernel: &KernelDef, tensor: Option<&Tensor>, what: &str) -> Resu
             unsafe { tensor.shape.add(i).read_unaligned() }
         })
         .collect();
-    if extents.iter().any(|&extent| extent < if kernel.dynamic { -1 } else { 0 }) {
+    if extents.iter().any(|&extent| extent < 0) {
         let words = format!("{what} has the shape {extents:?}, the kernel wants extents that are known");
         return fault("B20", words);
     }

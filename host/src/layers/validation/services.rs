@@ -52,6 +52,7 @@ impl Books {
             config: host.config.and(own.config),
             trace: host.trace.and(own.trace),
             get_extension: host.get_extension.and(own.get_extension),
+            now_ns: host.now_ns.and(own.now_ns),
         };
         self.services().open.insert(number, host);
         (number, Box::leak(Box::new(api)))
@@ -138,6 +139,14 @@ impl Books {
         if let Some(HostApi { ctx, trace: Some(trace), .. }) = host {
             // SAFETY: the host's function with its own context, which lives until `destroy`.
             unsafe { trace(ctx, event) };
+        }
+    }
+
+    pub(super) fn now_ns(&self, ctx: *mut c_void) -> u64 {
+        match self.service("now_ns", ctx) {
+            // SAFETY: the host's function with its own context, which lives until `destroy`.
+            Some(HostApi { ctx, now_ns: Some(now_ns), .. }) => unsafe { now_ns(ctx) },
+            _ => 0,
         }
     }
 

@@ -102,6 +102,9 @@ functions! {
         instance: *mut Instance, desc: *const PrepareDesc, output_idx: u32, out_dtype: *mut DType,
         out_shape: *mut i64, rank_max: u32, out_rank: *mut u32, error: *mut ErrorDetail
     ) -> Status;
+    device_kernels(
+        instance: *mut Instance, device: *mut Device, out: *mut List, error: *mut ErrorDetail
+    ) -> Status;
     launch(state: *const c_void, stream: *mut Stream, refs: *const BufferRef, dims: *const i64) -> Status;
 }
 
@@ -140,6 +143,7 @@ per_slot_functions! {
         // SAFETY: the plugin passes its context and a struct that it lends.
         unsafe { books.trace(ctx, event) }
     });
+    now_ns(slot; ctx: *mut c_void) -> u64 = books(slot, 0, 0, |books| books.now_ns(ctx));
     host_extension(slot; ctx: *mut c_void, _id: u32, _min_revision: u32) -> *const c_void =
         books(slot, null(), null(), |books| books.host_extension(ctx));
     // The entry of what is in the slot.
@@ -175,6 +179,7 @@ impl<const SLOT: usize> Tables<SLOT> {
         pack: Some(pack::<SLOT>),
         memory_info: Some(memory_info::<SLOT>),
         kernel_shape: Some(kernel_shape::<SLOT>),
+        device_kernels: Some(device_kernels::<SLOT>),
     };
     const SERVICES: HostApi = HostApi {
         struct_size: size_of::<HostApi>() as u32,
@@ -185,6 +190,7 @@ impl<const SLOT: usize> Tables<SLOT> {
         config: Some(config::<SLOT>),
         trace: Some(trace::<SLOT>),
         get_extension: Some(host_extension::<SLOT>),
+        now_ns: Some(now_ns::<SLOT>),
     };
     const LAUNCH: LaunchFn = launch::<SLOT>;
     const DONE: DoneFn = done::<SLOT>;
@@ -221,5 +227,5 @@ pub(super) fn in_place_of(slot: usize, next: &PluginTable) -> PluginTable {
     in_both!(slot, next,
         create destroy devices buffer_alloc buffer_free stream_create stream_destroy copy stream_signal
         stream_reached prepare unprepare get_extension stream_wait stream_on_reached stream_host_wait
-        stream_flush stream_error kernel_cost pack memory_info kernel_shape)
+        stream_flush stream_error kernel_cost pack memory_info kernel_shape device_kernels)
 }

@@ -82,7 +82,7 @@ fn claim_node<'g>(graph: &'g GraphView<'g>, node: &'g NodeView<'g>) -> Result<Cl
         let value = graph.values.get(value as usize)?;
         Type::of(&value.tensor).ok().map(|ty| ty.size_bytes())
     };
-    Ok(Claim { flops: builder.flops, bytes: operands.iter().filter_map(size).sum() })
+    Ok(Claim { flops: builder.flops, bytes: operands.iter().filter_map(size).sum(), group: 0 })
 }
 
 fn emit_node<'g>(graph: &'g GraphView<'g>, view: &'g NodeView<'g>, builder: &mut Builder<'g>) -> Result<()> {

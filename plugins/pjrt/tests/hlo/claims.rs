@@ -23,15 +23,18 @@ fn layer() -> Graph {
 fn a_claim_counts_a_multiply_add_as_two_and_each_operand_once() {
     let claims = layer().show(claim);
     let elements = 2 * 600;
-    assert_eq!(claims[0], Some(Claim { flops: 2 * 3 * elements, bytes: 4 * (6 + 3 * 600 + elements) }));
-    assert_eq!(claims[1], Some(Claim { flops: elements, bytes: 4 * (elements + 1 + elements) }));
-    assert_eq!(claims[2], Some(Claim { flops: elements, bytes: 4 * 2 * elements }));
+    assert_eq!(
+        claims[0],
+        Some(Claim { flops: 2 * 3 * elements, bytes: 4 * (6 + 3 * 600 + elements), group: 0 })
+    );
+    assert_eq!(claims[1], Some(Claim { flops: elements, bytes: 4 * (elements + 1 + elements), group: 0 }));
+    assert_eq!(claims[2], Some(Claim { flops: elements, bytes: 4 * 2 * elements, group: 0 }));
 
     let mut square = Graph::default();
     let x = square.input(F32, &[5]);
     let result = square.result(F32, &[5]);
     square.node("Mul", 14, &[x, x], &[result], &[]);
-    assert_eq!(square.show(claim), [Some(Claim { flops: 5, bytes: 4 * 10 })]);
+    assert_eq!(square.show(claim), [Some(Claim { flops: 5, bytes: 4 * 10, group: 0 })]);
 
     let mut conv = Graph::default();
     let x = conv.input(F32, &[1, 4, 8, 8]);
@@ -39,7 +42,7 @@ fn a_claim_counts_a_multiply_add_as_two_and_each_operand_once() {
     let result = conv.result(F32, &[1, 6, 6, 6]);
     conv.node("Conv", 11, &[x, kernel], &[result], &[("group", Attr::Int(2))]);
     let flops = 2 * 6 * 6 * 6 * 2 * 3 * 3;
-    assert_eq!(conv.show(claim), [Some(Claim { flops, bytes: 4 * (256 + 108 + 216) })]);
+    assert_eq!(conv.show(claim), [Some(Claim { flops, bytes: 4 * (256 + 108 + 216), group: 0 })]);
 }
 
 #[test]

@@ -66,9 +66,11 @@ static devbay_status create(
         return fail(error, DEVBAY_STATUS_UNSUPPORTED, "ABI minor %u, expected %u to %u",
                 (unsigned)desc->abi_minor, DEVBAY_ABI_MINOR_MIN, DEVBAY_ABI_MINOR);
     }
-    if (DEVBAY_HAS(devbay_create_desc, desc, options) && desc->options.len > 0) {
-        const devbay_str *key = &((const devbay_key_value *)desc->options.ptr)->key;
-        return fail(error, DEVBAY_STATUS_INVALID, "unknown option %.*s", (int)key->len, key->ptr);
+    for (uint64_t i = 0; i < desc->options.len; i++) {
+        const devbay_str *key = &((const devbay_key_value *)DEVBAY_AT(&desc->options, i))->key;
+        if (!DEVBAY_IS_HOSTS(*key)) {
+            return fail(error, DEVBAY_STATUS_INVALID, "unknown option %.*s", (int)key->len, key->ptr);
+        }
     }
     devbay_instance *instance = calloc(1, sizeof(*instance));
     if (instance == NULL) {
@@ -292,6 +294,6 @@ static const devbay_plugin_info info = {
         .table = &table, .profiles = DEVBAY_LIST(profiles), .kernels = DEVBAY_LIST(kernels),
 };
 
-const devbay_plugin_info *devbay_plugin_query_v0(void) {
+const devbay_plugin_info *DEVBAY_ENTRY(void) {
     return &info;
 }

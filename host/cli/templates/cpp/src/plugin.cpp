@@ -207,9 +207,11 @@ static devbay_status create(const devbay_create_desc *desc, devbay_instance **ou
         if (desc->abi_minor < DEVBAY_ABI_MINOR_MIN || desc->abi_minor > DEVBAY_ABI_MINOR) {
             throw Refusal{DEVBAY_STATUS_UNSUPPORTED, "ABI 0." + std::to_string(desc->abi_minor)};
         }
-        if (DEVBAY_HAS(devbay_create_desc, desc, options) && desc->options.len > 0) {
-            const auto &key = static_cast<const devbay_key_value *>(desc->options.ptr)->key;
-            throw Refusal{DEVBAY_STATUS_INVALID, "unknown option " + std::string(key.ptr, key.len)};
+        for (uint64_t i = 0; i < desc->options.len; i++) {
+            const auto &key = static_cast<const devbay_key_value *>(DEVBAY_AT(&desc->options, i))->key;
+            if (!DEVBAY_IS_HOSTS(key)) {
+                throw Refusal{DEVBAY_STATUS_INVALID, "unknown option " + std::string(key.ptr, key.len)};
+            }
         }
         auto instance = std::make_unique<devbay_instance>();
         instance->device = {
@@ -291,6 +293,6 @@ static constexpr devbay_plugin_info info = {
         .table = &table, .profiles = DEVBAY_LIST(profiles), .kernels = DEVBAY_LIST(kernels),
 };
 
-const devbay_plugin_info *devbay_plugin_query_v0() {
+const devbay_plugin_info *DEVBAY_ENTRY() {
     return &info;
 }
