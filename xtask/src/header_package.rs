@@ -197,8 +197,10 @@ mod tests {
         run(Command::new("cmake").arg("--build").arg(folder.0.join("vendor")));
         assert!(folder.0.join("vendor/libdevbay_plugin_minimal.so").exists());
         let next = format!("0.{}", minor() + 1);
-        for (version, fits) in [("", true), ("0.1", true), (&*next, false), ("1.0", false), ("0.1...1", true)]
-        {
+        let from_this = format!("{this}...1");
+        let older = [("0.1", false), ("0.2", false)];
+        let others = [("", true), (&*this, true), (&*next, false), ("1.0", false), (&*from_this, true)];
+        for (version, fits) in others.into_iter().chain(older) {
             let (found, said) = configures(&folder.0, &prefix, version);
             assert_eq!(found, fits, "find_package(devbay-plugin {version}): {said}");
             assert!(fits || said.contains(&format!("version: {this}")), "{said}");
