@@ -131,8 +131,8 @@ impl Devices {
     }
 
     fn device(&self, name: &str) -> Result<Arc<Device>> {
-        let found = self.runtime.devices().iter().find(|device| device.name() == name);
-        Ok(Arc::clone(found.with_context(|| format!("device {name}"))?))
+        let found = self.runtime.devices().into_iter().find(|device| device.name() == name);
+        found.with_context(|| format!("device {name}"))
     }
 
     fn options(&self, memory_budget: Option<u64>, rates: Option<Rates>) -> Result<SessionOptions> {

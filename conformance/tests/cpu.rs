@@ -53,6 +53,7 @@ const INLINE: &[&str] = &[
     "fault.poison",
     "fault.refuse",
     "fault.refuse.launch",
+    "fault.lost",
     "kernel.shape",
     "launch.strides",
     "replay.launches",
@@ -71,6 +72,7 @@ const ASYNC: &[&str] = &[
     "launch.host_refs",
     "launch.strides",
     "interop.streams",
+    "fault.lost",
     "kernel.listed",
     "negotiate.older",
 ];

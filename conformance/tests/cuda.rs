@@ -81,6 +81,7 @@ const NOT_OFFERED: &[&str] = &[
     "launch.packed",
     "launch.strides",
     "memory.limit",
+    "fault.lost",
     "kernel.listed",
     "negotiate.older",
 ];

@@ -27,6 +27,7 @@ const NOT_OFFERED: &[&str] = &[
     "interop.refusals",
     "interop.streams",
     "fault.memory",
+    "fault.lost",
     "kernel.listed",
     "negotiate.older",
 ];

@@ -65,6 +65,7 @@ const NOT_ASKED: &[&str] = &[
     "fault.poison",
     "fault.refuse",
     "fault.refuse.launch",
+    "fault.lost",
     "figure.launch",
     "figure.copy",
     "memory.limit",

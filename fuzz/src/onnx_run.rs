@@ -15,14 +15,14 @@ use std::time::Duration;
 const ELEMENTS_MAX: usize = 1 << 16;
 
 fn device() -> Option<&'static Arc<Device>> {
-    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
-    let runtime = RUNTIME.get_or_init(|| {
+    static DEVICE: OnceLock<Option<Arc<Device>>> = OnceLock::new();
+    let device = DEVICE.get_or_init(|| {
         let plugin = std::env::var_os("DEVBAY_FUZZ_PLUGIN")?;
         let options =
             RuntimeOptions { threads: 1, plugins: vec![plugin.into()], ..RuntimeOptions::default() };
-        Some(Runtime::new(options).expect("the plugin loads"))
+        Runtime::new(options).expect("the plugin loads").devices().into_iter().next()
     });
-    runtime.as_ref()?.devices().first()
+    device.as_ref()
 }
 
 /// Runs one input.

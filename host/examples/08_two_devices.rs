@@ -23,7 +23,7 @@ fn main() -> Result<()> {
         plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), "inline,async".to_owned())],
         ..RuntimeOptions::default()
     })?;
-    let [first, second] = runtime.devices() else {
+    let [first, second] = &runtime.devices()[..] else {
         println!("the plugin has {} devices, two are wanted", runtime.devices().len());
         return Ok(());
     };

@@ -102,8 +102,21 @@ pub struct Runtime {
 struct Inner {
     queue: Arc<WorkQueue>,
     plugins: Vec<Arc<Plugin>>,
-    devices: Vec<Arc<Device>>,
+    /// As they were last listed, by plugin.
+    devices: Mutex<Vec<Vec<Arc<Device>>>>,
+    rates: Option<KnownRates>,
     report: LoadReport,
+}
+
+/// What [`Runtime::rescan`] found.
+#[derive(Default)]
+pub struct Rescan {
+    /// Devices that were not there before. One that came back has the name of the one that was lost.
+    pub added: Vec<Arc<Device>>,
+    /// Devices that are there no more.
+    pub gone: Vec<Arc<Device>>,
+    /// Plugins that could not say which devices they have, whose devices stay as they were, and devices that are left out.
+    pub notes: Vec<String>,
 }
 
 impl Runtime {
@@ -132,11 +145,7 @@ impl Runtime {
         for candidate in &found.candidates {
             report.plugins.push(loader.candidate(candidate));
         }
-        let (mut plugins, mut devices) = (Vec::new(), Vec::new());
-        for (plugin, list) in loader.loaded {
-            plugins.push(plugin);
-            devices.extend(list);
-        }
+        let (plugins, devices): (Vec<_>, Vec<_>) = loader.loaded.into_iter().unzip();
         let known: BTreeSet<&str> = plugins.iter().map(|plugin: &Arc<Plugin>| plugin.name()).collect();
         // A plugin that was refused before it said its name is known by its file's.
         let file_name = |plugin: &PluginReport| plugin.library.as_deref().and_then(discover::name_of_library);
@@ -152,25 +161,59 @@ impl Runtime {
                 ));
             }
         }
-        if let Some(path) = &options.rates_file {
+        let rates = options.rates_file.as_deref().map(|path| {
             let (known, warning) = KnownRates::read(path);
             if let Some(warning) = warning {
                 tracing::warn!("{warning}");
                 report.notes.push(warning);
             }
-            for device in &devices {
-                let key = Key::of(device, report.library_of(device.plugin().name()));
-                if let Some(rates) = known.find(&key, device.default_rates()) {
-                    device.set_rates(rates);
+            known
+        });
+        let runtime =
+            Self { inner: Arc::new(Inner { queue, plugins, devices: Mutex::new(devices), rates, report }) };
+        runtime.devices().iter().for_each(|device| runtime.tell_rates(device));
+        Ok(runtime)
+    }
+
+    /// Tells a device that nobody has used yet how fast it was measured to be.
+    fn tell_rates(&self, device: &Device) {
+        let Some(known) = &self.inner.rates else { return };
+        if let Some(rates) = known.find(&self.rates_key(device), device.default_rates()) {
+            device.set_rates(rates);
+        }
+    }
+
+    /// The devices that were there when plugins were last asked, by plugin in order of precedence, then as the plugin lists
+    /// them.
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        lock(&self.inner.devices).concat()
+    }
+
+    /// Asks every plugin which devices are there now, from any thread. Sessions on devices that stay go on. Those on devices
+    /// that are gone fail with [`ErrorKind::DeviceLost`], also when the device has come back: that is a new one, which a new
+    /// session uses.
+    pub fn rescan(&self) -> Rescan {
+        let mut found = Rescan::default();
+        let mut devices = lock(&self.inner.devices);
+        for (plugin, known) in self.inner.plugins.iter().zip(&mut *devices) {
+            let before = plugin.left_out();
+            match plugin.devices(known) {
+                Err(refusal) => found.notes.push(format!("plugin {}: {refusal}", plugin.name())),
+                Ok(now) => {
+                    let is_in = |list: &[Arc<Device>], device: &Arc<Device>| {
+                        list.iter().any(|other| Arc::ptr_eq(other, device))
+                    };
+                    found.gone.extend(known.iter().filter(|device| !is_in(&now, device)).cloned());
+                    let added = now.iter().filter(|device| !is_in(known, device));
+                    found.added.extend(added.cloned());
+                    *known = now;
+                    found.notes.extend(plugin.left_out().into_iter().filter(|line| !before.contains(line)));
                 }
             }
         }
-        Ok(Self { inner: Arc::new(Inner { queue, plugins, devices, report }) })
-    }
-
-    /// Devices, by plugin in order of precedence, then by index.
-    pub fn devices(&self) -> &[Arc<Device>] {
-        &self.inner.devices
+        drop(devices);
+        found.added.iter().for_each(|device| self.tell_rates(device));
+        found
     }
 
     /// Plugins that were loaded.
@@ -189,7 +232,7 @@ impl Runtime {
             let (bytes_in_use, bytes_peak) = device.bytes_in_use();
             DeviceMemory { device: device.name().to_owned(), bytes_in_use, bytes_peak }
         };
-        self.inner.devices.iter().map(of).collect()
+        self.devices().iter().map(of).collect()
     }
 
     /// What a device's rates are kept under.
@@ -207,7 +250,7 @@ impl Runtime {
     /// # Errors
     /// As [`devices::choose`]; for a plugin that was refused, the refusal.
     pub fn choose(&self, policy: &Policy, requirements: &Requirements<'_>) -> Result<Choice> {
-        devices::choose(&self.inner.devices, policy, requirements).map_err(|error| {
+        devices::choose(&self.devices(), policy, requirements).map_err(|error| {
             let report = self.report();
             let Some(plugin) = policy.plugin() else {
                 // Without any device, each refusal may be why.
@@ -381,7 +424,7 @@ impl Loader<'_> {
         if candidate.linked.is_none() {
             plugin.set_foreign();
         }
-        let devices = match plugin.devices() {
+        let devices = match plugin.devices(&[]) {
             Err(refusal) if self.options.without_devices => {
                 report.notes.push(refusal.to_string());
                 Vec::new()

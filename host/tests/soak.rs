@@ -195,7 +195,7 @@ impl Bench {
         for session in self.devices.iter().map(|(session, _)| session).chain(&self.devices_failing) {
             let _ = session.run(&[("v0", &three)], &RunOptions::default());
         }
-        in_use(devices)
+        in_use(&devices)
     }
 
     /// So many runs from all callers, in a mixture that the seed decides. Nothing is in flight afterwards.
@@ -418,14 +418,14 @@ fn runs_leave_nothing_behind() {
     let runtime = runtime.unwrap();
     let devices = runtime.devices();
     let bench = Bench::new(&runtime, Arc::clone(&world)).unwrap();
-    let frames = bench.frames(devices);
+    let frames = bench.frames(&devices);
     assert!(frames > 0, "devices hold nothing that could be lost");
     world.free_running(2, 1, || {
         let begin = Instant::now();
         bench.run(n_runs / WARM_UP, 1000);
-        let (resident_first, in_use_first) = (resident(), in_use(devices));
+        let (resident_first, in_use_first) = (resident(), in_use(&devices));
         let tally = bench.run(n_runs - n_runs / WARM_UP, 2000);
-        let (resident_last, in_use_last) = (resident(), in_use(devices));
+        let (resident_last, in_use_last) = (resident(), in_use(&devices));
         report(&tally);
         eprintln!("{n_runs} runs, the warm-up's included, in {:.1} s", begin.elapsed().as_secs_f64());
         eprintln!(
@@ -444,5 +444,5 @@ fn runs_leave_nothing_behind() {
         assert!(in_use_first.max(in_use_last) <= CALLERS * frames, "devices hold more than could run at once");
     });
     drop(bench);
-    assert_eq!(in_use(devices), 0, "held for sessions that are gone");
+    assert_eq!(in_use(&devices), 0, "held for sessions that are gone");
 }

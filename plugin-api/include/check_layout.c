@@ -305,10 +305,11 @@ _Static_assert(offsetof(devbay_compile_table, blob) == 56, "devbay_compile_table
 _Static_assert(offsetof(devbay_compile_table, validate) == 64, "devbay_compile_table.validate");
 _Static_assert(offsetof(devbay_compile_table, load) == 72, "devbay_compile_table.load");
 _Static_assert(offsetof(devbay_compile_table, compile_ahead) == 80, "devbay_compile_table.compile_ahead");
-_Static_assert(sizeof(devbay_fault_table) == 16, "devbay_fault_table");
+_Static_assert(sizeof(devbay_fault_table) == 24, "devbay_fault_table");
 _Static_assert(offsetof(devbay_fault_table, struct_size) == 0, "devbay_fault_table.struct_size");
 _Static_assert(offsetof(devbay_fault_table, reserved) == 4, "devbay_fault_table.reserved");
 _Static_assert(offsetof(devbay_fault_table, stream_fail) == 8, "devbay_fault_table.stream_fail");
+_Static_assert(offsetof(devbay_fault_table, device_lose) == 16, "devbay_fault_table.device_lose");
 _Static_assert(sizeof(devbay_option_info) == 56, "devbay_option_info");
 _Static_assert(offsetof(devbay_option_info, struct_size) == 0, "devbay_option_info.struct_size");
 _Static_assert(offsetof(devbay_option_info, reserved) == 4, "devbay_option_info.reserved");

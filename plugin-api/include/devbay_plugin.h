@@ -85,17 +85,18 @@ extern "C" {
  * attributes, shapes, constants, contents of buffers, packed constants and blobs may be anything
  * that the types allow, and lead to an error at worst.
  *
- * What is not known. Whoever meets a number or bit that it does not know: of a status, takes it
- * for UNKNOWN; of a kind of device, for OTHER; of a kind of memory space, uses it by its flags;
- * of a threading class, for SERIALISED; of a log level, for INFO; of a flag in the lower half of
- * a flags, ignores it; of a flag in the upper half, leaves out what has it; of a flags of 32
- * bits, ignores it; of a dtype, refuses what has it as UNSUPPORTED, and a kernel's type variable
- * goes on without it; of an attribute's kind or a numerics mode, gives UNSUPPORTED; of a usage
- * or a kind or priority of a stream, ignores it, for they are hints; of a kind of copy or a
- * native handle, gives UNSUPPORTED; of an answer of validate, takes it for UNSUPPORTED; of an
- * option, gives INVALID, unless its key begins with devbay., when it is ignored; of a setting of
- * the host, gives NOT_FOUND; of an extension, gives NULL; of a profile, ignores it; of a domain
- * or op, has no kernel. */
+ * What is not known. Whoever meets a number, bit or name that it does not know does this: - a
+ * status: takes it for UNKNOWN; - a kind of device: takes it for OTHER; - a kind of memory
+ * space: uses the space by its flags; - a threading class: takes it for SERIALISED; - a log
+ * level: takes it for INFO; - a flag in the lower half of a flags of 64 bits, or in one of 32
+ * bits: ignores it; - a flag in the upper half: leaves out what has it; - a dtype: refuses what
+ * has it as UNSUPPORTED; a kernel's type variable goes on without it; - an attribute's kind:
+ * gives UNSUPPORTED; - numerics: ignores what is allowed, and gives UNSUPPORTED for a demand; -
+ * a usage of memory, a kind or a priority of a stream: ignores it, for they are hints; - a kind
+ * of copy or of a native handle: gives UNSUPPORTED; - an answer of validate: takes it for
+ * UNSUPPORTED; - an option: gives INVALID, unless its key begins with devbay., when it is
+ * ignored; - a setting of the host: gives NOT_FOUND; - an extension: gives NULL; - a profile:
+ * ignores it; - a domain or an op: has no kernel. */
 
 typedef struct devbay_str devbay_str;
 typedef struct devbay_list devbay_list;
@@ -178,7 +179,8 @@ typedef struct devbay_plugin_info devbay_plugin_info;
 #define DEVBAY_EXTENSION_PROFILE UINT32_C(5)
 /* Reserved: bandwidth and reach between devices. */
 #define DEVBAY_EXTENSION_LINKS UINT32_C(6)
-/* Makes streams fail on request, for conformance runs: devbay_fault_table, plugin's side. */
+/* Makes streams fail and devices be lost on request, for conformance runs: devbay_fault_table,
+ * plugin's side. */
 #define DEVBAY_EXTENSION_FAULT UINT32_C(7)
 /* Reserved: groups of devices, reductions over them, and programs for several. */
 #define DEVBAY_EXTENSION_COLLECTIVE UINT32_C(8)
@@ -535,14 +537,14 @@ struct devbay_memory_space {
     uint64_t copy_granule;
 };
 
-/* One device of the plugin. Growable; plugin-owned until destroy, or until devices is next
- * called after DEVICE_LOST.
+/* One device of the plugin. Growable; plugin-owned until destroy.
  *
  * Required up to spaces. */
 struct devbay_device_info {
     uint32_t struct_size;                 /* Size of this struct as the plugin knows it. */
     uint32_t kind;                        /* One of DEVBAY_DEVICE_KIND_*. */
-    devbay_device *handle;                /* The device's handle. */
+    /* The device's handle; no other device of the instance ever has it. */
+    devbay_device *handle;
     /* Name that stays the same from run to run and is unique within the plugin: a UUID or a bus
      * path. */
     devbay_str id;
@@ -602,7 +604,7 @@ struct devbay_allocation {
  * ---------------------------------------------------------------------------------------------- */
 
 #define DEVBAY_STREAM_COMPUTE UINT32_C(0)         /* A stream for kernels. */
-/* A stream for copies that shall overlap with kernels. */
+/* A stream for copies alone, which shall overlap with kernels: no launch is enqueued on it. */
 #define DEVBAY_STREAM_COPY UINT32_C(1)
 
 /* What stream_create is asked for. Growable; the host owns it for the call.
@@ -808,16 +810,15 @@ struct devbay_device_kernel {
     const devbay_kernel_info *info;
 };
 
-/* Results must be as the op's specification has them in the tensors' own precision. */
+/* Nothing is allowed: results are as the op's specification has them in the tensors' own
+ * precision. */
 #define DEVBAY_NUMERICS_STRICT UINT64_C(0)
 /* Matrix products may round their inputs to TF32. */
 #define DEVBAY_NUMERICS_TF32 UINT64_C(1)
 /* Matrix products may round their inputs to f16, with 32-bit sums. */
 #define DEVBAY_NUMERICS_F16 UINT64_C(2)
 /* Matrix products may round their inputs to bf16, with 32-bit sums. Since: 0.2. */
-#define DEVBAY_NUMERICS_BF16 UINT64_C(3)
-/* The same bits every time, from the same inputs. */
-#define DEVBAY_NUMERICS_DETERMINISTIC UINT64_C(0x100000000)
+#define DEVBAY_NUMERICS_BF16 UINT64_C(4)
 
 /* What prepare is asked for. Growable; the host owns it for the call.
  *
@@ -833,7 +834,10 @@ struct devbay_prepare_desc {
     /* Types of the inputs, a list of devbay_tensor, optional ones that are absent included. */
     devbay_list inputs;
     devbay_list outputs;                  /* Types of the outputs, likewise. */
-    uint64_t numerics;                    /* What the numbers may be, DEVBAY_NUMERICS_*. */
+    /* What the numbers may be: a sum of what is allowed, DEVBAY_NUMERICS_*, of which a kernel
+     * does any or nothing. A bit that it does not know allows what it does not do. Bits from
+     * 2^32 on are demands, of which there is none yet. */
+    uint64_t numerics;
     /* Name of the node for messages and traces; may be empty. */
     devbay_str label;
 };
@@ -957,12 +961,20 @@ struct devbay_plugin_table {
      * Errors: none.
      * Since: 0.1, required. */
     void (DEVBAY_CALL *destroy)(devbay_instance *instance);
-    /* Lists the devices, a list of devbay_device_info; none is a success.
+    /* Lists the devices that are there now, a list of devbay_device_info; none is a success.
      *
-     * Owns: the plugin owns the list until destroy; after DEVICE_LOST, until the next call.
-     * Threads: control.
+     * A list is a snapshot: it stays as it is, and a later call gives another one where devices
+     * came or went. A device that is still there has the handle and the properties that it had.
+     * One that was lost or taken out is not listed; its handle stays until destroy, and answers
+     * DEVICE_LOST. One that came back, after a reset too, is listed with its id and a new
+     * handle. What becomes of one device stops no other.
+     *
+     * Owns: the plugin owns the list and the devices until destroy. A plugin that finds nothing
+     * changed gives the list that it gave before, so that asking often costs nothing.
+     * Threads: any.
      * Order: after create.
-     * Errors: UNAVAILABLE with the reason when the driver cannot be asked.
+     * Errors: UNAVAILABLE with the reason when the driver cannot be asked; devices that the host
+     * knows go on.
      * Since: 0.1, required. */
     devbay_status (DEVBAY_CALL *devices)(devbay_instance *instance, devbay_list *out,
             devbay_error_detail *error);
@@ -1387,7 +1399,7 @@ struct devbay_compile_desc {
     /* The program as a graph, all of whose nodes the plugin claimed and all of whose types are
      * known; NULL for code. A constant's bytes stay as they are for the call. */
     const devbay_graph_view *graph;
-    /* What the numbers of a graph may be, DEVBAY_NUMERICS_*. */
+    /* What the numbers of a graph may be, as in devbay_prepare_desc. */
     uint64_t numerics;
     /* Inputs of the graph whose buffers the host means to donate at each run, a list of
      * uint32_t: positions in the graph's values. A compiler may plan to reuse their memory; a
@@ -1567,11 +1579,11 @@ struct devbay_compile_table {
             const devbay_compile_desc *desc, devbay_executable **out, devbay_error_detail *error);
 };
 
-/* Table of the extension that makes streams fail on request, id 7 (B6, B13), so that a
- * conformance run sees what a failure does to a stream, to those that wait for it and to the
- * others. Growable; plugin-owned, as long as the instance.
+/* Table of the extension that makes streams fail and devices be lost on request, id 7 (B6, B13),
+ * so that a conformance run sees what a failure does to a stream, to those that wait for it and
+ * to the others. Growable; plugin-owned, as long as the instance.
  *
- * Required up to stream_fail. */
+ * Required up to stream_fail; a slot that a plugin does not have is NULL. */
 struct devbay_fault_table {
     uint32_t struct_size;                 /* Bytes of this struct that its maker knows. */
     uint32_t reserved;                    /* Reserved, 0. */
@@ -1584,6 +1596,15 @@ struct devbay_fault_table {
      * Errors: INVALID for a status of 0; UNSUPPORTED on an inline stream.
      * Since: 0.2. */
     devbay_status (DEVBAY_CALL *stream_fail)(devbay_stream *stream, devbay_status status);
+    /* Gives a device up as its driver would: its streams fail with DEVICE_LOST, and devices
+     * lists its handle no more.
+     *
+     * Owns: nothing; the device stays the plugin's.
+     * Threads: any.
+     * Order: none.
+     * Errors: DEVICE_LOST for one that is lost already.
+     * Since: 0.9. */
+    devbay_status (DEVBAY_CALL *device_lose)(devbay_device *device);
 };
 
 /* ----------------------------------------------------------------------------------------------

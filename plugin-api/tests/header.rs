@@ -28,15 +28,29 @@ fn c11(source: &Path) -> Result<(), String> {
     compile("CC", "cc", &["-std=c11", "-x", "c"], source)
 }
 
-#[test]
-fn the_header_compiles_as_c11() {
-    c11(&include().join("devbay_plugin.h")).unwrap_or_else(|e| panic!("{e}"));
+/// What the header is compiled for: 64 bits, and 32 where the compiler is one for x86, without the system's headers, which a
+/// machine may have for 64 bits alone.
+fn targets() -> &'static [&'static [&'static str]] {
+    if cfg!(target_arch = "x86_64") { &[&[], &["-m32", "-ffreestanding"]] } else { &[&[]] }
+}
+
+fn check_standards(variable: &str, default: &str, language: &str, standards: &[&str]) {
+    let header = include().join("devbay_plugin.h");
+    for (standard, target) in standards.iter().flat_map(|s| targets().iter().map(move |t| (s, t))) {
+        let standard = format!("-std={standard}");
+        let arguments = [&[standard.as_str(), "-x", language], *target].concat();
+        compile(variable, default, &arguments, &header).unwrap_or_else(|e| panic!("{arguments:?}: {e}"));
+    }
 }
 
 #[test]
-fn the_header_compiles_as_cpp17() {
-    let header = include().join("devbay_plugin.h");
-    compile("CXX", "c++", &["-std=c++17", "-x", "c++"], &header).unwrap_or_else(|e| panic!("{e}"));
+fn the_header_compiles_as_c() {
+    check_standards("CC", "cc", "c", &["c99", "c11", "c17"]);
+}
+
+#[test]
+fn the_header_compiles_as_cpp() {
+    check_standards("CXX", "c++", "c++", &["c++11", "c++14", "c++17", "c++20"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The list of devices, and what each says of itself (B11, B14, B29).
 
 use crate::case::Case;
-use crate::rig::{Detail, Opened, Rig, status_name};
+use crate::rig::{Detail, Opened, Rig, at_once, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
 use std::collections::BTreeSet;
@@ -20,6 +20,13 @@ pub(crate) const CASES: &[Case] = &[
         requires: "asked again, also of another instance, the devices have the same ids, names and properties",
         needs: &["devices.list"],
         run: same,
+    },
+    Case {
+        id: "devices.snapshot",
+        rules: &["B17", "B29"],
+        requires: "asked for by several threads at once, lists are the same, and the first one stays as it was",
+        needs: &["devices.same"],
+        run: snapshot,
     },
     Case {
         id: "devices.ids",
@@ -55,8 +62,8 @@ fn list(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|_| Ok(()))
 }
 
-/// What has to stay the same, in words.
-fn descriptions(opened: &Opened<'_>) -> Outcome<Vec<String>> {
+/// What has to stay the same of each device of a list, in words.
+pub(super) fn descriptions(opened: &Opened<'_>, list: &List) -> Outcome<Vec<String>> {
     let text = |text: &Str| {
         // SAFETY: the plugin's text, which lives as long as the instance.
         match unsafe { text.get() } {
@@ -64,35 +71,57 @@ fn descriptions(opened: &Opened<'_>) -> Outcome<Vec<String>> {
             Err(error) => failed(format!("a text of a device is broken: {error}")),
         }
     };
-    let devices = opened.devices()?;
-    let describe = |device: &crate::rig::Device<'_>| {
-        let info = &device.info;
+    let describe = |info: &DeviceInfo| {
         Ok(format!(
             "id {}, name {}, kind {}, flags {:#x}, {} spaces, physical id {:02x?}",
             text(&info.id)?,
             text(&info.name)?,
             info.kind,
             info.flags,
-            device.spaces.len(),
+            info.spaces.len,
             info.physical_id
         ))
     };
-    devices.iter().map(describe).collect()
+    opened.read_devices(list)?.iter().map(describe).collect()
+}
+
+/// The handles of a list.
+pub(super) fn handles(opened: &Opened<'_>, list: &List) -> Outcome<Vec<usize>> {
+    Ok(opened.read_devices(list)?.iter().map(|info| info.handle.addr()).collect())
 }
 
 fn same(rig: &Rig<'_>) -> Outcome {
     let opened = rig.open()?;
-    let first = descriptions(&opened)?;
-    let handles = |opened: &Opened<'_>| -> Outcome<Vec<_>> {
-        Ok(opened.device_infos()?.iter().map(|info| info.handle).collect())
-    };
-    let before = handles(&opened)?;
-    let again = descriptions(&opened)?;
+    let list = opened.device_list()?;
+    let (first, before) = (descriptions(&opened, &list)?, handles(&opened, &list)?);
+    let list = opened.device_list()?;
+    let again = descriptions(&opened, &list)?;
     ensure!(first == again, "listed again: first {}, then {}", first.join("; "), again.join("; "));
-    ensure!(before == handles(&opened)?, "listed again, the devices have other handles");
+    ensure!(before == handles(&opened, &list)?, "listed again, the devices have other handles");
     let second = rig.open()?;
-    let other = descriptions(&second)?;
+    let other = descriptions(&second, &second.device_list()?)?;
     ensure!(first == other, "another instance: first {}, then {}", first.join("; "), other.join("; "));
+    Ok(())
+}
+
+fn snapshot(rig: &Rig<'_>) -> Outcome {
+    const N: usize = 20;
+    let opened = rig.open()?;
+    let list = opened.device_list()?;
+    let (words, devices) = (descriptions(&opened, &list)?, handles(&opened, &list)?);
+    let ask = |_| {
+        for _ in 0..N {
+            let now = opened.device_list()?;
+            let (found, now) = (descriptions(&opened, &now)?, handles(&opened, &now)?);
+            ensure!(found == words, "first {}, then {}", words.join("; "), found.join("; "));
+            ensure!(now == devices, "listed again, the devices have other handles");
+        }
+        Ok(())
+    };
+    at_once(0..if rig.allows_threads().is_ok() { 4 } else { 1 }, ask)?;
+    let found = descriptions(&opened, &list)?;
+    ensure!(found == words, "the first list said {}, and says {}", words.join("; "), found.join("; "));
+    ensure!(handles(&opened, &list)? == devices, "the first list has other handles than it had");
     Ok(())
 }
 

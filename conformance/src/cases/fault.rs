@@ -2,11 +2,14 @@
 //! B24).
 
 use crate::case::Case;
+use crate::cases::devices::{descriptions, handles};
 use crate::cases::event::{Calls, call_back, count};
 use crate::measure::limit_mapped;
 use crate::node::each_node;
 use crate::ops::Op;
-use crate::rig::{Detail, Device, PATIENCE, Rig, Stream, difference, empty_copy, pattern, status_name};
+use crate::rig::{
+    Detail, Device, Opened, PATIENCE, Rig, Stream, difference, empty_copy, pattern, status_name,
+};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::{self, *};
 use std::time::{Duration, Instant};
@@ -46,6 +49,13 @@ pub(crate) const CASES: &[Case] = &[
         requires: "launches on a stream whose failure was reported give it, and write nothing",
         needs: &["fault.poison", "launch.order"],
         run: refuse_launches,
+    },
+    Case {
+        id: "fault.lost",
+        rules: &["B13", "B29"],
+        requires: "a device that is lost gives DEVICE_LOST and is listed no more, or anew; all others go on",
+        needs: &["devices.snapshot", "memory.alloc"],
+        run: lost,
     },
 ];
 
@@ -162,7 +172,7 @@ fn stream_fail(device: &Device<'_>) -> Outcome<FailFn> {
     let table: FaultTable = device.extension(extension::FAULT, "makes streams fail")?;
     match table.stream_fail {
         Some(fail) => Ok(fail),
-        None => failed("the extension that makes streams fail has no stream_fail"),
+        None => not_run(Why::NotOffered, "the extension that makes streams fail has no stream_fail"),
     }
 }
 
@@ -390,4 +400,76 @@ fn refuse_launches(rig: &Rig<'_>) -> Outcome {
         ensure!(is_whole, "a launch of {} that was refused has written", kernel.op);
         Ok(())
     })
+}
+
+fn lost(rig: &Rig<'_>) -> Outcome {
+    let n = rig.open()?.device_infos()?.len();
+    if n == 0 {
+        return not_run(Why::NoDevice, "the plugin has no device on this machine");
+    }
+    // What is lost stays so: each device is lost in an instance of its own.
+    (0..n).try_for_each(|i| lose(&rig.open()?, i))
+}
+
+/// Loses one device of an instance, and looks at what becomes of it and of the others.
+fn lose(opened: &Opened<'_>, i: usize) -> Outcome {
+    let list = opened.device_list()?;
+    let (words, before) = (descriptions(opened, &list)?, handles(opened, &list)?);
+    let devices = opened.devices()?;
+    let Some(device) = devices.get(i) else {
+        return failed(format!("another instance lists {} devices, expected {i} and more", devices.len()));
+    };
+    let table: FaultTable = device.extension(extension::FAULT, "makes devices be lost")?;
+    let Some(lose) = table.device_lose else {
+        return not_run(Why::NotOffered, "the extension that makes streams fail has no device_lose");
+    };
+    let expect = |what: &str, status: Status| {
+        ensure!(
+            status == DEVBAY_STATUS_DEVICE_LOST,
+            "{what} on device {i}, which is lost, gave {}, expected DEVICE_LOST",
+            status_name(status)
+        );
+        Ok(())
+    };
+    let stream = device.stream()?;
+    let kept = device.alloc(device.pad(1000))?;
+    stream.finish()?;
+    // SAFETY: the plugin's function with its own device, here and below.
+    let status = unsafe { lose(device.info.handle) };
+    ensure!(status == DEVBAY_STATUS_OK, "device_lose gave {}", status_name(status));
+    // SAFETY: as above.
+    expect("device_lose", unsafe { lose(device.info.handle) })?;
+    if !device.inline() {
+        expect("a signal, or the point behind it,", stream.end_status()?)?;
+    }
+    let mut detail = Detail::new();
+    expect("buffer_alloc", device.try_alloc(0, 1000, device.space().alloc_align.max(1), &mut detail)?.0)?;
+    expect("stream_create", device.try_stream(&StreamDesc::empty(), &mut detail)?.0)?;
+
+    let now = opened.device_list()?;
+    let left = handles(opened, &now)?;
+    ensure!(!left.contains(&before[i]), "device {i} is lost, and listed with the handle that it had");
+    for (other, handle) in before.iter().enumerate().filter(|&(other, _)| other != i) {
+        ensure!(
+            left.contains(handle),
+            "device {i} was lost, and device {other} is listed with its handle no more"
+        );
+    }
+    let found = descriptions(opened, &list)?;
+    ensure!(found == words, "the first list said {}, and says {}", words.join("; "), found.join("; "));
+    // Those that are there, one that has come back too, are as good as they were.
+    for (other, info) in opened.read_devices(&now)?.into_iter().enumerate() {
+        let device = Device::read(opened, other, info)?;
+        if device.plain_memory().is_err() {
+            continue;
+        }
+        let sent = pattern(device.pad(10_000), i as u64);
+        let (stream, buffer) = (device.stream()?, device.alloc(sent.len())?);
+        stream.upload(&sent, &buffer, 0)?;
+        if let Some(found) = difference(&stream.download(&buffer, 0, sent.len())?, &sent) {
+            return failed(format!("device {i} was lost, and a copy to device {other} and back: {found}"));
+        }
+    }
+    drop((kept, stream));
+    Ok(())
 }

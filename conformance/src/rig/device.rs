@@ -34,7 +34,7 @@ unsafe impl Send for Device<'_> {}
 unsafe impl Sync for Device<'_> {}
 
 impl<'a> Device<'a> {
-    pub(super) fn read(opened: &'a Opened<'a>, index: usize, info: DeviceInfo) -> Outcome<Self> {
+    pub(crate) fn read(opened: &'a Opened<'a>, index: usize, info: DeviceInfo) -> Outcome<Self> {
         if info.handle.is_null() {
             return failed(format!("device {index} has no handle"));
         }

@@ -284,8 +284,8 @@ impl Drop for Opened<'_> {
 }
 
 impl<'a> Opened<'a> {
-    /// The plugin's list of devices, as it is.
-    pub(crate) fn device_infos(&self) -> Outcome<Vec<DeviceInfo>> {
+    /// The plugin's list of devices, as it is, which the plugin owns as long as the instance.
+    pub(crate) fn device_list(&self) -> Outcome<List> {
         let mut list = List::EMPTY;
         let mut detail = Detail::new();
         let Some(devices) = self.table.devices else {
@@ -296,11 +296,21 @@ impl<'a> Opened<'a> {
         if status != DEVBAY_STATUS_OK {
             return failed(format!("devices gave {}", detail.describe(status)));
         }
+        Ok(list)
+    }
+
+    /// What such a list says now.
+    pub(crate) fn read_devices(&self, list: &List) -> Outcome<Vec<DeviceInfo>> {
         // SAFETY: the plugin's list, which lives as long as the instance.
-        match unsafe { read_growable_list::<DeviceInfo>(&list) } {
+        match unsafe { read_growable_list::<DeviceInfo>(list) } {
             Ok(infos) => Ok(infos),
             Err(error) => failed(format!("the list of devices is broken: {error}")),
         }
+    }
+
+    /// The devices that it lists now.
+    pub(crate) fn device_infos(&self) -> Outcome<Vec<DeviceInfo>> {
+        self.read_devices(&self.device_list()?)
     }
 
     /// Its devices; a plugin without any has nothing to test.

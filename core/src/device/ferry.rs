@@ -3,7 +3,7 @@
 use super::{Buffer, Device, Stream, must_leak};
 use crate::error::Result;
 use crate::tensor::{AlignedBytes, Bytes};
-use devbay_plugin_api::abi::DEVBAY_USAGE_TRANSIENT;
+use devbay_plugin_api::abi::DEVBAY_USAGE_STAGING;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Ferry {
     /// Out of memory, or what the plugin says.
     pub fn new(device: &Arc<Device>, size: usize) -> Result<Self> {
         let size = size.next_multiple_of(device.space().copy_granule.max(1) as usize);
-        let buffer = device.alloc(size, DEVBAY_USAGE_TRANSIENT)?;
+        let buffer = device.alloc(size, DEVBAY_USAGE_STAGING)?;
         let lent = (device.create_stream("calibration")?, AlignedBytes::zeroed(size)?);
         Ok(Self { lent: Some(lent), buffer, size })
     }

@@ -50,6 +50,20 @@ use std::sync::{Arc, OnceLock};
 /// From this size on an allocation is compared with what is available first.
 const ASKED_BYTES_MIN: u64 = 64 << 20;
 
+/// What a stream is for: hints, which a device may follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamUse {
+    /// Nothing is enqueued on it but copies, waits and signals.
+    pub copies: bool,
+    /// Above 0 its work is more urgent than that of other streams, below 0 less.
+    pub priority: i32,
+}
+
+impl StreamUse {
+    /// Copies alone.
+    pub const COPIES: Self = Self { copies: true, priority: 0 };
+}
+
 /// One device.
 pub struct Device {
     name: String,
@@ -91,7 +105,7 @@ impl Device {
         self.kernels.as_ref().unwrap_or(&self.plugin.about().kernels)
     }
 
-    /// Its position in the plugin's list.
+    /// Its number in the plugin: its position in the first list; one that came later has the next.
     pub fn index(&self) -> usize {
         self.index
     }
@@ -116,7 +130,7 @@ impl Device {
         &self.info.spaces[0]
     }
 
-    /// Whether the device was lost.
+    /// Whether the device was lost or taken out. It stays so: what comes back is another one.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
@@ -300,15 +314,27 @@ impl Device {
         Error::new(ErrorKind::PluginBroken, text).in_plugin(self.plugin.name()).on_device(&self.name)
     }
 
-    /// Makes a stream.
+    /// Makes a stream for kernels and copies.
     ///
     /// # Errors
     /// What the plugin says.
     pub fn create_stream(self: &Arc<Self>, label: &str) -> Result<Stream> {
+        self.create_stream_for(label, StreamUse::default())
+    }
+
+    /// Makes a stream.
+    ///
+    /// # Errors
+    /// What the plugin says.
+    pub fn create_stream_for(self: &Arc<Self>, label: &str, purpose: StreamUse) -> Result<Stream> {
         let services = self.plugin.services();
         let own_label = services.stream_label(label);
-        let desc =
-            StreamDesc { label: Str::new(own_label.as_deref().unwrap_or(label)), ..StreamDesc::empty() };
+        let desc = StreamDesc {
+            kind: if purpose.copies { DEVBAY_STREAM_COPY } else { DEVBAY_STREAM_COMPUTE },
+            priority: purpose.priority,
+            label: Str::new(own_label.as_deref().unwrap_or(label)),
+            ..StreamDesc::empty()
+        };
         let mut out = null_mut();
         let created = self.call("stream_create", |table, error| {
             let create = table.stream_create?;

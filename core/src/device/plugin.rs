@@ -11,6 +11,7 @@ use crate::services::Services;
 use devbay_plugin_api::abi::version::Needed;
 use devbay_plugin_api::abi::{self, *};
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
@@ -37,6 +38,8 @@ pub struct Plugin {
     compiler: OnceLock<Option<CompileTable>>,
     /// Kernels, memory spaces and devices that are not used, a line each with the reason.
     left_out: Mutex<Vec<String>>,
+    /// What it ever listed. Held while a list is asked for.
+    seen: Mutex<Seen>,
     pub(super) serial: Option<Mutex<()>>,
     /// Dropped when the instance is destroyed; a poisoned one's threads may still use it.
     services: ManuallyDrop<Box<Services>>,
@@ -117,6 +120,7 @@ impl Plugin {
             interop: OnceLock::new(),
             compiler: OnceLock::new(),
             left_out: Mutex::default(),
+            seen: Mutex::default(),
             services: ManuallyDrop::new(services),
             library: ManuallyDrop::new(library),
         }))
@@ -157,12 +161,17 @@ impl Plugin {
         self.poisoned.load(Ordering::Relaxed)
     }
 
-    /// Its devices, in its order.
+    /// The devices that it lists now, in its order. One that `known` has is that one; one that has come back after it was
+    /// lost or taken out is a new one with its old name. A known one that is not listed counts as lost from now on.
     ///
     /// # Errors
-    /// A refusal with what `devices` says, or for a list that is broken.
-    pub fn devices(self: &Arc<Self>) -> std::result::Result<Vec<Arc<Device>>, Refusal> {
+    /// A refusal with what `devices` says, or for a list that is broken; then known ones stay as they are.
+    pub fn devices(
+        self: &Arc<Self>,
+        known: &[Arc<Device>],
+    ) -> std::result::Result<Vec<Arc<Device>>, Refusal> {
         let failed = |e: &Error| Refusal::new(RefusalKind::DevicesFailed, e.text());
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let mut list = List::EMPTY;
         self.call("devices", |table, error| {
             let devices = table.devices?;
@@ -174,13 +183,26 @@ impl Plugin {
         let infos = unsafe { read_growable_list::<DeviceInfo>(&list) }?;
         let mut devices = Vec::new();
         let mut left_out = self.about.left_out.clone();
-        for (index, raw) in infos.iter().enumerate() {
+        let mut taken = BTreeSet::new();
+        for (position, raw) in infos.iter().enumerate() {
+            let handle = NonNull::new(raw.handle).ok_or_else(|| {
+                Refusal::new(RefusalKind::BrokenLayout, format!("device {position} has no handle"))
+            })?;
+            let whole = known.iter().find(|device| device.handle == handle && !device.is_lost());
+            if let Some(device) = whole {
+                taken.insert(device.index);
+                devices.push(Arc::clone(device));
+                continue;
+            }
             // SAFETY: as above.
             let info = unsafe { DeviceAbout::read(raw) }?;
-            let handle = NonNull::new(raw.handle).ok_or_else(|| {
-                Refusal::new(RefusalKind::BrokenLayout, format!("device {index} has no handle"))
-            })?;
+            let index = number_of(&mut seen.ids, &info.id, &mut taken);
             let name = format!("{}:{index}", self.about.name);
+            if seen.gone.contains(&handle.addr().get()) || known.iter().any(|device| device.handle == handle)
+            {
+                left_out.push(format!("{name} is listed with the handle that it was lost with (B13)"));
+                continue;
+            }
             if let Some(reason) = info.left_out(raw) {
                 left_out.push(format!("{name} {reason}"));
                 continue;
@@ -211,6 +233,10 @@ impl Plugin {
                 rates: OnceLock::new(),
                 plugin: Arc::clone(self),
             }));
+        }
+        for gone in known.iter().filter(|device| !devices.iter().any(|listed| Arc::ptr_eq(listed, device))) {
+            gone.lost.store(true, Ordering::Relaxed);
+            seen.gone.insert(gone.handle.addr().get());
         }
         *self.left_out.lock().unwrap_or_else(PoisonError::into_inner) = left_out;
         Ok(devices)
@@ -387,6 +413,27 @@ impl Drop for Plugin {
 /// leaked (ABI-NOTES 1): the end of the stream cannot be waited for.
 pub(crate) fn must_leak(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::PluginBroken | ErrorKind::PluginPoisoned)
+}
+
+/// The devices that a plugin has ever listed.
+#[derive(Default)]
+struct Seen {
+    /// Their ids; a device's number is its id's place.
+    ids: Vec<String>,
+    /// Handles of those that were lost or taken out, which no other device ever has.
+    gone: BTreeSet<usize>,
+}
+
+/// The number of a listed device: its id's place among those ever seen; a new one where another device of the same list has
+/// it.
+fn number_of(ids: &mut Vec<String>, id: &str, taken: &mut BTreeSet<usize>) -> usize {
+    let known = ids.iter().enumerate().position(|(i, known)| known == id && !taken.contains(&i));
+    let number = known.unwrap_or_else(|| {
+        ids.push(id.to_owned());
+        ids.len() - 1
+    });
+    taken.insert(number);
+    number
 }
 
 /// A buffer for a plugin's words.

@@ -51,9 +51,13 @@ unsafe impl Send for Streams {}
 
 impl Streams {
     fn new(section: &Section) -> Result<Self> {
-        let first = section.device.create_stream("run")?;
-        let others: Box<[Stream]> =
-            section.lanes.iter().skip(1).map(|device| device.create_stream("run")).collect::<Result<_>>()?;
+        let first = section.device.create_stream_for("run", section.stream_use())?;
+        let others: Box<[Stream]> = section
+            .lanes
+            .iter()
+            .skip(1)
+            .map(|device| device.create_stream_for("run", section.stream_use()))
+            .collect::<Result<_>>()?;
         let handles = std::iter::once(&first).chain(&others).map(Stream::handle).collect();
         Ok(Self { first, others, handles })
     }
@@ -115,7 +119,7 @@ impl ThreadStreams {
     /// What a plugin says.
     pub fn new(section: &Section, frame: &Streams) -> Result<Self> {
         let own = |device: &Arc<Device>| match device.about().inline {
-            true => device.create_stream("run").map(Some),
+            true => device.create_stream_for("run", section.stream_use()).map(Some),
             false => Ok(None),
         };
         let own: Box<[Option<Stream>]> = section.lanes.iter().map(own).collect::<Result<_>>()?;

@@ -8,7 +8,7 @@ use super::cancel::{Cancel, Launching};
 use super::frame::Frame;
 use super::nested::{self, Context};
 use super::tasks;
-use crate::device::Stream;
+use crate::device::{Stream, StreamUse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::limits::Limits;
 use crate::plan::references::part_of;
@@ -154,6 +154,11 @@ impl Frame {
 }
 
 impl Section {
+    /// What its streams are for.
+    pub(crate) fn stream_use(&self) -> StreamUse {
+        StreamUse { copies: false, priority: self.stream_priority }
+    }
+
     /// Whether its one stream can wait for this one.
     pub(crate) fn waits_for(&self, other: &Stream) -> bool {
         !self.is_placed && !self.device.about().inline && Arc::ptr_eq(&self.device, other.device())

@@ -1,7 +1,7 @@
 //! Values between the stages of a run: tensors in host memory or in a device's.
 
 use super::section::REST_LIMIT;
-use crate::device::{Buffer, Device, Stream, must_leak};
+use crate::device::{Buffer, Device, Stream, StreamUse, must_leak};
 use crate::error::Result;
 use crate::plan::constants::{ConstantPool, host_reference};
 use crate::plan::section::Shaped;
@@ -109,7 +109,7 @@ impl RunTensor {
             }
             let _traced = trace::begin(What::CopyIn { bytes: self.ty.size as u64 });
             let buffer = allocate(&self.ty, device)?;
-            let mut stream = device.create_stream("upload")?;
+            let mut stream = device.create_stream_for("upload", StreamUse::COPIES)?;
             let dst = buffer.reference(0, self.ty.size);
             // SAFETY: the tensor is kept until `finish` has waited for the copy, or is leaked; dropping the
             // stream on another error waits too.
@@ -213,7 +213,7 @@ impl RunTensor {
             return Ok(stacked);
         };
         let _traced = trace::begin(What::CopyWithin { bytes: stacked.ty.size as u64 });
-        let mut stream = device.create_stream("stack")?;
+        let mut stream = device.create_stream_for("stack", StreamUse::COPIES)?;
         let mut enqueue = |parts: &mut [Self]| {
             let mut offset = 0;
             for part in parts {
@@ -277,7 +277,7 @@ pub(crate) fn read(buffer: &Buffer, size: usize) -> Result<AlignedBytes> {
         read_visible(buffer, bytes.as_mut_slice());
         return Ok(bytes);
     }
-    let mut stream = buffer.device().create_stream("download")?;
+    let mut stream = buffer.device().create_stream_for("download", StreamUse::COPIES)?;
     // SAFETY: `bytes` is kept until `finish` has waited for the copy, or is leaked; dropping the stream on another
     // error waits too.
     let copied = unsafe { stream.copy_out(buffer.reference(0, size), bytes.as_mut_slice().as_mut_ptr()) };

@@ -132,6 +132,7 @@ impl Planner<'_> {
         let mut section = Section {
             device: Arc::clone(self.device),
             lanes: self.lanes.iter().map(|lane| Arc::clone(self.env.site(lane.site).0)).collect(),
+            stream_priority: self.options.stream_priority,
             is_placed: self.lanes.are_placed(),
             n_signals: n_signals.into(),
             memories: arena.memories.into(),

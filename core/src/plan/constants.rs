@@ -1,7 +1,7 @@
 //! Constants on a device: uploaded once, shared by all plans and sessions of a model.
 
 use super::ahead::PackedConstant;
-use crate::device::{Buffer, Device, Pack, PreparedKernel, Stream, must_leak};
+use crate::device::{Buffer, Device, Pack, PreparedKernel, Stream, StreamUse, must_leak};
 use crate::error::Result;
 use crate::exec::value;
 use crate::tensor::{Bytes, Tensor, TensorType, U8};
@@ -255,7 +255,7 @@ impl ConstantPool {
             None => self.device.alloc(bytes.len(), DEVBAY_USAGE_WEIGHT)?,
         };
         if state.stream.is_none() {
-            state.stream = Some(self.device.create_stream("constants")?);
+            state.stream = Some(self.device.create_stream_for("constants", StreamUse::COPIES)?);
         }
         let Some(stream) = &mut state.stream else {
             return Ok(buffer);

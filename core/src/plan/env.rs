@@ -108,6 +108,9 @@ pub struct PlanOptions {
     /// What matrix products may round their inputs to. Ops that run one by one, since their types depend on data, are
     /// strict.
     pub numerics: Numerics,
+    /// How urgent the work is beside that of other sessions on the same device: above 0 more, below 0 less. A hint, which
+    /// devices with streams of several priorities follow.
+    pub stream_priority: i32,
     /// What floats are narrower than the model says, where kernels allow it; inputs and results keep their types.
     pub narrow: Option<Narrowing>,
     /// Bytes of the device's memory that a section may take: constants that stay there, arena and workspaces of one run. Of
@@ -131,6 +134,7 @@ impl Default for PlanOptions {
             tasks: tasks::Policy::Auto,
             passes: Switches::default(),
             numerics: Numerics::Strict,
+            stream_priority: 0,
             narrow: None,
             memory_budget: None,
             limits: Limits::default(),

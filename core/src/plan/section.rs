@@ -198,6 +198,8 @@ pub struct Section {
     pub device: Arc<Device>,
     /// The device of each lane. If several devices take part, the first lane's works in the host's memory.
     pub lanes: Box<[Arc<Device>]>,
+    /// How urgent the work on its streams is ([`PlanOptions::stream_priority`](super::PlanOptions::stream_priority)).
+    pub stream_priority: i32,
     /// Whether asynchronous devices take part beside others: then tasks signal and arrive (`plan/streams.rs`).
     pub is_placed: bool,
     /// For each lane how often a run signals on it.

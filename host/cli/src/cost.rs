@@ -99,7 +99,7 @@ fn write(path: &Path, mut known: MeasuredTimes, costs: &Costs, chosen: &Chosen) 
         let own = measured.iter().filter(|((name, _), _)| name == device.name());
         let times: Vec<_> = own.map(|((_, signature), ns)| (signature.to_string(), *ns)).collect();
         if !times.is_empty() {
-            known.put(chosen.runtime.rates_key(device), times);
+            known.put(chosen.runtime.rates_key(&device), times);
         }
     }
     Ok(known.write(path)?)

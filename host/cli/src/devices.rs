@@ -143,13 +143,14 @@ fn rates(device: &Device) -> Value {
 fn measure(arguments: &Arguments, runtime: &Runtime) -> Result<Done> {
     // Kernels divide their loops among the queue's threads: one thread's rates want a queue of one.
     let alone = PluginArguments { threads: 1, ..arguments.plugins.clone() }.runtime(None)?;
-    let mut measured: Vec<(&Arc<Device>, Calibration)> = Vec::new();
+    let mut measured: Vec<(Arc<Device>, Calibration)> = Vec::new();
     for device in runtime.devices() {
-        let Some(single) = alone.devices().iter().find(|single| single.stable_id() == device.stable_id())
-        else {
+        let of_one = alone.devices().into_iter().find(|single| single.stable_id() == device.stable_id());
+        let Some(single) = of_one else {
             bail!("{} is gone when it is asked for a second time", device.stable_id());
         };
-        measured.push((device, calibrate(device, single)?));
+        let calibration = calibrate(&device, &single)?;
+        measured.push((device, calibration));
     }
     // What was measured is shown, whether it can be kept or not.
     let kept = keep(runtime, &measured);
@@ -158,7 +159,7 @@ fn measure(arguments: &Arguments, runtime: &Runtime) -> Result<Done> {
 }
 
 /// Writes what was measured to the user's file, and says where that is.
-fn keep(runtime: &Runtime, measured: &[(&Arc<Device>, Calibration)]) -> Result<PathBuf> {
+fn keep(runtime: &Runtime, measured: &[(Arc<Device>, Calibration)]) -> Result<PathBuf> {
     let Some(path) = rates_file::path_from_environment() else {
         bail!("there is no folder to keep the rates in: set DEVBAY_CACHE_DIR to one");
     };
@@ -175,7 +176,7 @@ fn keep(runtime: &Runtime, measured: &[(&Arc<Device>, Calibration)]) -> Result<P
 fn print_measured(
     arguments: &Arguments,
     runtime: &Runtime,
-    measured: &[(&Arc<Device>, Calibration)],
+    measured: &[(Arc<Device>, Calibration)],
     path: Option<&Path>,
 ) -> Option<Value> {
     if arguments.json {

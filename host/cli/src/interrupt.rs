@@ -32,8 +32,7 @@ enum Next {
 /// Whether Ctrl-C was pressed.
 static IS_PRESSED: AtomicBool = AtomicBool::new(false);
 
-/// Whether Ctrl-C was pressed: then whatever fails has been cancelled. Compilers in drivers give up on the signal by
-/// themselves, with errors of their own.
+/// Whether Ctrl-C was pressed: then whatever fails has been cancelled.
 pub fn is_pressed() -> bool {
     IS_PRESSED.load(Ordering::Relaxed)
 }
@@ -54,15 +53,62 @@ pub fn install() {
             Next::End => end(CANCELLED.into()),
         }
     };
-    if let Err(error) = ctrlc::set_handler(handler) {
+    #[cfg(unix)]
+    let taken = take(handler);
+    #[cfg(not(unix))]
+    let taken = ctrlc::set_handler(handler);
+    if let Err(error) = taken {
         tracing::warn!("Ctrl-C ends the command without tidying up: {error}");
-        // Without the thread that it wakes, a handler that is set already would swallow the signal.
-        #[cfg(unix)]
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            // SAFETY: the default action is a valid one.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Has a thread of its own take the signals that end a command; no other thread gets them, those of plugins neither. Compilers
+/// in drivers (LLVM's in PoCL and Mesa) put handlers of their own before ours, which remove their files: what they were
+/// compiling then fails, and the process may end with that failure before it knows of the signal.
+///
+/// # Errors
+/// What the system says if there is no thread to be had; then signals do what they did.
+#[cfg(unix)]
+fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
+    use std::mem::MaybeUninit;
+    use std::ptr::null;
+
+    let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: a place for a set, which this makes empty.
+    unsafe { libc::sigemptyset(signals.as_mut_ptr()) };
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let mut action = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: a valid signal and a place for its action, which is only read if it was written.
+        let is_ignored = unsafe {
+            libc::sigaction(signal, null(), action.as_mut_ptr()) == 0
+                && action.assume_init_ref().sa_sigaction == libc::SIG_IGN
+        };
+        // Who started the command had a reason, as `nohup` has.
+        if !is_ignored {
+            // SAFETY: a valid signal, and a set that was made above.
+            unsafe { libc::sigaddset(signals.as_mut_ptr(), signal) };
         }
     }
+    // SAFETY: made above.
+    let signals = unsafe { signals.assume_init() };
+    // SAFETY: a set that was made, and a place for the one before. Threads that start later have this one's mask; processes
+    // that std starts have an empty one.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &signals, before.as_mut_ptr()) };
+    let wait = move || {
+        let mut signal = 0;
+        loop {
+            // SAFETY: a set that was made, all of whose signals are blocked, and a place for a number.
+            if unsafe { libc::sigwait(&signals, &mut signal) } == 0 {
+                handler();
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("devbay-signals".to_owned()).spawn(wait);
+    thread.map(drop).inspect_err(|_| {
+        // SAFETY: the set that was written above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    })
 }
 
 /// The flag that the first Ctrl-C sets from now on.

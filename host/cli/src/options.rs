@@ -82,6 +82,10 @@ pub struct DeviceArguments {
     /// What matrix products may round their inputs to, for speed where a device has it; sums have 32 bits
     #[arg(long, value_enum, value_name = "TYPE", default_value = "strict")]
     pub numerics: NumericsName,
+    /// How urgent the work is beside that of others on the same device, for devices with streams of several priorities: above
+    /// 0 more, below 0 less
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true)]
+    pub stream_priority: i32,
     /// Compute in narrower floats where kernels do, as in f32=f16: constants and values take less memory, results are less
     /// exact; inputs and outputs keep their types
     #[arg(long, value_name = "FROM=TO")]
@@ -293,6 +297,7 @@ impl DeviceArguments {
         options.plans.passes = Switches::without(self.no_pass.iter().map(String::as_str))?;
         options.plans.memory_budget = self.memory_budget;
         options.plans.numerics = self.numerics.into();
+        options.plans.stream_priority = self.stream_priority;
         options.plans.narrow = self.narrow;
         options.plans.feedback = self.feedback.as_deref().map(|path| feedback(path, runtime)).transpose()?;
         for limit in &self.limit {
@@ -307,12 +312,12 @@ impl DeviceArguments {
             options.pins.push((node, choice.device));
         }
         if self.failover {
-            options.failover = Some(runtime.devices().to_vec());
+            options.failover = Some(runtime.devices());
         }
         let is_complete = types.len() == model.program().main.inputs.len();
         let auto = if chosen.is_auto && is_complete && runtime.devices().len() > 1 {
             let allowed = Allowed { pins: &options.pins, whole: self.no_fallback };
-            Some(auto::choose(model, runtime.devices(), types, allowed, &options.plans)?)
+            Some(auto::choose(model, &runtime.devices(), types, allowed, &options.plans)?)
         } else {
             None
         };
@@ -326,8 +331,8 @@ impl DeviceArguments {
             }
         } else if !self.no_fallback {
             let is_other =
-                |other: &&Arc<Device>| !Arc::ptr_eq(other, device) && other.plugin().name() == FALLBACK;
-            options.others = runtime.devices().iter().filter(is_other).take(1).cloned().collect();
+                |other: &Arc<Device>| !Arc::ptr_eq(other, device) && other.plugin().name() == FALLBACK;
+            options.others = runtime.devices().into_iter().filter(is_other).take(1).collect();
         }
         Ok((Arc::clone(device), options, auto))
     }

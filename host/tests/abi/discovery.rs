@@ -61,7 +61,7 @@ fn b25_a_manifest_finds_its_library() {
     ));
     let host = host(&[&folder], &[]);
     assert_eq!(outcomes(host.runtime.report()), ["loaded"]);
-    assert_eq!(relu(host.device()).unwrap(), RELU);
+    assert_eq!(relu(&host.device()).unwrap(), RELU);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn b25_of_two_with_one_name_the_first_folder_wins() {
     let winner = first.path().join("faulty.json");
     assert!(refusal.reason.contains(&winner.display().to_string()), "{refusal}");
     assert!(refusal.reason.contains("the first one wins"), "{refusal}");
-    assert_eq!(relu(host.device()).unwrap(), RELU);
+    assert_eq!(relu(&host.device()).unwrap(), RELU);
 }
 
 /// The second of two whose names are known only when they are loaded.
@@ -180,7 +180,7 @@ fn b25_linked_plugins_come_before_found_ones() {
     });
     assert_eq!(outcomes(host.runtime.report()), ["loaded", "duplicate-name"]);
     assert_eq!(host.runtime.report().plugins[0].library, None);
-    assert_eq!(relu(host.device()).unwrap(), RELU);
+    assert_eq!(relu(&host.device()).unwrap(), RELU);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn b27_good_libraries_pass_the_probe() {
     folder.c_plugin("minimal", "minimal.c", &[]);
     let host = probing(&folder, 20_000);
     assert_eq!(outcomes(host.runtime.report()), ["loaded"]);
-    assert_eq!(relu(host.device()).unwrap(), RELU);
+    assert_eq!(relu(&host.device()).unwrap(), RELU);
 }
 
 /// Only a manifest with the library's SHA-256 vouches for it.

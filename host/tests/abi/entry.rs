@@ -70,7 +70,7 @@ fn b02_services_come_in_a_table() {
     // More than one chunk, so that the loop goes to the host's threads.
     let values: Vec<f32> = (0..10_000).map(|i| i as f32 - 5000.0).collect();
     let expected: Vec<f32> = values.iter().map(|&x| x.max(0.0)).collect();
-    assert_eq!(relu_of(host.device(), &values).unwrap(), expected);
+    assert_eq!(relu_of(&host.device(), &values).unwrap(), expected);
 }
 
 #[test]
@@ -79,9 +79,9 @@ fn b02_a_loop_of_a_run_that_is_to_end_gives_cancelled() {
         let host = Host::new(RuntimeOptions { threads, ..faulty_options(&[]) });
         let values = vec![-1.0; 10_000];
         // In the middle of its 157 chunks.
-        let ended = Cancel::over(Some(&Cancel::after_looks(80)), || relu_of(host.device(), &values));
+        let ended = Cancel::over(Some(&Cancel::after_looks(80)), || relu_of(&host.device(), &values));
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::Cancelled, "{threads} threads");
-        assert_eq!(relu_of(host.device(), &values).unwrap(), vec![0.0; 10_000], "{threads} threads");
+        assert_eq!(relu_of(&host.device(), &values).unwrap(), vec![0.0; 10_000], "{threads} threads");
     }
 }
 
@@ -100,7 +100,7 @@ fn b03_hosts_of_the_next_minor_load_the_c_plugin_and_older_ones_refuse_it() {
     for (min, max) in [(now, now), (now, now + 1), (1, now), (1, now + 1)] {
         let host = Host::new(of(min, max));
         assert_eq!(host.plugin().minor(), now, "a host of {min} to {max}");
-        assert_eq!(relu(host.device()).unwrap(), RELU, "a host of {min} to {max}");
+        assert_eq!(relu(&host.device()).unwrap(), RELU, "a host of {min} to {max}");
     }
     for (min, max, words) in [
         (now + 1, now + 2, "ask the vendor for a newer plugin"),
@@ -119,7 +119,7 @@ fn b03_the_highest_common_minor_is_agreed_on() {
     let newer = format!("MINOR_MAX={}", DEVBAY_ABI_MINOR + 1);
     let host = Host::explicit(&folder.defect(&[&newer]));
     assert_eq!(host.plugin().minor(), DEVBAY_ABI_MINOR);
-    assert_eq!(relu(host.device()).unwrap(), RELU);
+    assert_eq!(relu(&host.device()).unwrap(), RELU);
 }
 
 /// The agreed minor, not a struct's size, decides what may be used; and the host has a clock.
@@ -154,12 +154,12 @@ fn b04_tables_and_descriptions_of_other_versions_are_read() {
     for size in [required, required + 4, table - 8, table - 1, table + 8] {
         let folder = Folder::new();
         let host = Host::explicit(&folder.defect(&[&format!("TABLE_SIZE={size}")]));
-        assert_eq!(relu(host.device()).unwrap(), RELU, "a table of {size} bytes, ours has {table}");
+        assert_eq!(relu(&host.device()).unwrap(), RELU, "a table of {size} bytes, ours has {table}");
     }
     for size in [info - 24, info - 8, info + 8] {
         let folder = Folder::new();
         let host = Host::explicit(&folder.defect(&[&format!("INFO_SIZE={size}")]));
-        assert_eq!(relu(host.device()).unwrap(), RELU, "a description of {size} bytes, ours has {info}");
+        assert_eq!(relu(&host.device()).unwrap(), RELU, "a description of {size} bytes, ours has {info}");
     }
 }
 
@@ -176,16 +176,16 @@ fn b05_unknown_codes_are_tolerated() {
     ]));
     assert_eq!(host.plugin().left_out(), [""; 0]);
     assert_eq!(host.plugin().about().threading, Threading::Serialised, "the strictest that is known");
-    assert_eq!(relu(host.device()).unwrap(), RELU);
+    assert_eq!(relu(&host.device()).unwrap(), RELU);
     // A kind of device.
     let host = Host::faulty(&[("devices", "unheard-of")]);
     assert_eq!((host.device().about().kind, host.device().about().kind_name()), (4711, "other"));
     // A status.
     let host = Host::faulty(&[("fault", "unheard-of@launch")]);
-    let error = relu(host.device()).unwrap_err();
+    let error = relu(&host.device()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PluginFailed);
     assert!(error.text().contains("UNKNOWN, code 4711"), "{error}");
-    assert_eq!(relu(host.device()).unwrap(), RELU, "the next launch is well");
+    assert_eq!(relu(&host.device()).unwrap(), RELU, "the next launch is well");
 }
 
 /// What must be understood and is not is left out, and said; all else goes on.
@@ -219,7 +219,7 @@ fn b05_what_must_be_understood_is_left_out() {
     let without_pinned = host("SECOND_SPACE_FLAGS=0x8000000000000000");
     assert!(without_pinned.device().alloc_pinned(64).is_none());
     assert_eq!(without_pinned.plugin().left_out(), [format!("memory space 1 of minimal:0 {flags}")]);
-    assert_eq!(relu(without_pinned.device()).unwrap(), RELU);
+    assert_eq!(relu(&without_pinned.device()).unwrap(), RELU);
 }
 
 /// A device's own list of kernels stands in the place of the plugin's.
@@ -227,7 +227,7 @@ fn b05_what_must_be_understood_is_left_out() {
 fn b20_a_device_lists_its_own_kernels() {
     let host = |which: &str| Host::explicit(&Folder::new().defect(&[&format!("DEVICE_KERNELS={which}")]));
     assert!(host("NONE").device().kernels().is_empty());
-    assert_eq!(relu(host("ONE").device()).unwrap(), RELU);
+    assert_eq!(relu(&host("ONE").device()).unwrap(), RELU);
 
     let more = host("ADDED");
     let kernels: Vec<_> =
@@ -277,7 +277,7 @@ fn b01_a_library_offers_a_layer() {
         let paths: Vec<PathBuf> = layers.iter().map(path).collect();
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
         let host = Host::new(with(vec![minimal.clone()], &paths));
-        assert_eq!(relu(host.device()).unwrap(), RELU, "{layers:?}");
+        assert_eq!(relu(&host.device()).unwrap(), RELU, "{layers:?}");
         assert_eq!(host.log.messages(), ["layer: create", "layer: prepare"], "{layers:?}");
     }
     // It says what it does not take.
@@ -307,7 +307,7 @@ fn b25_options_of_the_host_go_to_every_plugin() {
             plugin_options: vec![(plugin.into(), "devbay.unheard_of".into(), "1".into())],
             ..RuntimeOptions::default()
         });
-        assert_eq!(relu(host.device()).unwrap(), RELU, "{plugin}");
+        assert_eq!(relu(&host.device()).unwrap(), RELU, "{plugin}");
     }
 }
 
@@ -387,7 +387,7 @@ fn b10_references_name_handle_address_and_offset() {
 #[test]
 fn b11_limits_of_a_memory_space_are_kept() {
     let host = Host::faulty(&[("alloc_max", "4096"), ("align", "512"), ("granule", "96")]);
-    let (device, ledger) = (host.device(), host.ledger());
+    let (device, ledger) = (&host.device(), host.ledger());
     assert_eq!(device.about().spaces.len(), 1);
     let error = device.alloc(5000, 0).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);

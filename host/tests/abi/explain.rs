@@ -89,5 +89,5 @@ fn b30_the_second_opinion_refuses_nothing() {
     let (library, agreement) = crate::support::negotiated(&faulty(), MinorRange::CURRENT);
     assert!(library.has_symbol(devbay_plugin_api::sdk::layout::SYMBOL));
     assert_eq!(agreement.differences, Vec::<String>::new());
-    assert_eq!(relu(Host::explicit(&faulty()).device()).unwrap(), RELU);
+    assert_eq!(relu(&Host::explicit(&faulty()).device()).unwrap(), RELU);
 }

@@ -11,7 +11,7 @@ const PLACES: [&str; 9] =
     ["alloc", "create_stream", "copy", "prepare", "launch", "signal", "host_wait", "work", "work#3"];
 
 fn run_session(host: &Host) -> Result<Vec<f32>> {
-    run_model(&model(), host.device(), &RunOptions::default())
+    run_model(&model(), &host.device(), &RunOptions::default())
 }
 
 fn check_words(fault: &str, error: &Error) {
@@ -37,7 +37,7 @@ fn b09_failed_runs_give_everything_back() {
                 ("host_memory", "no"),
                 ("work_ms", "2"),
             ]);
-            let run = || run_model(&model, host.device(), &RunOptions::default());
+            let run = || run_model(&model, &host.device(), &RunOptions::default());
             let error = run().expect_err(&fault);
             assert_eq!(error.kind(), ErrorKind::PluginFailed, "{fault}: {error}");
             check_words(&fault, &error);
@@ -77,7 +77,7 @@ fn b13_a_device_that_disappears_is_lost() {
         assert_eq!(error.place().device, "faulty:0", "{fault}: {error}");
         assert!(host.device().is_lost(), "{fault}");
         // Refused by the host: but for free and destroy the plugin hears no more of it.
-        let error = relu(host.device()).unwrap_err();
+        let error = relu(&host.device()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{fault}: {error}");
         assert!(error.text().contains("the device is lost"), "{fault}: {error}");
         assert_eq!(books.calls_after_loss.load(SeqCst), 0, "{fault}");
@@ -116,8 +116,8 @@ fn b18_a_failed_launch_names_its_node() {
 fn b13_a_failed_launch_leaves_the_device_whole() {
     for streams in ["inline", "async"] {
         let host = Host::faulty(&[("fault", "internal@launch"), ("streams", streams)]);
-        assert_eq!(relu(host.device()).unwrap_err().kind(), ErrorKind::PluginFailed);
+        assert_eq!(relu(&host.device()).unwrap_err().kind(), ErrorKind::PluginFailed);
         assert!(!host.device().is_lost() && !host.plugin().is_poisoned());
-        assert_eq!(relu(host.device()).unwrap(), RELU);
+        assert_eq!(relu(&host.device()).unwrap(), RELU);
     }
 }

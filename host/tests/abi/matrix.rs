@@ -256,7 +256,7 @@ fn todays_answer(plugin: &Path) -> String {
     let Some(plugin) = host.runtime.plugins().first() else {
         return format!("refused: {}", host.refusal().reason);
     };
-    match relu(host.device()) {
+    match relu(&host.device()) {
         Ok(values) if values == RELU => format!("served as 0.{}", plugin.minor()),
         other => format!("failed: Relu gave {other:?}"),
     }

@@ -37,7 +37,7 @@ fn check_left_alone(host: &Host, place: &str) {
     // No extension is given any more either, so the books were opened before.
     assert!(host.plugin().is_poisoned(), "{place}");
     assert!(host.plugin().extension(devbay_plugin_faulty::LEDGER, 1).is_none());
-    let error = relu(host.device()).unwrap_err();
+    let error = relu(&host.device()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PluginPoisoned, "{place}: {error}");
     assert!(error.text().contains("panicked before"), "{place}: {error}");
     let refused = host.runtime.choose(&Policy::Auto, &Requirements::default()).err().unwrap();
@@ -54,7 +54,7 @@ fn calls_before_it_is_known(books: &Ledger, place: &str) -> u64 {
 fn check_panic(place: &str, streams: &str, body: impl FnOnce(&Arc<Device>) -> Result<()>) {
     let host = host(place, streams);
     let books = host.ledger();
-    let error = body(host.device()).expect_err(place);
+    let error = body(&host.device()).expect_err(place);
     let known = calls_before_it_is_known(books, place);
     check(&host, place, &error);
     assert_eq!(books.calls_after_panic.load(SeqCst), known, "{place}: the plugin was called again");
@@ -90,7 +90,7 @@ fn b19_panics_when_an_instance_is_made_refuse_the_plugin() {
         assert!(reason.contains("PANICKED") && reason.contains("fault.rs:"), "{reason}");
         assert_eq!(host.log.destroyed(), None, "{place}: a poisoned instance was destroyed");
     }
-    assert_eq!(relu(Host::faulty(&[]).device()).unwrap(), RELU);
+    assert_eq!(relu(&Host::faulty(&[]).device()).unwrap(), RELU);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn check_one_failed(host: &Host, place: &str, error: &Error) {
 /// Expects a plugin that works, and gives back all that it made.
 fn check_well(host: &Host, place: &str) {
     assert!(!host.plugin().is_poisoned(), "{place}");
-    assert_eq!(relu(host.device()).unwrap(), RELU, "{place}");
+    assert_eq!(relu(&host.device()).unwrap(), RELU, "{place}");
     let books = host.ledger();
     let alive = [&books.buffers, &books.streams, &books.kernels].map(|number| number.load(SeqCst));
     assert_eq!(alive, [0; 3], "{place}: buffers, streams and kernels that were not given back");
@@ -134,13 +134,13 @@ fn b19_panics_in_kernels_fail_that_call_alone() {
     for (place, streams) in [("prepare", "inline"), ("prepare", "async"), ("launch", "inline")] {
         for body in [run, run_session, run_staged] {
             let host = host(place, streams);
-            let error = body(host.device()).expect_err(place);
+            let error = body(&host.device()).expect_err(place);
             check_one_failed(&host, place, &error);
         }
     }
     // A run fails in its middle; the same session then runs.
     let host = Host::faulty(&[("fault", "panic@launch#2"), ("streams", "inline"), ("host_memory", "no")]);
-    let session = Session::new(&model(), host.device()).unwrap();
+    let session = Session::new(&model(), &host.device()).unwrap();
     let x = tensor(&MODEL_INPUT);
     let error = session.run(&[("x", &x)], &RunOptions::default()).unwrap_err();
     assert!(!error.place().node.is_empty(), "{error}");
@@ -159,7 +159,7 @@ fn b19_a_panic_in_a_launch_is_one_runs() {
     let failures: Vec<Error> = std::thread::scope(|scope| {
         let run = || {
             // A session each, as users of one runtime have them.
-            let session = Session::new(&model(), host.device()).unwrap();
+            let session = Session::new(&model(), &host.device()).unwrap();
             let runs = (0..N_RUNS).map(|_| session.run(&[("x", &x)], &RunOptions::default()));
             runs.filter_map(Result::err).collect::<Vec<_>>()
         };
@@ -177,7 +177,7 @@ fn b19_panics_in_the_middle_of_a_run() {
         let host =
             Host::faulty(&[("fault", fault), ("streams", "async"), ("host_memory", "no"), ("work_ms", "1")]);
         let books = host.ledger();
-        let error = run_session(host.device()).expect_err(fault);
+        let error = run_session(&host.device()).expect_err(fault);
         assert_eq!(error.kind(), ErrorKind::PluginPoisoned, "{fault}: {error}");
         let known = calls_before_it_is_known(books, fault);
         check_left_alone(&host, fault);
@@ -222,8 +222,8 @@ fn b19_panics_in_optional_functions() {
         assert_eq!(packed.bytes(), factor.bytes());
         Ok(())
     };
-    check_one_failed(&asked, "pack", &pack(asked.device()).unwrap_err());
-    pack(asked.device()).unwrap();
+    check_one_failed(&asked, "pack", &pack(&asked.device()).unwrap_err());
+    pack(&asked.device()).unwrap();
     // Functions whose failure leaves the answer unknown. What a kernel should cost is asked of a node alone; what memory there
     // is, of a device, whose panic counts all the same.
     let asked = host("cost", "inline");
@@ -282,7 +282,7 @@ fn b19_panics_while_a_failure_is_explained() {
 fn b19_panics_in_destructors() {
     for place in ["free", "destroy_stream", "unprepare", "destroy"] {
         let host = host(place, "async");
-        run_session(host.device()).unwrap_or_else(|error| panic!("{place}: {error}"));
+        run_session(&host.device()).unwrap_or_else(|error| panic!("{place}: {error}"));
         assert!(!host.plugin().is_poisoned(), "{place}");
         let log = host.log.clone();
         drop(host);
@@ -291,7 +291,7 @@ fn b19_panics_in_destructors() {
     }
     let host = host("extension", "inline");
     assert!(host.plugin().extension(devbay_plugin_faulty::LEDGER, 1).is_none(), "a panic is no table");
-    assert_eq!(relu(host.device()).unwrap(), RELU);
+    assert_eq!(relu(&host.device()).unwrap(), RELU);
 }
 
 /// A body of a parallel loop runs on the host's threads: they survive it and work for others.
@@ -302,7 +302,7 @@ fn b19_panics_in_a_parallel_loop() {
     for streams in ["async", "inline"] {
         let options = faulty_options(&[("fault", "panic@chunk#700"), ("streams", streams)]);
         let host = Host::new(RuntimeOptions { threads: 4, ..options });
-        let error = relu_of(host.device(), &values).unwrap_err();
+        let error = relu_of(&host.device(), &values).unwrap_err();
         check_one_failed(&host, "chunk", &error);
     }
     let host = Host::new(RuntimeOptions { threads: 4, ..faulty_options(&[]) });
@@ -319,9 +319,9 @@ fn b19_panics_in_a_parallel_loop() {
 #[test]
 fn b19_other_instances_go_on() {
     let (bad, good) = (host("alloc", "inline"), Host::faulty(&[]));
-    assert_eq!(relu(good.device()).unwrap(), RELU);
-    assert_eq!(relu(bad.device()).unwrap_err().kind(), ErrorKind::PluginPoisoned);
-    assert_eq!(relu(good.device()).unwrap(), RELU);
+    assert_eq!(relu(&good.device()).unwrap(), RELU);
+    assert_eq!(relu(&bad.device()).unwrap_err().kind(), ErrorKind::PluginPoisoned);
+    assert_eq!(relu(&good.device()).unwrap(), RELU);
     assert_eq!(ledger(good.plugin()).calls_after_panic.load(SeqCst), 0);
 }
 
@@ -330,7 +330,7 @@ fn b19_other_instances_go_on() {
 fn b19_runs_of_other_threads_end_in_order() {
     let host = Host::faulty(&[("fault", "panic@copy#40"), ("streams", "async"), ("host_memory", "no")]);
     let books = host.ledger();
-    let session = Session::new(&model(), host.device()).unwrap();
+    let session = Session::new(&model(), &host.device()).unwrap();
     let x = tensor(&MODEL_INPUT);
     let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
         // Until the panic has reached this thread too.

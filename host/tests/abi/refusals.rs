@@ -44,7 +44,7 @@ fn files_that_are_no_libraries() {
     std::fs::create_dir(folder.path().join("folder.so")).unwrap();
     check(&folder.path().join("folder.so"), Unreadable, &["folder.so", "expected a file, found a folder"]);
     check(&folder.path().join("absent.so"), Unreadable, &["cannot read", "absent.so"]);
-    assert_eq!(relu(Host::explicit(&minimal).device()).unwrap(), RELU);
+    assert_eq!(relu(&Host::explicit(&minimal).device()).unwrap(), RELU);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn b09_success_without_a_result_is_the_plugins_fault() {
         let host = Host::explicit(&folder.defect(&[defect]));
         // Inline devices lend the host's memory, so that Relu alone would allocate nothing.
         let error = match host.device().alloc(64, 0) {
-            Ok(_) => relu(host.device()).expect_err(defect),
+            Ok(_) => relu(&host.device()).expect_err(defect),
             Err(error) => error,
         };
         assert_eq!(error.kind(), ErrorKind::PluginBroken, "{error}");
@@ -187,7 +187,7 @@ fn b25_bad_plugins_are_lines_in_a_report() {
     });
     let kinds: Vec<_> = host.runtime.report().refused().map(|(_, refusal)| refusal.kind).collect();
     assert_eq!(kinds, [BrokenLayout, MissingFunction]);
-    assert_eq!(relu(host.device()).unwrap(), RELU);
+    assert_eq!(relu(&host.device()).unwrap(), RELU);
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn b29_requirements_turn_devices_down() {
 fn b29_lost_devices_are_passed_over() {
     let host = Host::faulty(&[("devices", "gpu,cpu"), ("fault", "lost@launch")]);
     assert_eq!(chosen(&host, "auto"), "faulty:0");
-    assert_eq!(relu(host.device()).unwrap_err().kind(), ErrorKind::DeviceLost);
+    assert_eq!(relu(&host.device()).unwrap_err().kind(), ErrorKind::DeviceLost);
     assert_eq!(chosen(&host, "auto"), "faulty:1");
 }
 
@@ -96,7 +96,7 @@ fn b29_lost_devices_are_passed_over() {
 fn b29_sessions_run_on_the_chosen_device() {
     let host = host();
     for device in host.runtime.devices() {
-        let session = Session::new(&model(), device).unwrap();
+        let session = Session::new(&model(), &device).unwrap();
         assert_eq!(session.device().name(), device.name());
         session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default()).unwrap();
     }

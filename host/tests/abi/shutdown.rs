@@ -61,7 +61,7 @@ fn b09_whatever_is_left_last_ends_the_instance() {
 #[test]
 fn results_outlive_everything() {
     let host = Host::faulty(&[("streams", "async"), ("host_memory", "no")]);
-    let session = Session::new(&model(), host.device()).unwrap();
+    let session = Session::new(&model(), &host.device()).unwrap();
     let results = session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default()).unwrap();
     let log = host.log.clone();
     drop((session, host));
@@ -72,11 +72,11 @@ fn results_outlive_everything() {
 #[test]
 fn many_instances_of_one_library() {
     let (first, second) = (Host::faulty(&[]), Host::faulty(&[]));
-    assert_eq!(relu(first.device()).unwrap(), RELU);
+    assert_eq!(relu(&first.device()).unwrap(), RELU);
     let log = first.log.clone();
     drop(first);
     assert_eq!(log.destroyed().as_deref(), Some(CLEAN));
-    assert_eq!(relu(second.device()).unwrap(), RELU);
+    assert_eq!(relu(&second.device()).unwrap(), RELU);
     assert_eq!(second.log.destroyed(), None);
 }
 

@@ -94,13 +94,13 @@ fn b13_a_late_failure_stays_on_its_stream() {
     unsafe { good.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
     good.finish(LIMIT).unwrap();
     drop(bad);
-    assert_eq!(relu(host.device()).unwrap(), RELU, "a failed stream is replaced");
+    assert_eq!(relu(&host.device()).unwrap(), RELU, "a failed stream is replaced");
 }
 
 #[test]
 fn b13_runs_after_a_late_failure_have_other_streams() {
     let host = Host::faulty(&[("fault", "internal@work#2"), ("streams", "async"), ("host_memory", "no")]);
-    let session = Session::new(&model(), host.device()).unwrap();
+    let session = Session::new(&model(), &host.device()).unwrap();
     let x = tensor(&MODEL_INPUT);
     let run = || session.run(&[("x", &x)], &RunOptions::default());
     assert_eq!(run().unwrap_err().kind(), ErrorKind::PluginFailed);
@@ -162,12 +162,12 @@ fn b16_callbacks_of_a_failed_stream_say_so() {
 #[test]
 fn b14_inline_streams_have_no_timeline() {
     let host = Host::faulty(&[("host_memory", "no")]);
-    let session = Session::new(&model(), host.device()).unwrap();
+    let session = Session::new(&model(), &host.device()).unwrap();
     for _ in 0..3 {
         let results = session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default()).unwrap();
         assert_eq!(results[0].elements::<f32>().unwrap(), MODEL_OUTPUT);
     }
-    assert_eq!(relu(host.device()).unwrap(), RELU);
+    assert_eq!(relu(&host.device()).unwrap(), RELU);
     let books = host.ledger();
     assert!(books.launches.load(SeqCst) > 0 && books.copies.load(SeqCst) > 0, "nothing was enqueued");
     assert_eq!(books.inline_timeline_calls.load(SeqCst), 0);
@@ -196,7 +196,7 @@ fn b14_enqueuing_does_not_wait() {
 fn b21_kernels_are_prepared_once_and_launched_by_many() {
     for streams in ["inline", "async"] {
         let host = Host::faulty(&[("streams", streams)]);
-        let session = Session::new(&model(), host.device()).unwrap();
+        let session = Session::new(&model(), &host.device()).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -228,7 +228,8 @@ fn b24_memory_lives_until_the_work_is_over() {
                 ("host_memory", "no"),
                 ("work_ms", "40"),
             ]);
-            let outcome = run_model(&model, host.device(), &RunOptions { deadline, ..RunOptions::default() });
+            let outcome =
+                run_model(&model, &host.device(), &RunOptions { deadline, ..RunOptions::default() });
             assert!(outcome.is_err() || deadline.is_some(), "{fault}");
             let books = host.ledger();
             assert_eq!(books.freed_in_flight.load(SeqCst), 0, "{fault}");
@@ -243,7 +244,7 @@ fn b24_a_kernel_that_does_not_return_keeps_what_it_borrowed() {
     // Long enough to come to the second launch on any machine.
     let options = RunOptions { deadline: Some(Duration::from_secs(3)), ..RunOptions::default() };
     let host = Host::faulty(&[("fault", "hang@launch#2")]);
-    let session = Session::new(&model(), host.device()).unwrap();
+    let session = Session::new(&model(), &host.device()).unwrap();
     let x = tensor(&MODEL_INPUT);
     let error = session.run(&[("x", &x)], &options).unwrap_err();
     let place = error.place();
@@ -258,7 +259,7 @@ fn b24_a_kernel_that_does_not_return_keeps_what_it_borrowed() {
 fn b24_a_run_is_cancelled_with_work_in_flight() {
     for model in [model(), staged_model()] {
         let host = Host::faulty(&[("streams", "async"), ("host_memory", "no"), ("work_ms", "40")]);
-        let session = Session::new(&model, host.device()).unwrap();
+        let session = Session::new(&model, &host.device()).unwrap();
         let (x, sure) = (tensor(&MODEL_INPUT), Tensor::from_bytes(BOOL, &[], &[1]).unwrap());
         let inputs = &[("x", &x), ("sure", &sure)][..session.inputs().len()];
         let books = host.ledger();
@@ -316,7 +317,7 @@ fn b24_what_a_poisoned_plugin_may_still_use_is_kept() {
 
         let (input, input_gone) = watched();
         let one = host();
-        let outcome = eager::run(one.device(), "Relu", &[], &[&input], 1);
+        let outcome = eager::run(&one.device(), "Relu", &[], &[&input], 1);
         let expected = |fault| if fault == "none" { None } else { Some(ErrorKind::PluginPoisoned) };
         assert_eq!(outcome.map(drop).err().map(|error| error.kind()), expected(fault));
         drop((one, input));
@@ -330,7 +331,7 @@ fn b24_what_a_poisoned_plugin_may_still_use_is_kept() {
         program.main.nodes.push(Node::new(Op::onnx("Mul", 14), vec![Some(x), Some(factor)], vec![Some(y)]));
         (program.main.inputs, program.main.outputs) = (vec![x], vec![y]);
         let (one, model) = (host(), Model::from_program(program));
-        let outcome = run_model(&model, one.device(), &RunOptions::default());
+        let outcome = run_model(&model, &one.device(), &RunOptions::default());
         assert_eq!(outcome.err().map(|error| error.kind()), expected(fault));
         drop((one, model));
         assert_eq!(constant_gone.load(SeqCst), fault == "none", "a constant, {fault}");

@@ -174,8 +174,8 @@ impl Host {
         &self.runtime.plugins()[0]
     }
 
-    pub fn device(&self) -> &Arc<Device> {
-        &self.runtime.devices()[0]
+    pub fn device(&self) -> Arc<Device> {
+        self.runtime.devices().swap_remove(0)
     }
 
     pub fn ledger(&self) -> &Ledger {

@@ -28,7 +28,7 @@ fn plugin(threading: Threading, options: &[(&str, &str)]) -> Arc<Plugin> {
 /// in one of its streams.
 fn calls_at_once(threading: Threading, streams: &str) -> (u64, u64) {
     let plugin = plugin(threading, &[("streams", streams), ("pause_us", "300"), ("host_memory", "no")]);
-    let device = plugin.devices().unwrap().remove(0);
+    let device = plugin.devices(&[]).unwrap().remove(0);
     let session = Session::new(&model(), &device).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -59,7 +59,7 @@ fn b17_a_serialised_plugin_is_called_once_at_a_time() {
 fn b17_waiting_for_a_serialised_plugin_holds_no_lock() {
     let options = [("streams", "async"), ("fault", "panic@host_wait"), ("work_ms", "30")];
     let plugin = plugin(Threading::Serialised, &options);
-    let device = plugin.devices().unwrap().remove(0);
+    let device = plugin.devices(&[]).unwrap().remove(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| assert_eq!(relu(&device).unwrap(), RELU));
@@ -90,6 +90,6 @@ fn b17_the_class_is_read_from_the_plugin() {
         let folder = Folder::new();
         let host = Host::explicit(&folder.defect(&[&format!("THREADING={code}")]));
         assert_eq!(host.plugin().about().threading, class);
-        assert_eq!(relu(host.device()).unwrap(), RELU);
+        assert_eq!(relu(&host.device()).unwrap(), RELU);
     }
 }

@@ -73,7 +73,8 @@ fn operands_are_measured_by_their_own_device() {
             expect(&enough, "widen");
             expect(&enough, "narrow");
             let small = runtime(name, entry, limited, 31);
-            let device = small.devices()[limited].name();
+            let devices = small.devices();
+            let device = devices[limited].name();
             // Its result is too large, then its operand.
             for node in ["widen", "narrow"] {
                 let at = format!("{at}, {node}");

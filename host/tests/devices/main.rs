@@ -5,6 +5,7 @@
 
 #[path = "../adder/mod.rs"]
 mod adder;
+mod come_and_go;
 mod failover;
 mod graphs;
 mod limits;

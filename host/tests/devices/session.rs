@@ -268,7 +268,8 @@ mod plain {
 fn runtime() -> Runtime {
     let linked = vec![toy::devbay_entry::PLUGIN, plain::devbay_entry::PLUGIN];
     let runtime = Runtime::new(RuntimeOptions { threads: 1, linked, ..RuntimeOptions::default() }).unwrap();
-    let names: Vec<&str> = runtime.devices().iter().map(|device| device.name()).collect();
+    let devices = runtime.devices();
+    let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
     assert_eq!(names, ["toy:0", "toy:1", "plain:0"], "{:?}", runtime.report());
     runtime
 }

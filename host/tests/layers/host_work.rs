@@ -240,6 +240,14 @@ fn launch_cases() -> Vec<Case> {
             let refs = [part(&buffer, 0, 16), part(&buffer, 16, 16), part(&buffer, 32, 16)];
             rig.launch(&rig.sum(0), rig.stream(1, ""), &refs);
         }),
+        case!("B12", launch, "on a stream for copies", rig => {
+            let (buffer, mut stream) = (rig.alloc(0, 64), null_mut());
+            let desc = StreamDesc { kind: DEVBAY_STREAM_COPY, ..StreamDesc::empty() };
+            let created = call!(rig.table, stream_create(rig.device(0), &desc, &mut stream, null_mut()));
+            assert_eq!(created, DEVBAY_STATUS_OK);
+            let refs = [part(&buffer, 0, 16), part(&buffer, 16, 16), part(&buffer, 32, 16)];
+            assert_eq!(rig.launch(&rig.sum(0), stream, &refs), DEVBAY_STATUS_INVALID);
+        }),
         case!("B10", launch, "too few bytes", rig => {
             let buffer = rig.alloc(0, 64);
             let refs = [part(&buffer, 0, 16), part(&buffer, 16, 8), part(&buffer, 32, 16)];

@@ -40,7 +40,7 @@ fn run(layers: &[&str], threads: usize) -> (Vec<Vec<i64>>, Report) {
         assert_eq!(runtime.devices().len(), queued::N_DEVICES, "{:?}", runtime.report());
         let model = Model::from_program(text::parse(PROGRAM).unwrap());
         for device in runtime.devices() {
-            let session = Session::new(&model, device).unwrap();
+            let session = Session::new(&model, &device).unwrap();
             for n in [0i64, 1, 5] {
                 let x = Tensor::from_elements(&[4], &[1i64, 2, 3, n]).unwrap();
                 let n = Tensor::from_elements(&[], &[n]).unwrap();

@@ -95,7 +95,7 @@ fn what_was_compiled_gives_the_same() {
     let runtime = runtime(&["cpu"]);
     for device in runtime.devices() {
         let source = model();
-        let session = Session::new(&source, device).unwrap();
+        let session = Session::new(&source, &device).unwrap();
         let content = compiled(&session, &[2, 5]);
         let packed = session.pack_counts();
         assert!(packed.now > 0 && packed.ahead == 0, "{packed:?}");
@@ -103,7 +103,7 @@ fn what_was_compiled_gives_the_same() {
         let model = load(&content).unwrap();
         let of_rows = |rows: usize| vec![TensorType::new(F32, &[rows, 24])];
         assert_eq!(model.compiled_for(), Some(vec![of_rows(2), of_rows(5)]));
-        let again = Session::new(&model, device).unwrap();
+        let again = Session::new(&model, &device).unwrap();
         // Types of other inputs are found when they come.
         for rows in [2, 5, 3] {
             assert_eq!(run(&again, rows), run(&session, rows), "{rows} rows on {}", device.name());
@@ -116,9 +116,10 @@ fn what_was_compiled_gives_the_same() {
 fn a_file_suits_other_devices_passes_and_pins() {
     let runtime = runtime(&["cpu", "wgpu"]);
     let [inline, wgpu] = ["cpu:0", "wgpu:0"].map(|name| {
-        let found = runtime.devices().iter().find(|device| device.name() == name);
+        let found = runtime.devices().into_iter().find(|device| device.name() == name);
         found.unwrap_or_else(|| panic!("{name} is not here"))
     });
+    let (inline, wgpu) = (&inline, &wgpu);
     let source = model();
     let content = compiled(&Session::new(&source, inline).unwrap(), &[2]);
     let expected = run(&Session::new(&source, inline).unwrap(), 2);

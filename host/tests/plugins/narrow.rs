@@ -44,7 +44,7 @@ fn run(session: &Session, x: &Tensor) -> (Tensor, usize) {
 #[test]
 fn constants_of_a_gpu_take_half() {
     let runtime = runtime();
-    let Some(device) = runtime.devices().iter().find(|device| device.name() == "wgpu:0") else {
+    let Some(device) = &runtime.devices().into_iter().find(|device| device.name() == "wgpu:0") else {
         let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
         assert!(!required.split([',', ' ']).any(|word| word == "vulkan"), "expected a device wgpu:0");
         eprintln!("not run: there is no wgpu:0");
@@ -73,7 +73,7 @@ fn constants_of_a_gpu_take_half() {
 #[test]
 fn doubles_become_singles() {
     let runtime = runtime();
-    let device = runtime.devices().iter().find(|device| device.name() == "cpu:0").expect("a processor");
+    let device = &runtime.devices().into_iter().find(|device| device.name() == "cpu:0").expect("a processor");
     let elements: Vec<f64> = (0..2 * N).map(|i| (i % 9) as f64 / 9.0 - 0.4).collect();
     let x = Tensor::from_elements(&[2, N], &elements).expect("an input");
     let outputs = |narrow: Option<&str>| {

@@ -60,8 +60,8 @@ impl World {
     }
 
     fn device(&self, name: &str) -> Arc<Device> {
-        let found = self.runtime.devices().iter().find(|device| device.name() == name);
-        found.unwrap_or_else(|| panic!("expected a device {name}")).clone()
+        let found = self.runtime.devices().into_iter().find(|device| device.name() == name);
+        found.unwrap_or_else(|| panic!("expected a device {name}"))
     }
 
     /// A session over all three, by cost, with nodes pinned to devices.

@@ -87,8 +87,8 @@ fn model(shape: Shape) -> Model {
 
 fn session(runtime: &Runtime, model: &Model, budget: Option<u64>) -> Result<Session, Error> {
     let device = |name: &str| {
-        let found = runtime.devices().iter().find(|device| device.name() == name);
-        found.unwrap_or_else(|| panic!("expected a device {name}")).clone()
+        let found = runtime.devices().into_iter().find(|device| device.name() == name);
+        found.unwrap_or_else(|| panic!("expected a device {name}"))
     };
     let options = SessionOptions {
         others: vec![device("cpu:0")],
@@ -172,7 +172,8 @@ fn a_budget_for_less_than_one_stage_is_refused_with_the_least_that_would_do() {
 #[test]
 fn a_device_in_the_hosts_memory_streams_nothing_and_says_so() {
     let runtime = runtime();
-    let device = runtime.devices().iter().find(|device| device.name() == "cpu:0").expect("the processor");
+    let device =
+        &runtime.devices().into_iter().find(|device| device.name() == "cpu:0").expect("the processor");
     let plans = PlanOptions { memory_budget: Some(WEIGHT_BYTES), ..PlanOptions::default() };
     let session = Session::with_options(&model(Shape::Chain), device, plans);
     let error = session.and_then(|session| session.run(&[("x", &x())], &RunOptions::default())).map(drop);

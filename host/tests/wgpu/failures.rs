@@ -130,6 +130,45 @@ fn a_shader_that_does_not_compile_is_an_error_with_the_compilers_words() {
     expect_life(&runtime, &["wgpu:0", "cpu:0"]);
 }
 
+/// A device that was lost is opened anew when somebody looks, and the application goes on with it.
+#[test]
+fn a_device_that_was_lost_is_back_when_plugins_are_asked_again() {
+    if super::device().is_none() {
+        return;
+    }
+    let options = vec![("wgpu".to_owned(), "lose_after".to_owned(), "12".to_owned())];
+    let plugins = vec![library("wgpu"), library("cpu")];
+    let runtime =
+        Runtime::new(RuntimeOptions { plugins, plugin_options: options, ..RuntimeOptions::default() });
+    let runtime = runtime.expect("a runtime");
+    let others = runtime.devices().len() - 1;
+    for _ in 0..3 {
+        let device = named(&runtime, "wgpu:0");
+        let mut n_runs = 0;
+        let lost = loop {
+            match run(&model(), &device) {
+                Ok(()) => n_runs += 1,
+                Err(error) => break error,
+            }
+            assert!(n_runs < 100, "12 submissions are not so many runs");
+        };
+        expect_error(Err::<(), Error>(lost), ErrorKind::DeviceLost, &["wgpu:0"]);
+        expect_life(&runtime, &["cpu:0"]);
+        let found = runtime.rescan();
+        let names = |devices: &[Arc<Device>]| -> Vec<String> {
+            devices.iter().map(|device| device.name().to_owned()).collect()
+        };
+        assert_eq!(
+            (names(&found.added), names(&found.gone)),
+            (vec!["wgpu:0".to_owned()], vec!["wgpu:0".to_owned()])
+        );
+        assert!(Arc::ptr_eq(&found.gone[0], &device) && !Arc::ptr_eq(&found.added[0], &device));
+        assert_eq!(found.added[0].stable_id(), device.stable_id());
+        assert_eq!(runtime.devices().len(), others + 1);
+        expect_life(&runtime, &["wgpu:0", "cpu:0"]);
+    }
+}
+
 #[test]
 fn more_than_the_device_gives_at_once_is_out_of_memory() {
     let Some(runtime) = runtime(Vec::new()) else { return };

@@ -1676,6 +1676,11 @@ pub const LAYOUTS: &[StructLayout] = &[
                 size: size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, status: Status) -> Status>>(
                 ),
             },
+            FieldLayout {
+                name: "device_lose",
+                offset: offset_of!(FaultTable, device_lose),
+                size: size_of::<Option<unsafe extern "C" fn(device: *mut Device) -> Status>>(),
+            },
         ],
     },
     StructLayout {
@@ -2610,6 +2615,8 @@ unsafe impl Growable for FaultTable {
         offset_of!(FaultTable, reserved) + size_of::<u32>(),
         offset_of!(FaultTable, stream_fail)
             + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, status: Status) -> Status>>(),
+        offset_of!(FaultTable, device_lose)
+            + size_of::<Option<unsafe extern "C" fn(device: *mut Device) -> Status>>(),
     ];
 }
 
@@ -2676,7 +2683,7 @@ pub const EXECUTABLE_FLAGS: u64 = DEVBAY_EXECUTABLE_TAKES_OUTPUTS;
 pub const FUNCTIONS: &[FunctionRule] = &[
     FunctionRule { name: "create", threads: ThreadClass::Control, required: true, since_minor: 1 },
     FunctionRule { name: "destroy", threads: ThreadClass::Control, required: true, since_minor: 1 },
-    FunctionRule { name: "devices", threads: ThreadClass::Control, required: true, since_minor: 1 },
+    FunctionRule { name: "devices", threads: ThreadClass::Any, required: true, since_minor: 1 },
     FunctionRule { name: "buffer_alloc", threads: ThreadClass::Any, required: true, since_minor: 1 },
     FunctionRule { name: "buffer_free", threads: ThreadClass::Any, required: true, since_minor: 1 },
     FunctionRule { name: "stream_create", threads: ThreadClass::Any, required: true, since_minor: 1 },

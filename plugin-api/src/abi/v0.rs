@@ -33,15 +33,25 @@
 //! ends or hangs, and is no sandbox. Models and inputs are not trusted: attributes, shapes, constants, contents of buffers,
 //! packed constants and blobs may be anything that the types allow, and lead to an error at worst.
 //!
-//! What is not known. Whoever meets a number or bit that it does not know: of a status, takes it for UNKNOWN; of a kind
-//! of device, for OTHER; of a kind of memory space, uses it by its flags; of a threading class, for SERIALISED; of a log
-//! level, for INFO; of a flag in the lower half of a `flags`, ignores it; of a flag in the upper half, leaves out what has
-//! it; of a `flags` of 32 bits, ignores it; of a dtype, refuses what has it as UNSUPPORTED, and a kernel's type variable
-//! goes on without it; of an attribute's kind or a numerics mode, gives UNSUPPORTED; of a usage or a kind or priority of a
-//! stream, ignores it, for they are hints; of a kind of copy or a native handle, gives UNSUPPORTED; of an answer of
-//! `validate`, takes it for UNSUPPORTED; of an option, gives INVALID, unless its key begins with `devbay.`, when it is
-//! ignored; of a setting of the host, gives NOT_FOUND; of an extension, gives NULL; of a profile, ignores it; of a
-//! domain or op, has no kernel.
+//! What is not known. Whoever meets a number, bit or name that it does not know does this:
+//! - a status: takes it for UNKNOWN;
+//! - a kind of device: takes it for OTHER;
+//! - a kind of memory space: uses the space by its flags;
+//! - a threading class: takes it for SERIALISED;
+//! - a log level: takes it for INFO;
+//! - a flag in the lower half of a `flags` of 64 bits, or in one of 32 bits: ignores it;
+//! - a flag in the upper half: leaves out what has it;
+//! - a dtype: refuses what has it as UNSUPPORTED; a kernel's type variable goes on without it;
+//! - an attribute's kind: gives UNSUPPORTED;
+//! - numerics: ignores what is allowed, and gives UNSUPPORTED for a demand;
+//! - a usage of memory, a kind or a priority of a stream: ignores it, for they are hints;
+//! - a kind of copy or of a native handle: gives UNSUPPORTED;
+//! - an answer of `validate`: takes it for UNSUPPORTED;
+//! - an option: gives INVALID, unless its key begins with `devbay.`, when it is ignored;
+//! - a setting of the host: gives NOT_FOUND;
+//! - an extension: gives NULL;
+//! - a profile: ignores it;
+//! - a domain or an op: has no kernel.
 
 use core::ffi::{c_char, c_void};
 
@@ -80,7 +90,7 @@ pub const DEVBAY_EXTENSION_MAP: u32 = 4;
 pub const DEVBAY_EXTENSION_PROFILE: u32 = 5;
 /// Reserved: bandwidth and reach between devices.
 pub const DEVBAY_EXTENSION_LINKS: u32 = 6;
-/// Makes streams fail on request, for conformance runs: `FaultTable`, plugin's side.
+/// Makes streams fail and devices be lost on request, for conformance runs: `FaultTable`, plugin's side.
 pub const DEVBAY_EXTENSION_FAULT: u32 = 7;
 /// Reserved: groups of devices, reductions over them, and programs for several.
 pub const DEVBAY_EXTENSION_COLLECTIVE: u32 = 8;
@@ -541,8 +551,7 @@ pub struct MemorySpace {
     pub copy_granule: u64,
 }
 
-/// One device of the plugin. Growable; plugin-owned until `destroy`, or until `devices` is next called
-/// after DEVICE_LOST.
+/// One device of the plugin. Growable; plugin-owned until `destroy`.
 ///
 /// Required up to `spaces`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -553,7 +562,7 @@ pub struct DeviceInfo {
     pub struct_size: u32,
     /// One of DEVBAY_DEVICE_KIND_*.
     pub kind: u32,
-    /// The device's handle.
+    /// The device's handle; no other device of the instance ever has it.
     pub handle: *mut Device,
     /// Name that stays the same from run to run and is unique within the plugin: a UUID or a bus path.
     pub id: Str,
@@ -632,7 +641,7 @@ pub struct Allocation {
 
 /// A stream for kernels.
 pub const DEVBAY_STREAM_COMPUTE: u32 = 0;
-/// A stream for copies that shall overlap with kernels.
+/// A stream for copies alone, which shall overlap with kernels: no launch is enqueued on it.
 pub const DEVBAY_STREAM_COPY: u32 = 1;
 
 /// What `stream_create` is asked for. Growable; the host owns it for the call.
@@ -928,16 +937,14 @@ pub struct DeviceKernel {
     pub info: *const KernelInfo,
 }
 
-/// Results must be as the op's specification has them in the tensors' own precision.
+/// Nothing is allowed: results are as the op's specification has them in the tensors' own precision.
 pub const DEVBAY_NUMERICS_STRICT: u64 = 0;
 /// Matrix products may round their inputs to TF32.
 pub const DEVBAY_NUMERICS_TF32: u64 = 1;
 /// Matrix products may round their inputs to f16, with 32-bit sums.
 pub const DEVBAY_NUMERICS_F16: u64 = 2;
 /// Matrix products may round their inputs to bf16, with 32-bit sums. Since: 0.2.
-pub const DEVBAY_NUMERICS_BF16: u64 = 3;
-/// The same bits every time, from the same inputs.
-pub const DEVBAY_NUMERICS_DETERMINISTIC: u64 = 0x1_0000_0000;
+pub const DEVBAY_NUMERICS_BF16: u64 = 4;
 
 /// What `prepare` is asked for. Growable; the host owns it for the call.
 ///
@@ -958,7 +965,8 @@ pub struct PrepareDesc {
     pub inputs: List,
     /// Types of the outputs, likewise.
     pub outputs: List,
-    /// What the numbers may be, DEVBAY_NUMERICS_*.
+    /// What the numbers may be: a sum of what is allowed, DEVBAY_NUMERICS_*, of which a kernel does any or nothing. A bit that
+    /// it does not know allows what it does not do. Bits from 2^32 on are demands, of which there is none yet.
     pub numerics: u64,
     /// Name of the node for messages and traces; may be empty.
     pub label: Str,
@@ -1123,12 +1131,18 @@ pub struct PluginTable {
     /// Errors: none.
     /// Since: 0.1, required.
     pub destroy: Option<unsafe extern "C" fn(instance: *mut Instance)>,
-    /// Lists the devices, a list of `DeviceInfo`; none is a success.
+    /// Lists the devices that are there now, a list of `DeviceInfo`; none is a success.
     ///
-    /// Owns: the plugin owns the list until `destroy`; after DEVICE_LOST, until the next call.
-    /// Threads: control.
+    /// A list is a snapshot: it stays as it is, and a later call gives another one where devices came or went. A device that is
+    /// still there has the handle and the properties that it had. One that was lost or taken out is not listed; its handle
+    /// stays until `destroy`, and answers DEVICE_LOST. One that came back, after a reset too, is listed with its id and a new
+    /// handle. What becomes of one device stops no other.
+    ///
+    /// Owns: the plugin owns the list and the devices until `destroy`. A plugin that finds nothing changed gives the list that
+    /// it gave before, so that asking often costs nothing.
+    /// Threads: any.
     /// Order: after `create`.
-    /// Errors: UNAVAILABLE with the reason when the driver cannot be asked.
+    /// Errors: UNAVAILABLE with the reason when the driver cannot be asked; devices that the host knows go on.
     /// Since: 0.1, required.
     pub devices: Option<
         unsafe extern "C" fn(instance: *mut Instance, out: *mut List, error: *mut ErrorDetail) -> Status,
@@ -1662,7 +1676,7 @@ pub struct CompileDesc {
     /// The program as a graph, all of whose nodes the plugin claimed and all of whose types are known; NULL for code. A
     /// constant's bytes stay as they are for the call.
     pub graph: *const GraphView,
-    /// What the numbers of a graph may be, DEVBAY_NUMERICS_*.
+    /// What the numbers of a graph may be, as in `PrepareDesc`.
     pub numerics: u64,
     /// Inputs of the graph whose buffers the host means to donate at each run, a list of uint32_t: positions in the graph's
     /// values. A compiler may plan to reuse their memory; a run may still keep them.
@@ -1891,11 +1905,11 @@ pub struct CompileTable {
     >,
 }
 
-/// Table of the extension that makes streams fail on request, id 7 (B6, B13), so that a conformance
+/// Table of the extension that makes streams fail and devices be lost on request, id 7 (B6, B13), so that a conformance
 /// run sees what a failure does to a stream, to those that wait for it and to the others. Growable;
 /// plugin-owned, as long as the instance.
 ///
-/// Required up to `stream_fail`.
+/// Required up to `stream_fail`; a slot that a plugin does not have is NULL.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -1913,6 +1927,14 @@ pub struct FaultTable {
     /// Errors: INVALID for a status of 0; UNSUPPORTED on an inline stream.
     /// Since: 0.2.
     pub stream_fail: Option<unsafe extern "C" fn(stream: *mut Stream, status: Status) -> Status>,
+    /// Gives a device up as its driver would: its streams fail with DEVICE_LOST, and `devices` lists its handle no more.
+    ///
+    /// Owns: nothing; the device stays the plugin's.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: DEVICE_LOST for one that is lost already.
+    /// Since: 0.9.
+    pub device_lose: Option<unsafe extern "C" fn(device: *mut Device) -> Status>,
 }
 
 // ---------------------------------------------------------------------------------------------------

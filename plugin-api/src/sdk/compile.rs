@@ -32,7 +32,7 @@ pub struct CompileRequest<'a> {
 pub struct GraphRequest<'a> {
     /// The program: every node was claimed, every type is known.
     pub graph: GraphView<'a>,
-    /// What the numbers may be, `DEVBAY_NUMERICS_*`.
+    /// What the numbers may be, a sum of `DEVBAY_NUMERICS_*`.
     pub numerics: u64,
     /// Inputs of the graph whose buffers the host means to donate at each run, as positions in its values.
     pub donors: Vec<u32>,

@@ -22,7 +22,7 @@ pub(super) struct InstanceBox<P> {
     pub(super) plugin: P,
     host: Host,
     abi_minor: u32,
-    /// Every list that `devices` returned; the host may hold any of them until `destroy`.
+    /// Every list that `devices` returned, the newest last; the host may hold any of them until `destroy`.
     lists: Mutex<Vec<DeviceList>>,
     /// Likewise every list that `device_kernels` returned.
     kernels: Mutex<Vec<KernelList>>,
@@ -47,6 +47,28 @@ struct DeviceList {
 
 // SAFETY: the pointers in `infos` are to arrays of the same value and to the instance; all of it is read-only.
 unsafe impl Send for DeviceList {}
+
+impl DeviceList {
+    fn new(descriptions: Vec<DeviceDesc>, handles: &[*mut abi::Device]) -> Self {
+        let spaces: Vec<Vec<MemorySpace>> = descriptions.iter().map(spaces_of).collect();
+        let infos = handles.iter().zip(&descriptions).zip(&spaces);
+        let infos = infos.map(|((&handle, desc), spaces)| DeviceInfo {
+            struct_size: size_of::<DeviceInfo>() as u32,
+            kind: desc.kind,
+            handle,
+            id: Str::new(&desc.id),
+            name: Str::new(&desc.name),
+            flags: desc.flags | if desc.inline { DEVBAY_DEVICE_INLINE } else { 0 },
+            streams_max: desc.streams_max,
+            refs_max: desc.refs_max,
+            spaces: List::new(spaces),
+            physical_id: desc.physical_id,
+            driver: Str::new(&desc.driver),
+        });
+        let infos = infos.collect();
+        Self { descriptions, spaces, infos }
+    }
+}
 
 /// A stream, with the detail of its last failure (B18).
 pub struct StreamBox<S> {
@@ -421,27 +443,22 @@ unsafe extern "C" fn devices<P: Plugin>(
         // SAFETY: the host's handle of this plugin's.
         let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
         let devices = instance.plugin.devices()?;
-        let descriptions: Vec<DeviceDesc> = devices.iter().map(|device| device.describe().clone()).collect();
-        let spaces: Vec<Vec<MemorySpace>> = descriptions.iter().map(spaces_of).collect();
-        let infos = devices.iter().zip(&descriptions).zip(&spaces);
-        let infos = infos.map(|((device, desc), spaces)| DeviceInfo {
-            struct_size: size_of::<DeviceInfo>() as u32,
-            kind: desc.kind,
-            handle: (&raw const **device).cast_mut().cast(),
-            id: Str::new(&desc.id),
-            name: Str::new(&desc.name),
-            flags: desc.flags | if desc.inline { DEVBAY_DEVICE_INLINE } else { 0 },
-            streams_max: desc.streams_max,
-            refs_max: desc.refs_max,
-            spaces: List::new(spaces),
-            physical_id: desc.physical_id,
-            driver: Str::new(&desc.driver),
-        });
-        let infos = infos.collect();
-        let list = DeviceList { descriptions, spaces, infos };
-        // SAFETY: the host's place for a list; its array does not move and is kept until the instance goes.
-        unsafe { out.write(List::new(&list.infos)) };
-        instance.lists.lock().unwrap_or_else(PoisonError::into_inner).push(list);
+        let handles: Vec<*mut abi::Device> =
+            devices.iter().map(|device| (&raw const **device).cast_mut().cast()).collect();
+        let mut lists = instance.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        // The last list again if nothing has changed: who asks often gets no memory used up.
+        if lists
+            .last()
+            .is_none_or(|list| !list.infos.iter().map(|info| info.handle).eq(handles.iter().copied()))
+        {
+            let descriptions: Vec<DeviceDesc> =
+                devices.iter().map(|device| device.describe().clone()).collect();
+            lists.push(DeviceList::new(descriptions, &handles));
+        }
+        if let Some(list) = lists.last() {
+            // SAFETY: the host's place for a list; its array does not move and is kept until the instance goes.
+            unsafe { out.write(List::new(&list.infos)) };
+        }
         Ok(())
     };
     // SAFETY: the host's error struct.

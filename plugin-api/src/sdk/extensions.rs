@@ -1,7 +1,7 @@
-//! Which extensions a plugin has, and the one that makes streams fail.
+//! Which extensions a plugin has, and the one that makes streams fail and devices be lost.
 
 use super::compile::Programs;
-use super::export::{InstanceBox, deref, enqueue_on};
+use super::export::{InstanceBox, deref, enqueue_on, report};
 use super::interop::Interop;
 use super::replay::Replays;
 use super::{Device, Error, Plugin, Stream, guard};
@@ -9,7 +9,7 @@ use crate::abi;
 use crate::abi::*;
 use core::ffi::c_void;
 use std::marker::PhantomData;
-use std::ptr::{from_ref, null};
+use std::ptr::{from_ref, null, null_mut};
 
 /// Looks an extension up: those that the SDK makes of a trait's functions, then the plugin's own.
 pub(super) unsafe extern "C" fn get_extension<P: Plugin>(
@@ -23,7 +23,9 @@ pub(super) unsafe extern "C" fn get_extension<P: Plugin>(
         type StreamOf<P> = <<P as Plugin>::Device as Device>::Stream;
         let own: Option<*const c_void> = match id {
             _ if min_revision > 1 => None,
-            extension::FAULT if StreamOf::<P>::FAIL => Some(from_ref(Faults::<P::Device>::TABLE).cast()),
+            extension::FAULT if StreamOf::<P>::FAIL || P::Device::LOSE => {
+                Some(from_ref(Faults::<P::Device>::TABLE).cast())
+            }
             extension::REPLAY if StreamOf::<P>::REPLAY => Some(from_ref(Replays::<P::Device>::TABLE).cast()),
             extension::INTEROP if P::Device::INTEROP => Some(from_ref(Interop::<P::Device>::TABLE).cast()),
             extension::COMPILE if !P::Device::FORMATS.is_empty() || P::Device::GRAPHS => {
@@ -39,14 +41,15 @@ pub(super) unsafe extern "C" fn get_extension<P: Plugin>(
     table.ok().flatten().unwrap_or(null())
 }
 
-/// The extension that makes streams fail.
+/// The extension that makes streams fail and devices be lost.
 struct Faults<D>(PhantomData<D>);
 
 impl<D: Device> Faults<D> {
     const TABLE: &'static FaultTable = &FaultTable {
         struct_size: size_of::<FaultTable>() as u32,
         reserved: 0,
-        stream_fail: Some(stream_fail::<D>),
+        stream_fail: if D::Stream::FAIL { Some(stream_fail::<D>) } else { None },
+        device_lose: if D::LOSE { Some(device_lose::<D>) } else { None },
     };
 }
 
@@ -57,4 +60,14 @@ unsafe extern "C" fn stream_fail<D: Device>(stream: *mut abi::Stream, status: St
     };
     // SAFETY: the host's handle of this plugin's.
     unsafe { enqueue_on::<D>(stream, body) }
+}
+
+unsafe extern "C" fn device_lose<D: Device>(device: *mut abi::Device) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let device: &D = unsafe { deref(device, "the device") }?;
+        device.lose()
+    };
+    // SAFETY: there is no error struct.
+    unsafe { report(null_mut(), body) }
 }

@@ -57,6 +57,7 @@
 //! ```
 
 mod compile;
+mod devices;
 mod error;
 pub mod export;
 mod extensions;
@@ -77,6 +78,7 @@ pub use crate::abi::DType;
 pub use compile::{
     BlobUse, Claim, CompileRequest, Executable, GraphRequest, ProgramInput, ProgramOutput, ValueType,
 };
+pub use devices::{DeviceSet, Listed};
 pub use error::{Error, Result, guard};
 pub use fused::{FusedOperand, FusedStep, fused_steps};
 pub use host::{Host, LogLevel, Pace};
@@ -189,7 +191,8 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// Unavailable without a driver; invalid for a value of an option that it does not know.
     fn create(host: Host, options: &Options<'_>) -> Result<Self>;
 
-    /// The devices, which live as long as the instance and do not move.
+    /// The devices that are there now. Each lives as long as the instance and does not move, also when it is lost and listed
+    /// no more; [`DeviceSet`] keeps those that come and go. Called from any thread.
     ///
     /// # Errors
     /// Unavailable with the reason when the driver cannot be asked.
@@ -309,6 +312,18 @@ pub trait Device: Send + Sync + 'static {
     /// # Errors
     /// Out of memory, or what the driver says.
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<Self::Stream>;
+
+    /// Whether [`Device::lose`] works.
+    const LOSE: bool = false;
+
+    /// Gives the device up as its driver would, for conformance runs: from then on what is asked of it gives DEVICE_LOST, and
+    /// [`Plugin::devices`] lists it no more.
+    ///
+    /// # Errors
+    /// Device lost for one that is lost already.
+    fn lose(&self) -> Result<()> {
+        Err(Error::unsupported("lose on this device"))
+    }
 
     /// Whether the functions below work: the extension that wraps and hands out native memory
     /// ([`crate::abi::InteropTable`]).

@@ -428,7 +428,7 @@ pub struct PrepareRequest<'a, D> {
     pub inputs: Vec<TensorView<'a>>,
     /// Types of the outputs, absent ones included.
     pub outputs: Vec<TensorView<'a>>,
-    /// What the numbers may be, `DEVBAY_NUMERICS_*`.
+    /// What the numbers may be, a sum of `DEVBAY_NUMERICS_*`.
     pub numerics: u64,
     /// Name of the node.
     pub label: &'a str,

@@ -236,12 +236,14 @@ impl Products {
         let handle = shared.blas_handles.get(shared, blas);
         let handle = handle.ok_or_else(|| Error::unavailable("cuBLASLt cannot be used on this device"))?;
         let _current = shared.current()?;
-        let compute = match (gemm.element, gemm.numerics & 0xffff_ffff) {
-            ("f32", DEVBAY_NUMERICS_TF32) => compute::FAST_TF32,
-            ("f32", DEVBAY_NUMERICS_F16) => compute::FAST_F16,
-            ("f32", DEVBAY_NUMERICS_BF16) => compute::FAST_BF16,
-            _ => compute::F32,
-        };
+        // The fastest of what is allowed.
+        let fast = [
+            (DEVBAY_NUMERICS_F16, compute::FAST_F16),
+            (DEVBAY_NUMERICS_BF16, compute::FAST_BF16),
+            (DEVBAY_NUMERICS_TF32, compute::FAST_TF32),
+        ];
+        let allowed = fast.into_iter().find(|(bit, _)| gemm.element == "f32" && gemm.numerics & bit != 0);
+        let compute = allowed.map_or(compute::F32, |(_, fast)| fast);
         let (own, result) = (type_of(gemm.element), type_of(gemm.result));
         // As the library sees it, a matrix that is stored by rows is turned.
         let operand = |matrix: &Matrix, rows: u64, cols: u64| {

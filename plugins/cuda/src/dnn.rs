@@ -11,7 +11,7 @@ use crate::driver::Handle;
 use crate::library::{self, functions};
 use crate::memory::lock;
 use crate::stream::CudaStream;
-use devbay_plugin_api::abi::{DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_STRICT};
+use devbay_plugin_api::abi::{DEVBAY_NUMERICS_BF16, DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_TF32};
 use devbay_plugin_api::sdk::{Error, Result};
 use devbay_shaders::step::Convolution;
 use libloading::Library;
@@ -273,9 +273,10 @@ impl Convolver {
         // SAFETY: as above.
         let code = unsafe { (functions.window_groups)(window.raw, int(conv.groups)?) };
         done("cudnnSetConvolutionGroupCount", code)?;
-        let math = match (conv.element, conv.numerics & 0xffff_ffff) {
-            ("f32", DEVBAY_NUMERICS_STRICT) => math::FMA,
-            ("f32", DEVBAY_NUMERICS_F16) => math::TENSOR_OP_ALLOW_CONVERSION,
+        let math = match conv.element {
+            "f32" if conv.numerics & DEVBAY_NUMERICS_F16 != 0 => math::TENSOR_OP_ALLOW_CONVERSION,
+            // TF32 rounds less than bf16 does.
+            "f32" if conv.numerics & (DEVBAY_NUMERICS_TF32 | DEVBAY_NUMERICS_BF16) == 0 => math::FMA,
             _ => math::TENSOR_OP,
         };
         // SAFETY: as above.

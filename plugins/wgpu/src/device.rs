@@ -30,14 +30,14 @@ pub struct Adapters {
 }
 
 impl Adapters {
-    /// Opens all of them.
+    /// Opens all of them but those that are open already, and not lost.
     ///
     /// # Errors
     /// Unavailable if there is none, with what was looked for.
-    pub fn open(&self, host: Host) -> Result<Vec<WgpuDevice>> {
+    pub fn open(&self, host: Host, known: &[&WgpuDevice]) -> Result<Vec<Listed<WgpuDevice>>> {
         let instance = drivers(self.backends);
         let mut refused = Vec::new();
-        let mut devices: Vec<WgpuDevice> = Vec::new();
+        let mut devices = Vec::new();
         for adapter in pollster::block_on(instance.enumerate_adapters(self.backends)) {
             let info = adapter.get_info();
             let compute = wgpu::DownlevelFlags::COMPUTE_SHADERS;
@@ -48,8 +48,14 @@ impl Adapters {
             } else if let Some(lacking) = lacking(&adapter.limits()) {
                 refused.push(format!("{} {lacking}", info.name));
             } else {
-                match WgpuDevice::open(&adapter, host, devices.len(), self) {
-                    Ok(device) => devices.push(device),
+                let id = stable_id(&info, devices.len());
+                let is_open = |device: &&&WgpuDevice| device.desc.id == id && device.shared.check().is_ok();
+                if let Some(place) = known.iter().position(|device| is_open(&device)) {
+                    devices.push(Listed::Stays(place));
+                    continue;
+                }
+                match WgpuDevice::open(&adapter, host, id, self) {
+                    Ok(device) => devices.push(Listed::New(device)),
                     Err(error) => refused.push(format!("{}: {}", info.name, error.text())),
                 }
             }
@@ -221,7 +227,7 @@ pub struct WgpuDevice {
 }
 
 impl WgpuDevice {
-    fn open(adapter: &wgpu::Adapter, host: Host, index: usize, settings: &Adapters) -> Result<Self> {
+    fn open(adapter: &wgpu::Adapter, host: Host, id: String, settings: &Adapters) -> Result<Self> {
         let info = adapter.get_info();
         let wanted = wgpu::Features::SHADER_F16
             | wgpu::Features::SHADER_INT64
@@ -280,10 +286,10 @@ impl WgpuDevice {
             wgpu::DeviceType::Other => DEVBAY_DEVICE_KIND_OTHER,
             _ => DEVBAY_DEVICE_KIND_GPU,
         };
-        let backend = format!("{:?}", info.backend).to_lowercase();
+        let backend = backend(&info);
         let desc = DeviceDesc {
             kind,
-            id: stable_id(&info, &backend, index),
+            id,
             physical_id: physical_id(&info.device_pci_bus_id),
             driver: format!("{backend}, {} {}", info.driver, info.driver_info).trim().to_owned(),
             name: info.name,
@@ -324,8 +330,13 @@ impl Drop for WgpuDevice {
     }
 }
 
+fn backend(info: &wgpu::AdapterInfo) -> String {
+    format!("{:?}", info.backend).to_lowercase()
+}
+
 /// A name that stays: where the card sits, or what it is and which of those.
-fn stable_id(info: &wgpu::AdapterInfo, backend: &str, index: usize) -> String {
+fn stable_id(info: &wgpu::AdapterInfo, index: usize) -> String {
+    let backend = backend(info);
     if info.device_pci_bus_id.is_empty() {
         return format!("{backend}-{:04x}-{:04x}-{index}", info.vendor, info.device);
     }
@@ -353,11 +364,20 @@ impl Device for WgpuDevice {
     }
 
     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<WgpuBuffer>> {
+        self.shared.check()?;
         WgpuBuffer::alloc(&self.shared, request.size_bytes)
     }
 
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<WgpuStream> {
         self.shared.check()?;
         Ok(WgpuStream::new(&self.shared, request))
+    }
+
+    const LOSE: bool = true;
+
+    fn lose(&self) -> Result<()> {
+        self.shared.check()?;
+        self.shared.lose("it was given up on request");
+        Ok(())
     }
 }

@@ -18,10 +18,9 @@ pub mod shader;
 pub mod stream;
 pub mod worker;
 
-use devbay_plugin_api::sdk::{About, Error, Host, Kernel, Options, Plugin, PluginOption, Result};
+use devbay_plugin_api::sdk::{About, DeviceSet, Error, Host, Kernel, Options, Plugin, PluginOption, Result};
 use devbay_shaders::kernels::ALL;
 use device::{Adapters, WgpuDevice};
-use std::sync::OnceLock;
 
 static KERNELS: [Kernel<WgpuDevice>; ALL.len()] = Kernel::shared_all(ALL);
 
@@ -29,7 +28,7 @@ static KERNELS: [Kernel<WgpuDevice>; ALL.len()] = Kernel::shared_all(ALL);
 pub struct Wgpu {
     adapters: Adapters,
     host: Host,
-    devices: OnceLock<Result<Vec<WgpuDevice>>>,
+    devices: DeviceSet<WgpuDevice>,
 }
 
 impl Plugin for Wgpu {
@@ -92,13 +91,11 @@ impl Plugin for Wgpu {
             other => return Err(Error::invalid(format!("option checks is yes or no, found {other}"))),
         };
         let adapters = Adapters { backends, software, lose_after, checks };
-        Ok(Self { adapters, host, devices: OnceLock::new() })
+        Ok(Self { adapters, host, devices: DeviceSet::default() })
     }
 
     fn devices(&self) -> Result<Vec<&WgpuDevice>> {
-        // The driver is asked when somebody wants to know, once.
-        let devices = self.devices.get_or_init(|| self.adapters.open(self.host));
-        devices.as_ref().map(|devices| devices.iter().collect()).map_err(Clone::clone)
+        self.devices.update(|known| self.adapters.open(self.host, known))
     }
 }
 

@@ -76,7 +76,8 @@ fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
         options.linked.push(devbay_plugin_cpu::devbay_entry::PLUGIN);
     }
     let runtime = Runtime::new(options).unwrap();
-    let device = runtime.devices().first().unwrap_or_else(|| panic!("{:?}", runtime.report()));
+    let devices = runtime.devices();
+    let device = devices.first().unwrap_or_else(|| panic!("{:?}", runtime.report()));
     let before = counter.load(Ordering::Relaxed);
     drop(device.alloc(1 << 12, 0).unwrap());
     assert!(counter.load(Ordering::Relaxed) > before, "the plugin's allocations are not counted");
@@ -130,7 +131,7 @@ fn steady(counter: &AtomicU64, case: &Case, device: &Arc<Device>) -> Option<u64>
 
 /// Allocations of runs whose control flow is tasks, each launch one, over two devices.
 fn steady_regions(counter: &AtomicU64, runtime: &Runtime) -> u64 {
-    let [first, second, ..] = runtime.devices() else {
+    let [first, second, ..] = &runtime.devices()[..] else {
         panic!("expected two devices: {:?}", runtime.report());
     };
     let model = Model::from_program(text::parse(UNTIL).unwrap());

@@ -3,7 +3,9 @@
 //! Models are small ones in the text form, so that nothing but this file is needed.
 
 use crate::support::onnx;
-use crate::support::{Finished, Folder, command, devbay, finish, plugin_library};
+use crate::support::{
+    Finished, Folder, command, devbay, finish, plugin_library, wait_until_it_takes_signals,
+};
 use devbay_host::arrays;
 use devbay_host::core::Tensor;
 use std::fs;
@@ -263,17 +265,7 @@ fn a_deadline_and_an_interrupt_end_a_run() {
     finish(&mut limited).expect(9).says(&["error: ", "the deadline passed before the run ended"]);
 
     let mut child = endless.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let status = format!("/proc/{}/status", child.id());
-    // The command catches the signal (bit 1 is SIGINT's).
-    let catches = || {
-        let text = fs::read_to_string(&status).unwrap_or_default();
-        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
-        u64::from_str_radix(caught.trim(), 16).unwrap_or(0) & 2 != 0
-    };
-    while !catches() {
-        assert!(child.try_wait().unwrap().is_none(), "expected an endless run");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_until_it_takes_signals(&mut child);
     // SAFETY: the child was not waited for, so its id is its own.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let output = child.wait_with_output().unwrap();

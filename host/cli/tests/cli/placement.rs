@@ -67,8 +67,8 @@ fn world(processor: Rates, gpu: Rates) -> Option<World> {
     })
     .expect("a runtime");
     let device = |name: &str| {
-        let found = runtime.devices().iter().find(|device| device.name() == name);
-        found.unwrap_or_else(|| panic!("expected a device {name}")).clone()
+        let found = runtime.devices().into_iter().find(|device| device.name() == name);
+        found.unwrap_or_else(|| panic!("expected a device {name}"))
     };
     let (cpu, own) = (device("cpu:0"), device("wgpu:0"));
     cpu.set_rates(processor);

@@ -1,6 +1,6 @@
 //! Runs in the background on the CPU plugin, inline and with timelines; threads and their processors; Ctrl-C.
 
-use crate::support::{Case, DONE, Folder, cases, command, devbay, run_again};
+use crate::support::{Case, DONE, Folder, cases, command, devbay, run_again, wait_until_it_takes_signals};
 use devbay_host::arrays;
 use devbay_host::core::program::text;
 use devbay_host::core::{ErrorKind, Tensor};
@@ -156,22 +156,6 @@ fn memory_is_reported() {
     devbay(["run", "--help"]).expect(0).prints(&["--affinity <LIST>"]);
 }
 
-/// Waits until a child catches SIGINT, which it does from its first run on.
-fn wait_until_it_runs(child: &mut Child) {
-    let status = format!("/proc/{}/status", child.id());
-    let begin = Instant::now();
-    loop {
-        let text = std::fs::read_to_string(&status).unwrap_or_default();
-        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
-        // Bit 1 is SIGINT's.
-        if u64::from_str_radix(caught.trim(), 16).unwrap_or(0) & 2 != 0 {
-            return;
-        }
-        assert!(child.try_wait().unwrap().is_none() && begin.elapsed() < SOON, "expected an endless run");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Waits until a child's stream has worked for a tenth of a second of the processor's time: all of a run without control flow is
 /// the device's then, for nothing of it waits for the host.
 #[cfg(target_os = "linux")]
@@ -207,7 +191,7 @@ fn an_interrupt_ends_a_bench_and_a_run_writes_nothing() {
     let mut bench = command();
     bench.arg("bench").arg(&case.model).args(["--seconds", "3000"]);
     let mut child = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until_it_runs(&mut child);
+    wait_until_it_takes_signals(&mut child);
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
@@ -217,7 +201,7 @@ fn an_interrupt_ends_a_bench_and_a_run_writes_nothing() {
 
     let folder = Folder::new();
     let mut child = endless(&folder).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until_it_runs(&mut child);
+    wait_until_it_takes_signals(&mut child);
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let left: Vec<_> =
@@ -234,7 +218,7 @@ fn a_second_interrupt_ends_the_command_at_once() {
     let mut command = command();
     command.arg("run").arg(&model).args(["--random", "1", "--plugin-option", "cpu.streams=async"]);
     let mut child = command.args(["--threads", "1"]).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until_it_runs(&mut child);
+    wait_until_it_takes_signals(&mut child);
     wait_until_the_device_works(&mut child);
     // Two that come before the command looks are one.
     while child.try_wait().unwrap().is_none() {

@@ -85,13 +85,11 @@ pub(super) struct InstanceBook {
     /// Calls that are in it.
     pub n_calls: u32,
     pub panicked: Option<Told>,
-    /// Its devices, as they were first listed.
-    pub devices: Option<Vec<DeviceSeen>>,
     /// Something of it was leaked, because to free it would have been wrong.
     pub leaks: bool,
 }
 
-/// What does not change about a device.
+/// What does not change about a device while it has its handle.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct DeviceSeen {
     pub handle: usize,
@@ -103,7 +101,8 @@ pub(super) struct DeviceSeen {
 /// One device.
 pub(super) struct DeviceBook {
     pub instance: usize,
-    pub flags: u64,
+    /// As it was first listed.
+    pub seen: DeviceSeen,
     pub refs_max: u32,
     pub spaces: Vec<MemorySpace>,
     pub lost: Option<Told>,
@@ -127,6 +126,8 @@ pub(super) struct StreamBook {
     pub device: usize,
     pub instance: usize,
     pub inline: bool,
+    /// It is for copies alone.
+    pub copies: bool,
     /// Calls in it, and whether one of them is of its owner.
     pub n_calls: u32,
     pub owned: bool,

@@ -23,7 +23,7 @@ impl State {
     ) -> Result<Option<&BufferBook>, Fault> {
         let &BufferRef { buffer, addr, offset, length } = reference;
         if buffer.is_null() {
-            let takes_host = self.device(device)?.flags & DEVBAY_DEVICE_HOST_REFS != 0;
+            let takes_host = self.device(device)?.seen.flags & DEVBAY_DEVICE_HOST_REFS != 0;
             return if (length == 0 && offset == 0) || takes_host && addr != 0 {
                 Ok(None)
             } else if takes_host {

@@ -37,6 +37,11 @@ impl Books {
             // SAFETY: the host gives as many references as `prepare` fixed, alive for the call.
             unsafe { std::slice::from_raw_parts(refs, n) }
         };
+        let for_copies = self.state().streams.get(&stream.addr()).is_some_and(|stream| stream.copies);
+        if for_copies {
+            let words = "a launch on a stream that was made for copies alone".to_owned();
+            self.host(entered.function(), Fault { rule: "B12", words })?;
+        }
         let checked = check(&self.state(), entered.device.unwrap_or(0), &kernel, refs_given, dims.is_null());
         let mut lent = self.expect(entered.function(), checked)?;
         lent.push(Lent::Kernel(number.addr()));

@@ -58,7 +58,7 @@ impl Books {
             self.plugin_broke(entered.function(), "B9", "it succeeded without an instance");
             return Ok(status);
         }
-        let book = InstanceBook { services: number, n_calls: 0, panicked: None, devices: None, leaks: false };
+        let book = InstanceBook { services: number, n_calls: 0, panicked: None, leaks: false };
         let known = self.enter_book(Kind::Instance, made.addr(), |state| {
             state.instances.insert(made.addr(), book);
         });
@@ -101,7 +101,7 @@ impl Books {
         out: *mut List,
         error: *mut ErrorDetail,
     ) -> Answer {
-        let entered = self.enter("devices", On::WholeInstance(instance.addr()))?;
+        let entered = self.enter("devices", On::Instance(instance.addr()))?;
         self.refuse_null(entered.function(), out)?;
         let mut words = self.words(entered.function(), error)?;
         let mut list = List::EMPTY;
@@ -169,20 +169,23 @@ impl Books {
             devices.push((device, info.refs_max, spaces));
         }
         let mut state = self.state();
-        let was_lost =
-            state.devices.values().any(|device| device.instance == instance && device.lost.is_some());
-        let listed: Vec<DeviceSeen> = devices.iter().map(|(seen, ..)| seen.clone()).collect();
         for (seen, refs_max, spaces) in devices {
             state.made(Kind::Device, seen.handle)?;
-            let book = DeviceBook { instance, flags: seen.flags, refs_max, spaces, lost: None };
-            state.devices.entry(seen.handle).or_insert(book);
-        }
-        if let Some(book) = state.instances.get_mut(&instance)
-            && let Some(before) = book.devices.replace(listed.clone())
-            && before != listed
-            && !was_lost
-        {
-            found = fault("B29", "it lists other devices than before, and none was lost");
+            if let Some(known) = state.devices.get(&seen.handle) {
+                if known.lost.is_some_and(|told| told.binds()) {
+                    found = fault(
+                        "B13",
+                        format!("`{}` is listed with the handle that it was lost with", seen.id),
+                    );
+                } else if known.seen != seen {
+                    found = fault(
+                        "B29",
+                        format!("`{}` is not what its handle was before, `{}`", seen.id, known.seen.id),
+                    );
+                }
+                continue;
+            }
+            state.devices.insert(seen.handle, DeviceBook { instance, seen, refs_max, spaces, lost: None });
         }
         found
     }
@@ -286,7 +289,7 @@ impl Books {
         error: *mut ErrorDetail,
     ) -> Answer {
         let entered = self.enter("stream_create", On::Device(device.addr()))?;
-        self.read(entered.function(), desc)?;
+        let wanted = self.read(entered.function(), desc)?;
         self.refuse_null(entered.function(), out)?;
         let mut words = self.words(entered.function(), error)?;
         // SAFETY: the host's place for one handle.
@@ -302,13 +305,17 @@ impl Books {
             self.plugin_broke(entered.function(), "B9", "it succeeded without a stream");
             return Ok(status);
         }
-        let of =
-            self.state().device(device.addr()).map(|book| (book.instance, book.flags)).unwrap_or_default();
+        let of = self
+            .state()
+            .device(device.addr())
+            .map(|book| (book.instance, book.seen.flags))
+            .unwrap_or_default();
         let book = StreamBook {
             serial: next_number(),
             device: device.addr(),
             instance: of.0,
             inline: of.1 & DEVBAY_DEVICE_INLINE != 0,
+            copies: wanted.is_some_and(|wanted| wanted.kind == DEVBAY_STREAM_COPY),
             n_calls: 0,
             owned: false,
             last_signalled: 0,

@@ -108,7 +108,7 @@ impl Books {
         if stream.instance != other.instance {
             return fault("B10", "the streams are of two instances, whose handles never meet");
         }
-        let crosses = state.device(stream.device)?.flags & DEVBAY_DEVICE_CROSS_WAIT != 0;
+        let crosses = state.device(stream.device)?.seen.flags & DEVBAY_DEVICE_CROSS_WAIT != 0;
         if stream.device != other.device && !crosses {
             return fault("B12", "the streams are of two devices, which do not wait for each other");
         }

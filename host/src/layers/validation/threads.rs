@@ -15,7 +15,7 @@ use std::cell::RefCell;
 pub(super) enum On {
     /// The plugin as a whole: `create`.
     Plugin,
-    /// An instance, with everything that hangs from it: `destroy`, `devices`.
+    /// An instance, with everything that hangs from it: `destroy`.
     WholeInstance(usize),
     Instance(usize),
     Device(usize),

@@ -37,7 +37,9 @@ mod resize;
 mod table;
 
 use builder::{Builder, Module, Type};
-use devbay_plugin_api::abi::DEVBAY_NUMERICS_STRICT;
+use devbay_plugin_api::abi::{
+    DEVBAY_NUMERICS_BF16, DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_STRICT, DEVBAY_NUMERICS_TF32,
+};
 use devbay_plugin_api::sdk::{Claim, Error, GraphView, NodeView, Result};
 use node::Node;
 use table::Emission;
@@ -104,7 +106,9 @@ fn emit_node<'g>(graph: &'g GraphView<'g>, view: &'g NodeView<'g>, builder: &mut
 /// Unsupported, with the node's name, for a node that [`claim`] does not claim; invalid for a graph that is broken.
 pub fn emit(graph: &GraphView<'_>, options: &EmitOptions<'_>) -> Result<Emitted> {
     // The lower half says how precise, the upper half has flags.
-    let is_strict = options.numerics & 0xffff_ffff == DEVBAY_NUMERICS_STRICT;
+    // XLA has two precisions of products: the highest, and what its device is fastest with.
+    let allowed = DEVBAY_NUMERICS_TF32 | DEVBAY_NUMERICS_F16 | DEVBAY_NUMERICS_BF16;
+    let is_strict = options.numerics & allowed == DEVBAY_NUMERICS_STRICT;
     let mut builder = Builder::new(graph, options.max_inline_bytes, is_strict)?;
     for node in &graph.nodes {
         emit_node(graph, node, &mut builder)

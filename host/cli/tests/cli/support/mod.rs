@@ -8,9 +8,9 @@ pub mod onnx;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Doubles a matrix until its sum is 1,000 at least, or so often.
 pub const UNTIL: &str = r#"devbay-program 1
@@ -446,4 +446,23 @@ pub fn expect_models(plugin: &[String], device: &str, cases: impl Iterator<Item 
         }
     }
     assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Waits until a child has a thread that takes SIGINT for all others, which it has from its start on.
+pub fn wait_until_it_takes_signals(child: &mut Child) {
+    let status = format!("/proc/{}/status", child.id());
+    let begin = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let blocked = text.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or("0");
+        // Bit 1 is SIGINT's.
+        if u64::from_str_radix(blocked.trim(), 16).unwrap_or(0) & 2 != 0 {
+            return;
+        }
+        assert!(
+            child.try_wait().unwrap().is_none() && begin.elapsed() < Duration::from_secs(60),
+            "expected an endless run"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
