@@ -102,8 +102,10 @@ pub struct Runtime {
 struct Inner {
     queue: Arc<WorkQueue>,
     plugins: Vec<Arc<Plugin>>,
-    /// As they were last listed, by plugin.
+    /// As they were last listed, by plugin. Never held while a plugin is called.
     devices: Mutex<Vec<Vec<Arc<Device>>>>,
+    /// Held while plugins are asked anew.
+    scanning: Mutex<()>,
     rates: Option<KnownRates>,
     report: LoadReport,
 }
@@ -169,8 +171,16 @@ impl Runtime {
             }
             known
         });
-        let runtime =
-            Self { inner: Arc::new(Inner { queue, plugins, devices: Mutex::new(devices), rates, report }) };
+        let runtime = Self {
+            inner: Arc::new(Inner {
+                queue,
+                plugins,
+                devices: Mutex::new(devices),
+                scanning: Mutex::default(),
+                rates,
+                report,
+            }),
+        };
         runtime.devices().iter().for_each(|device| runtime.tell_rates(device));
         Ok(runtime)
     }
@@ -189,13 +199,15 @@ impl Runtime {
         lock(&self.inner.devices).concat()
     }
 
-    /// Asks every plugin which devices are there now, from any thread. Sessions on devices that stay go on. Those on devices
+    /// Asks every plugin which devices are there now, from any thread but one that is within a plugin's call, such as a log
+    /// sink's; that may take as long as it takes to open a device. Sessions on devices that stay go on. Those on devices
     /// that are gone fail with [`ErrorKind::DeviceLost`], also when the device has come back: that is a new one, which a new
     /// session uses.
     pub fn rescan(&self) -> Rescan {
         let mut found = Rescan::default();
-        let mut devices = lock(&self.inner.devices);
-        for (plugin, known) in self.inner.plugins.iter().zip(&mut *devices) {
+        let _alone = lock(&self.inner.scanning);
+        let mut devices = lock(&self.inner.devices).clone();
+        for (plugin, known) in self.inner.plugins.iter().zip(&mut devices) {
             let before = plugin.left_out();
             match plugin.devices(known) {
                 Err(refusal) => found.notes.push(format!("plugin {}: {refusal}", plugin.name())),
@@ -211,8 +223,9 @@ impl Runtime {
                 }
             }
         }
-        drop(devices);
+        // Before anybody sees them.
         found.added.iter().for_each(|device| self.tell_rates(device));
+        *lock(&self.inner.devices) = devices;
         found
     }
 

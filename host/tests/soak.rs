@@ -195,7 +195,7 @@ impl Bench {
         for session in self.devices.iter().map(|(session, _)| session).chain(&self.devices_failing) {
             let _ = session.run(&[("v0", &three)], &RunOptions::default());
         }
-        in_use(&devices)
+        in_use(devices)
     }
 
     /// So many runs from all callers, in a mixture that the seed decides. Nothing is in flight afterwards.
