@@ -74,9 +74,12 @@ fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
     use std::ptr::null;
 
     let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: a place for a set, which this makes empty.
-    unsafe { libc::sigemptyset(signals.as_mut_ptr()) };
+    for set in [&mut signals, &mut blocked] {
+        // SAFETY: a place for a set, which this makes empty.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let mut action = MaybeUninit::<libc::sigaction>::uninit();
         // SAFETY: a valid signal and a place for its action, which is only read if it was written.
@@ -84,17 +87,20 @@ fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
             libc::sigaction(signal, null(), action.as_mut_ptr()) == 0
                 && action.assume_init_ref().sa_sigaction == libc::SIG_IGN
         };
-        // Who started the command had a reason, as `nohup` has.
-        if !is_ignored {
+        // Who started the command had a reason to have a signal ignored, as `nohup` has: it is blocked and not taken, for a
+        // library would set its handler all the same.
+        let sets =
+            if is_ignored { [None, Some(&mut blocked)] } else { [Some(&mut signals), Some(&mut blocked)] };
+        for set in sets.into_iter().flatten() {
             // SAFETY: a valid signal, and a set that was made above.
-            unsafe { libc::sigaddset(signals.as_mut_ptr(), signal) };
+            unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
         }
     }
     // SAFETY: made above.
-    let signals = unsafe { signals.assume_init() };
+    let (signals, blocked) = unsafe { (signals.assume_init(), blocked.assume_init()) };
     // SAFETY: a set that was made, and a place for the one before. Threads that start later have this one's mask; processes
     // that std starts have an empty one.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &signals, before.as_mut_ptr()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, before.as_mut_ptr()) };
     let wait = move || {
         let mut signal = 0;
         loop {

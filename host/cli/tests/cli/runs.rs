@@ -231,6 +231,29 @@ fn a_second_interrupt_ends_the_command_at_once() {
     assert!(!err.contains("the run was cancelled"), "it waited: {err}");
 }
 
+/// As `nohup` and shells without job control start what is in the background.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupt_that_was_ignored_from_the_start_stays_so() {
+    let case = mnist();
+    let ignoring = "trap '' INT; exec \"$0\" \"$@\"";
+    let bench = command();
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", ignoring])
+        .arg(bench.get_program())
+        .arg("bench")
+        .arg(&case.model)
+        .args(["--seconds", "1"]);
+    let set = bench.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    shell.envs(set);
+    let mut child = shell.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until_it_takes_signals(&mut child);
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// A run that does not end, with outputs to write.
 fn endless(folder: &Folder) -> std::process::Command {
     const LOOP: &str = "devbay-program 1\n\nprogram \"loop\"(%n: i64[], %x: f32[4]) {\n  \
