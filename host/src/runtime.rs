@@ -185,7 +185,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Tells a device that nobody has used yet how fast it was measured to be.
+    /// Sets a device's rates from the rates file, if it has them. Called before the device is planned for.
     fn tell_rates(&self, device: &Device) {
         let Some(known) = &self.inner.rates else { return };
         if let Some(rates) = known.find(&self.rates_key(device), device.default_rates()) {

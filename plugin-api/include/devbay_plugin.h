@@ -85,18 +85,25 @@ extern "C" {
  * attributes, shapes, constants, contents of buffers, packed constants and blobs may be anything
  * that the types allow, and lead to an error at worst.
  *
- * What is not known. Whoever meets a number, bit or name that it does not know does this: - a
- * status: takes it for UNKNOWN; - a kind of device: takes it for OTHER; - a kind of memory
- * space: uses the space by its flags; - a threading class: takes it for SERIALISED; - a log
- * level: takes it for INFO; - a flag in the lower half of a flags of 64 bits, or in one of 32
- * bits: ignores it; - a flag in the upper half: leaves out what has it; - a dtype: refuses what
- * has it as UNSUPPORTED; a kernel's type variable goes on without it; - an attribute's kind:
- * gives UNSUPPORTED; - numerics: ignores what is allowed, and gives UNSUPPORTED for a demand; -
- * a usage of memory, a kind or a priority of a stream: ignores it, for they are hints; - a kind
- * of copy or of a native handle: gives UNSUPPORTED; - an answer of validate: takes it for
- * UNSUPPORTED; - an option: gives INVALID, unless its key begins with devbay., when it is
- * ignored; - a setting of the host: gives NOT_FOUND; - an extension: gives NULL; - a profile:
- * ignores it; - a domain or an op: has no kernel. */
+ * Unknown values. What a host or a plugin does with one:
+ * - a status: takes it for UNKNOWN;
+ * - a kind of device: takes it for OTHER;
+ * - a kind of memory space: uses the space by its flags;
+ * - a threading class: takes it for SERIALISED;
+ * - a log level: takes it for INFO;
+ * - a flag in the lower half of a flags of 64 bits, or in one of 32 bits: ignores it;
+ * - a flag in the upper half: leaves out what has it;
+ * - a dtype: refuses what has it as UNSUPPORTED; a kernel's type variable goes on without it;
+ * - an attribute's kind: gives UNSUPPORTED;
+ * - numerics: ignores what is allowed, and gives UNSUPPORTED for a demand;
+ * - a usage of memory, a kind or a priority of a stream: ignores it, for they are hints;
+ * - a kind of copy or of a native handle: gives UNSUPPORTED;
+ * - an answer of validate: takes it for UNSUPPORTED;
+ * - an option: gives INVALID, unless its key begins with devbay., when it is ignored;
+ * - a setting of the host: gives NOT_FOUND;
+ * - an extension: gives NULL;
+ * - a profile: ignores it;
+ * - a domain or an op: has no kernel. */
 
 typedef struct devbay_str devbay_str;
 typedef struct devbay_list devbay_list;

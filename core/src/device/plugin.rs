@@ -172,6 +172,9 @@ impl Plugin {
     ) -> std::result::Result<Vec<Arc<Device>>, Refusal> {
         let failed = |e: &Error| Refusal::new(RefusalKind::DevicesFailed, e.text());
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        // A device may be lost while the plugin answers, and the list then be older than the loss.
+        seen.gone
+            .extend(known.iter().filter(|device| device.is_lost()).map(|device| device.handle.addr().get()));
         let mut list = List::EMPTY;
         self.call("devices", |table, error| {
             let devices = table.devices?;
@@ -188,8 +191,10 @@ impl Plugin {
             let handle = NonNull::new(raw.handle).ok_or_else(|| {
                 Refusal::new(RefusalKind::BrokenLayout, format!("device {position} has no handle"))
             })?;
-            let whole = known.iter().find(|device| device.handle == handle && !device.is_lost());
-            if let Some(device) = whole {
+            let was_lost = seen.gone.contains(&handle.addr().get());
+            if let Some(device) = known.iter().find(|device| device.handle == handle)
+                && !was_lost
+            {
                 taken.insert(device.index);
                 devices.push(Arc::clone(device));
                 continue;
@@ -198,8 +203,7 @@ impl Plugin {
             let info = unsafe { DeviceAbout::read(raw) }?;
             let index = number_of(&mut seen.ids, &info.id, &mut taken);
             let name = format!("{}:{index}", self.about.name);
-            if seen.gone.contains(&handle.addr().get()) || known.iter().any(|device| device.handle == handle)
-            {
+            if was_lost {
                 left_out.push(format!("{name} is listed with the handle that it was lost with (B13)"));
                 continue;
             }

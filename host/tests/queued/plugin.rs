@@ -228,7 +228,7 @@ impl<const WAIT: bool, const CALLS: bool> Stream for QueuedStream<WAIT, CALLS> {
     }
 
     fn defer(&self, launch: DeferredLaunch) -> Result<()> {
-        self.world.push(self.serial()?, Command::Launch(launch, DeferredLaunch::run::<Self>))
+        self.world.push(self.serial()?, Command::Launch(launch, DeferredLaunch::run))
     }
 
     fn signal(&self, value: u64) -> Result<()> {

@@ -130,7 +130,7 @@ fn a_shader_that_does_not_compile_is_an_error_with_the_compilers_words() {
     expect_life(&runtime, &["wgpu:0", "cpu:0"]);
 }
 
-/// A device that was lost is opened anew when somebody looks, and the application goes on with it.
+/// A rescan opens a lost adapter again, and new sessions run on it.
 #[test]
 fn a_device_that_was_lost_is_back_when_plugins_are_asked_again() {
     if super::device().is_none() {

@@ -33,7 +33,7 @@
 //! ends or hangs, and is no sandbox. Models and inputs are not trusted: attributes, shapes, constants, contents of buffers,
 //! packed constants and blobs may be anything that the types allow, and lead to an error at worst.
 //!
-//! What is not known. Whoever meets a number, bit or name that it does not know does this:
+//! Unknown values. What a host or a plugin does with one:
 //! - a status: takes it for UNKNOWN;
 //! - a kind of device: takes it for OTHER;
 //! - a kind of memory space: uses the space by its flags;

@@ -7,9 +7,10 @@
 
 use super::error::{Error, Result, guard, guard_kernel, remember_panics};
 use super::extensions::get_extension;
+use super::listing::{Lists, device_kernels, devices};
 use super::memory::{AllocRequest, Allocated, BufferBox, CopyRequest, StreamRequest};
 use super::view::{PrepareRequest, TensorView};
-use super::{Device, DeviceDesc, Done, HOST_OPTIONS, Host, Kernel, Options, Plugin, Prepared, Stream};
+use super::{Device, Done, HOST_OPTIONS, Host, Kernel, Options, Plugin, Prepared, Stream};
 use crate::abi;
 use crate::abi::*;
 use core::ffi::c_void;
@@ -22,52 +23,7 @@ pub(super) struct InstanceBox<P> {
     pub(super) plugin: P,
     host: Host,
     abi_minor: u32,
-    /// Every list that `devices` returned, the newest last; the host may hold any of them until `destroy`.
-    lists: Mutex<Vec<DeviceList>>,
-    /// Likewise every list that `device_kernels` returned.
-    kernels: Mutex<Vec<KernelList>>,
-}
-
-/// A list of a device's kernels.
-struct KernelList(#[expect(dead_code, reason = "owns what the host reads")] Vec<DeviceKernel>);
-
-// SAFETY: its kernels are positions; their pointers are NULL.
-unsafe impl Send for KernelList {}
-// SAFETY: as for Send.
-unsafe impl Sync for KernelList {}
-
-/// What a list of devices points to.
-struct DeviceList {
-    #[expect(dead_code, reason = "owns the texts that `infos` points to")]
-    descriptions: Vec<DeviceDesc>,
-    #[expect(dead_code, reason = "owns the spaces that `infos` points to")]
-    spaces: Vec<Vec<MemorySpace>>,
-    infos: Vec<DeviceInfo>,
-}
-
-// SAFETY: the pointers in `infos` are to arrays of the same value and to the instance; all of it is read-only.
-unsafe impl Send for DeviceList {}
-
-impl DeviceList {
-    fn new(descriptions: Vec<DeviceDesc>, handles: &[*mut abi::Device]) -> Self {
-        let spaces: Vec<Vec<MemorySpace>> = descriptions.iter().map(spaces_of).collect();
-        let infos = handles.iter().zip(&descriptions).zip(&spaces);
-        let infos = infos.map(|((&handle, desc), spaces)| DeviceInfo {
-            struct_size: size_of::<DeviceInfo>() as u32,
-            kind: desc.kind,
-            handle,
-            id: Str::new(&desc.id),
-            name: Str::new(&desc.name),
-            flags: desc.flags | if desc.inline { DEVBAY_DEVICE_INLINE } else { 0 },
-            streams_max: desc.streams_max,
-            refs_max: desc.refs_max,
-            spaces: List::new(spaces),
-            physical_id: desc.physical_id,
-            driver: Str::new(&desc.driver),
-        });
-        let infos = infos.collect();
-        Self { descriptions, spaces, infos }
-    }
+    pub(super) lists: Lists,
 }
 
 /// A stream, with the detail of its last failure (B18).
@@ -414,13 +370,8 @@ unsafe extern "C" fn create<P: Plugin>(
         }
         let options = Options { declared: P::ABOUT.options, given, abi_minor: desc.abi_minor, memory_limit };
         let plugin = P::create(host, &options)?;
-        let instance = Box::new(InstanceBox {
-            plugin,
-            host,
-            abi_minor: desc.abi_minor,
-            lists: <_>::default(),
-            kernels: <_>::default(),
-        });
+        let instance =
+            Box::new(InstanceBox { plugin, host, abi_minor: desc.abi_minor, lists: Lists::default() });
         // SAFETY: the host's place for one handle.
         unsafe { out.write(Box::into_raw(instance).cast()) };
         Ok(())
@@ -432,53 +383,6 @@ unsafe extern "C" fn create<P: Plugin>(
 unsafe extern "C" fn destroy<P: Plugin>(instance: *mut Instance) {
     // SAFETY: made by `create`, given back once (B9).
     unsafe { free::<InstanceBox<P>, _>(instance) };
-}
-
-unsafe extern "C" fn devices<P: Plugin>(
-    instance: *mut Instance,
-    out: *mut List,
-    error: *mut ErrorDetail,
-) -> Status {
-    let body = || {
-        // SAFETY: the host's handle of this plugin's.
-        let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
-        let devices = instance.plugin.devices()?;
-        let handles: Vec<*mut abi::Device> =
-            devices.iter().map(|device| (&raw const **device).cast_mut().cast()).collect();
-        let mut lists = instance.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        // The last list again if nothing has changed: who asks often gets no memory used up.
-        if lists
-            .last()
-            .is_none_or(|list| !list.infos.iter().map(|info| info.handle).eq(handles.iter().copied()))
-        {
-            let descriptions: Vec<DeviceDesc> =
-                devices.iter().map(|device| device.describe().clone()).collect();
-            lists.push(DeviceList::new(descriptions, &handles));
-        }
-        if let Some(list) = lists.last() {
-            // SAFETY: the host's place for a list; its array does not move and is kept until the instance goes.
-            unsafe { out.write(List::new(&list.infos)) };
-        }
-        Ok(())
-    };
-    // SAFETY: the host's error struct.
-    unsafe { report(error, body) }
-}
-
-fn spaces_of(desc: &DeviceDesc) -> Vec<MemorySpace> {
-    let space = |space: &super::SpaceDesc| MemorySpace {
-        struct_size: size_of::<MemorySpace>() as u32,
-        kind: space.kind,
-        flags: space.flags,
-        bytes_total: space.bytes_total,
-        alloc_max: space.alloc_max,
-        alloc_align: space.alloc_align,
-        bind_align: space.bind_align,
-        bind_max: space.bind_max,
-        copy_align: space.copy_align,
-        copy_granule: space.copy_granule,
-    };
-    desc.spaces.iter().map(space).collect()
 }
 
 unsafe extern "C" fn buffer_alloc<D: Device>(
@@ -865,35 +769,6 @@ unsafe extern "C" fn memory_info<D: Device>(
         };
         // SAFETY: the host's struct.
         unsafe { write_struct(out, &result) }.map_err(refused)
-    };
-    // SAFETY: the host's error struct.
-    unsafe { report(error, body) }
-}
-
-unsafe extern "C" fn device_kernels<P: Plugin>(
-    instance: *mut Instance,
-    device: *mut abi::Device,
-    out: *mut List,
-    error: *mut ErrorDetail,
-) -> Status {
-    let body = || {
-        // SAFETY: the host's handle of this plugin's.
-        let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
-        // SAFETY: as above.
-        let device: &P::Device = unsafe { deref(device, "the device") }?;
-        if out.is_null() {
-            return Err(Error::invalid("the place for the list is NULL"));
-        }
-        let mut list = Vec::with_capacity(P::KERNELS.len());
-        for idx in 0..P::KERNELS.len() {
-            if instance.plugin.has_kernel(device, idx)? {
-                list.push(DeviceKernel { kernel_idx: idx as u32, ..DeviceKernel::empty() });
-            }
-        }
-        // SAFETY: the host's place for a list; its array does not move and is kept until the instance goes.
-        unsafe { out.write(List::new(&list)) };
-        instance.kernels.lock().unwrap_or_else(PoisonError::into_inner).push(KernelList(list));
-        Ok(())
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }

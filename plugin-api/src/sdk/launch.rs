@@ -270,6 +270,8 @@ const REFS_INLINE: usize = 12;
 pub struct DeferredLaunch {
     state: *const StateHeader,
     stream: *mut crate::abi::Stream,
+    /// The detail of the stream's last failure, by a function that knows the stream's type.
+    kept: unsafe fn(*mut crate::abi::Stream) -> Option<Error>,
     n_refs: usize,
     inline: [BufferRef; REFS_INLINE],
     /// All of them, if they are more than fit above.
@@ -288,7 +290,7 @@ impl DeferredLaunch {
     ///
     /// # Errors
     /// What the kernel says; a panic in it becomes an error.
-    pub fn run<S: super::Stream>(&self) -> Result<()> {
+    pub fn run(&self) -> Result<()> {
         let refs = if self.spilled.is_empty() { self.inline.as_ptr() } else { self.spilled.as_ptr() };
         // SAFETY: the host keeps the state until a later point is reported (B9).
         let launch = unsafe { (*self.state).launch };
@@ -297,9 +299,9 @@ impl DeferredLaunch {
         if status == DEVBAY_STATUS_OK {
             return Ok(());
         }
-        // SAFETY: the stream is alive: its work is done before it is destroyed.
-        let stream = unsafe { &*self.stream.cast::<StreamBox<S>>() };
-        Err(stream.kept().unwrap_or_else(|| Error::new(status, "the launch failed")))
+        // SAFETY: the function is that of the stream's type; the stream is alive, as its work is done before it is destroyed.
+        let kept = unsafe { (self.kept)(self.stream) };
+        Err(kept.unwrap_or_else(|| Error::new(status, "the launch failed")))
     }
 
     /// The name of the node that the kernel was prepared for, for traces; equal nodes share a kernel, and then it is that
@@ -313,6 +315,15 @@ impl DeferredLaunch {
     pub fn n_refs(&self) -> usize {
         self.n_refs
     }
+}
+
+/// The detail of a stream's last failure.
+///
+/// # Safety
+/// The stream is one of a `D`, which the host has not destroyed.
+unsafe fn kept<D: Device>(stream: *mut crate::abi::Stream) -> Option<Error> {
+    // SAFETY: the caller's promise.
+    unsafe { &*stream.cast::<StreamBox<D::Stream>>() }.kept()
 }
 
 /// Puts a launch off: hands what it needs later to the stream.
@@ -329,6 +340,7 @@ pub(super) unsafe extern "C" fn launch_deferred<D: Device>(
     let mut deferred = DeferredLaunch {
         state: header,
         stream,
+        kept: kept::<D>,
         n_refs: refs.len(),
         inline: [BufferRef::ABSENT; REFS_INLINE],
         spilled: Vec::new(),

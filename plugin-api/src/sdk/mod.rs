@@ -67,6 +67,7 @@ mod interop;
 mod kernel;
 mod launch;
 pub mod layout;
+mod listing;
 mod memory;
 mod prepared;
 mod replay;

@@ -164,11 +164,11 @@ impl Shared {
         match command {
             Command::Launch(launch) => {
                 *copied = None;
-                launch.run::<CpuStream>()
+                launch.run()
             }
             Command::Replay(launches) => {
                 *copied = None;
-                launches.iter().try_for_each(DeferredLaunch::run::<CpuStream>)
+                launches.iter().try_for_each(DeferredLaunch::run)
             }
             Command::Copy(span) => {
                 let begin = copied.unwrap_or_else(Instant::now);

@@ -99,13 +99,14 @@ impl Plugin for Cuda {
     }
 
     fn devices(&self) -> Result<Vec<&CudaDevice>> {
-        // The driver is asked when somebody wants to know, once.
+        // The driver is asked when somebody wants to know, once: a context that is lost does not come back in this process.
         let nvrtc = self.nvrtc.as_deref();
         let (cublas, cudnn) = (&*self.cublas, &*self.cudnn);
         let settings =
             Settings { nvrtc, cublas, cudnn, graphs: self.graphs, checks: self.checks, host: self.host };
         let devices = self.devices.get_or_init(|| device::open_all(&settings));
-        devices.as_ref().map(|devices| devices.iter().collect()).map_err(Clone::clone)
+        let devices = devices.as_ref().map_err(Clone::clone)?;
+        Ok(devices.iter().filter(|device| device.shared().check().is_ok()).collect())
     }
 }
 

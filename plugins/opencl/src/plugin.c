@@ -229,6 +229,12 @@ static void destroy(devbay_instance *instance) {
         pthread_mutex_destroy(&device->programs_lock);
         instance->driver.clReleaseContext(device->context);
     }
+    while (instance->lists != NULL) {
+        struct device_list *next = instance->lists->next;
+        free(instance->lists);
+        instance->lists = next;
+    }
+    pthread_mutex_destroy(&instance->lists_lock);
     pthread_mutex_destroy(&instance->slots_lock);
     free(instance->free_slots);
     free(instance->devices);
@@ -294,6 +300,7 @@ static devbay_status create(
     instance->has_checks = settings.has_checks;
     instance->memory_limit = settings.memory_limit;
     pthread_mutex_init(&instance->slots_lock, NULL);
+    pthread_mutex_init(&instance->lists_lock, NULL);
     const char *missing = driver_open(&instance->driver);
     devbay_status status =
             missing != NULL ? fail(error, DEVBAY_STATUS_UNAVAILABLE,
@@ -307,11 +314,40 @@ static devbay_status create(
     return DEVBAY_STATUS_OK;
 }
 
+/* Those that are available and always were. None comes back, so that as many are the same. */
 static devbay_status devices(
         devbay_instance *instance, devbay_list *out, devbay_error_detail *error) {
-    (void)error;
-    *out = (devbay_list){instance->infos, instance->n_devices, sizeof(instance->infos[0])};
-    return DEVBAY_STATUS_OK;
+    devbay_status status = DEVBAY_STATUS_OK;
+    pthread_mutex_lock(&instance->lists_lock);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < instance->n_devices; i++) {
+        devbay_device *device = &instance->devices[i];
+        cl_bool is_available = CL_FALSE;
+        cl_int code = instance->driver.clGetDeviceInfo(device->cl, CL_DEVICE_AVAILABLE,
+                sizeof(is_available), &is_available, NULL);
+        device->is_gone |= code != CL_SUCCESS || !is_available;
+        n += !device->is_gone;
+    }
+    struct device_list *list = instance->lists;
+    if (list == NULL || list->n != n) {
+        list = malloc(sizeof(*list) + n * sizeof(list->infos[0]));
+        if (list == NULL) {
+            status = fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for a list of devices");
+        } else {
+            *list = (struct device_list){.next = instance->lists};
+            for (uint32_t i = 0; i < instance->n_devices; i++) {
+                if (!instance->devices[i].is_gone) {
+                    list->infos[list->n++] = instance->infos[i];
+                }
+            }
+            instance->lists = list;
+        }
+    }
+    if (list != NULL) {
+        *out = (devbay_list){list->infos, list->n, sizeof(list->infos[0])};
+    }
+    pthread_mutex_unlock(&instance->lists_lock);
+    return status;
 }
 
 static devbay_status buffer_alloc(devbay_device *device, const devbay_alloc_desc *desc,

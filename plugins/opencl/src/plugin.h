@@ -33,6 +33,13 @@
 struct program;
 struct record;
 
+/* A list of devices that the host was given. */
+struct device_list {
+    struct device_list *next;
+    uint32_t n;
+    devbay_device_info infos[];
+};
+
 struct devbay_instance {
     const devbay_host_api *host;
     struct driver driver;
@@ -43,6 +50,9 @@ struct devbay_instance {
     uint32_t n_devices;
     devbay_device *devices;
     devbay_device_info *infos;
+    /* What was listed, the newest first; each stays as it is. */
+    pthread_mutex_t lists_lock;
+    struct device_list *lists;
     /* Which slots prepared kernels have: streams keep what they need of a kernel by its slot. */
     pthread_mutex_t slots_lock;
     uint32_t n_slots;
@@ -60,6 +70,8 @@ struct devbay_device {
     char driver_name[160];
     devbay_memory_space space;
     atomic_uint_fast64_t bytes_in_use;
+    /* The driver has said that it is not available: it stays so, whatever the driver says later. */
+    int is_gone;
     pthread_mutex_t programs_lock;
     struct program *programs;
 };

@@ -274,7 +274,7 @@ impl Names {
         out.replace("[dlpack.h]", "dlpack.h")
     }
 
-    /// A block comment, its paragraphs filled to the width.
+    /// A block comment, its paragraphs and the items of its lists filled to the width.
     fn comment(&self, out: &mut String, indent: &str, doc: &[String]) {
         let mut lines = vec![String::new()];
         for line in doc {
@@ -284,7 +284,7 @@ impl Names {
                 lines.push(String::new());
                 continue;
             }
-            let section = ["Owns:", "Threads:", "Order:", "Errors:", "Since:", "Required "];
+            let section = ["- ", "Owns:", "Threads:", "Order:", "Errors:", "Since:", "Required "];
             if section.iter().any(|word| text.starts_with(word))
                 && lines.last().is_some_and(|l| !l.is_empty())
             {

@@ -104,6 +104,9 @@ impl Books {
         let entered = self.enter("devices", On::Instance(instance.addr()))?;
         self.refuse_null(entered.function(), out)?;
         let mut words = self.words(entered.function(), error)?;
+        // A device may be lost while the plugin answers, and the list then be older than the loss.
+        let is_lost = |(_, book): &(&usize, &DeviceBook)| book.lost.is_some_and(|told| told.binds());
+        let lost: HashSet<usize> = self.state().devices.iter().filter(is_lost).map(|(&at, _)| at).collect();
         let mut list = List::EMPTY;
         let status = entered.call(|| next!(self, devices(instance, &mut list, words.as_ptr())));
         self.settle(entered.function(), words, status);
@@ -111,7 +114,7 @@ impl Books {
             // SAFETY: the host's place for a list.
             unsafe { *out = list };
             // SAFETY: the plugin's list, which lives as long as the instance.
-            let found = unsafe { self.read_devices(instance.addr(), &list) };
+            let found = unsafe { self.read_devices(instance.addr(), &list, &lost) };
             self.check(entered.function(), found);
         }
         Ok(status)
@@ -119,7 +122,7 @@ impl Books {
 
     /// # Safety
     /// The list is what the plugin's `devices` gave.
-    unsafe fn read_devices(&self, instance: usize, list: &List) -> Result<(), Fault> {
+    unsafe fn read_devices(&self, instance: usize, list: &List, lost: &HashSet<usize>) -> Result<(), Fault> {
         let broken = |error: ListError| Fault { rule: "B5", words: format!("its list of devices: {error}") };
         // SAFETY: the caller's promise, here and below.
         let infos = unsafe { read_growable_list::<DeviceInfo>(list) }.map_err(broken)?;
@@ -172,7 +175,7 @@ impl Books {
         for (seen, refs_max, spaces) in devices {
             state.made(Kind::Device, seen.handle)?;
             if let Some(known) = state.devices.get(&seen.handle) {
-                if known.lost.is_some_and(|told| told.binds()) {
+                if lost.contains(&seen.handle) {
                     found = fault(
                         "B13",
                         format!("`{}` is listed with the handle that it was lost with", seen.id),

@@ -93,7 +93,7 @@ fn numerics_say_how_precise_products_are() {
     };
     assert!(text(0).contains("precision HIGHEST") && !text(0).contains("precision DEFAULT"));
     assert!(text(1).contains("precision DEFAULT") && !text(1).contains("precision HIGHEST"));
-    // What nobody knows allows nothing.
+    // An unknown bit allows nothing.
     assert!(text(0x80).contains("precision HIGHEST"));
 }
 

@@ -150,11 +150,11 @@ static devbay_status copy(devbay_stream *stream, const devbay_copy_desc *desc) {
     uint64_t size = desc->size_bytes;
     uint64_t src = from_buffer ? desc->src.addr : (uint64_t)(uintptr_t)desc->host_src;
     uint64_t dst = to_buffer ? desc->dst.addr : (uint64_t)(uintptr_t)desc->host_dst;
-    if (size == 0) {
+    if (desc->kind < DEVBAY_COPY_HOST_TO_BUFFER || desc->kind > DEVBAY_COPY_BUFFER_TO_BUFFER) {
+        return DEVBAY_STATUS_UNSUPPORTED;
+    } else if (size == 0) {
         return DEVBAY_STATUS_OK;
-    }
-    if (desc->kind < DEVBAY_COPY_HOST_TO_BUFFER || desc->kind > DEVBAY_COPY_BUFFER_TO_BUFFER ||
-            src == 0 || dst == 0 || (src < dst + size && dst < src + size) ||
+    } else if (src == 0 || dst == 0 || (src < dst + size && dst < src + size) ||
             (from_buffer && !in_range(&desc->src, size)) ||
             (to_buffer && !in_range(&desc->dst, size))) {
         return DEVBAY_STATUS_INVALID;

@@ -266,11 +266,13 @@ static devbay_status copy(devbay_stream *, const devbay_copy_desc *desc) noexcep
     const bool to_host = desc->kind == DEVBAY_COPY_BUFFER_TO_HOST;
     const uint64_t src = from_host ? uint64_t(desc->host_src) : within(desc->src, size);
     const uint64_t dst = to_host ? uint64_t(desc->host_dst) : within(desc->dst, size);
+    if (desc->kind < DEVBAY_COPY_HOST_TO_BUFFER || desc->kind > DEVBAY_COPY_BUFFER_TO_BUFFER) {
+        return DEVBAY_STATUS_UNSUPPORTED;
+    }
     if (size == 0) {
         return DEVBAY_STATUS_OK;
     }
-    if (desc->kind < DEVBAY_COPY_HOST_TO_BUFFER || desc->kind > DEVBAY_COPY_BUFFER_TO_BUFFER ||
-            src == 0 || dst == 0 || (src < dst + size && dst < src + size)) {
+    if (src == 0 || dst == 0 || (src < dst + size && dst < src + size)) {
         return DEVBAY_STATUS_INVALID;
     }
     std::memcpy(reinterpret_cast<void *>(dst), reinterpret_cast<const void *>(src), size);
