@@ -3,7 +3,7 @@
 //! The device is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe.
 
 use crate::support::{
-    Case, Folder, cases, command, expect_models, finish, first_cases, library_of, opencl_library,
+    Case, Folder, cases, command, distinct_cases, expect_models, finish, library_of, opencl_library,
     wgpu_library,
 };
 use serde_json::Value;
@@ -17,7 +17,7 @@ fn plugin(library: &Path) -> [String; 2] {
 #[test]
 fn models_match_on_wgpu_and_run_there() {
     let Some(library) = wgpu_library() else { return };
-    expect_models(&plugin(&library), "wgpu:0", first_cases().into_iter());
+    expect_models(&plugin(&library), "wgpu:0", distinct_cases().into_iter());
 }
 
 #[test]
@@ -45,7 +45,7 @@ const NOT_FOR_OPENCL: &[&str] = &[
 #[test]
 fn cnns_and_mlps_match_on_opencl_and_run_there() {
     let Some(library) = opencl_library() else { return };
-    expect_models(&plugin(&library), "opencl:0", first_cases().into_iter().filter(is_for_opencl));
+    expect_models(&plugin(&library), "opencl:0", distinct_cases().into_iter().filter(is_for_opencl));
 }
 
 fn is_for_opencl(case: &Case) -> bool {

@@ -1,7 +1,7 @@
 //! The trained models in one process: two sessions at once, and any number of threads, give the bits of a
 //! lone run.
 
-use crate::support::{Case, cases, first_cases};
+use crate::support::{Case, cases, distinct_cases, first_cases};
 use devbay_host::arrays;
 use devbay_host::core::Tensor;
 use devbay_host::model::Model;
@@ -94,7 +94,7 @@ fn two_sessions_at_once_inline() {
 
 #[test]
 fn two_sessions_at_once_async() {
-    two_at_once(1, "async", &first_cases());
+    two_at_once(1, "async", &distinct_cases());
 }
 
 #[test]
