@@ -111,7 +111,7 @@ fn node_tests_pass() {
 }
 
 #[test]
-#[ignore = "full: the same cases with nothing between, as on the processor"]
+#[ignore = "full: the base again, without the validation layer in front of the plugin"]
 fn the_base_is_green_without_the_validation_layer() {
     let except = ["onnx", "numerics.*", "specials.*", "stress.leak.instances"];
     let Some(report) = judged(&[], &except, false) else { return };

@@ -99,7 +99,7 @@ impl Plugin for Cuda {
     }
 
     fn devices(&self) -> Result<Vec<&CudaDevice>> {
-        // The driver is asked when somebody wants to know, once: a context that is lost does not come back in this process.
+        // The first call opens the devices and later ones do not: CUDA brings no lost context back within a process.
         let nvrtc = self.nvrtc.as_deref();
         let (cublas, cudnn) = (&*self.cublas, &*self.cudnn);
         let settings =
