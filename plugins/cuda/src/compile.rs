@@ -97,6 +97,7 @@ impl Nvrtc {
         let (mut major, mut minor, mut n) = (0, 0, 0);
         // SAFETY: places for two numbers.
         check("nvrtcVersion", unsafe { (functions.version)(&mut major, &mut minor) })?;
+        load_builtins(path, major, minor);
         // SAFETY: a place for a number.
         check("nvrtcGetNumSupportedArchs", unsafe { (functions.n_archs)(&mut n) })?;
         let mut archs = vec![0; n.max(0) as usize];
@@ -169,6 +170,18 @@ impl Nvrtc {
             unsafe { (self.functions.create)(&mut raw, text.as_ptr(), file.as_ptr(), 0, null(), null()) };
         check("nvrtcCreateProgram", code)?;
         Ok(Created { raw, functions: &self.functions })
+    }
+}
+
+/// Opens the library that NVRTC opens by its name alone when it compiles, where it lies beside it: the wheels before 13.1 do
+/// not say that it does, and then it is found only where the loader looks anyway.
+fn load_builtins(nvrtc: &Path, major: c_int, minor: c_int) {
+    let beside = nvrtc.with_file_name(format!("libnvrtc-builtins.so.{major}.{minor}"));
+    if cfg!(unix) && beside.is_file() {
+        // SAFETY: static constructors of NVIDIA's, of the library's own part. If it fails, NVRTC says what it misses.
+        if let Ok(library) = unsafe { Library::new(beside) } {
+            std::mem::forget(library);
+        }
     }
 }
 

@@ -6,8 +6,8 @@
 //! - `NAME_$`: a function of the prelude for that type, the `$` being the type's letter ([`Class::letter`]).
 //!
 //! The prelude (`kernels/math.rs`) has for floats `exp_f`, `log_f`, `tanh_f`, `erf_f`, `sigmoid_f`, `expm1_f`,
-//! `softplus_f`, `pow_f`, `round_f` and so on, for every type `pick_$(condition, yes, no)`, `smaller_$`, `larger_$`,
-//! `div_$`, `mod_$`, `rem_$`, `abs_$`, `sign_$`.
+//! `softplus_f`, `pow_f`, `round_f` and so on, for every type `pick_$(condition, yes, no)`, `at_least_$`, `at_most_$`,
+//! `smaller_$`, `larger_$`, `div_$`, `mod_$`, `rem_$`, `abs_$`, `sign_$`.
 //!
 //! How elements lie in memory, and what reads and writes them, is the kernels' (`kernels/elementwise.rs`).
 
@@ -190,10 +190,10 @@ pub static ALL: &[Formula] = &[
     unary("Neg", Takes::Numbers, 1, "neg_$(a)"),
     unary("Abs", Takes::Numbers, 1, "abs_$(a)"),
     unary("Sign", Takes::Numbers, 2, "sign_$(a)"),
-    unary("Relu", Takes::Numbers, 1, "pick_$(a < T(0), T(0), a)"),
+    unary("Relu", Takes::Numbers, 1, "at_least_$(a, T(0))"),
     // The limits are attributes where ops are fused. As Clip by itself has it, a zero keeps its sign between limits that
     // are zero.
-    unary("Clip", Takes::Floats, 2, "pick_$(pick_$(a < k0, k0, a) > k1, k1, pick_$(a < k0, k0, a))")
+    unary("Clip", Takes::Floats, 2, "at_most_$(at_least_$(a, k0), k1)")
         .with(&[("min", f32::NEG_INFINITY), ("max", f32::INFINITY)]),
     unary("Sqrt", Takes::Floats, 1, "sqrt_$(a)"),
     unary("Reciprocal", Takes::Floats, 1, "div_$(T(1), a)"),

@@ -417,17 +417,18 @@ fn prepare_clip(request: &Request<'_>) -> Result<Prepared> {
     let (letter, ty) = (class.letter(), class_type(class));
     let mut inputs = vec![0];
     let mut code = format!("var r: {ty} = x0;\n");
-    for (input, relation) in [(1, "<"), (2, ">")] {
+    let mut functions = Vec::new();
+    for (input, limited) in [(1, "at_least"), (2, "at_most")] {
         let Some(limit) = request.input(input) else { continue };
         if limit.n_elements() != 1 {
             return Err(Error::invalid(format!("a limit of shape {:?}", limit.shape())));
         }
         let k = inputs.len();
         inputs.push(input);
-        code.push_str(&format!("r = pick_{letter}(r {relation} x{k}, x{k}, r);\n"));
+        code.push_str(&format!("r = {limited}_{letter}(r, x{k});\n"));
+        functions.push(format!("{limited}_{letter}"));
     }
     super::same_shape(request.required_input(0)?, request.required_output(0)?)?;
-    let functions = vec![format!("pick_{letter}")];
     prepare_map(request, Map { name: "Clip", inputs: &inputs, functions, params: vec![], code })
 }
 

@@ -5,7 +5,7 @@ use crate::step::{BiasRelu, Param, Slot};
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
 /// Relu's WGSL.
-const RELU: &str = "return select(v, 0.0, v < 0.0);";
+const RELU: &str = "return at_least_f(v, 0.0);";
 
 /// An activation: its WGSL over `v`, and its parameters.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -28,14 +28,12 @@ impl Activation {
         let name = attrs.string("activation", "")?;
         let (n_params, calls, code): (usize, &[&str], _) = match name {
             "" => (0, &[], ""),
-            // Comparisons are such that what is not a number stays so.
-            "Relu" => (0, &[], RELU),
+            // What is not a number stays so.
+            "Relu" => (0, &["at_least_f"], RELU),
             "LeakyRelu" => (1, &[], "return select(v, v * p.act0, v < 0.0);"),
-            "Clip" => {
-                (2, &[], "let w = select(v, p.act0, v < p.act0);\nreturn select(w, p.act1, w > p.act1);")
-            }
-            "HardSigmoid" => (2, &[], "return unit(p.act0 * v + p.act1);"),
-            "HardSwish" => (0, &[], "return v * unit(v / 6.0 + 0.5);"),
+            "Clip" => (2, &["at_least_f", "at_most_f"], "return at_most_f(at_least_f(v, p.act0), p.act1);"),
+            "HardSigmoid" => (2, &["unit_f"], "return unit_f(p.act0 * v + p.act1);"),
+            "HardSwish" => (0, &["unit_f"], "return v * unit_f(v / 6.0 + 0.5);"),
             "Sigmoid" => (0, &["sigmoid_f"], "return sigmoid_f(v);"),
             "Tanh" => (0, &["tanh_f"], "return tanh_f(v);"),
             "Silu" => (0, &["sigmoid_f"], "return v * sigmoid_f(v);"),
@@ -149,9 +147,6 @@ impl Epilogue {
         let mut text = String::new();
         if !self.activation.code.is_empty() {
             text.push_str(&math::functions(self.activation.calls));
-            text.push_str(
-                "fn unit(v: f32) -> f32 {\nlet w = select(v, 0.0, v < 0.0);\nreturn select(w, 1.0, w > 1.0);\n}\n",
-            );
             text.push_str(&format!("fn activate(v: f32) -> f32 {{\n{}\n}}\n", self.activation.code));
         }
         text.push_str(&format!(

@@ -9,7 +9,7 @@ use super::elementwise::Number;
 use super::epilogue::Epilogue;
 use super::matmul::Matrices;
 use super::product::{Product, Side, Types, u32_param};
-use super::quantised::{QUANTISED, as_class, limits};
+use super::quantised::{self, as_class, limits};
 use super::walk::Walk;
 use crate::step::{Body, Build, Slot, Step};
 use crate::target::Target;
@@ -379,7 +379,7 @@ fn requantise(
     params.push(u32_param("n", n)?);
     let (low, high) = limits(y.dtype());
     let value = format!(
-        "quantised(f32({sum}) * ({} * {} / {}), {}, {low}, {high})",
+        "quantised(f32({sum}) * div_f({} * {}, {}), {}, {low}, {high})",
         scale.load("a_scales", "at0"),
         scale.load("b_scales", "at1"),
         scale.load("y_scale", "0u"),
@@ -391,6 +391,6 @@ fn requantise(
         buffers,
         params,
         turns: number.width().turns(0),
-        body: number.width().body(n, QUANTISED, &number.each("y", &code)),
+        body: number.width().body(n, &quantised::functions(), &number.each("y", &code)),
     })
 }

@@ -3,7 +3,8 @@
 //! WGSL promises little of its own functions: an error that grows with the argument for `exp`, 2^-11 for `sin`, nothing
 //! at NaN and infinity. These reduce the argument and evaluate a polynomial. `exp_f`, `log_f`, `tanh_f` and `erf_f` are
 //! those of the CPU plugin's `math.rs`, where their fits and errors stand; the trigonometric ones have the coefficients
-//! of Cephes' single-precision functions (Moshier, 1992). Comparisons are written so that NaN passes.
+//! of Cephes' single-precision functions (Moshier, 1992). NaN passes by a look at its bits: a driver may take it that comparisons
+//! never see one.
 //!
 //! A name ends in the letter of its type ([`crate::formulas::Class::letter`]); [`functions`] brings what they call.
 
@@ -59,6 +60,8 @@ macro_rules! for_each_integer {
         &[$(
             (concat!("pick_", $letter), concat!("fn pick_", $letter, "(c: bool, yes: ", $type, ", no: ", $type, ") -> ", $type, " { return select(no, yes, c); }")),
             (concat!("smaller_", $letter), concat!("fn smaller_", $letter, "(a: ", $type, ", b: ", $type, ") -> ", $type, " { return min(a, b); }")),
+            (concat!("at_least_", $letter), concat!("fn at_least_", $letter, "(a: ", $type, ", least: ", $type, ") -> ", $type, " { return max(a, least); }")),
+            (concat!("at_most_", $letter), concat!("fn at_most_", $letter, "(a: ", $type, ", most: ", $type, ") -> ", $type, " { return min(a, most); }")),
             (concat!("larger_", $letter), concat!("fn larger_", $letter, "(a: ", $type, ", b: ", $type, ") -> ", $type, " { return max(a, b); }")),
             // Division by 0 gives 0, and leaves 0.
             (concat!("div_", $letter), concat!("fn div_", $letter, "(a: ", $type, ", b: ", $type, ") -> ", $type, " {\n  let zero = ", $type, "(0);\n  if (b == zero) { return zero; }\n  return a / b;\n}")),
@@ -92,7 +95,55 @@ const FLOATS: &[(&str, &str)] = &[
         "larger_f",
         "fn larger_f(a: f32, b: f32) -> f32 {\n  if (isnan_f(a)) { return a; }\n  if (isnan_f(b)) { return b; }\n  return select(b, a, a > b);\n}",
     ),
-    ("div_f", "fn div_f(a: f32, b: f32) -> f32 { return a / b; }"),
+    // Limits: a zero keeps its sign, and NaN stays NaN. By comparisons alone a driver may make a minimum of them, which
+    // loses it (NVIDIA's for Vulkan does).
+    (
+        "at_least_f",
+        "fn at_least_f(a: f32, least: f32) -> f32 {\n  if (isnan_f(a)) { return a; }\n  return select(a, least, a < least);\n}",
+    ),
+    (
+        "at_most_f",
+        "fn at_most_f(a: f32, most: f32) -> f32 {\n  if (isnan_f(a)) { return a; }\n  return select(a, most, a > most);\n}",
+    ),
+    // Rounded as IEEE 754 has it. WGSL allows 2.5 units in the last place, and anything for divisors above 2^126, where
+    // drivers give 0. The quotient of the significands has two bits more than are kept: the device's own is near enough to
+    // be put right by what it leaves, which wraps to the right integer.
+    (
+        "div_f",
+        r"fn div_f(a: f32, b: f32) -> f32 {
+  let sign = (bitcast<u32>(a) ^ bitcast<u32>(b)) & 0x80000000u;
+  let xa = bitcast<u32>(a) & 0x7fffffffu;
+  let xb = bitcast<u32>(b) & 0x7fffffffu;
+  if (xa > 0x7f800000u || xb > 0x7f800000u || (xa == xb && (xa == 0u || xa == 0x7f800000u))) { return nan_f(); }
+  if (xa == 0u || xb == 0x7f800000u) { return bitcast<f32>(sign); }
+  if (xb == 0u || xa == 0x7f800000u) { return bitcast<f32>(sign | 0x7f800000u); }
+  let low_a = select(0u, countLeadingZeros(xa) - 8u, xa < 0x800000u);
+  let low_b = select(0u, countLeadingZeros(xb) - 8u, xb < 0x800000u);
+  let ma = select((xa & 0x7fffffu) | 0x800000u, xa << low_a, xa < 0x800000u);
+  let mb = select((xb & 0x7fffffu) | 0x800000u, xb << low_b, xb < 0x800000u);
+  let of_a = max(i32(xa >> 23u), 1) - i32(low_a);
+  let of_b = max(i32(xb >> 23u), 1) - i32(low_b);
+  var q = u32(f32(ma) / f32(mb) * 33554432.0);
+  var left = i32((ma << 25u) - q * mb);
+  let more = i32(floor(f32(left) / f32(mb)));
+  q += u32(more);
+  left -= more * i32(mb);
+  if (left < 0) { q -= 1u; left += i32(mb); }
+  if (left >= i32(mb)) { q += 1u; left -= i32(mb); }
+  q = (q << 1u) | select(0u, 1u, left != 0);
+  let is_long = q >= 0x4000000u;
+  var exponent = of_a - of_b + select(126, 127, is_long);
+  if (exponent > 254) { return bitcast<f32>(sign | 0x7f800000u); }
+  var drop = select(2u, 3u, is_long);
+  if (exponent < 1) { drop = min(drop + u32(1 - exponent), 31u); exponent = 1; }
+  let rest = q & ((1u << drop) - 1u);
+  let half = 1u << (drop - 1u);
+  var kept = q >> drop;
+  kept += select(0u, 1u, rest > half || (rest == half && (kept & 1u) == 1u));
+  // A carry goes into the exponent; without the leading one it is that of subnormal numbers.
+  return bitcast<f32>(sign | ((u32(exponent - 1) << 23u) + kept));
+}",
+    ),
     // The remainder of truncated division, exact: digits are taken off one by one, as in musl's fmodf.
     (
         "rem_f",
@@ -140,7 +191,7 @@ const FLOATS: &[(&str, &str)] = &[
     ("ceil_f", "fn ceil_f(a: f32) -> f32 { return select(a, ceil(a), abs(a) < 8388608.0); }"),
     ("round_f", "fn round_f(a: f32) -> f32 { return select(a, round(a), abs(a) < 8388608.0); }"),
     // Limited to 0..1.
-    ("unit_f", "fn unit_f(a: f32) -> f32 { return select(select(a, 1.0, a > 1.0), 0.0, a < 0.0); }"),
+    ("unit_f", "fn unit_f(a: f32) -> f32 { return at_least_f(at_most_f(a, 1.0), 0.0); }"),
     (
         "exp_f",
         r"fn exp_f(arg: f32) -> f32 {

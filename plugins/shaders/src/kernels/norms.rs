@@ -282,7 +282,7 @@ fn prepare_lp(request: &Request<'_>) -> Result<Prepared> {
     let code = format!(
         "var sum = 0.0;\n{}sum = total(sum, thread);\nlet norm = select({root}, 1.0, sum == 0.0);\n{}",
         lines.each(term),
-        lines.each("y[at] = x[at] / norm;")
+        lines.each("y[at] = div_f(x[at], norm);")
     );
     add(request, &lines, in_and_out(), vec![], &code)
 }

@@ -77,9 +77,7 @@ impl Fold {
     fn functions(self) -> String {
         let (join, term, result) = match self {
             // What is not a number is larger than all.
-            Self::Largest => {
-                ("return select(a, b, b > a || is_nan(b));", "return x;".to_owned(), "return all;")
-            }
+            Self::Largest => ("return larger_f(a, b);", "return x;".to_owned(), "return all;"),
             Self::Mean => ("return a + b;", "return x;".to_owned(), "return all / max(n, 1.0);"),
             Self::Norm(1) => ("return a + b;", "return abs(x);".to_owned(), "return all;"),
             Self::Norm(2) => ("return a + b;", "return x * x;".to_owned(), "return sqrt(all);"),
@@ -89,9 +87,13 @@ impl Fold {
                 "return exp_f(log_f(all) * p.per_order);",
             ),
         };
-        let calls: &[&str] = if matches!(self, Self::Norm(3..)) { &["exp_f", "log_f"] } else { &[] };
+        let calls: &[&str] = match self {
+            Self::Largest => &["larger_f"],
+            Self::Norm(3..) => &["exp_f", "log_f"],
+            _ => &[],
+        };
         format!(
-            "{}\n{IS_NAN}fn join(a: f32, b: f32) -> f32 {{\n{join}\n}}\nfn term(x: f32) -> f32 {{\n{term}\n}}\n\
+            "{}\nfn join(a: f32, b: f32) -> f32 {{\n{join}\n}}\nfn term(x: f32) -> f32 {{\n{term}\n}}\n\
              fn result(all: f32, n: f32) -> f32 {{\n{result}\n}}\n",
             math::functions(calls)
         )
@@ -107,8 +109,6 @@ impl Fold {
         }
     }
 }
-
-const IS_NAN: &str = "fn is_nan(v: f32) -> bool { return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u; }\n";
 
 /// The window of a node, whose outputs have the extents that it gives them.
 fn window(request: &Request<'_>) -> Result<Window> {
@@ -158,7 +158,7 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
     let (low, is_nan) = match x.dtype() {
         I8 => (Param::I32(-128), "false"),
         U8 => (Param::U32(0), "false"),
-        _ => (Param::F32(f32::NEG_INFINITY), "is_nan(value) && !is_nan(best)"),
+        _ => (Param::F32(f32::NEG_INFINITY), "isnan_f(value) && !isnan_f(best)"),
     };
     let mut params = params_of(&window, y)?;
     params.push(("low".into(), low));
@@ -172,7 +172,7 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
         ))
     );
     let n = y.n_elements() as u64;
-    let functions = format!("{IS_NAN}{}", number.functions());
+    let functions = format!("{}\n{}", math::functions(&["isnan_f"]), number.functions());
     build.add(Step {
         name: "MaxPool",
         buffers: vec![("x", number.storage(), Slot::Input(0)), ("y", number.storage(), Slot::Output(0))],

@@ -4,6 +4,7 @@
 
 use super::cost;
 use super::elementwise::Number;
+use super::math;
 use super::product::u32_param;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
@@ -49,8 +50,14 @@ pub fn limits(dtype: DType) -> (i32, i32) {
     }
 }
 
-/// WGSL: a quotient, as the integer that it is nearest to, with a zero point, within limits.
-pub const QUANTISED: &str = "fn quantised(x: f32, zero: i32, low: i32, high: i32) -> i32 {\n\
+/// WGSL of `quantised`, and of the quotients that go into it: they are as IEEE 754 rounds them, for a unit in the last place
+/// is a whole step of the result where it lies between two.
+pub fn functions() -> String {
+    math::functions(&["div_f"]) + QUANTISED
+}
+
+/// A quotient, as the integer that it is nearest to, with a zero point, within limits.
+const QUANTISED: &str = "\nfn quantised(x: f32, zero: i32, low: i32, high: i32) -> i32 {\n\
     var q = round(x);\n\
     // Far beyond what saturates; what is not a number becomes the lowest.\n\
     q = select(-1048576.0, q, q > -1048576.0);\nq = select(q, 1048576.0, q > 1048576.0);\n\
@@ -164,8 +171,8 @@ fn quantize(request: &Request<'_>) -> Result<Prepared> {
     }
     let dtype = request.required_output(0)?.dtype();
     let (low, high) = limits(dtype);
-    linear(request, "QuantizeLinear", QUANTISED, |x, scale, zero| {
-        let value = format!("quantised(f32({x}) / {scale}, {zero}, {low}, {high})");
+    linear(request, "QuantizeLinear", &functions(), |x, scale, zero| {
+        let value = format!("quantised(div_f(f32({x}), {scale}), {zero}, {low}, {high})");
         format!("let r = {};", as_class(dtype, &value))
     })
 }
@@ -193,8 +200,9 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
     let fold_turns = |n: u64, groups: u64| turns(n.div_ceil(groups * THREADS), 0) + turns(8, 0);
     // Pairs of the least and the greatest, with 0 among them.
     let fold = |load: &str, store: &str| {
-        format!(
-            "var<workgroup> ends: array<vec2<f32>, {THREADS}>;\n\
+        math::functions(&["div_f"])
+            + &format!(
+                "\nvar<workgroup> ends: array<vec2<f32>, {THREADS}>;\n\
              fn join(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {{\n\
              return vec2<f32>(select(a.x, b.x, b.x < a.x), select(a.y, b.y, b.y > a.y));\n}}\n\
              @compute @workgroup_size({THREADS})\nfn main(@builtin(global_invocation_id) id: vec3<u32>, \
@@ -205,8 +213,8 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
              for (var half = {}u; half > 0u; half >>= 1u) {{\n\
              if (t < half) {{ ends[t] = join(ends[t], ends[t + half]); }}\nworkgroupBarrier();\n}}\n\
              if (t == 0u) {{\n{store}}}\n}}\n",
-            THREADS / 2
-        )
+                THREADS / 2
+            )
     };
     if n > 0 {
         build.add(Step {
@@ -222,8 +230,8 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
     }
     // A tensor of zeros has no extent; any scale but 0 gives zeros back.
     let finish = "let low = ends[0].x;\nlet high = ends[0].y;\n\
-                  let extent = select(high - low, 1.0, low == high);\nlet step = extent / 255.0;\n\
-                  let zero = round(clamp(0.0 - low / step, 0.0, 255.0));\n\
+                  let extent = select(high - low, 1.0, low == high);\nlet step = div_f(extent, 255.0);\n\
+                  let zero = round(clamp(0.0 - div_f(low, step), 0.0, 255.0));\n\
                   linear[0] = vec2<f32>(step, zero);\nout_scale[0] = step;\nout_zero[0] = u32(zero);\n";
     build.add(Step {
         name: "DynamicQuantizeLinear",
@@ -250,8 +258,9 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
             turns: number.width().turns(0),
             body: number.width().body(
                 n,
-                QUANTISED,
-                &number.each("y", "let r = u32(quantised(x[e] / linear[0].x, i32(linear[0].y), 0, 255));"),
+                &functions(),
+                &number
+                    .each("y", "let r = u32(quantised(div_f(x[e], linear[0].x), i32(linear[0].y), 0, 255));"),
             ),
         })?;
     }

@@ -155,14 +155,14 @@ fn activations(request: &Request<'_>, cell: Cell, directions: i64) -> Result<Vec
         let (code, alpha, beta) = match name.to_ascii_lowercase().as_str() {
             "sigmoid" => ("sigmoid_f(x)", None, None),
             "tanh" => ("tanh_f(x)", None, None),
-            "relu" => ("select(x, 0.0, x < 0.0)", None, None),
+            "relu" => ("at_least_f(x, 0.0)", None, None),
             "leakyrelu" => ("select(x, ALPHA * x, x < 0.0)", Some(0.01), None),
             "thresholdedrelu" => ("select(0.0, x, x > ALPHA)", Some(1.0), None),
             "elu" => ("select(x, ALPHA * expm1_f(x), x < 0.0)", Some(1.0), None),
             "hardsigmoid" => ("unit_f(ALPHA * x + BETA)", Some(0.2), Some(0.5)),
             "scaledtanh" => ("ALPHA * tanh_f(BETA * x)", Some(1.0), Some(1.0)),
             "affine" => ("ALPHA * x + BETA", Some(1.0), Some(0.0)),
-            "softsign" => ("x / (1.0 + abs(x))", None, None),
+            "softsign" => ("div_f(x, 1.0 + abs(x))", None, None),
             "softplus" => ("softplus_f(x)", None, None),
             _ => return Err(Error::unsupported(format!("activation {name}"))),
         };
@@ -453,9 +453,9 @@ impl Layer<'_> {
                 activation.code.replace("ALPHA", &format!("p.{alpha}")).replace("BETA", &format!("p.{beta}"));
             params.push((alpha, Param::F32(activation.alpha)));
             params.push((beta, Param::F32(activation.beta)));
-            // Comparisons, not clamp, which may lose NaN.
+            // No clamp, which may lose NaN.
             let x = match self.clip {
-                Some(_) => "select(select(v, p.clip, v > p.clip), -p.clip, v < -p.clip)",
+                Some(_) => "at_least_f(at_most_f(v, p.clip), -p.clip)",
                 None => "v",
             };
             functions += &format!("fn act{i}(v: f32) -> f32 {{ let x = {x}; return {code}; }}\n");
