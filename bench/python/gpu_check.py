@@ -40,8 +40,8 @@ class Broken(Exception):
 class Rows:
     """Rows as they come: each is printed, and kept for the file."""
 
-    def __init__(self):
-        self.rows = []
+    def __init__(self, wanted=None):
+        self.rows, self.wanted = [], wanted
 
     def add(self, name, subject, status, *, required=False, reason=None, figures=None, unit=None, ratios=None, **detail):
         """`figures` are one a pass, `ratios` what part of the subject's time devbay takes, one a pass."""
@@ -66,7 +66,9 @@ class Rows:
         return " ".join(filter(None, [text, detail, row["reason"]]))
 
     def attempt(self, name, subject, body, required=False):
-        """Runs what adds rows; what it raises becomes one."""
+        """Runs what adds rows; what it raises becomes one. Rows that nobody asked for are left out."""
+        if self.wanted and not self.wanted.search(name):
+            return
         try:
             body()
         except Refused as why:
@@ -80,7 +82,7 @@ class Check:
     """What is checked, with what."""
 
     def __init__(self, arguments, folder):
-        self.a, self.folder, self.rows = arguments, Path(folder), Rows()
+        self.a, self.folder, self.rows = arguments, Path(folder), Rows(arguments.rows)
         self.device = None
         self.plugin_name = None
         self.profiles = []
@@ -107,7 +109,7 @@ class Check:
         return self.call("bench", model, *on, *words)[0]
 
     def passes(self):
-        return 3 if self.a.quick else 7
+        return self.a.passes or (3 if self.a.quick else 7)
 
     # Rows, in the order of the table.
 
@@ -281,7 +283,7 @@ class Check:
         flops = report["work"]["flops"]
         share = flops.get(self.device, 0) / max(sum(flops.values()), 1)
         peers = []
-        for peer in PEERS:
+        for peer in self.a.peer or PEERS:
             try:
                 process = self.peer(peer, numerics)
                 process.load(model, inputs, outputs, NUMERICS[numerics])
@@ -329,7 +331,10 @@ class Check:
 
     def run(self):
         a, rows = self.a, self.rows
+        # Whatever rows are asked for, it says on which device.
+        wanted, rows.wanted = rows.wanted, None
         rows.attempt("device", "devbay", self.find_device, required=True)
+        rows.wanted = wanted
         if self.device is None:
             return
         base = ["load", "devices", "memory"] if a.quick else []
@@ -425,6 +430,9 @@ def main():
     parser.add_argument("--only-model", action="append", help="only this model of the folder; may be given several times")
     parser.add_argument("--out", type=Path, default=Path("gpu-check.json"), help="the file; gpu-check.json if not said")
     parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch or JAX; this one if not said")
+    parser.add_argument("--rows", type=re.compile, help="only rows whose name has this regular expression, and `device`")
+    parser.add_argument("--peer", action="append", choices=PEERS, help="only this peer for models; may be given several times")
+    parser.add_argument("--passes", type=int, help="passes of a measurement; 7 if not said")
     parser.add_argument("--quick", action="store_true", help="a part of everything, in a minute: for trying this out")
     arguments = parser.parse_args()
     arguments.models = arguments.models or (Path(os.environ["DEVBAY_MODELS"]) if "DEVBAY_MODELS" in os.environ else None)
@@ -434,7 +442,7 @@ def main():
         check.run()
     failed = [row["name"] for row in check.rows.rows if row["required"] and row["status"] != MEASURED]
     processors = os.cpu_count()
-    result = {"version": 1, "plugin": str(arguments.plugin), "device": check.device, "quick": arguments.quick,
+    result = {"version": 1, "plugin": str(arguments.plugin), "device": check.device, "quick": arguments.quick, "rows_asked_for": arguments.rows.pattern if arguments.rows else None,
               "processors": processors, "seconds": round(time.time() - begin, 1), "failed": failed, "rows": check.rows.rows}
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     counts = {status: sum(row["status"] == status for row in check.rows.rows) for status in (MEASURED, FAILED, NOT_MEASURED)}

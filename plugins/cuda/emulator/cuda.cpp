@@ -561,9 +561,12 @@ static std::string for_processor(std::string text) {
   return out.str();
 }
 
-// How everything is compiled: what is compiled ahead serves those with the same options alone.
-static const char *const COMPILER =
-    "c++ -std=c++17 -O1 -w -fno-strict-aliasing -ffp-contract=off -fwrapv -mfma -shared -fPIC";
+// How everything is compiled: what is compiled ahead serves those with the same options alone. With EMULATOR_NO_NANS it is
+// taken that a comparison never sees NaN, as drivers of Vulkan's take it for the same kernels.
+static std::string compiler() {
+  std::string command = "c++ -std=c++17 -w -fno-strict-aliasing -ffp-contract=off -fwrapv -mfma -shared -fPIC";
+  return command + (getenv("EMULATOR_NO_NANS") ? " -O2 -ffinite-math-only -fno-signed-zeros" : " -O1");
+}
 
 static uint64_t hash_of(const std::string &text, uint64_t hash = 1469598103934665603ull) {
   for (unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
@@ -574,12 +577,12 @@ static uint64_t hash_of(const std::string &text, uint64_t hash = 146959810393466
 static std::string before(const std::string &folder) {
   static std::mutex lock;
   std::lock_guard<std::mutex> guard(lock);
-  std::string header = folder + "/" + std::to_string(hash_of(BEFORE)) + ".h";
+  std::string header = folder + "/" + std::to_string(hash_of(BEFORE, hash_of(compiler()))) + ".h";
   std::string own = header + "-" + std::to_string(getpid());
   if (access((header + ".gch").c_str(), R_OK) == 0) return header;
   std::ofstream(own) << BEFORE;
   rename(own.c_str(), header.c_str());
-  std::string command = std::string(COMPILER) + " -x c++-header -o '" + own + ".gch' '" + header + "'";
+  std::string command = compiler() + " -x c++-header -o '" + own + ".gch' '" + header + "'";
   if (system(command.c_str()) == 0) rename((own + ".gch").c_str(), (header + ".gch").c_str());
   return header;
 }
@@ -601,13 +604,13 @@ Code nvrtcCompileProgram(Handle handle, int, const char *const *) {
   auto &program = *(Program *)handle;
   std::string text = for_processor(program.source);
   const char *given = getenv("EMULATOR_DIR");
-  std::string folder = given ? given : "/tmp", base = folder + "/" + std::to_string(hash_of(text, hash_of(BEFORE)));
+  std::string folder = given ? given : "/tmp", base = folder + "/" + std::to_string(hash_of(text, hash_of(BEFORE, hash_of(compiler()))));
   program.image = base + ".so";
   if (access(program.image.c_str(), R_OK) == 0) return 0;
   static std::atomic<int> count{0};
   std::string own = base + "-" + std::to_string(getpid()) + "-" + std::to_string(count++);
   std::ofstream(own + ".cpp") << text;
-  std::string command = std::string(COMPILER) + " -include '" + before(folder) + "' -o '" + own + ".so' '" + own +
+  std::string command = compiler() + " -include '" + before(folder) + "' -o '" + own + ".so' '" + own +
                         ".cpp' 2> '" + own + ".log'";
   bool failed = system(command.c_str()) != 0;
   if (failed) {
