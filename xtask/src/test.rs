@@ -3,7 +3,7 @@
 //! One profile and one set of features throughout, so that nothing is compiled twice but for clippy, which keeps its
 //! own artefacts, and the model checker, whose atomics are not the real ones.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -52,6 +52,26 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// That the command, as the README's first line builds it, is what the build with tests has made.
+fn command_is_compiled() -> Result<()> {
+    let built =
+        cargo_command(&["build", "--bin", "devbay", "--message-format", "json", "--quiet"]).output()?;
+    ensure!(built.status.success(), "the command does not build: {}", String::from_utf8_lossy(&built.stderr));
+    let mut anew = Vec::new();
+    for line in built.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        let message: serde_json::Value = serde_json::from_slice(line)?;
+        if message["fresh"] == false {
+            anew.push(message["target"]["name"].as_str().unwrap_or("?").to_owned());
+        }
+    }
+    let names = anew.join(", ");
+    ensure!(
+        anew.is_empty(),
+        "compiled twice, with and without tests: {names}; docs/testing.md says what does that"
+    );
+    Ok(())
+}
+
 type Step = (&'static str, fn(&Arguments) -> Result<()>);
 
 const STEPS: &[Step] = &[
@@ -60,6 +80,7 @@ const STEPS: &[Step] = &[
     ("lints", |_| cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
     // The plugin libraries too, which tests load by path.
     ("build", |_| cargo(&["build", "--workspace", "--all-targets"])),
+    ("nothing is compiled twice", |_| command_is_compiled()),
     ("the plugin in C", |_| crate::opencl::build_if_possible()),
     ("tests", tests),
     ("documentation tests", |_| cargo(&["test", "--workspace", "--doc", "--quiet"])),
