@@ -10,6 +10,7 @@ use crate::onnx;
 use crate::report::Identity;
 use crate::suite::Item;
 use crate::verdict::{Failure, Verdict};
+use devbay_host::core::cancel::Cancel;
 use devbay_host::group::Group;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -155,8 +156,14 @@ pub fn read_arguments(arguments: &[String]) -> Result<(Vec<String>, Settings), S
     Ok((ids, settings))
 }
 
-/// Runs tests in a child, until all are answered, it ends, or one takes too long.
-pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &Settings) -> Said {
+/// Runs tests in a child, until all are answered, it ends, one takes too long, or the flag is set.
+pub(crate) fn ask(
+    child: &Child,
+    cancel: &Cancel,
+    subject: &Subject,
+    ids: &[String],
+    settings: &Settings,
+) -> Said {
     let mut command = Command::new(&child.program);
     command.args(&child.arguments).arg(subject.name()).args(ids);
     if settings.path == onnx::Path::Session {
@@ -206,6 +213,7 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
         match lines.recv_timeout(Duration::from_millis(2)) {
             Ok(line) => said.hear(&line, &mark, ids, &mut begin),
             Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => break,
             Err(RecvTimeoutError::Timeout) if last_call.is_some() => {}
             Err(RecvTimeoutError::Timeout) => {
                 if group.has_ended().unwrap_or(true) {
@@ -221,6 +229,11 @@ pub(crate) fn ask(child: &Child, subject: &Subject, ids: &[String], settings: &S
         if is_over {
             break;
         }
+    }
+    if cancel.is_cancelled() {
+        // How it ends now is our doing.
+        let _ = group.end();
+        return said;
     }
     let rest = (begin + child.limit).saturating_duration_since(Instant::now());
     let has_ended = group.ends_within(rest).unwrap_or(false);

@@ -13,6 +13,7 @@ use crate::report::{Identity, Report, Test};
 use crate::rig::Rig;
 use crate::suite::{self, Item, Profile};
 use crate::verdict::{Failure, Verdict, Why};
+use devbay_host::core::cancel::Cancel;
 use devbay_host::core::device::Device;
 use devbay_host::layers::validation::{self, Side};
 use devbay_host::load::Library;
@@ -70,8 +71,20 @@ impl Settings {
 ///
 /// A test that others need runs only if it is asked for itself; what was not run is taken to have passed.
 pub fn judge(subject: &Subject, settings: &Settings, progress: &mut dyn FnMut(&Test)) -> Report {
+    judge_until(&Cancel::new(), subject, settings, progress)
+}
+
+/// As [`judge`], until the flag is set: the test that runs then is ended, if it has a process of its own, and the report has
+/// what was found before.
+pub fn judge_until(
+    cancel: &Cancel,
+    subject: &Subject,
+    settings: &Settings,
+    progress: &mut dyn FnMut(&Test),
+) -> Report {
     let items: Vec<Item> = suite::all().filter(|item| settings.wants(item)).collect();
     let mut session = Judging {
+        cancel,
         subject,
         settings,
         progress,
@@ -80,7 +93,7 @@ pub fn judge(subject: &Subject, settings: &Settings, progress: &mut dyn FnMut(&T
         stray: None,
     };
     let mut rest = items.as_slice();
-    while let Some(first) = rest.first() {
+    while let Some(first) = rest.first().filter(|_| !cancel.is_cancelled()) {
         match first {
             Item::Case(case) => {
                 session.case(case);
@@ -93,10 +106,12 @@ pub fn judge(subject: &Subject, settings: &Settings, progress: &mut dyn FnMut(&T
             }
         }
     }
+    session.report.n_not_run = items.len() - session.report.tests.len();
     session.report
 }
 
 struct Judging<'a> {
+    cancel: &'a Cancel,
     subject: &'a Subject,
     settings: &'a Settings,
     progress: &'a mut dyn FnMut(&Test),
@@ -121,8 +136,11 @@ impl Judging<'_> {
                 if case.id.starts_with(LEAK_CASES) {
                     child.environment.push(without_thread_caches());
                 }
-                let said = ask(&child, self.subject, &[item.id()], self.settings);
+                let said = ask(&child, self.cancel, self.subject, &[item.id()], self.settings);
                 self.heard(case.id, &said);
+                if said.answers.is_empty() && self.cancel.is_cancelled() {
+                    return;
+                }
                 said.answers.into_iter().next().unwrap_or_else(|| Answer::from(said.end))
             }
             None => run_here(self.subject, case, self.settings, false),
@@ -154,7 +172,7 @@ impl Judging<'_> {
         while !rest.is_empty() {
             let begin = Instant::now();
             let ids: Vec<String> = rest.iter().map(Item::id).collect();
-            let said = ask(&child, self.subject, &ids, self.settings);
+            let said = ask(&child, self.cancel, self.subject, &ids, self.settings);
             self.heard(&ids[0], &said);
             let n = said.answers.len();
             self.met(said.answers.iter().find_map(|answer| answer.plugin.clone()));
@@ -163,6 +181,9 @@ impl Judging<'_> {
                 self.record(&rest[i], answer.verdict, None, said.times[i]);
             }
             rest = &rest[n..];
+            if self.cancel.is_cancelled() {
+                return;
+            }
             // Without an answer to all, the next one ended the process.
             if let Some((first, others)) = rest.split_first() {
                 let time = begin.elapsed().saturating_sub(answered);

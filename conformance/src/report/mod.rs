@@ -166,11 +166,13 @@ pub struct Report {
     pub path: onnx::Path,
     /// The tests that were asked for, in the order in which they ran.
     pub tests: Vec<Test>,
+    /// Tests that were asked for and not run, since the run was cancelled.
+    pub n_not_run: usize,
 }
 
 impl Report {
     pub(crate) fn new(subject: String) -> Self {
-        Self { subject, plugin: None, path: onnx::Path::default(), tests: Vec::new() }
+        Self { subject, plugin: None, path: onnx::Path::default(), tests: Vec::new(), n_not_run: 0 }
     }
 
     /// The counts.
@@ -219,7 +221,7 @@ impl Report {
         topics
     }
 
-    /// The report as JSON: `report_version`, `subject`, `plugin`, `level`, `summary`, `onnx`, `ops`, and `tests`, one
+    /// The report as JSON: `report_version`, `subject`, `plugin`, `level`, `summary`, `not_run`, `onnx`, `ops`, and `tests`, one
     /// object a test. There, besides what a [`Test`] has, `rule` is its rules in one text, `duration` is in seconds,
     /// and `reason` is null where there is none.
     pub fn to_json(&self) -> serde_json::Value {
@@ -230,6 +232,7 @@ impl Report {
             "plugin": self.plugin,
             "level": self.level(),
             "summary": self.summary(),
+            "not_run": self.n_not_run,
             "onnx": self.node_summary(),
             "ops": self.ops(),
             "tests": self.tests.iter().map(Test::to_json).collect::<Vec<_>>(),

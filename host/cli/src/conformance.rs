@@ -1,10 +1,10 @@
 //! `devbay conformance`: judges a plugin by the ABI's rules and ONNX's node tests, in processes of their own.
 
 use crate::exit::usage;
-use crate::{options, say, table};
+use crate::{interrupt, options, say, table};
 use anyhow::{Context, Result};
 use devbay_conformance::child::{Child, answer, read_arguments};
-use devbay_conformance::judge::{Settings, Subject, judge};
+use devbay_conformance::judge::{Settings, Subject, judge_until};
 use devbay_conformance::onnx::Path as NodePath;
 use devbay_conformance::report::{Report, Test, html, index, junit};
 use devbay_conformance::suite::{self, Item, Profile};
@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Leave out tests that fit
     #[arg(long, value_name = "PATTERN")]
     except: Vec<String>,
-    /// Run only tests of these profiles: base, kernels, interop
+    /// Run only tests of these profiles: base, kernels, interop, compiler
     #[arg(long, value_name = "PROFILE", value_delimiter = ',')]
     profile: Vec<String>,
     /// Run ONNX's node tests as `devbay run` does, not kernel by kernel
@@ -106,8 +106,8 @@ pub struct CaseArguments {
 /// Judges the plugin.
 ///
 /// # Errors
-/// Not found for a plugin that does not exist, invalid for a pattern that fits no test, and a mismatch if a test
-/// failed.
+/// Not found for a plugin that does not exist, invalid for a pattern that fits no test, cancelled if Ctrl-C ended it (the
+/// report has what was found before), and a mismatch if a test failed.
 pub fn main(arguments: &Arguments) -> Result<()> {
     if !arguments.index.is_empty() {
         return write_index(arguments);
@@ -124,12 +124,16 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let name = arguments.plugin.as_deref().ok_or_else(|| usage("which plugin?"))?;
     let subject = subject(name)?;
     let bar = progress(suite::all().filter(|item| settings.wants(item)).count());
-    let report = judge(&subject, &settings, &mut |test| {
+    let cancel = interrupt::cancel();
+    let report = judge_until(&cancel, &subject, &settings, &mut |test| {
         bar.inc(1);
         bar.set_message(test.id.clone());
     });
     bar.finish_and_clear();
     hand_over(arguments, &report)?;
+    if report.n_not_run > 0 {
+        return Err(cancel.error().into());
+    }
     let summary = report.summary();
     if summary.failed > 0 {
         let text = format!("{} of {} tests failed", summary.failed, summary.passed + summary.failed);
@@ -387,6 +391,9 @@ fn last_lines(report: &Report) -> String {
             "ONNX's node tests: {} passed, {} failed, {} unsupported, {} not claimed, {} skipped; {} run by the host\n",
             n.passed, n.failed, n.unsupported, n.not_claimed, n.skipped, nodes.host
         ));
+    }
+    if report.n_not_run > 0 {
+        text.push_str(&format!("cancelled: {} more tests were asked for and not run\n", report.n_not_run));
     }
     let summary = report.summary();
     text.push_str(&format!(

@@ -1,7 +1,7 @@
 //! What an instance lists: its devices, and the kernels of one.
 
 use super::export::{InstanceBox, deref, report};
-use super::{Device, DeviceDesc, Error, Plugin, SpaceDesc};
+use super::{Device, DeviceDesc, Error, Plugin, Result, SpaceDesc};
 use crate::abi;
 use crate::abi::*;
 use std::sync::{Mutex, PoisonError};
@@ -63,6 +63,7 @@ pub(super) unsafe extern "C" fn devices<P: Plugin>(
     let body = || {
         // SAFETY: the host's handle of this plugin's.
         let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
+        needs_place(out)?;
         let devices = instance.plugin.devices()?;
         let handles: Vec<*mut abi::Device> =
             devices.iter().map(|device| (&raw const **device).cast_mut().cast()).collect();
@@ -84,6 +85,10 @@ pub(super) unsafe extern "C" fn devices<P: Plugin>(
     };
     // SAFETY: the host's error struct.
     unsafe { report(error, body) }
+}
+
+fn needs_place(out: *mut List) -> Result<()> {
+    if out.is_null() { Err(Error::invalid("the place for the list is NULL")) } else { Ok(()) }
 }
 
 fn spaces_of(desc: &DeviceDesc) -> Vec<MemorySpace> {
@@ -113,9 +118,7 @@ pub(super) unsafe extern "C" fn device_kernels<P: Plugin>(
         let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
         // SAFETY: as above.
         let device: &P::Device = unsafe { deref(device, "the device") }?;
-        if out.is_null() {
-            return Err(Error::invalid("the place for the list is NULL"));
-        }
+        needs_place(out)?;
         let mut list = Vec::with_capacity(P::KERNELS.len());
         for idx in 0..P::KERNELS.len() {
             if instance.plugin.has_kernel(device, idx)? {

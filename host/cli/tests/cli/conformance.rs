@@ -1,7 +1,9 @@
 //! `devbay conformance`: its forms, what a run can be narrowed to, and what a command line can get wrong.
 
-use crate::support::{Folder, devbay};
+use crate::support::{Folder, command, devbay};
 use serde_json::Value;
+use std::process::Stdio;
+use std::time::Duration;
 
 /// Cases that take no time.
 const FEW: [&str; 6] =
@@ -9,6 +11,41 @@ const FEW: [&str; 6] =
 
 fn few(more: &[&str]) -> Vec<String> {
     ["conformance", "cpu"].iter().chain(&FEW).chain(more).map(|&text| text.to_owned()).collect()
+}
+
+/// The whole suite takes minutes; a test that runs is a process of the command's.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupt_leaves_a_report_of_what_was_judged() {
+    let folder = Folder::new();
+    let report = folder.path("r.json");
+    let mut command = command();
+    command.args(["conformance", "cpu", "-o"]).arg(&report);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let parent = format!(" {} ", child.id());
+    let is_child =
+        |stat: String| stat.rsplit_once(')').is_some_and(|(_, rest)| rest[2..].starts_with(&parent));
+    let has_one = || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut stats = processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+        stats.any(is_child)
+    };
+    while !has_one() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before a test ran");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // SAFETY: the child was not waited for, so its id is its own.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    let output = child.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(130), "{err}");
+    assert!(err.contains("was cancelled") && out.contains("cancelled: "), "{out}{err}");
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    let listed: Value =
+        serde_json::from_str(&devbay(["conformance", "--list", "--json"]).expect(0).out).unwrap();
+    let n_run = report["tests"].as_array().unwrap().len() as u64;
+    assert_eq!(n_run + report["not_run"].as_u64().unwrap(), listed.as_array().unwrap().len() as u64);
+    assert_eq!((&report["summary"]["failed"], &report["level"]), (&0.into(), &Value::Null));
 }
 
 #[test]
