@@ -66,7 +66,7 @@ class Rows:
         return " ".join(filter(None, [text, detail, row["reason"]]))
 
     def attempt(self, name, subject, body, required=False):
-        """Runs what adds rows; what it raises becomes one. Rows that nobody asked for are left out."""
+        """Calls `body`, which adds rows. If it fails, the failure is a row. Does nothing if `--rows` leaves this one out."""
         if self.wanted and not self.wanted.search(name):
             return
         try:
