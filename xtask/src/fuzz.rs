@@ -8,6 +8,7 @@ use crate::abi::repository_root;
 use crate::target_folder;
 use crate::test::{build, cargo_command, succeed};
 use anyhow::{Context, Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -96,8 +97,58 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .arg("-print_final_stats=1")
         .arg("-print_funcs=0")
         .arg("-print_pcs=1");
+    if let Some(words) = words(name, &seeds)? {
+        let file = folder.join(name).with_extension("dict");
+        fs::write(&file, words).with_context(|| format!("cannot write {}", file.display()))?;
+        command.arg(format!("-dict={}", file.display()));
+    }
     command.arg("-max_len=65536").args([&corpus, &seeds]);
     watch(&mut command, name, &failed)
+}
+
+/// Bytes of a word that libFuzzer takes.
+const WORD_BYTES: usize = 64;
+
+/// A dictionary for mutations, in libFuzzer's form: the words that two seeds have or more. Names of ops, attributes and types
+/// are found by chance by nobody. `None` for targets whose form has no words of its own.
+fn words(name: &str, seeds: &Path) -> Result<Option<String>> {
+    let words_of: fn(&[u8]) -> BTreeSet<&[u8]> = match name {
+        "text" | "manifest" => names,
+        "onnx_run" => protobuf_strings,
+        _ => return Ok(None),
+    };
+    let mut seen: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    for entry in fs::read_dir(seeds).with_context(|| format!("cannot read {}", seeds.display()))? {
+        let path = entry?.path();
+        let seed = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for word in words_of(&seed) {
+            *seen.entry(word.to_vec()).or_default() += 1;
+        }
+    }
+    let escaped = |word: &[u8]| word.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
+    let shared = seen.iter().filter(|(_, n_seeds)| **n_seeds > 1);
+    Ok(Some(shared.map(|(word, _)| format!("\"{}\"\n", escaped(word))).collect()))
+}
+
+fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Names of two characters or more.
+fn names(text: &[u8]) -> BTreeSet<&[u8]> {
+    text.split(|byte| !is_of_name(*byte)).filter(|word| (2..=WORD_BYTES).contains(&word.len())).collect()
+}
+
+/// Names in protobuf's form, with the field's tag and the length in front: what stands for an op, an attribute or a value.
+fn protobuf_strings(message: &[u8]) -> BTreeSet<&[u8]> {
+    let field = |at: usize| {
+        let len = usize::from(*message.get(at + 1)?);
+        let word = message.get(at..at + 2 + len)?;
+        let is_name = (2..=WORD_BYTES - 2).contains(&len) && word[2..].iter().all(|byte| is_of_name(*byte));
+        // Of wire type 2: bytes with a length.
+        (word[0] & 7 == 2 && is_name).then_some(word)
+    };
+    (0..message.len()).filter_map(field).collect()
 }
 
 /// The targets: each is a module of the crate.
