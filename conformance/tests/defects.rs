@@ -32,6 +32,9 @@ const LAUNCH_EVERYTHING: &[&str] = &[
     "shutdown.rounds",
     "replay.launches",
     "replay.nothing_else",
+    "replay.copies",
+    "replay.elsewhere",
+    "replay.bindings",
 ];
 
 /// The ops whose numbers are judged where a defect is not about those of every op.

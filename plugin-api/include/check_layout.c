@@ -252,6 +252,15 @@ _Static_assert(offsetof(devbay_interop_table, buffer_import) == 16, "devbay_inte
 _Static_assert(offsetof(devbay_interop_table, buffer_export) == 24, "devbay_interop_table.buffer_export");
 _Static_assert(offsetof(devbay_interop_table, stream_import) == 32, "devbay_interop_table.stream_import");
 _Static_assert(offsetof(devbay_interop_table, stream_export) == 40, "devbay_interop_table.stream_export");
+_Static_assert(sizeof(devbay_record_desc) == 32, "devbay_record_desc");
+_Static_assert(offsetof(devbay_record_desc, struct_size) == 0, "devbay_record_desc.struct_size");
+_Static_assert(offsetof(devbay_record_desc, reserved) == 4, "devbay_record_desc.reserved");
+_Static_assert(offsetof(devbay_record_desc, bindings) == 8, "devbay_record_desc.bindings");
+_Static_assert(sizeof(devbay_replay_desc) == 40, "devbay_replay_desc");
+_Static_assert(offsetof(devbay_replay_desc, struct_size) == 0, "devbay_replay_desc.struct_size");
+_Static_assert(offsetof(devbay_replay_desc, reserved) == 4, "devbay_replay_desc.reserved");
+_Static_assert(offsetof(devbay_replay_desc, recording) == 8, "devbay_replay_desc.recording");
+_Static_assert(offsetof(devbay_replay_desc, bindings) == 16, "devbay_replay_desc.bindings");
 _Static_assert(sizeof(devbay_replay_table) == 40, "devbay_replay_table");
 _Static_assert(offsetof(devbay_replay_table, struct_size) == 0, "devbay_replay_table.struct_size");
 _Static_assert(offsetof(devbay_replay_table, reserved) == 4, "devbay_replay_table.reserved");

@@ -138,6 +138,8 @@ typedef struct devbay_plugin_table devbay_plugin_table;
 typedef struct devbay_native_handle devbay_native_handle;
 typedef struct devbay_import_desc devbay_import_desc;
 typedef struct devbay_interop_table devbay_interop_table;
+typedef struct devbay_record_desc devbay_record_desc;
+typedef struct devbay_replay_desc devbay_replay_desc;
 typedef struct devbay_replay_table devbay_replay_table;
 typedef struct devbay_node_claim devbay_node_claim;
 typedef struct devbay_compile_desc devbay_compile_desc;
@@ -177,7 +179,7 @@ typedef struct devbay_plugin_info devbay_plugin_info;
 #define DEVBAY_EXTENSION_COMPILE UINT32_C(1)
 /* Wraps and hands out native memory and streams: devbay_interop_table, plugin's side. */
 #define DEVBAY_EXTENSION_INTEROP UINT32_C(2)
-/* Takes down launches and runs them again: devbay_replay_table, plugin's side. */
+/* Takes down work and runs it again: devbay_replay_table, plugin's side. */
 #define DEVBAY_EXTENSION_REPLAY UINT32_C(3)
 /* Reserved: maps buffers of devices without addresses into the host's memory, and gives them
  * back. */
@@ -1316,48 +1318,82 @@ struct devbay_interop_table {
             devbay_native_handle *out_native, devbay_error_detail *error);
 };
 
-/* Table of the extension that takes down the launches of a task once and runs them again with
- * one call, id 3 (B6, B22). Growable; plugin-owned, as long as the instance.
+/* What a recording is to be. Growable; the host owns it, and the list that it names, for the
+ * call. Since: 0.9.
  *
- * A recording has the launches with the references that they were given: the memory and the
- * prepared kernels that it names stay until it is freed and every point that was signalled
- * behind a replay is reached. What the memory holds may change from replay to replay, where it
- * is may not. A host records what it has launched before, so that a kernel may do in its first
- * launch what cannot be recorded.
+ * Required up to bindings. */
+struct devbay_record_desc {
+    uint32_t struct_size;                 /* Size of this struct as the host knows it. */
+    uint32_t reserved;                    /* Reserved, 0. */
+    /* Memory that may be other memory in a replay, a list of devbay_buffer_ref of which none
+     * overlap. What a launch or a copy is given within one of them is bound to it: the same
+     * buffer, or addresses of the host's memory, and no byte outside. May be empty. */
+    devbay_list bindings;
+};
+
+/* A replay. Growable; the host owns it, and the list that it names, for the call. Since: 0.9.
+ *
+ * Required up to bindings. */
+struct devbay_replay_desc {
+    uint32_t struct_size;                 /* Size of this struct as the host knows it. */
+    uint32_t reserved;                    /* Reserved, 0. */
+    devbay_recording *recording;          /* What is replayed. */
+    /* What stands in the place of the recording's bindings, a list of devbay_buffer_ref: as
+     * many, in the same order, each of the same length and in the same space. Empty where they
+     * are those of record_begin. */
+    devbay_list bindings;
+};
+
+/* Table of the extension that takes down the work of a task once and runs it again with one
+ * call, id 3 (B6, B22). Growable; plugin-owned, as long as the instance.
+ *
+ * A recording has launches, and copies within the device's memory, with the references that they
+ * were given: the memory and the prepared kernels that it names stay until it is freed and every
+ * point that was signalled behind a replay is reached. What the memory holds may change from
+ * replay to replay; where it is may change for bindings alone. A host records what it has
+ * launched before, so that a kernel may do in its first launch what cannot be recorded. What
+ * orders streams stands around a replay, not in it.
+ *
+ * Two replays of one recording are ordered by the host, unless they have their own memory in all
+ * that is written.
  *
  * Required up to recording_free. */
 struct devbay_replay_table {
     uint32_t struct_size;                 /* Bytes of this struct that its maker knows. */
     uint32_t reserved;                    /* Reserved, 0. */
-    /* Begins a recording: launches on the stream are taken down from now on and do not run.
-     * Nothing else may be enqueued there until record_end.
+    /* Begins a recording: launches on the stream, and copies from buffer to buffer, are taken
+     * down from now on and do not run. Nothing else may be enqueued there until record_end.
      *
-     * Owns: nothing.
-     * Threads: one at a time per stream; launches that are recorded come from the thread that
-     * began.
+     * Owns: nothing; the description is borrowed for the call.
+     * Threads: one at a time per stream; what is recorded comes from the thread that began.
      * Order: what was enqueued before runs as it would.
-     * Errors: UNSUPPORTED on an inline stream; INVALID on a stream that records.
-     * Since: 0.2. */
-    devbay_status (DEVBAY_CALL *record_begin)(devbay_stream *stream);
+     * Errors: UNSUPPORTED on an inline stream, and for bindings where the plugin records none:
+     * the host may then record without; INVALID on a stream that records, and for bindings that
+     * overlap.
+     * Since: 0.2; takes a description since 0.9. */
+    devbay_status (DEVBAY_CALL *record_begin)(devbay_stream *stream,
+            const devbay_record_desc *desc);
     /* Ends the recording that was begun, and gives it.
      *
      * Owns: the host owns what is written to out_recording, and frees it with recording_free.
      * Threads: that of record_begin.
      * Order: what is enqueued from now on runs again.
-     * Errors: UNSUPPORTED for launches that cannot be recorded; INVALID on a stream that does
-     * not record. After an error there is no recording, and the stream is as before
-     * record_begin.
+     * Errors: UNSUPPORTED for work that cannot be recorded; INVALID on a stream that does not
+     * record. After an error there is no recording, and the stream is as before record_begin.
      * Since: 0.2. */
     devbay_status (DEVBAY_CALL *record_end)(devbay_stream *stream,
             devbay_recording **out_recording);
-    /* Enqueues all launches of a recording, in their order, on the stream that recorded them.
+    /* Enqueues all that a recording has, in its order, on any stream of the device, which need
+     * not be the one that recorded. Failures of what it does are that stream's.
      *
-     * Owns: nothing; the recording is lent until a point signalled behind it is reached.
-     * Threads: one at a time per stream.
+     * Owns: nothing; the recording and the memory that is bound are lent until a point signalled
+     * behind it is reached.
+     * Threads: one at a time per stream; one recording from one thread at a time.
      * Order: as a launch.
-     * Errors: as a launch; INVALID on a stream that records.
-     * Since: 0.2. */
-    devbay_status (DEVBAY_CALL *replay)(devbay_stream *stream, devbay_recording *recording);
+     * Errors: as a launch; INVALID on a stream that records, of another device, and for bindings
+     * that are not as many and as long as the recording's; nothing is then enqueued.
+     * Since: 0.2; on any stream, with bindings, since 0.9. */
+    devbay_status (DEVBAY_CALL *replay)(devbay_stream *stream, const devbay_replay_desc *desc);
     /* Frees a recording.
      *
      * Owns: takes it back.

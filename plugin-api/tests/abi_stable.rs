@@ -18,7 +18,7 @@ fn differences(host: &'static TypeLayout, plugin: &'static TypeLayout) -> String
 fn b30_the_description_reaches_every_struct() {
     let whole = format!("{:?}", <abi::PluginInfo as StableAbi>::LAYOUT);
     assert!(whole.contains("abi_minor_min"), "{whole}");
-    let layouts: [(&str, &TypeLayout); 35] = [
+    let layouts: [(&str, &TypeLayout); 37] = [
         ("ErrorDetail", <abi::ErrorDetail as StableAbi>::LAYOUT),
         ("TraceEvent", <abi::TraceEvent as StableAbi>::LAYOUT),
         ("HostApi", <abi::HostApi as StableAbi>::LAYOUT),
@@ -47,6 +47,8 @@ fn b30_the_description_reaches_every_struct() {
         ("ExecuteDesc", <abi::ExecuteDesc as StableAbi>::LAYOUT),
         ("ImportDesc", <abi::ImportDesc as StableAbi>::LAYOUT),
         ("InteropTable", <abi::InteropTable as StableAbi>::LAYOUT),
+        ("RecordDesc", <abi::RecordDesc as StableAbi>::LAYOUT),
+        ("ReplayDesc", <abi::ReplayDesc as StableAbi>::LAYOUT),
         ("ReplayTable", <abi::ReplayTable as StableAbi>::LAYOUT),
         ("CompileDesc", <abi::CompileDesc as StableAbi>::LAYOUT),
         ("ExecutableInfo", <abi::ExecutableInfo as StableAbi>::LAYOUT),

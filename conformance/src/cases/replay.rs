@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::node::{How, Node, Request, each_node_of};
 use crate::ops::{Op, Sample};
 use crate::rig::{Device, Lent, Rig, Stream, difference, pattern, status_name};
-use crate::verdict::{Outcome, ensure, failed};
+use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_host::core::kernel::KernelDef;
 use devbay_plugin_api::abi::{self, *};
 use std::ptr::null_mut;
@@ -20,18 +20,39 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "replay.nothing_else",
         rules: &["B22"],
-        requires: "a stream that records refuses all but launches, and works as before when it has ended",
+        requires: "a stream that records refuses all but launches and copies between buffers, and works as before when it has ended",
         needs: &["replay.launches"],
         run: nothing_else,
+    },
+    Case {
+        id: "replay.copies",
+        rules: &["B9", "B12", "B22"],
+        requires: "copies between buffers that are recorded do not run, and run with each replay, among its launches",
+        needs: &["replay.launches"],
+        run: copies,
+    },
+    Case {
+        id: "replay.elsewhere",
+        rules: &["B12", "B22"],
+        requires: "any stream of the device replays a recording, in its own order, also when the one that recorded is gone",
+        needs: &["replay.launches"],
+        run: elsewhere,
+    },
+    Case {
+        id: "replay.bindings",
+        rules: &["B9", "B22"],
+        requires: "a replay takes the memory that stands in the place of a binding, and refuses bindings that do not fit; what was recorded stays as it was",
+        needs: &["replay.launches"],
+        run: bindings,
     },
 ];
 
 /// The extension's functions.
 #[derive(Clone, Copy)]
 struct Replays {
-    begin: unsafe extern "C" fn(*mut abi::Stream) -> Status,
+    begin: unsafe extern "C" fn(*mut abi::Stream, *const RecordDesc) -> Status,
     end: unsafe extern "C" fn(*mut abi::Stream, *mut *mut Recording) -> Status,
-    replay: unsafe extern "C" fn(*mut abi::Stream, *mut Recording) -> Status,
+    replay: unsafe extern "C" fn(*mut abi::Stream, *const ReplayDesc) -> Status,
     free: unsafe extern "C" fn(*mut Recording),
 }
 
@@ -52,8 +73,13 @@ impl Replays {
     }
 
     fn begin(self, stream: &Stream<'_>) -> Status {
-        // SAFETY: the plugin's function with its own stream.
-        unsafe { (self.begin)(stream.handle.as_ptr()) }
+        self.begin_bound(stream, &[])
+    }
+
+    fn begin_bound(self, stream: &Stream<'_>, bindings: &[BufferRef]) -> Status {
+        let desc = RecordDesc { bindings: List::new(bindings), ..RecordDesc::empty() };
+        // SAFETY: the plugin's function with its own stream, and a struct that lives for the call.
+        unsafe { (self.begin)(stream.handle.as_ptr(), &desc) }
     }
 
     fn end(self, stream: &Stream<'_>) -> Result<Recorded, Status> {
@@ -72,10 +98,20 @@ struct Recorded {
 
 impl Recorded {
     fn replay(&self, stream: &Stream<'_>) -> Outcome {
-        // SAFETY: the plugin's function with its own stream and what that has recorded.
-        let status = unsafe { (self.replays.replay)(stream.handle.as_ptr(), self.recording) };
+        self.replay_bound(stream, &[])
+    }
+
+    fn replay_bound(&self, stream: &Stream<'_>, bindings: &[BufferRef]) -> Outcome {
+        let status = self.try_replay(stream, bindings);
         ensure!(status == DEVBAY_STATUS_OK, "replay gave {}", stream.error_words(status));
         Ok(())
+    }
+
+    fn try_replay(&self, stream: &Stream<'_>, bindings: &[BufferRef]) -> Status {
+        let desc =
+            ReplayDesc { recording: self.recording, bindings: List::new(bindings), ..ReplayDesc::empty() };
+        // SAFETY: the plugin's function with its own stream, and a recording of the device's.
+        unsafe { (self.replays.replay)(stream.handle.as_ptr(), &desc) }
     }
 }
 
@@ -181,6 +217,176 @@ fn launches(rig: &Rig<'_>) -> Outcome {
     })
 }
 
+/// Launches a node between `begin` and `end`. None if the plugin says that it cannot be recorded.
+fn record(
+    replays: Replays,
+    stream: &Stream<'_>,
+    bindings: &[BufferRef],
+    work: impl FnOnce() -> Outcome,
+) -> Outcome<Option<Recorded>> {
+    let status = replays.begin_bound(stream, bindings);
+    if status == DEVBAY_STATUS_UNSUPPORTED && !bindings.is_empty() {
+        return not_run(Why::NotOffered, "the plugin records no bindings");
+    }
+    ensure!(status == DEVBAY_STATUS_OK, "record_begin gave {}", stream.error_words(status));
+    let worked = work();
+    let recorded = match replays.end(stream) {
+        Ok(recorded) => Some(recorded),
+        Err(DEVBAY_STATUS_UNSUPPORTED) => None,
+        Err(status) => return failed(format!("record_end gave {}", stream.error_words(status))),
+    };
+    worked.map(|()| recorded)
+}
+
+/// The inputs of a sample, as many bytes as the device copies.
+fn image(sample: &Sample, padded: usize) -> Vec<u8> {
+    let mut image = sample.inputs[0].bytes();
+    image.resize(padded, 0);
+    image
+}
+
+fn refuse_difference(what: &str, found: &[u8], expected: &[u8]) -> Outcome {
+    match difference(found, expected) {
+        None => Ok(()),
+        Some(found) => failed(format!("{what}: {found}")),
+    }
+}
+
+fn copies(rig: &Rig<'_>) -> Outcome {
+    each(rig, |device, replays, kernel, node, sample| {
+        let size = sample.expected.size();
+        let padded = device.pad(size);
+        let (content, before) = (image(sample, padded), pattern(padded, 5));
+        let (x, y, z) = (device.alloc(padded)?, device.alloc(padded)?, device.alloc(padded)?);
+        let from = device.alloc(padded)?;
+        let stream = device.stream()?;
+        let expected = node.run(kernel, &stream, sample, How::default())?.output;
+        stream.upload(&content, &from, 0)?;
+        for buffer in [&x, &y, &z] {
+            stream.upload(&before, buffer, 0)?;
+        }
+        let recorded = record(replays, &stream, &[], || {
+            // SAFETY: all of it was made before the stream, here and below.
+            unsafe { stream.enqueue_within(from.whole(), x.whole(), padded) }?;
+            node.launch(kernel, &stream, &[x.part(0, size), y.part(0, size)])?;
+            // SAFETY: as above.
+            unsafe { stream.enqueue_within(y.whole(), z.whole(), padded) }
+        })?;
+        let Some(recorded) = recorded else { return Ok(()) };
+        for (buffer, name) in [(&x, "before"), (&z, "behind")] {
+            let found = stream.download(buffer, 0, padded)?;
+            refuse_difference(
+                &format!("a copy {name} {} ran while it was recorded", kernel.op),
+                &found,
+                &before,
+            )?;
+        }
+        for round in 0..2 {
+            for buffer in [&x, &y, &z] {
+                stream.upload(&before, buffer, 0)?;
+            }
+            recorded.replay(&stream)?;
+            let found = stream.download(&z, 0, padded)?;
+            let what = format!("{} between copies, replay {round}", kernel.op);
+            refuse_difference(&what, &found[..size], &expected)?;
+        }
+        Ok(())
+    })
+}
+
+fn elsewhere(rig: &Rig<'_>) -> Outcome {
+    each(rig, |device, replays, kernel, node, sample| {
+        let size = sample.expected.size();
+        let padded = device.pad(size);
+        let (content, before) = (image(sample, padded), pattern(padded, 6));
+        let (x, y) = (device.alloc(padded)?, device.alloc(padded)?);
+        let mut late = Lent::new(vec![0u8; padded]);
+        let mut streams = device.streams(2)?;
+        let (Some(other), Some(own)) = (streams.pop(), streams.pop()) else {
+            return not_run(Why::NotOffered, "the device has one stream");
+        };
+        let expected = node.run(kernel, &own, sample, How::default())?.output;
+        own.upload(&content, &x, 0)?;
+        own.upload(&before, &y, 0)?;
+        let recorded =
+            record(replays, &own, &[], || node.launch(kernel, &own, &[x.part(0, size), y.part(0, size)]))?;
+        let Some(recorded) = recorded else { return Ok(()) };
+        for round in 0..4 {
+            // In the order of this stream: behind the first of these copies, in front of the others.
+            // SAFETY: all of it was made before the stream, here and below.
+            unsafe { other.enqueue_in(&before, x.whole()) }?;
+            // SAFETY: as above.
+            unsafe { other.enqueue_in(&content, x.whole()) }?;
+            recorded.replay(&other)?;
+            // SAFETY: as above.
+            unsafe { other.enqueue_in(&before, x.whole()) }?;
+            // SAFETY: as above.
+            unsafe { other.enqueue_out(y.whole(), late.0.as_mut_ptr(), padded) }?;
+            // SAFETY: as above.
+            unsafe { other.enqueue_in(&before, y.whole()) }?;
+            other.finish()?;
+            let what = format!("{} on another stream than recorded it, replay {round}", kernel.op);
+            refuse_difference(&what, &late.0[..size], &expected)?;
+        }
+        drop(own);
+        other.upload(&content, &x, 0)?;
+        recorded.replay(&other)?;
+        let found = other.download(&y, 0, padded)?;
+        late.done();
+        let what = format!("{} when the stream that recorded it was gone", kernel.op);
+        refuse_difference(&what, &found[..size], &expected)
+    })
+}
+
+fn bindings(rig: &Rig<'_>) -> Outcome {
+    each(rig, |device, replays, kernel, node, sample| {
+        let size = sample.expected.size();
+        let padded = device.pad(size);
+        let (content, before) = (image(sample, padded), pattern(padded, 7));
+        let mut other = sample.clone();
+        other.inputs[0].values.reverse();
+        // Two operands in one binding, and another pair elsewhere in memory that is larger.
+        let (both, elsewhere) = (device.alloc(2 * padded)?, device.alloc(3 * padded)?);
+        let stream = device.stream()?;
+        let expected = node.run(kernel, &stream, sample, How::default())?.output;
+        let expected_other = node.run(kernel, &stream, &other, How::default())?.output;
+        let (recorded_at, bound_at) = (both.part(0, 2 * padded), elsewhere.part(padded, 2 * padded));
+        let recorded = record(replays, &stream, &[recorded_at], || {
+            node.launch(kernel, &stream, &[both.part(0, size), both.part(padded, size)])
+        })?;
+        let Some(recorded) = recorded else { return Ok(()) };
+        stream.upload(&content, &both, 0)?;
+        stream.upload(&before, &both, padded)?;
+        stream.upload(&image(&other, padded), &elsewhere, padded)?;
+        stream.upload(&before, &elsewhere, 2 * padded)?;
+        // What does not fit is refused, and enqueues nothing.
+        let short = elsewhere.part(padded, padded);
+        for (wrong, what) in [(&[short][..], "of fewer bytes"), (&[bound_at, bound_at], "one too many")] {
+            let status = recorded.try_replay(&stream, wrong);
+            ensure!(
+                status == DEVBAY_STATUS_INVALID,
+                "bindings {what} gave {}, expected INVALID",
+                stream.error_words(status)
+            );
+        }
+        recorded.replay_bound(&stream, &[bound_at])?;
+        let found = stream.download(&elsewhere, 2 * padded, padded)?;
+        refuse_difference(&format!("{} in bound memory", kernel.op), &found[..size], &expected_other)?;
+        let found = stream.download(&both, padded, padded)?;
+        let what = format!("{} in bound memory wrote to what was recorded", kernel.op);
+        refuse_difference(&what, &found, &before)?;
+        // And as it was recorded, both ways of saying so.
+        for bindings in [&[][..], &[recorded_at]] {
+            stream.upload(&before, &both, padded)?;
+            recorded.replay_bound(&stream, bindings)?;
+            let found = stream.download(&both, padded, padded)?;
+            let what = format!("{} where it was recorded, behind a replay in bound memory", kernel.op);
+            refuse_difference(&what, &found[..size], &expected)?;
+        }
+        Ok(())
+    })
+}
+
 fn nothing_else(rig: &Rig<'_>) -> Outcome {
     each(rig, |device, replays, kernel, node, sample| {
         let padded = device.pad(sample.expected.size());
@@ -208,7 +414,7 @@ fn nothing_else(rig: &Rig<'_>) -> Outcome {
         };
         // SAFETY: source and buffer were made before the stream.
         let status = unsafe { stream.copy(&desc) }?;
-        let copied = refused(status, "copy on a stream that records");
+        let copied = refused(status, "copy from the host on a stream that records");
         let signalled = match device.opened.table.stream_signal {
             Some(signal) => {
                 // SAFETY: the plugin's function with its own stream.

@@ -1,4 +1,4 @@
-//! Recordings: launches that a stream took down once, and enqueues again with one call (B22).
+//! Recordings: launches that a stream took down once, and that are enqueued again with one call (B22).
 
 use super::{Plugin, Stream};
 use crate::error::{ErrorKind, Result};
@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// The functions of the extension.
 #[derive(Clone, Copy)]
 pub(super) struct ReplayFns {
-    begin: unsafe extern "C" fn(*mut abi::Stream) -> Status,
+    begin: unsafe extern "C" fn(*mut abi::Stream, *const RecordDesc) -> Status,
     end: unsafe extern "C" fn(*mut abi::Stream, *mut *mut abi::Recording) -> Status,
-    replay: unsafe extern "C" fn(*mut abi::Stream, *mut abi::Recording) -> Status,
+    replay: unsafe extern "C" fn(*mut abi::Stream, *const ReplayDesc) -> Status,
     free: unsafe extern "C" fn(*mut abi::Recording),
 }
 
@@ -50,8 +50,8 @@ impl Drop for Recording {
 }
 
 impl Stream {
-    /// Takes down what `launches` launches on the stream, instead of running it. None if the plugin cannot record it:
-    /// nothing was then enqueued, and it is to be launched.
+    /// Takes down what `launches` launches on the stream, instead of running it. None if the plugin cannot record it, or not with
+    /// bindings: nothing was then enqueued, and it is to be launched.
     ///
     /// # Errors
     /// What the plugin says; nothing was enqueued.
@@ -60,14 +60,16 @@ impl Stream {
     /// The memory and kernels that the launches name stay until the recording is dropped.
     pub(crate) unsafe fn record<E>(
         &mut self,
+        bindings: &[BufferRef],
         launches: impl FnOnce() -> std::result::Result<(), E>,
     ) -> Result<std::result::Result<Option<Recording>, E>> {
         let plugin = Arc::clone(&self.device.plugin);
         let Some(fns) = plugin.replays() else { return Ok(Ok(None)) };
         self.device.check_usable()?;
         let stream = self.handle.as_ptr();
-        // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`).
-        let status = unsafe { (fns.begin)(stream) };
+        let desc = RecordDesc { bindings: List::new(bindings), ..RecordDesc::empty() };
+        // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`), and a struct that lives for the call.
+        let status = unsafe { (fns.begin)(stream, &desc) };
         if status == DEVBAY_STATUS_UNSUPPORTED {
             return Ok(Ok(None));
         }
@@ -88,17 +90,22 @@ impl Stream {
         }
     }
 
-    /// Enqueues what this stream has recorded.
+    /// Enqueues a recording, with memory in the place of its bindings, or with those that it was made with (none).
     ///
     /// # Safety
-    /// The memory that the recording names is bound as it was, and stays until the stream has come to rest.
+    /// The memory that the recording names, and that is bound, stays until the stream has come to rest.
     ///
     /// # Errors
     /// What the plugin says.
     #[inline]
-    pub(crate) unsafe fn replay(&mut self, recording: &Recording) -> Result<()> {
-        // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`), and what that recorded.
-        let status = unsafe { (recording.fns.replay)(self.handle.as_ptr(), recording.handle.as_ptr()) };
+    pub(crate) unsafe fn replay(&mut self, recording: &Recording, bindings: &[BufferRef]) -> Result<()> {
+        let desc = ReplayDesc {
+            recording: recording.handle.as_ptr(),
+            bindings: List::new(bindings),
+            ..ReplayDesc::empty()
+        };
+        // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`), and a recording of its device's.
+        let status = unsafe { (recording.fns.replay)(self.handle.as_ptr(), &desc) };
         self.check(status, "replay")
     }
 }

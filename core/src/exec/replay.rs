@@ -1,8 +1,10 @@
 //! Straight lines of launches that an asynchronous device runs with one call, because it has recorded them.
 //!
 //! A frame's references stay where they are from run to run, but for those to inputs and results, which are the frame's
-//! own staging memory where one device has the section to itself. So the first run of a frame launches, the second one
-//! records what it launches, and all others replay that. Where a reference has moved, the line is launched again.
+//! own staging memory where one device has the section to itself, or what the caller gives. So the first run of a frame
+//! launches, the second one records what it launches, and all others replay that. Memory of inputs and results is bound: where it
+//! has moved, a replay is given the new place. Of a plugin that records no bindings the line is launched then, and recorded
+//! again.
 
 use super::cancel::Cancel;
 use super::frame::Frame;
@@ -21,8 +23,15 @@ pub(crate) enum Replay {
     Off,
     /// Nothing yet: whether the line was launched before, and how often references have moved.
     Launched { before: bool, n_moves: u32 },
-    /// A recording, the references to inputs and results that it was made with, and how often they have moved.
-    Recorded { recording: Recording, bound: Box<[BufferRef]>, n_moves: u32 },
+    /// A recording, the references to inputs and results that it was made with, and how often they have moved; it `stays` where
+    /// this run's are elsewhere and do not come again.
+    Recorded {
+        recording: Recording,
+        bound: Box<[BufferRef]>,
+        places: Option<Places>,
+        n_moves: u32,
+        stays: bool,
+    },
 }
 
 impl Replay {
@@ -46,7 +55,8 @@ impl Replay {
 }
 
 impl Frame {
-    /// As [`Frame::launch`], with references that will not come again: nothing is recorded, and what was recorded stays.
+    /// As [`Frame::launch`], with references that will not come again: nothing is recorded, and what was recorded stays, and is
+    /// replayed where it has bindings.
     ///
     /// # Safety
     /// As [`Frame::launch`].
@@ -54,6 +64,15 @@ impl Frame {
     /// # Errors
     /// As [`Frame::launch`].
     pub(crate) unsafe fn launch_once(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
+        if let Replay::Recorded { places: Some(_), stays, .. } = &mut self.replay {
+            *stays = true;
+            // SAFETY: the caller's promise.
+            let launched = unsafe { self.launch(section, cancel) };
+            if let Replay::Recorded { stays, .. } = &mut self.replay {
+                *stays = false;
+            }
+            return launched;
+        }
         let replay = std::mem::replace(&mut self.replay, Replay::Off);
         // SAFETY: the caller's promise.
         let launched = unsafe { self.launch(section, cancel) };
@@ -75,13 +94,24 @@ impl Frame {
         cancel: Option<&Cancel>,
     ) -> Result<()> {
         Cancel::check(cancel)?;
-        let n_moves = match &self.replay {
-            Replay::Recorded { recording, bound, n_moves } => {
-                if bound_refs(section, &self.refs).zip(bound).all(|(now, then)| same(&now, then)) {
-                    // SAFETY: all that the recording names is where it was; the rest is the caller's promise.
-                    return unsafe { self.streams.first.replay(recording) };
+        let n_moves = match &mut self.replay {
+            Replay::Recorded { recording, bound, places, n_moves, stays } => {
+                let has_moved =
+                    bound_refs(section, &self.refs).zip(&*bound).any(|(now, then)| !same(&now, then));
+                let places = match (has_moved, places) {
+                    (false, _) => Some(&[][..]),
+                    (true, Some(places)) => places.follow(bound_refs(section, &self.refs), bound),
+                    (true, None) => None,
+                };
+                if let Some(places) = places {
+                    // SAFETY: all that the recording names is where it was, or bound; the rest is the caller's promise.
+                    return unsafe { self.streams.first.replay(recording, places) };
                 }
-                n_moves + 1
+                if *stays {
+                    // SAFETY: the caller's promise.
+                    return unsafe { self.launch_line(section, cancel) };
+                }
+                *n_moves + 1
             }
             Replay::Launched { before: true, n_moves } => {
                 let n_moves = *n_moves;
@@ -111,14 +141,21 @@ impl Frame {
         let (streams, refs) = (self.streams.handles(), self.refs.as_ptr());
         // SAFETY: the caller's promise; the frame's references are the section's.
         let launches = || unsafe { launch_steps::<false>(section, &section.steps, refs, streams, None) };
+        let bound: Box<[BufferRef]> = bound_refs(section, &self.refs).collect();
+        let mut places = Some(Places::of(&bound));
+        let bindings = places.as_ref().map_or(&[][..], |places| &places.now);
         // SAFETY: memory and kernels stay as long as the frame, which drops the recording before them.
-        let recorded = unsafe { self.streams.first.record(launches) }?;
-        match recorded {
+        let mut recorded = unsafe { self.streams.first.record(bindings, launches) };
+        if matches!(recorded, Ok(Ok(None))) && !bindings.is_empty() {
+            places = None;
+            // SAFETY: as above.
+            recorded = unsafe { self.streams.first.record(&[], launches) };
+        }
+        match recorded? {
             Ok(Some(recording)) => {
-                let bound = bound_refs(section, &self.refs).collect();
                 // SAFETY: as above, and the caller's promise.
-                let replayed = unsafe { self.streams.first.replay(&recording) };
-                self.replay = Replay::Recorded { recording, bound, n_moves };
+                let replayed = unsafe { self.streams.first.replay(&recording, &[]) };
+                self.replay = Replay::Recorded { recording, bound, places, n_moves, stays: false };
                 replayed
             }
             // It cannot be recorded; what a launch had to say against it is said again if it was no matter of that.
@@ -131,6 +168,79 @@ impl Frame {
     }
 }
 
+/// The memory that a recording's references to inputs and results are in: of each buffer the ranges that have no byte in
+/// common with another.
+pub(crate) struct Places {
+    /// As they were recorded.
+    then: Box<[BufferRef]>,
+    /// Where they are now.
+    now: Box<[BufferRef]>,
+    /// Of each reference, the place that it is in.
+    place_of: Box<[u32]>,
+}
+
+impl Places {
+    fn of(bound: &[BufferRef]) -> Self {
+        let mut order: Vec<usize> = (0..bound.len()).filter(|i| bound[*i].length > 0).collect();
+        order.sort_by_key(|i| (bound[*i].buffer.addr(), first_byte(&bound[*i])));
+        let mut then: Vec<BufferRef> = Vec::new();
+        let mut place_of = vec![0; bound.len()].into_boxed_slice();
+        for i in order {
+            let reference = &bound[i];
+            match then.last_mut() {
+                Some(place)
+                    if place.buffer == reference.buffer
+                        && first_byte(reference) < first_byte(place) + place.length =>
+                {
+                    let end = first_byte(reference) + reference.length;
+                    place.length = place.length.max(end - first_byte(place));
+                }
+                _ => then.push(*reference),
+            }
+            place_of[i] = then.len() as u32 - 1;
+        }
+        let then = then.into_boxed_slice();
+        Self { now: then.clone(), then, place_of }
+    }
+
+    /// Where the places are now, by the references `now` in the place of those that were recorded; None if those of one place
+    /// have not moved together.
+    fn follow(
+        &mut self,
+        now: impl Iterator<Item = BufferRef>,
+        recorded: &[BufferRef],
+    ) -> Option<&[BufferRef]> {
+        self.now.iter_mut().for_each(|place| place.length = 0);
+        for ((now, recorded), place) in now.zip(recorded).zip(&self.place_of) {
+            if now.length != recorded.length {
+                return None;
+            }
+            if now.length == 0 {
+                continue;
+            }
+            let (then, place) = (&self.then[*place as usize], &mut self.now[*place as usize]);
+            let within = first_byte(recorded) - first_byte(then);
+            let begin = BufferRef {
+                buffer: now.buffer,
+                addr: now.addr.wrapping_sub(within),
+                offset: if now.buffer.is_null() { 0 } else { now.offset.checked_sub(within)? },
+                length: then.length,
+            };
+            if place.length == 0 {
+                *place = begin;
+            } else if !same(place, &begin) {
+                return None;
+            }
+        }
+        Some(&self.now)
+    }
+}
+
+/// By which number references of one buffer, or of the host's memory, are compared.
+fn first_byte(reference: &BufferRef) -> u64 {
+    if reference.buffer.is_null() { reference.addr } else { reference.offset }
+}
+
 /// References to inputs and results.
 fn bound_refs<'a>(section: &'a Section, refs: &'a [BufferRef]) -> impl Iterator<Item = BufferRef> + 'a {
     let patches = section.input_patches.iter().chain(&section.output_patches);
@@ -140,4 +250,59 @@ fn bound_refs<'a>(section: &'a Section, refs: &'a [BufferRef]) -> impl Iterator<
 fn same(a: &BufferRef, b: &BufferRef) -> bool {
     let parts = |at: &BufferRef| (at.buffer, at.addr, at.offset, at.length);
     parts(a) == parts(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(buffer: usize, offset: u64, length: u64) -> BufferRef {
+        let buffer = std::ptr::without_provenance_mut(buffer);
+        BufferRef { buffer, addr: 4096 * buffer.addr() as u64 + offset, offset, length }
+    }
+
+    fn follow(recorded: &[BufferRef], now: &[BufferRef]) -> Option<Vec<BufferRef>> {
+        let mut places = Places::of(recorded);
+        places.follow(now.iter().copied(), recorded).map(<[_]>::to_vec)
+    }
+
+    fn expect(found: Option<Vec<BufferRef>>, expected: &[BufferRef]) {
+        let found = found.expect("they have moved together");
+        assert!(found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| same(a, b)));
+    }
+
+    #[test]
+    fn references_of_one_place_move_together() {
+        // A whole, a part of it that another launch reads, and something behind it.
+        let recorded = [at(1, 64, 32), at(1, 0, 128), at(1, 128, 16), at(2, 0, 8)];
+        let now = [at(3, 320, 32), at(3, 256, 128), at(4, 0, 16), at(2, 8, 8)];
+        expect(follow(&recorded, &now), &[at(3, 256, 128), at(4, 0, 16), at(2, 8, 8)]);
+    }
+
+    #[test]
+    fn operands_that_shared_memory_and_do_not_any_more_are_not_followed() {
+        let recorded = [at(1, 0, 64), at(1, 0, 64)];
+        expect(follow(&recorded, &[at(2, 0, 64), at(2, 0, 64)]), &[at(2, 0, 64)]);
+        assert!(follow(&recorded, &[at(2, 0, 64), at(3, 0, 64)]).is_none());
+        assert!(follow(&recorded, &[at(2, 0, 64), at(2, 64, 64)]).is_none());
+    }
+
+    #[test]
+    fn operands_that_come_to_share_memory_are_followed() {
+        let recorded = [at(1, 0, 64), at(2, 0, 64)];
+        expect(follow(&recorded, &[at(3, 0, 64), at(3, 0, 64)]), &[at(3, 0, 64), at(3, 0, 64)]);
+    }
+
+    #[test]
+    fn what_would_begin_before_its_buffer_or_has_another_length_is_not_followed() {
+        let recorded = [at(1, 64, 32), at(1, 32, 64)];
+        assert!(follow(&recorded, &[at(2, 0, 32), at(2, 0, 64)]).is_none());
+        assert!(follow(&[at(1, 0, 64)], &[at(1, 0, 32)]).is_none());
+    }
+
+    #[test]
+    fn absent_operands_have_no_place() {
+        let recorded = [BufferRef::ABSENT, at(1, 0, 64)];
+        expect(follow(&recorded, &[BufferRef::ABSENT, at(2, 0, 64)]), &[at(2, 0, 64)]);
+    }
 }

@@ -1317,6 +1317,59 @@ pub const LAYOUTS: &[StructLayout] = &[
         ],
     },
     StructLayout {
+        name: "RecordDesc",
+        c_name: "devbay_record_desc",
+        size: size_of::<RecordDesc>(),
+        align: align_of::<RecordDesc>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(RecordDesc, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(RecordDesc, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "bindings",
+                offset: offset_of!(RecordDesc, bindings),
+                size: size_of::<List>(),
+            },
+        ],
+    },
+    StructLayout {
+        name: "ReplayDesc",
+        c_name: "devbay_replay_desc",
+        size: size_of::<ReplayDesc>(),
+        align: align_of::<ReplayDesc>(),
+        growable: true,
+        fields: &[
+            FieldLayout {
+                name: "struct_size",
+                offset: offset_of!(ReplayDesc, struct_size),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "reserved",
+                offset: offset_of!(ReplayDesc, reserved),
+                size: size_of::<u32>(),
+            },
+            FieldLayout {
+                name: "recording",
+                offset: offset_of!(ReplayDesc, recording),
+                size: size_of::<*mut Recording>(),
+            },
+            FieldLayout {
+                name: "bindings",
+                offset: offset_of!(ReplayDesc, bindings),
+                size: size_of::<List>(),
+            },
+        ],
+    },
+    StructLayout {
         name: "ReplayTable",
         c_name: "devbay_replay_table",
         size: size_of::<ReplayTable>(),
@@ -1336,7 +1389,9 @@ pub const LAYOUTS: &[StructLayout] = &[
             FieldLayout {
                 name: "record_begin",
                 offset: offset_of!(ReplayTable, record_begin),
-                size: size_of::<Option<unsafe extern "C" fn(stream: *mut Stream) -> Status>>(),
+                size: size_of::<
+                    Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const RecordDesc) -> Status>,
+                >(),
             },
             FieldLayout {
                 name: "record_end",
@@ -1354,7 +1409,7 @@ pub const LAYOUTS: &[StructLayout] = &[
                 name: "replay",
                 offset: offset_of!(ReplayTable, replay),
                 size: size_of::<
-                    Option<unsafe extern "C" fn(stream: *mut Stream, recording: *mut Recording) -> Status>,
+                    Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const ReplayDesc) -> Status>,
                 >(),
             },
             FieldLayout {
@@ -2418,6 +2473,31 @@ unsafe impl Growable for InteropTable {
 
 // SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
 // functions; ends and required size come from the fields in order.
+unsafe impl Growable for RecordDesc {
+    const NAME: &'static str = "RecordDesc";
+    const REQUIRED_SIZE: usize = offset_of!(RecordDesc, bindings) + size_of::<List>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(RecordDesc, struct_size) + size_of::<u32>(),
+        offset_of!(RecordDesc, reserved) + size_of::<u32>(),
+        offset_of!(RecordDesc, bindings) + size_of::<List>(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
+unsafe impl Growable for ReplayDesc {
+    const NAME: &'static str = "ReplayDesc";
+    const REQUIRED_SIZE: usize = offset_of!(ReplayDesc, bindings) + size_of::<List>();
+    const FIELD_ENDS: &'static [usize] = &[
+        offset_of!(ReplayDesc, struct_size) + size_of::<u32>(),
+        offset_of!(ReplayDesc, reserved) + size_of::<u32>(),
+        offset_of!(ReplayDesc, recording) + size_of::<*mut Recording>(),
+        offset_of!(ReplayDesc, bindings) + size_of::<List>(),
+    ];
+}
+
+// SAFETY: `repr(C)` with `struct_size: u32` first, made of integers, pointers and optional
+// functions; ends and required size come from the fields in order.
 unsafe impl Growable for ReplayTable {
     const NAME: &'static str = "ReplayTable";
     const REQUIRED_SIZE: usize = offset_of!(ReplayTable, recording_free)
@@ -2426,7 +2506,8 @@ unsafe impl Growable for ReplayTable {
         offset_of!(ReplayTable, struct_size) + size_of::<u32>(),
         offset_of!(ReplayTable, reserved) + size_of::<u32>(),
         offset_of!(ReplayTable, record_begin)
-            + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream) -> Status>>(),
+            + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const RecordDesc) -> Status>>(
+            ),
         offset_of!(ReplayTable, record_end)
             + size_of::<
                 Option<
@@ -2434,7 +2515,7 @@ unsafe impl Growable for ReplayTable {
                 >,
             >(),
         offset_of!(ReplayTable, replay)
-            + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, recording: *mut Recording) -> Status>>(
+            + size_of::<Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const ReplayDesc) -> Status>>(
             ),
         offset_of!(ReplayTable, recording_free)
             + size_of::<Option<unsafe extern "C" fn(recording: *mut Recording)>>(),

@@ -82,7 +82,7 @@ pub const DEVBAY_EXPERIMENTAL_FIRST: u32 = 0x7000_0000;
 pub const DEVBAY_EXTENSION_COMPILE: u32 = 1;
 /// Wraps and hands out native memory and streams: `InteropTable`, plugin's side.
 pub const DEVBAY_EXTENSION_INTEROP: u32 = 2;
-/// Takes down launches and runs them again: `ReplayTable`, plugin's side.
+/// Takes down work and runs it again: `ReplayTable`, plugin's side.
 pub const DEVBAY_EXTENSION_REPLAY: u32 = 3;
 /// Reserved: maps buffers of devices without addresses into the host's memory, and gives them back.
 pub const DEVBAY_EXTENSION_MAP: u32 = 4;
@@ -1575,13 +1575,51 @@ pub struct InteropTable {
     >,
 }
 
-/// Table of the extension that takes down the launches of a task once and runs them again with one call, id 3 (B6, B22).
+/// What a recording is to be. Growable; the host owns it, and the list that it names, for the call. Since: 0.9.
+///
+/// Required up to `bindings`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct RecordDesc {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Memory that may be other memory in a replay, a list of `BufferRef` of which none overlap. What a launch or a copy is
+    /// given within one of them is bound to it: the same `buffer`, or addresses of the host's memory, and no byte
+    /// outside. May be empty.
+    pub bindings: List,
+}
+
+/// A replay. Growable; the host owns it, and the list that it names, for the call. Since: 0.9.
+///
+/// Required up to `bindings`.
+#[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ReplayDesc {
+    /// Size of this struct as the host knows it.
+    pub struct_size: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// What is replayed.
+    pub recording: *mut Recording,
+    /// What stands in the place of the recording's bindings, a list of `BufferRef`: as many, in the same order, each of the
+    /// same length and in the same space. Empty where they are those of `record_begin`.
+    pub bindings: List,
+}
+
+/// Table of the extension that takes down the work of a task once and runs it again with one call, id 3 (B6, B22).
 /// Growable; plugin-owned, as long as the instance.
 ///
-/// A recording has the launches with the references that they were given: the memory and the prepared kernels that it
-/// names stay until it is freed and every point that was signalled behind a replay is reached. What the memory holds may
-/// change from replay to replay, where it is may not. A host records what it has launched before, so that a kernel may
-/// do in its first launch what cannot be recorded.
+/// A recording has launches, and copies within the device's memory, with the references that they were given: the memory and
+/// the prepared kernels that it names stay until it is freed and every point that was signalled behind a replay is reached.
+/// What the memory holds may change from replay to replay; where it is may change for bindings alone. A host records what
+/// it has launched before, so that a kernel may do in its first launch what cannot be recorded. What orders streams stands
+/// around a replay, not in it.
+///
+/// Two replays of one recording are ordered by the host, unless they have their own memory in all that is written.
 ///
 /// Required up to `recording_free`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1592,33 +1630,36 @@ pub struct ReplayTable {
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Begins a recording: launches on the stream are taken down from now on and do not run. Nothing else may be
-    /// enqueued there until `record_end`.
+    /// Begins a recording: launches on the stream, and copies from buffer to buffer, are taken down from now on and do not
+    /// run. Nothing else may be enqueued there until `record_end`.
     ///
-    /// Owns: nothing.
-    /// Threads: one at a time per stream; launches that are recorded come from the thread that began.
+    /// Owns: nothing; the description is borrowed for the call.
+    /// Threads: one at a time per stream; what is recorded comes from the thread that began.
     /// Order: what was enqueued before runs as it would.
-    /// Errors: UNSUPPORTED on an inline stream; INVALID on a stream that records.
-    /// Since: 0.2.
-    pub record_begin: Option<unsafe extern "C" fn(stream: *mut Stream) -> Status>,
+    /// Errors: UNSUPPORTED on an inline stream, and for bindings where the plugin records none: the host may then record without;
+    /// INVALID on a stream that records, and for bindings that overlap.
+    /// Since: 0.2; takes a description since 0.9.
+    pub record_begin: Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const RecordDesc) -> Status>,
     /// Ends the recording that was begun, and gives it.
     ///
     /// Owns: the host owns what is written to `out_recording`, and frees it with `recording_free`.
     /// Threads: that of `record_begin`.
     /// Order: what is enqueued from now on runs again.
-    /// Errors: UNSUPPORTED for launches that cannot be recorded; INVALID on a stream that does not record. After an
+    /// Errors: UNSUPPORTED for work that cannot be recorded; INVALID on a stream that does not record. After an
     /// error there is no recording, and the stream is as before `record_begin`.
     /// Since: 0.2.
     pub record_end:
         Option<unsafe extern "C" fn(stream: *mut Stream, out_recording: *mut *mut Recording) -> Status>,
-    /// Enqueues all launches of a recording, in their order, on the stream that recorded them.
+    /// Enqueues all that a recording has, in its order, on any stream of the device, which need not be the one that
+    /// recorded. Failures of what it does are that stream's.
     ///
-    /// Owns: nothing; the recording is lent until a point signalled behind it is reached.
-    /// Threads: one at a time per stream.
+    /// Owns: nothing; the recording and the memory that is bound are lent until a point signalled behind it is reached.
+    /// Threads: one at a time per stream; one recording from one thread at a time.
     /// Order: as a launch.
-    /// Errors: as a launch; INVALID on a stream that records.
-    /// Since: 0.2.
-    pub replay: Option<unsafe extern "C" fn(stream: *mut Stream, recording: *mut Recording) -> Status>,
+    /// Errors: as a launch; INVALID on a stream that records, of another device, and for bindings that are not as many and as long
+    /// as the recording's; nothing is then enqueued.
+    /// Since: 0.2; on any stream, with bindings, since 0.9.
+    pub replay: Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const ReplayDesc) -> Status>,
     /// Frees a recording.
     ///
     /// Owns: takes it back.

@@ -8,14 +8,14 @@
 use super::error::{Error, Result, guard, guard_kernel, remember_panics};
 use super::extensions::get_extension;
 use super::listing::{Lists, device_kernels, devices};
-use super::memory::{AllocRequest, Allocated, BufferBox, CopyRequest, StreamRequest};
+use super::memory::{AllocRequest, Allocated, BufferBox, CopyKind, CopyRequest, StreamRequest};
 use super::view::{PrepareRequest, TensorView};
 use super::{Device, Done, HOST_OPTIONS, Host, Kernel, Options, Plugin, Prepared, Stream};
 use crate::abi;
 use crate::abi::*;
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// One use of the plugin.
@@ -30,8 +30,22 @@ pub(super) struct InstanceBox<P> {
 pub struct StreamBox<S> {
     stream: S,
     failure: Mutex<Option<Error>>,
-    /// Launches are taken down and do not run.
+    /// Work is taken down and does not run.
     pub(super) records: AtomicBool,
+    /// The bindings of the recording that is being made.
+    bindings: Mutex<Arc<[BufferRef]>>,
+}
+
+impl<S: Stream> StreamBox<S> {
+    /// Refuses what a recording cannot have.
+    fn refuse_while_it_records(&self) -> Result<()> {
+        if S::REPLAY && self.records.load(Ordering::Relaxed) {
+            return Err(Error::invalid(
+                "the stream records, which takes launches and copies between buffers",
+            ));
+        }
+        Ok(())
+    }
 }
 
 impl<S> StreamBox<S> {
@@ -39,6 +53,18 @@ impl<S> StreamBox<S> {
     #[inline]
     pub fn inner(&self) -> &S {
         &self.stream
+    }
+
+    /// Begins to record.
+    pub(super) fn begin_record(&self, bindings: Arc<[BufferRef]>) {
+        *self.bindings.lock().unwrap_or_else(PoisonError::into_inner) = bindings;
+        self.records.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends it, and gives the bindings; None if nothing was begun.
+    pub(super) fn end_record(&self) -> Option<Arc<[BufferRef]>> {
+        let records = self.records.swap(false, Ordering::Relaxed);
+        records.then(|| std::mem::take(&mut *self.bindings.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// The error that was kept last.
@@ -488,7 +514,12 @@ unsafe extern "C" fn stream_create<D: Device>(
 /// # Safety
 /// `out` is the host's place for one handle.
 pub(super) unsafe fn give_stream<S>(stream: S, out: *mut *mut abi::Stream) {
-    let stream = Box::new(StreamBox { stream, failure: Mutex::new(None), records: AtomicBool::new(false) });
+    let stream = Box::new(StreamBox {
+        stream,
+        failure: Mutex::new(None),
+        records: AtomicBool::new(false),
+        bindings: Mutex::default(),
+    });
     // SAFETY: the caller's promise.
     unsafe { out.write(Box::into_raw(stream).cast()) };
 }
@@ -537,9 +568,7 @@ pub(super) unsafe fn enqueue_on<D: Device>(
     body: impl FnOnce(&D::Stream) -> Result<()>,
 ) -> Status {
     let body = |stream: &StreamBox<D::Stream>| {
-        if D::Stream::REPLAY && stream.records.load(Ordering::Relaxed) {
-            return Err(Error::invalid("the stream records launches, and takes nothing else"));
-        }
+        stream.refuse_while_it_records()?;
         refuse_failed(&stream.stream)?;
         body(&stream.stream)
     };
@@ -548,15 +577,18 @@ pub(super) unsafe fn enqueue_on<D: Device>(
 }
 
 unsafe extern "C" fn copy<D: Device>(stream: *mut abi::Stream, desc: *const CopyDesc) -> Status {
-    let body = |stream: &D::Stream| {
+    let body = |stream: &StreamBox<D::Stream>| {
         // SAFETY: the host's struct, whose handles are boxes of this device's buffers.
-        match unsafe { CopyRequest::<D::Buffer>::read(desc) }? {
-            Some(copy) => stream.copy(&copy),
-            None => Ok(()),
+        let copy = unsafe { CopyRequest::<D::Buffer>::read(desc) }?;
+        let is_of_host = |copy: &CopyRequest<'_, _>| !matches!(copy.kind, CopyKind::BufferToBuffer(..));
+        if copy.as_ref().is_some_and(is_of_host) {
+            stream.refuse_while_it_records()?;
         }
+        refuse_failed(&stream.stream)?;
+        copy.map_or(Ok(()), |copy| stream.stream.copy(&copy))
     };
     // SAFETY: the host's handle of this plugin's.
-    unsafe { enqueue_on::<D>(stream, body) }
+    unsafe { on_box::<D>(stream, body) }
 }
 
 unsafe extern "C" fn stream_signal<D: Device>(stream: *mut abi::Stream, value: u64) -> Status {

@@ -3,12 +3,12 @@
 //! The host passes references by position: inputs, outputs, then what `prepare` asked for (B21). Their memory is lent
 //! until the launch is done (B9); it becomes slices only for kernels that ask for them, where the processor reaches it.
 
-use super::Device;
 use super::error::{Error, Result, guard, guard_kernel};
 use super::export::{StreamBox, refuse_failed};
 use super::kernel::dtypes::*;
 use super::memory::{BufferBox, HostBuffer};
 use super::prepared::{State, StateHeader};
+use super::{Device, Replay};
 use crate::abi::*;
 use core::ffi::c_void;
 use std::marker::PhantomData;
@@ -285,22 +285,43 @@ unsafe impl Send for DeferredLaunch {}
 unsafe impl Sync for DeferredLaunch {}
 
 impl DeferredLaunch {
-    /// Runs it now: once in the order of the stream, before a later point is reported, or, of a recording, once for each
-    /// replay.
+    /// Runs it now: once, in the order of the stream, before a later point is reported.
     ///
     /// # Errors
     /// What the kernel says; a panic in it becomes an error.
     pub fn run(&self) -> Result<()> {
-        let refs = if self.spilled.is_empty() { self.inline.as_ptr() } else { self.spilled.as_ptr() };
+        self.run_with(self.stream, self.refs())
+    }
+
+    /// Runs it as part of a recording, for one replay: on that one's stream, with the memory that is bound in it.
+    ///
+    /// # Errors
+    /// As [`DeferredLaunch::run`].
+    pub fn run_again(&self, replay: &Replay) -> Result<()> {
+        if let Some(inline) = self.inline.get(..self.n_refs) {
+            let mut refs = [BufferRef::ABSENT; REFS_INLINE];
+            refs.iter_mut().zip(inline).for_each(|(bound, recorded)| *bound = replay.place(recorded));
+            return self.run_with(replay.stream(), &refs[..self.n_refs]);
+        }
+        let refs: Vec<BufferRef> = self.spilled.iter().map(|recorded| replay.place(recorded)).collect();
+        self.run_with(replay.stream(), &refs)
+    }
+
+    fn refs(&self) -> &[BufferRef] {
+        self.inline.get(..self.n_refs).unwrap_or(&self.spilled)
+    }
+
+    fn run_with(&self, stream: *mut crate::abi::Stream, refs: &[BufferRef]) -> Result<()> {
         // SAFETY: the host keeps the state until a later point is reported (B9).
         let launch = unsafe { (*self.state).launch };
-        // SAFETY: state, stream and references are those of the host's launch, copied.
-        let status = unsafe { launch(self.state.cast(), self.stream, refs, core::ptr::null()) };
+        // SAFETY: state and number of references are those of the host's launch; the stream is that of it or of the replay, and
+        // alive, as its work is done before it is destroyed.
+        let status = unsafe { launch(self.state.cast(), stream, refs.as_ptr(), core::ptr::null()) };
         if status == DEVBAY_STATUS_OK {
             return Ok(());
         }
-        // SAFETY: the function is that of the stream's type; the stream is alive, as its work is done before it is destroyed.
-        let kept = unsafe { (self.kept)(self.stream) };
+        // SAFETY: the function is that of the stream's type; the stream is alive, as above.
+        let kept = unsafe { (self.kept)(stream) };
         Err(kept.unwrap_or_else(|| Error::new(status, "the launch failed")))
     }
 

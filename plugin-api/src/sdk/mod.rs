@@ -90,6 +90,7 @@ pub use memory::{
     Region, Share, SpaceDesc, StreamRequest,
 };
 pub use prepared::{Prepared, State, StateHeader};
+pub use replay::Replay;
 pub use timeline::{Timeline, failed_dependency};
 pub use view::{AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView};
 
@@ -450,7 +451,7 @@ impl Done {
     }
 }
 
-/// What a stream has recorded: whatever its plugin makes of launches.
+/// What a stream has recorded: whatever its plugin makes of launches and copies.
 pub type Recorded = Box<dyn std::any::Any + Send + Sync>;
 
 /// An in-order queue of work with a timeline (B12).
@@ -472,7 +473,7 @@ pub trait Stream: Send + Sync + 'static {
     const FLUSH: bool = false;
     /// Whether `fail` is there.
     const FAIL: bool = false;
-    /// Whether launches can be recorded and replayed ([`crate::abi::ReplayTable`]).
+    /// Whether work can be recorded and replayed ([`crate::abi::ReplayTable`]).
     const REPLAY: bool = false;
 
     /// Enqueues a copy; the SDK has checked its ranges, and that the stream has not failed, as for all that is enqueued.
@@ -535,27 +536,28 @@ pub trait Stream: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Takes launches down from now on, instead of running them. The SDK refuses everything but launches meanwhile.
+    /// Takes launches, and copies between buffers, down from now on, instead of running them. The SDK refuses everything else
+    /// meanwhile. What they are given within one of `bindings` may be elsewhere in a replay, as [`Replay::place`] says.
     ///
     /// # Errors
-    /// Unsupported on an inline stream.
-    fn record_begin(&self) -> Result<()> {
+    /// Unsupported on an inline stream, and for bindings if none can be recorded.
+    fn record_begin(&self, _bindings: &[crate::abi::BufferRef]) -> Result<()> {
         Err(Error::unsupported("a recording on this stream"))
     }
 
     /// Ends what was begun, and gives what was taken down.
     ///
     /// # Errors
-    /// Unsupported for launches that cannot be recorded; then the stream is as before.
+    /// Unsupported for work that cannot be recorded; then the stream is as before.
     fn record_end(&self) -> Result<Recorded> {
         Err(Error::unsupported("a recording on this stream"))
     }
 
-    /// Enqueues what this stream has recorded.
+    /// Enqueues what this stream or another one of its device has recorded. The SDK has checked the bindings.
     ///
     /// # Errors
     /// As a launch.
-    fn replay(&self, _recorded: &Recorded) -> Result<()> {
+    fn replay(&self, _recorded: &Recorded, _replay: Replay) -> Result<()> {
         Err(Error::unsupported("a recording on this stream"))
     }
 

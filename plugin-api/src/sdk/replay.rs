@@ -1,9 +1,12 @@
-//! The table of the extension that records launches and replays them, made of a stream's functions.
+//! The table of the extension that records work and replays it, made of a stream's functions; and what a replay hands them.
 
-use super::export::{StreamBox, deref, free, on_box, refuse_failed};
-use super::{Device, Error, Recorded, Stream};
-use crate::abi::{self, ReplayTable, Status};
+use super::export::{StreamBox, deref, enqueue_on, free, on_box};
+use super::{Device, Error, Recorded, Result, Stream};
+use crate::abi::{
+    self, BufferRef, List, RecordDesc, ReplayDesc, ReplayTable, Status, read_list, read_struct,
+};
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A device's table.
@@ -20,13 +23,111 @@ impl<D: Device> Replays<D> {
     };
 }
 
-unsafe extern "C" fn record_begin<D: Device>(stream: *mut abi::Stream) -> Status {
+/// What stands behind the host's handle.
+struct RecordingBox {
+    recorded: Recorded,
+    /// Memory that may be other memory in a replay.
+    bindings: Arc<[BufferRef]>,
+}
+
+/// One replay: the stream that it is on, and the memory that stands in the place of what was recorded.
+#[derive(Clone)]
+pub struct Replay {
+    stream: *mut abi::Stream,
+    recorded: Arc<[BufferRef]>,
+    /// As many, or none where they are the same.
+    bound: Box<[BufferRef]>,
+}
+
+// SAFETY: the stream's handle is only handed back to kernels, in the order of that stream, which outlives its work; what is
+// bound is lent until a point signalled behind the replay is reported (B9, B22).
+unsafe impl Send for Replay {}
+
+impl Replay {
+    /// The stream's handle, which a launch is given.
+    pub(super) fn stream(&self) -> *mut abi::Stream {
+        self.stream
+    }
+
+    /// Where a reference that was recorded points in this replay.
+    pub fn place(&self, recorded: &BufferRef) -> BufferRef {
+        for (from, to) in self.recorded.iter().zip(&self.bound) {
+            if let Some(within) = offset_within(recorded, from) {
+                return BufferRef {
+                    buffer: to.buffer,
+                    addr: to.addr + within,
+                    offset: to.offset + within,
+                    length: recorded.length,
+                };
+            }
+        }
+        *recorded
+    }
+
+    /// Where an address that was recorded is in this replay, for memory that the processor reaches, with `len` bytes behind it.
+    pub fn address(&self, recorded: u64, len: u64) -> u64 {
+        for (from, to) in self.recorded.iter().zip(&self.bound) {
+            let within = recorded.checked_sub(from.addr);
+            if let Some(within) = within.filter(|within| fits(*within, len, from.length)) {
+                return to.addr + within;
+            }
+        }
+        recorded
+    }
+}
+
+fn fits(within: u64, len: u64, length: u64) -> bool {
+    within.checked_add(len).is_some_and(|end| end <= length)
+}
+
+/// How far a reference begins behind a binding's first byte, if all of it is the binding's.
+fn offset_within(reference: &BufferRef, binding: &BufferRef) -> Option<u64> {
+    if reference.buffer != binding.buffer {
+        return None;
+    }
+    // Of the host's own memory there is no buffer, and the address says which it is.
+    let within = match reference.buffer.is_null() {
+        true => reference.addr.checked_sub(binding.addr),
+        false => reference.offset.checked_sub(binding.offset),
+    };
+    within.filter(|within| fits(*within, reference.length, binding.length))
+}
+
+/// Reads a list of bindings.
+///
+/// # Safety
+/// The list is the host's, alive for the call.
+unsafe fn bindings(list: &List) -> Result<Vec<BufferRef>> {
+    // SAFETY: the caller's promise.
+    unsafe { read_list::<BufferRef>(list, "BufferRef") }.map_err(|e| Error::invalid(e.to_string()))
+}
+
+/// Refuses bindings that have bytes in common: what lies there would be bound to both.
+fn refuse_overlaps(bindings: &[BufferRef]) -> Result<()> {
+    for (i, a) in bindings.iter().enumerate() {
+        for (j, b) in bindings.iter().enumerate().skip(i + 1) {
+            let first = |r: &BufferRef| if r.buffer.is_null() { r.addr } else { r.offset };
+            let apart = |a: &BufferRef, b: &BufferRef| first(a).saturating_add(a.length) <= first(b);
+            if a.buffer == b.buffer && !apart(a, b) && !apart(b, a) {
+                return Err(Error::invalid(format!("bindings {i} and {j} overlap")));
+            }
+        }
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn record_begin<D: Device>(stream: *mut abi::Stream, desc: *const RecordDesc) -> Status {
     let body = |stream: &StreamBox<D::Stream>| {
         if stream.records.load(Ordering::Relaxed) {
             return Err(Error::invalid("the stream records already"));
         }
-        stream.inner().record_begin()?;
-        stream.records.store(true, Ordering::Relaxed);
+        // SAFETY: the host's struct, alive for the call.
+        let desc = unsafe { read_struct(desc) }.map_err(|e| Error::invalid(e.to_string()))?;
+        // SAFETY: as above.
+        let bindings = unsafe { bindings(&desc.bindings) }?;
+        refuse_overlaps(&bindings)?;
+        stream.inner().record_begin(&bindings)?;
+        stream.begin_record(bindings.into());
         Ok(())
     };
     // SAFETY: the host's handle of this plugin's.
@@ -38,36 +139,84 @@ unsafe extern "C" fn record_end<D: Device>(
     out_recording: *mut *mut abi::Recording,
 ) -> Status {
     let body = |stream: &StreamBox<D::Stream>| {
-        if !stream.records.swap(false, Ordering::Relaxed) {
-            return Err(Error::invalid("the stream does not record"));
-        }
+        let bindings = stream.end_record().ok_or_else(|| Error::invalid("the stream does not record"))?;
         let recorded = stream.inner().record_end()?;
         if out_recording.is_null() {
             return Err(Error::invalid("the place for the recording is NULL"));
         }
+        let made = Box::new(RecordingBox { recorded, bindings });
         // SAFETY: the host's place for one handle.
-        unsafe { out_recording.write(Box::into_raw(Box::new(recorded)).cast()) };
+        unsafe { out_recording.write(Box::into_raw(made).cast()) };
         Ok(())
     };
     // SAFETY: the host's handle of this plugin's.
     unsafe { on_box::<D>(stream, body) }
 }
 
-unsafe extern "C" fn replay<D: Device>(stream: *mut abi::Stream, recording: *mut abi::Recording) -> Status {
-    let body = |stream: &StreamBox<D::Stream>| {
-        if stream.records.load(Ordering::Relaxed) {
-            return Err(Error::invalid("a replay on a stream that records"));
-        }
-        refuse_failed(stream.inner())?;
+unsafe extern "C" fn replay<D: Device>(stream: *mut abi::Stream, desc: *const ReplayDesc) -> Status {
+    let handle = stream;
+    let body = |stream: &D::Stream| {
+        // SAFETY: the host's struct, alive for the call.
+        let desc = unsafe { read_struct(desc) }.map_err(|e| Error::invalid(e.to_string()))?;
         // SAFETY: made by `record_end`, and not freed (B9).
-        let recorded: &Recorded = unsafe { deref(recording, "the recording") }?;
-        stream.inner().replay(recorded)
+        let made: &RecordingBox = unsafe { deref(desc.recording, "the recording") }?;
+        // SAFETY: as above.
+        let bound = unsafe { bindings(&desc.bindings) }?;
+        if !bound.is_empty() {
+            let lengths = |list: &[BufferRef]| list.iter().map(|r| r.length).collect::<Vec<_>>();
+            if lengths(&bound) != lengths(&made.bindings) {
+                return Err(Error::invalid(format!(
+                    "bindings of {:?} bytes, of a recording with {:?}",
+                    lengths(&bound),
+                    lengths(&made.bindings)
+                )));
+            }
+        }
+        let replay = Replay { stream: handle, recorded: Arc::clone(&made.bindings), bound: bound.into() };
+        stream.replay(&made.recorded, replay)
     };
     // SAFETY: the host's handle of this plugin's.
-    unsafe { on_box::<D>(stream, body) }
+    unsafe { enqueue_on::<D>(stream, body) }
 }
 
 unsafe extern "C" fn recording_free(recording: *mut abi::Recording) {
     // SAFETY: made by `record_end`, given back once (B9).
-    unsafe { free::<Recorded, _>(recording) };
+    unsafe { free::<RecordingBox, _>(recording) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(buffer: usize, offset: u64, length: u64) -> BufferRef {
+        BufferRef { buffer: buffer as *mut abi::Buffer, addr: 1000 * buffer as u64 + offset, offset, length }
+    }
+
+    fn parts(r: &BufferRef) -> (usize, u64, u64, u64) {
+        (r.buffer as usize, r.addr, r.offset, r.length)
+    }
+
+    #[test]
+    fn references_within_a_binding_move_with_it_and_others_stay() {
+        let replay = Replay {
+            stream: std::ptr::null_mut(),
+            recorded: [at(1, 64, 128), at(2, 0, 16)].into(),
+            bound: [at(3, 0, 128), at(1, 512, 16)].into(),
+        };
+        assert_eq!(parts(&replay.place(&at(1, 96, 32))), parts(&at(3, 32, 32)));
+        assert_eq!(parts(&replay.place(&at(2, 0, 16))), parts(&at(1, 512, 16)));
+        // Before, behind and over the end of a binding, and in another buffer.
+        for other in [at(1, 0, 64), at(1, 192, 8), at(1, 128, 128), at(4, 64, 8)] {
+            assert_eq!(parts(&replay.place(&other)), parts(&other));
+        }
+        assert_eq!(replay.address(1000 + 64 + 5, 3), 3005);
+        assert_eq!(replay.address(1000 + 64 + 127, 2), 1191);
+    }
+
+    #[test]
+    fn bindings_that_overlap_are_refused() {
+        assert!(refuse_overlaps(&[at(1, 0, 64), at(1, 64, 64), at(2, 0, 64)]).is_ok());
+        assert!(refuse_overlaps(&[at(1, 0, 64), at(2, 0, 1), at(1, 63, 64)]).is_err());
+        assert!(refuse_overlaps(&[at(1, 0, 64), at(1, 16, 8)]).is_err());
+    }
 }

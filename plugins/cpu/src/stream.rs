@@ -31,8 +31,8 @@ struct Shared {
     label: String,
     bytes_per_s: u64,
     queue: Mutex<Queue>,
-    /// Launches that are taken down and not run, while a recording is made.
-    recorded: Mutex<Option<Vec<DeferredLaunch>>>,
+    /// Work that is taken down and not run, while a recording is made.
+    recorded: Mutex<Option<Vec<Taken>>>,
     /// Something was enqueued, or the stream ends.
     enqueued: Condvar,
     timeline: Timeline,
@@ -47,11 +47,18 @@ struct Queue {
 #[expect(clippy::large_enum_variant, reason = "launches are the rule, and a box would allocate for each")]
 enum Command {
     Launch(DeferredLaunch),
-    Replay(Arc<Vec<DeferredLaunch>>),
+    Replay(Arc<Vec<Taken>>, Replay),
     Copy(Span),
     Signal(u64),
     Wait(Arc<Shared>, u64),
     Fail(Error),
+}
+
+/// What a recording has.
+#[expect(clippy::large_enum_variant, reason = "as for commands")]
+enum Taken {
+    Launch(DeferredLaunch),
+    Copy(Span),
 }
 
 /// A copy between addresses.
@@ -61,8 +68,22 @@ struct Span {
     size_bytes: usize,
 }
 
-// SAFETY: the host lends both ranges until a point signalled after the copy is reported (B9).
+// SAFETY: the host lends both ranges until a point signalled after the copy is reported (B9), or its recording freed.
 unsafe impl Send for Span {}
+// SAFETY: nothing of it changes.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// Where it is in a replay.
+    fn bound(&self, replay: &Replay) -> Self {
+        let place = |at: *const u8| replay.address(at.addr() as u64, self.size_bytes as u64) as usize;
+        Self {
+            src: place(self.src) as *const u8,
+            dst: place(self.dst) as *mut u8,
+            size_bytes: self.size_bytes,
+        }
+    }
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -166,18 +187,18 @@ impl Shared {
                 *copied = None;
                 launch.run()
             }
-            Command::Replay(launches) => {
-                *copied = None;
-                launches.iter().try_for_each(DeferredLaunch::run)
-            }
+            Command::Replay(taken, replay) => taken.iter().try_for_each(|taken| match taken {
+                Taken::Launch(launch) => {
+                    *copied = None;
+                    launch.run_again(&replay)
+                }
+                Taken::Copy(span) => {
+                    self.copy_span(&span.bound(&replay), copied);
+                    Ok(())
+                }
+            }),
             Command::Copy(span) => {
-                let begin = copied.unwrap_or_else(Instant::now);
-                // SAFETY: the host lends both ranges until a later point is reported, and `copy` allows overlap.
-                unsafe { std::ptr::copy(span.src, span.dst, span.size_bytes) };
-                let nanos = span.size_bytes as u128 * 1_000_000_000 / u128::from(self.bytes_per_s);
-                let due = begin + Duration::from_nanos(nanos as u64);
-                *copied = Some(due.max(Instant::now()));
-                sleep_until(due);
+                self.copy_span(&span, copied);
                 Ok(())
             }
             Command::Signal(value) => {
@@ -195,13 +216,26 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Copies, and takes its time.
+    fn copy_span(&self, span: &Span, copied: &mut Option<Instant>) {
+        let begin = copied.unwrap_or_else(Instant::now);
+        // SAFETY: the host lends both ranges until a later point is reported, and `copy` allows overlap.
+        unsafe { std::ptr::copy(span.src, span.dst, span.size_bytes) };
+        let nanos = span.size_bytes as u128 * 1_000_000_000 / u128::from(self.bytes_per_s);
+        let due = begin + Duration::from_nanos(nanos as u64);
+        *copied = Some(due.max(Instant::now()));
+        sleep_until(due);
+    }
+}
+
 impl Command {
     /// What marks call it: a launch by its node, where that has a name.
     fn name(&self) -> &str {
         match self {
             Self::Launch(launch) if launch.label().is_empty() => "launch",
             Self::Launch(launch) => launch.label(),
-            Self::Replay(_) => "replay",
+            Self::Replay(..) => "replay",
             Self::Copy(_) => "copy",
             Self::Signal(_) => "signal",
             Self::Wait(..) => "wait",
@@ -252,7 +286,12 @@ impl Stream for CpuStream {
             }
             Self::Async(stream) => {
                 let (src, dst) = copy.host_addresses();
-                stream.shared.push(Command::Copy(Span { src, dst, size_bytes: copy.size_bytes }))
+                let span = Span { src, dst, size_bytes: copy.size_bytes };
+                if let Some(recorded) = &mut *lock(&stream.shared.recorded) {
+                    recorded.push(Taken::Copy(span));
+                    return Ok(());
+                }
+                stream.shared.push(Command::Copy(span))
             }
         }
     }
@@ -260,26 +299,26 @@ impl Stream for CpuStream {
     fn defer(&self, launch: DeferredLaunch) -> Result<()> {
         let shared = self.shared()?;
         if let Some(recorded) = &mut *lock(&shared.recorded) {
-            recorded.push(launch);
+            recorded.push(Taken::Launch(launch));
             return Ok(());
         }
         shared.push(Command::Launch(launch))
     }
 
-    fn record_begin(&self) -> Result<()> {
+    fn record_begin(&self, _bindings: &[devbay_plugin_api::abi::BufferRef]) -> Result<()> {
         *lock(&self.shared()?.recorded) = Some(Vec::new());
         Ok(())
     }
 
     fn record_end(&self) -> Result<Recorded> {
-        let launches = lock(&self.shared()?.recorded).take().unwrap_or_default();
-        Ok(Box::new(Arc::new(launches)))
+        let taken = lock(&self.shared()?.recorded).take().unwrap_or_default();
+        Ok(Box::new(Arc::new(taken)))
     }
 
-    fn replay(&self, recorded: &Recorded) -> Result<()> {
-        let launches = recorded.downcast_ref::<Arc<Vec<DeferredLaunch>>>();
-        let launches = launches.ok_or_else(|| Error::internal("a recording of another kind"))?;
-        self.shared()?.push(Command::Replay(Arc::clone(launches)))
+    fn replay(&self, recorded: &Recorded, replay: Replay) -> Result<()> {
+        let taken = recorded.downcast_ref::<Arc<Vec<Taken>>>();
+        let taken = taken.ok_or_else(|| Error::internal("a recording of another kind"))?;
+        self.shared()?.push(Command::Replay(Arc::clone(taken), replay))
     }
 
     fn signal(&self, value: u64) -> Result<()> {

@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -89,8 +89,8 @@ struct Entry {
     readbacks: Vec<Readback>,
     /// Staging memory that is free again.
     uploads: Vec<Pinned>,
-    /// What launches before it have reported of their data, if one of them checks it.
-    report: Option<Pinned>,
+    /// What launches before it have reported of their data, of those that check it.
+    reports: Vec<Pinned>,
     /// Work that fails.
     failure: Option<Error>,
 }
@@ -103,12 +103,22 @@ struct Recording {
     uploads: Vec<Pinned>,
     /// Launches since the last entry may report of their data.
     has_checks: bool,
+    /// What the launches of replays since then have reported.
+    reports: Vec<Pinned>,
     /// Since the last point something was read back, checked or waited for: the next one is the thread's to report.
     is_staged: bool,
-    /// Launches are captured, not enqueued; and one of them may report.
-    capture: Option<bool>,
+    /// Launches are captured, not enqueued.
+    capture: Option<Capture>,
     /// The last point that was signalled.
     last: u64,
+}
+
+/// A graph that is being made.
+struct Capture {
+    /// Where its launches report of their data, on whichever stream they are replayed.
+    report: Pinned,
+    /// Whether one of them may.
+    reports: bool,
 }
 
 /// A copy to the host's memory, from staging memory that the device has filled.
@@ -272,6 +282,9 @@ impl CudaStream {
 
     /// The address at which launches report of their data.
     pub fn report_address(&self) -> u64 {
+        if let Some(capture) = &lock(&self.recording).capture {
+            return address(capture.report.start());
+        }
         self.points.report.as_ref().map_or(0, |report| address(report.start()))
     }
 
@@ -279,7 +292,7 @@ impl CudaStream {
     pub fn will_report(&self) {
         let mut recording = lock(&self.recording);
         match &mut recording.capture {
-            Some(reports) => *reports = true,
+            Some(capture) => capture.reports = true,
             None => recording.has_checks = true,
         }
     }
@@ -300,12 +313,14 @@ impl CudaStream {
         let functions = &shared.driver.functions;
         let recording = &mut *lock(&self.recording);
         // Copied in its turn: what later launches report is theirs.
-        let report = match std::mem::take(&mut recording.has_checks) {
-            true => Some(self.enqueue_report()?),
-            false => None,
-        };
+        let mut reports = std::mem::take(&mut recording.reports);
+        if std::mem::take(&mut recording.has_checks)
+            && let Some(own) = &points.report
+        {
+            reports.push(self.enqueue_report(own)?);
+        }
         recording.is_staged |=
-            report.is_some() || !recording.readbacks.is_empty() || !recording.after.is_empty();
+            !reports.is_empty() || !recording.readbacks.is_empty() || !recording.after.is_empty();
         if let Some(value) = value {
             recording.last = value;
             if std::mem::take(&mut recording.is_staged) {
@@ -330,7 +345,7 @@ impl CudaStream {
             after: std::mem::take(&mut recording.after),
             readbacks: std::mem::take(&mut recording.readbacks),
             uploads: std::mem::take(&mut recording.uploads),
-            report,
+            reports,
             failure,
         };
         shared.spans.add(&entry.readbacks);
@@ -349,16 +364,38 @@ impl CudaStream {
     }
 
     /// Enqueues a copy of what launches have reported so far.
-    fn enqueue_report(&self) -> Result<Pinned> {
+    fn enqueue_report(&self, report: &Pinned) -> Result<Pinned> {
         let shared = self.shared();
         let copy = shared.pinned.take(shared, REPORT_BYTES)?;
-        match self.enqueue_copy(address(copy.start()), self.report_address(), REPORT_BYTES) {
+        match self.enqueue_copy(address(copy.start()), address(report.start()), REPORT_BYTES) {
             Ok(()) => Ok(copy),
             Err(error) => {
                 shared.pinned.give(shared, copy);
                 Err(error)
             }
         }
+    }
+
+    /// What a graph's launches have reported stays in its report, and is what the streams behind it have failed for. A stream
+    /// that replays it next begins with an empty one.
+    fn forget_others_report(&self, graph: &Graph, report: &Pinned) -> Result<()> {
+        let mut replayed_by = lock(&graph.replayed_by);
+        if std::ptr::eq(replayed_by.as_ptr(), Arc::as_ptr(&self.points)) {
+            return Ok(());
+        }
+        if !replayed_by.ptr_eq(&Weak::new()) {
+            let shared = self.shared();
+            let zeroes = own_report(shared)?;
+            match self.enqueue_copy(address(report.start()), address(zeroes.start()), REPORT_BYTES) {
+                Ok(()) => lock(&self.recording).uploads.push(zeroes),
+                Err(error) => {
+                    shared.pinned.give(shared, zeroes);
+                    return Err(error);
+                }
+            }
+        }
+        *replayed_by = Arc::downgrade(&self.points);
+        Ok(())
     }
 
     fn enqueue_copy(&self, to: Address, from: Address, size: usize) -> Result<()> {
@@ -425,7 +462,7 @@ impl Points {
                 other.timeline.wait(*value).map_err(|failure| failed_dependency(&failure))?;
             }
             if let Some(failure) =
-                entry.report.as_ref().and_then(|report| shared.checks.failure(words_of(report)))
+                entry.reports.iter().find_map(|report| shared.checks.failure(words_of(report)))
             {
                 return Err(failure);
             }
@@ -438,7 +475,7 @@ impl Points {
         shared.spans.remove(&entry.readbacks);
         // Freed before the point is reported: who waits for it may want the memory.
         let freed = entry.readbacks.into_iter().map(|readback| readback.pinned);
-        for pinned in freed.chain(entry.uploads).chain(entry.report) {
+        for pinned in freed.chain(entry.uploads).chain(entry.reports) {
             shared.pinned.give(shared, pinned);
         }
         shared.give_event(entry.event);
@@ -573,7 +610,7 @@ impl Stream for CudaStream {
         self.points.timeline.host_wait(value, timeout)
     }
 
-    fn record_begin(&self) -> Result<()> {
+    fn record_begin(&self, bindings: &[devbay_plugin_api::abi::BufferRef]) -> Result<()> {
         let shared = self.shared();
         if !shared.graphs {
             return Err(Error::unsupported("graphs, which the option graphs=no leaves out"));
@@ -581,12 +618,20 @@ impl Stream for CudaStream {
         if self.points.is_wrapped {
             return Err(Error::unsupported("a graph of a stream that others enqueue on too"));
         }
+        // Libraries' launches are in the graph too, and only they know where their operands stand in it.
+        if !bindings.is_empty() {
+            return Err(Error::unsupported("a graph whose memory is other memory in a replay"));
+        }
         let _current = shared.current()?;
+        let report = own_report(shared)?;
         // 1: calls of this thread that cannot be captured fail, those of others go on.
         // SAFETY: the stream lives.
         let code = unsafe { (shared.driver.functions.cuStreamBeginCapture_v2)(self.points.raw, 1) };
-        shared.done("cuStreamBeginCapture", code)?;
-        lock(&self.recording).capture = Some(false);
+        if let Err(error) = shared.done("cuStreamBeginCapture", code) {
+            shared.pinned.give(shared, report);
+            return Err(error);
+        }
+        lock(&self.recording).capture = Some(Capture { report, reports: false });
         Ok(())
     }
 
@@ -594,8 +639,18 @@ impl Stream for CudaStream {
         let shared = self.shared();
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
-        let reports = lock(&self.recording).capture.take().unwrap_or(false);
-        let (mut graph, mut exec) = (null_mut(), null_mut());
+        let capture = lock(&self.recording).capture.take();
+        let Some(Capture { report, reports }) = capture else {
+            return Err(Error::internal("a graph that was not begun"));
+        };
+        let mut made = Graph {
+            shared: Arc::clone(shared),
+            exec: null_mut(),
+            report: Some(report),
+            reports,
+            replayed_by: Mutex::default(),
+        };
+        let mut graph = null_mut();
         // SAFETY: the stream lives; a place for a handle.
         let code = unsafe { (functions.cuStreamEndCapture)(self.points.raw, &mut graph) };
         if code != 0 || graph.is_null() {
@@ -605,24 +660,30 @@ impl Stream for CudaStream {
             return Err(Error::unsupported(format!("a graph of these launches: {words}")));
         }
         // SAFETY: a place for a handle, and the graph just captured.
-        let code = unsafe { (functions.cuGraphInstantiateWithFlags)(&mut exec, graph, 0) };
+        let code = unsafe { (functions.cuGraphInstantiateWithFlags)(&mut made.exec, graph, 0) };
         // SAFETY: as above; what was instantiated does not need it.
         unsafe { (functions.cuGraphDestroy)(graph) };
         shared.done("cuGraphInstantiate", code)?;
-        Ok(Box::new(Graph { shared: Arc::clone(shared), exec, reports }))
+        Ok(Box::new(made))
     }
 
-    fn replay(&self, recorded: &Recorded) -> Result<()> {
+    fn replay(&self, recorded: &Recorded, _: Replay) -> Result<()> {
         let shared = self.shared();
         let graph = recorded.downcast_ref::<Graph>();
         let graph = graph.ok_or_else(|| Error::internal("a recording of another kind"))?;
         let _current = shared.current()?;
-        if graph.reports {
-            self.will_report();
+        let report = graph.report.as_ref().filter(|_| graph.reports);
+        if let Some(report) = report {
+            self.forget_others_report(graph, report)?;
         }
-        // SAFETY: the graph was captured on this stream, and is not freed before its replays are done (B22).
+        // SAFETY: the graph is of this device's launches, and is not freed before its replays are done (B22).
         let code = unsafe { (shared.driver.functions.cuGraphLaunch)(graph.exec, self.points.raw) };
-        shared.done("cuGraphLaunch", code)
+        shared.done("cuGraphLaunch", code)?;
+        if let Some(report) = report {
+            let copy = self.enqueue_report(report)?;
+            lock(&self.recording).reports.push(copy);
+        }
+        Ok(())
     }
 
     fn has_failed(&self) -> bool {
@@ -646,21 +707,32 @@ impl Stream for CudaStream {
 /// Launches that the driver has as one.
 struct Graph {
     shared: Arc<Shared>,
+    /// NULL where the driver made none.
     exec: Handle,
-    /// Whether its launches may report of their data.
+    /// Where its launches report of their data; there until this is dropped.
+    report: Option<Pinned>,
+    /// Whether one of them may.
     reports: bool,
+    /// The stream that has replayed it last, of graphs that report.
+    replayed_by: Mutex<Weak<Points>>,
 }
 
-// SAFETY: as for `Shared`; launches of it come one at a time, as its stream's calls do.
+// SAFETY: as for `Shared`; launches of it come one at a time, as its replays do (B22).
 unsafe impl Send for Graph {}
 // SAFETY: as for Send.
 unsafe impl Sync for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if let Ok(_current) = self.shared.current_even_lost() {
+        if let Ok(_current) = self.shared.current_even_lost()
+            && !self.exec.is_null()
+        {
             // SAFETY: instantiated by `record_end`, destroyed once, behind its replays (B22).
             unsafe { (self.shared.driver.functions.cuGraphExecDestroy)(self.exec) };
+        }
+        // No launch of it runs any more, nor does a copy of what they reported.
+        if let Some(report) = self.report.take() {
+            self.shared.pinned.give(&self.shared, report);
         }
     }
 }
