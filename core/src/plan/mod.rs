@@ -109,10 +109,10 @@ pub enum Stage {
 
 /// A section, and the values that it takes and gives.
 pub struct SectionStage {
+    /// Pooled frames. First: what they have recorded ends before the kernels and the memory that it names (B22).
+    pub frames: FramePool,
     /// The launches.
     pub section: Section,
-    /// Pooled frames.
-    pub frames: FramePool,
     /// The values that its results are.
     pub results: Box<[ValueId]>,
     /// For a plan of one line: which of the plan's inputs each of the line's is.

@@ -86,9 +86,9 @@ fn a_layer_offers_what_the_plugin_offers_and_no_more() {
     let without = wrap(|_, table| table.get_extension = None, &Settings::default());
     // SAFETY: as above.
     assert!(unsafe { *without.info().table }.get_extension.is_none());
-    // The toy has every extension, the layer knows none.
+    // The toy has every extension, the layer does not know this one.
     let rig = Rig::plain();
-    assert!(call!(rig.table, get_extension(rig.instance, 3, 1)).is_null());
+    assert!(call!(rig.table, get_extension(rig.instance, DEVBAY_EXTENSION_MAP, 1)).is_null());
     assert_eq!(rig.found(), []);
 }
 

@@ -6,6 +6,7 @@ use devbay_host::core::Tensor;
 use devbay_host::core::program::text;
 use devbay_host::device_tensor::DeviceTensor;
 use devbay_host::devices::{Policy, Requirements};
+use devbay_host::layers::validation::Report;
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session};
@@ -15,6 +16,11 @@ use std::sync::{Arc, Mutex};
 
 /// A runtime whose device has such streams, and the names of what they run.
 fn runtime(streams: &str) -> (Runtime, Arc<Mutex<Vec<String>>>) {
+    runtime_with(streams, RuntimeOptions::default())
+}
+
+/// As [`runtime`], with options of its own.
+fn runtime_with(streams: &str, options: RuntimeOptions) -> (Runtime, Arc<Mutex<Vec<String>>>) {
     let names = Arc::<Mutex<Vec<String>>>::default();
     let noted = Arc::clone(&names);
     let options = RuntimeOptions {
@@ -22,7 +28,7 @@ fn runtime(streams: &str) -> (Runtime, Arc<Mutex<Vec<String>>>) {
         plugins: vec![library("cpu")],
         plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
         trace: Some(Arc::new(move |_, mark| noted.lock().unwrap().push(mark.name))),
-        ..RuntimeOptions::default()
+        ..options
     };
     (Runtime::new(options).expect("a runtime"), names)
 }
@@ -89,6 +95,25 @@ fn b22_runs_whose_results_stay_on_the_device_bind_their_memory() {
     expect_same(&results(&session, 3..8), &expected[3..]);
     drop((session, queued));
     assert_eq!(n_replays(&names), 2 + 8 + 5, "{names:?}");
+}
+
+/// Recordings go before the kernels and the memory that they name, which the layer sees.
+#[test]
+fn b22_recordings_are_right_behind_the_validation_layer() {
+    let violations = Report::default();
+    let layers = vec!["validation".to_owned()];
+    let (queued, names) = runtime_with(
+        "async",
+        RuntimeOptions { layers, violations: violations.clone(), ..RuntimeOptions::default() },
+    );
+    let session = session(&queued);
+    results(&session, 0..4);
+    let name = session.inputs()[0].name.clone();
+    let x = DeviceTensor::new(&image(0), session.device()).expect("a tensor");
+    session.run_on_device(&[(&name, &x)], None, &RunOptions::default()).expect("a run");
+    drop((x, session, queued));
+    assert_eq!(n_replays(&names), 4);
+    assert!(violations.is_clean(), "{:#?}", violations.violations());
 }
 
 /// Bytes that this process has in memory.

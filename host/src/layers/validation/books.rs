@@ -5,8 +5,11 @@
 //!
 //! Nothing here calls anybody. A rule that does not hold is a [`Fault`], which the caller reports without the lock.
 
+use super::extensions::Extensions;
+use super::programs::ProgramBook;
+use super::recordings::{RecordBook, RecordingBook};
 use devbay_core::kernel::KernelDef;
-use devbay_plugin_api::abi::{MemorySpace, Prepared};
+use devbay_plugin_api::abi::{Growable, MemorySpace, Prepared};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -39,6 +42,8 @@ pub(super) enum Kind {
     Buffer,
     Stream,
     Kernel,
+    Recording,
+    Program,
 }
 
 impl Kind {
@@ -49,6 +54,8 @@ impl Kind {
             Self::Buffer => "buffer",
             Self::Stream => "stream",
             Self::Kernel => "prepared kernel",
+            Self::Recording => "recording",
+            Self::Program => "program",
         }
     }
 }
@@ -58,6 +65,8 @@ impl Kind {
 pub(super) enum Lent {
     Buffer(usize),
     Kernel(usize),
+    Recording(usize),
+    Program(usize),
 }
 
 /// Bad news that the plugin told a thread.
@@ -117,6 +126,15 @@ pub(super) struct BufferBook {
     pub space: MemorySpace,
     /// Whether a copy wrote it.
     pub written: bool,
+    /// The plugin made it for a result, and nobody was told where it is and how large.
+    pub unsaid: bool,
+}
+
+impl BufferBook {
+    /// Of a result that the plugin made.
+    pub fn of_plugin(device: usize) -> Self {
+        Self { device, base: 0, size: u64::MAX, space: MemorySpace::empty(), written: true, unsaid: true }
+    }
 }
 
 /// One stream.
@@ -142,6 +160,8 @@ pub(super) struct StreamBook {
     pub failed: Option<i32>,
     /// A status of an enqueue that was not 0, after which only a signal may come.
     pub refused: Option<i32>,
+    /// The recording that is being made.
+    pub records: Option<RecordBook>,
     /// What was used since the last good signal, and what until earlier ones.
     pub unsignalled: HashSet<Lent>,
     pub in_flight: VecDeque<(u64, HashSet<Lent>)>,
@@ -210,6 +230,9 @@ pub(super) struct State {
     /// Kernels that `device_kernels` added, by instance and number.
     pub added: HashMap<(usize, u32), KernelDef>,
     pub callbacks: HashMap<usize, CallbackBook>,
+    pub recordings: HashMap<usize, RecordingBook>,
+    pub programs: HashMap<usize, ProgramBook>,
+    pub extensions: Extensions,
     lent: HashMap<Lent, u32>,
     gone: HashSet<(Kind, usize)>,
 }
@@ -250,6 +273,14 @@ impl State {
         self.kernels.get(&number).map_or_else(|| self.unknown(Kind::Kernel, number), Ok)
     }
 
+    pub fn recording(&self, handle: usize) -> Result<&RecordingBook, Fault> {
+        self.recordings.get(&handle).map_or_else(|| self.unknown(Kind::Recording, handle), Ok)
+    }
+
+    pub fn program(&self, handle: usize) -> Result<&ProgramBook, Fault> {
+        self.programs.get(&handle).map_or_else(|| self.unknown(Kind::Program, handle), Ok)
+    }
+
     /// A handle that the plugin gives to somebody: from now on it is not that of something that is gone.
     pub fn made(&mut self, kind: Kind, handle: usize) -> Result<(), Fault> {
         self.gone.remove(&(kind, handle));
@@ -257,6 +288,8 @@ impl State {
             Kind::Instance => self.instances.contains_key(&handle),
             Kind::Buffer => self.buffers.contains_key(&handle),
             Kind::Stream => self.streams.contains_key(&handle),
+            Kind::Recording => self.recordings.contains_key(&handle),
+            Kind::Program => self.programs.contains_key(&handle),
             Kind::Device | Kind::Kernel => false,
         };
         if known {
@@ -328,6 +361,11 @@ impl State {
             ("buffers", self.buffers.values().filter(|buffer| of_device(&buffer.device)).count()),
             ("streams", self.streams.values().filter(|stream| stream.instance == instance).count()),
             ("prepared kernels", self.kernels.values().filter(|kernel| kernel.instance == instance).count()),
+            (
+                "recordings",
+                self.recordings.values().filter(|recording| recording.instance == instance).count(),
+            ),
+            ("programs", self.programs.values().filter(|program| program.instance == instance).count()),
         ];
         let left: Vec<String> =
             counts.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{n} {what}")).collect();

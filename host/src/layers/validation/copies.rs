@@ -43,7 +43,7 @@ impl State {
             );
         }
         let expected = if book.base == 0 { 0 } else { book.base.wrapping_add(offset) };
-        if addr != expected {
+        if addr != expected && !book.unsaid {
             return fault("B10", format!("{what} says the address {addr:#x}, expected {expected:#x}"));
         }
         if book.space.flags & DEVBAY_SPACE_NO_SUBALLOC != 0 && offset != 0 {
@@ -66,6 +66,9 @@ impl Books {
         let Some(wanted) = self.read(entered.function(), desc)? else {
             return Ok(DEVBAY_STATUS_INVALID);
         };
+        if wanted.kind != DEVBAY_COPY_BUFFER_TO_BUFFER {
+            self.refuse_recording(entered.function(), stream.addr())?;
+        }
         let device = entered.device.unwrap_or(0);
         let checked = check(&self.state(), device, &wanted);
         let lent = self.expect(entered.function(), checked)?;
@@ -85,12 +88,17 @@ impl Books {
         Ok(status)
     }
 
-    /// Lends things to a stream, until a point that is signalled after this is reported.
+    /// Lends things to a stream, until a point that is signalled after this is reported; while it records, to the recording.
     pub(super) fn borrow(&self, stream: usize, lent: &[Lent]) -> Borrowed {
         let mut state = self.state();
         let mut fresh = Vec::new();
         let mut inline = true;
         if let Some(book) = state.streams.get_mut(&stream) {
+            if let Some(records) = &mut book.records {
+                // Lent when the recording is there.
+                records.uses.extend(lent);
+                return Borrowed { stream, fresh, inline: false };
+            }
             inline = book.inline;
             fresh = lent.to_vec();
             if !inline {

@@ -7,8 +7,8 @@
 //! of checks, and what no layer can see.
 //!
 //! The parts: `books` is the memory, `threads` who is inside, `guarded` results under observation; `objects`,
-//! `streams`, `callbacks`, `copies`, `prepare`, `launches` and `services` are the rules, a topic each; `table` makes
-//! functions of the ABI of them.
+//! `streams`, `callbacks`, `copies`, `prepare`, `launches`, `services`, `extensions`, `recordings` and `programs` are the
+//! rules, a topic each; `table` makes functions of the ABI of them.
 //!
 //! # Invariants
 //! 1. Nothing that the host or the plugin gives as an opaque handle is followed. Prepared kernels, callbacks, loops and
@@ -20,10 +20,13 @@
 mod books;
 mod callbacks;
 mod copies;
+mod extensions;
 mod guarded;
 mod launches;
 mod objects;
 mod prepare;
+mod programs;
+mod recordings;
 mod report;
 mod services;
 mod streams;
@@ -45,7 +48,6 @@ use guarded::Words;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use threads::On;
 
 static SLOTS: Slots<Books> = Slots::new();
 
@@ -317,10 +319,6 @@ impl Books {
     /// Hands the plugin's words on.
     fn settle(&self, function: &'static str, words: Words, status: Status) {
         self.check(function, words.settle(status));
-    }
-
-    fn extension(&self, instance: *mut Instance) -> Result<(), Status> {
-        self.enter("get_extension", On::Instance(instance.addr())).map(drop)
     }
 
     /// What a plugin's entry returns is never written (B1).

@@ -79,6 +79,7 @@ impl Books {
         let mut state = self.state();
         let book = state.instances.remove(&instance.addr());
         state.ended(Kind::Instance, instance.addr());
+        state.extensions.ended(instance.addr());
         let devices = state.devices.extract_if(|_, device| device.instance == instance.addr());
         let devices: Vec<usize> = devices.map(|(handle, _)| handle).collect();
         devices.into_iter().for_each(|device| state.ended(Kind::Device, device));
@@ -227,7 +228,7 @@ impl Books {
             return Ok(status);
         }
         let found = if made.buffer.is_null() {
-            fault("B9", "it succeeded without a buffer")
+            Ok(())
         } else if made.size_bytes < wanted.size_bytes {
             let (found, asked) = (made.size_bytes, wanted.size_bytes);
             fault("B11", format!("the buffer has {found} bytes, expected {asked} at least"))
@@ -240,16 +241,29 @@ impl Books {
             Ok(())
         };
         self.check(entered.function(), found);
-        if !made.buffer.is_null() {
-            let space = space.unwrap_or_else(MemorySpace::empty);
-            let (base, size) = (made.base, made.size_bytes);
-            let book = BufferBook { device: device.addr(), base, size, space, written: false };
-            let known = self.enter_book(Kind::Buffer, made.buffer.addr(), |state| {
-                state.buffers.insert(made.buffer.addr(), book);
-            });
-            self.check(entered.function(), known);
-        }
+        self.enter_buffer(entered.function(), device.addr(), &made, space, false);
         Ok(status)
+    }
+
+    /// Enters a buffer that the plugin made.
+    pub(super) fn enter_buffer(
+        &self,
+        function: &'static str,
+        device: usize,
+        made: &Allocation,
+        space: Option<MemorySpace>,
+        written: bool,
+    ) {
+        if made.buffer.is_null() {
+            return self.plugin_broke(function, "B9", "it succeeded without a buffer");
+        }
+        let space = space.unwrap_or_else(MemorySpace::empty);
+        let (base, size) = (made.base, made.size_bytes);
+        let book = BufferBook { device, base, size, space, written, unsaid: false };
+        let known = self.enter_book(Kind::Buffer, made.buffer.addr(), |state| {
+            state.buffers.insert(made.buffer.addr(), book);
+        });
+        self.check(function, known);
     }
 
     /// The space that an allocation is asked of, if it may be.
@@ -304,21 +318,29 @@ impl Books {
         }
         // SAFETY: as above.
         unsafe { *out = made };
+        let copies = wanted.is_some_and(|wanted| wanted.kind == DEVBAY_STREAM_COPY);
+        self.enter_stream(entered.function(), device.addr(), made, copies);
+        Ok(status)
+    }
+
+    /// Enters a stream that the plugin made.
+    pub(super) fn enter_stream(
+        &self,
+        function: &'static str,
+        device: usize,
+        made: *mut Stream,
+        copies: bool,
+    ) {
         if made.is_null() {
-            self.plugin_broke(entered.function(), "B9", "it succeeded without a stream");
-            return Ok(status);
+            return self.plugin_broke(function, "B9", "it succeeded without a stream");
         }
-        let of = self
-            .state()
-            .device(device.addr())
-            .map(|book| (book.instance, book.seen.flags))
-            .unwrap_or_default();
+        let of = self.state().device(device).map(|book| (book.instance, book.seen.flags)).unwrap_or_default();
         let book = StreamBook {
             serial: next_number(),
-            device: device.addr(),
+            device,
             instance: of.0,
             inline: of.1 & DEVBAY_DEVICE_INLINE != 0,
-            copies: wanted.is_some_and(|wanted| wanted.kind == DEVBAY_STREAM_COPY),
+            copies,
             n_calls: 0,
             owned: false,
             last_signalled: 0,
@@ -327,14 +349,14 @@ impl Books {
             told: 0,
             failed: None,
             refused: None,
+            records: None,
             unsignalled: HashSet::new(),
             in_flight: std::collections::VecDeque::new(),
         };
         let known = self.enter_book(Kind::Stream, made.addr(), |state| {
             state.streams.insert(made.addr(), book);
         });
-        self.check(entered.function(), known);
-        Ok(status)
+        self.check(function, known);
     }
 
     pub(super) unsafe fn stream_destroy(&self, stream: *mut Stream) -> Result<(), Status> {
@@ -380,7 +402,7 @@ impl Books {
     }
 
     /// Notes that an instance cannot be destroyed any more: something of it is left that may not be freed.
-    fn leak(&self, instance: usize) {
+    pub(super) fn leak(&self, instance: usize) {
         if let Some(book) = self.state().instances.get_mut(&instance) {
             book.leaks = true;
         }

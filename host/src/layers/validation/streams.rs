@@ -13,6 +13,7 @@ const CLOCKS_DIFFER: Duration = Duration::from_millis(1);
 impl Books {
     pub(super) unsafe fn stream_signal(&self, stream: *mut Stream, value: u64) -> Answer {
         let entered = self.enter("stream_signal", On::Owner(stream.addr()))?;
+        self.refuse_recording(entered.function(), stream.addr())?;
         self.expect(entered.function(), self.refuse_inline(stream.addr()))?;
         let rises = match self.state().streams.get_mut(&stream.addr()) {
             Some(book) if value <= book.last_signalled => {
@@ -92,6 +93,7 @@ impl Books {
 
     pub(super) unsafe fn stream_wait(&self, stream: *mut Stream, other: *mut Stream, value: u64) -> Answer {
         let entered = self.enter("stream_wait", On::Owner(stream.addr()))?;
+        self.refuse_recording(entered.function(), stream.addr())?;
         self.expect(entered.function(), self.refuse_inline(stream.addr()))?;
         self.expect(entered.function(), self.may_wait(stream.addr(), other.addr(), value))?;
         self.note_refused(entered.function(), stream.addr());
@@ -142,6 +144,7 @@ impl Books {
 
     pub(super) unsafe fn stream_flush(&self, stream: *mut Stream) -> Answer {
         let entered = self.enter("stream_flush", On::Owner(stream.addr()))?;
+        self.refuse_recording(entered.function(), stream.addr())?;
         self.expect(entered.function(), self.refuse_inline(stream.addr()))?;
         let failed = self.failure_told(stream.addr());
         let status = entered.call(|| next!(self, stream_flush(stream)));

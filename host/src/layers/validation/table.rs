@@ -106,14 +106,54 @@ functions! {
         instance: *mut Instance, device: *mut Device, out: *mut List, error: *mut ErrorDetail
     ) -> Status;
     launch(state: *const c_void, stream: *mut Stream, refs: *const BufferRef, dims: *const i64) -> Status;
+    // Of extensions.
+    stream_fail(stream: *mut Stream, status: Status) -> Status;
+    device_lose(device: *mut Device) -> Status;
+    dlpack_device(
+        device: *mut Device, space_idx: u32, out_type: *mut i32, out_id: *mut i32, error: *mut ErrorDetail
+    ) -> Status;
+    buffer_import(
+        device: *mut Device, desc: *const ImportDesc, out: *mut Allocation, error: *mut ErrorDetail
+    ) -> Status;
+    buffer_export(buffer: *mut Buffer, out: *mut NativeHandle, error: *mut ErrorDetail) -> Status;
+    stream_import(
+        device: *mut Device, native: *const NativeHandle, out: *mut *mut Stream, error: *mut ErrorDetail
+    ) -> Status;
+    stream_export(stream: *mut Stream, out: *mut NativeHandle, error: *mut ErrorDetail) -> Status;
+    record_begin(stream: *mut Stream, desc: *const RecordDesc) -> Status;
+    record_end(stream: *mut Stream, out: *mut *mut Recording) -> Status;
+    replay_recording(stream: *mut Stream, desc: *const ReplayDesc) -> Status;
+    recording_free(recording: *mut Recording);
+    formats(device: *mut Device, out: *mut List, error: *mut ErrorDetail) -> Status;
+    compile_program(
+        device: *mut Device, desc: *const CompileDesc, out: *mut *mut Executable, error: *mut ErrorDetail
+    ) -> Status;
+    executable_info(
+        program: *mut Executable, out: *mut ExecutableInfo, error: *mut ErrorDetail
+    ) -> Status;
+    execute(program: *mut Executable, stream: *mut Stream, desc: *const ExecuteDesc) -> Status;
+    executable_free(program: *mut Executable);
+    claim(
+        device: *mut Device, graph: *const GraphView, claims: *mut NodeClaim, n_claims: u64,
+        error: *mut ErrorDetail
+    ) -> Status;
+    blob(program: *mut Executable, out: *mut List, error: *mut ErrorDetail) -> Status;
+    validate(
+        device: *mut Device, blob: *const c_void, blob_bytes: u64, out: *mut u32, error: *mut ErrorDetail
+    ) -> Status;
+    load(
+        device: *mut Device, desc: *const CompileDesc, out: *mut *mut Executable, error: *mut ErrorDetail
+    ) -> Status;
+    compile_ahead(
+        instance: *mut Instance, desc: *const CompileDesc, out: *mut *mut Executable, error: *mut ErrorDetail
+    ) -> Status;
 }
 
 per_slot_functions! {
-    // A layer answers NULL for an extension that it does not know, and this one knows none (B6).
-    get_extension(slot; instance: *mut Instance, _id: u32, _min_revision: u32) -> *const c_void =
+    get_extension(slot; instance: *mut Instance, id: u32, min_revision: u32) -> *const c_void =
         books(slot, null(), null(), |books| {
-            let _ = books.extension(instance);
-            null()
+            // SAFETY: the arguments are the host's, who promises what the ABI says of them.
+            unsafe { books.get_extension(instance, id, min_revision) }
         });
     done(slot; arg: *mut c_void, status: Status) = books(slot, (), (), |books| {
         // SAFETY: the plugin calls back with what it was given.
@@ -192,6 +232,43 @@ impl<const SLOT: usize> Tables<SLOT> {
         get_extension: Some(host_extension::<SLOT>),
         now_ns: Some(now_ns::<SLOT>),
     };
+    const COMPILE: CompileTable = CompileTable {
+        struct_size: size_of::<CompileTable>() as u32,
+        reserved: 0,
+        formats: Some(formats::<SLOT>),
+        compile: Some(compile_program::<SLOT>),
+        executable_info: Some(executable_info::<SLOT>),
+        execute: Some(execute::<SLOT>),
+        executable_free: Some(executable_free::<SLOT>),
+        claim: Some(claim::<SLOT>),
+        blob: Some(blob::<SLOT>),
+        validate: Some(validate::<SLOT>),
+        load: Some(load::<SLOT>),
+        compile_ahead: Some(compile_ahead::<SLOT>),
+    };
+    const INTEROP: InteropTable = InteropTable {
+        struct_size: size_of::<InteropTable>() as u32,
+        reserved: 0,
+        dlpack_device: Some(dlpack_device::<SLOT>),
+        buffer_import: Some(buffer_import::<SLOT>),
+        buffer_export: Some(buffer_export::<SLOT>),
+        stream_import: Some(stream_import::<SLOT>),
+        stream_export: Some(stream_export::<SLOT>),
+    };
+    const REPLAY: ReplayTable = ReplayTable {
+        struct_size: size_of::<ReplayTable>() as u32,
+        reserved: 0,
+        record_begin: Some(record_begin::<SLOT>),
+        record_end: Some(record_end::<SLOT>),
+        replay: Some(replay_recording::<SLOT>),
+        recording_free: Some(recording_free::<SLOT>),
+    };
+    const FAULT: FaultTable = FaultTable {
+        struct_size: size_of::<FaultTable>() as u32,
+        reserved: 0,
+        stream_fail: Some(stream_fail::<SLOT>),
+        device_lose: Some(device_lose::<SLOT>),
+    };
     const LAUNCH: LaunchFn = launch::<SLOT>;
     const DONE: DoneFn = done::<SLOT>;
     const CHUNK: ChunkFn = chunk::<SLOT>;
@@ -202,6 +279,14 @@ impl<const SLOT: usize> Tables<SLOT> {
 static PLUGIN: [PluginTable; N_SLOTS] = per_slot!(Tables::PLUGIN);
 /// All functions of the host's services, by slot.
 pub(super) static SERVICES: [HostApi; N_SLOTS] = per_slot!(Tables::SERVICES);
+/// All functions of the extension that compiles, by slot.
+static COMPILE: [CompileTable; N_SLOTS] = per_slot!(Tables::COMPILE);
+/// All functions of the extension for native memory and streams, by slot.
+static INTEROP: [InteropTable; N_SLOTS] = per_slot!(Tables::INTEROP);
+/// All functions of the extension that records, by slot.
+static REPLAY: [ReplayTable; N_SLOTS] = per_slot!(Tables::REPLAY);
+/// All functions of the extension that makes things fail, by slot.
+static FAULT: [FaultTable; N_SLOTS] = per_slot!(Tables::FAULT);
 /// What launches, by slot.
 pub(super) static LAUNCH: [LaunchFn; N_SLOTS] = per_slot!(Tables::LAUNCH);
 /// What is called back, by slot.
@@ -211,21 +296,30 @@ pub(super) static CHUNK: [ChunkFn; N_SLOTS] = per_slot!(Tables::CHUNK);
 /// The entries, by slot.
 pub(super) static QUERY: [QueryFn; N_SLOTS] = per_slot!(Tables::QUERY);
 
-macro_rules! in_both {
-    ($slot:expr, $next:expr, $($name:ident)*) => {{
-        let own = &PLUGIN[$slot];
-        PluginTable {
-            struct_size: own.struct_size,
-            reserved: 0,
-            $($name: $next.$name.and(own.$name),)*
+/// A table's functions, as far as the plugin has them: of its own table the host emulates what it lacks.
+macro_rules! in_place_of {
+    ($($function:ident: $table:ident of $own:ident = $($name:ident)*;)*) => {$(
+        /// What stands in a slot in the place of this table.
+        pub(super) fn $function(slot: usize, next: &$table) -> $table {
+            let own = &$own[slot];
+            $table {
+                struct_size: own.struct_size,
+                reserved: 0,
+                $($name: next.$name.and(own.$name),)*
+            }
         }
-    }};
+    )*};
 }
 
-/// A slot's functions, as far as the plugin has them: what it lacks the host emulates.
-pub(super) fn in_place_of(slot: usize, next: &PluginTable) -> PluginTable {
-    in_both!(slot, next,
+in_place_of! {
+    in_place_of: PluginTable of PLUGIN =
         create destroy devices buffer_alloc buffer_free stream_create stream_destroy copy stream_signal
         stream_reached prepare unprepare get_extension stream_wait stream_on_reached stream_host_wait
-        stream_flush stream_error kernel_cost pack memory_info kernel_shape device_kernels)
+        stream_flush stream_error kernel_cost pack memory_info kernel_shape device_kernels;
+    compile_in_place_of: CompileTable of COMPILE =
+        formats compile executable_info execute executable_free claim blob validate load compile_ahead;
+    interop_in_place_of: InteropTable of INTEROP =
+        dlpack_device buffer_import buffer_export stream_import stream_export;
+    replay_in_place_of: ReplayTable of REPLAY = record_begin record_end replay recording_free;
+    fault_in_place_of: FaultTable of FAULT = stream_fail device_lose;
 }

@@ -27,6 +27,10 @@ pub(super) enum On {
     Stream(usize),
     /// A kernel on a stream.
     Launch(usize),
+    /// A recording that is given back.
+    Recording(usize),
+    /// A compiled program.
+    Program(usize),
 }
 
 /// One function that is called.
@@ -86,7 +90,15 @@ impl Drop for Marked {
 fn survives_loss(function: &str) -> bool {
     matches!(
         function,
-        "buffer_free" | "stream_destroy" | "unprepare" | "destroy" | "devices" | "stream_error"
+        "buffer_free"
+            | "stream_destroy"
+            | "unprepare"
+            | "recording_free"
+            | "executable_free"
+            | "destroy"
+            | "devices"
+            | "device_lose"
+            | "stream_error"
     )
 }
 
@@ -144,6 +156,14 @@ impl Books {
                 let device = state.buffer(handle).map_err(invalid)?.device;
                 let instance = state.device(device).map(|device| device.instance).ok();
                 Place { instance, device: Some(device), stream: None }
+            }
+            On::Recording(handle) => {
+                let recording = state.recording(handle).map_err(invalid)?;
+                Place { instance: Some(recording.instance), device: Some(recording.device), stream: None }
+            }
+            On::Program(handle) => {
+                let program = state.program(handle).map_err(invalid)?;
+                Place { instance: Some(program.instance), device: program.device, stream: None }
             }
             On::Owner(handle) | On::Stream(handle) | On::Launch(handle) => {
                 let stream = state.stream(handle).map_err(invalid)?;
@@ -206,6 +226,11 @@ impl Entered<'_> {
     /// The function that was called.
     pub fn function(&self) -> &'static str {
         self.at.function
+    }
+
+    /// The instance that it is in.
+    pub fn instance(&self) -> Option<usize> {
+        self.instance
     }
 
     /// Calls the plugin, and looks at what the call left behind.

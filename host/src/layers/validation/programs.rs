@@ -1,0 +1,293 @@
+//! Programs that a device's compiler made: alive when they are used, run on their device's streams with buffers that stay until
+//! the run is over (B9, B23).
+
+use super::books::*;
+use super::extensions::call;
+use super::guarded::{Out, hand_on};
+use super::threads::On;
+use super::{Answer, Books};
+use devbay_plugin_api::abi::*;
+use std::ffi::c_void;
+
+/// A program.
+pub(super) struct ProgramBook {
+    pub instance: usize,
+    /// None where it was compiled for a machine that need not be here.
+    pub device: Option<usize>,
+}
+
+impl Books {
+    pub(super) unsafe fn formats(
+        &self,
+        device: *mut Device,
+        out: *mut List,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("formats", On::Device(device.addr()))?;
+        self.refuse_null(entered.function(), out)?;
+        let mut words = self.words(entered.function(), error)?;
+        let next = self.compile(entered.instance());
+        let mut list = List::EMPTY;
+        let status = entered.call(|| call!(next, formats(device, &mut list, words.as_ptr())));
+        self.settle(entered.function(), words, status);
+        if status == DEVBAY_STATUS_OK {
+            // SAFETY: the host's place for a list.
+            unsafe { *out = list };
+            // SAFETY: the plugin's list, which lives as long as the instance.
+            let names = unsafe { read_list::<Str>(&list, "Str") };
+            // SAFETY: as above.
+            let texts =
+                names.and_then(|names| names.iter().try_for_each(|name| unsafe { name.get() }.map(drop)));
+            let broken =
+                |error: ListError| Fault { rule: "B5", words: format!("its list of formats: {error}") };
+            self.check(entered.function(), texts.map_err(broken));
+        }
+        Ok(status)
+    }
+
+    pub(super) unsafe fn compile_program(
+        &self,
+        device: *mut Device,
+        desc: *const CompileDesc,
+        out: *mut *mut Executable,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        self.made_program("compile", On::Device(device.addr()), desc, out, error, |next, out, words| {
+            call!(next, compile(device, desc, out, words))
+        })
+    }
+
+    pub(super) unsafe fn load(
+        &self,
+        device: *mut Device,
+        desc: *const CompileDesc,
+        out: *mut *mut Executable,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        self.made_program("load", On::Device(device.addr()), desc, out, error, |next, out, words| {
+            call!(next, load(device, desc, out, words))
+        })
+    }
+
+    pub(super) unsafe fn compile_ahead(
+        &self,
+        instance: *mut Instance,
+        desc: *const CompileDesc,
+        out: *mut *mut Executable,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        self.made_program(
+            "compile_ahead",
+            On::Instance(instance.addr()),
+            desc,
+            out,
+            error,
+            |next, out, words| call!(next, compile_ahead(instance, desc, out, words)),
+        )
+    }
+
+    /// Calls what makes a program, and enters it.
+    fn made_program(
+        &self,
+        function: &'static str,
+        on: On,
+        desc: *const CompileDesc,
+        out: *mut *mut Executable,
+        error: *mut ErrorDetail,
+        call: impl FnOnce(&CompileTable, *mut *mut Executable, *mut ErrorDetail) -> Status,
+    ) -> Answer {
+        let entered = self.enter(function, on)?;
+        if self.read(function, desc)?.is_none() {
+            return Ok(DEVBAY_STATUS_INVALID);
+        }
+        self.refuse_null(function, out)?;
+        let mut words = self.words(function, error)?;
+        // SAFETY: the host's place for one handle.
+        let mut made = unsafe { *out };
+        let next = self.compile(entered.instance());
+        let status = entered.call(|| call(&next, &mut made, words.as_ptr()));
+        self.settle(function, words, status);
+        if status != DEVBAY_STATUS_OK {
+            return Ok(status);
+        }
+        // SAFETY: as above.
+        unsafe { *out = made };
+        if made.is_null() {
+            self.plugin_broke(function, "B9", "it succeeded without a program");
+            return Ok(status);
+        }
+        let book = ProgramBook { instance: entered.instance().unwrap_or(0), device: entered.device };
+        let known = self.enter_book(Kind::Program, made.addr(), |state| {
+            state.programs.insert(made.addr(), book);
+        });
+        self.check(function, known);
+        Ok(status)
+    }
+
+    pub(super) unsafe fn executable_info(
+        &self,
+        program: *mut Executable,
+        out: *mut ExecutableInfo,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("executable_info", On::Program(program.addr()))?;
+        // SAFETY: the host's struct, alive for the call.
+        let guarded = unsafe { Out::of(out.cast_const()) };
+        let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        let mut words = self.words(entered.function(), error)?;
+        let next = self.compile(entered.instance());
+        let status = entered.call(|| call!(next, executable_info(program, guarded.as_ptr(), words.as_ptr())));
+        self.settle(entered.function(), words, status);
+        let (made, found) = guarded.read();
+        self.check(entered.function(), found);
+        if guarded.is_written() {
+            // SAFETY: the host's struct, whose size was read.
+            unsafe { hand_on(out, &made) };
+        }
+        Ok(status)
+    }
+
+    pub(super) unsafe fn execute(
+        &self,
+        program: *mut Executable,
+        stream: *mut Stream,
+        desc: *const ExecuteDesc,
+    ) -> Answer {
+        let entered = self.enter("execute", On::Owner(stream.addr()))?;
+        let Some(wanted) = self.read(entered.function(), desc)? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        self.refuse_recording(entered.function(), stream.addr())?;
+        let device = entered.device.unwrap_or(0);
+        let used = used(&self.state(), program.addr(), device, &wanted);
+        let mut lent = self.expect(entered.function(), used)?;
+        if wanted.n_results > 0 {
+            self.refuse_null(entered.function(), wanted.results)?;
+        }
+        lent.push(Lent::Program(program.addr()));
+        self.note_refused(entered.function(), stream.addr());
+        let failed = self.failure_told(stream.addr());
+        let borrowed = self.borrow(stream.addr(), &lent);
+        let next = self.compile(entered.instance());
+        let status = entered.call(|| call!(next, execute(program, stream, desc)));
+        self.settle_borrowed(borrowed, status);
+        self.enqueued(stream.addr(), status);
+        self.expect_refused(entered.function(), failed, status);
+        if status == DEVBAY_STATUS_OK {
+            for i in 0..wanted.n_results as usize {
+                // SAFETY: the host's list has a place for each result, which the plugin has written.
+                let made = unsafe { *wanted.results.add(i) };
+                if !made.is_null() {
+                    let book = BufferBook::of_plugin(device);
+                    let known = self.enter_book(Kind::Buffer, made.addr(), |state| {
+                        state.buffers.insert(made.addr(), book);
+                    });
+                    self.check(entered.function(), known);
+                }
+            }
+        }
+        Ok(status)
+    }
+
+    pub(super) unsafe fn executable_free(&self, program: *mut Executable) -> Result<(), Status> {
+        let entered = self.enter("executable_free", On::Program(program.addr()))?;
+        let mut state = self.state();
+        let lent = state.not_lent(Lent::Program(program.addr()));
+        state.programs.remove(&program.addr());
+        state.ended(Kind::Program, program.addr());
+        drop(state);
+        self.expect(entered.function(), lent)
+            .inspect_err(|_| entered.instance().into_iter().for_each(|of| self.leak(of)))?;
+        let next = self.compile(entered.instance());
+        if let Some(free) = next.executable_free {
+            // SAFETY: the plugin's function with its own program.
+            entered.run(|| unsafe { free(program) });
+        }
+        Ok(())
+    }
+
+    pub(super) unsafe fn claim(
+        &self,
+        device: *mut Device,
+        graph: *const GraphView,
+        claims: *mut NodeClaim,
+        n_claims: u64,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("claim", On::Device(device.addr()))?;
+        let Some(asked) = self.read(entered.function(), graph)? else {
+            return Ok(DEVBAY_STATUS_INVALID);
+        };
+        if n_claims != asked.nodes.len {
+            let words = format!("places for {n_claims} claims of {} nodes", asked.nodes.len);
+            self.host(entered.function(), Fault { rule: "B23", words })?;
+        }
+        if n_claims > 0 {
+            self.refuse_null(entered.function(), claims)?;
+        }
+        let mut words = self.words(entered.function(), error)?;
+        let next = self.compile(entered.instance());
+        let status = entered.call(|| call!(next, claim(device, graph, claims, n_claims, words.as_ptr())));
+        self.settle(entered.function(), words, status);
+        Ok(status)
+    }
+
+    pub(super) unsafe fn blob(
+        &self,
+        program: *mut Executable,
+        out: *mut List,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("blob", On::Program(program.addr()))?;
+        self.refuse_null(entered.function(), out)?;
+        let mut words = self.words(entered.function(), error)?;
+        let next = self.compile(entered.instance());
+        let status = entered.call(|| call!(next, blob(program, out, words.as_ptr())));
+        self.settle(entered.function(), words, status);
+        Ok(status)
+    }
+
+    pub(super) unsafe fn validate(
+        &self,
+        device: *mut Device,
+        blob: *const c_void,
+        blob_bytes: u64,
+        out: *mut u32,
+        error: *mut ErrorDetail,
+    ) -> Answer {
+        let entered = self.enter("validate", On::Device(device.addr()))?;
+        if blob_bytes > 0 {
+            self.refuse_null(entered.function(), blob.cast_mut())?;
+        }
+        self.refuse_null(entered.function(), out)?;
+        let mut words = self.words(entered.function(), error)?;
+        let next = self.compile(entered.instance());
+        let status = entered.call(|| call!(next, validate(device, blob, blob_bytes, out, words.as_ptr())));
+        self.settle(entered.function(), words, status);
+        Ok(status)
+    }
+}
+
+/// What a run uses, if it may.
+fn used(state: &State, program: usize, device: usize, run: &ExecuteDesc) -> Result<Vec<Lent>, Fault> {
+    let book = state.program(program)?;
+    if book.device.is_none_or(|of| of != device) {
+        return fault("B23", "a program of another device than the stream's");
+    }
+    let mut lent = Vec::new();
+    for (list, what) in [(&run.inputs, "input"), (&run.outputs, "output")] {
+        // SAFETY: the host's list, alive for the call.
+        let operands = unsafe { read_list::<BufferRef>(list, "BufferRef") };
+        let operands = operands.map_err(|error| Fault { rule: "B5", words: error.to_string() })?;
+        for (i, reference) in operands.iter().enumerate() {
+            if reference.buffer.is_null() && what == "output" {
+                continue;
+            }
+            state.range(device, reference, &format!("{what} {i} of the program"))?;
+            lent.push(Lent::Buffer(reference.buffer.addr()));
+        }
+    }
+    Ok(lent)
+}
