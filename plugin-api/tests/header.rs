@@ -24,8 +24,9 @@ fn compile(variable: &str, default: &str, arguments: &[&str], source: &Path) -> 
     }
 }
 
-fn c11(source: &Path) -> Result<(), String> {
-    compile("CC", "cc", &["-std=c11", "-x", "c"], source)
+/// The arguments for a source of C11 and a target.
+fn c11<'a>(target: &[&'a str]) -> Vec<&'a str> {
+    [&["-std=c11", "-x", "c"], target].concat()
 }
 
 /// What the header is compiled for: 64 bits, and 32 where the compiler is one for x86, without the system's headers, which a
@@ -63,7 +64,10 @@ fn the_header_needs_two_headers_of_the_compilers_alone() {
 /// A C compiler lays the structs out as Rust does; the same check notices when it does not.
 #[test]
 fn b04_c_and_rust_have_one_layout() {
-    c11(&include().join("check_layout.c")).unwrap_or_else(|e| panic!("{e}"));
+    for target in targets() {
+        let checked = compile("CC", "cc", &c11(target), &include().join("check_layout.c"));
+        checked.unwrap_or_else(|e| panic!("{target:?}: {e}"));
+    }
     // A header that says something else of one field.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("another-layout");
     std::fs::create_dir_all(&folder).unwrap();
@@ -71,6 +75,9 @@ fn b04_c_and_rust_have_one_layout() {
     let header = read("devbay_plugin.h").replacen("uint32_t n_slots;", "uint64_t n_slots;", 1);
     std::fs::write(folder.join("devbay_plugin.h"), header).unwrap();
     std::fs::write(folder.join("check_layout.c"), read("check_layout.c")).unwrap();
-    let said = c11(&folder.join("check_layout.c")).expect_err("the headers differ");
-    assert!(said.contains("devbay_host_api.n_slots"), "{said}");
+    for target in targets() {
+        let said = compile("CC", "cc", &c11(target), &folder.join("check_layout.c"));
+        let said = said.expect_err("the headers differ");
+        assert!(said.contains("devbay_host_api.n_slots") || said.contains("devbay_host_api.ctx"), "{said}");
+    }
 }

@@ -66,6 +66,20 @@ fn b04_the_lock_file_is_the_layout_of_this_build() {
     );
 }
 
+/// A section that was not compiled again lacks what is new.
+#[test]
+fn b04_every_architecture_of_the_lock_has_every_field() {
+    let lock = read("abi.lock");
+    let names = |text: &str| -> Vec<String> {
+        text.lines().skip(1).filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+    };
+    let sections: Vec<Vec<String>> = lock.split("\n[").skip(1).map(names).collect();
+    assert!(sections.len() >= 2, "64 and 32 bits");
+    for section in &sections {
+        assert_eq!(section, &sections[0], "`cargo xtask header` with the target for 32 bits writes it");
+    }
+}
+
 /// Growth is possible everywhere but on the launch path: the size comes first, and a struct that may grow
 /// is never part of another.
 #[test]

@@ -280,7 +280,7 @@ pub const DEVBAY_DTYPE_FLOAT8_E8M0FNU: u8 = 14;
 /// Float of 4 bits with 2 of exponent and 1 of mantissa: no infinity and no NaN. Since 0.2.
 pub const DEVBAY_DTYPE_FLOAT4_E2M1FN: u8 = 17;
 
-/// Bytes that a launch or copy works on (B10). Frozen.
+/// Bytes that a launch or copy works on (B10). Frozen: two of them fit a cache line, and each launch reads them.
 ///
 /// All zero means that an optional operand is absent. An operand that is present but empty has a
 /// `length` of 0, and `prepare` was told so. Handles never leave the plugin instance that made them.

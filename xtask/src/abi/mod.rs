@@ -2,8 +2,8 @@
 //! of functions' rules, and the lock file.
 //!
 //! v0.rs is the one definition of the ABI; nothing here knows a struct by name but for the table of
-//! functions. The lock file has a section for each architecture that has been built on; a section is
-//! written on that architecture alone. Why the header is not cbindgen's:
+//! functions. The lock file has a section for each architecture that has been built for: that of this machine, and x86 with
+//! 32 bits where its target is installed. Why the header is not cbindgen's:
 //! `docs/decisions/0002-the-header-generator.md`.
 
 mod c_header;
@@ -33,8 +33,15 @@ pub fn run(check: bool) -> Result<()> {
     let mut stale = settle(&root, &files, check)?;
     // The rest comes from layouts as compiled with these tables.
     if stale.is_empty() || !check {
-        let lock = lock::merge(&root.join(LOCK), &compiled_layout(&root, "lock")?)?;
-        let layout_check = compiled_layout(&root, "check")?;
+        let mut sections = vec![compiled_layout(&root, None)?];
+        match is_installed(WITH_32_BITS)? {
+            true => sections.push(compiled_layout(&root, Some(WITH_32_BITS))?),
+            false => println!(
+                "the layout for 32 bits is as it was: `rustup target add {WITH_32_BITS}` has it compiled"
+            ),
+        }
+        let lock = lock::merge(&root.join(LOCK), &sections)?;
+        let layout_check = lock::c_check(&lock)?;
         stale.extend(settle(&root, &Files::from([(LOCK, lock), (LAYOUT_CHECK, layout_check)]), check)?);
     }
     ensure!(
@@ -45,12 +52,27 @@ pub fn run(check: bool) -> Result<()> {
     Ok(())
 }
 
-/// What plugin-api's example `layout` prints, built with the tables as they are now.
-fn compiled_layout(root: &Path, form: &str) -> Result<String> {
-    let output = Command::new(env!("CARGO"))
-        .current_dir(root)
-        .args(["run", "--quiet", "--package", "devbay-plugin-api", "--example", "layout", "--", form])
-        .output()?;
+/// A target with pointers of 32 bits, whose programs need no library of the system's to be linked and run.
+const WITH_32_BITS: &str = "i686-unknown-linux-musl";
+
+/// Whether the compiler has a target's standard library.
+fn is_installed(target: &str) -> Result<bool> {
+    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output()?;
+    let folder = String::from_utf8(output.stdout)?;
+    Ok(output.status.success() && Path::new(folder.trim()).is_dir())
+}
+
+/// What plugin-api's example `layout` prints, built with the tables as they are now: for this machine, or for a target that it
+/// runs programs of.
+fn compiled_layout(root: &Path, target: Option<&str>) -> Result<String> {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(root);
+    command.args(["run", "--quiet", "--package", "devbay-plugin-api", "--example", "layout"]);
+    if let Some(target) = target {
+        let linker = format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_"));
+        command.args(["--target", target]).env(linker, "rust-lld");
+    }
+    let output = command.output()?;
     ensure!(
         output.status.success(),
         "plugin-api's example `layout` failed:\n{}",
