@@ -504,8 +504,6 @@ struct devbay_create_desc {
 /* References may name host memory: buffer NULL, addr a host address aligned to the element
  * (B10). */
 #define DEVBAY_DEVICE_HOST_REFS UINT64_C(4)
-/* stream_wait also takes streams of other devices of this instance. */
-#define DEVBAY_DEVICE_CROSS_WAIT UINT64_C(8)
 #define DEVBAY_SPACE_DEVICE UINT32_C(1)           /* Memory beside the device. */
 /* Host memory that the device reaches directly. */
 #define DEVBAY_SPACE_PINNED_HOST UINT32_C(2)
@@ -1102,7 +1100,8 @@ struct devbay_plugin_table {
     const void *(DEVBAY_CALL *get_extension)(devbay_instance *instance, uint32_t id,
             uint32_t min_revision);
     /* What is enqueued on stream from here on runs after other has reached value. Emulated by
-     * holding back what follows. other may be stream, which then has nothing to wait for.
+     * holding back what follows. other is of the same device, and may be stream, which then has
+     * nothing to wait for.
      *
      * Owns: nothing. other is borrowed for the call, and may be destroyed once it has returned.
      * Threads: one at a time per stream, any for other.

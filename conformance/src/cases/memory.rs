@@ -230,11 +230,11 @@ fn limit(rig: &Rig<'_>) -> Outcome {
     let text = LIMIT.to_string();
     let mut options: Vec<(&str, &str)> =
         rig.options.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    options.push(("devbay.memory_limit", &text));
+    options.push((MEMORY_LIMIT, &text));
     let mut detail = Detail::new();
     let opened = match rig.create(Desk::open(SLOTS), None, &options, Some(&mut detail))? {
         Ok(opened) => opened,
-        Err(status) => return failed(format!("devbay.memory_limit={LIMIT}: {}", detail.describe(status))),
+        Err(status) => return failed(format!("{MEMORY_LIMIT}={LIMIT}: {}", detail.describe(status))),
     };
     let mut keeps = false;
     for device in opened.devices()? {

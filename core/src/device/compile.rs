@@ -491,11 +491,12 @@ impl Executable {
         };
         stream.check(status, "execute")?;
         if self.takes_outputs {
-            return if results.iter().all(|handle| handle.is_null()) {
-                Ok(given)
-            } else {
-                Err(self.device.broken("a run that made a result for which there was memory (B23)"))
-            };
+            if results.iter().all(|handle| handle.is_null()) {
+                return Ok(given);
+            }
+            // The run is under way, and nobody can say any more what it writes.
+            given.into_iter().for_each(std::mem::forget);
+            return Err(self.device.broken("a run that made a result for which there was memory (B23)"));
         }
         let buffer = |(handle, ty): (*mut abi::Buffer, &TensorType)| {
             let handle = NonNull::new(handle)

@@ -18,8 +18,6 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What options of the host's begin with, which plugins of every vendor take or ignore.
-const HOST_OPTIONS: &str = "devbay.";
 /// Bytes that a plugin's error message may have.
 const ERROR_TEXT_MAX: usize = 1024;
 

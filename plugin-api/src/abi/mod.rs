@@ -16,4 +16,9 @@ pub use growable::{
 };
 pub use tables::{FUNCTIONS, FunctionRule, LAYOUTS, StructLayout, ThreadClass};
 pub use v0::*;
+
+/// What keys of options begin with that are the host's, for plugins of every vendor ([`CreateDesc`]); `DEVBAY_IS_HOSTS` in C.
+pub const HOST_OPTIONS: &str = "devbay.";
+/// The host's option that limits what a plugin's buffers may have together, in bytes.
+pub const MEMORY_LIMIT: &str = "devbay.memory_limit";
 pub use version::{ABI_MAJOR, MinorRange, QUERY_SYMBOL, REQUIRED_FUNCTIONS};

@@ -2742,10 +2742,8 @@ unsafe impl Growable for PluginInfo {
 pub const PLUGIN_FLAGS: u64 = DEVBAY_PLUGIN_UNLOADABLE;
 
 /// The flags of a device that this version of the ABI names.
-pub const DEVICE_FLAGS: u64 = DEVBAY_DEVICE_INLINE
-    | DEVBAY_DEVICE_ENQUEUE_MAY_BLOCK
-    | DEVBAY_DEVICE_HOST_REFS
-    | DEVBAY_DEVICE_CROSS_WAIT;
+pub const DEVICE_FLAGS: u64 =
+    DEVBAY_DEVICE_INLINE | DEVBAY_DEVICE_ENQUEUE_MAY_BLOCK | DEVBAY_DEVICE_HOST_REFS;
 
 /// The flags of a memory space that this version of the ABI names.
 pub const SPACE_FLAGS: u64 = DEVBAY_SPACE_HOST_VISIBLE

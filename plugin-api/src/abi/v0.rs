@@ -499,8 +499,6 @@ pub const DEVBAY_DEVICE_INLINE: u64 = 0x1_0000_0000;
 pub const DEVBAY_DEVICE_ENQUEUE_MAY_BLOCK: u64 = 2;
 /// References may name host memory: `buffer` NULL, `addr` a host address aligned to the element (B10).
 pub const DEVBAY_DEVICE_HOST_REFS: u64 = 4;
-/// `stream_wait` also takes streams of other devices of this instance.
-pub const DEVBAY_DEVICE_CROSS_WAIT: u64 = 8;
 
 /// Memory beside the device.
 pub const DEVBAY_SPACE_DEVICE: u32 = 1;
@@ -1280,7 +1278,7 @@ pub struct PluginTable {
     pub get_extension:
         Option<unsafe extern "C" fn(instance: *mut Instance, id: u32, min_revision: u32) -> *const c_void>,
     /// What is enqueued on `stream` from here on runs after `other` has reached `value`. Emulated by
-    /// holding back what follows. `other` may be `stream`, which then has nothing to wait for.
+    /// holding back what follows. `other` is of the same device, and may be `stream`, which then has nothing to wait for.
     ///
     /// Owns: nothing. `other` is borrowed for the call, and may be destroyed once it has returned.
     /// Threads: one at a time per `stream`, any for `other`.

@@ -502,7 +502,7 @@ fn refuse_options(options: &[KeyValue]) -> Result<()> {
     for option in options {
         // SAFETY: the host's text, alive for the call.
         let key = unsafe { option.key.get() }.map_err(refused)?;
-        if !key.starts_with(super::HOST_OPTIONS) {
+        if !key.starts_with(crate::abi::HOST_OPTIONS) {
             return Err(Error::invalid(format!("unknown option {key} of a run, there are none")));
         }
     }

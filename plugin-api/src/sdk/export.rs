@@ -10,7 +10,7 @@ use super::extensions::get_extension;
 use super::listing::{Lists, device_kernels, devices};
 use super::memory::{AllocRequest, Allocated, BufferBox, CopyKind, CopyRequest, StreamRequest};
 use super::view::{PrepareRequest, TensorView};
-use super::{Device, Done, HOST_OPTIONS, Host, Kernel, Options, Plugin, Prepared, Stream};
+use super::{Device, Done, Host, Kernel, Options, Plugin, Prepared, Stream};
 use crate::abi;
 use crate::abi::*;
 use core::ffi::c_void;
@@ -378,7 +378,7 @@ unsafe extern "C" fn create<P: Plugin>(
             let key = unsafe { pair.key.get() }.map_err(refused)?;
             // SAFETY: as above.
             let value = unsafe { pair.value.get() }.map_err(refused)?;
-            if key == "devbay.memory_limit" {
+            if key == MEMORY_LIMIT {
                 let limit = value.parse().map_err(|_| {
                     Error::invalid(format!("option {key}: expected a number of bytes, found `{value}`"))
                 })?;

@@ -142,9 +142,6 @@ pub struct PluginOption {
     pub doc: &'static str,
 }
 
-/// What keys of the host's begin with, for plugins of every vendor; see [`crate::abi::CreateDesc`].
-pub(crate) const HOST_OPTIONS: &str = "devbay.";
-
 /// The settings that `create` was given, defaults filled in; the SDK refused unknown keys before.
 pub struct Options<'a> {
     pub(crate) declared: &'static [PluginOption],

@@ -8,8 +8,8 @@ use crate::driver::{AccessDesc, Address, Driver, Functions, Handle, Location, at
 use crate::memory::{CudaBuffer, DevicePool, PinnedPool, lock};
 use crate::stream::{CudaStream, HostSpans};
 use devbay_plugin_api::abi::{
-    DEVBAY_DEVICE_CROSS_WAIT, DEVBAY_DEVICE_KIND_GPU, DEVBAY_NATIVE_CUDA_STREAM, DEVBAY_SPACE_ADDRESSABLE,
-    DEVBAY_SPACE_DEVICE, DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_PINNED_HOST, DEVBAY_STATUS_DEVICE_LOST,
+    DEVBAY_DEVICE_KIND_GPU, DEVBAY_NATIVE_CUDA_STREAM, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_DEVICE,
+    DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_PINNED_HOST, DEVBAY_STATUS_DEVICE_LOST,
 };
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::Checks;
@@ -438,7 +438,6 @@ impl CudaDevice {
             physical_id: physical_id(&pci),
             driver: format!("CUDA {major}.{minor}, driver {}, {compiler}{libraries}", module_version()),
             name,
-            flags: DEVBAY_DEVICE_CROSS_WAIT,
             spaces: vec![space, pinned],
             ..DeviceDesc::default()
         };

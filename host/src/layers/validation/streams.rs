@@ -110,12 +110,11 @@ impl Books {
         if stream.instance != other.instance {
             return fault("B10", "the streams are of two instances, whose handles never meet");
         }
-        let crosses = state.device(stream.device)?.seen.flags & DEVBAY_DEVICE_CROSS_WAIT != 0;
-        if stream.device != other.device && !crosses {
-            return fault("B12", "the streams are of two devices, which do not wait for each other");
-        }
         if other.inline {
             return fault("B14", "the other stream is of an inline device, which has no timeline");
+        }
+        if stream.device != other.device {
+            return fault("B12", "the streams are of two devices, which do not wait for each other");
         }
         signalled(other, value)
     }
