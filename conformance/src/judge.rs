@@ -75,7 +75,7 @@ pub fn judge(subject: &Subject, settings: &Settings, progress: &mut dyn FnMut(&T
 }
 
 /// As [`judge`], until the flag is set: the test that runs then is ended, if it has a process of its own, and the report has
-/// what was found before.
+/// what was found before. It ends too where an option is given that the plugin does not list ([`Identity::unlisted`]).
 pub fn judge_until(
     cancel: &Cancel,
     subject: &Subject,
@@ -93,7 +93,7 @@ pub fn judge_until(
         stray: None,
     };
     let mut rest = items.as_slice();
-    while let Some(first) = rest.first().filter(|_| !cancel.is_cancelled()) {
+    while let Some(first) = rest.first().filter(|_| !cancel.is_cancelled() && !session.is_misused()) {
         match first {
             Item::Case(case) => {
                 session.case(case);
@@ -203,8 +203,10 @@ impl Judging<'_> {
     /// Why a test is not run at all.
     fn not_asked(&self, item: &Item) -> Option<Verdict> {
         if let Some(plugin) = self.report.plugin.as_ref().filter(|plugin| !plugin.claims(item.profile())) {
+            // Who lists kernels claims theirs.
+            let lists = if item.profile() == Profile::Kernels { ", and lists no kernels" } else { "" };
             let name = item.profile().name();
-            let reason = format!("{} does not claim the profile {name}, and lists no kernels", plugin.name);
+            let reason = format!("{} does not claim the profile {name}{lists}", plugin.name);
             return Some(Verdict::NotClaimed { why: Why::Profile, reason });
         }
         let missing = item.needs().iter().find(|need| self.unmet.contains(**need))?;
@@ -215,6 +217,12 @@ impl Judging<'_> {
         if let (None, Some(text)) = (&self.stray, &said.stray) {
             self.stray = Some(format!("during {id}: {text}"));
         }
+    }
+
+    /// Whether the plugin is given what it does not take, which is no fault of its.
+    fn is_misused(&self) -> bool {
+        let plugin = self.report.plugin.as_ref();
+        plugin.is_some_and(|plugin| plugin.unlisted(&self.settings.options).is_some())
     }
 
     fn met(&mut self, plugin: Option<Identity>) {

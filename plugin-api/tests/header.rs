@@ -54,6 +54,34 @@ fn the_header_compiles_as_cpp() {
     check_standards("CXX", "c++", "c++", &["c++11", "c++14", "c++17", "c++20"]);
 }
 
+/// The small functions beside it compile alike, none of them with a warning, in a source that uses each.
+#[test]
+fn the_helpers_compile_as_c_and_as_cpp() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helpers.c");
+    let include = format!("-I{}", include().display());
+    for standard in ["c99", "c11", "c17"] {
+        let arguments = [&*format!("-std={standard}"), "-x", "c", "-Wconversion", &include];
+        compile("CC", "cc", &arguments, &source).unwrap_or_else(|e| panic!("{arguments:?}: {e}"));
+    }
+    for standard in ["c++11", "c++17", "c++20"] {
+        let arguments = [&*format!("-std={standard}"), "-x", "c++", "-Wconversion", &include];
+        compile("CXX", "c++", &arguments, &source).unwrap_or_else(|e| panic!("{arguments:?}: {e}"));
+    }
+}
+
+/// What they say is right.
+#[test]
+fn the_helpers_do_what_they_say() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helpers.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("helpers");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let include = format!("-I{}", include().display());
+    let built = Command::new(&compiler).arg(&include).arg(&source).arg("-o").arg(&program).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let ran = Command::new(&program).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
 #[test]
 fn the_header_needs_two_headers_of_the_compilers_alone() {
     let text = std::fs::read_to_string(include().join("devbay_plugin.h")).unwrap();

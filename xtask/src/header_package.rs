@@ -39,7 +39,11 @@ fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
     let header = source.join("include/devbay_plugin.h");
     let header = read(&header)?;
     let (minor, oldest) = (number(&header, "DEVBAY_ABI_MINOR")?, number(&header, "DEVBAY_ABI_MINOR_MIN")?);
-    let mut written = vec![write(prefix, "include", "devbay_plugin.h", &header)?];
+    let helpers = read(&source.join("include/devbay_helpers.h"))?;
+    let mut written = vec![
+        write(prefix, "include", "devbay_plugin.h", &header)?,
+        write(prefix, "include", "devbay_helpers.h", &helpers)?,
+    ];
     for (name, folder) in TEMPLATES {
         let template = read(&source.join("packaging").join(format!("{name}.in")))?;
         let text = template
@@ -215,7 +219,7 @@ mod tests {
         let folder = Folder::new("xtask");
         let ours = folder.0.join("ours");
         let written = install(&ours).expect("a header can be installed");
-        assert_eq!(written.len(), 1 + TEMPLATES.len());
+        assert_eq!(written.len(), 2 + TEMPLATES.len());
         for path in &written {
             let text = read(path).expect("what was written");
             let is_header = path.extension() == Some(OsStr::new("h"));

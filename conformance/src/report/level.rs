@@ -126,6 +126,7 @@ mod tests {
             abi_minors: (0, 2),
             abi_minor: 2,
             threading: "free".to_owned(),
+            options: Vec::new(),
         });
         for item in suite::all() {
             let id = item.id();

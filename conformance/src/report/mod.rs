@@ -15,6 +15,7 @@ use crate::onnx;
 use crate::suite::Profile;
 use crate::verdict::{Failure, Verdict, Why};
 use devbay_host::core::about::About;
+use devbay_plugin_api::abi::HOST_OPTIONS;
 use serde::{Deserialize, Serialize};
 
 /// The form's version in JSON: readers refuse what they do not know.
@@ -39,6 +40,9 @@ pub struct Identity {
     pub abi_minor: u32,
     /// Its threading class.
     pub threading: String,
+    /// Keys of the options that it lists.
+    #[serde(default)]
+    pub options: Vec<String>,
 }
 
 impl Identity {
@@ -53,7 +57,15 @@ impl Identity {
             abi_minors: (about.minors.min, about.minors.max),
             abi_minor: minor,
             threading: about.threading.name().to_owned(),
+            options: about.options.iter().map(|option| option.key.clone()).collect(),
         }
+    }
+
+    /// The first option that the plugin does not list, if there is one: nothing can be judged with it.
+    pub fn unlisted<'a>(&self, options: &'a [(String, String)]) -> Option<&'a str> {
+        let is_listed =
+            |key: &str| key.starts_with(HOST_OPTIONS) || self.options.iter().any(|own| own == key);
+        options.iter().map(|(key, _)| key.as_str()).find(|key| !is_listed(key))
     }
 
     /// Whether a profile's tests are asked: who lists kernels claims them.

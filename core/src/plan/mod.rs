@@ -239,6 +239,11 @@ impl Plan {
         all
     }
 
+    /// Whether a part of it is planned when its types are known, as it runs: no count of this plan's has that.
+    pub fn is_open(&self) -> bool {
+        self.stages.iter().any(|stage| matches!(stage, Stage::Control(_) | Stage::Eager(_)))
+    }
+
     /// Bytes that a run takes: constants, arenas, and results that are written, of all sections.
     pub(crate) fn bytes(&self) -> u64 {
         let of = |section: &Section| {

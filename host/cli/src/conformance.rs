@@ -8,7 +8,7 @@ use devbay_conformance::judge::{Settings, Subject, judge_until};
 use devbay_conformance::onnx::Path as NodePath;
 use devbay_conformance::report::{Report, Test, html, index, junit};
 use devbay_conformance::suite::{self, Item, Profile};
-use devbay_conformance::verdict::Verdict;
+use devbay_conformance::verdict::{Verdict, Why};
 use devbay_host::core::{Error, ErrorKind};
 use devbay_host::file::{read_regular_text, write_bytes};
 use devbay_host::layers;
@@ -130,6 +130,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         bar.set_message(test.id.clone());
     });
     bar.finish_and_clear();
+    refuse_unlisted(&report, &settings)?;
     hand_over(arguments, &report)?;
     if report.n_not_run > 0 {
         return Err(cancel.error().into());
@@ -140,6 +141,19 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         return Err(Error::new(ErrorKind::Mismatch, text).into());
     }
     Ok(())
+}
+
+/// An option that the plugin does not list is the caller's mistake, and fails no test.
+fn refuse_unlisted(report: &Report, settings: &Settings) -> Result<()> {
+    let Some(plugin) = &report.plugin else { return Ok(()) };
+    let Some(key) = plugin.unlisted(&settings.options) else { return Ok(()) };
+    let known = match plugin.options.as_slice() {
+        [] => format!("{} lists none", plugin.name),
+        options => format!("known are {}", options.join(", ")),
+    };
+    let is_prefixed = key.strip_prefix(plugin.name.as_str()).is_some_and(|rest| rest.starts_with('.'));
+    let hint = if is_prefixed { "; keys stand without the plugin's name here" } else { "" };
+    Err(usage(format!("--plugin-option: no option {key}, {known}{hint}")))
 }
 
 fn settings(arguments: &Arguments) -> Result<Settings> {
@@ -348,22 +362,27 @@ fn text(report: &Report) -> String {
         let reason = test.verdict.reason().or(test.note.as_deref()).unwrap_or_default();
         vec![test.id.clone(), test.rules.join(" "), outcome.to_owned(), reason.to_owned()]
     };
-    // Hundreds of lines that say that a kernel is right, or is not there, help nobody.
+    // Hundreds of lines that say that a kernel is right, or is not there, help nobody; nor do twenty about one profile.
     let is_of_ops = |test: &Test| OF_OPS.contains(&test.topic());
-    let is_summed =
-        |test: &Test| is_of_ops(test) && !test.verdict.is_failed() && test.verdict != Verdict::Passed;
+    let is_of_profile = |test: &Test| test.verdict.why() == Some(Why::Profile);
+    let is_summed = |test: &Test| {
+        is_of_profile(test) || is_of_ops(test) && !test.verdict.is_failed() && test.verdict != Verdict::Passed
+    };
     let shown = |test: &&Test| {
         let is_right_node = test.topic() == "onnx" && test.verdict == Verdict::Passed;
         !is_right_node && !is_summed(test)
     };
     let mut rows: Vec<_> = report.tests.iter().filter(shown).map(row).collect();
-    let mut summed: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut summed: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
     for test in report.tests.iter().filter(|test| is_summed(test)) {
-        *summed.entry((test.topic(), test.verdict.outcome())).or_default() += 1;
+        let why = match test.verdict.reason() {
+            Some(reason) if is_of_profile(test) => reason,
+            _ => "a line each in reports of the other forms (-o report.html)",
+        };
+        *summed.entry((test.topic(), test.verdict.outcome(), why)).or_default() += 1;
     }
-    rows.extend(summed.into_iter().map(|((topic, outcome), n)| {
-        let why = "a line each in reports of the other forms (-o report.html)".to_owned();
-        vec![format!("{n} of {topic}"), String::new(), outcome.to_owned(), why]
+    rows.extend(summed.into_iter().map(|((topic, outcome, why), n)| {
+        vec![format!("{n} of {topic}"), String::new(), outcome.to_owned(), why.to_owned()]
     }));
     if !rows.is_empty() {
         text.push_str(&table::text(&["TEST", "RULES", "RESULT", ""], &rows));

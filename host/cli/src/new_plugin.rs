@@ -27,8 +27,11 @@ static SDK: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../plugin-api/src");
 /// find two packages of one name in this repository.
 const SDK_MANIFEST: &str = include_str!("../templates/sdk.toml");
 
-/// The contract in C.
-const HEADER: &str = include_str!("../../../plugin-api/include/devbay_plugin.h");
+/// The contract in C, and small functions beside it.
+const HEADERS: [(&str, &str); 2] = [
+    ("include/devbay_plugin.h", include_str!("../../../plugin-api/include/devbay_plugin.h")),
+    ("include/devbay_helpers.h", include_str!("../../../plugin-api/include/devbay_helpers.h")),
+];
 
 /// The name that templates have, in file names too.
 const TEMPLATE_NAME: &str = "template-plugin";
@@ -137,7 +140,7 @@ fn project(lang: Language, name: &str) -> Result<BTreeMap<PathBuf, String>> {
     }
     match lang {
         Language::C | Language::Cpp => {
-            files.insert("include/devbay_plugin.h".into(), HEADER.to_owned());
+            files.extend(HEADERS.map(|(path, text)| (PathBuf::from(path), text.to_owned())));
         }
         Language::Rust => {
             let sdk = Path::new("vendor/devbay-plugin-api");

@@ -10,7 +10,7 @@ use devbay_host::session::Session;
 use serde_json::{Value, json};
 
 /// The arithmetic of a plan, device by device, as `1.2 G operations: 99.5 % on wgpu:0, 0.5 % on cpu:0`, and what is
-/// copied between their memories; None if no kernel says.
+/// copied between their memories; None if no kernel says. What is planned as it runs is not counted, and that is said.
 pub fn text(plan: &Plan) -> Option<String> {
     let flops = plan.flops();
     let all: u64 = flops.iter().map(|(_, flops)| flops).sum();
@@ -32,7 +32,9 @@ pub fn text(plan: &Plan) -> Option<String> {
         0 => String::new(),
         n => format!("; {n} copies between devices, {}", table::bytes(bytes)),
     };
-    Some(format!("{:.1}{name} operations: {}{copies}", all as f64 / unit, list.join(", ")))
+    let count = if all < 1000 { all.to_string() } else { format!("{:.1}{name}", all as f64 / unit) };
+    let of = if plan.is_open() { " before what is planned as it runs" } else { "" };
+    Some(format!("{count} operations{of}: {}{copies}", list.join(", ")))
 }
 
 /// What plans were used for and what making them took, as `3 plans made in 95.1 ms (specialising 20.0 ms, ...)`.

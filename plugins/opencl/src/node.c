@@ -75,16 +75,11 @@ uint32_t n_elements(const devbay_tensor *tensor) {
     return product(tensor, 0, tensor->rank);
 }
 
-int same_shape(const devbay_tensor *a, const devbay_tensor *b) {
-    return a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof(a->shape[0])) == 0);
-}
-
 devbay_status expect_output(
         const struct node *node, uint32_t i, const int64_t *shape, uint32_t rank) {
     const devbay_tensor *found = i < node->n_outputs ? node->outputs[i] : NULL;
     devbay_tensor expected = {.rank = rank, .shape = shape};
-    if (found == NULL || !same_shape(found, &expected)) {
+    if (found == NULL || !devbay_same_shape(found, &expected)) {
         return fail(node->error, DEVBAY_STATUS_INVALID,
                 "output %u is absent or has another shape than the inputs give", (unsigned)i);
     }
@@ -92,15 +87,8 @@ devbay_status expect_output(
 }
 
 static const devbay_attr *find(const struct node *node, const char *name, uint32_t kind) {
-    size_t len = strlen(name);
-    for (uint64_t i = 0; i < node->desc->attrs.len; i++) {
-        const devbay_attr *attr = DEVBAY_AT(&node->desc->attrs, i);
-        if (attr->kind == kind && attr->name.len == len &&
-                memcmp(attr->name.ptr, name, len) == 0) {
-            return attr;
-        }
-    }
-    return NULL;
+    const devbay_attr *attr = devbay_find_attr(&node->desc->attrs, name);
+    return attr != NULL && attr->kind == kind ? attr : NULL;
 }
 
 int64_t attr_int(const struct node *node, const char *name, int64_t absent) {
@@ -116,7 +104,7 @@ double attr_float(const struct node *node, const char *name, double absent) {
 int attr_is(const struct node *node, const char *name, const char *absent, const char *word) {
     const devbay_attr *attr = find(node, name, DEVBAY_ATTR_STRING);
     devbay_str found = attr != NULL ? attr->s : (devbay_str){absent, strlen(absent)};
-    return found.len == strlen(word) && (found.len == 0 || memcmp(found.ptr, word, found.len) == 0);
+    return devbay_str_is(found, word);
 }
 
 devbay_list attr_list(const struct node *node, const char *name) {

@@ -8,6 +8,8 @@
 
 #include "plugin.h"
 
+#include "devbay_helpers.h"
+
 #define OPERANDS_MAX 32
 #define RANK_MAX 8
 
@@ -46,8 +48,6 @@ static inline uint32_t extent(const devbay_tensor *tensor, uint32_t axis) {
 static inline uint32_t element_bytes(const devbay_tensor *tensor) {
     return tensor->dtype.bits / 8u;
 }
-
-int same_shape(const devbay_tensor *a, const devbay_tensor *b);
 
 /* INVALID if output `i` is not of this shape. */
 devbay_status expect_output(

@@ -221,7 +221,7 @@ devbay_status prepare_conv(struct plan *plan, const struct node *node) {
     TRY(read_window(node, x, w->shape + 2, 0, &conv.window));
     TRY(expect_image(node, conv.batch, conv.groups * conv.to_group, &conv.window));
     TRY(read_activation(node, &activation));
-    if (added != NULL && !same_shape(added, y)) {
+    if (added != NULL && !devbay_same_shape(added, y)) {
         return fail(node->error, DEVBAY_STATUS_INVALID, "what is added has another shape");
     }
     uint32_t tile = 1;

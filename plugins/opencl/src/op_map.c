@@ -426,7 +426,7 @@ devbay_status prepare_cast(struct plan *plan, const struct node *node) {
     const devbay_tensor *x = node->inputs[0], *y = node->outputs[0];
     const char *from = c_type(x->dtype);
     char result[64];
-    if (!same_shape(x, y)) {
+    if (!devbay_same_shape(x, y)) {
         return fail(node->error, DEVBAY_STATUS_INVALID, "a cast to another shape");
     }
     if (y->dtype.code == DEVBAY_DTYPE_BOOL) {

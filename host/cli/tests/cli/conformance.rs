@@ -137,6 +137,11 @@ fn cases_run_behind_the_validation_layer() {
 fn wrong_command_lines_are_refused() {
     devbay(["conformance", "cpu", "--only", "transfr"]).expect(2).says(&["transfr fits no test"]);
     devbay(["conformance", "cpu", "--except", "onnx/test_nothing"]).expect(2).says(&["fits no test"]);
+    // An option that the plugin does not list fails no test.
+    let with =
+        |option| devbay(["conformance", "cpu", "--only", "transfer", "--plugin-option", option]).expect(2);
+    with("stream=async").says(&["no option stream, known are", "streams"]);
+    with("cpu.streams=async").says(&["no option cpu.streams", "without the plugin's name"]);
     devbay(["conformance", "cpu", "--profile", "graph"])
         .expect(2)
         .says(&["no tests of a profile graph", "base, kernels"]);

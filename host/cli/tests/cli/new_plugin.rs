@@ -134,6 +134,7 @@ fn compiles_and_conforms(lang: &str, compiler: &str, sources: &[&str]) {
         ".gitignore",
         "CMakeLists.txt",
         "README.md",
+        "include/devbay_helpers.h",
         "include/devbay_plugin.h",
         "my-npu.json",
     ];

@@ -4,11 +4,10 @@
  * allocated and copied, and where kernels are prepared and launched. All state hangs from the
  * instance, all but the entry at the end is static, and no struct is read or written beyond the
  * size that it states (B4: rules are numbered as in devbay's docs/abi-rules.md). */
+#include "devbay_helpers.h"
 #include "devbay_plugin.h"
 
-#include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,23 +35,6 @@ struct work {
     uint64_t k, columns; /* MatMul: terms of each sum, and columns of the output. */
 };
 
-/* Writes what happened where the host asked for it (B18), and gives the status back. */
-static devbay_status fail(devbay_error_detail *error, devbay_status status, const char *form, ...) {
-    char text[256] = "";
-    va_list arguments;
-    va_start(arguments, form);
-    vsnprintf(text, sizeof(text), form, arguments);
-    va_end(arguments);
-    if (error != NULL) {
-        error->status = status;
-        error->text_len = strlen(text);
-        for (uint64_t i = 0; i < error->text_len && i < error->text_capacity; i++) {
-            error->text[i] = text[i] & 0x80 ? '?' : text[i]; /* A cut divides no character. */
-        }
-    }
-    return status;
-}
-
 static const devbay_memory_space spaces[] = {{
         .struct_size = sizeof(devbay_memory_space), .kind = DEVBAY_SPACE_UNIFIED,
         .flags = DEVBAY_SPACE_HOST_VISIBLE | DEVBAY_SPACE_ADDRESSABLE,
@@ -63,18 +45,18 @@ static const devbay_memory_space spaces[] = {{
 static devbay_status create(
         const devbay_create_desc *desc, devbay_instance **out, devbay_error_detail *error) {
     if (desc->abi_minor < DEVBAY_ABI_MINOR_MIN || desc->abi_minor > DEVBAY_ABI_MINOR) {
-        return fail(error, DEVBAY_STATUS_UNSUPPORTED, "ABI minor %u, expected %u to %u",
+        return devbay_fail(error, DEVBAY_STATUS_UNSUPPORTED, "ABI minor %u, expected %u to %u",
                 (unsigned)desc->abi_minor, DEVBAY_ABI_MINOR_MIN, DEVBAY_ABI_MINOR);
     }
-    for (uint64_t i = 0; i < desc->options.len; i++) {
-        const devbay_str *key = &((const devbay_key_value *)DEVBAY_AT(&desc->options, i))->key;
-        if (!DEVBAY_IS_HOSTS(*key)) {
-            return fail(error, DEVBAY_STATUS_INVALID, "unknown option %.*s", (int)key->len, key->ptr);
-        }
+    /* Options of yours are read by devbay_find_option. */
+    const devbay_str *key = devbay_unknown_option(&desc->options, NULL, 0);
+    if (key != NULL) {
+        return devbay_fail(error, DEVBAY_STATUS_INVALID, "unknown option %.*s", (int)key->len,
+                key->ptr);
     }
     devbay_instance *instance = calloc(1, sizeof(*instance));
     if (instance == NULL) {
-        return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for an instance");
+        return devbay_fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for an instance");
     }
     instance->device = (devbay_device_info){
             .struct_size = sizeof(devbay_device_info), .kind = DEVBAY_DEVICE_KIND_OTHER,
@@ -102,14 +84,14 @@ static devbay_status buffer_alloc(devbay_device *device, const devbay_alloc_desc
     uint64_t size = desc->size_bytes;
     uint64_t align = desc->align > ALLOC_ALIGN ? desc->align : ALLOC_ALIGN;
     if (desc->space_idx != 0 || (desc->align & (desc->align - 1)) != 0 || align > ALLOC_MAX) {
-        return fail(error, DEVBAY_STATUS_INVALID, "space %u of 1, or an alignment of %llu",
+        return devbay_fail(error, DEVBAY_STATUS_INVALID, "space %u of 1, or an alignment of %llu",
                 (unsigned)desc->space_idx, (unsigned long long)desc->align);
     }
     /* aligned_alloc wants a multiple of the alignment. */
     devbay_buffer *buffer =
             size > ALLOC_MAX ? NULL : aligned_alloc(align, (size / align + 2) * align);
     if (buffer == NULL) {
-        return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for %llu bytes, at most %llu",
+        return devbay_fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for %llu bytes, at most %llu",
                 (unsigned long long)size, (unsigned long long)ALLOC_MAX);
     }
     buffer->size_bytes = size;
@@ -127,7 +109,7 @@ static devbay_status stream_create(devbay_device *device, const devbay_stream_de
         devbay_stream **out, devbay_error_detail *error) {
     devbay_stream *stream = calloc(1, sizeof(*stream));
     if (stream == NULL) {
-        return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for a stream");
+        return devbay_fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for a stream");
     }
     stream->device = device;
     *out = stream;
@@ -229,44 +211,41 @@ static devbay_status prepare(devbay_instance *instance, const devbay_prepare_des
     uint64_t n_inputs = desc->inputs.len;
     if (desc->kernel_idx >= N_KERNELS || n_inputs != kernels[desc->kernel_idx].n_inputs_max ||
             desc->outputs.len != 1) {
-        return fail(error, DEVBAY_STATUS_INVALID, "no kernel %u of %llu inputs and 1 output",
+        return devbay_fail(error, DEVBAY_STATUS_INVALID, "no kernel %u of %llu inputs and 1 output",
                 (unsigned)desc->kernel_idx, (unsigned long long)n_inputs);
     }
     struct work work = {.k = 0};
     const devbay_tensor *of[3] = {NULL}; /* The inputs, then the output. */
     for (uint64_t i = 0; i <= n_inputs; i++) {
-        /* Steps are as the host says: its tensors may be larger than this header's (B5). */
-        const devbay_list *list = i < n_inputs ? &desc->inputs : &desc->outputs;
-        of[i] = DEVBAY_AT(list, i % n_inputs);
-        int has_strides = DEVBAY_HAS(devbay_tensor, of[i], strides) && of[i]->strides != NULL;
-        if ((of[i]->flags & DEVBAY_TENSOR_ABSENT) != 0 || has_strides || desc->attrs.len != 0 ||
-                of[i]->dtype.code != DEVBAY_DTYPE_FLOAT || of[i]->dtype.bits != 32) {
-            return fail(error, DEVBAY_STATUS_UNSUPPORTED, "expected dense f32 and no attributes");
+        of[i] = devbay_operand(i < n_inputs ? &desc->inputs : &desc->outputs, i % n_inputs);
+        if (of[i] == NULL || !devbay_is_dense(of[i], DEVBAY_DTYPE_FLOAT, 32)) {
+            return devbay_fail(error, DEVBAY_STATUS_UNSUPPORTED, "expected dense f32");
         }
-        work.n[i] = 1;
-        for (uint32_t d = 0; d < of[i]->rank; d++) {
-            uint64_t extent = (uint64_t)of[i]->shape[d];
-            if (extent != 0 && work.n[i] > ALLOC_MAX / sizeof(float) / extent) {
-                return fail(error, DEVBAY_STATUS_UNSUPPORTED, "an operand larger than a buffer");
-            }
-            work.n[i] *= extent;
+        if (!devbay_n_elements(of[i], ALLOC_MAX / sizeof(float), &work.n[i])) {
+            return devbay_fail(error, DEVBAY_STATUS_UNSUPPORTED, "an operand larger than a buffer");
         }
+    }
+    /* None of these ops has attributes: one that is there changes what the op does. */
+    const devbay_attr *attr = devbay_unknown_attr(&desc->attrs, NULL, 0);
+    if (attr != NULL) {
+        return devbay_fail(error, DEVBAY_STATUS_UNSUPPORTED, "the attribute %.*s",
+                (int)attr->name.len, attr->name.ptr);
     }
     const devbay_tensor *a = of[0], *b = of[n_inputs - 1], *y = of[n_inputs];
     if (desc->kernel_idx != MATMUL) {
         if (!repeats_in(a, y) || !repeats_in(b, y) || (a->rank != y->rank && b->rank != y->rank)) {
-            return fail(error, DEVBAY_STATUS_UNSUPPORTED, "expected one shape or its last extents");
+            return devbay_fail(error, DEVBAY_STATUS_UNSUPPORTED, "expected one shape or its last extents");
         }
     } else if (a->rank != 2 || b->rank != 2 || y->rank != 2 || a->shape[1] != b->shape[0] ||
                y->shape[0] != a->shape[0] || y->shape[1] != b->shape[1]) {
-        return fail(error, DEVBAY_STATUS_UNSUPPORTED, "expected [m,k] by [k,n] to be [m,n]");
+        return devbay_fail(error, DEVBAY_STATUS_UNSUPPORTED, "expected [m,k] by [k,n] to be [m,n]");
     } else {
         work.k = (uint64_t)a->shape[1];
         work.columns = (uint64_t)b->shape[1];
     }
     out->state = malloc(sizeof(work));
     if (out->state == NULL) {
-        return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for a prepared kernel");
+        return devbay_fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "no memory for a prepared kernel");
     }
     memcpy(out->state, &work, sizeof(work));
     out->launch = launches[desc->kernel_idx];
