@@ -41,8 +41,9 @@ const REQUEST_MB: u32 = 64;
 /// Seconds that one input may take.
 const INPUT_SECONDS: u32 = 25;
 
-/// What the paths of libraries' sources have in them. An edge whose source is not known counts as devbay's own.
-const FOREIGN: &[&str] = &["/registry/src/", "/rustc/", "/rustlib/src/"];
+/// What the paths of libraries' sources have in them; the last is that of the standard library's own dependencies. An edge whose
+/// source is not known counts as devbay's own.
+const FOREIGN: &[&str] = &["/registry/src/", "/rustc/", "/rustlib/src/", "/rust/deps/"];
 
 /// Builds and runs.
 ///
