@@ -284,6 +284,25 @@ fn recordings_that_are_right_are_found_no_fault_with() {
 }
 
 #[test]
+fn a_recording_that_fails_leaves_the_stream_as_it_was() {
+    unsafe extern "C" fn refuses(_: *mut Stream, _: *const CopyDesc) -> Status {
+        DEVBAY_STATUS_UNSUPPORTED
+    }
+    let rig = Rig::of(|_, table| {
+        table.get_extension = Some(get_extension);
+        table.copy = Some(refuses);
+    });
+    let (stream, buffer) = (rig.stream(0, ""), rig.alloc(0, 128));
+    assert_eq!(begin(&rig, stream, &[]), DEVBAY_STATUS_OK);
+    let copy = between(part(&buffer, 32, 16), part(&buffer, 64, 16));
+    assert_eq!(rig.copy(stream, &copy), DEVBAY_STATUS_UNSUPPORTED);
+    end(&rig, stream);
+    let refs = [part(&buffer, 0, 16), part(&buffer, 16, 16), part(&buffer, 32, 16)];
+    assert_eq!(rig.launch(&rig.sum(0), stream, &refs), DEVBAY_STATUS_OK);
+    assert_eq!(rig.found(), []);
+}
+
+#[test]
 fn an_extension_lacks_what_the_plugins_does_and_no_unknown_one_is_shown() {
     unsafe extern "C" fn without_export(i: *mut Instance, id: u32, revision: u32) -> *const c_void {
         static TABLE: InteropTable = InteropTable { stream_export: None, ..INTEROP };

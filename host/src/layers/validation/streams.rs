@@ -176,10 +176,12 @@ impl Books {
         }
     }
 
-    /// Remembers a failure of something that was enqueued.
+    /// Remembers a failure of something that was enqueued. What is recorded is not: a recording that fails leaves the stream as
+    /// it was.
     pub(super) fn enqueued(&self, stream: usize, status: Status) {
+        let is_enqueued = |book: &StreamBook| !book.inline && book.records.is_none();
         if status != DEVBAY_STATUS_OK
-            && let Some(book) = self.state().streams.get_mut(&stream).filter(|book| !book.inline)
+            && let Some(book) = self.state().streams.get_mut(&stream).filter(|book| is_enqueued(book))
         {
             book.refused = Some(status);
         }
