@@ -2,12 +2,12 @@
 //! and what work borrows until a point after it is reported (B9).
 
 use super::books::*;
-use super::threads::On;
+use super::threads::{Entered, On};
 use super::{Answer, Books, next};
 use devbay_plugin_api::abi::*;
 
 /// What a call has borrowed that its stream had not.
-pub(super) struct Borrowed {
+struct Borrowed {
     stream: usize,
     fresh: Vec<Lent>,
     inline: bool,
@@ -72,13 +72,7 @@ impl Books {
         let device = entered.device.unwrap_or(0);
         let checked = check(&self.state(), device, &wanted);
         let lent = self.expect(entered.function(), checked)?;
-        self.note_refused(entered.function(), stream.addr());
-        let failed = self.failure_told(stream.addr());
-        let borrowed = self.borrow(stream.addr(), &lent);
-        let status = entered.call(|| next!(self, copy(stream, desc)));
-        self.settle_borrowed(borrowed, status);
-        self.enqueued(stream.addr(), status);
-        self.expect_refused(entered.function(), failed, status);
+        let status = self.enqueue(&entered, stream, &lent, || next!(self, copy(stream, desc)));
         if status == DEVBAY_STATUS_OK
             && wanted.kind != DEVBAY_COPY_BUFFER_TO_HOST
             && let Some(book) = self.state().buffers.get_mut(&wanted.dst.buffer.addr())
@@ -88,8 +82,27 @@ impl Books {
         Ok(status)
     }
 
+    /// Enqueues what uses things until a point behind it is reported.
+    pub(super) fn enqueue(
+        &self,
+        entered: &Entered<'_>,
+        stream: *mut Stream,
+        lent: &[Lent],
+        call: impl FnOnce() -> Status,
+    ) -> Status {
+        let stream = stream.addr();
+        self.note_refused(entered.function(), stream);
+        let failed = self.failure_told(stream);
+        let borrowed = self.borrow(stream, lent);
+        let status = entered.call(call);
+        self.settle_borrowed(borrowed, status);
+        self.enqueued(stream, status);
+        self.expect_refused(entered.function(), failed, status);
+        status
+    }
+
     /// Lends things to a stream, until a point that is signalled after this is reported; while it records, to the recording.
-    pub(super) fn borrow(&self, stream: usize, lent: &[Lent]) -> Borrowed {
+    fn borrow(&self, stream: usize, lent: &[Lent]) -> Borrowed {
         let mut state = self.state();
         let mut fresh = Vec::new();
         let mut inline = true;
@@ -110,7 +123,7 @@ impl Books {
     }
 
     /// Takes back what a call on an inline stream, or one that failed, has borrowed.
-    pub(super) fn settle_borrowed(&self, borrowed: Borrowed, status: Status) {
+    fn settle_borrowed(&self, borrowed: Borrowed, status: Status) {
         // What a panic leaves behind, nobody knows.
         let over = borrowed.inline || status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED;
         if !over {

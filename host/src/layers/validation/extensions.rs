@@ -1,7 +1,6 @@
 //! Extensions: which the layer shows, and those that wrap native memory and streams, and make things fail (B6, B15).
 
 use super::books::*;
-use super::guarded::{Out, hand_on};
 use super::threads::On;
 use super::{Answer, Books, table};
 use devbay_plugin_api::abi::*;
@@ -167,26 +166,10 @@ impl Books {
             .device(device.addr())
             .ok()
             .and_then(|book| book.spaces.get(wanted.space_idx as usize).copied());
-        // SAFETY: the host's struct, alive for the call.
-        let guarded = unsafe { Out::of(out.cast_const()) };
-        let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
-            return Ok(DEVBAY_STATUS_INVALID);
-        };
-        let mut words = self.words(entered.function(), error)?;
         let next = self.interop(entered.instance());
-        let status =
-            entered.call(|| call!(next, buffer_import(device, desc, guarded.as_ptr(), words.as_ptr())));
-        self.settle(entered.function(), words, status);
-        let (made, found) = guarded.read();
-        self.check(entered.function(), found);
-        if guarded.is_written() {
-            // SAFETY: the host's struct, whose size was read.
-            unsafe { hand_on(out, &made) };
-        }
+        let call = |out, words| entered.call(|| call!(next, buffer_import(device, desc, out, words)));
+        let (status, made) = self.watched(entered.function(), out, error, call)?;
         if status != DEVBAY_STATUS_OK {
-            if !guarded.is_untouched_or_zero() {
-                self.plugin_broke(entered.function(), "B9", "it failed and wrote an allocation");
-            }
             return Ok(status);
         }
         if made.size_bytes < wanted.size_bytes {
@@ -211,9 +194,8 @@ impl Books {
     ) -> Answer {
         let entered = self.enter("buffer_export", On::Buffer(buffer.addr()))?;
         let next = self.interop(entered.instance());
-        self.native(entered.function(), out, error, |out, words| {
-            entered.call(|| call!(next, buffer_export(buffer, out, words)))
-        })
+        let call = |out, words| entered.call(|| call!(next, buffer_export(buffer, out, words)));
+        self.native(entered.function(), out, error, call)
     }
 
     pub(super) unsafe fn stream_import(
@@ -248,9 +230,8 @@ impl Books {
     ) -> Answer {
         let entered = self.enter("stream_export", On::Stream(stream.addr()))?;
         let next = self.interop(entered.instance());
-        self.native(entered.function(), out, error, |out, words| {
-            entered.call(|| call!(next, stream_export(stream, out, words)))
-        })
+        let call = |out, words| entered.call(|| call!(next, stream_export(stream, out, words)));
+        self.native(entered.function(), out, error, call)
     }
 
     /// Watches a native handle that the plugin writes.
@@ -261,20 +242,7 @@ impl Books {
         error: *mut ErrorDetail,
         call: impl FnOnce(*mut NativeHandle, *mut ErrorDetail) -> Status,
     ) -> Answer {
-        // SAFETY: the host's struct, alive for the call.
-        let guarded = unsafe { Out::of(out.cast_const()) };
-        let Some(mut guarded) = self.expect(function, guarded.map(Some))? else {
-            return Ok(DEVBAY_STATUS_INVALID);
-        };
-        let mut words = self.words(function, error)?;
-        let status = call(guarded.as_ptr(), words.as_ptr());
-        self.settle(function, words, status);
-        let (made, found) = guarded.read();
-        self.check(function, found);
-        if guarded.is_written() {
-            // SAFETY: the host's struct, whose size was read.
-            unsafe { hand_on(out, &made) };
-        }
+        let (status, made) = self.watched(function, out, error, call)?;
         if status == DEVBAY_STATUS_OK && made.kind == 0 {
             self.plugin_broke(function, "B15", "it succeeded without a kind of handle");
         }

@@ -45,18 +45,11 @@ impl Books {
         let checked = check(&self.state(), entered.device.unwrap_or(0), &kernel, refs_given, dims.is_null());
         let mut lent = self.expect(entered.function(), checked)?;
         lent.push(Lent::Kernel(number.addr()));
-        self.note_refused(entered.function(), stream.addr());
-        let failed = self.failure_told(stream.addr());
-        let borrowed = self.borrow(stream.addr(), &lent);
-        let status = entered.call(|| match kernel.inner.launch {
+        Ok(self.enqueue(&entered, stream, &lent, || match kernel.inner.launch {
             // SAFETY: the plugin's function with its own state, on what the host gave; the kernel is held.
             Some(launch) => unsafe { launch(kernel.inner.state, stream, refs, dims) },
             None => DEVBAY_STATUS_INVALID,
-        });
-        self.settle_borrowed(borrowed, status);
-        self.enqueued(stream.addr(), status);
-        self.expect_refused(entered.function(), failed, status);
-        Ok(status)
+        }))
     }
 }
 

@@ -44,7 +44,7 @@ use devbay_core::services::LogSink;
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::*;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
-use guarded::Words;
+use guarded::{Out, Words, hand_on};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -319,6 +319,34 @@ impl Books {
     /// Hands the plugin's words on.
     fn settle(&self, function: &'static str, words: Words, status: Status) {
         self.check(function, words.settle(status));
+    }
+
+    /// Calls what writes a struct and an error's words, watches both, and hands them on.
+    fn watched<T: Growable>(
+        &self,
+        function: &'static str,
+        out: *mut T,
+        error: *mut ErrorDetail,
+        call: impl FnOnce(*mut T, *mut ErrorDetail) -> Status,
+    ) -> Result<(Status, T), Status> {
+        // SAFETY: the host's struct, alive for the call.
+        let guarded = unsafe { Out::of(out.cast_const()) };
+        let Some(mut guarded) = self.expect(function, guarded.map(Some))? else {
+            return Err(DEVBAY_STATUS_INVALID);
+        };
+        let mut words = self.words(function, error)?;
+        let status = call(guarded.as_ptr(), words.as_ptr());
+        self.settle(function, words, status);
+        let (made, found) = guarded.read();
+        self.check(function, found);
+        if guarded.is_written() {
+            // SAFETY: the host's struct, whose size was read.
+            unsafe { hand_on(out, &made) };
+        }
+        if status != DEVBAY_STATUS_OK && !guarded.is_untouched_or_zero() {
+            self.plugin_broke(function, "B9", "it failed and wrote a result");
+        }
+        Ok((status, made))
     }
 
     /// What a plugin's entry returns is never written (B1).

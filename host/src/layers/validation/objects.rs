@@ -1,7 +1,6 @@
 //! Instances, devices, buffers and streams: made, used by whom they belong to, given back once, in order (B9).
 
 use super::books::*;
-use super::guarded::{Out, hand_on};
 use super::threads::On;
 use super::{Answer, Books, next, next_number};
 use devbay_plugin_api::abi::*;
@@ -206,25 +205,9 @@ impl Books {
             return Ok(DEVBAY_STATUS_INVALID);
         };
         let space = self.expect(entered.function(), self.space_of(device.addr(), &wanted))?;
-        // SAFETY: the host's struct, alive for the call.
-        let guarded = unsafe { Out::of(out.cast_const()) };
-        let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
-            return Ok(DEVBAY_STATUS_INVALID);
-        };
-        let mut words = self.words(entered.function(), error)?;
-        let status =
-            entered.call(|| next!(self, buffer_alloc(device, desc, guarded.as_ptr(), words.as_ptr())));
-        self.settle(entered.function(), words, status);
-        let (made, found) = guarded.read();
-        self.check(entered.function(), found);
-        if guarded.is_written() {
-            // SAFETY: the host's struct, whose size was read.
-            unsafe { hand_on(out, &made) };
-        }
+        let call = |out, words| entered.call(|| next!(self, buffer_alloc(device, desc, out, words)));
+        let (status, made) = self.watched(entered.function(), out, error, call)?;
         if status != DEVBAY_STATUS_OK {
-            if !guarded.is_untouched_or_zero() {
-                self.plugin_broke(entered.function(), "B9", "it failed and wrote an allocation");
-            }
             return Ok(status);
         }
         let found = if made.buffer.is_null() {

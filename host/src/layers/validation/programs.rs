@@ -3,7 +3,6 @@
 
 use super::books::*;
 use super::extensions::call;
-use super::guarded::{Out, hand_on};
 use super::threads::On;
 use super::{Answer, Books};
 use devbay_plugin_api::abi::*;
@@ -131,22 +130,11 @@ impl Books {
         error: *mut ErrorDetail,
     ) -> Answer {
         let entered = self.enter("executable_info", On::Program(program.addr()))?;
-        // SAFETY: the host's struct, alive for the call.
-        let guarded = unsafe { Out::of(out.cast_const()) };
-        let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
-            return Ok(DEVBAY_STATUS_INVALID);
-        };
-        let mut words = self.words(entered.function(), error)?;
         let next = self.compile(entered.instance());
-        let status = entered.call(|| call!(next, executable_info(program, guarded.as_ptr(), words.as_ptr())));
-        self.settle(entered.function(), words, status);
-        let (made, found) = guarded.read();
-        self.check(entered.function(), found);
-        if guarded.is_written() {
-            // SAFETY: the host's struct, whose size was read.
-            unsafe { hand_on(out, &made) };
-        }
-        Ok(status)
+        let call = |out: *mut ExecutableInfo, words| {
+            entered.call(|| call!(next, executable_info(program, out, words)))
+        };
+        Ok(self.watched(entered.function(), out, error, call)?.0)
     }
 
     pub(super) unsafe fn execute(
@@ -167,14 +155,8 @@ impl Books {
             self.refuse_null(entered.function(), wanted.results)?;
         }
         lent.push(Lent::Program(program.addr()));
-        self.note_refused(entered.function(), stream.addr());
-        let failed = self.failure_told(stream.addr());
-        let borrowed = self.borrow(stream.addr(), &lent);
         let next = self.compile(entered.instance());
-        let status = entered.call(|| call!(next, execute(program, stream, desc)));
-        self.settle_borrowed(borrowed, status);
-        self.enqueued(stream.addr(), status);
-        self.expect_refused(entered.function(), failed, status);
+        let status = self.enqueue(&entered, stream, &lent, || call!(next, execute(program, stream, desc)));
         if status == DEVBAY_STATUS_OK {
             for i in 0..wanted.n_results as usize {
                 // SAFETY: the host's list has a place for each result, which the plugin has written.

@@ -104,15 +104,8 @@ impl Books {
         let buffers = bound.iter().filter(|reference| !reference.buffer.is_null());
         let mut lent: Vec<Lent> = buffers.map(|reference| Lent::Buffer(reference.buffer.addr())).collect();
         lent.push(Lent::Recording(wanted.recording.addr()));
-        self.note_refused(entered.function(), stream.addr());
-        let failed = self.failure_told(stream.addr());
-        let borrowed = self.borrow(stream.addr(), &lent);
         let next = self.replay(entered.instance());
-        let status = entered.call(|| call!(next, replay(stream, desc)));
-        self.settle_borrowed(borrowed, status);
-        self.enqueued(stream.addr(), status);
-        self.expect_refused(entered.function(), failed, status);
-        Ok(status)
+        Ok(self.enqueue(&entered, stream, &lent, || call!(next, replay(stream, desc))))
     }
 
     pub(super) unsafe fn recording_free(&self, recording: *mut Recording) -> Result<(), Status> {
