@@ -494,7 +494,7 @@ impl Executable {
             if results.iter().all(|handle| handle.is_null()) {
                 return Ok(given);
             }
-            // The run is under way, and nobody can say any more what it writes.
+            // The run goes on, and may write to memory that was given: it is leaked.
             given.into_iter().for_each(std::mem::forget);
             return Err(self.device.broken("a run that made a result for which there was memory (B23)"));
         }

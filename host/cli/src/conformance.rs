@@ -362,7 +362,7 @@ fn text(report: &Report) -> String {
         let reason = test.verdict.reason().or(test.note.as_deref()).unwrap_or_default();
         vec![test.id.clone(), test.rules.join(" "), outcome.to_owned(), reason.to_owned()]
     };
-    // Hundreds of lines that say that a kernel is right, or is not there, help nobody; nor do twenty about one profile.
+    // One line stands for all kernels that are right or missing, and one for all tests of a profile that is not claimed.
     let is_of_ops = |test: &Test| OF_OPS.contains(&test.topic());
     let is_of_profile = |test: &Test| test.verdict.why() == Some(Why::Profile);
     let is_summed = |test: &Test| {

@@ -126,7 +126,7 @@ pub(super) struct BufferBook {
     pub space: MemorySpace,
     /// Whether a copy wrote it.
     pub written: bool,
-    /// The plugin made it for a result, and nobody was told where it is and how large.
+    /// The plugin made it for a result. It did not say its address and size.
     pub unsaid: bool,
 }
 

@@ -33,7 +33,7 @@ impl Extensions {
     }
 }
 
-/// The plugin's table of an extension; none of its functions where the instance has none, which nobody was then shown.
+/// The plugin's table of an extension. All slots are NULL if the instance has none; the host was then given no table either.
 macro_rules! next_table {
     ($name:ident, $table:ident) => {
         pub(super) fn $name(&self, instance: Option<usize>) -> $table {
