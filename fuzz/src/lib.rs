@@ -6,6 +6,7 @@ pub mod arrays;
 pub mod dbx;
 pub mod image;
 pub mod manifest;
+pub mod mutate;
 pub mod onnx_run;
 pub mod text;
 

@@ -152,12 +152,13 @@ fn protobuf_strings(message: &[u8]) -> BTreeSet<&[u8]> {
     (0..message.len()).filter_map(field).collect()
 }
 
-/// The targets: each is a module of the crate.
+/// The targets: each is a file of the crate.
 fn targets(sources: &Path) -> Result<Vec<String>> {
     let mut targets = Vec::new();
     for entry in fs::read_dir(sources).with_context(|| format!("cannot read {}", sources.display()))? {
         let path = entry?.path();
-        targets.extend(path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
+        let file = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".rs"));
+        targets.extend(file.map(str::to_owned));
     }
     targets.retain(|target| target != "lib");
     targets.sort_unstable();
