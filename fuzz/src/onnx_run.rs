@@ -11,6 +11,9 @@ use devbay_host::session::{RunOptions, Session};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// What a run may take: mutations find loops without end at once, and most of a campaign would be spent in them.
+const DEADLINE: Duration = Duration::from_millis(50);
+
 /// Inputs larger than this are no finding of a fuzz target's.
 const ELEMENTS_MAX: usize = 1 << 16;
 
@@ -41,6 +44,6 @@ pub fn run(data: &[u8]) {
         inputs.push((port.name.to_string(), tensor));
     }
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let options = RunOptions { deadline: Some(Duration::from_millis(500)), ..RunOptions::default() };
+    let options = RunOptions { deadline: Some(DEADLINE), ..RunOptions::default() };
     let _ = session.run(&given, &options);
 }

@@ -139,6 +139,11 @@ impl Attributes {
         self.text.split_ascii_whitespace().filter_map(Attribute::of)
     }
 
+    /// Whether there is one of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.iter().any(|attribute| attribute.name == name)
+    }
+
     /// Checks the attributes of a node, graphs included: their types, and that those that are required are there.
     /// Attributes that the op has not may be anything.
     ///

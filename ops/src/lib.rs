@@ -88,6 +88,11 @@ pub fn find(domain: &str, name: &str) -> Option<&'static OpRow> {
     Some(&rows[i])
 }
 
+/// Whether an op has an attribute of that name; `false` for an op without a row.
+pub fn has_attribute(domain: &str, op: &str, name: &str) -> bool {
+    find(domain, op).is_some_and(|row| row.attributes.has(name))
+}
+
 /// All rows, ONNX's first, each domain's sorted by name.
 pub fn all() -> impl Iterator<Item = &'static OpRow> {
     table::ONNX.iter().chain(table::DEVBAY)

@@ -94,7 +94,8 @@ extern "C" {
  * - a flag in the lower half of a flags of 64 bits, or in one of 32 bits: ignores it;
  * - a flag in the upper half: leaves out what has it;
  * - a dtype: refuses what has it as UNSUPPORTED; a kernel's type variable goes on without it;
- * - an attribute's kind: gives UNSUPPORTED;
+ * - an attribute's kind, or the name of one that a kernel does not read: gives UNSUPPORTED, or
+ * claims the node not;
  * - numerics: ignores what is allowed, and gives UNSUPPORTED for a demand;
  * - a usage of memory, a kind or a priority of a stream: ignores it, for they are hints;
  * - a kind of copy or of a native handle: gives UNSUPPORTED;
@@ -449,7 +450,9 @@ struct devbay_host_api {
      * have begun are done then, the others never begin. A caller that gets it returns it soon,
      * and what it was to write is undefined. A loop over nothing, n is 0, says whether the run
      * goes on: OK or CANCELLED. What takes long without a loop, or in one chunk, asks so every
-     * millisecond or so; a body may. Since: 0.1 */
+     * millisecond or so; a body may. Loading counts as a run: prepare, pack and the functions
+     * that compile may ask on the thread that called them, and give CANCELLED back.
+     * Since: 0.1 */
     devbay_status (DEVBAY_CALL *parallel_for)(void *ctx, uint64_t n, uint64_t grain,
             devbay_chunk_fn body, void *arg);
     /* Looks up a setting of the host, such as cache_dir. On success out is borrowed until
@@ -836,8 +839,9 @@ struct devbay_prepare_desc {
     /* Position in the plugin's list of kernels, or a number that device_kernels gave. */
     uint32_t kernel_idx;
     devbay_device *device;                /* Where it will run. */
-    /* Attributes of the node, a list of devbay_attr; those with the default value may be
-     * missing. */
+    /* Attributes of the node, a list of devbay_attr: of those that the op's definition has, any
+     * that are given, and none else. Those with the default value may be missing. A kernel that
+     * does not read one gives UNSUPPORTED: a later host may have it from a later definition. */
     devbay_list attrs;
     /* Types of the inputs, a list of devbay_tensor, optional ones that are absent included. */
     devbay_list inputs;
@@ -1134,7 +1138,10 @@ struct devbay_plugin_table {
      * Since: 0.1. */
     devbay_status (DEVBAY_CALL *stream_host_wait)(devbay_stream *stream, uint64_t value,
             uint64_t timeout_ns);
-    /* Makes the device start on what is enqueued, for plugins that gather (B22).
+    /* Makes the device start on what is enqueued, for plugins that gather (B22): those whose
+     * launches wait for a flush or a signal. The host calls it within a long task, behind
+     * launches that it takes for worth a submission. A plugin without it starts at once, or on
+     * its own terms.
      *
      * Owns: nothing.
      * Threads: one at a time per stream.

@@ -97,7 +97,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .arg(format!("-max_total_time={}", arguments.seconds))
         .arg("-print_final_stats=1")
         .arg("-print_funcs=0")
-        .arg("-print_pcs=1");
+        .arg("-print_pcs=1")
+        // Inputs are drawn the less the longer they take.
+        .arg("-entropic_scale_per_exec_time=1");
     if let Some(words) = words(name, &seeds)? {
         let file = folder.join(name).with_extension("dict");
         fs::write(&file, words).with_context(|| format!("cannot write {}", file.display()))?;

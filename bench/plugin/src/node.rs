@@ -35,6 +35,7 @@ const fn any(
         .operands(&[0], &[0])
         .inputs(1, DEVBAY_VARIADIC)
         .in_place(&[0])
+        .attributes(&["ns"])
         .cost(cost)
         .shape(output_type)
 }

@@ -55,7 +55,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "kernel.prepare.attribute",
         rules: &["B5", "B21"],
-        requires: "an attribute of an unknown kind is refused with UNSUPPORTED",
+        requires: "an attribute of an unknown kind, or of a name that no op has, is refused with UNSUPPORTED",
         needs: &["kernel.prepare"],
         run: attribute,
     },
@@ -286,22 +286,23 @@ fn dtype(rig: &Rig<'_>) -> Outcome {
     Ok(())
 }
 
+/// An attribute of a later version of an op, as far as a plugin can tell.
+pub(super) const UNKNOWN_ATTRIBUTE: &str = "conformance_unknown";
+
 fn attribute(rig: &Rig<'_>) -> Outcome {
     each_node(rig, Op::typical, |device, kernel, _, sample| {
-        for kind in [0, 99, u32::MAX] {
+        let of_kind = |kind: u32| (format!("an attribute of kind {kind}"), kind);
+        let unknown = [0, 99, u32::MAX].map(of_kind);
+        let named = (format!("an attribute called {UNKNOWN_ATTRIBUTE}"), DEVBAY_ATTR_INT);
+        for (what, kind) in unknown.into_iter().chain([named]) {
             let mut request = Request::new(device, kernel.idx, &sample);
-            request.attrs.push(Attr { kind, name: Str::new("conformance"), ..Attr::empty() });
+            request.attrs.push(Attr { kind, name: Str::new(UNKNOWN_ATTRIBUTE), ..Attr::empty() });
             match request.prepare(device)? {
                 Err((DEVBAY_STATUS_UNSUPPORTED, _)) => {}
                 Err((_, words)) => {
-                    return failed(format!(
-                        "{} with an attribute of kind {kind}: expected UNSUPPORTED, found {words}",
-                        kernel.op
-                    ));
+                    return failed(format!("{} with {what}: expected UNSUPPORTED, found {words}", kernel.op));
                 }
-                Ok(_) => {
-                    return failed(format!("{} with an attribute of kind {kind} was taken", kernel.op));
-                }
+                Ok(_) => return failed(format!("{} with {what} was taken", kernel.op)),
             }
         }
         Ok(())

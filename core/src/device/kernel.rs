@@ -13,7 +13,9 @@ use std::sync::Arc;
 pub struct PrepareRequest<'a> {
     /// Position in the plugin's list of kernels.
     pub kernel_idx: u32,
-    /// Attributes.
+    /// The op.
+    pub op: &'a crate::program::Op,
+    /// Attributes; those that the op does not have are not shown to the plugin.
     pub attrs: &'a [(Arc<str>, crate::program::AttrValue)],
     /// Operands: type, and content if it is constant; None where an optional one is absent.
     pub inputs: &'a [Option<(TensorType, Option<Tensor>)>],
@@ -47,7 +49,7 @@ impl PrepareRequest<'_> {
         }
         let (inputs, outputs) = tensors.split_at(self.inputs.len());
 
-        let attrs = AttrViews::of(self.attrs);
+        let attrs = AttrViews::of(self.op, self.attrs);
         body(&PrepareDesc {
             kernel_idx: self.kernel_idx,
             device,

@@ -70,6 +70,24 @@ impl Device {
         unsafe { signal(stream, value) }
     }
 
+    /// Whether what is enqueued on its streams may wait for a flush or a signal, and may be flushed within a line of launches. A
+    /// line that is recorded has none, and that of a serialised plugin holds its lock.
+    pub(crate) fn gathers(&self) -> bool {
+        self.plugin.about.table.stream_flush.is_some() && !self.plugin.is_serialised() && !self.replays()
+    }
+
+    /// Has the device begin with what is enqueued, if [`Device::gathers`].
+    ///
+    /// # Safety
+    /// As the ABI's `stream_flush`: the stream is the device's, and nobody else's now.
+    pub(crate) unsafe fn flush_on(&self, stream: *mut abi::Stream) -> Status {
+        match self.plugin.about.table.stream_flush {
+            // SAFETY: the caller's promise.
+            Some(flush) => unsafe { flush(stream) },
+            None => DEVBAY_STATUS_OK,
+        }
+    }
+
     /// Has `done(arg, status)` called once when a value is reached or can be no more; if this fails, never.
     ///
     /// # Safety

@@ -1,6 +1,6 @@
 //! What plugins are shown of a program: types, attributes and graphs in the ABI's structs.
 
-use crate::program::{AttrValue, Node, Program, ValueId};
+use crate::program::{AttrValue, Node, Op, Program, ValueId};
 use crate::tensor::{Dim, Tensor, TensorType};
 use devbay_plugin_api::abi::*;
 use std::collections::{HashMap, HashSet};
@@ -49,30 +49,34 @@ pub(super) struct AttrViews<'a> {
 }
 
 impl<'a> AttrViews<'a> {
-    /// Of a node's attributes.
-    pub fn of(attrs: &'a [(Arc<str>, AttrValue)]) -> Self {
+    /// Of the attributes that a node's op has. Others mean nothing (rule 9 of `verify.rs`), and a kernel would refuse what it
+    /// does not read. An op without a row may have any.
+    pub fn of(op: &Op, attrs: &'a [(Arc<str>, AttrValue)]) -> Self {
+        let row = devbay_ops::find(&op.domain, &op.name);
+        let is_of_op = |(name, _): &&(Arc<str>, AttrValue)| row.is_none_or(|row| row.attributes.has(name));
+        let attrs: Vec<&'a (Arc<str>, AttrValue)> = attrs.iter().filter(is_of_op).collect();
         // What the list points to is made first, so that nothing moves afterwards.
-        let each = |(_, value): &(Arc<str>, AttrValue)| match value {
+        let each = |(_, value): &&(Arc<str>, AttrValue)| match value {
             AttrValue::Floats(values) => values.iter().map(|&v| f64::from(v)).collect(),
             _ => Vec::new(),
         };
         let floats: Vec<Vec<f64>> = attrs.iter().map(each).collect();
-        let each = |(_, value): &(Arc<str>, AttrValue)| match value {
+        let each = |(_, value): &&(Arc<str>, AttrValue)| match value {
             AttrValue::Strings(values) => values.iter().map(|v| Str::new(v)).collect(),
             _ => Vec::new(),
         };
         let strings: Vec<Vec<Str>> = attrs.iter().map(each).collect();
-        let each = |(_, value): &(Arc<str>, AttrValue)| match value {
+        let each = |(_, value): &&(Arc<str>, AttrValue)| match value {
             AttrValue::Tensor(tensor) => abi_shape(&tensor.tensor_type()),
             _ => Vec::new(),
         };
         let shapes: Vec<Vec<i64>> = attrs.iter().map(each).collect();
-        let each = |((_, value), shape): (&(Arc<str>, AttrValue), &Vec<i64>)| match value {
+        let each = |((_, value), shape): (&&(Arc<str>, AttrValue), &Vec<i64>)| match value {
             AttrValue::Tensor(tensor) => abi_tensor(&tensor.tensor_type(), shape, Some(tensor)),
             _ => devbay_plugin_api::abi::Tensor::empty(),
         };
         let tensors: Vec<_> = attrs.iter().zip(&shapes).map(each).collect();
-        let each = |(i, (name, value)): (usize, &(Arc<str>, AttrValue))| {
+        let each = |(i, &(name, value)): (usize, &&'a (Arc<str>, AttrValue))| {
             let mut attr = Attr { name: Str::new(name), ..Attr::empty() };
             match value {
                 AttrValue::Int(value) => (attr.kind, attr.i) = (DEVBAY_ATTR_INT, *value),
@@ -207,7 +211,8 @@ impl<'a> Graph<'a> {
         let numbers = |ids: &[Option<ValueId>]| -> Vec<u32> {
             ids.iter().map(|id| id.and_then(|id| self.position(id)).unwrap_or(u32::MAX)).collect()
         };
-        let attrs: Vec<AttrViews<'_>> = self.nodes.iter().map(|node| AttrViews::of(&node.attrs)).collect();
+        let attrs: Vec<AttrViews<'_>> =
+            self.nodes.iter().map(|node| AttrViews::of(&node.op, &node.attrs)).collect();
         let operands: Vec<(Vec<u32>, Vec<u32>)> =
             self.nodes.iter().map(|node| (numbers(&node.inputs), numbers(&node.outputs))).collect();
         let nodes: Vec<NodeView> = self

@@ -113,10 +113,14 @@ pub fn run(
 
     // What kernels must know is read back in any case; what shapes need, if they turn out to need it.
     let mut values = constants;
-    let wanted = env
-        .listed_sites(node)
-        .map(|site| kernel_values(node, env.site(site).0))
-        .fold(0, |all, own| all | own);
+    // A view has no kernel that would look at its shape or axes.
+    let wanted = match def.is_some_and(|def| def.kind == OpKind::View) {
+        true => !1,
+        false => env
+            .listed_sites(node)
+            .map(|site| kernel_values(node, env.site(site).0))
+            .fold(0, |all, own| all | own),
+    };
     for (i, input) in inputs.iter().enumerate() {
         if values[i].is_none() && wanted & 1 << i.min(63) != 0 {
             values[i] = input.as_ref().map(RunTensor::to_tensor).transpose()?;

@@ -49,6 +49,7 @@ pub(crate) enum Internal {
     Copy(Box<(Arc<Device>, CopyKind)>),
     Wait(Box<(Arc<Device>, WaitFor)>),
     Signal(Box<SignalState>),
+    Flush(Box<Arc<Device>>),
 }
 
 pub(crate) struct SignalState {
@@ -73,12 +74,23 @@ impl Internal {
         Self::Signal(Box::new(SignalState { device: Arc::clone(device), lane, at }))
     }
 
+    /// A flush of a stream whose plugin gathers what is enqueued.
+    pub fn flush(device: &Arc<Device>) -> Self {
+        Self::Flush(Box::new(Arc::clone(device)))
+    }
+
+    /// Whether its step has the run's context as its one reference.
+    pub fn wants_context(&self) -> bool {
+        matches!(self, Self::Wait(_) | Self::Signal(_))
+    }
+
     /// What the launch loop calls, and its first argument.
     pub fn launch(&self) -> (LaunchFn, *const c_void) {
         match self {
             Self::Copy(state) => (launch_copy as LaunchFn, std::ptr::from_ref(&**state).cast()),
             Self::Wait(state) => (launch_wait as LaunchFn, std::ptr::from_ref(&**state).cast()),
             Self::Signal(state) => (launch_signal as LaunchFn, std::ptr::from_ref(&**state).cast()),
+            Self::Flush(device) => (launch_flush as LaunchFn, std::ptr::from_ref(&**device).cast()),
         }
     }
 }
@@ -327,6 +339,18 @@ unsafe extern "C" fn launch_signal(
         timelines.inbox.calls.end();
     }
     status
+}
+
+unsafe extern "C" fn launch_flush(
+    state: *const c_void,
+    stream: *mut Stream,
+    _refs: *const BufferRef,
+    _dims: *const i64,
+) -> Status {
+    // SAFETY: the launch loop passes the state of this step.
+    let device = unsafe { &*state.cast::<Arc<Device>>() };
+    // SAFETY: the stream is the device's and this thread's.
+    unsafe { device.flush_on(stream) }
 }
 
 /// Called by a device, or by the thread that polls it, when the point behind a task is reached or can be no more.

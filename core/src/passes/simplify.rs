@@ -61,7 +61,7 @@ fn simplify(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> 
 
 /// The operand that a node's only result is, if it is one, to the last bit of its type.
 fn same_as(program: &Program, node: &Node, makers: &HashMap<ValueId, Node>) -> Option<ValueId> {
-    if node.outputs.iter().skip(1).any(Option::is_some) {
+    if node.outputs.iter().skip(1).any(Option::is_some) || !has_constant_shape(program, node) {
         return None;
     }
     let only = node.inputs.len() == 1;
@@ -87,6 +87,16 @@ fn same_as(program: &Program, node: &Node, makers: &HashMap<ValueId, Node>) -> O
     // The other operand may have given the result its shape.
     let ty = |id: ValueId| program.value(id).ty.as_ref().filter(|ty| ty.known_shape().is_some());
     (ty(same)? == ty(node.output(0)?)?).then_some(same)
+}
+
+/// Whether what says how a node's result is shaped is constant, or nothing does: what comes with a run is checked there, also where
+/// the result's type is known without it.
+fn has_constant_shape(program: &Program, node: &Node) -> bool {
+    match &*node.op.name {
+        "Expand" | "Tile" | "Slice" | "Pad" | "ReduceSum" | "ReduceMean" | "ReduceMax" | "ReduceMin"
+        | "ReduceProd" => node.inputs.iter().skip(1).flatten().all(|id| program.constant(*id).is_some()),
+        _ => true,
+    }
 }
 
 /// The number that all elements of a constant are; None if they differ or it has none.
@@ -149,6 +159,9 @@ fn merge_transposes(node: &mut Node, makers: &HashMap<ValueId, Node>) -> bool {
 fn is_reshape(program: &Program, node: &Node) -> bool {
     let shape = |id: Option<ValueId>| program.value(id?).ty.as_ref()?.known_shape();
     let (Some(from), Some(to)) = (shape(node.input(0)), shape(node.output(0))) else { return false };
+    if !has_constant_shape(program, node) {
+        return false;
+    }
     match &*node.op.name {
         "Transpose" => {
             let reversed = || (0..from.len() as i64).rev().collect();

@@ -4,6 +4,7 @@
 //! place or one value after another, only where the tasks' edges say that it is free.
 
 use super::constants::Placed;
+use super::gather;
 use super::launches::{Launch, Planner, Root, Storage, Work};
 use super::merge::{self, Terms};
 use super::references::{Emitter, Parts};
@@ -101,7 +102,12 @@ impl Planner<'_> {
                 let text = format!("wait for {}", self.lanes.name(self.env, other));
                 parts.internal(Internal::wait(self.env.site(other.site).0, wait), lane, text);
             }
-            for &at in own {
+            let device = self.env.site(self.lanes.get(lane).site).0;
+            let flushes = match device.gathers() {
+                true => gather::flushes(&own.iter().map(|&at| costs[at as usize]).collect::<Vec<_>>()),
+                false => vec![false; own.len()],
+            };
+            for (&at, flush) in own.iter().zip(flushes) {
                 let Some(launch) = launches[at as usize].take() else {
                     return Err(Error::new(ErrorKind::Internal, "a launch in two tasks"));
                 };
@@ -109,9 +115,11 @@ impl Planner<'_> {
                 look()?;
                 parts.launch_of.push(Some(at));
                 self.emit(launch, workspace, (&storages, &arena.offsets), &mut parts, &mut prepared)?;
+                if flush {
+                    parts.internal(Internal::flush(device), lane, "flush".to_owned());
+                }
             }
             if let Some(signal) = signals.get(task).copied().flatten() {
-                let device = self.env.site(self.lanes.get(lane).site).0;
                 parts.internal(Internal::signal(device, lane, signal), lane, "signal".to_owned());
             }
         }

@@ -180,6 +180,7 @@ impl<'a> Chooser<'a> {
             return Ok(NodeWork::Later);
         }
         if let Some(offsets) = views::offsets(self.program, node, self.env) {
+            views::check_whole(self.program, node).map_err(|error| error.at_node(node.label()))?;
             return Ok(NodeWork::View(offsets));
         }
         self.kernel(node, first)

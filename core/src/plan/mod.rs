@@ -28,6 +28,7 @@ pub mod estimate;
 pub mod extract;
 pub mod feedback;
 pub(crate) mod fold_cache;
+mod gather;
 mod indices;
 mod join;
 pub mod kernel_cache;
@@ -362,7 +363,9 @@ fn is_static(program: &Program, node: &Node, env: &Env) -> bool {
         return false;
     }
     if kind == Some(OpKind::View) {
-        return true;
+        // A shape or axes that come with a run are looked at there, also where they could say but one thing: Squeeze of [0] by an
+        // axis to a scalar is an error, and no view.
+        return node.inputs.iter().skip(1).flatten().all(|id| program.constant(*id).is_some());
     }
     // An op without kernels is planned, so that its error comes when the model is loaded.
     let mut kernels = env.sites_of(node).flat_map(|site| env.listed(site, node)).peekable();

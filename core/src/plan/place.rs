@@ -222,6 +222,7 @@ fn request<'a>(
 ) -> PrepareRequest<'a> {
     PrepareRequest {
         kernel_idx,
+        op: &node.op,
         attrs: &node.attrs,
         inputs: &types.inputs,
         outputs: &types.outputs,

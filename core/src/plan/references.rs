@@ -64,14 +64,16 @@ impl Parts {
         self.refs.push(BufferRef::ABSENT);
     }
 
-    /// A wait or a signal on a lane: a step whose one reference is the run's context.
+    /// A wait, a signal or a flush on a lane: a step whose one reference, if it has one, is the run's context.
     pub(super) fn internal(&mut self, internal: Internal, lane: u32, label: String) {
         let (launch, state) = internal.launch();
         if self.traced {
             self.add_context();
         }
         self.steps.push(Step { launch, state, first_ref: self.refs.len() as u32, lane });
-        self.add_context();
+        if internal.wants_context() {
+            self.add_context();
+        }
         self.launch_of.push(None);
         if self.traced {
             self.names.push(String::new());

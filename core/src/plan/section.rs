@@ -82,7 +82,7 @@ pub enum StepKind {
     Control,
     /// A copy between the host's memory and a device's.
     Copy,
-    /// A wait of one stream for another, or a signal.
+    /// A wait of one stream for another, a signal, or a flush.
     Order,
 }
 

@@ -13,7 +13,7 @@ use super::choose::NodeWork;
 use super::launches::{Planner, Root};
 use super::nested::known;
 use super::section::Shaped;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, ValueId};
 use crate::tensor::{Tensor, n_elements};
@@ -37,6 +37,23 @@ pub(super) fn offsets(program: &Program, node: &Node, env: &Env) -> Option<Arc<[
     let is_aligned =
         |(offset, size): &(usize, usize)| offset.is_multiple_of(align) && size.is_multiple_of(align);
     parts.iter().all(is_aligned).then(|| parts.iter().map(|&(offset, _)| offset).collect())
+}
+
+/// Refuses a view of the whole that is of another size, which would read what is not its operand's. Inference refuses such a
+/// node with better words where it can.
+///
+/// # Errors
+/// [`ErrorKind::InvalidModel`].
+pub(super) fn check_whole(program: &Program, node: &Node) -> Result<()> {
+    let is_view = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind == OpKind::View);
+    let shape = |id: Option<ValueId>| known(program, id?)?.known_shape();
+    let (operand, result) = (shape(node.input(0)), shape(node.output(0)));
+    let n = |shape: &Option<Vec<usize>>| shape.as_deref().and_then(n_elements);
+    if is_view && n(&operand) != n(&result) {
+        let [from, to] = [operand, result].map(Option::unwrap_or_default);
+        return Err(Error::new(ErrorKind::InvalidModel, format!("{from:?} cannot be reshaped to {to:?}")));
+    }
+    Ok(())
 }
 
 /// How parts are aligned that any of the devices may read; None if one of them takes no parts. In the host's memory

@@ -5,6 +5,7 @@ use devbay_host::core::about::{RefusalKind, Threading};
 use devbay_host::core::cancel::Cancel;
 use devbay_host::core::device::PrepareRequest;
 use devbay_host::core::error::ErrorKind;
+use devbay_host::core::program::Op;
 use devbay_host::load::Library;
 use devbay_host::report::Outcome;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
@@ -237,6 +238,7 @@ fn b20_a_device_lists_its_own_kernels() {
     let ty = tensor(&RELU).tensor_type();
     let prepared = more.device().prepare(&PrepareRequest {
         kernel_idx: 77,
+        op: &Op::onnx("Relu", 14),
         attrs: &[],
         inputs: &[Some((ty.clone(), None))],
         outputs: &[Some(ty)],

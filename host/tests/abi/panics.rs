@@ -7,6 +7,7 @@ use crate::support::{
 use devbay_host::core::about::RefusalKind;
 use devbay_host::core::device::{Device, PrepareRequest};
 use devbay_host::core::error::{Error, ErrorKind, Result};
+use devbay_host::core::program::Op;
 use devbay_host::core::tensor::Bytes;
 use devbay_host::devices::{Policy, Requirements};
 use devbay_host::runtime::RuntimeOptions;
@@ -199,9 +200,10 @@ fn b19_panics_in_reached() {
 
 #[test]
 fn b19_panics_in_optional_functions() {
-    let ty = tensor(&[1.0; 4]).tensor_type();
+    let (op, ty) = (Op::onnx("Relu", 14), tensor(&[1.0; 4]).tensor_type());
     let request = PrepareRequest {
         kernel_idx: 0,
+        op: &op,
         attrs: &[],
         inputs: &[Some((ty.clone(), None))],
         outputs: &[Some(ty.clone())],

@@ -30,6 +30,7 @@ impl Plugin for Adder {
             .operands(&[0], &[0])
             .inputs(1, DEVBAY_VARIADIC)
             .in_place(&[0])
+            .attributes(&["fails", "flops", "n", "plus", "spins"])
             .cost(|request| {
                 let flops = request.attrs.int("flops", 1)? as u64;
                 Ok(Cost { flops, bytes_read: 8, bytes_written: 8 })

@@ -6,6 +6,7 @@
 #[path = "../adder/mod.rs"]
 mod adder;
 mod come_and_go;
+mod compiles;
 mod failover;
 mod graphs;
 mod limits;

@@ -64,6 +64,7 @@ mod worker {
         const KERNELS: &'static [Kernel<WorkerDevice>] = &[Kernel::new("Work", 1, prepare)
             .domain("test")
             .types(&[TypeVar::of(&[F32])])
+            .attributes(&["fails", "hook", "loops"])
             .operands(&[0], &[0])
             .cost(|_| Ok(Cost { flops: 10_000_000, bytes_read: 8, bytes_written: 8 }))
             .shape(|request, _| Ok((F32, request.required_input(0)?.shape().to_vec())))];

@@ -68,11 +68,13 @@ mod toy {
             Kernel::new("Hook", 1, prepare_hook)
                 .domain("test")
                 .types(FLOATS)
+                .attributes(&["hook"])
                 .operands(&[0], &[0])
                 .shape(|request, _| Ok((F32, request.required_input(0)?.shape().to_vec()))),
             Kernel::new("Repeat", 2, prepare_repeat)
                 .domain("test")
                 .types(&[TypeVar::of(&[I64, F32])])
+                .attributes(&["times"])
                 .operands(&[0], &[0])
                 .shape(repeat_type),
         ];

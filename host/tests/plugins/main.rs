@@ -6,6 +6,7 @@ mod arena;
 mod cpu;
 mod dbx;
 mod every_device;
+mod given_late;
 mod import_models;
 mod interop;
 mod library;

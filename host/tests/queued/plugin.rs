@@ -71,6 +71,7 @@ impl<const WAIT: bool, const CALLS: bool> Plugin for Queued<WAIT, CALLS> {
         Kernel::new("Node", 1, prepare::<WAIT, CALLS>)
             .domain("test")
             .types(&[TypeVar::of(&[I64])])
+            .attributes(&["fails", "flops", "n", "plus", "spins"])
             .operands(&[0], &[0])
             .inputs(1, DEVBAY_VARIADIC)
             .in_place(&[0])

@@ -42,7 +42,7 @@
 //! - a flag in the lower half of a `flags` of 64 bits, or in one of 32 bits: ignores it;
 //! - a flag in the upper half: leaves out what has it;
 //! - a dtype: refuses what has it as UNSUPPORTED; a kernel's type variable goes on without it;
-//! - an attribute's kind: gives UNSUPPORTED;
+//! - an attribute's kind, or the name of one that a kernel does not read: gives UNSUPPORTED, or claims the node not;
 //! - numerics: ignores what is allowed, and gives UNSUPPORTED for a demand;
 //! - a usage of memory, a kind or a priority of a stream: ignores it, for they are hints;
 //! - a kind of copy or of a native handle: gives UNSUPPORTED;
@@ -427,7 +427,9 @@ pub struct HostApi {
     /// It returns CANCELLED if the run that the calling thread works for is to end: chunks that have begun
     /// are done then, the others never begin. A caller that gets it returns it soon, and what it was to write is
     /// undefined. A loop over nothing, `n` is 0, says whether the run goes on: OK or CANCELLED. What takes
-    /// long without a loop, or in one chunk, asks so every millisecond or so; a body may. Since: 0.1
+    /// long without a loop, or in one chunk, asks so every millisecond or so; a body may. Loading counts as a run:
+    /// `prepare`, `pack` and the functions that compile may ask on the thread that called them, and give CANCELLED back.
+    /// Since: 0.1
     #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
     pub parallel_for: Option<
         unsafe extern "C" fn(
@@ -957,7 +959,9 @@ pub struct PrepareDesc {
     pub kernel_idx: u32,
     /// Where it will run.
     pub device: *mut Device,
-    /// Attributes of the node, a list of `Attr`; those with the default value may be missing.
+    /// Attributes of the node, a list of `Attr`: of those that the op's definition has, any that are given, and none else. Those
+    /// with the default value may be missing. A kernel that does not read one gives UNSUPPORTED: a later host may have it from a
+    /// later definition.
     pub attrs: List,
     /// Types of the inputs, a list of `Tensor`, optional ones that are absent included.
     pub inputs: List,
@@ -1315,7 +1319,9 @@ pub struct PluginTable {
     /// Since: 0.1.
     pub stream_host_wait:
         Option<unsafe extern "C" fn(stream: *mut Stream, value: u64, timeout_ns: u64) -> Status>,
-    /// Makes the device start on what is enqueued, for plugins that gather (B22).
+    /// Makes the device start on what is enqueued, for plugins that gather (B22): those whose launches wait for a flush or a
+    /// signal. The host calls it within a long task, behind launches that it takes for worth a submission. A plugin without it
+    /// starts at once, or on its own terms.
     ///
     /// Owns: nothing.
     /// Threads: one at a time per stream.

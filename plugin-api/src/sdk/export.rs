@@ -700,6 +700,7 @@ unsafe extern "C" fn prepare<P: Plugin>(
         // SAFETY: the host's struct, alive for the call.
         let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
         kernel.refuse_operands(&request)?;
+        kernel.refuse_attributes(&request, P::reads_attribute)?;
         let mut prepared = kernel.prepare(&request)?;
         prepared.set_operands(request.inputs.len(), request.outputs.len());
         if kernel.info().flags & DEVBAY_KERNEL_DATA_SHAPE != 0 {

@@ -98,6 +98,7 @@ pub type ShapeFn<D> = fn(&PrepareRequest<'_, D>, usize) -> Result<(DType, Vec<i6
 #[repr(C)]
 pub struct Kernel<D: 'static> {
     info: KernelInfo,
+    attributes: &'static [&'static str],
     prepare: PreparedBy<D>,
     adapt: Option<AdaptFn<D>>,
     cost: Option<CostFn<D>>,
@@ -180,6 +181,7 @@ impl<D: 'static> Kernel<D> {
                 in_place: List::EMPTY,
                 doc: Str::EMPTY,
             },
+            attributes: &[],
             prepare: PreparedBy::Own(prepare),
             adapt: None,
             cost: None,
@@ -193,7 +195,14 @@ impl<D: 'static> Kernel<D> {
     where
         D: Borrow<T>,
     {
-        Self { info: kernel.info, prepare: PreparedBy::Shared(kernel), adapt: None, cost: None, shape: None }
+        Self {
+            info: kernel.info,
+            attributes: kernel.attributes,
+            prepare: PreparedBy::Shared(kernel),
+            adapt: None,
+            cost: None,
+            shape: None,
+        }
     }
 
     /// As [`Kernel::shared`], of a list.
@@ -274,6 +283,14 @@ impl<D: 'static> Kernel<D> {
         self
     }
 
+    /// Names of the attributes that it reads. A node with another one is refused as UNSUPPORTED before the kernel's own function
+    /// is asked; [`Plugin::reads_attribute`](super::Plugin::reads_attribute) says it for all kernels.
+    #[must_use]
+    pub const fn attributes(mut self, names: &'static [&'static str]) -> Self {
+        self.attributes = names;
+        self
+    }
+
     /// Bit i: input i must be known when the node is prepared.
     #[must_use]
     pub const fn host_values(mut self, inputs: u64) -> Self {
@@ -327,6 +344,25 @@ impl<D: 'static> Kernel<D> {
     /// What the host reads.
     pub const fn info(&self) -> &KernelInfo {
         &self.info
+    }
+
+    /// Refuses attributes that neither the kernel nor the plugin says to read: what they would change stays undone.
+    pub(crate) fn refuse_attributes(
+        &self,
+        request: &PrepareRequest<'_, D>,
+        reads: fn(domain: &str, op: &str, name: &str) -> bool,
+    ) -> Result<()> {
+        // SAFETY: static texts of this plugin's.
+        let (domain, op) = unsafe { (self.info.domain.get(), self.info.op.get()) };
+        let (domain, op) = (domain.unwrap_or_default(), op.unwrap_or_default());
+        let is_read = |name: &str| self.attributes.contains(&name) || reads(domain, op, name);
+        match request.attrs.iter().find(|attr| !is_read(attr.name)) {
+            Some(attr) => Err(Error::unsupported(format!(
+                "the attribute {}, which the kernel does not read",
+                attr.name
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Refuses what the descriptor does not list: operands that it requires and that are absent, more than it has, dtypes

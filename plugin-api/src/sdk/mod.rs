@@ -184,6 +184,12 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// The kernels of its devices (B20).
     const KERNELS: &'static [Kernel<Self::Device>];
 
+    /// Whether a kernel reads an attribute, beside those of [`Kernel::attributes`]: for plugins that have a table of all ops'
+    /// attributes. A node with any other one is refused.
+    fn reads_attribute(_domain: &str, _op: &str, _name: &str) -> bool {
+        false
+    }
+
     /// Makes an instance; `host` is valid until the instance is dropped.
     ///
     /// # Errors

@@ -65,6 +65,10 @@ impl Plugin for Cpu {
 
     const KERNELS: &'static [Kernel<CpuDevice>] = &kernels::ALL;
 
+    fn reads_attribute(domain: &str, op: &str, name: &str) -> bool {
+        devbay_ops::has_attribute(domain, op, name)
+    }
+
     fn create(host: Host, options: &Options<'_>) -> Result<Self> {
         let isa = Isa::choose(options.get("isa"))?;
         let bytes_per_s = copy_rate(options.get("copy_mb_per_s"))?;

@@ -83,6 +83,10 @@ impl Plugin for Cuda {
 
     const KERNELS: &'static [Kernel<CudaDevice>] = &KERNELS;
 
+    fn reads_attribute(domain: &str, op: &str, name: &str) -> bool {
+        devbay_ops::has_attribute(domain, op, name)
+    }
+
     fn create(host: Host, options: &Options<'_>) -> Result<Self> {
         let nvrtc = match options.get("nvrtc") {
             "" => std::env::var_os("DEVBAY_NVRTC").map(PathBuf::from),

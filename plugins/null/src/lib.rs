@@ -50,6 +50,10 @@ impl Plugin for Null {
 
     const KERNELS: &'static [Kernel<NullDevice>] = ops::KERNELS;
 
+    fn reads_attribute(domain: &str, op: &str, name: &str) -> bool {
+        devbay_ops::has_attribute(domain, op, name)
+    }
+
     fn create(_host: Host, options: &Options<'_>) -> Result<Self> {
         let inline = match options.get("streams") {
             "inline" => true,

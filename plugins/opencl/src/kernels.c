@@ -49,101 +49,108 @@ static const int16_t in_place_0[] = {0};
 #define F32 TYPES(floats, all_0, all_0)
 #define IN_PLACE .in_place = DEVBAY_LIST(in_place_0)
 #define KNOWN(bits) .host_value_inputs = bits
+/* Those that it reads, and those that say nothing for the operands that it takes, such as a rounding of
+ * 8-bit floats. */
+#define ATTRS(...) (const char *const[]) {__VA_ARGS__, NULL}
+#define NO_ATTRS ATTRS(NULL)
+#define WINDOW "auto_pad", "dilations", "kernel_shape", "pads", "strides"
+#define ACTIVATION "activation", "activation_params"
 
 const struct kernel kernels[] = {
 #define X(name, version, n, cost, text, attr0, absent0, attr1, absent1) \
     {{COMMON(version), .op = DEVBAY_STR(#name), OPERANDS(n, n), ONE_OUTPUT, F32, IN_PLACE}, \
-            prepare_formula, flops_formula},
+            prepare_formula, flops_formula, ATTRS(attr0, attr1)},
         FORMULAS(X)
 #undef X
         {{COMMON(13), .op = DEVBAY_STR("Clip"), OPERANDS(1, 3), ONE_OUTPUT, F32, IN_PLACE},
-                prepare_clip, flops_of_output},
+                prepare_clip, flops_of_output, NO_ATTRS},
         {{COMMON(20), .op = DEVBAY_STR("Gelu"), OPERANDS(1, 1), ONE_OUTPUT, F32, IN_PLACE},
-                prepare_gelu, flops_of_output},
+                prepare_gelu, flops_of_output, ATTRS("approximate")},
         {{COMMON(1), .domain = DEVBAY_STR("devbay"), .op = DEVBAY_STR("FusedElementwise"),
                 OPERANDS(1, DEVBAY_VARIADIC), ONE_OUTPUT, F32, IN_PLACE,
                 .doc = DEVBAY_STR("one kernel, written when the node is prepared")},
-                prepare_fused, flops_fused},
+                prepare_fused, flops_fused, ATTRS("constants", "operands", "ops", "params")},
         {{COMMON(16), .op = DEVBAY_STR("Where"), OPERANDS(3, 3), ONE_OUTPUT,
                 TYPES(chosen, vars_0_1_1, only_1)},
-                prepare_where, flops_none},
+                prepare_where, flops_none, NO_ATTRS},
         {{COMMON(25), .op = DEVBAY_STR("Cast"), OPERANDS(1, 1), ONE_OUTPUT,
                 TYPES(cast, all_0, only_1)},
-                prepare_cast, flops_none},
+                prepare_cast, flops_none, ATTRS("round_mode", "saturate", "to")},
 
         {{COMMON(21), .op = DEVBAY_STR("Transpose"), OPERANDS(1, 1), ONE_OUTPUT,
                 TYPES(moved, all_0, all_0)},
-                prepare_transpose, flops_none},
+                prepare_transpose, flops_none, ATTRS("perm")},
         {{COMMON(13), .op = DEVBAY_STR("Slice"), OPERANDS(3, 5), ONE_OUTPUT,
                 TYPES(sliced, vars_0_1, all_0), KNOWN(30)},
-                prepare_slice, flops_none},
+                prepare_slice, flops_none, NO_ATTRS},
         {{COMMON(13), .op = DEVBAY_STR("Expand"), OPERANDS(2, 2), ONE_OUTPUT,
                 TYPES(moved, vars_0_1, all_0), KNOWN(2)},
-                prepare_expand, flops_none},
+                prepare_expand, flops_none, NO_ATTRS},
         {{COMMON(13), .op = DEVBAY_STR("Concat"), OPERANDS(1, DEVBAY_VARIADIC), ONE_OUTPUT,
                 TYPES(moved, all_0, all_0)},
-                prepare_concat, flops_none},
+                prepare_concat, flops_none, ATTRS("axis")},
         {{COMMON(18), .op = DEVBAY_STR("Split"), OPERANDS(1, 2), .n_outputs_max = DEVBAY_VARIADIC,
                 TYPES(moved, vars_0_1, all_0), KNOWN(2)},
-                prepare_split, flops_none},
+                prepare_split, flops_none, ATTRS("axis", "num_outputs")},
         {{COMMON(21), .op = DEVBAY_STR("Pad"), OPERANDS(2, 4), ONE_OUTPUT,
                 TYPES(padded, vars_0_1_0_2, all_0), KNOWN(10),
                 .doc = DEVBAY_STR("mode constant")},
-                prepare_pad, flops_none},
+                prepare_pad, flops_none, ATTRS("mode")},
         {{COMMON(13), .op = DEVBAY_STR("Gather"), OPERANDS(2, 2), ONE_OUTPUT,
                 TYPES(gathered, vars_0_1, all_0)},
-                prepare_gather, flops_none},
+                prepare_gather, flops_none, ATTRS("axis")},
 
         {{COMMON(13), .op = DEVBAY_STR("MatMul"), OPERANDS(2, 2), ONE_OUTPUT, F32},
-                prepare_matmul, flops_matmul},
+                prepare_matmul, flops_matmul, NO_ATTRS},
         {{COMMON(1), .domain = DEVBAY_STR("devbay"), .op = DEVBAY_STR("FusedMatMul"), OPERANDS(2, 3),
                 ONE_OUTPUT, F32},
-                prepare_matmul, flops_matmul},
+                prepare_matmul, flops_matmul, ATTRS(ACTIVATION)},
         {{COMMON(13), .op = DEVBAY_STR("Gemm"), OPERANDS(2, 3), ONE_OUTPUT, F32},
-                prepare_gemm, flops_gemm},
+                prepare_gemm, flops_gemm, ATTRS("alpha", "beta", "transA", "transB")},
         {{COMMON(1), .domain = DEVBAY_STR("devbay"), .op = DEVBAY_STR("FusedGemm"), OPERANDS(2, 3),
                 ONE_OUTPUT, F32},
-                prepare_gemm, flops_gemm},
+                prepare_gemm, flops_gemm, ATTRS("alpha", "beta", "transA", "transB", ACTIVATION)},
         {{COMMON(11), .op = DEVBAY_STR("Conv"), OPERANDS(2, 3), ONE_OUTPUT, F32},
-                prepare_conv, flops_conv},
+                prepare_conv, flops_conv, ATTRS(WINDOW, "group")},
         {{COMMON(1), .domain = DEVBAY_STR("devbay"), .op = DEVBAY_STR("FusedConv"), OPERANDS(2, 4),
                 ONE_OUTPUT, F32},
-                prepare_conv, flops_conv},
+                prepare_conv, flops_conv, ATTRS(WINDOW, "group", ACTIVATION)},
         {{COMMON(11), .op = DEVBAY_STR("ConvTranspose"), OPERANDS(2, 3), ONE_OUTPUT, F32},
-                prepare_conv_transpose, flops_conv_transpose},
+                prepare_conv_transpose, flops_conv_transpose, ATTRS(WINDOW, "group", "output_padding", "output_shape")},
         {{COMMON(12), .op = DEVBAY_STR("MaxPool"), OPERANDS(1, 1), ONE_OUTPUT, F32},
-                prepare_max_pool, flops_pool},
+                prepare_max_pool, flops_pool, ATTRS(WINDOW, "ceil_mode", "storage_order")},
         {{COMMON(19), .op = DEVBAY_STR("AveragePool"), OPERANDS(1, 1), ONE_OUTPUT, F32},
-                prepare_average_pool, flops_pool},
+                prepare_average_pool, flops_pool, ATTRS(WINDOW, "ceil_mode", "count_include_pad")},
         {{COMMON(1), .op = DEVBAY_STR("GlobalAveragePool"), OPERANDS(1, 1), ONE_OUTPUT, F32},
-                prepare_global_average_pool, flops_of_input},
+                prepare_global_average_pool, flops_of_input, NO_ATTRS},
         {{COMMON(1), .op = DEVBAY_STR("GlobalMaxPool"), OPERANDS(1, 1), ONE_OUTPUT, F32},
-                prepare_global_max_pool, flops_of_input},
+                prepare_global_max_pool, flops_of_input, NO_ATTRS},
         {{COMMON(19), .op = DEVBAY_STR("Resize"), OPERANDS(1, 4), ONE_OUTPUT,
                 TYPES(resized, vars_0_1_1_2, all_0), KNOWN(14),
                 .doc = DEVBAY_STR("nearest and linear, of the last two axes")},
-                prepare_resize, flops_of_output},
+                prepare_resize, flops_of_output, ATTRS("antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside",
+                        "extrapolation_value", "keep_aspect_ratio_policy", "mode", "nearest_mode")},
 
         {{COMMON(13), .op = DEVBAY_STR("ReduceSum"), OPERANDS(1, 2), ONE_OUTPUT,
                 TYPES(reduced, vars_0_1, all_0), KNOWN(2)},
-                prepare_reduce_sum, flops_of_input},
+                prepare_reduce_sum, flops_of_input, ATTRS("keepdims", "noop_with_empty_axes")},
         {{COMMON(18), .op = DEVBAY_STR("ReduceMean"), OPERANDS(1, 2), ONE_OUTPUT,
                 TYPES(reduced, vars_0_1, all_0), KNOWN(2)},
-                prepare_reduce_mean, flops_of_input},
+                prepare_reduce_mean, flops_of_input, ATTRS("keepdims", "noop_with_empty_axes")},
         {{COMMON(20), .op = DEVBAY_STR("ReduceMax"), OPERANDS(1, 2), ONE_OUTPUT,
                 TYPES(reduced, vars_0_1, all_0), KNOWN(2)},
-                prepare_reduce_max, flops_of_input},
+                prepare_reduce_max, flops_of_input, ATTRS("keepdims", "noop_with_empty_axes")},
         {{COMMON(20), .op = DEVBAY_STR("ReduceMin"), OPERANDS(1, 2), ONE_OUTPUT,
                 TYPES(reduced, vars_0_1, all_0), KNOWN(2)},
-                prepare_reduce_min, flops_of_input},
+                prepare_reduce_min, flops_of_input, ATTRS("keepdims", "noop_with_empty_axes")},
         {{COMMON(13), .op = DEVBAY_STR("Softmax"), OPERANDS(1, 1), ONE_OUTPUT, F32},
-                prepare_softmax, flops_softmax},
+                prepare_softmax, flops_softmax, ATTRS("axis")},
         {{COMMON(13), .op = DEVBAY_STR("LogSoftmax"), OPERANDS(1, 1), ONE_OUTPUT, F32},
-                prepare_log_softmax, flops_softmax},
+                prepare_log_softmax, flops_softmax, ATTRS("axis")},
         {{COMMON(17), .op = DEVBAY_STR("LayerNormalization"), OPERANDS(2, 3), ONE_OUTPUT, F32},
-                prepare_layer_norm, flops_softmax},
+                prepare_layer_norm, flops_softmax, ATTRS("axis", "epsilon", "stash_type")},
         {{COMMON(15), .op = DEVBAY_STR("BatchNormalization"), OPERANDS(5, 5), ONE_OUTPUT, F32},
-                prepare_batch_norm, flops_of_output},
+                prepare_batch_norm, flops_of_output, ATTRS("epsilon", "momentum", "training_mode")},
 };
 
 const uint32_t n_kernels = sizeof(kernels) / sizeof(kernels[0]);
@@ -194,6 +201,15 @@ devbay_status kernel_check(const struct kernel *kernel, const struct node *node)
     const devbay_kernel_info *info = &kernel->info;
     devbay_dtype dtypes[8];
     uint32_t is_set = 0;
+    size_t n_attrs = 0;
+    while (kernel->attrs[n_attrs] != NULL) {
+        n_attrs++;
+    }
+    const devbay_attr *attr = devbay_unknown_attr(&node->desc->attrs, kernel->attrs, n_attrs);
+    if (attr != NULL) {
+        return fail(node->error, DEVBAY_STATUS_UNSUPPORTED, "the attribute %.*s, which the kernel does not read",
+                (int)attr->name.len, attr->name.ptr);
+    }
     TRY(check_side(node, node->inputs, node->n_inputs, info->n_inputs_min, info->n_inputs_max,
             &info->input_typevars, &info->typevars, dtypes, &is_set, "inputs"));
     return check_side(node, node->outputs, node->n_outputs, info->n_outputs_min, info->n_outputs_max,

@@ -11,12 +11,14 @@ struct kernel {
     devbay_status (*prepare)(struct plan *plan, const struct node *node);
     /* Arithmetic operations of a launch; a multiply-add counts two. */
     uint64_t (*flops)(const struct node *node);
+    /* Names of the attributes that it reads, behind the last one NULL; a node with another one is refused. */
+    const char *const *attrs;
 };
 
 extern const struct kernel kernels[];
 extern const uint32_t n_kernels;
 
-/* Whether a node has as many operands as the kernel takes, of the types that it takes. */
+/* Whether a node has as many operands as the kernel takes, of the types that it takes, and only attributes that it reads. */
 devbay_status kernel_check(const struct kernel *kernel, const struct node *node);
 
 /* One for each element of the result. */

@@ -66,6 +66,10 @@ impl Plugin for Wgpu {
 
     const KERNELS: &'static [Kernel<WgpuDevice>] = &KERNELS;
 
+    fn reads_attribute(domain: &str, op: &str, name: &str) -> bool {
+        devbay_ops::has_attribute(domain, op, name)
+    }
+
     fn create(host: Host, options: &Options<'_>) -> Result<Self> {
         let backends = match options.get("backend") {
             "auto" => wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,

@@ -1,5 +1,6 @@
 //! Claims: what a device's compiler says of the nodes of a graph (B23).
 
+use super::super::kernel::UNKNOWN_ATTRIBUTE;
 use super::model::Graph;
 use super::table;
 use crate::case::Case;
@@ -12,7 +13,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "compile.claims",
         rules: &["B5", "B23"],
-        requires: "claims are 0 or 1, the same when asked again; a node of an unknown domain is not claimed, and no error",
+        requires: "claims are 0 or 1, the same when asked again; a node of an unknown domain is not claimed, nor one with an \
+                   attribute that no op has, and neither is an error",
         needs: &["devices.list", "negotiate.extensions"],
         run: claims,
     },
@@ -114,6 +116,11 @@ fn claims(rig: &Rig<'_>) -> Outcome {
         let claims = ask(device, &graph)?;
         ensure!(claims == ask(device, &graph)?, "asked again, the claims are others");
         ensure!(claims[claims.len() - 1].is_none(), "a node of a domain that nobody knows is claimed");
+        let graph = Graph::with_attributes();
+        let claims = ask(device, &graph)?;
+        for (node, claim) in graph.nodes.iter().zip(claims) {
+            ensure!(claim.is_none(), "{} with an attribute {UNKNOWN_ATTRIBUTE} is claimed", node.op);
+        }
         Ok(())
     })
 }

@@ -3,6 +3,7 @@
 //! Inputs and constants are eighths below 2, so that products are multiples of 1/64 and every sum here is a number of f32
 //! whatever the order: results are compared for equality.
 
+use super::super::kernel::UNKNOWN_ATTRIBUTE;
 use devbay_plugin_api::abi::*;
 
 pub(super) const F32: DType = DType { code: DEVBAY_DTYPE_FLOAT, bits: 32, lanes: 1 };
@@ -29,6 +30,8 @@ pub(super) struct Node {
     version: u32,
     inputs: Vec<u32>,
     output: u32,
+    /// Name of the integer that it has as its one attribute.
+    attribute: Option<&'static str>,
 }
 
 /// A graph; operands are positions in its values.
@@ -75,6 +78,7 @@ impl Graph {
             version,
             inputs: inputs.to_vec(),
             output,
+            attribute: None,
         };
         Self {
             values: vec![
@@ -111,8 +115,16 @@ impl Graph {
             version: 1,
             inputs: vec![8],
             output,
+            attribute: None,
         });
         graph.outputs.push(output);
+        graph
+    }
+
+    /// The sample with an attribute on each node that no op has.
+    pub fn with_attributes() -> Self {
+        let mut graph = Self::sample();
+        graph.nodes.iter_mut().for_each(|node| node.attribute = Some(UNKNOWN_ATTRIBUTE));
         graph
     }
 
@@ -196,10 +208,15 @@ impl Graph {
             .zip(&tensors)
             .map(|(value, tensor)| ValueView { name: Str::new(value.name), tensor, ..ValueView::empty() })
             .collect();
+        let attribute = |name| Attr { kind: DEVBAY_ATTR_INT, i: 1, name: Str::new(name), ..Attr::empty() };
+        let attributes: Vec<Option<Attr>> =
+            self.nodes.iter().map(|node| node.attribute.map(attribute)).collect();
         let nodes: Vec<NodeView> = self
             .nodes
             .iter()
-            .map(|node| NodeView {
+            .zip(&attributes)
+            .map(|(node, attribute)| NodeView {
+                attrs: List::new(attribute.as_slice()),
                 since_version: node.version,
                 domain: Str::new(node.domain),
                 op: Str::new(node.op),

@@ -22,6 +22,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .doc("all variants; one softmax for each query"),
     Kernel::new("FlexAttention", 1, flex_attention)
         .domain("ai.onnx.preview")
+        .attributes(&["prob_mod", "scale", "score_mod", "softmax_precision"])
         .types(&[TypeVar::of(&[F32, F16, BF16])])
         .operands(&[0, 0, 0], &[0])
         .shape(flex_shape)

@@ -19,11 +19,13 @@ const TYPES: &[TypeVar] = &[TypeVar::of(&[F32, F64]), TypeVar::of(&[I64]), TypeV
 
 const fn kernel(
     op: &'static str,
+    attributes: &'static [&'static str],
     prepare: fn(&PrepareRequest<'_, CpuDevice>) -> Result<Prepared>,
     shape: fn(&PrepareRequest<'_, CpuDevice>, usize) -> Result<Type>,
 ) -> Kernel<CpuDevice> {
     Kernel::new(op, 1, prepare)
         .domain("ai.onnx.preview.training")
+        .attributes(attributes)
         .types(TYPES)
         .operands(&[0, 1, 2], &[2])
         .inputs(5, DEVBAY_VARIADIC)
@@ -36,12 +38,19 @@ const fn kernel(
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
     kernel(
         "Adagrad",
+        &["decay_factor", "epsilon", "norm_coefficient"],
         |request| optimiser(request, 1, adagrad(&request.attrs)?),
         |request, i| ty(request, i, 1),
     ),
-    kernel("Adam", |request| optimiser(request, 2, adam(&request.attrs)?), |request, i| ty(request, i, 2)),
+    kernel(
+        "Adam",
+        &["alpha", "beta", "epsilon", "norm_coefficient", "norm_coefficient_post"],
+        |request| optimiser(request, 2, adam(&request.attrs)?),
+        |request, i| ty(request, i, 2),
+    ),
     kernel(
         "Momentum",
+        &["alpha", "beta", "mode", "norm_coefficient"],
         |request| optimiser(request, 1, momentum(&request.attrs)?),
         |request, i| ty(request, i, 1),
     ),

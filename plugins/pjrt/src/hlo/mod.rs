@@ -93,6 +93,9 @@ fn emit_node<'g>(graph: &'g GraphView<'g>, view: &'g NodeView<'g>, builder: &mut
     let emission = table::emission(view.op)
         .filter(|_| is_onnx)
         .ok_or_else(|| Error::unsupported(format!("op {} {}", view.domain, view.op)))?;
+    if let Some(attr) = view.attrs.iter().find(|attr| !devbay_ops::has_attribute("", view.op, attr.name)) {
+        return Err(Error::unsupported(format!("the attribute {} of {}", attr.name, view.op)));
+    }
     let results = match emission {
         Emission::One(emit) => vec![emit(&node, builder)?],
         Emission::Many(emit) => emit(&node, builder)?,

@@ -24,6 +24,7 @@ pub const KERNELS: &[Kernel<Target>] = &[
         .cost(cost),
     Kernel::new("FlexAttention", 1, flex_attention)
         .domain("ai.onnx.preview")
+        .attributes(&["prob_mod", "scale", "score_mod", "softmax_precision"])
         .types(&[TypeVar::of(&[F32])])
         .operands(&[0, 0, 0], &[0])
         .shape(flex_shape)
