@@ -49,7 +49,7 @@ pub(crate) enum Internal {
     Copy(Box<(Arc<Device>, CopyKind)>),
     Wait(Box<(Arc<Device>, WaitFor)>),
     Signal(Box<SignalState>),
-    Flush(Box<Arc<Device>>),
+    Flush(Arc<Device>),
 }
 
 pub(crate) struct SignalState {
@@ -76,7 +76,7 @@ impl Internal {
 
     /// A flush of a stream whose plugin gathers what is enqueued.
     pub fn flush(device: &Arc<Device>) -> Self {
-        Self::Flush(Box::new(Arc::clone(device)))
+        Self::Flush(Arc::clone(device))
     }
 
     /// Whether its step has the run's context as its one reference.
@@ -90,7 +90,7 @@ impl Internal {
             Self::Copy(state) => (launch_copy as LaunchFn, std::ptr::from_ref(&**state).cast()),
             Self::Wait(state) => (launch_wait as LaunchFn, std::ptr::from_ref(&**state).cast()),
             Self::Signal(state) => (launch_signal as LaunchFn, std::ptr::from_ref(&**state).cast()),
-            Self::Flush(device) => (launch_flush as LaunchFn, std::ptr::from_ref(&**device).cast()),
+            Self::Flush(device) => (launch_flush as LaunchFn, Arc::as_ptr(device).cast()),
         }
     }
 }
@@ -348,7 +348,7 @@ unsafe extern "C" fn launch_flush(
     _dims: *const i64,
 ) -> Status {
     // SAFETY: the launch loop passes the state of this step.
-    let device = unsafe { &*state.cast::<Arc<Device>>() };
+    let device = unsafe { &*state.cast::<Device>() };
     // SAFETY: the stream is the device's and this thread's.
     unsafe { device.flush_on(stream) }
 }

@@ -12,7 +12,7 @@
 //! known to be finite (`range.rs`) becomes the op's.
 
 use super::search::{Search, has_kernel};
-use super::{each_region, reshape, scalar};
+use super::{each_region, has_constant_shape, reshape, scalar};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::kernel::KernelTable;
@@ -229,6 +229,7 @@ impl Search<'_> {
             operand.extents = flat(&operand.extents);
             // Before it was divided into heads it was what the op takes.
             let divided = self.made_by(operand.id, "Reshape");
+            let divided = divided.filter(|(_, node)| has_constant_shape(self.program, node));
             let whole = divided.and_then(|(at, node)| Some((at, node.input(0)?)));
             if let Some((at, whole)) =
                 whole.filter(|(_, id)| self.shape(*id).as_ref() == Some(&operand.extents))

@@ -7,7 +7,7 @@
 //! A body may run no iteration at all, and then nothing of it may fail. Unless the first iteration is certain, only ops
 //! move whose kernels do not look at values to refuse them.
 
-use super::each_region;
+use super::{each_region, has_constant_shape};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::plan::specialise::{ScanLayout, resolve_axis};
@@ -211,7 +211,7 @@ const CANNOT_FAIL_ON_FLOATS: &[&str] = &["Div", "Mod", "Pow"];
 
 fn cannot_fail(program: &Program, node: &Node) -> bool {
     let name = &*node.op.name;
-    if !node.op.domain.is_empty() {
+    if !node.op.domain.is_empty() || !has_constant_shape(program, node) {
         return false;
     }
     let is_float = |dtype: DType| [F32, F64, F16, BF16].contains(&dtype);
@@ -311,6 +311,16 @@ mod tests {
              else_branch() {\n      return %v\n    }\n    return %on, %z\n  }\n  return %y\n";
         let branches = format!("  %go = const bool[] [true]\n{branches}");
         check(&branches, &branches);
+    }
+
+    #[test]
+    fn what_a_shape_of_the_run_may_make_fail_stays() {
+        let body = "  %y: f32[2,2] = Loop@25(%n, _, %x) body(%i: i64[], %go: bool[], %v: f32[2,2]) {\n\
+                    \u{20}   %r: f32[4,1] = Reshape@25(%w, %at)\n\
+                    \u{20}   %s: f32[1] = ReduceSum@13(%r, %div) {keepdims = 0}\n\
+                    \u{20}   %t: f32[2,2] = Add@14(%v, %s)\n\
+                    \u{20}   return %go, %t\n  }\n  return %y\n";
+        check(body, body);
     }
 
     #[test]

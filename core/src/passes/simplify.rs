@@ -6,7 +6,7 @@
 //! -0 + 0 is 0, and for the same reason a sum or mean of one float stays.
 
 use super::renames::Renames;
-use super::{each_region, reshape};
+use super::{each_region, has_constant_shape, reshape};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, ValueId};
@@ -87,16 +87,6 @@ fn same_as(program: &Program, node: &Node, makers: &HashMap<ValueId, Node>) -> O
     // The other operand may have given the result its shape.
     let ty = |id: ValueId| program.value(id).ty.as_ref().filter(|ty| ty.known_shape().is_some());
     (ty(same)? == ty(node.output(0)?)?).then_some(same)
-}
-
-/// Whether what says how a node's result is shaped is constant, or nothing does: what comes with a run is checked there, also where
-/// the result's type is known without it.
-fn has_constant_shape(program: &Program, node: &Node) -> bool {
-    match &*node.op.name {
-        "Expand" | "Tile" | "Slice" | "Pad" | "ReduceSum" | "ReduceMean" | "ReduceMax" | "ReduceMin"
-        | "ReduceProd" => node.inputs.iter().skip(1).flatten().all(|id| program.constant(*id).is_some()),
-        _ => true,
-    }
 }
 
 /// The number that all elements of a constant are; None if they differ or it has none.

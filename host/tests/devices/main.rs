@@ -8,6 +8,7 @@ mod adder;
 mod come_and_go;
 mod compiles;
 mod failover;
+mod gathers;
 mod graphs;
 mod limits;
 mod loops;

@@ -35,17 +35,26 @@ fn typed(dtype: &str, shape: &[usize]) -> String {
     format!("{dtype}{shape:?}").replace(' ', "")
 }
 
-/// A program of one op of `x` and a list, which is a constant or comes with the run; `result` is the result's type, if it is stated.
-fn program(op: &str, x: &Tensor, list: &Tensor, is_constant: bool, result: Option<&[usize]>) -> String {
-    let (of_x, of_list) = (typed("f32", x.shape()), typed("i64", list.shape()));
+/// A program of one op of `x` and a list, each of which is a constant or comes with the run; `result` is the result's type, if it
+/// is stated.
+fn program(op: &str, x: &Tensor, list: &Tensor, are_constant: [bool; 2], result: Option<&[usize]>) -> String {
+    let of_x = typed("f32", x.shape());
+    let of_list = typed("i64", list.shape());
+    let floats: Vec<String> =
+        x.elements::<f32>().expect("floats").iter().map(|number| format!("{number:?}")).collect();
     let numbers: Vec<String> = list.elements::<i64>().expect("numbers").iter().map(i64::to_string).collect();
-    let (input, constant) = match is_constant {
-        true => (String::new(), format!("  %l = const {of_list} [{}]\n", numbers.join(", "))),
-        false => (format!(", %l: {of_list}"), String::new()),
-    };
+    let operands = [("x", of_x, floats), ("l", of_list, numbers)];
+    let (mut inputs, mut constants) = (Vec::new(), String::new());
+    for ((name, ty, elements), is_constant) in operands.into_iter().zip(are_constant) {
+        match is_constant {
+            true => constants.push_str(&format!("  %{name} = const {ty} [{}]\n", elements.join(", "))),
+            false => inputs.push(format!("%{name}: {ty}")),
+        }
+    }
     let result = result.map(|shape| format!(": {}", typed("f32", shape))).unwrap_or_default();
     format!(
-        "devbay-program 1\n\nprogram \"p\"(%x: {of_x}{input}) {{\n{constant}  %y{result} = {op}(%x, %l)\n  return %y\n}}\n"
+        "devbay-program 1\n\nprogram \"p\"({}) {{\n{constants}  %y{result} = {op}(%x, %l)\n  return %y\n}}\n",
+        inputs.join(", ")
     )
 }
 
@@ -85,13 +94,18 @@ fn what_comes_with_a_run_is_looked_at_as_a_constant_is() {
             // Types that a model states say nothing of what comes with a run: the operand's own, which makes the op do nothing,
             // one of as many elements, and no type.
             for stated in [None, Some(&shape[..]), Some(&[n][..])] {
-                let constant = run(&runtime, &program(op, &x, &list, true, stated), &[("x", &x)]);
-                let late = run(&runtime, &program(op, &x, &list, false, stated), &[("x", &x), ("l", &list)]);
+                let source = |are_constant| program(op, &x, &list, are_constant, stated);
+                let constant = run(&runtime, &source([false, true]), &[("x", &x)]);
                 *(if constant.is_ok() { &mut n_good } else { &mut n_bad }) += 1;
-                if !are_one(&constant, &late) {
+                let late = [
+                    run(&runtime, &source([false, false]), &[("x", &x), ("l", &list)]),
+                    run(&runtime, &source([true, false]), &[("l", &list)]),
+                    run(&runtime, &source([true, true]), &[]),
+                ];
+                for late in late.into_iter().filter(|late| !are_one(&constant, late)) {
                     let list = list.elements::<i64>().expect("numbers");
                     wrong.push(format!(
-                        "{op} of {shape:?} by {list:?}, stated {stated:?}: {constant:?}, with the run {late:?}"
+                        "{op} of {shape:?} by {list:?}, stated {stated:?}: {constant:?}, otherwise {late:?}"
                     ));
                 }
             }
