@@ -1,11 +1,11 @@
 //! Where a stream whose plugin gathers what is enqueued is told to hand it to the device.
 //!
-//! Such a plugin hands over at a signal, and the host signals behind a task: without more, the device would begin when the last of a task's launches is
-//! enqueued. Each flush costs a submission, so that the first one stands behind work that is worth it, and each further one
-//! behind as much work as was handed over before it: while the device does the one half, the host enqueues the other. A task of
-//! 2^n times the least work has n flushes.
+//! Such a plugin hands over at a signal, and the host signals behind a task: without more, the device would begin when the last of
+//! a task's launches is enqueued. Each flush costs a submission, so that the first one stands behind work that is worth it, and
+//! each further one behind as much work as was handed over before it: while the device does the one half, the host enqueues the
+//! other. A task of 2^n times the least work has n flushes.
 
-/// Work that is worth a submission of its own, in estimated nanoseconds: ten submissions of Vulkan's of 5 to 10 µs.
+/// Work that is worth a submission of its own, in estimated nanoseconds. A submission takes some microseconds of the host's.
 const WORTH_NS: f64 = 100_000.0;
 
 /// For each launch of a task on one stream, by their costs, whether a flush stands behind it.
