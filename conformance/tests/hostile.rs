@@ -11,6 +11,9 @@ use support::{built, library};
 /// One in so many changes is run.
 const EVERY: usize = 97;
 
+/// As above, of changes that are made to an input and to a constant.
+const PAIRS_EVERY: usize = 11;
+
 /// A machine that is busy with other tests is no hang.
 fn workers() -> Workers {
     Workers {
@@ -91,6 +94,19 @@ fn devices_agree_on_hostile_models() {
     let sides = on_all_devices(&cases);
     let found = lines(&corpus, &cases, &sides);
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// What is an input has the verdict and the result that it has as a constant, for every op.
+#[test]
+fn what_comes_with_a_run_is_judged_as_a_constant_is() {
+    let (corpus, all) = corpus(&[], 1);
+    let pairs = all.iter().filter_map(|case| Some([corpus.given_late(case)?, case.clone()]));
+    let cases: Vec<Case> = pairs.step_by(PAIRS_EVERY).flatten().collect();
+    let cpu = run_side(&side("cpu"), &workers(), &cases, &mut |_| ()).expect("workers start");
+    let ran = cpu.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Ok(_))).count();
+    assert!(ran > cases.len() / 4, "{ran} of {} cases ran", cases.len());
+    let found = lines(&corpus, &cases, &[cpu]);
+    assert!(found.is_empty(), "{} cases\n{}", cases.len(), found.join("\n"));
 }
 
 /// Attributes of every op that are missing, of another type, or lists of another length have one verdict; those of

@@ -1139,7 +1139,7 @@ struct devbay_plugin_table {
     devbay_status (DEVBAY_CALL *stream_host_wait)(devbay_stream *stream, uint64_t value,
             uint64_t timeout_ns);
     /* Makes the device start on what is enqueued, for plugins that gather (B22): those whose
-     * launches wait for a flush or a signal. The host calls it within a long task, behind
+     * launches wait for a flush or a signal. A host may call it within a long task, behind
      * launches that it takes for worth a submission. A plugin without it starts at once, or on
      * its own terms.
      *

@@ -240,10 +240,21 @@ fn is_random(op: &str) -> bool {
     op.starts_with("Random") || matches!(op, "Bernoulli" | "Multinomial" | "Dropout")
 }
 
-/// What devices disagree about, by case and side: each side beside the first one.
+/// What devices disagree about, by case and side: each side beside the first one, and each beside itself where one case has as a constant
+/// what another has as an input.
 pub fn disagreements(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) -> Vec<(usize, usize, String)> {
     let Some((first, others)) = sides.split_first() else { return Vec::new() };
     let mut found = Vec::new();
+    let at: BTreeMap<&Case, usize> = cases.iter().enumerate().map(|(i, case)| (case, i)).collect();
+    for (i, case) in cases.iter().enumerate().filter(|(_, case)| !is_random(&corpus.op(case))) {
+        let Some(&late) = corpus.given_late(case).and_then(|late| at.get(&late)) else { continue };
+        let large = corpus.is_large(case);
+        for (side, SideOutcomes { outcomes, .. }) in sides.iter().enumerate() {
+            if let Some(text) = outcomes[i].difference_given_late(&outcomes[late], large) {
+                found.push((i, side, format!("as a constant and as an input: {text}")));
+            }
+        }
+    }
     for (i, case) in cases.iter().enumerate() {
         if is_random(&corpus.op(case)) {
             continue;

@@ -139,6 +139,13 @@ impl Corpus {
         self.mutation(case).map(ToString::to_string).unwrap_or_default()
     }
 
+    /// The case whose input has what is a constant in this one.
+    pub fn given_late(&self, case: &Case) -> Option<Case> {
+        let late = self.mutation(case)?.given_late()?;
+        let mutation_idx = self.seeds.get(&case.seed)?.1.iter().position(|other| *other == late)?;
+        Some(Case { seed: case.seed.clone(), mutation_idx })
+    }
+
     /// Whether a case is about an attribute that is missing, of another type, or a list of another length.
     pub fn is_form_of_attribute(&self, case: &Case) -> bool {
         self.mutation(case).is_some_and(Mutation::is_form_of_attribute)

@@ -232,6 +232,17 @@ impl Mutation {
         matches!(self, Self::AttributeType { .. })
     }
 
+    /// The same change to an input, of one to a constant.
+    pub fn given_late(&self) -> Option<Self> {
+        match *self {
+            Self::Whole { input, spot, value, constant: true } => {
+                Some(Self::Whole { input, spot, value, constant: false })
+            }
+            Self::Zero { input, axis, constant: true } => Some(Self::Zero { input, axis, constant: false }),
+            _ => None,
+        }
+    }
+
     /// Whether rounding decides which results overflow.
     pub fn is_large(&self) -> bool {
         match self {

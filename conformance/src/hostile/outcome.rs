@@ -117,6 +117,15 @@ impl Outcome {
         }
     }
 
+    /// What differs where an input has what this one's constant has. Who is to blame may be another: a model or an input.
+    pub fn difference_given_late(&self, late: &Self, large: bool) -> Option<String> {
+        let is_refused = |outcome: &Self| matches!(outcome.verdict(), Some(4 | 5));
+        match is_refused(self) && is_refused(late) {
+            true => None,
+            false => self.difference(late, large),
+        }
+    }
+
     /// What differs from another device's outcome. With `large`, results may overflow on one device and not on the
     /// other, as rounding and the order of additions decide.
     pub fn difference(&self, other: &Self, large: bool) -> Option<String> {

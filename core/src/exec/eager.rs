@@ -140,8 +140,7 @@ pub fn run(
     };
     let (device, _) = env.site(entry.site);
     let Some(chosen) = &entry.chosen else {
-        // A view, or results without elements.
-        return views(node, &inputs, &entry, device);
+        return without_launch(&inputs, &entry, device);
     };
     launch(node, &mut inputs, &entry, chosen, device)
 }
@@ -235,10 +234,7 @@ fn prepare(
         })
         .collect::<Result<_>>()?;
     let is_view = def.is_some_and(|def| def.kind == OpKind::View);
-    // A kernel that finds the extents has to say them, also where no element is left.
-    let is_empty = !data_shape && outputs.iter().flatten().all(|ty| ty.size == 0);
-    let nothing_to_do = is_view || is_empty;
-    let chosen = if nothing_to_do {
+    let chosen = if is_view {
         None
     } else {
         let types_of_outputs = outputs
@@ -254,7 +250,10 @@ fn prepare(
             let error = Error::new(ErrorKind::OutOfMemory, text).at_node(node.label());
             return Err(error.in_plugin(device.plugin().name()).on_device(device.name()));
         }
-        Some(choose_for(node, &types, device, Numerics::Strict)?)
+        // As where a node is planned: a kernel is asked for results without elements too, which it may refuse for what they are of,
+        // and has nothing to do. One that finds the extents has to say them in any case.
+        let is_empty = !data_shape && outputs.iter().flatten().all(|ty| ty.size == 0);
+        Some(choose_for(node, &types, device, Numerics::Strict)?).filter(|_| !is_empty)
     };
     let mut packed = Vec::new();
     if let Some(chosen) = &chosen {
@@ -320,29 +319,22 @@ fn upper_bounds(node: &Node, types: &[Option<TensorType>]) -> Option<Vec<TensorT
     }
 }
 
-fn views(
-    node: &Node,
+/// What needs no launch: results without elements, and the operand with the shape of a view.
+fn without_launch(
     inputs: &[Option<RunTensor>],
     entry: &Kept,
     device: &Arc<Device>,
 ) -> Result<Vec<RunTensor>> {
-    let is_view = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind == OpKind::View);
-    let mut results = Vec::with_capacity(entry.outputs.len());
-    for ty in entry.outputs.iter().flatten() {
-        results.push(match inputs.first() {
-            Some(Some(input)) if is_view => {
-                if input.ty.size != ty.size {
-                    return Err(Error::new(
-                        ErrorKind::InvalidModel,
-                        format!("{:?} cannot be reshaped to {:?}", input.ty.shape, ty.shape),
-                    ));
-                }
-                input.with_type(ty.clone())
-            }
-            _ => RunTensor::allocate(ty.clone(), device)?,
-        });
-    }
-    Ok(results)
+    let result = |ty: &Shaped| match inputs.first() {
+        _ if ty.size == 0 => RunTensor::allocate(ty.clone(), device),
+        Some(Some(input)) if input.ty.size == ty.size => Ok(input.with_type(ty.clone())),
+        Some(Some(input)) => Err(Error::new(
+            ErrorKind::InvalidModel,
+            format!("{:?} cannot be reshaped to {:?}", input.ty.shape, ty.shape),
+        )),
+        _ => Err(Error::new(ErrorKind::InvalidModel, "a view of an operand that is absent")),
+    };
+    entry.outputs.iter().flatten().map(result).collect()
 }
 
 fn launch(

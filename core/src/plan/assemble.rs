@@ -103,7 +103,7 @@ impl Planner<'_> {
                 parts.internal(Internal::wait(self.env.site(other.site).0, wait), lane, text);
             }
             let device = self.env.site(self.lanes.get(lane).site).0;
-            let flushes = match device.gathers() {
+            let flushes = match self.options.flushes && device.gathers() {
                 true => gather::flushes(&own.iter().map(|&at| costs[at as usize]).collect::<Vec<_>>()),
                 false => vec![false; own.len()],
             };

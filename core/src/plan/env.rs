@@ -111,6 +111,9 @@ pub struct PlanOptions {
     /// How urgent the work is beside that of other sessions on the same device: above 0 more, below 0 less. A hint, which
     /// devices with streams of several priorities follow.
     pub stream_priority: i32,
+    /// Whether devices whose plugins gather launches are told to begin within long tasks (`gather.rs`), and not at their ends
+    /// alone. Each time costs a submission of the driver's.
+    pub flushes: bool,
     /// What floats are narrower than the model says, where kernels allow it; inputs and results keep their types.
     pub narrow: Option<Narrowing>,
     /// Bytes of the device's memory that a section may take: constants that stay there, arena and workspaces of one run. Of
@@ -135,6 +138,7 @@ impl Default for PlanOptions {
             passes: Switches::default(),
             numerics: Numerics::Strict,
             stream_priority: 0,
+            flushes: false,
             narrow: None,
             memory_budget: None,
             limits: Limits::default(),

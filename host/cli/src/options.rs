@@ -86,6 +86,10 @@ pub struct DeviceArguments {
     /// 0 more, below 0 less
     #[arg(long, value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true)]
     pub stream_priority: i32,
+    /// Have devices whose plugins gather launches begin within long tasks, and not when the last launch is enqueued; each time costs
+    /// a submission of the driver's
+    #[arg(long)]
+    pub flush: bool,
     /// Compute in narrower floats where kernels do, as in f32=f16: constants and values take less memory, results are less
     /// exact; inputs and outputs keep their types
     #[arg(long, value_name = "FROM=TO")]
@@ -298,6 +302,7 @@ impl DeviceArguments {
         options.plans.memory_budget = self.memory_budget;
         options.plans.numerics = self.numerics.into();
         options.plans.stream_priority = self.stream_priority;
+        options.plans.flushes = self.flush;
         options.plans.narrow = self.narrow;
         options.plans.feedback = self.feedback.as_deref().map(|path| feedback(path, runtime)).transpose()?;
         for limit in &self.limit {

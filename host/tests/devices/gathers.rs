@@ -1,10 +1,11 @@
-//! A plugin that gathers launches is told to begin within a task, by the work that was enqueued.
+//! A plugin that gathers launches is told to begin within a task, by the work that was enqueued, where a session asks for it.
 
 use devbay_host::core::Tensor;
+use devbay_host::core::plan::PlanOptions;
 use devbay_host::core::program::text;
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::session::{RunOptions, Session, SessionOptions};
 
 /// A plugin whose streams note when they are flushed.
 mod gatherer {
@@ -147,7 +148,7 @@ mod gatherer {
 }
 
 /// Runs a chain of ops twice, and gives the number of launches behind which its second run flushed.
-fn flushes_of(ops: &[&str]) -> Vec<usize> {
+fn flushes_of(ops: &[&str], flushes: bool) -> Vec<usize> {
     let linked = vec![gatherer::devbay_entry::PLUGIN];
     let runtime = Runtime::new(RuntimeOptions { linked, ..RuntimeOptions::default() }).unwrap();
     let nodes: String =
@@ -157,24 +158,28 @@ fn flushes_of(ops: &[&str]) -> Vec<usize> {
         ops.len()
     );
     let model = Model::from_program(text::parse(&source).unwrap());
-    let session = Session::new(&model, &runtime.devices()[0]).unwrap();
+    let plans = PlanOptions { flushes, ..PlanOptions::default() };
+    let options = SessionOptions { plans, ..SessionOptions::default() };
+    let session = Session::with_options(&model, &runtime.devices()[0], options).unwrap();
     let x = Tensor::from_elements(&[1], &[40i64]).unwrap();
-    let mut flushes = Vec::new();
+    let mut behind = Vec::new();
     for _ in 0..2 {
         *gatherer::SEEN.lock().unwrap() = gatherer::Seen::default();
         let results = session.run(&[("v0", &x)], &RunOptions::default()).unwrap();
         assert_eq!(results[0].elements::<i64>().unwrap(), [40 + ops.len() as i64]);
         let seen = std::mem::take(&mut *gatherer::SEEN.lock().unwrap());
         assert!(seen.signals.contains(&ops.len()), "one task: {seen:?}");
-        flushes = seen.flushes;
+        behind = seen.flushes;
     }
-    flushes
+    behind
 }
 
 #[test]
 fn a_long_task_is_flushed_behind_as_much_work_as_before() {
-    assert_eq!(flushes_of(&["Long"; 10]), [1, 2, 4, 8]);
+    assert_eq!(flushes_of(&["Long"; 10], true), [1, 2, 4, 8]);
+    // Only where the session asks for it.
+    assert_eq!(flushes_of(&["Long"; 10], false), [0usize; 0]);
     // What is left is not worth it.
-    assert_eq!(flushes_of(&["Long", "Short", "Long", "Short", "Short"]), [1]);
-    assert_eq!(flushes_of(&["Short"; 20]), [0usize; 0]);
+    assert_eq!(flushes_of(&["Long", "Short", "Long", "Short", "Short"], true), [1]);
+    assert_eq!(flushes_of(&["Short"; 20], true), [0usize; 0]);
 }

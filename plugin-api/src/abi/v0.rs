@@ -1320,7 +1320,7 @@ pub struct PluginTable {
     pub stream_host_wait:
         Option<unsafe extern "C" fn(stream: *mut Stream, value: u64, timeout_ns: u64) -> Status>,
     /// Makes the device start on what is enqueued, for plugins that gather (B22): those whose launches wait for a flush or a
-    /// signal. The host calls it within a long task, behind launches that it takes for worth a submission. A plugin without it
+    /// signal. A host may call it within a long task, behind launches that it takes for worth a submission. A plugin without it
     /// starts at once, or on its own terms.
     ///
     /// Owns: nothing.

@@ -74,25 +74,37 @@ fn a_machine_without_an_opencl_driver_says_so() {
     run("cpu:0").expect(0);
 }
 
-/// What one stream is given goes to the device at once: as many launches as the plan has, one submission.
+/// What one stream is given goes to the device at once: as many launches as the plan has, one submission. With `--flush` the device
+/// begins earlier.
 #[test]
 fn launches_of_a_task_are_one_submission() {
     let Some(library) = wgpu_library() else { return };
     let case = mnist();
     let folder = Folder::new();
-    let trace = folder.path("trace.json");
-    let mut command = command();
-    command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs).arg("--plugin").arg(&library);
-    command.args(["--device", "wgpu:0", "--profile"]).arg(&trace);
-    assert_eq!(finish(&mut command).code, 0);
-    let trace: Value = serde_json::from_slice(&std::fs::read(&trace).expect("a timeline")).expect("JSON");
-    let events = trace.get("traceEvents").unwrap_or(&trace).as_array().expect("events").clone();
-    let marks: Vec<&str> = events.iter().filter_map(|event| event["name"].as_str()).collect();
-    let with_launches: Vec<&&str> =
-        marks.iter().filter(|name| name.starts_with("submission") && name.ends_with("launches")).collect();
-    assert_eq!(with_launches, [&"submission of 7 launches"]);
+    let marks = |name: &str, options: &[&str]| -> Vec<String> {
+        let trace = folder.path(name);
+        let mut command = command();
+        command.arg("run").arg(&case.model).arg("--input").arg(&case.inputs).arg("--plugin").arg(&library);
+        command.args(["--device", "wgpu:0"]).args(options).arg("--profile").arg(&trace);
+        assert_eq!(finish(&mut command).code, 0);
+        let trace: Value = serde_json::from_slice(&std::fs::read(&trace).expect("a timeline")).expect("JSON");
+        let events = trace.get("traceEvents").unwrap_or(&trace).as_array().expect("events").clone();
+        events.iter().filter_map(|event| event["name"].as_str().map(str::to_owned)).collect()
+    };
+    let launches_of = |marks: &[String]| -> Vec<usize> {
+        let submission = |name: &String| -> Option<usize> {
+            name.strip_prefix("submission of ")?.strip_suffix(" launches")?.parse().ok()
+        };
+        marks.iter().filter_map(submission).collect()
+    };
+    let at_once = marks("trace.json", &[]);
+    assert_eq!(launches_of(&at_once), [7]);
     // Each launch is there by the device's clock, under its node's name, and as the host enqueued it.
-    assert!(marks.iter().filter(|name| name.contains("node_Conv_3")).count() >= 2, "{marks:?}");
+    assert!(at_once.iter().filter(|name| name.contains("node_Conv_3")).count() >= 2, "{at_once:?}");
+    let earlier = marks("earlier.json", &["--flush"]);
+    assert_eq!(launches_of(&earlier).iter().sum::<usize>(), 7, "{earlier:?}");
+    let n_flushes = earlier.iter().filter(|name| *name == "flush").count();
+    assert_eq!(launches_of(&earlier).len(), n_flushes + 1, "{earlier:?}");
 }
 
 /// A device that is lost in the middle: an error of its own kind that names device and plugin, and the end is clean.

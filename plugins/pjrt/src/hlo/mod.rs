@@ -93,7 +93,7 @@ fn emit_node<'g>(graph: &'g GraphView<'g>, view: &'g NodeView<'g>, builder: &mut
     let emission = table::emission(view.op)
         .filter(|_| is_onnx)
         .ok_or_else(|| Error::unsupported(format!("op {} {}", view.domain, view.op)))?;
-    if let Some(attr) = view.attrs.iter().find(|attr| !devbay_ops::has_attribute("", view.op, attr.name)) {
+    if let Some(attr) = view.attrs.iter().find(|attr| !reads_attribute(view.op, attr.name)) {
         return Err(Error::unsupported(format!("the attribute {} of {}", attr.name, view.op)));
     }
     let results = match emission {
@@ -101,6 +101,33 @@ fn emit_node<'g>(graph: &'g GraphView<'g>, view: &'g NodeView<'g>, builder: &mut
         Emission::Many(emit) => emit(&node, builder)?,
     };
     builder.bind(&node, results)
+}
+
+/// Attributes of former versions of ops, which are emitted too: most are operands by now. The ops without a row are here whole.
+const FORMER: &[(&str, &[&str])] = &[
+    ("Add", &["axis", "broadcast"]),
+    ("BatchNormalization", &["is_test", "spatial"]),
+    ("Clip", &["max", "min"]),
+    ("Constant", &["value", "value_float", "value_floats", "value_int", "value_ints"]),
+    ("Div", &["axis", "broadcast"]),
+    ("Dropout", &["is_test", "ratio"]),
+    ("Gemm", &["broadcast"]),
+    ("Mul", &["axis", "broadcast"]),
+    ("Pad", &["paddings", "pads", "value"]),
+    ("Pow", &["axis", "broadcast"]),
+    ("Slice", &["axes", "ends", "starts"]),
+    ("Split", &["split"]),
+    ("Squeeze", &["axes"]),
+    ("Sub", &["axis", "broadcast"]),
+    ("TopK", &["k"]),
+    ("Unsqueeze", &["axes"]),
+    ("Upsample", &["mode", "scales"]),
+];
+
+/// Whether an op's emission reads an attribute, or need not since it says nothing of what is emitted.
+fn reads_attribute(op: &str, name: &str) -> bool {
+    let former = || FORMER.iter().any(|(of, names)| *of == op && names.contains(&name));
+    devbay_ops::has_attribute("", op, name) || former() || (op.starts_with("Reduce") && name == "axes")
 }
 
 /// The whole graph as a module.
