@@ -240,8 +240,8 @@ fn is_random(op: &str) -> bool {
     op.starts_with("Random") || matches!(op, "Bernoulli" | "Multinomial" | "Dropout")
 }
 
-/// What devices disagree about, by case and side: each side beside the first one, and each beside itself where one case has as a constant
-/// what another has as an input.
+/// What devices disagree about, by case and side: each side beside the first one, and each beside itself where one case has as a
+/// constant what another has as an input.
 pub fn disagreements(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) -> Vec<(usize, usize, String)> {
     let Some((first, others)) = sides.split_first() else { return Vec::new() };
     let mut found = Vec::new();

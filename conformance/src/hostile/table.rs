@@ -5,8 +5,8 @@ use super::campaign::SideOutcomes;
 /// Classes of failures, as columns.
 const CLASSES: &[&str] = &["crash", "panic", "abort", "abort for memory", "hang", "internal error"];
 
-/// A row a side, in Markdown. `disagreements` are those of each side with the first one, and with itself about what is a constant in
-/// one case and an input in another.
+/// A row a side, in Markdown. `disagreements` are those of each side with the first one, and with itself about what is a constant
+/// in one case and an input in another.
 pub fn text(sides: &[SideOutcomes], disagreements: &[(usize, usize, String)]) -> String {
     let mut text =
         format!("| side | executions | ok | refused | {} | disagreements |\n", CLASSES.join(" | "));

@@ -250,8 +250,8 @@ fn prepare(
             let error = Error::new(ErrorKind::OutOfMemory, text).at_node(node.label());
             return Err(error.in_plugin(device.plugin().name()).on_device(device.name()));
         }
-        // As where a node is planned: a kernel is asked for results without elements too, which it may refuse for what they are of,
-        // and has nothing to do. One that finds the extents has to say them in any case.
+        // As where a node is planned: a kernel is asked for results without elements too, which it may refuse for what they are
+        // of, and has nothing to do. One that finds the extents has to say them in any case.
         let is_empty = !data_shape && outputs.iter().flatten().all(|ty| ty.size == 0);
         Some(choose_for(node, &types, device, Numerics::Strict)?).filter(|_| !is_empty)
     };

@@ -128,8 +128,8 @@ const struct kernel kernels[] = {
         {{COMMON(19), .op = DEVBAY_STR("Resize"), OPERANDS(1, 4), ONE_OUTPUT,
                 TYPES(resized, vars_0_1_1_2, all_0), KNOWN(14),
                 .doc = DEVBAY_STR("nearest and linear, of the last two axes")},
-                prepare_resize, flops_of_output, ATTRS("antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside",
-                        "extrapolation_value", "keep_aspect_ratio_policy", "mode", "nearest_mode")},
+                prepare_resize, flops_of_output, ATTRS("antialias", "axes", "coordinate_transformation_mode",
+                        "cubic_coeff_a", "exclude_outside", "extrapolation_value", "keep_aspect_ratio_policy", "mode", "nearest_mode")},
 
         {{COMMON(13), .op = DEVBAY_STR("ReduceSum"), OPERANDS(1, 2), ONE_OUTPUT,
                 TYPES(reduced, vars_0_1, all_0), KNOWN(2)},
