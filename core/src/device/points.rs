@@ -79,7 +79,7 @@ impl Device {
     /// Has the device begin with what is enqueued, if [`Device::gathers`].
     ///
     /// # Safety
-    /// As the ABI's `stream_flush`: the stream is the device's, and nobody else's now.
+    /// As the ABI's `stream_flush`: the stream is the device's, and no other thread uses it during the call.
     pub(crate) unsafe fn flush_on(&self, stream: *mut abi::Stream) -> Status {
         match self.plugin.about.table.stream_flush {
             // SAFETY: the caller's promise.

@@ -46,6 +46,9 @@ struct Kept {
     values: Vec<Option<Tensor>>,
     outputs: Vec<Option<Shaped>>,
     chosen: Option<Chosen>,
+    /// Whether the results have no elements, so that the kernel has nothing to do. One that finds the extents has to say them in
+    /// any case.
+    is_empty: bool,
     /// Constant inputs that come packed, by position.
     packed: Vec<(usize, Arc<Placed>)>,
     data_shape: bool,
@@ -139,7 +142,7 @@ pub fn run(
         }
     };
     let (device, _) = env.site(entry.site);
-    let Some(chosen) = &entry.chosen else {
+    let Some(chosen) = entry.chosen.as_ref().filter(|_| !entry.is_empty) else {
         return without_launch(&inputs, &entry, device);
     };
     launch(node, &mut inputs, &entry, chosen, device)
@@ -250,11 +253,10 @@ fn prepare(
             let error = Error::new(ErrorKind::OutOfMemory, text).at_node(node.label());
             return Err(error.in_plugin(device.plugin().name()).on_device(device.name()));
         }
-        // As where a node is planned: a kernel is asked for results without elements too, which it may refuse for what they are
-        // of, and has nothing to do. One that finds the extents has to say them in any case.
-        let is_empty = !data_shape && outputs.iter().flatten().all(|ty| ty.size == 0);
-        Some(choose_for(node, &types, device, Numerics::Strict)?).filter(|_| !is_empty)
+        // As where a node is planned, also for results without elements: a kernel may refuse what they are of.
+        Some(choose_for(node, &types, device, Numerics::Strict)?)
     };
+    let is_empty = !data_shape && outputs.iter().flatten().all(|ty| ty.size == 0);
     let mut packed = Vec::new();
     if let Some(chosen) = &chosen {
         for pack in chosen.kernel.packs() {
@@ -263,7 +265,7 @@ fn prepare(
             }
         }
     }
-    Ok(Kept { site, inputs: shapes, values, outputs, chosen, packed, data_shape })
+    Ok(Kept { site, inputs: shapes, values, outputs, chosen, is_empty, packed, data_shape })
 }
 
 fn node_types(

@@ -42,7 +42,7 @@
 //! - a flag in the lower half of a `flags` of 64 bits, or in one of 32 bits: ignores it;
 //! - a flag in the upper half: leaves out what has it;
 //! - a dtype: refuses what has it as UNSUPPORTED; a kernel's type variable goes on without it;
-//! - an attribute's kind, or the name of one that a kernel does not read: gives UNSUPPORTED, or claims the node not;
+//! - an attribute's kind, or the name of one that a kernel does not read: gives UNSUPPORTED; a compiler does not claim the node;
 //! - numerics: ignores what is allowed, and gives UNSUPPORTED for a demand;
 //! - a usage of memory, a kind or a priority of a stream: ignores it, for they are hints;
 //! - a kind of copy or of a native handle: gives UNSUPPORTED;
@@ -75,7 +75,7 @@ pub const DEVBAY_FLAGS_REQUIRED: u64 = 0xffff_ffff_0000_0000;
 /// native handles, log levels, copies, extensions. Vendor number `n` of `plugin-api/vendors.toml` has the 65,536 numbers
 /// from `DEVBAY_VENDOR_FIRST + n * 65536` on; those below DEVBAY_VENDOR_FIRST are this header's.
 pub const DEVBAY_VENDOR_FIRST: u32 = 0x4000_0000;
-/// First number for experiments: what nobody else is to understand, and what changes when it becomes stable.
+/// First number for experiments, which have no meaning for others. What becomes stable gets another number.
 pub const DEVBAY_EXPERIMENTAL_FIRST: u32 = 0x7000_0000;
 
 /// Compiles programs and graphs: `CompileTable`, plugin's side.
@@ -331,7 +331,7 @@ pub struct LayoutField {
 
 /// Where a function that may fail writes what happened (B18). Growable; the caller owns all of it.
 ///
-/// May be NULL in any call. Cold functions fill it on failure; on success nobody touches it.
+/// May be NULL in any call. Cold functions fill it on failure; on success it is left as it is.
 ///
 /// Required up to `text_len`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -443,13 +443,13 @@ pub struct HostApi {
     /// Looks up a setting of the host, such as `cache_dir`. On success `out` is borrowed until
     /// `destroy`; NOT_FOUND for a key that the host does not know. Since: 0.1
     pub config: Option<unsafe extern "C" fn(ctx: *mut c_void, key: Str, out: *mut Str) -> Status>,
-    /// Adds a mark to the timeline; absent when nobody listens. Since: 0.1
+    /// Adds a mark to the timeline; NULL where no timeline is recorded. Since: 0.1
     pub trace: Option<unsafe extern "C" fn(ctx: *mut c_void, event: *const TraceEvent)>,
     /// The host's side of an extension, or NULL (B6). Borrowed until `destroy`. Since: 0.1
     pub get_extension:
         Option<unsafe extern "C" fn(ctx: *mut c_void, id: u32, min_revision: u32) -> *const c_void>,
-    /// The time on the clock of the host's timeline, in nanoseconds: it never goes back, and begins nobody knows where. On
-    /// Unix it is `CLOCK_MONOTONIC`. Since: 0.9
+    /// The time on the clock of the host's timeline, in nanoseconds: it never goes back, and its zero is
+    /// not specified. On Unix it is `CLOCK_MONOTONIC`. Since: 0.9
     pub now_ns: Option<unsafe extern "C" fn(ctx: *mut c_void) -> u64>,
 }
 
@@ -959,9 +959,8 @@ pub struct PrepareDesc {
     pub kernel_idx: u32,
     /// Where it will run.
     pub device: *mut Device,
-    /// Attributes of the node, a list of `Attr`: of those that the op's definition has, any that are given, and none else. Those
-    /// with the default value may be missing. A kernel that does not read one gives UNSUPPORTED: a later host may have it from a
-    /// later definition.
+    /// Attributes of the node, a list of `Attr`. All are of the op's definition; those with the default value may be missing. A
+    /// kernel that does not read one of them gives UNSUPPORTED: a newer host may know a newer definition.
     pub attrs: List,
     /// Types of the inputs, a list of `Tensor`, optional ones that are absent included.
     pub inputs: List,
@@ -1232,7 +1231,7 @@ pub struct PluginTable {
     /// driver on. Returns the stream's status: once it has failed, every later point has (B13). NULL on
     /// plugins whose devices are all inline.
     ///
-    /// What stands before a point happens before its report, here, by a callback or by a wait: the thread that gets the
+    /// Work before a point happens before the point's report, be it here, by a callback or by a wait: the thread that gets the
     /// report sees what the work wrote to memory that the host can read, as does every thread that it then synchronises
     /// with.
     ///
@@ -1374,7 +1373,7 @@ pub struct PluginTable {
     ///
     /// Owns: nothing.
     /// Threads: any. Order: none.
-    /// Errors: INVALID for a space that the device does not have, UNSUPPORTED if nobody knows.
+    /// Errors: INVALID for a space that the device does not have, UNSUPPORTED if the plugin cannot tell.
     /// Since: 0.2.
     pub memory_info: Option<
         unsafe extern "C" fn(
@@ -1513,7 +1512,7 @@ pub struct InteropTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Makes a buffer of memory that somebody else allocated. It is as any other, but that its content is what is there.
+    /// Makes a buffer of memory that the application or another library allocated. Its content is what the memory holds.
     ///
     /// Owns: the host owns the buffer and gives it back to `buffer_free`, which leaves the memory to its owner; it is
     /// lent until then.
