@@ -6,6 +6,7 @@
 pub use crate::subject::Subject;
 
 use crate::case::Case;
+use crate::cases::numerics::op_of;
 use crate::child::{Answer, Child, Said, ask};
 use crate::measure::without_thread_caches;
 use crate::onnx::{self, Loaded};
@@ -304,6 +305,7 @@ pub(crate) fn run_here(subject: &Subject, case: &Case, settings: &Settings, own_
     let run = AssertUnwindSafe(|| {
         let mut rig = Rig::new(entry, &settings.options, own_process);
         rig.layered = wrapped.is_some();
+        rig.op = op_of(case.id);
         let plugin = rig.agreement().ok().map(|agreed| Identity::of(&agreed.about, agreed.minor));
         let verdict = (case.run)(&rig).into();
         Answer { plugin, note: rig.note.into_inner(), ..Answer::of(verdict) }

@@ -19,6 +19,7 @@ pub mod case;
 mod cases;
 pub mod child;
 mod desk;
+mod functions;
 #[cfg(doctest)]
 mod guide;
 pub mod hostile;

@@ -5,6 +5,7 @@
 //! in f32 or in their own type, so theirs has that type's u. Integers are exact. Where the exact result is beyond the
 //! dtype's range it is an infinity, and a result that is no number is a NaN.
 
+use crate::functions::{self, Function};
 use crate::tensor::{Dice, HostTensor, in_range, is_float, n_elements, smallest, unit_roundoff};
 use devbay_plugin_api::abi::DType;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
@@ -39,11 +40,7 @@ pub(crate) struct Op {
 }
 
 enum Make {
-    Unary {
-        function: fn(f64) -> f64,
-        from: (f64, f64),
-        rounding: Rounding,
-    },
+    Unary(&'static Function),
     Binary {
         function: fn(f64, f64) -> f64,
         from: (f64, f64),
@@ -96,14 +93,8 @@ const ANY: RangeInclusive<u32> = 1..=u32::MAX;
 /// Since 7 broadcasting is numpy's.
 const BROADCASTS: RangeInclusive<u32> = 7..=u32::MAX;
 
-const fn unary(
-    name: &'static str,
-    dtypes: &'static [DType],
-    from: (f64, f64),
-    rounding: Rounding,
-    function: fn(f64) -> f64,
-) -> Op {
-    Op { name, versions: ANY, dtypes, make: Make::Unary { function, from, rounding } }
+const fn unary(name: &'static str, dtypes: &'static [DType]) -> Op {
+    Op { name, versions: ANY, dtypes, make: Make::Unary(functions::get(name)) }
 }
 
 const fn binary(
@@ -142,19 +133,19 @@ pub(crate) static OPS: &[Op] = &[
     relation("And", TRUTHS, |a, b| a != 0.0 && b != 0.0),
     relation("Or", TRUTHS, |a, b| a != 0.0 || b != 0.0),
     relation("Xor", TRUTHS, |a, b| (a != 0.0) != (b != 0.0)),
-    unary("Relu", SIGNED, (-5.0, 5.0), Rounding::Exact, |x| if x < 0.0 { 0.0 } else { x }),
-    unary("Neg", SIGNED, (-50.0, 50.0), Rounding::Exact, |x| -x),
-    unary("Abs", NUMBERS, (-50.0, 50.0), Rounding::Exact, f64::abs),
-    unary("Floor", FLOATS, (-50.0, 50.0), Rounding::Exact, f64::floor),
-    unary("Ceil", FLOATS, (-50.0, 50.0), Rounding::Exact, f64::ceil),
-    unary("Reciprocal", FLOATS, (0.1, 50.0), Rounding::Division, |x| 1.0 / x),
-    unary("Exp", FLOATS, (-10.0, 5.0), Rounding::Function, f64::exp),
-    unary("Log", FLOATS, (0.01, 100.0), Rounding::Function, f64::ln),
-    unary("Sqrt", FLOATS, (0.0, 100.0), Rounding::Division, f64::sqrt),
-    unary("Sin", FLOATS, (-9.0, 9.0), Rounding::Function, f64::sin),
-    unary("Cos", FLOATS, (-9.0, 9.0), Rounding::Function, f64::cos),
-    unary("Tanh", FLOATS, (-6.0, 6.0), Rounding::Function, f64::tanh),
-    unary("Sigmoid", FLOATS, (-10.0, 10.0), Rounding::Function, |x| 1.0 / (1.0 + (-x).exp())),
+    unary("Relu", SIGNED),
+    unary("Neg", SIGNED),
+    unary("Abs", NUMBERS),
+    unary("Floor", FLOATS),
+    unary("Ceil", FLOATS),
+    unary("Reciprocal", FLOATS),
+    unary("Exp", FLOATS),
+    unary("Log", FLOATS),
+    unary("Sqrt", FLOATS),
+    unary("Sin", FLOATS),
+    unary("Cos", FLOATS),
+    unary("Tanh", FLOATS),
+    unary("Sigmoid", FLOATS),
     Op { name: "MatMul", versions: ANY, dtypes: FLOATS, make: Make::MatMul },
     // Since 13 the axis is one axis, and not the border of a matrix.
     Op { name: "Softmax", versions: 13..=u32::MAX, dtypes: FLOATS, make: Make::Softmax },
@@ -162,37 +153,15 @@ pub(crate) static OPS: &[Op] = &[
 ];
 
 /// Ops of the same forms whose numbers alone are judged.
-static MORE: &[Op] = &[
+pub(crate) static MORE: &[Op] = &[
     binary("PRelu", NUMBERS, Rounding::Exact, |x, slope| if x < 0.0 { x * slope } else { x }),
     relation("LessOrEqual", ORDERED, |a, b| a <= b),
     relation("GreaterOrEqual", ORDERED, |a, b| a >= b),
-    unary("Not", TRUTHS, (0.0, 1.0), Rounding::Exact, |x| 1.0 - x),
-    unary("Round", FLOATS, (-50.0, 50.0), Rounding::Exact, f64::round_ties_even),
-    unary("Sign", NUMBERS, (-3.0, 3.0), Rounding::Exact, |x| if x == 0.0 { 0.0 } else { x.signum() }),
-    unary("Erf", FLOATS, (-4.0, 4.0), Rounding::Function, libm::erf),
-    unary("Acos", FLOATS, (-1.0, 1.0), Rounding::Function, f64::acos),
-    unary("Acosh", FLOATS, (1.0, 50.0), Rounding::Function, f64::acosh),
-    unary("Asin", FLOATS, (-1.0, 1.0), Rounding::Function, f64::asin),
-    unary("Asinh", FLOATS, (-50.0, 50.0), Rounding::Function, libm::asinh),
-    unary("Atan", FLOATS, (-50.0, 50.0), Rounding::Function, f64::atan),
-    unary("Atanh", FLOATS, (-0.9, 0.9), Rounding::Function, f64::atanh),
-    unary("Cosh", FLOATS, (-6.0, 6.0), Rounding::Function, f64::cosh),
-    unary("Sinh", FLOATS, (-6.0, 6.0), Rounding::Function, f64::sinh),
-    unary("Tan", FLOATS, (-1.4, 1.4), Rounding::Function, f64::tan),
-    unary("Softplus", FLOATS, (-10.0, 10.0), Rounding::Function, softplus),
-    unary("Softsign", FLOATS, (-10.0, 10.0), Rounding::Function, |x| x / (1.0 + x.abs())),
-    unary("Mish", FLOATS, (-10.0, 10.0), Rounding::Function, |x| x * softplus(x).tanh()),
-    unary("HardSwish", FLOATS, (-6.0, 6.0), Rounding::Function, |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+    unary("Sign", NUMBERS),
 ];
 
-/// `ln(1 + e^x)`, also where `e^x` is beyond f64.
-fn softplus(x: f64) -> f64 {
-    x.max(0.0) + (-x.abs()).exp().ln_1p()
-}
-
-/// Ops whose results at infinities, or at large numbers, nobody promises: formulas with `inf * 0` or `inf / inf`,
-/// and trigonometry. PRelu's operands are not broadcast to each other, but the second to the first.
-const WITHOUT_EDGES: &[&str] = &["Sin", "Cos", "Tan", "Mish", "HardSwish", "Softsign", "PRelu"];
+/// Ops whose results at infinities nobody promises: PRelu's operands are not broadcast to each other, but the second to the first.
+const WITHOUT_EDGES: &[&str] = &["PRelu"];
 
 /// The op of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Op> {
@@ -254,8 +223,8 @@ impl Op {
 
     fn sample_of(&self, dtype: DType, dice: &mut Dice, shape: &[i64]) -> Sample {
         match &self.make {
-            Make::Unary { from, .. } => {
-                let x = random(dtype, dice, shape, *from);
+            Make::Unary(function) => {
+                let x = random(dtype, dice, shape, function.from);
                 self.elementwise(shape, vec![x])
             }
             Make::Binary { from, .. } => {
@@ -279,7 +248,11 @@ impl Op {
     /// What numbers have at their edges: both zeros, infinities, NaN, the largest, the smallest, and subnormal ones,
     /// which a device may take for 0.
     fn special(&self, dtype: DType) -> Option<Sample> {
-        if !is_float(dtype) || WITHOUT_EDGES.contains(&self.name) {
+        let has_edges = match self.make {
+            Make::Unary(function) => function.has_edges,
+            _ => !WITHOUT_EDGES.contains(&self.name),
+        };
+        if !is_float(dtype) || !has_edges {
             return None;
         }
         let largest = match dtype {
@@ -306,7 +279,7 @@ impl Op {
         ];
         let n = edges.len() as i64;
         match &self.make {
-            Make::Unary { .. } => {
+            Make::Unary(_) => {
                 Some(self.elementwise(&[n], vec![HostTensor::new(dtype, &[n], edges.to_vec())]))
             }
             // Each with each.
@@ -328,7 +301,7 @@ impl Op {
                 operand(operand_dtype, input.values[broadcast_index(i, shape, &input.shape)])
             };
             let result = |i| match &self.make {
-                Make::Unary { function, .. } => whole(function(at(&inputs[0], i))),
+                Make::Unary(function) => whole(function.of(at(&inputs[0], i))),
                 // Integers divide towards zero.
                 Make::Binary { function, .. } => whole(function(at(&inputs[0], i), at(&inputs[1], i))),
                 Make::Relation { function } => {
@@ -342,7 +315,8 @@ impl Op {
         let is_subnormal = |value: &f64| *value != 0.0 && value.abs() < smallest(operand_dtype);
         let flushed = inputs.iter().flat_map(|input| &input.values).any(is_subnormal).then(|| results(flush));
         let (dtype, rounding) = match self.make {
-            Make::Unary { rounding, .. } | Make::Binary { rounding, .. } => (operand_dtype, rounding),
+            Make::Unary(function) => (operand_dtype, function.rounding),
+            Make::Binary { rounding, .. } => (operand_dtype, rounding),
             _ => (BOOL, Rounding::Exact),
         };
         let bounds = values.iter().map(|&value| rounding.bound(dtype, value)).collect();

@@ -3,7 +3,8 @@
 //! | written | meaning |
 //! |---|---|
 //! | `axis:int` | required, one integer |
-//! | `alpha:float?` | may be left out |
+//! | `alpha:float=0.01` | may be left out, and is this number then |
+//! | `perm:ints?` | may be left out; what that means depends on the rest of the node |
 //!
 //! The types are those of [`AttributeType`]. A node may have attributes that the line has not: those of former versions
 //! of the op, and what exporters add.
@@ -70,7 +71,7 @@ impl fmt::Display for AttributeType {
 }
 
 /// One attribute of an op.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Attribute {
     /// Its name.
     pub name: &'static str,
@@ -78,20 +79,43 @@ pub struct Attribute {
     pub ty: AttributeType,
     /// Whether each node has it.
     pub is_required: bool,
+    /// What it is where a node has none, if that is one number or one word.
+    pub default: Option<AttributeDefault>,
+}
+
+/// What an attribute is where a node has none.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum AttributeDefault {
+    /// An integer.
+    Int(i64),
+    /// A number.
+    Float(f32),
+    /// A word.
+    Text(&'static str),
 }
 
 impl Attribute {
     /// Reads one word of a line; None if it is not as the module's table says.
     fn of(word: &'static str) -> Option<Self> {
-        let (name, ty) = word.split_once(':')?;
-        let optional = ty.strip_suffix('?');
-        let ty = AttributeType::of_name(optional.unwrap_or(ty))?;
-        Some(Self { name, ty, is_required: optional.is_none() })
+        let (name, rest) = word.split_once(':')?;
+        let (ty, default) = match rest.split_once('=') {
+            Some((ty, default)) => (AttributeType::of_name(ty)?, Some(default)),
+            None => (AttributeType::of_name(rest.strip_suffix('?').unwrap_or(rest))?, None),
+        };
+        let is_required = default.is_none() && !rest.ends_with('?');
+        let default = match (ty, default) {
+            (_, None) => None,
+            (AttributeType::Int, Some(text)) => Some(AttributeDefault::Int(text.parse().ok()?)),
+            (AttributeType::Float, Some(text)) => Some(AttributeDefault::Float(text.parse().ok()?)),
+            (AttributeType::String, Some(text)) => Some(AttributeDefault::Text(text)),
+            _ => return None,
+        };
+        Some(Self { name, ty, is_required, default })
     }
 }
 
 /// Why a node's attributes are not those of its op.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub enum AttributeFault {
     /// A required one is not there.
     Missing(Attribute),

@@ -155,7 +155,7 @@ impl Operands {
     }
 
     /// Operands that have a place of their own: all but the repeated one.
-    pub fn n_single(&self) -> usize {
+    pub const fn n_single(&self) -> usize {
         self.n_single as usize
     }
 

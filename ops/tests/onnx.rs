@@ -45,6 +45,13 @@ fn rows_have_the_attributes_of_onnx() {
 }
 
 #[test]
+fn the_header_of_formulas_is_that_of_the_rows() {
+    let committed = include_str!("../../plugins/opencl/src/formulas.h");
+    let hint = "`cargo run --example formulas_h > plugins/opencl/src/formulas.h` writes it";
+    assert!(committed == devbay_ops::opencl::header(), "formulas.h is stale: {hint}");
+}
+
+#[test]
 fn rows_are_found() {
     let names: Vec<(&str, &str)> = devbay_ops::all().map(|row| (row.domain, row.name)).collect();
     for pair in names.windows(2) {

@@ -8,6 +8,7 @@ it from the repository root:
 import collections
 from pathlib import Path
 
+import numpy
 import onnx
 from onnx import defs
 
@@ -31,11 +32,25 @@ def operands(schema):
     return f"{side(schema.inputs, schema.min_input)} -> {side(schema.outputs, schema.min_output)}"
 
 
+def default(attribute):
+    """What an attribute is where a node has none, if it is one number or one word."""
+    value = onnx.helper.get_attribute_value(attribute.default_value) if attribute.default_value.name else None
+    match value:
+        case bytes() if value:
+            return f"={value.decode()}"
+        case int():
+            return f"={value}"
+        case float():
+            return f"={numpy.float32(value)!s}"
+        case _:
+            return "?"
+
+
 def attributes(schema):
     """All attributes, as ops/src/attributes.rs describes them."""
     words = []
     for name, attribute in sorted(schema.attributes.items()):
-        words.append(f"{name}:{attribute.type.name.lower()}{'' if attribute.required else '?'}")
+        words.append(f"{name}:{attribute.type.name.lower()}{'' if attribute.required else default(attribute)}")
     return " ".join(words)
 
 

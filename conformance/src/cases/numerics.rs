@@ -1,193 +1,74 @@
 //! Numbers: every op against a plain reference in f64, over shapes from nothing to a few thousand elements and over
-//! the edges of the dtype's range, with the bounds that `numbers` states.
+//! the edges of the dtype's range, with the bounds that `numbers` states; and what a plugin keeps of NaN, infinities, zeros, subnormal
+//! and the largest numbers.
+//!
+//! A case for each op that has a reference: the ids follow from the references.
 
 use crate::case::Case;
-use crate::numbers::judge;
+use crate::numbers::{self, judge, judge_specials};
+use crate::rig::Rig;
+use crate::verdict::{Outcome, failed};
 
-macro_rules! numbers {
-    ($($id:literal $op:literal $(in $domain:literal)?,)*) => {
-        pub(crate) const CASES: &[Case] = &[$(Case {
-            id: concat!("numerics.", $id),
-            rules: &["B20", "B21"],
-            requires: concat!($op, " is right within its bound, in every dtype offered, over fuzzed shapes and edges"),
-            needs: &["memory.zero", "transfer.offsets", "launch.bounds", "launch.host_refs"],
-            run: |rig| judge(rig, concat!($($domain)?), $op),
-        }),*];
+/// An op, by domain and name.
+pub(crate) type OpName = (&'static str, &'static str);
+
+const RULES: &[&str] = &["B20", "B21"];
+
+/// `numerics.*`.
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |op: OpName| Case {
+        id: id("numerics", op),
+        rules: RULES,
+        requires: leak(format!("{} is right within its bound, in every dtype offered, over fuzzed shapes and edges", op.1)),
+        needs: &["memory.zero", "transfer.offsets", "launch.bounds", "launch.host_refs"],
+        run: |rig| with_op(rig, judge),
     };
+    numbers::subjects().into_iter().map(case).collect()
 }
 
-numbers! {
-    "add" "Add",
-    "sub" "Sub",
-    "mul" "Mul",
-    "div" "Div",
-    "min" "Min",
-    "max" "Max",
-    "equal" "Equal",
-    "less" "Less",
-    "greater" "Greater",
-    "and" "And",
-    "or" "Or",
-    "xor" "Xor",
-    "relu" "Relu",
-    "neg" "Neg",
-    "abs" "Abs",
-    "floor" "Floor",
-    "ceil" "Ceil",
-    "reciprocal" "Reciprocal",
-    "exp" "Exp",
-    "log" "Log",
-    "sqrt" "Sqrt",
-    "sin" "Sin",
-    "cos" "Cos",
-    "tanh" "Tanh",
-    "sigmoid" "Sigmoid",
-    "matmul" "MatMul",
-    "softmax" "Softmax",
-    "transpose" "Transpose",
-    "prelu" "PRelu",
-    "lessorequal" "LessOrEqual",
-    "greaterorequal" "GreaterOrEqual",
-    "not" "Not",
-    "round" "Round",
-    "sign" "Sign",
-    "erf" "Erf",
-    "acos" "Acos",
-    "acosh" "Acosh",
-    "asin" "Asin",
-    "asinh" "Asinh",
-    "atan" "Atan",
-    "atanh" "Atanh",
-    "cosh" "Cosh",
-    "sinh" "Sinh",
-    "tan" "Tan",
-    "softplus" "Softplus",
-    "softsign" "Softsign",
-    "mish" "Mish",
-    "hardswish" "HardSwish",
-    "leakyrelu" "LeakyRelu",
-    "hardsigmoid" "HardSigmoid",
-    "elu" "Elu",
-    "celu" "Celu",
-    "selu" "Selu",
-    "gelu" "Gelu",
-    "swish" "Swish",
-    "thresholdedrelu" "ThresholdedRelu",
-    "shrink" "Shrink",
-    "isnan" "IsNaN",
-    "isinf" "IsInf",
-    "clip" "Clip",
-    "bitwisenot" "BitwiseNot",
-    "bitwiseand" "BitwiseAnd",
-    "bitwiseor" "BitwiseOr",
-    "bitwisexor" "BitwiseXor",
-    "bitshift" "BitShift",
-    "mod" "Mod",
-    "pow" "Pow",
-    "where" "Where",
-    "sum" "Sum",
-    "mean" "Mean",
-    "reducesum" "ReduceSum",
-    "reducemean" "ReduceMean",
-    "reducemax" "ReduceMax",
-    "reducemin" "ReduceMin",
-    "reduceprod" "ReduceProd",
-    "reducesumsquare" "ReduceSumSquare",
-    "reducel1" "ReduceL1",
-    "reducel2" "ReduceL2",
-    "reducelogsum" "ReduceLogSum",
-    "reducelogsumexp" "ReduceLogSumExp",
-    "argmax" "ArgMax",
-    "argmin" "ArgMin",
-    "layernormalization" "LayerNormalization",
-    "instancenormalization" "InstanceNormalization",
-    "groupnormalization" "GroupNormalization",
-    "batchnormalization" "BatchNormalization",
-    "rmsnormalization" "RMSNormalization",
-    "meanvariancenormalization" "MeanVarianceNormalization",
-    "lpnormalization" "LpNormalization",
-    "lrn" "LRN",
-    "logsoftmax" "LogSoftmax",
-    "hardmax" "Hardmax",
-    "rnn" "RNN",
-    "gru" "GRU",
-    "lstm" "LSTM",
-    "blackmanwindow" "BlackmanWindow",
-    "hammingwindow" "HammingWindow",
-    "hannwindow" "HannWindow",
-    "dft" "DFT",
-    "stft" "STFT",
-    "melweightmatrix" "MelWeightMatrix",
-    "swiglu" "SwiGLU",
-    "rotaryembedding" "RotaryEmbedding",
-    "attention" "Attention",
-    "linearattention" "LinearAttention",
-    "flexattention" "FlexAttention" in "ai.onnx.preview",
-    "concat" "Concat",
-    "split" "Split",
-    "slice" "Slice",
-    "expand" "Expand",
-    "tile" "Tile",
-    "pad" "Pad",
-    "centercroppad" "CenterCropPad",
-    "depthtospace" "DepthToSpace",
-    "spacetodepth" "SpaceToDepth",
-    "trilu" "Trilu",
-    "reversesequence" "ReverseSequence",
-    "gather" "Gather",
-    "gatherelements" "GatherElements",
-    "gathernd" "GatherND",
-    "scatterelements" "ScatterElements",
-    "scatternd" "ScatterND",
-    "tensorscatter" "TensorScatter",
-    "onehot" "OneHot",
-    "compress" "Compress",
-    "nonzero" "NonZero",
-    "topk" "TopK",
-    "unique" "Unique",
-    "cumsum" "CumSum",
-    "cumprod" "CumProd",
-    "range" "Range",
-    "constantofshape" "ConstantOfShape",
-    "eyelike" "EyeLike",
-    "cast" "Cast",
-    "castlike" "CastLike",
-    "tfidfvectorizer" "TfIdfVectorizer",
-    "dropout" "Dropout",
-    "negativeloglikelihoodloss" "NegativeLogLikelihoodLoss",
-    "softmaxcrossentropyloss" "SoftmaxCrossEntropyLoss",
-    "adagrad" "Adagrad" in "ai.onnx.preview.training",
-    "adam" "Adam" in "ai.onnx.preview.training",
-    "momentum" "Momentum" in "ai.onnx.preview.training",
-    "conv" "Conv",
-    "convtranspose" "ConvTranspose",
-    "deformconv" "DeformConv",
-    "col2im" "Col2Im",
-    "causalconvwithstate" "CausalConvWithState",
-    "maxpool" "MaxPool",
-    "averagepool" "AveragePool",
-    "globalaveragepool" "GlobalAveragePool",
-    "globalmaxpool" "GlobalMaxPool",
-    "lppool" "LpPool",
-    "globallppool" "GlobalLpPool",
-    "maxunpool" "MaxUnpool",
-    "gemm" "Gemm",
-    "einsum" "Einsum",
-    "det" "Det",
-    "matmulinteger" "MatMulInteger",
-    "qlinearmatmul" "QLinearMatMul",
-    "convinteger" "ConvInteger",
-    "qlinearconv" "QLinearConv",
-    "quantizelinear" "QuantizeLinear",
-    "dequantizelinear" "DequantizeLinear",
-    "dynamicquantizelinear" "DynamicQuantizeLinear",
-    "resize" "Resize",
-    "gridsample" "GridSample",
-    "roialign" "RoiAlign",
-    "affinegrid" "AffineGrid",
-    "nonmaxsuppression" "NonMaxSuppression",
-    "fusedconv" "FusedConv" in "devbay",
-    "fusedelementwise" "FusedElementwise" in "devbay",
-    "fusedgemm" "FusedGemm" in "devbay",
-    "fusedmatmul" "FusedMatMul" in "devbay",
+/// `specials.*`.
+pub(crate) fn specials() -> Vec<Case> {
+    let case = |op: OpName| Case {
+        id: id("specials", op),
+        rules: RULES,
+        requires: leak(format!("{} gives NaN, infinities and finite numbers where its definition does", op.1)),
+        needs: Box::leak(Box::new([
+            "memory.zero",
+            "transfer.offsets",
+            "launch.bounds",
+            "launch.workspace",
+            "launch.host_refs",
+            id("numerics", op),
+        ])),
+        run: |rig| with_op(rig, judge_specials),
+    };
+    numbers::special_subjects().into_iter().map(case).collect()
+}
+
+/// The op that a case of these lists is about.
+pub(crate) fn op_of(id: &str) -> Option<OpName> {
+    let (topic, op) = id.split_once('.')?;
+    let all = match topic {
+        "numerics" => numbers::subjects(),
+        "specials" => numbers::special_subjects(),
+        _ => return None,
+    };
+    all.into_iter().find(|(_, name)| name.eq_ignore_ascii_case(op))
+}
+
+/// `topic.op`, in small letters; the domain of ops that are not ONNX's says nothing that the name does not.
+fn id(topic: &str, (_, op): OpName) -> &'static str {
+    leak(format!("{topic}.{}", op.to_ascii_lowercase()))
+}
+
+/// A text of the list of cases, which is made once.
+fn leak(text: String) -> &'static str {
+    text.leak()
+}
+
+fn with_op(rig: &Rig<'_>, judge: fn(&Rig<'_>, OpName) -> Outcome) -> Outcome {
+    match rig.op {
+        Some(op) => judge(rig, op),
+        None => failed("the suite asked of no op"),
+    }
 }

@@ -3,70 +3,17 @@
 
 use super::index::word;
 use super::*;
+use crate::functions::{self, Function};
 use crate::ops::{broadcast_index, broadcast_operand, random};
 
 pub(super) const OPS: &[OpTrials] = &[
-    OpTrials::new("LeakyRelu", FLOATS, |dtype, dice, i| {
-        let alpha = 0.2f32;
-        let f = |x| if x < 0.0 { f64::from(alpha) * x } else { x };
-        unary(dtype, dice, i, (-5.0, 5.0), Rounding::Division, vec![("alpha", AttrValue::Float(alpha))], f)
-    }),
-    OpTrials::new("HardSigmoid", FLOATS, |dtype, dice, i| {
-        let (alpha, beta) = (0.3f32, 0.4f32);
-        let attributes = vec![("alpha", AttrValue::Float(alpha)), ("beta", AttrValue::Float(beta))];
-        let f = |x: f64| (f64::from(alpha) * x + f64::from(beta)).clamp(0.0, 1.0);
-        unary(dtype, dice, i, (-3.0, 3.0), Rounding::Function, attributes, f)
-    }),
-    OpTrials::new("Elu", FLOATS, |dtype, dice, i| {
-        let alpha = 1.5f32;
-        let f = |x: f64| if x < 0.0 { f64::from(alpha) * x.exp_m1() } else { x };
-        unary(dtype, dice, i, (-5.0, 5.0), Rounding::Function, vec![("alpha", AttrValue::Float(alpha))], f)
-    }),
-    OpTrials::new("Celu", FLOATS, |dtype, dice, i| {
-        let alpha = 1.5f32;
-        let a = f64::from(alpha);
-        let f = |x: f64| x.max(0.0) + (a * (x / a).exp_m1()).min(0.0);
-        unary(dtype, dice, i, (-5.0, 5.0), Rounding::Function, vec![("alpha", AttrValue::Float(alpha))], f)
-    }),
-    OpTrials::new("Selu", FLOATS, |dtype, dice, i| {
-        let (alpha, gamma) = (1.5f32, 1.25f32);
-        let attributes = vec![("alpha", AttrValue::Float(alpha)), ("gamma", AttrValue::Float(gamma))];
-        let f = |x: f64| f64::from(gamma) * if x > 0.0 { x } else { f64::from(alpha) * x.exp_m1() };
-        unary(dtype, dice, i, (-5.0, 5.0), Rounding::Function, attributes, f)
-    }),
-    OpTrials::new("Gelu", FLOATS, |dtype, dice, i| {
-        let is_tanh = i % 2 == 1;
-        let attributes = if is_tanh { vec![("approximate", word("tanh"))] } else { Vec::new() };
-        let f = |x: f64| {
-            let inner = if is_tanh {
-                ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh()
-            } else {
-                libm::erf(x / std::f64::consts::SQRT_2)
-            };
-            0.5 * x * (1.0 + inner)
-        };
-        unary(dtype, dice, i, (-5.0, 5.0), Rounding::Function, attributes, f)
-    }),
-    OpTrials::new("Swish", FLOATS, |dtype, dice, i| {
-        let alpha = 1.25f32;
-        let f = |x: f64| x / (1.0 + (-f64::from(alpha) * x).exp());
-        unary(dtype, dice, i, (-8.0, 8.0), Rounding::Function, vec![("alpha", AttrValue::Float(alpha))], f)
-    }),
-    OpTrials::new("ThresholdedRelu", FLOATS, |dtype, dice, i| {
-        let alpha = 1.5f32;
-        let f = |x| if x > f64::from(alpha) { x } else { 0.0 };
-        unary(dtype, dice, i, (-5.0, 5.0), Rounding::Exact, vec![("alpha", AttrValue::Float(alpha))], f)
-    }),
-    OpTrials::new("Shrink", NUMBERS, |dtype, dice, i| {
-        // Whole numbers, which integers have as well.
-        let (lambd, bias) = (2.0f32, 1.0f32);
-        let attributes = vec![("lambd", AttrValue::Float(lambd)), ("bias", AttrValue::Float(bias))];
-        let f = |x| match x {
-            x if x < -2.0 => x + 1.0,
-            x if x > 2.0 => x - 1.0,
-            _ => 0.0,
-        };
-        unary(dtype, dice, i, (-9.0, 9.0), Rounding::Exact, attributes, f)
+    OpTrials::new("Shrink", NUMBERS, |dtype, dice, i| unary(dtype, dice, i, functions::get("Shrink"))),
+    OpTrials::new("Not", &[BOOL], |dtype, dice, i| {
+        let shape = shape_of(dice, i, 0..=4);
+        let x = random(dtype, dice, &shape, (0.0, 1.0));
+        let values = x.values.iter().map(|x| 1.0 - x).collect();
+        let outputs = vec![Expected::exact(dtype, &shape, values)];
+        Trial { attributes: Vec::new(), outputs, inputs: vec![Some(x)] }
     }),
     OpTrials::new("IsNaN", FLOATS, |dtype, dice, i| question(dtype, dice, i, Vec::new(), f64::is_nan)),
     OpTrials::new("IsInf", FLOATS, |dtype, dice, i| {
@@ -178,23 +125,25 @@ pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("Mean", FLOATS, |dtype, dice, i| several(dtype, dice, i, |n| 1.0 / n as f64)),
 ];
 
-fn unary(
-    dtype: DType,
-    dice: &mut Dice,
-    i: u64,
-    range: (f64, f64),
-    rounding: Rounding,
-    attributes: Vec<(&'static str, AttrValue)>,
-    f: impl Fn(f64) -> f64,
-) -> Trial {
+/// Ops of one number, over shapes and within the range in which they are usual.
+pub(super) fn unary(dtype: DType, dice: &mut Dice, i: u64, function: &Function) -> Trial {
     let shape = shape_of(dice, i, 0..=4);
-    let x = random(dtype, dice, &shape, range);
-    let values = x.values.iter().map(|&x| f(x)).collect();
+    let x = random(dtype, dice, &shape, function.from);
+    let values = x.values.iter().map(|&x| function.of(x)).collect();
     Trial {
-        attributes,
-        outputs: vec![Expected::rounded(dtype, &shape, values, rounding)],
+        attributes: attributes(function),
+        outputs: vec![Expected::rounded(dtype, &shape, values, function.rounding)],
         inputs: vec![Some(x)],
     }
+}
+
+/// What makes an op the function.
+pub(super) fn attributes(function: &Function) -> Vec<(&'static str, AttrValue)> {
+    let Some(formula) = function.formula() else { return Vec::new() };
+    let has = |name: &str| formula.row.attributes.has(name);
+    let params = formula.params.iter().zip(function.params).filter(|(param, _)| has(param.name));
+    let numbers = params.map(|(param, number)| (param.name, AttrValue::Float(number)));
+    numbers.chain(formula.form.when.map(|(name, value)| (name, word(value)))).collect()
 }
 
 /// A truth about each element, of which a third are no numbers or infinite.

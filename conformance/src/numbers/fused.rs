@@ -5,6 +5,7 @@
 use super::index::word;
 use super::*;
 use super::{convolutions, products};
+use crate::functions::{FUNCTIONS, Function};
 use crate::ops::{broadcast_index, random};
 
 pub(super) const OPS: &[OpTrials] = &[
@@ -83,48 +84,15 @@ fn finished(mut trial: Trial, added: usize, i: u64) -> Trial {
     trial
 }
 
-/// An op of one operand: its name, its two numbers, between what its operands lie, and what it is.
-type Inner = (&'static str, [f32; 2], (f64, f64), fn(f64, [f64; 2]) -> f64);
-
-const INNER: &[Inner] = &[
-    ("Abs", [0.0; 2], (-5.0, 5.0), |x, _| x.abs()),
-    ("Ceil", [0.0; 2], (-5.0, 5.0), |x, _| x.ceil()),
-    ("Celu", [1.5, 0.0], (-5.0, 5.0), |x, [a, _]| x.max(0.0) + (a * (x / a).exp_m1()).min(0.0)),
-    ("Clip", [-1.5, 2.25], (-5.0, 5.0), |x, [low, high]| x.clamp(low, high)),
-    ("Elu", [1.5, 0.0], (-5.0, 5.0), |x, [a, _]| if x < 0.0 { a * x.exp_m1() } else { x }),
-    ("Erf", [0.0; 2], (-4.0, 4.0), |x, _| libm::erf(x)),
-    ("Exp", [0.0; 2], (-4.0, 2.0), |x, _| x.exp()),
-    ("Floor", [0.0; 2], (-5.0, 5.0), |x, _| x.floor()),
-    ("Gelu", [0.0; 2], (-5.0, 5.0), |x, _| 0.5 * x * (1.0 + libm::erf(x / std::f64::consts::SQRT_2))),
-    ("GeluTanh", [0.0; 2], (-5.0, 5.0), |x, _| {
-        let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
-        0.5 * x * (1.0 + inner.tanh())
-    }),
-    ("HardSigmoid", [0.3, 0.4], (-3.0, 3.0), |x, [a, b]| (a * x + b).clamp(0.0, 1.0)),
-    ("HardSwish", [0.0; 2], (-5.0, 5.0), |x, _| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
-    ("LeakyRelu", [0.2, 0.0], (-5.0, 5.0), |x, [a, _]| if x < 0.0 { a * x } else { x }),
-    ("Log", [0.0; 2], (0.1, 5.0), |x, _| x.ln()),
-    ("Mish", [0.0; 2], (-5.0, 5.0), |x, _| x * (x.max(0.0) + (-x.abs()).exp().ln_1p()).tanh()),
-    ("Neg", [0.0; 2], (-5.0, 5.0), |x, _| -x),
-    ("Reciprocal", [0.0; 2], (0.25, 5.0), |x, _| 1.0 / x),
-    ("Relu", [0.0; 2], (-5.0, 5.0), |x, _| x.max(0.0)),
-    ("Round", [0.0; 2], (-5.0, 5.0), |x, _| x.round_ties_even()),
-    ("Selu", [1.5, 1.25], (-5.0, 5.0), |x, [a, g]| g * if x > 0.0 { x } else { a * x.exp_m1() }),
-    ("Sigmoid", [0.0; 2], (-8.0, 8.0), |x, _| 1.0 / (1.0 + (-x).exp())),
-    ("Softplus", [0.0; 2], (-8.0, 8.0), |x, _| x.max(0.0) + (-x.abs()).exp().ln_1p()),
-    ("Softsign", [0.0; 2], (-5.0, 5.0), |x, _| x / (1.0 + x.abs())),
-    ("Sqrt", [0.0; 2], (0.0, 5.0), |x, _| x.sqrt()),
-    ("Swish", [1.25, 0.0], (-8.0, 8.0), |x, [a, _]| x / (1.0 + (-a * x).exp())),
-    ("Tanh", [0.0; 2], (-4.0, 4.0), |x, _| x.tanh()),
-    ("ThresholdedRelu", [1.5, 0.0], (-5.0, 5.0), |x, [a, _]| if x > a { x } else { 0.0 }),
-];
-
 /// `tanh(f(x / 2) * y + g(x / 2))`, or with other ops in their places; `y` is broadcast, or a number.
 fn line_of_ops(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
-    let half_way = INNER.len() / 2;
-    let (f_name, f_params, f_range, f) = INNER[i as usize % half_way];
-    let (g_name, g_params, g_range, g) = INNER[half_way + i as usize % (INNER.len() - half_way)];
-    let (low, high) = (f64::max(f_range.0, g_range.0), f64::min(f_range.1, g_range.1));
+    let fused = |of: &&Function| of.formula().is_some_and(|formula| formula.row.is_fused);
+    let inner: Vec<&Function> = FUNCTIONS.iter().filter(fused).collect();
+    let half_way = inner.len() / 2;
+    let (f, g) = (inner[i as usize % half_way], inner[half_way + i as usize % (inner.len() - half_way)]);
+    // Numbers of which both are usual, and none so large that the bound says nothing.
+    let low = f64::max(f.from.0, g.from.0).max(-5.0);
+    let high = f64::min(f.from.1, g.from.1).min(5.0);
     let shape = [1 + dice.below(3) as i64, 1 + dice.below(40) as i64, 1 + dice.below(600) as i64];
     let others: [&[i64]; 4] = [&[], &shape[2..], &[shape[1], 1], &shape];
     let other = others[i as usize % others.len()];
@@ -142,8 +110,8 @@ fn line_of_ops(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let round = |value: f64, rounding: Rounding| rounding.bound(dtype, value);
     let (mut values, mut bounds) = (Vec::new(), Vec::new());
     for (at, x) in x.values.iter().enumerate() {
-        let left = f(x / 2.0, f_params.map(f64::from));
-        let right = g(x / 2.0, g_params.map(f64::from));
+        let left = f.of(x / 2.0);
+        let right = g.of(x / 2.0);
         let y = y.values[broadcast_index(at, &shape, other)];
         let factor = if divides { 1.0 / y } else { y };
         let scaled = left * factor;
@@ -161,9 +129,9 @@ fn line_of_ops(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let [half, left, scaled, right, sum] = [0, 1, 2, 3, 4].map(|step| n_inputs + step);
     let steps = [
         ("Mul", [0, -1], [0.0; 2]),
-        (f_name, [half, half], f_params),
+        (f.name, [half, half], f.params),
         (if divides { "Div" } else { "Mul" }, [left, place], [0.0; 2]),
-        (g_name, [half, half], g_params),
+        (g.name, [half, half], g.params),
         (joint, [scaled, right], [0.0; 2]),
         ("Tanh", [sum, sum], [0.0; 2]),
     ];

@@ -34,6 +34,7 @@ mod tokens;
 mod training;
 mod windows;
 
+use crate::functions::{self, FUNCTIONS, Function};
 use crate::onnx::types_unclaimed;
 use crate::ops::{self, Attribute, Rounding, Sample};
 use crate::rig::Rig;
@@ -185,19 +186,24 @@ pub(crate) fn shape_of(dice: &mut Dice, i: u64, ranks: std::ops::RangeInclusive<
 enum Generator {
     Base(&'static ops::Op),
     Family(&'static OpTrials),
+    /// An op of one number, by its functions.
+    Functions(&'static str, &'static str),
 }
 
 impl Generator {
     fn of(domain: &str, op: &str) -> Option<Self> {
         let base = ops::find(op).filter(|_| domain.is_empty()).map(Self::Base);
         let is_it = |subject: &&OpTrials| subject.domain == domain && subject.op == op;
-        base.or_else(|| FAMILIES.iter().copied().flatten().find(is_it).map(Self::Family))
+        let family = || FAMILIES.iter().copied().flatten().find(is_it).map(Self::Family);
+        let functions = || functions::of_op(domain, op).next().map(Function::op);
+        base.or_else(family).or_else(|| functions().map(|(domain, op)| Self::Functions(domain, op)))
     }
 
     fn dtypes(&self) -> &'static [DType] {
         match self {
             Self::Base(op) => op.dtypes,
             Self::Family(subject) => subject.dtypes,
+            Self::Functions(..) => FLOATS,
         }
     }
 
@@ -206,6 +212,12 @@ impl Generator {
             Self::Base(op) => op.samples(dtype).into_iter().map(Trial::from).collect(),
             Self::Family(subject) => {
                 (0..N_TRIALS).map(|i| (subject.make)(dtype, &mut Dice::new(5000 + i), i)).collect()
+            }
+            Self::Functions(domain, op) => {
+                let trials = functions::of_op(domain, op).flat_map(|function| {
+                    (0..N_TRIALS).map(move |i| elementwise::unary(dtype, &mut Dice::new(5000 + i), i, function))
+                });
+                trials.collect()
             }
         }
     }
@@ -229,8 +241,33 @@ impl From<Sample> for Trial {
     }
 }
 
+/// The ops whose numbers are judged, by domain and name: the base set first, then one family after the other.
+pub(crate) fn subjects() -> Vec<(&'static str, &'static str)> {
+    let base = ops::OPS.iter().chain(ops::MORE).map(|op| ("", op.name));
+    let families = FAMILIES.iter().copied().flatten().map(|subject| (subject.domain, subject.op));
+    let mut subjects = Vec::new();
+    for subject in base.chain(FUNCTIONS.iter().map(Function::op)).chain(families) {
+        if !subjects.contains(&subject) {
+            subjects.push(subject);
+        }
+    }
+    subjects
+}
+
+/// Those of them that are judged by NaN, infinities and the other numbers of [`specials`] too.
+pub(crate) fn special_subjects() -> Vec<(&'static str, &'static str)> {
+    let of_functions = FUNCTIONS.iter().filter(|function| function.has_edges).map(Function::op);
+    let mut subjects = Vec::new();
+    for subject in of_functions.chain(specials::OTHERS.iter().copied()) {
+        if !subjects.contains(&subject) {
+            subjects.push(subject);
+        }
+    }
+    subjects
+}
+
 /// Judges the plugin's kernels for an op, on every device.
-pub(crate) fn judge(rig: &Rig<'_>, domain: &str, op: &str) -> Outcome {
+pub(crate) fn judge(rig: &Rig<'_>, (domain, op): (&str, &str)) -> Outcome {
     let Some(generator) = Generator::of(domain, op) else {
         return failed(format!("the suite has no reference for {op}"));
     };
@@ -238,8 +275,8 @@ pub(crate) fn judge(rig: &Rig<'_>, domain: &str, op: &str) -> Outcome {
 }
 
 /// Judges them by NaN, infinities and the other numbers of [`specials`].
-pub(crate) fn judge_specials(rig: &Rig<'_>, domain: &str, op: &str) -> Outcome {
-    judge_trials(rig, domain, op, FLOATS, |dtype| specials::trials(op, dtype))
+pub(crate) fn judge_specials(rig: &Rig<'_>, (domain, op): (&str, &str)) -> Outcome {
+    judge_trials(rig, domain, op, FLOATS, |dtype| specials::trials(domain, op, dtype))
 }
 
 fn judge_trials(

@@ -7,48 +7,32 @@
 //! number, the order in which they are added decides, and anything is right ([`OPEN`]). Subnormal numbers may be taken
 //! for zeros.
 
+use super::elementwise::attributes;
 use super::index::{every, position, word};
 use super::*;
+use crate::functions::{self, FUNCTIONS, Function};
 use crate::ops::{flush, random};
+use devbay_ops::DEVBAY_DOMAIN;
+
+/// Ops beside those of one number.
+pub(super) const OTHERS: &[(&str, &str)] = &[
+    ("", "MatMul"),
+    ("", "Gemm"),
+    ("", "Conv"),
+    ("", "MaxPool"),
+    ("", "ReduceMax"),
+    ("", "ReduceMin"),
+    ("", "ReduceSum"),
+    ("", "Softmax"),
+    ("", "LogSoftmax"),
+    (DEVBAY_DOMAIN, "FusedConv"),
+    (DEVBAY_DOMAIN, "FusedElementwise"),
+    (DEVBAY_DOMAIN, "FusedGemm"),
+    (DEVBAY_DOMAIN, "FusedMatMul"),
+];
 
 /// The bound of what may be anything.
 pub(super) const OPEN: f64 = f64::INFINITY;
-
-/// An op of one operand: its name, its two numbers, and what it is.
-type Function = (&'static str, [f32; 2], fn(f64, [f64; 2]) -> f64);
-
-const FUNCTIONS: &[Function] = &[
-    ("Abs", [0.0; 2], |x, _| x.abs()),
-    ("Ceil", [0.0; 2], |x, _| x.ceil()),
-    ("Celu", [1.5, 0.0], |x, [a, _]| if x > 0.0 { x } else { a * (x / a).exp_m1() }),
-    ("Clip", [-0.5, 0.75], clip),
-    ("Elu", [1.5, 0.0], |x, [a, _]| if x > 0.0 { x } else { a * x.exp_m1() }),
-    ("Erf", [0.0; 2], |x, _| libm::erf(x)),
-    ("Exp", [0.0; 2], |x, _| x.exp()),
-    ("Floor", [0.0; 2], |x, _| x.floor()),
-    ("Gelu", [0.0; 2], |x, _| 0.5 * x * (1.0 + libm::erf(x / std::f64::consts::SQRT_2))),
-    ("GeluTanh", [0.0; 2], |x, _| {
-        0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x)).tanh())
-    }),
-    ("HardSigmoid", [0.3, 0.4], |x, [a, b]| clip(a * x + b, [0.0, 1.0])),
-    ("HardSwish", [0.0; 2], |x, _| x * clip(x / 6.0 + 0.5, [0.0, 1.0])),
-    ("LeakyRelu", [0.2, 0.0], |x, [a, _]| if x < 0.0 { a * x } else { x }),
-    ("Log", [0.0; 2], |x, _| x.ln()),
-    ("Mish", [0.0; 2], |x, _| x * softplus(x).tanh()),
-    ("Neg", [0.0; 2], |x, _| -x),
-    ("Reciprocal", [0.0; 2], |x, _| 1.0 / x),
-    ("Relu", [0.0; 2], |x, _| if x < 0.0 { 0.0 } else { x }),
-    ("Round", [0.0; 2], |x, _| x.round_ties_even()),
-    ("Selu", [1.5, 1.25], |x, [a, g]| g * if x > 0.0 { x } else { a * x.exp_m1() }),
-    ("Sigmoid", [0.0; 2], |x, _| 1.0 / (1.0 + (-x).exp())),
-    ("Softplus", [0.0; 2], |x, _| softplus(x)),
-    ("Softsign", [0.0; 2], |x, _| x / (1.0 + x.abs())),
-    ("Sqrt", [0.0; 2], |x, _| x.sqrt()),
-    ("Swish", [1.25, 0.0], |x, [a, _]| x * (1.0 / (1.0 + (-a * x).exp()))),
-    ("Tanh", [0.0; 2], |x, _| x.tanh()),
-    // What is no number is not above.
-    ("ThresholdedRelu", [1.5, 0.0], |x, [a, _]| if x > a { x } else { 0.0 }),
-];
 
 /// An op of two operands.
 type Pair = (&'static str, fn(f64, f64) -> f64);
@@ -61,16 +45,6 @@ const PAIRS: &[Pair] = &[
     ("Mul", |a, b| a * b),
     ("Sub", |a, b| a - b),
 ];
-
-/// Not `clamp`, whose limits may not cross.
-fn clip(x: f64, [low, high]: [f64; 2]) -> f64 {
-    let x = if x < low { low } else { x };
-    if x > high { high } else { x }
-}
-
-fn softplus(x: f64) -> f64 {
-    (if x < 0.0 { 0.0 } else { x }) + (-x.abs()).exp().ln_1p()
-}
 
 fn smaller(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }
@@ -102,13 +76,8 @@ fn activation_of(i: usize, families: usize) -> &'static Activation {
     }
 }
 
-fn function(name: &str) -> fn(f64, [f64; 2]) -> f64 {
-    let found = FUNCTIONS.iter().find(|(known, ..)| *known == name);
-    found.map_or(|x, _| x, |(.., function)| *function)
-}
-
 /// The trials of an op in one dtype; none if it is not judged here.
-pub(super) fn trials(op: &str, dtype: DType) -> Vec<Trial> {
+pub(super) fn trials(domain: &str, op: &str, dtype: DType) -> Vec<Trial> {
     let many = |n: usize, make: fn(DType, &mut Dice, usize) -> Trial| {
         (0..n).map(|i| make(dtype, &mut Dice::new(9000 + i as u64), i)).collect()
     };
@@ -129,7 +98,8 @@ pub(super) fn trials(op: &str, dtype: DType) -> Vec<Trial> {
             product(dtype, dice, i, "Gemm", Some(activation_of(i, PRODUCTS.len())))
         }),
         "FusedElementwise" if dtype == F32 => {
-            let alone = FUNCTIONS.iter().flat_map(|of| LENGTHS.iter().map(|&n| among_others(of, n)));
+            let fused = FUNCTIONS.iter().filter(|of| of.formula().is_some_and(|formula| formula.row.is_fused));
+            let alone = fused.flat_map(|of| LENGTHS.iter().map(|&n| among_others(of, n)));
             alone.chain(PAIRS.iter().map(|(op, f)| pair_among_others(op, *f))).collect()
         }
         "FusedElementwise" => Vec::new(),
@@ -138,8 +108,7 @@ pub(super) fn trials(op: &str, dtype: DType) -> Vec<Trial> {
             LINES.iter().map(|&n| lines(dtype, op, n)).collect()
         }
         _ => {
-            let is_it = |of: &&Function| of.0 == op || (of.0 == "GeluTanh" && op == "Gelu");
-            let found = FUNCTIONS.iter().filter(is_it);
+            let found = functions::of_op(domain, op).filter(|of| of.has_edges);
             found.flat_map(|of| LENGTHS.iter().map(move |&n| alone(dtype, of, n))).collect()
         }
     }
@@ -204,32 +173,25 @@ fn calculated(dtype: DType, shape: &[i64], values: Vec<f64>, flushed: Vec<f64>) 
     Expected { flushed: Some(in_range(flushed)), ..expected }
 }
 
-fn alone(dtype: DType, (name, params, f): &Function, n: i64) -> Trial {
+fn alone(dtype: DType, function: &Function, n: i64) -> Trial {
     let x = in_turn(dtype, n);
-    let wide = params.map(f64::from);
-    let float = |name, i: usize| (name, AttrValue::Float(params[i]));
-    let attributes = match *name {
-        "Celu" | "Elu" | "LeakyRelu" | "Swish" | "ThresholdedRelu" => vec![float("alpha", 0)],
-        "HardSigmoid" => vec![float("alpha", 0), float("beta", 1)],
-        "Selu" => vec![float("alpha", 0), float("gamma", 1)],
-        "GeluTanh" => vec![("approximate", word("tanh"))],
-        _ => Vec::new(),
-    };
-    let values = x.values.iter().map(|&x| f(x, wide)).collect();
-    let flushed = x.values.iter().map(|&x| f(flush(dtype, x), wide)).collect();
+    let values = x.values.iter().map(|&x| function.of(x)).collect();
+    let flushed = x.values.iter().map(|&x| function.of(flush(dtype, x))).collect();
     let outputs = vec![calculated(dtype, &[n], values, flushed)];
-    let limits = wide.map(|limit| HostTensor::new(dtype, &[], vec![limit]));
-    let limits = limits.into_iter().filter(|_| *name == "Clip").map(Some);
-    Trial { attributes, inputs: std::iter::once(Some(x)).chain(limits).collect(), outputs }
+    // Those of Clip are operands.
+    let limits = function.params.map(|limit| HostTensor::new(dtype, &[], vec![limit.into()]));
+    let limits = limits.into_iter().filter(|_| function.name == "Clip").map(Some);
+    let inputs = std::iter::once(Some(x)).chain(limits).collect();
+    Trial { attributes: attributes(function), inputs, outputs }
 }
 
 /// `-f(-x)`.
-fn among_others((name, params, f): &Function, n: i64) -> Trial {
+fn among_others(function: &Function, n: i64) -> Trial {
     let x = in_turn(F32, n);
-    let wide = params.map(f64::from);
-    let values = x.values.iter().map(|&x| -f(-x, wide)).collect();
-    let flushed = x.values.iter().map(|&x| -f(-flush(F32, x), wide)).collect();
-    let steps = [("Neg", [0, 0], [0.0; 2]), (*name, [1, 1], *params), ("Neg", [2, 2], [0.0; 2])];
+    let values = x.values.iter().map(|&x| -function.of(-x)).collect();
+    let flushed = x.values.iter().map(|&x| -function.of(-flush(F32, x))).collect();
+    let steps =
+        [("Neg", [0, 0], [0.0; 2]), (function.name, [1, 1], function.params), ("Neg", [2, 2], [0.0; 2])];
     let outputs = vec![calculated(F32, &[n], values, flushed)];
     Trial { attributes: fused(&steps), inputs: vec![Some(x)], outputs }
 }
@@ -282,8 +244,9 @@ impl Sum {
 fn finished(dtype: DType, shape: &[i64], sums: &[Sum], activation: Option<&Activation>) -> Expected {
     let none = &ACTIVATIONS[ACTIVATIONS.len() - 1];
     let (_, _, name, params, slope) = activation.unwrap_or(none);
-    let f = function(name);
-    let values: Vec<f64> = sums.iter().map(|sum| f(sum.all, *params)).collect();
+    let f = FUNCTIONS.iter().find(|function| function.name == *name).map(|function| function.f);
+    let of = |sum: &Sum| f.map_or(sum.all, |f| f(sum.all, *params));
+    let values: Vec<f64> = sums.iter().map(of).collect();
     let bound = |(sum, value): (&Sum, &f64)| match sum.magnitude > largest(dtype) * 0.999 {
         true => OPEN,
         false => slope * sum_bound(dtype, sum.n + 3, sum.magnitude) + Rounding::Function.bound(dtype, *value),

@@ -18,6 +18,7 @@ pub(crate) use devbay_host::core::error::status_name;
 pub(crate) use device::{Buffer, Device, bytes_type, is_plain};
 pub(crate) use stream::{Lent, Stream, empty_copy};
 
+use crate::cases::numerics::OpName;
 use crate::desk::Desk;
 use crate::subject::Subject;
 use crate::verdict::{Outcome, Why, failed, not_run};
@@ -71,6 +72,8 @@ pub(crate) struct Rig<'a> {
     pub own_process: bool,
     /// A layer stands before the plugin, and keeps memory of its own.
     pub layered: bool,
+    /// The op that the case is about, if it is one of a list.
+    pub op: Option<OpName>,
     /// What a case measured, for a person.
     pub note: OnceLock<String>,
     agreement: Result<Agreement, Refusal>,
@@ -115,6 +118,7 @@ impl<'a> Rig<'a> {
             options,
             own_process,
             layered: false,
+            op: None,
             note: OnceLock::new(),
         }
     }

@@ -60,7 +60,7 @@ fn share(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -
 
 /// Whether what a node calculates is given by its op, attributes and operands.
 fn is_given_by_operands(node: &Node) -> bool {
-    let is_pure = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.pure);
+    let is_pure = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.is_pure());
     is_pure && node.regions.is_empty()
 }
 

@@ -13,6 +13,8 @@ use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
 use crate::tensor::{F32, n_elements};
+use devbay_ops::formula::{self, Formula};
+use devbay_ops::Form;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 /// Ops of a group, at most.
@@ -73,35 +75,13 @@ struct Step {
     shape: Vec<usize>,
 }
 
-/// Ops of one operand by name, with their attributes and defaults in the order of the parameters.
-const UNARY: &[(&str, &[(&str, f32)])] = &[
-    ("Abs", &[]),
-    ("Ceil", &[]),
-    ("Celu", &[("alpha", 1.0)]),
-    ("Elu", &[("alpha", 1.0)]),
-    ("Erf", &[]),
-    ("Exp", &[]),
-    ("Floor", &[]),
-    ("HardSigmoid", &[("alpha", 0.2), ("beta", 0.5)]),
-    ("HardSwish", &[]),
-    ("LeakyRelu", &[("alpha", 0.01)]),
-    ("Log", &[]),
-    ("Mish", &[]),
-    ("Neg", &[]),
-    ("Reciprocal", &[]),
-    ("Relu", &[]),
-    ("Round", &[]),
-    ("Selu", &[("alpha", 1.673_263_2), ("gamma", 1.050_701)]),
-    ("Sigmoid", &[]),
-    ("Softplus", &[]),
-    ("Softsign", &[]),
-    ("Sqrt", &[]),
-    ("Swish", &[("alpha", 1.0)]),
-    ("Tanh", &[]),
-    ("ThresholdedRelu", &[("alpha", 1.0)]),
-];
-
-const BINARY: &[&str] = &["Add", "Div", "Max", "Min", "Mul", "Sub"];
+/// The formula of a node that may be a step: that of its op, or of the form that its attributes say.
+fn formula_of(node: &Node) -> Option<&'static Formula> {
+    let mut forms = formula::of_op(&node.op.domain, &node.op.name).filter(|formula| formula.row.is_fused);
+    let usual = forms.next()?;
+    let is_said = |form: &Form| form.when.is_some_and(|(name, value)| node.string(name, "") == value);
+    Some(forms.find(|formula| is_said(formula.form)).unwrap_or(usual))
+}
 
 /// A node as a step of a group; None if it cannot be one.
 fn step_of(program: &Program, node: &Node) -> Option<Step> {
@@ -114,36 +94,30 @@ fn step_of(program: &Program, node: &Node) -> Option<Step> {
     };
     let output = node.output(0)?;
     let shape = shape_of(output)?;
-    let name = &*node.op.name;
+    let formula = formula_of(node);
     let mut params = [0.0; 2];
-    let reads: Vec<ValueId> = match name {
+    let reads: Vec<ValueId> = match &*node.op.name {
         // Its limits are numbers of the step.
         "Clip" => {
             params = clip_limits(program, node)?;
             vec![node.input(0)?]
         }
-        _ => node.inputs.iter().copied().collect::<Option<_>>()?,
+        _ => {
+            for (param, of) in params.iter_mut().zip(formula.iter().flat_map(|formula| &formula.params)) {
+                *param = node.float(of.name, of.default);
+            }
+            node.inputs.iter().copied().collect::<Option<_>>()?
+        }
     };
     let mut operands = reads.clone();
-    let op = if let Some(&(op, attrs)) = UNARY.iter().find(|(op, _)| *op == name) {
-        for (param, (attr, default)) in params.iter_mut().zip(attrs) {
-            *param = node.float(attr, *default);
+    let op = match formula {
+        Some(formula) if formula.n_operands == operands.len() => formula.name(),
+        // A square is a product, exactly.
+        None if node.op.is("Pow") && scalar(program, *operands.get(1)?)? == 2.0 => {
+            operands[1] = operands[0];
+            "Mul"
         }
-        op
-    } else if let Some(op) = BINARY.iter().find(|op| **op == name && operands.len() == 2) {
-        op
-    } else {
-        match name {
-            "Clip" => "Clip",
-            "Gelu" if node.string("approximate", "none") == "tanh" => "GeluTanh",
-            "Gelu" => "Gelu",
-            // A square is a product, exactly.
-            "Pow" if scalar(program, operands[1])? == 2.0 => {
-                operands[1] = operands[0];
-                "Mul"
-            }
-            _ => return None,
-        }
+        _ => return None,
     };
     if operands.iter().any(|&id| shape_of(id).is_none()) {
         return None;

@@ -5,43 +5,14 @@
 //! operand, and those of two of which one is a constant with one value for all or one along the axis, are moved; what the
 //! operands of the Concat are made by goes. Not moved is what would become part of the convolution or product before it.
 
-use super::each_region;
+use super::{each_region, is_elementwise};
 use super::uses::Uses;
 use crate::cancel::look;
 use crate::error::Result;
-use crate::program::{Node, Program, Region, Value, ValueId};
+use crate::program::{Node, Op, Program, Region, Value, ValueId, catalogue};
 use crate::tensor::{DType, F32, F64, I32, I64, Tensor, TensorType};
 use devbay_plugin_api::reserve::{self, Size};
 use std::collections::{HashMap, HashSet};
-
-/// Ops of one operand, elementwise, whose result has the operand's type or one that an attribute gives.
-const UNARY: &[&str] = &[
-    "Abs",
-    "Cast",
-    "Ceil",
-    "Cos",
-    "Elu",
-    "Erf",
-    "Exp",
-    "Floor",
-    "HardSigmoid",
-    "HardSwish",
-    "LeakyRelu",
-    "Log",
-    "Neg",
-    "Reciprocal",
-    "Relu",
-    "Round",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Softplus",
-    "Sqrt",
-    "Tanh",
-];
-
-/// Ops of two operands, elementwise.
-const BINARY: &[&str] = &["Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"];
 
 /// Ops that take over what is done to their result.
 const TAKES_TAILS: &[&str] = &["Conv", "ConvTranspose", "Gemm", "MatMul"];
@@ -119,16 +90,13 @@ fn same_on_all(
     for input in &concat.inputs {
         let input = (*input)?;
         let node = makers.get(&input).filter(|node| uses.count(input) == 1 && !stay(node))?;
-        let name = &*node.op.name;
         let (side, constant) = match node.inputs.as_slice() {
-            [Some(_)] if node.op.domain.is_empty() && UNARY.contains(&name) => (0, None),
-            [Some(a), Some(b)] if node.op.domain.is_empty() && BINARY.contains(&name) => {
-                match (program.constant(*a).is_some(), program.constant(*b).is_some()) {
-                    (false, true) => (0, Some(*b)),
-                    (true, false) => (1, Some(*a)),
-                    _ => return None,
-                }
-            }
+            [Some(_)] if is_elementwise(&node.op) => (0, None),
+            [Some(a), Some(b)] => match (program.constant(*a).is_some(), program.constant(*b).is_some()) {
+                (false, true) if is_broadcast(&node.op, 1) => (0, Some(*b)),
+                (true, false) if is_broadcast(&node.op, 0) => (1, Some(*a)),
+                _ => return None,
+            },
             _ => return None,
         };
         let part = node.input(side)?;
@@ -150,6 +118,14 @@ fn same_on_all(
         let dtype = |id: &ValueId| program.value(*id).ty.as_ref().map(|ty| ty.dtype);
         let alike = |ids: &[ValueId]| ids.iter().all(|id| dtype(id) == ids.first().and_then(dtype));
         dtype(&done.parts[0]).is_some() && alike(&done.parts) && alike(&done.constants)
+    })
+}
+
+/// Whether an op of two operands is elementwise, and takes the one at `side` in any shape that can be broadcast.
+fn is_broadcast(op: &Op, side: usize) -> bool {
+    catalogue::find(&op.domain, &op.name).is_some_and(|def| {
+        let is_pair = def.inputs.n_min() == 2 || def.forms[0].is_some_and(|form| form.is_fold);
+        is_pair && def.is_elementwise && !(side == 0 && def.keeps_first_shape)
     })
 }
 

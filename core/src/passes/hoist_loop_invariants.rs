@@ -14,6 +14,7 @@ use crate::plan::specialise::{ScanLayout, resolve_axis};
 use crate::program::catalogue;
 use crate::program::{Node, Program, Region, ValueId};
 use crate::tensor::{BF16, DType, F16, F32, F64, Tensor};
+use devbay_ops::Failure;
 use std::collections::HashSet;
 
 /// Moves what it can, but for nodes that `stay`; gives the number of nodes that left a body, once for each body.
@@ -66,7 +67,7 @@ fn take_invariants(body: &mut Region, may_move: &dyn Fn(&Node) -> bool) -> Resul
 
 /// Whether a node gives the same for the same operands, and all its results have known types.
 fn is_settled(program: &Program, node: &Node) -> bool {
-    let is_pure = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.pure);
+    let is_pure = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.is_pure());
     let known = |id: &ValueId| program.value(*id).ty.as_ref().is_some_and(|ty| ty.known_shape().is_some());
     is_pure && node.regions.is_empty() && node.outputs.iter().flatten().all(known)
 }
@@ -88,130 +89,10 @@ fn runs_once(program: &Program, node: &Node) -> bool {
     (layout.n_states..node.inputs.len()).next().and_then(extent).is_some_and(|extent| extent > 0)
 }
 
-/// Ops that give a result for every value of operands whose types fit: none looks up indices, and extents that are given
-/// as operands were constants, or the result's type would not be known. Sorted.
-const CANNOT_FAIL: &[&str] = &[
-    "Abs",
-    "Acos",
-    "Acosh",
-    "Add",
-    "And",
-    "Asin",
-    "Asinh",
-    "Atan",
-    "Atanh",
-    "AveragePool",
-    "BatchNormalization",
-    "BitCast",
-    "BitwiseAnd",
-    "BitwiseNot",
-    "BitwiseOr",
-    "BitwiseXor",
-    "Cast",
-    "CastLike",
-    "Ceil",
-    "Celu",
-    "Clip",
-    "Concat",
-    "ConstantOfShape",
-    "Conv",
-    "ConvTranspose",
-    "Cos",
-    "Cosh",
-    "DepthToSpace",
-    "Einsum",
-    "Elu",
-    "Equal",
-    "Erf",
-    "Exp",
-    "Expand",
-    "Flatten",
-    "Floor",
-    "Gelu",
-    "Gemm",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "Greater",
-    "GreaterOrEqual",
-    "GroupNormalization",
-    "HardSigmoid",
-    "HardSwish",
-    "Hardmax",
-    "Identity",
-    "InstanceNormalization",
-    "IsInf",
-    "IsNaN",
-    "LRN",
-    "LayerNormalization",
-    "LeakyRelu",
-    "Less",
-    "LessOrEqual",
-    "Log",
-    "LogSoftmax",
-    "LpNormalization",
-    "MatMul",
-    "Max",
-    "MaxPool",
-    "Mean",
-    "Min",
-    "Mish",
-    "Mul",
-    "Neg",
-    "Not",
-    "Or",
-    "PRelu",
-    "RMSNormalization",
-    "Reciprocal",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSum",
-    "ReduceSumSquare",
-    "Relu",
-    "Reshape",
-    "Round",
-    "Selu",
-    "Shape",
-    "Shrink",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Sinh",
-    "Size",
-    "Slice",
-    "Softmax",
-    "Softplus",
-    "Softsign",
-    "SpaceToDepth",
-    "Split",
-    "Sqrt",
-    "Squeeze",
-    "Sub",
-    "Sum",
-    "SwiGLU",
-    "Swish",
-    "Tan",
-    "Tanh",
-    "ThresholdedRelu",
-    "Tile",
-    "Transpose",
-    "Trilu",
-    "Unsqueeze",
-    "Where",
-    "Xor",
-];
-
-/// Those that an integer may make fail: a divisor of zero, an exponent below it.
-const CANNOT_FAIL_ON_FLOATS: &[&str] = &["Div", "Mod", "Pow"];
-
+/// Whether a node gives a result for every value of its operands.
 fn cannot_fail(program: &Program, node: &Node) -> bool {
-    let name = &*node.op.name;
-    if !node.op.domain.is_empty() || !has_constant_shape(program, node) {
+    let Some(def) = catalogue::find(&node.op.domain, &node.op.name) else { return false };
+    if !has_constant_shape(program, node) {
         return false;
     }
     let is_float = |dtype: DType| [F32, F64, F16, BF16].contains(&dtype);
@@ -219,7 +100,11 @@ fn cannot_fail(program: &Program, node: &Node) -> bool {
         let mut ids = node.inputs.iter().chain(&node.outputs).flatten();
         ids.all(|id| program.value(*id).ty.as_ref().is_some_and(|ty| is_float(ty.dtype)))
     };
-    CANNOT_FAIL.binary_search(&name).is_ok() || (CANNOT_FAIL_ON_FLOATS.contains(&name) && floats())
+    match def.failure {
+        Failure::Never => true,
+        Failure::OnIntegers => floats(),
+        Failure::Possible => false,
+    }
 }
 
 #[cfg(test)]
@@ -321,12 +206,5 @@ mod tests {
                     \u{20}   %t: f32[2,2] = Add@14(%v, %s)\n\
                     \u{20}   return %go, %t\n  }\n  return %y\n";
         check(body, body);
-    }
-
-    #[test]
-    fn the_ops_that_cannot_fail_are_sorted_and_known() {
-        assert!(CANNOT_FAIL.is_sorted());
-        let known = |name: &&str| catalogue::find("", name).is_some_and(|def| def.pure);
-        assert!(CANNOT_FAIL.iter().chain(CANNOT_FAIL_ON_FLOATS).all(known));
     }
 }

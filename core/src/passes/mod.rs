@@ -29,7 +29,7 @@ use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::KernelTable;
 use crate::plan::specialise::Evaluator;
-use crate::program::{Node, Program, Region, ValueId, catalogue};
+use crate::program::{Node, Op, Program, Region, ValueId, catalogue};
 use crate::tensor::{BF16, F16, F32, F64, Tensor};
 use narrow_dtypes::{Narrowed, Narrowing};
 use std::cell::RefCell;
@@ -351,32 +351,18 @@ fn all_finite(tensor: &Tensor) -> bool {
     }
 }
 
-/// Ops with operands that say how the result is shaped, and the first of these; ops of reductions besides.
-const SHAPED_BY: &[(&str, usize)] = &[
-    ("CenterCropPad", 1),
-    ("ConstantOfShape", 0),
-    ("Expand", 1),
-    ("Pad", 1),
-    ("Range", 0),
-    ("Reshape", 1),
-    ("Resize", 1),
-    ("Slice", 1),
-    ("Split", 1),
-    ("Squeeze", 1),
-    ("Tile", 1),
-    ("TopK", 1),
-    ("Unsqueeze", 1),
-];
+/// Whether each element of an op's result depends on one element of each operand.
+fn is_elementwise(op: &Op) -> bool {
+    catalogue::find(&op.domain, &op.name).is_some_and(|def| def.is_elementwise)
+}
 
 /// Whether all that says how a node's result is shaped is constant. What comes with a run is checked by the run, and may be
 /// wrong: a node that is not made, or not where it was, has no error any more. A known type says nothing of it, since a model
 /// may state any, and some follow from the other operand.
 fn has_constant_shape(program: &Program, node: &Node) -> bool {
-    let name = &*node.op.name;
-    let listed = SHAPED_BY.iter().find(|(op, _)| *op == name).map(|(_, first)| *first);
-    let first = listed.or(name.starts_with("Reduce").then_some(1)).unwrap_or(usize::MAX);
+    let shaped_by = catalogue::find(&node.op.domain, &node.op.name).and_then(|def| def.shaped_by);
     let is_constant = |id: &ValueId| program.constant(*id).is_some();
-    !node.op.domain.is_empty() || node.inputs.iter().skip(first).flatten().all(is_constant)
+    node.inputs.iter().skip(shaped_by.unwrap_or(usize::MAX)).flatten().all(is_constant)
 }
 
 /// The Reshape of a value to these extents.

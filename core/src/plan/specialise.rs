@@ -164,7 +164,7 @@ impl Specialiser<'_> {
         let types = self.infer(node, &inputs, &constants)?;
         let known = inputs.iter().zip(&constants).all(|(id, constant)| id.is_none() == constant.is_none());
         if known
-            && def.is_some_and(|def| def.pure)
+            && def.is_some_and(|def| def.is_pure())
             && worth_folding(&types, &constants)
             && (self.folds || shapes_may_depend_on(&types))
             && let Some(results) = self.fold(node, &constants, &types)?

@@ -687,7 +687,7 @@ unsafe fn request<'a, P: Plugin>(
         .get(desc.kernel_idx as usize)
         .ok_or_else(|| Error::invalid(format!("kernel {} of {}", desc.kernel_idx, P::KERNELS.len())))?;
     // SAFETY: the caller's promise.
-    Ok((kernel, unsafe { PrepareRequest::new(&desc, instance.host, instance.abi_minor) }?))
+    Ok((kernel, unsafe { PrepareRequest::new(&desc, kernel.op(), instance.host, instance.abi_minor) }?))
 }
 
 unsafe extern "C" fn prepare<P: Plugin>(

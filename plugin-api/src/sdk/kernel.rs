@@ -341,6 +341,13 @@ impl<D: 'static> Kernel<D> {
         self
     }
 
+    /// The domain and the name of its op.
+    pub(crate) fn op(&self) -> (&'static str, &'static str) {
+        // SAFETY: static texts of this plugin's.
+        let (domain, op) = unsafe { (self.info.domain.get(), self.info.op.get()) };
+        (domain.unwrap_or_default(), op.unwrap_or_default())
+    }
+
     /// What the host reads.
     pub const fn info(&self) -> &KernelInfo {
         &self.info
@@ -352,9 +359,7 @@ impl<D: 'static> Kernel<D> {
         request: &PrepareRequest<'_, D>,
         reads: fn(domain: &str, op: &str, name: &str) -> bool,
     ) -> Result<()> {
-        // SAFETY: static texts of this plugin's.
-        let (domain, op) = unsafe { (self.info.domain.get(), self.info.op.get()) };
-        let (domain, op) = (domain.unwrap_or_default(), op.unwrap_or_default());
+        let (domain, op) = self.op();
         let is_read = |name: &str| self.attributes.contains(&name) || reads(domain, op, name);
         match request.attrs.iter().find(|attr| !is_read(attr.name)) {
             Some(attr) => Err(Error::unsupported(format!(

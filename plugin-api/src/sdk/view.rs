@@ -420,6 +420,10 @@ impl<'a> GraphView<'a> {
 pub struct PrepareRequest<'a, D> {
     /// Where it will run.
     pub device: &'a D,
+    /// The domain of the kernel's op; empty for ONNX's own.
+    pub domain: &'static str,
+    /// The kernel's op: one function may serve several.
+    pub op: &'static str,
     /// The host's services.
     pub host: Host,
     /// Attributes of the node.
@@ -439,7 +443,12 @@ pub struct PrepareRequest<'a, D> {
 impl<'a, D> PrepareRequest<'a, D> {
     /// # Safety
     /// `desc` was read from a host's struct whose pointers live for `'a`, and `desc.device` is a `D`.
-    pub(crate) unsafe fn new(desc: &PrepareDesc, host: Host, abi_minor: u32) -> Result<Self> {
+    pub(crate) unsafe fn new(
+        desc: &PrepareDesc,
+        (domain, op): (&'static str, &'static str),
+        host: Host,
+        abi_minor: u32,
+    ) -> Result<Self> {
         let tensors = |list: &List| -> Result<Vec<TensorView<'a>>> {
             // SAFETY: the caller's promise.
             let raw = unsafe { read_growable_list::<Tensor>(list) }.map_err(broken)?;
@@ -450,6 +459,8 @@ impl<'a, D> PrepareRequest<'a, D> {
             // SAFETY: the caller's promise; NULL is refused.
             device: unsafe { desc.device.cast::<D>().as_ref() }
                 .ok_or_else(|| Error::invalid("prepare without a device"))?,
+            domain,
+            op,
             host,
             // SAFETY: the caller's promise.
             attrs: unsafe { Attrs::read(&desc.attrs) }?,
@@ -464,9 +475,11 @@ impl<'a, D> PrepareRequest<'a, D> {
 
     /// The same request, of something else that the device stands for.
     pub(crate) fn on<T>(&self, device: &'a T) -> PrepareRequest<'a, T> {
-        let Self { device: _, host, attrs, inputs, outputs, numerics, label, abi_minor } = self;
+        let Self { device: _, domain, op, host, attrs, inputs, outputs, numerics, label, abi_minor } = self;
         PrepareRequest {
             device,
+            domain,
+            op,
             host: *host,
             attrs: attrs.clone(),
             inputs: inputs.clone(),

@@ -48,7 +48,7 @@ impl Plugin for Null {
         ..About::DEFAULT
     };
 
-    const KERNELS: &'static [Kernel<NullDevice>] = ops::KERNELS;
+    const KERNELS: &'static [Kernel<NullDevice>] = &ops::KERNELS;
 
     fn reads_attribute(domain: &str, op: &str, name: &str) -> bool {
         devbay_ops::has_attribute(domain, op, name)

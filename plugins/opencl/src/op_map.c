@@ -36,7 +36,11 @@ static const struct formula formulas[] = {
 static const char FUNCTIONS[] =
         "float at_least(float a, float low) { return a < low ? low : a; }\n"
         "float at_most(float a, float high) { return a > high ? high : a; }\n"
-        "float unit(float a) { return at_most(at_least(a, 0.0f), 1.0f); }\n"
+        "float clip(float a, float low, float high) { return at_most(at_least(a, low), high); }\n"
+        /* What is no number stays so. */
+        "float larger(float a, float b) { return a != a || a > b ? a : b; }\n"
+        "float smaller(float a, float b) { return a != a || a < b ? a : b; }\n"
+        "float sign_of(float a) { return a > 0.0f ? 1.0f : a < 0.0f ? -1.0f : a; }\n"
         "float sigmoid(float a) {\n"
         "  const float e = exp(-fabs(a));\n"
         "  return (a < 0.0f ? e : 1.0f) / (1.0f + e);\n"

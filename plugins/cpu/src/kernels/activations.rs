@@ -1,15 +1,15 @@
-//! Activation functions beyond those of [`super::unary`], Sign, and what tells NaN and infinities from numbers.
+//! Vector bodies of activation functions beyond those of [`super::unary`], in f32; Sign, Shrink of integers, and what tells NaN and
+//! infinities from numbers.
 //!
-//! Each is a formula for f32, which is vectorised, and one for f64. Exponentials are taken of negative numbers alone,
-//! so that none overflows.
+//! Exponentials are taken of negative numbers alone, so that none overflows.
 
 use super::convert::Kind;
 use super::cost;
 use super::elementwise::GRAIN;
 use super::math;
 use super::number::{Bool, Number, plain};
-use super::unary::{Unary, float, kernel, ops, prepare_plain, prepare_with, zeroed};
-use super::{FLOATS, NUMBERS, functions};
+use super::unary::{Unary, kernel, ops, prepare_with, zeroed};
+use super::{INTEGERS, NUMBERS, functions};
 use crate::device::CpuDevice;
 use crate::isa::Arith;
 use crate::stream::CpuStream;
@@ -17,31 +17,18 @@ use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
-const FLOAT: &[TypeVar] = &[TypeVar::of(FLOATS)];
 const NUMBER: &[TypeVar] = &[TypeVar::of(NUMBERS)];
 /// Floats in which there is something to find.
 const SPECIAL: TypeVar = TypeVar::of(&[F32, F16, BF16, F64, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    kernel::<Celu>("Celu", 28, FLOAT, |request| {
-        let alpha = request.attrs.float("alpha", 1.0)?;
-        float::<Celu>(request, [alpha, 0.0], |x, [a, _]| if x > 0.0 { x } else { a * (x / a).exp_m1() })
-    }),
-    kernel::<Elu>("Elu", 22, FLOAT, |request| {
-        let alpha = request.attrs.float("alpha", 1.0)?;
-        float::<Elu>(request, [alpha, 0.0], |x, [a, _]| if x > 0.0 { x } else { a * x.exp_m1() })
-    }),
-    kernel::<Mish>("Mish", 22, FLOAT, |request| {
-        float::<Mish>(request, [0.0; 2], |x, _| x * (x.max(0.0) + (-x.abs()).exp().ln_1p()).tanh())
-    }),
-    kernel::<Selu>("Selu", 22, FLOAT, |request| {
-        // The defaults of the specification.
-        let alpha = request.attrs.float("alpha", 1.673_263_2)?;
-        let gamma = request.attrs.float("gamma", 1.050_701)?;
-        float::<Selu>(request, [alpha, gamma], |x, [a, g]| g * if x > 0.0 { x } else { a * x.exp_m1() })
-    }),
-    kernel::<Shrink<f32>>("Shrink", 9, NUMBER, prepare_shrink),
+    // Of floats, it is a formula.
+    Kernel::new("Shrink", 9, prepare_shrink)
+        .types(&[TypeVar::of(INTEGERS)])
+        .operands(&[0], &[0])
+        .in_place(&[0])
+        .cost(|request| cost::per_output(request, 3)),
     kernel::<Sign<f32>>("Sign", 13, NUMBER, |request| {
         let dtype = request.required_input(0)?.dtype();
         match dtype {
@@ -49,20 +36,6 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
             I32 => zeroed::<Sign<i32>>(request),
             _ => plain!(dtype, zeroed::<Sign>(request), prepare_with::<Sign<f32>>(request, [0.0; 2])),
         }
-    }),
-    kernel::<Softplus>("Softplus", 22, FLOAT, |request| {
-        float::<Softplus>(request, [0.0; 2], |x, _| x.max(0.0) + (-x.abs()).exp().ln_1p())
-    }),
-    kernel::<Softsign>("Softsign", 22, FLOAT, |request| {
-        float::<Softsign>(request, [0.0; 2], |x, _| x / (1.0 + x.abs()))
-    }),
-    kernel::<Swish>("Swish", 24, FLOAT, |request| {
-        let alpha = request.attrs.float("alpha", 1.0)?;
-        float::<Swish>(request, [alpha, 0.0], |x, [alpha, _]| x * functions::sigmoid(alpha * x, [0.0; 2]))
-    }),
-    kernel::<ThresholdedRelu>("ThresholdedRelu", 22, FLOAT, |request| {
-        let alpha = request.attrs.float("alpha", 1.0)?;
-        float::<ThresholdedRelu>(request, [alpha, 0.0], |x, [alpha, _]| if x > alpha { x } else { 0.0 })
     }),
     Kernel::new("IsNaN", 20, |request| special(request, |x, _| x.is_nan(), [0.0; 2]))
         .types(&[SPECIAL, TypeVar::of(&[BOOL])])
@@ -75,24 +48,19 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
 ];
 
 ops! {
-    Celu(x: f32, [alpha, _], 25) -> f32 = if x > 0.0 { x } else { alpha * exp_m1::<A>(x / alpha) };
-    Elu(x: f32, [alpha, _], 25) -> f32 = if x > 0.0 { x } else { alpha * exp_m1::<A>(x) };
-    Mish(x: f32, _, 90) -> f32 = x * math::tanh::<A>(softplus::<A>(x));
-    Selu(x: f32, [alpha, gamma], 25) -> f32 = gamma * if x > 0.0 { x } else { alpha * exp_m1::<A>(x) };
-    /// Between the limits 0, else nearer to it by a bias.
-    Shrink<T>(x: T, [limit, bias], 3) -> T = {
-        let below = if x < limit.neg() { x.add(bias) } else { T::ZERO };
-        if x > limit { x.sub(bias) } else { below }
-    };
+    Celu(x: f32, [alpha, _]) -> f32 = if x > 0.0 { x } else { alpha * exp_m1::<A>(x / alpha) };
+    Elu(x: f32, [alpha, _]) -> f32 = if x > 0.0 { x } else { alpha * exp_m1::<A>(x) };
+    Mish(x: f32, _) -> f32 = x * math::tanh::<A>(softplus::<A>(x));
+    Selu(x: f32, [alpha, gamma]) -> f32 = gamma * if x > 0.0 { x } else { alpha * exp_m1::<A>(x) };
     /// NaN passes.
-    Sign<T>(x: T, _, 2) -> T = {
+    Sign<T>(x: T, _) -> T = {
         let below = if x < T::ZERO { T::ONE.neg() } else { x.mul(T::ZERO) };
         if x > T::ZERO { T::ONE } else { below }
     };
-    Softplus(x: f32, _, 50) -> f32 = softplus::<A>(x);
-    Softsign(x: f32, _, 3) -> f32 = x / (1.0 + x.abs());
-    Swish(x: f32, [alpha, _], 30) -> f32 = x * math::sigmoid::<A>(alpha * x);
-    ThresholdedRelu(x: f32, [alpha, _], 1) -> f32 = if x > alpha { x } else { 0.0 };
+    Softplus(x: f32, _) -> f32 = softplus::<A>(x);
+    Softsign(x: f32, _) -> f32 = x / (1.0 + x.abs());
+    Swish(x: f32, [alpha, _]) -> f32 = x * math::sigmoid::<A>(alpha * x);
+    ThresholdedRelu(x: f32, [alpha, _]) -> f32 = if x > alpha { x } else { 0.0 };
 }
 
 /// log(1 + e^x).
@@ -120,17 +88,13 @@ fn exp_m1<A: Arith>(x: f32) -> f32 {
     if x.abs() < 0.25 { small } else { math::exp::<A>(x) - 1.0 }
 }
 
+/// Shrink of integers: limit and bias need not be some.
 fn prepare_shrink(request: &Request<'_>) -> Result<Prepared> {
-    let (limit, bias) = (request.attrs.float("lambd", 0.5)?, request.attrs.float("bias", 0.0)?);
-    match request.required_input(0)?.dtype() {
-        F32 => prepare_with::<Shrink<f32>>(request, [limit, bias]),
-        F64 => prepare_plain::<Shrink<f64>>(request, [limit, bias].map(f64::from)),
-        // Limit and bias need not be integers.
-        _ => functions::prepare(request, [limit, bias].map(f64::from), |x, [limit, bias]| {
-            let below = if x < -limit { x + bias } else { 0.0 };
-            if x > limit { x - bias } else { below }
-        }),
-    }
+    let params = [request.attrs.float("lambd", 0.5)?, request.attrs.float("bias", 0.0)?];
+    functions::prepare(request, params.map(f64::from), |x, [limit, bias]| {
+        let below = if x < -limit { x + bias } else { 0.0 };
+        if x > limit { x - bias } else { below }
+    })
 }
 
 fn prepare_is_inf(request: &Request<'_>) -> Result<Prepared> {
@@ -180,55 +144,7 @@ impl Launch<CpuDevice> for Question {
 #[cfg(test)]
 mod tests {
     use crate::kernels::test_host::{Array, Value, run};
-    use crate::kernels::testing::isas;
     use devbay_plugin_api::sdk::Element;
-
-    /// Runs an op in f32 on every instruction set, and in f64, against a formula.
-    fn check(op: &str, attrs: &[(&'static str, f64)], formula: fn(f64) -> f64) {
-        let x: Vec<f32> =
-            (-300..=300).map(|i| i as f32 / 20.0).chain([1e-6, -1e-6, 80.0, -80.0, -0.0]).collect();
-        let attrs: Vec<_> = attrs.iter().map(|&(name, value)| (name, Value::Float(value))).collect();
-        let near = |found: f64, x: f32, tolerance: f64| {
-            let expected = formula(x.into());
-            let is_near = (found - expected).abs() <= tolerance * (expected.abs() + 1e-30);
-            assert!(is_near, "{op} of {x}: {found}, not {expected}");
-        };
-        for isa in isas() {
-            let output = [Some(Array::empty::<f32>(&[x.len()]))];
-            let found = run(isa, op, &attrs, &[Some(Array::of(&[x.len()], &x))], &output).expect(op);
-            let found = found[0].as_ref().expect("a result").elements::<f32>();
-            found.iter().zip(&x).for_each(|(&found, &x)| near(found.into(), x, 2e-6));
-        }
-        let wide: Vec<f64> = x.iter().map(|&x| x.into()).collect();
-        let output = [Some(Array::empty::<f64>(&[x.len()]))];
-        let found =
-            run(crate::isa::Isa::Baseline, op, &attrs, &[Some(Array::of(&[x.len()], &wide))], &output);
-        let found = found.expect(op)[0].as_ref().expect("a result").elements::<f64>();
-        found.iter().zip(&x).for_each(|(&found, &x)| near(found, x, 1e-13));
-    }
-
-    #[test]
-    fn formulas_of_the_specification() {
-        check("Celu", &[("alpha", 2.0)], |x| x.max(0.0) + (2.0 * (x / 2.0).exp_m1()).min(0.0));
-        check("Elu", &[("alpha", 3.0)], |x| if x > 0.0 { x } else { 3.0 * x.exp_m1() });
-        check("Selu", &[("alpha", 2.0), ("gamma", 3.0)], |x| {
-            3.0 * if x > 0.0 { x } else { 2.0 * x.exp_m1() }
-        });
-        check("Mish", &[], |x| x * (x.max(0.0) + (-x.abs()).exp().ln_1p()).tanh());
-        check("Softplus", &[], |x| x.max(0.0) + (-x.abs()).exp().ln_1p());
-        check("Softsign", &[], |x| x / (1.0 + x.abs()));
-        check("Swish", &[("alpha", 0.5)], |x| x / (1.0 + (-0.5 * x).exp()));
-        check("ThresholdedRelu", &[("alpha", 2.0)], |x| if x > 2.0 { x } else { 0.0 });
-        check("Shrink", &[("lambd", 1.5), ("bias", 1.0)], |x| {
-            if x < -1.5 {
-                x + 1.0
-            } else if x > 1.5 {
-                x - 1.0
-            } else {
-                0.0
-            }
-        });
-    }
 
     fn same<T: Element, Y: Element + PartialEq + std::fmt::Debug>(
         op: &str,

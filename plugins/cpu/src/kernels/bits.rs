@@ -4,6 +4,7 @@
 
 use super::binary::{self, Binary};
 use super::cost;
+use super::INTEGERS;
 use super::unary::{Unary, prepare_plain};
 use crate::device::CpuDevice;
 use crate::isa::Arith;
@@ -12,7 +13,7 @@ use std::marker::PhantomData;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
-const INTEGERS: &[TypeVar] = &[TypeVar::of(&[I64, I32, U8, I8, I16, U16, U32, U64])];
+const INTEGER: &[TypeVar] = &[TypeVar::of(INTEGERS)];
 
 /// Prepares an op for the width of input 0's elements.
 macro_rules! by_width {
@@ -34,7 +35,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
     pair("BitShift", 28, prepare_shift)
         .doc("a shift by all bits or more leaves what the sign is extended to"),
     Kernel::new("BitwiseNot", 18, by_width!(prepare_plain, Not, [0; 2]))
-        .types(INTEGERS)
+        .types(INTEGER)
         .operands(&[0], &[0])
         .in_place(&[0])
         .cost(|request| cost::per_output(request, 1)),
@@ -46,7 +47,7 @@ const fn pair(
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<CpuDevice> {
     Kernel::new(name, since_version, prepare)
-        .types(INTEGERS)
+        .types(INTEGER)
         .operands(&[0, 0], &[0])
         .in_place(&[0])
         .cost(|request| cost::per_output(request, 1))

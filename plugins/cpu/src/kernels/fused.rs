@@ -3,19 +3,17 @@
 //! Each op's own loop runs over a strip of the result at a time, which stays in the nearest cache; what lies between two
 //! ops is in slots on the stack. So every element is what the ops one by one would have made of it.
 
-use super::activations::{Celu, Elu, Mish, Selu, Softplus, Softsign, Swish, ThresholdedRelu};
 use super::binary::{self, Add, Div, Larger, Mul, Smaller, Sub};
 use super::cost;
 use super::elementwise::grain;
 use super::extents::extents;
+use super::formulas::{self, Interpreter};
 use super::shape::{Broadcast, Rows};
-use super::unary::{
-    self, Abs, Ceil, Clip, Erf, Exp, Floor, Gelu, GeluTanh, HardSigmoid, HardSwish, LeakyRelu, Log, Neg,
-    Params, Reciprocal, Relu, Round, Sigmoid, Sqrt, Tanh, Unary,
-};
+use super::unary::{self, Params};
 use crate::device::CpuDevice;
 use crate::isa::Isa;
 use crate::stream::CpuStream;
+use devbay_ops::formula;
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 use std::mem::MaybeUninit;
@@ -46,42 +44,9 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("FusedElementwise", 1, p
     })
     .doc("elementwise ops one after the other, strip by strip")];
 
-/// Calls a macro with every op of one operand and its type.
-macro_rules! unary_ops {
-    ($use:ident) => {
-        $use! {
-            "Abs" Abs<f32>, "Ceil" Ceil, "Celu" Celu, "Clip" Clip<f32>, "Elu" Elu, "Erf" Erf, "Exp" Exp, "Floor" Floor, "Gelu" Gelu,
-            "GeluTanh" GeluTanh, "HardSigmoid" HardSigmoid, "HardSwish" HardSwish, "LeakyRelu" LeakyRelu, "Log" Log,
-            "Mish" Mish, "Neg" Neg<f32>, "Reciprocal" Reciprocal, "Relu" Relu, "Round" Round, "Selu" Selu,
-            "Sigmoid" Sigmoid, "Softplus" Softplus, "Softsign" Softsign, "Sqrt" Sqrt, "Swish" Swish, "Tanh" Tanh,
-            "ThresholdedRelu" ThresholdedRelu
-        }
-    };
-}
-
 /// Operations for an element, roughly.
 fn flops(op: &str) -> u64 {
-    macro_rules! of {
-        ($($name:literal $op:ty),*) => {
-            match op {
-                $($name => <$op as Unary>::FLOPS,)*
-                _ => 1,
-            }
-        };
-    }
-    unary_ops!(of)
-}
-
-fn unary_body(op: &str, isa: Isa) -> Option<unary::Body> {
-    macro_rules! of {
-        ($($name:literal $op:ty),*) => {
-            match op {
-                $($name => Some(unary::body::<$op>(isa)),)*
-                _ => None,
-            }
-        };
-    }
-    unary_ops!(of)
+    formula::find(op).map_or(1, |formula| formula.form.flops)
 }
 
 fn binary_body(op: &str, isa: Isa) -> Option<binary::Body> {
@@ -96,6 +61,12 @@ fn binary_body(op: &str, isa: Isa) -> Option<binary::Body> {
     }
 }
 
+/// Whether an op of two operands has a loop here.
+#[cfg(test)]
+pub(crate) fn has_pair(op: &str) -> bool {
+    binary_body(op, Isa::Baseline).is_some()
+}
+
 /// Where an operand of a step is.
 #[derive(Clone, Copy)]
 enum From {
@@ -106,6 +77,8 @@ enum From {
 
 enum Work {
     Unary { body: unary::Body, params: Params, x: From },
+    /// One that has no loop of its own.
+    Formula { interpreter: Interpreter, x: From },
     Binary { body: binary::Body, operands: [From; 2] },
 }
 
@@ -167,9 +140,12 @@ fn placed(steps: &[FusedStep<'_>], isa: Isa) -> Result<Vec<Step>> {
             FusedOperand::Constant(number) => From::Constant(number),
         };
         let [a, b] = step.operands.map(from);
-        let work = match (unary_body(step.op, isa), binary_body(step.op, isa)) {
-            (Some(body), _) => Work::Unary { body, params: Params::of(step.params), x: a },
-            (_, Some(body)) => Work::Binary { body, operands: [a, b] },
+        let work = match (formulas::body(step.op, isa), binary_body(step.op, isa), formula::find(step.op)) {
+            (Some(body), ..) => Work::Unary { body, params: Params::of(step.params), x: a },
+            (_, Some(body), _) => Work::Binary { body, operands: [a, b] },
+            (.., Some(formula)) if !formula.gives_truth() => {
+                Work::Formula { interpreter: Interpreter::new(formula, step.params)?, x: a }
+            }
             _ => return Err(Error::unsupported(format!("{} among fused ops", step.op))),
         };
         // A loop may write where it reads, so what is read here for the last time is free already.
@@ -221,6 +197,23 @@ impl Strip<'_> {
 }
 
 impl Fused {
+    /// Where an operand's rows stand one behind the other: where it is, or a copy.
+    ///
+    /// # Safety
+    /// As [`Fused::run`], of a strip whose memory begins at `slots`.
+    unsafe fn packed(&self, strip: &Strip<'_>, x: &From, slots: *mut [f32; STRIP]) -> *const u8 {
+        let (x, steps, inner) = strip.operand(x, slots);
+        if inner != 0 && (strip.n_rows == 1 || steps == strip.n_cols) {
+            return x;
+        }
+        let copied = slots.wrapping_add(SLOTS_MAX).cast::<f32>();
+        let rows = strip.walk([steps, 0], [inner, 0]);
+        let one = std::ptr::from_ref(&1.0f32).cast();
+        // SAFETY: the caller's promise.
+        unsafe { (self.copy)(x, one, copied.cast(), &rows) };
+        copied.cast_const().cast()
+    }
+
     /// Runs all steps on a strip.
     ///
     /// # Safety
@@ -228,7 +221,6 @@ impl Fused {
     /// [`STRIP`].
     unsafe fn run(&self, strip: &Strip<'_>, memory: &mut Slots) {
         let slots: *mut [f32; STRIP] = memory.as_mut_ptr().cast();
-        let copied = slots.wrapping_add(SLOTS_MAX).cast::<f32>();
         let n = strip.n_rows * strip.n_cols;
         for step in &self.steps {
             let y: *mut u8 = match step.to {
@@ -237,16 +229,16 @@ impl Fused {
             };
             match &step.work {
                 Work::Unary { body, params, x } => {
-                    let (mut x, steps, inner) = strip.operand(x, slots);
-                    if inner == 0 || (strip.n_rows > 1 && steps != strip.n_cols) {
-                        let rows = strip.walk([steps, 0], [inner, 0]);
-                        let one = std::ptr::from_ref(&1.0f32).cast();
-                        // SAFETY: the caller's promise, and the memory has room for a strip.
-                        unsafe { (self.copy)(x, one, copied.cast(), &rows) };
-                        x = copied.cast_const().cast();
-                    }
+                    // SAFETY: the caller's promise, and the memory has room for a strip.
+                    let x = unsafe { self.packed(strip, x, slots) };
                     // SAFETY: as above; slots have room for a strip.
                     unsafe { body(x, y, n, params) };
+                }
+                Work::Formula { interpreter, x } => {
+                    // SAFETY: the caller's promise, and the memory has room for a strip.
+                    let x = unsafe { self.packed(strip, x, slots) };
+                    // SAFETY: as above; slots have room for a strip.
+                    unsafe { interpreter.run_singles(x.cast(), y.cast(), n) };
                 }
                 Work::Binary { body, operands: [a, b] } => {
                     let (a, a_steps, a_inner) = strip.operand(a, slots);

@@ -38,6 +38,7 @@ mod eye_like;
 mod fft;
 mod fill;
 mod fold;
+mod formulas;
 mod functions;
 mod fused;
 mod gated;
@@ -122,7 +123,7 @@ const LISTS: &[List] = &[
     unary::KERNELS,
     fused::KERNELS,
     activations::KERNELS,
-    functions::KERNELS,
+    formulas::KERNELS,
     cast::KERNELS,
     binary::KERNELS,
     power::KERNELS,
@@ -218,6 +219,9 @@ pub(crate) const SINGLES: &[DType] = &[F32, F16, BF16];
 
 /// Element types of arithmetic.
 pub(crate) const NUMBERS: &[DType] = &[F32, I64, I32, F16, BF16, F64, I8, I16, U8, U16, U32, U64];
+
+/// Integers.
+pub(crate) const INTEGERS: &[DType] = &[I64, I32, U8, I8, I16, U16, U32, U64];
 
 /// Element types that numbers are read from and written to.
 pub(crate) const NUMERIC: &[DType] = &[

@@ -115,6 +115,8 @@ fn prepare(
     let operand = |i: usize| request.required_input(i).copied();
     let mut product = product(&PrepareRequest {
         device: request.device,
+        domain: request.domain,
+        op: request.op,
         host: request.host,
         attrs: request.attrs.clone(),
         inputs: vec![operand(A)?, operand(B)?, operand(A_ZERO)?, operand(B_ZERO)?],

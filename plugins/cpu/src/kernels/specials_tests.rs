@@ -4,9 +4,11 @@
 //! A fused kernel is compared with the kernels of the ops that it stands for, of which the last is compared with the
 //! definition in f64: not only may no special number be lost, a zero keeps its sign too.
 
+use super::formulas::Interpreter;
 use super::test_host::{Array, Value, run, run_with_constants};
 use super::testing::{Chance, isas};
 use crate::isa::Isa;
+use devbay_ops::formula::{self, Formula};
 use devbay_plugin_api::abi::Str;
 
 /// What is not an ordinary number, and the borders of those that are.
@@ -29,53 +31,26 @@ const SPECIALS: [f32; 14] = [
 
 type Attrs = Vec<(&'static str, Value)>;
 
-/// An op of one operand: its name, attributes in the order of the fused ops' parameters, and the definition.
-type Function = (&'static str, &'static [(&'static str, f32)], fn(f64, &[f64]) -> f64);
-
-const FUNCTIONS: &[Function] = &[
-    ("Abs", &[], |x, _| x.abs()),
-    ("Ceil", &[], |x, _| x.ceil()),
-    ("Celu", &[("alpha", 1.5)], |x, p| if x > 0.0 { x } else { p[0] * (x / p[0]).exp_m1() }),
-    ("Clip", &[("", -0.5), ("", 0.75)], clip),
+/// The formulas that fused ops have, of one operand, with numbers for each.
+fn functions() -> Vec<(&'static Formula, Vec<f32>)> {
     // A limit that is the lowest, or the highest number, limits infinities alone.
-    ("Clip", &[("", f32::MIN), ("", f32::MAX)], clip),
-    ("Clip", &[("", f32::NEG_INFINITY), ("", f32::INFINITY)], clip),
-    ("Clip", &[("", 0.0), ("", -0.0)], clip),
-    ("Elu", &[("alpha", 1.5)], |x, p| if x > 0.0 { x } else { p[0] * x.exp_m1() }),
-    ("Erf", &[], |x, _| libm::erf(x)),
-    ("Exp", &[], |x, _| x.exp()),
-    ("Floor", &[], |x, _| x.floor()),
-    ("Gelu", &[], |x, _| 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))),
-    ("GeluTanh", &[], |x, _| {
-        0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x)).tanh())
-    }),
-    ("HardSigmoid", &[("alpha", 0.3), ("beta", 0.4)], |x, p| (p[0] * x + p[1]).clamp(0.0, 1.0)),
-    ("HardSwish", &[], |x, _| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
-    ("LeakyRelu", &[("alpha", 0.2)], |x, p| if x < 0.0 { p[0] * x } else { x }),
-    ("Log", &[], |x, _| x.ln()),
-    ("Mish", &[], |x, _| x * softplus(x).tanh()),
-    ("Neg", &[], |x, _| -x),
-    ("Reciprocal", &[], |x, _| 1.0 / x),
-    ("Relu", &[], |x, _| if x < 0.0 { 0.0 } else { x }),
-    ("Round", &[], |x, _| x.round_ties_even()),
-    ("Selu", &[("alpha", 1.5), ("gamma", 1.25)], |x, p| p[1] * if x > 0.0 { x } else { p[0] * x.exp_m1() }),
-    ("Sigmoid", &[], |x, _| 1.0 / (1.0 + (-x).exp())),
-    ("Softplus", &[], |x, _| softplus(x)),
-    ("Softsign", &[], |x, _| x / (1.0 + x.abs())),
-    ("Sqrt", &[], |x, _| x.sqrt()),
-    ("Swish", &[("alpha", 1.25)], |x, p| x * (1.0 / (1.0 + (-p[0] * x).exp()))),
-    ("Tanh", &[], |x, _| x.tanh()),
-    ("ThresholdedRelu", &[("alpha", 1.5)], |x, p| if x > p[0] { x } else { 0.0 }),
-];
-
-/// Not `f64::clamp`, whose limits may not cross, nor `max`, which gives up NaN.
-fn clip(x: f64, limits: &[f64]) -> f64 {
-    let x = if x < limits[0] { limits[0] } else { x };
-    if x > limits[1] { limits[1] } else { x }
+    const LIMITS: [[f32; 2]; 4] =
+        [[-0.5, 0.75], [f32::MIN, f32::MAX], [f32::NEG_INFINITY, f32::INFINITY], [0.0, -0.0]];
+    let fused = formula::all().iter().filter(|formula| formula.row.is_fused && formula.n_operands == 1);
+    let each = fused.flat_map(|formula| match formula.name() {
+        "Clip" => LIMITS.iter().map(|limits| (formula, limits.to_vec())).collect(),
+        _ => vec![(formula, [1.5, 1.25][..formula.params.len()].to_vec())],
+    });
+    each.collect()
 }
 
-fn softplus(x: f64) -> f64 {
-    (if x < 0.0 { 0.0 } else { x }) + (-x.abs()).exp().ln_1p()
+/// What a formula is in f64.
+fn definition(formula: &Formula, params: &[f32], x: &[f32]) -> Vec<f32> {
+    let mut both = [0.0; 2];
+    both.iter_mut().zip(params).for_each(|(both, param)| *both = *param);
+    let mut values: Vec<f64> = x.iter().map(|&x| x.into()).collect();
+    Interpreter::new(formula, both).expect("a formula of one operand").run_doubles(&mut values);
+    values.iter().map(|&value| value as f32).collect()
 }
 
 /// The activations that convolutions and products have, with their parameters, and the op that each is by itself.
@@ -98,21 +73,21 @@ fn floats(array: &Option<Array>) -> Vec<f32> {
 
 /// Runs an op of one operand by itself.
 fn alone(isa: Isa, op: &str, params: &[f32], x: &[f32]) -> Vec<f32> {
-    let scalar = |i: usize| Some(Array::of(&[], &[params[i]]));
-    let float = |name, i: usize| (name, Value::Float(params.get(i).copied().unwrap_or(1.0).into()));
-    let mut inputs = vec![Some(Array::of(&[x.len()], x))];
-    let (op, attrs): (&str, Attrs) = match op {
-        "" => return x.to_vec(),
-        "Clip" => {
-            inputs.extend([scalar(0), scalar(1)]);
-            (op, vec![])
+    if op.is_empty() {
+        return x.to_vec();
+    }
+    let formula = formula::find(op).expect("a formula");
+    let has = |name: &str| formula.row.attributes.has(name);
+    let (op, mut inputs) = (formula.row.name, vec![Some(Array::of(&[x.len()], x))]);
+    let mut attrs: Attrs = Vec::new();
+    for (i, param) in formula.params.iter().enumerate() {
+        let value = params.get(i).copied().unwrap_or(param.default);
+        match has(param.name) {
+            true => attrs.push((param.name, Value::Float(value.into()))),
+            false => inputs.push(Some(Array::of(&[], &[value]))),
         }
-        "GeluTanh" => ("Gelu", vec![("approximate", Value::Text("tanh"))]),
-        "Celu" | "Elu" | "LeakyRelu" | "Swish" | "ThresholdedRelu" => (op, vec![float("alpha", 0)]),
-        "Selu" => (op, vec![float("alpha", 0), float("gamma", 1)]),
-        "HardSigmoid" => (op, vec![float("alpha", 0), float("beta", 1)]),
-        _ => (op, vec![]),
-    };
+    }
+    attrs.extend(formula.form.when.map(|(name, value)| (name, Value::Text(value))));
     let found = run(isa, op, &attrs, &inputs, &[Some(Array::empty::<f32>(&[x.len()]))]);
     floats(&found.unwrap_or_else(|error| panic!("{op}: {error}"))[0])
 }
@@ -156,12 +131,11 @@ fn sprinkled(chance: &mut Chance, n: usize, every: usize) -> Vec<f32> {
 #[test]
 fn activations_are_what_their_definitions_say() {
     for isa in isas() {
-        for (op, params, definition) in FUNCTIONS {
-            let values: Vec<f32> = params.iter().map(|(_, value)| *value).collect();
-            let wide: Vec<f64> = values.iter().map(|&value| value.into()).collect();
+        for (formula, values) in functions() {
+            let op = formula.name();
             for n in [1, 7, 16, 45, 1030] {
                 let x = specials(n);
-                let expected: Vec<f32> = x.iter().map(|&x| definition(x.into(), &wide) as f32).collect();
+                let expected = definition(formula, &values, &x);
                 check(&format!("{op} {values:?} on {isa:?}"), &alone(isa, op, &values, &x), &expected);
             }
         }
@@ -171,8 +145,8 @@ fn activations_are_what_their_definitions_say() {
 #[test]
 fn elementwise_ops_fused_are_what_they_are_alone() {
     for isa in isas() {
-        for (op, params, _) in FUNCTIONS {
-            let values: Vec<f32> = params.iter().map(|(_, value)| *value).collect();
+        for (formula, values) in functions() {
+            let op = formula.name();
             let both = |i: usize| values.get(i).copied().unwrap_or(0.0).into();
             for n in [1, 15, 33, 513, 1030] {
                 let x = specials(n);

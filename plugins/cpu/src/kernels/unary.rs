@@ -6,11 +6,10 @@
 
 use super::cost;
 use super::elementwise::{HEAVY_FLOPS, blocks, grain};
-use super::functions;
 use super::math;
 use super::number::{Bool, Number, plain};
 use super::widen;
-use super::{FLOATS, NUMBERS};
+use super::NUMBERS;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa, Separate};
@@ -22,7 +21,6 @@ use std::marker::PhantomData;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
-const FLOAT: &[TypeVar] = &[TypeVar::of(FLOATS)];
 const NUMBER: &[TypeVar] = &[TypeVar::of(NUMBERS)];
 const SIGNED: &[TypeVar] = &[TypeVar::of(&[F32, I64, I32, F16, BF16, F64, I8, I16])];
 const TRUTH: &[TypeVar] = &[TypeVar::of(&[BOOL])];
@@ -30,27 +28,10 @@ const TRUTH: &[TypeVar] = &[TypeVar::of(&[BOOL])];
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
     kernel::<Relu>("Relu", 14, SIGNED, prepare_relu),
-    kernel::<LeakyRelu>("LeakyRelu", 16, FLOAT, prepare_leaky_relu),
     kernel::<Clip<f32>>("Clip", 13, NUMBER, prepare_clip)
         .operands(&[0, 0, 0], &[0])
         .inputs(1, 3)
         .doc("limits that are constant are read once, others in each launch"),
-    kernel::<Sigmoid>("Sigmoid", 13, FLOAT, |request| {
-        float::<Sigmoid>(request, [0.0; 2], functions::sigmoid)
-    }),
-    kernel::<HardSigmoid>("HardSigmoid", 6, FLOAT, prepare_hard_sigmoid),
-    kernel::<HardSwish>("HardSwish", 14, FLOAT, |request| {
-        float::<HardSwish>(request, [0.0; 2], |x, _| x * (x / 6.0 + 0.5).clamp(0.0, 1.0))
-    }),
-    kernel::<Gelu>("Gelu", 20, FLOAT, prepare_gelu),
-    kernel::<Tanh>("Tanh", 13, FLOAT, |request| float::<Tanh>(request, [0.0; 2], |x, _| x.tanh())),
-    kernel::<Exp>("Exp", 13, FLOAT, |request| float::<Exp>(request, [0.0; 2], |x, _| x.exp())),
-    kernel::<Log>("Log", 13, FLOAT, |request| float::<Log>(request, [0.0; 2], |x, _| x.ln())),
-    kernel::<Sqrt>("Sqrt", 13, FLOAT, |request| float::<Sqrt>(request, [0.0; 2], |x, _| x.sqrt())),
-    kernel::<Erf>("Erf", 13, FLOAT, |request| float::<Erf>(request, [0.0; 2], |x, _| libm::erf(x))),
-    kernel::<Reciprocal>("Reciprocal", 13, FLOAT, |request| {
-        float::<Reciprocal>(request, [0.0; 2], |x, _| 1.0 / x)
-    }),
     kernel::<Neg<f32>>("Neg", 13, SIGNED, |request| match request.required_input(0)?.dtype() {
         I64 => prepare::<Neg<i64>>(request),
         I32 => prepare::<Neg<i32>>(request),
@@ -61,12 +42,6 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         I32 => prepare::<Abs<i32>>(request),
         dtype => plain!(dtype, zeroed::<Abs>(request), prepare::<Abs<f32>>(request)),
     }),
-    kernel::<Floor>("Floor", 13, FLOAT, |request| float::<Floor>(request, [0.0; 2], |x, _| x.floor())),
-    kernel::<Ceil>("Ceil", 13, FLOAT, |request| float::<Ceil>(request, [0.0; 2], |x, _| x.ceil())),
-    kernel::<Round>("Round", 11, FLOAT, |request| {
-        float::<Round>(request, [0.0; 2], |x, _| x.round_ties_even())
-    })
-    .doc("ties go to the even number"),
     kernel::<Not>("Not", 1, TRUTH, prepare::<Not>),
 ];
 
@@ -96,16 +71,22 @@ pub(crate) trait Unary: 'static {
     fn apply<A: Arith>(x: Self::In, p: [Self::In; 2]) -> Self::Out;
 }
 
-/// Defines ops: name, argument, parameters, cost, and the result.
+/// Defines ops: name, argument, parameters, and the result; and what it costs, if no formula of the name says it.
 macro_rules! ops {
-    ($($(#[$meta:meta])* $name:ident $(<$t:ident>)? ($x:ident: $in:ty, $p:pat, $flops:literal) -> $out:ty = $value:expr;)*) => {$(
+    ($($(#[$meta:meta])* $name:ident $(<$t:ident>)? ($x:ident: $in:ty, $p:pat $(, $flops:literal)?) -> $out:ty = $value:expr;)*) => {$(
         $(#[$meta])*
         pub(crate) struct $name $(<$t>(std::marker::PhantomData<$t>))?;
 
         impl $(<$t: Number>)? Unary for $name $(<$t>)? {
             type In = $in;
             type Out = $out;
-            const FLOPS: u64 = $flops;
+            const FLOPS: u64 = {
+                let given: &[u64] = &[$($flops)?];
+                match given {
+                    [flops] => *flops,
+                    _ => devbay_ops::flops(stringify!($name)),
+                }
+            };
 
             #[inline(always)]
             fn apply<A: Arith>($x: $in, $p: [$in; 2]) -> $out {
@@ -117,37 +98,37 @@ macro_rules! ops {
 pub(crate) use ops;
 
 ops! {
-    Relu(x: f32, _, 1) -> f32 = if x < 0.0 { 0.0 } else { x };
+    Relu(x: f32, _) -> f32 = if x < 0.0 { 0.0 } else { x };
     /// Of the rarer element types.
     Positive<T>(x: T, _, 1) -> T = if x < T::ZERO { T::ZERO } else { x };
-    LeakyRelu(x: f32, [alpha, _], 2) -> f32 = if x < 0.0 { alpha * x } else { x };
+    LeakyRelu(x: f32, [alpha, _]) -> f32 = if x < 0.0 { alpha * x } else { x };
     /// The upper limit is applied last, so that it holds where the limits cross. NaN passes.
-    Clip<T>(x: T, [low, high], 2) -> T = {
+    Clip<T>(x: T, [low, high]) -> T = {
         let x = if x < low { low } else { x };
         if x > high { high } else { x }
     };
-    Sigmoid(x: f32, _, 25) -> f32 = math::sigmoid::<A>(x);
-    HardSigmoid(x: f32, [alpha, beta], 4) -> f32 = A::fma(alpha, x, beta).clamp(0.0, 1.0);
-    HardSwish(x: f32, _, 5) -> f32 = x * A::fma(1.0 / 6.0, x, 0.5).clamp(0.0, 1.0);
-    Gelu(x: f32, _, 45) -> f32 = 0.5 * x * (1.0 + math::erf::<A>(x * std::f32::consts::FRAC_1_SQRT_2));
+    Sigmoid(x: f32, _) -> f32 = math::sigmoid::<A>(x);
+    HardSigmoid(x: f32, [alpha, beta]) -> f32 = A::fma(alpha, x, beta).clamp(0.0, 1.0);
+    HardSwish(x: f32, _) -> f32 = x * A::fma(1.0 / 6.0, x, 0.5).clamp(0.0, 1.0);
+    Gelu(x: f32, _) -> f32 = 0.5 * x * (1.0 + math::erf::<A>(x * std::f32::consts::FRAC_1_SQRT_2));
     /// The form with `approximate="tanh"`.
-    GeluTanh(x: f32, _, 45) -> f32 = {
+    GeluTanh(x: f32, _) -> f32 = {
         // sqrt(2 / pi)
         let inner = 0.797_884_6 * A::fma(0.044715 * x * x, x, x);
         0.5 * x * (1.0 + math::tanh::<A>(inner))
     };
-    Tanh(x: f32, _, 35) -> f32 = math::tanh::<A>(x);
-    Exp(x: f32, _, 20) -> f32 = math::exp::<A>(x);
-    Log(x: f32, _, 30) -> f32 = math::log::<A>(x);
-    Sqrt(x: f32, _, 1) -> f32 = x.sqrt();
-    Erf(x: f32, _, 40) -> f32 = math::erf::<A>(x);
-    Reciprocal(x: f32, _, 1) -> f32 = 1.0 / x;
-    Neg<T>(x: T, _, 1) -> T = x.neg();
-    Abs<T>(x: T, _, 1) -> T = x.abs();
-    Floor(x: f32, _, 1) -> f32 = math::floor(x);
-    Ceil(x: f32, _, 1) -> f32 = math::ceil(x);
-    Round(x: f32, _, 1) -> f32 = math::round(x);
-    Not(x: Bool, _, 1) -> Bool = Bool::new(!x.get());
+    Tanh(x: f32, _) -> f32 = math::tanh::<A>(x);
+    Exp(x: f32, _) -> f32 = math::exp::<A>(x);
+    Log(x: f32, _) -> f32 = math::log::<A>(x);
+    Sqrt(x: f32, _) -> f32 = x.sqrt();
+    Erf(x: f32, _) -> f32 = math::erf::<A>(x);
+    Reciprocal(x: f32, _) -> f32 = 1.0 / x;
+    Neg<T>(x: T, _) -> T = x.neg();
+    Abs<T>(x: T, _) -> T = x.abs();
+    Floor(x: f32, _) -> f32 = math::floor(x);
+    Ceil(x: f32, _) -> f32 = math::ceil(x);
+    Round(x: f32, _) -> f32 = math::round(x);
+    Not(x: Bool, _) -> Bool = Bool::new(!x.get());
     Square(x: f32, _, 1) -> f32 = x * x;
     Cube(x: f32, _, 2) -> f32 = x * x * x;
     /// As `powf(0.5)`: of -0 it is 0, of -inf it is inf.
@@ -331,16 +312,11 @@ pub(crate) fn zeroed<Op: Unary<In: Number>>(request: &Request<'_>) -> Result<Pre
     prepare_plain::<Op>(request, [Op::In::ZERO; 2])
 }
 
-/// Prepares an op of floats: f32 by its loop, f64 by a function of it and the parameters.
-pub(crate) fn float<Op: Unary<In = f32>>(
-    request: &Request<'_>,
-    params: [f32; 2],
-    double: fn(f64, [f64; 2]) -> f64,
-) -> Result<Prepared> {
-    match request.required_input(0)?.dtype() {
-        F64 => functions::prepare(request, params.map(f64::from), double),
-        _ => prepare_with::<Op>(request, params),
-    }
+/// Prepares the loop of an op of f32.
+pub(crate) fn prepare_body(request: &Request<'_>, body: Body, flops: u64, params: [f32; 2]) -> Result<Prepared> {
+    let size = size_of::<f32>();
+    let op = Loop { body, in_bytes: size, out_bytes: size, grain: grain(flops) };
+    Ok(Map::new(request, &op, Params::of(params))?.prepared())
 }
 
 fn prepare_relu(request: &Request<'_>) -> Result<Prepared> {
@@ -348,30 +324,6 @@ fn prepare_relu(request: &Request<'_>) -> Result<Prepared> {
         I64 => prepare_plain::<Positive<i64>>(request, [0; 2]),
         I32 => prepare_plain::<Positive<i32>>(request, [0; 2]),
         dtype => plain!(dtype, zeroed::<Positive>(request), prepare::<Relu>(request)),
-    }
-}
-
-fn prepare_leaky_relu(request: &Request<'_>) -> Result<Prepared> {
-    let alpha = request.attrs.float("alpha", 0.01)?;
-    float::<LeakyRelu>(request, [alpha, 0.0], |x, [alpha, _]| if x < 0.0 { alpha * x } else { x })
-}
-
-fn prepare_hard_sigmoid(request: &Request<'_>) -> Result<Prepared> {
-    let alpha = request.attrs.float("alpha", 0.2)?;
-    let beta = request.attrs.float("beta", 0.5)?;
-    float::<HardSigmoid>(request, [alpha, beta], |x, [alpha, beta]| (alpha * x + beta).clamp(0.0, 1.0))
-}
-
-fn prepare_gelu(request: &Request<'_>) -> Result<Prepared> {
-    match request.attrs.string("approximate", "none")? {
-        "none" => float::<Gelu>(request, [0.0; 2], |x, _| {
-            0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))
-        }),
-        "tanh" => float::<GeluTanh>(request, [0.0; 2], |x, _| {
-            // sqrt(2 / pi)
-            0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044715 * x * x * x)).tanh())
-        }),
-        other => Err(Error::unsupported(format!("approximate is none or tanh, found {other}"))),
     }
 }
 

@@ -120,6 +120,8 @@ fn widened(request: &Request<'_>, prepare: fn(&Request<'_>) -> Result<Prepared>)
     }
     let mut inner = prepare(&PrepareRequest {
         device: request.device,
+        domain: request.domain,
+        op: request.op,
         host: request.host,
         attrs: request.attrs.clone(),
         inputs: views(&request.inputs, &contents),

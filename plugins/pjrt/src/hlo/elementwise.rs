@@ -1,74 +1,10 @@
-//! Ops of one number at a time: arithmetic, comparison, logic, functions, and conversions.
+//! Ops of one number at a time that are no formula of operands of one type: conversions, and what takes several types, absent
+//! operands or any number of them.
 
 use super::builder::{Builder, Value};
 use super::node::Node;
 use super::primitive::Fold;
 use devbay_plugin_api::sdk::{Error, Result};
-
-/// ONNX's ops that are one op of StableHLO, or of CHLO, which every compiler of StableHLO expands.
-const UNARY: &[(&str, &str)] = &[
-    ("Abs", "stablehlo.abs"),
-    ("Acos", "chlo.acos"),
-    ("Acosh", "chlo.acosh"),
-    ("Asin", "chlo.asin"),
-    ("Asinh", "chlo.asinh"),
-    ("Atan", "chlo.atan"),
-    ("Atanh", "chlo.atanh"),
-    ("BitwiseNot", "stablehlo.not"),
-    ("Ceil", "stablehlo.ceil"),
-    ("Cos", "stablehlo.cosine"),
-    ("Cosh", "chlo.cosh"),
-    ("Erf", "chlo.erf"),
-    ("Exp", "stablehlo.exponential"),
-    ("Floor", "stablehlo.floor"),
-    ("Log", "stablehlo.log"),
-    ("Neg", "stablehlo.negate"),
-    ("Not", "stablehlo.not"),
-    ("Round", "stablehlo.round_nearest_even"),
-    ("Sigmoid", "stablehlo.logistic"),
-    ("Sign", "stablehlo.sign"),
-    ("Sin", "stablehlo.sine"),
-    ("Sinh", "chlo.sinh"),
-    ("Sqrt", "stablehlo.sqrt"),
-    ("Tan", "stablehlo.tan"),
-    ("Tanh", "stablehlo.tanh"),
-];
-
-/// Ops of two operands, broadcast. Those of StableHLO divide integers toward zero, as ONNX does.
-const BINARY: &[(&str, &str)] = &[
-    ("Add", "stablehlo.add"),
-    ("And", "stablehlo.and"),
-    ("BitwiseAnd", "stablehlo.and"),
-    ("BitwiseOr", "stablehlo.or"),
-    ("BitwiseXor", "stablehlo.xor"),
-    ("Div", "stablehlo.divide"),
-    ("Mul", "stablehlo.multiply"),
-    ("Or", "stablehlo.or"),
-    ("Sub", "stablehlo.subtract"),
-    ("Xor", "stablehlo.xor"),
-];
-
-const COMPARISONS: &[(&str, &str)] =
-    &[("Equal", "EQ"), ("Greater", "GT"), ("GreaterOrEqual", "GE"), ("Less", "LT"), ("LessOrEqual", "LE")];
-
-fn find(list: &[(&str, &'static str)], op: &str) -> Option<&'static str> {
-    list.iter().find(|(name, _)| *name == op).map(|(_, found)| *found)
-}
-
-/// Whether [`unary`] has the op.
-pub(super) fn is_unary(op: &str) -> bool {
-    find(UNARY, op).is_some()
-}
-
-/// Whether [`binary`] has the op.
-pub(super) fn is_binary(op: &str) -> bool {
-    find(BINARY, op).is_some()
-}
-
-/// Whether [`compare`] has the op.
-pub(super) fn is_comparison(op: &str) -> bool {
-    find(COMPARISONS, op).is_some()
-}
 
 /// Extents of two operands broadcast to each other.
 ///
@@ -92,36 +28,12 @@ fn joined(b: &mut Builder<'_>, x: &Value, y: &Value) -> Result<(Value, Value)> {
 }
 
 /// The two operands of a node. Before opset 7 they were broadcast by attributes, which is not done here.
-fn operands<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<(Value, Value)> {
+pub(super) fn operands<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<(Value, Value)> {
     if node.attrs().int("broadcast", 0)? != 0 {
         return Err(Error::unsupported("operands broadcast by attributes, as before opset 7"));
     }
     let (x, y) = (node.input(b, 0)?, node.input(b, 1)?);
     joined(b, &x, &y)
-}
-
-pub(super) fn unary<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
-    let op = find(UNARY, node.op()).ok_or_else(|| Error::unsupported(node.op()))?;
-    let x = node.input(b, 0)?;
-    match (node.op(), x.ty.is_float()) {
-        ("Abs", _) if x.ty.is_unsigned() => Ok(x),
-        ("Sign", _) if x.ty.is_unsigned() => b.with_number("stablehlo.minimum", &x, 1.0),
-        ("Abs" | "Sign" | "Neg", _) | (_, true) => Ok(b.unary(op, &x)),
-        ("Not" | "BitwiseNot", false) => Ok(b.unary(op, &x)),
-        _ => Err(Error::unsupported(format!("{} of {}", node.op(), x.ty))),
-    }
-}
-
-pub(super) fn binary<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
-    let op = find(BINARY, node.op()).ok_or_else(|| Error::unsupported(node.op()))?;
-    let (x, y) = operands(node, b)?;
-    Ok(b.binary(op, &x, &y))
-}
-
-pub(super) fn compare<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
-    let direction = find(COMPARISONS, node.op()).ok_or_else(|| Error::unsupported(node.op()))?;
-    let (x, y) = operands(node, b)?;
-    Ok(b.compare(direction, &x, &y))
 }
 
 /// BitShift; what comes in from the left of a negative number are ones.
@@ -243,29 +155,6 @@ pub(super) fn prelu<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     let scaled = b.multiply(&x, &slope);
     let is_negative = b.compare_number("LT", &x, 0.0)?;
     Ok(b.select(&is_negative, &scaled, &x))
-}
-
-pub(super) fn is_nan<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
-    let x = node.input(b, 0)?;
-    Ok(b.compare("NE", &x, &x))
-}
-
-pub(super) fn is_inf<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
-    let x = node.input(b, 0)?;
-    let above = node.attrs().int("detect_positive", 1)? != 0;
-    let below = node.attrs().int("detect_negative", 1)? != 0;
-    match (above, below) {
-        (true, true) => {
-            let x = b.unary("stablehlo.abs", &x);
-            b.compare_number("EQ", &x, f64::INFINITY)
-        }
-        (true, false) => b.compare_number("EQ", &x, f64::INFINITY),
-        (false, true) => b.compare_number("EQ", &x, f64::NEG_INFINITY),
-        (false, false) => {
-            let none = super::builder::Type::new(crate::element::ElementType::PRED, x.dims());
-            b.splat(0.0, &none)
-        }
-    }
 }
 
 /// Identity, and Dropout's first result.

@@ -18,11 +18,11 @@
 //!   `xla_cpu_enable_fast_min_max` is off.
 //! - Places that are out of bounds are moved to the nearest one by Gather, and left out by Scatter, where ONNX has an error.
 
-mod activation;
 mod builder;
 mod conv;
 mod einsum;
 mod elementwise;
+mod formula;
 mod index;
 mod layout;
 mod linear;

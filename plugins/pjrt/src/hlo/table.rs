@@ -3,7 +3,7 @@
 use super::builder::{Builder, Value};
 use super::node::Node;
 use super::{
-    activation, conv, einsum, elementwise, index, layout, linear, normalize, pool, quantised, recurrent,
+    conv, einsum, elementwise, formula, index, layout, linear, normalize, pool, quantised, recurrent,
     reduce, resize,
 };
 use devbay_plugin_api::sdk::Result;
@@ -20,9 +20,6 @@ pub(super) enum Emission {
 pub(super) fn emission(op: &str) -> Option<Emission> {
     use Emission::{Many, One};
     Some(match op {
-        op if elementwise::is_unary(op) => One(elementwise::unary),
-        op if elementwise::is_binary(op) => One(elementwise::binary),
-        op if elementwise::is_comparison(op) => One(elementwise::compare),
         "BitCast" => One(elementwise::bit_cast),
         "BitShift" => One(elementwise::bit_shift),
         "Mod" => One(elementwise::modulo),
@@ -32,15 +29,8 @@ pub(super) fn emission(op: &str) -> Option<Emission> {
         "Cast" | "CastLike" => One(elementwise::cast),
         "Clip" => One(elementwise::clip),
         "PRelu" => One(elementwise::prelu),
-        "IsNaN" => One(elementwise::is_nan),
-        "IsInf" => One(elementwise::is_inf),
         "Identity" => One(elementwise::identity),
         "Dropout" => Many(elementwise::dropout),
-
-        "Celu" | "Elu" | "Gelu" | "HardSigmoid" | "HardSwish" | "LeakyRelu" | "Mish" | "Reciprocal"
-        | "Relu" | "Selu" | "Shrink" | "Softplus" | "Softsign" | "Swish" | "ThresholdedRelu" => {
-            One(activation::activation)
-        }
 
         "MatMul" => One(linear::matmul),
         "Gemm" => One(linear::gemm),
@@ -104,6 +94,7 @@ pub(super) fn emission(op: &str) -> Option<Emission> {
         "DynamicQuantizeLinear" => Many(quantised::quantize_by_range),
         "MatMulInteger" => One(quantised::matmul_integer),
         "ConvInteger" => One(quantised::conv_integer),
+        op if formula::is_formula(op) => One(formula::by_formula),
         _ => return None,
     })
 }

@@ -4,7 +4,7 @@
 //! ([`super::product`]). Of others a thread makes an element, term by term.
 
 use super::cost;
-use super::elementwise::{Number, class_type};
+use super::elementwise::Number;
 use super::epilogue::Epilogue;
 use super::product::{Product, Side, Types, u32_param};
 use super::walk::{Walk, dense_strides};
@@ -168,7 +168,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         return build.finish();
     }
     let number = Number::of(x.dtype(), request.device)?;
-    let class = class_type(number.class());
+    let class = number.class().name();
     let mut params = vec![u32_param("n", n)?];
     let mut buffers = vec![("y", number.storage(), Slot::Output(0))];
     let (mut code, mut of_element) = (String::new(), 0);

@@ -1,4 +1,4 @@
-//! Ops whose elements stand by themselves, generated from their formulas ([`crate::formulas`]).
+//! Ops whose elements stand by themselves, generated from their formulas ([`devbay_ops::formula`]).
 //!
 //! One step serves them all: it walks the output, finds each operand's element (broadcast as NumPy does), reads it as
 //! the type in which the op is calculated, and writes what the formula gives. 8- and 16-bit integers are calculated in
@@ -8,9 +8,11 @@ use super::cost;
 use super::element::Width;
 use super::math;
 use super::walk::Walk;
-use crate::formulas::{Class, Formula, Gives, find};
+use crate::formulas::{Class, Written, write};
 use crate::step::{Body, Build, Param, Slot, Step};
 use crate::target::Target;
+use devbay_ops::node::{Choice, choose};
+use devbay_ops::{Form, Formula, ONNX, OpRow, Takes};
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
@@ -31,133 +33,37 @@ const NUMBER_TO_TRUTH: &[TypeVar] = &[TypeVar::of(NUMBERS), TypeVar::of(&[BOOL])
 const ANY_TO_TRUTH: &[TypeVar] = &[TypeVar::of(ANYTHING), TypeVar::of(&[BOOL])];
 const FLOAT_TO_TRUTH: &[TypeVar] = &[TypeVar::of(SINGLES), TypeVar::of(&[BOOL])];
 
-/// A kernel whose formula is its op's.
-macro_rules! kernel {
-    ($op:literal, $since_version:literal, $types:ident, $inputs:expr, $outputs:expr) => {
-        Kernel::new($op, $since_version, |request| prepare(request, $op))
-            .types($types)
-            .operands($inputs, $outputs)
-            .cost(|request| cost::per_output(request, find($op).map_or(1, |formula| formula.flops)))
-    };
+/// The types of a formula's operands, and of what it gives.
+const fn types(form: &Form) -> &'static [TypeVar] {
+    match (form.takes, form.gives_truth) {
+        (Takes::Floats, false) => FLOAT,
+        (Takes::Integers, _) => INTEGER,
+        (Takes::Truths, _) => TRUTH,
+        (Takes::Signed, _) => SIGN,
+        (Takes::Numbers | Takes::Anything, false) => NUMBER,
+        (Takes::Floats, true) => FLOAT_TO_TRUTH,
+        (Takes::Numbers, true) => NUMBER_TO_TRUTH,
+        (Takes::Anything, true) => ANY_TO_TRUTH,
+    }
 }
 
-/// One operand, and a result of its type.
-macro_rules! unary {
-    ($op:literal, $since_version:literal, $types:ident) => {
-        kernel!($op, $since_version, $types, &[0], &[0]).in_place(&[0])
-    };
-}
-
-/// Two operands and a result of one type.
-macro_rules! binary {
-    ($op:literal, $since_version:literal, $types:ident) => {
-        kernel!($op, $since_version, $types, &[0, 0], &[0]).in_place(&[0])
-    };
-}
-
-/// Two operands of one type and a truth.
-macro_rules! relation {
-    ($op:literal, $since_version:literal, $types:ident) => {
-        kernel!($op, $since_version, $types, &[0, 0], &[1])
-    };
-}
-
-/// Any number of operands of one type, one after the other.
-macro_rules! variadic {
-    ($op:literal, $since_version:literal, $types:ident, $formula:literal) => {
-        Kernel::new($op, $since_version, |request| prepare_variadic(request, $formula, $op == "Mean"))
-            .types($types)
-            .operands(&[0], &[0])
-            .inputs(1, DEVBAY_VARIADIC)
-            .cost(|request| cost::per_output(request, request.inputs.len().saturating_sub(1) as u64))
-    };
-}
-
-/// The kernels of this file.
-pub const KERNELS: &[Kernel<Target>] = &[
-    unary!("Relu", 14, SIGN),
-    unary!("LeakyRelu", 16, FLOAT),
+/// Ops with a formula whose operands are of several types, or may be absent.
+const OWN: &[Kernel<Target>] = &[
     Kernel::new("Clip", 13, prepare_clip)
         .types(NUMBER)
         .operands(&[0, 0, 0], &[0])
         .inputs(1, 3)
         .in_place(&[0])
-        .cost(|request| cost::per_output(request, 2)),
-    unary!("Sigmoid", 13, FLOAT),
-    unary!("HardSigmoid", 6, FLOAT),
-    unary!("HardSwish", 14, FLOAT),
-    Kernel::new("Gelu", 20, prepare_gelu)
+        .cost(formula_cost),
+    Kernel::new("Mean", 13, prepare_mean)
         .types(FLOAT)
         .operands(&[0], &[0])
-        .in_place(&[0])
-        .cost(|request| cost::per_output(request, 45)),
-    unary!("Tanh", 13, FLOAT),
-    unary!("Exp", 13, FLOAT),
-    unary!("Log", 13, FLOAT),
-    unary!("Sqrt", 13, FLOAT),
-    unary!("Erf", 13, FLOAT),
-    unary!("Reciprocal", 13, FLOAT),
-    unary!("Neg", 13, SIGN),
-    unary!("Abs", 13, NUMBER),
-    unary!("Sign", 13, NUMBER),
-    unary!("Floor", 13, FLOAT),
-    unary!("Ceil", 13, FLOAT),
-    unary!("Round", 11, FLOAT),
-    unary!("Not", 1, TRUTH),
-    unary!("BitwiseNot", 18, INTEGER),
-    unary!("Celu", 28, FLOAT),
-    unary!("Elu", 22, FLOAT),
-    unary!("Mish", 22, FLOAT),
-    unary!("Selu", 22, FLOAT),
-    unary!("Shrink", 9, FLOAT),
-    unary!("Softplus", 22, FLOAT),
-    unary!("Softsign", 22, FLOAT),
-    unary!("Swish", 24, FLOAT),
-    unary!("ThresholdedRelu", 22, FLOAT),
-    unary!("Sin", 22, FLOAT),
-    unary!("Cos", 22, FLOAT),
-    unary!("Tan", 22, FLOAT),
-    unary!("Asin", 22, FLOAT),
-    unary!("Acos", 22, FLOAT),
-    unary!("Atan", 22, FLOAT),
-    unary!("Sinh", 22, FLOAT),
-    unary!("Cosh", 22, FLOAT),
-    unary!("Asinh", 22, FLOAT),
-    unary!("Acosh", 22, FLOAT),
-    unary!("Atanh", 22, FLOAT),
-    kernel!("IsNaN", 20, FLOAT_TO_TRUTH, &[0], &[1]),
-    Kernel::new("IsInf", 20, prepare_is_inf)
-        .types(FLOAT_TO_TRUTH)
-        .operands(&[0], &[1])
-        .cost(|request| cost::per_output(request, 1)),
-    binary!("Add", 14, NUMBER),
-    binary!("Sub", 14, NUMBER),
-    binary!("Mul", 14, NUMBER),
-    binary!("Div", 14, NUMBER),
-    Kernel::new("Mod", 13, prepare_mod)
-        .types(NUMBER)
-        .operands(&[0, 0], &[0])
-        .cost(|request| cost::per_output(request, 1)),
-    binary!("PRelu", 16, NUMBER),
-    binary!("And", 7, TRUTH),
-    binary!("Or", 7, TRUTH),
-    binary!("Xor", 7, TRUTH),
-    binary!("BitwiseAnd", 18, INTEGER),
-    binary!("BitwiseOr", 18, INTEGER),
-    binary!("BitwiseXor", 18, INTEGER),
+        .inputs(1, DEVBAY_VARIADIC)
+        .cost(|request| cost::per_output(request, request.inputs.len() as u64)),
     Kernel::new("Pow", 15, prepare_pow)
         .types(&[TypeVar::of(SINGLES), TypeVar::of(NUMBERS)])
         .operands(&[0, 1], &[0])
-        .cost(|request| cost::per_output(request, 50)),
-    relation!("Equal", 19, ANY_TO_TRUTH),
-    relation!("Less", 13, NUMBER_TO_TRUTH),
-    relation!("LessOrEqual", 16, NUMBER_TO_TRUTH),
-    relation!("Greater", 13, NUMBER_TO_TRUTH),
-    relation!("GreaterOrEqual", 16, NUMBER_TO_TRUTH),
-    variadic!("Max", 13, NUMBER, "Max"),
-    variadic!("Min", 13, NUMBER, "Min"),
-    variadic!("Sum", 13, FLOAT, "Add"),
-    variadic!("Mean", 13, FLOAT, "Add"),
+        .cost(formula_cost),
     Kernel::new("Where", 16, prepare_where)
         .types(&[TypeVar::of(&[BOOL]), TypeVar::of(ANYTHING)])
         .operands(&[0, 1, 1], &[1])
@@ -167,6 +73,63 @@ pub const KERNELS: &[Kernel<Target>] = &[
         .operands(&[0], &[1])
         .cost(|request| cost::per_output(request, 1)),
 ];
+
+/// The kernel of a row with a formula.
+const fn of_row(row: &'static OpRow, form: &Form) -> Kernel<Target> {
+    let kernel = match form.is_fold {
+        true => Kernel::new(row.name, row.version, prepare_variadic),
+        false => Kernel::new(row.name, row.version, prepare),
+    };
+    let kernel = kernel.domain(row.domain).types(types(form)).cost(formula_cost);
+    match (row.inputs.n_single(), form.gives_truth) {
+        _ if form.is_fold => kernel.operands(&[0], &[0]).inputs(1, DEVBAY_VARIADIC),
+        (1, false) => kernel.operands(&[0], &[0]).in_place(&[0]),
+        (1, true) => kernel.operands(&[0], &[1]),
+        (_, false) => kernel.operands(&[0, 0], &[0]).in_place(&[0]),
+        (_, true) => kernel.operands(&[0, 0], &[1]),
+    }
+}
+
+/// The row at a place among ONNX's, if its kernel is made from the formula.
+const fn generated(i: usize) -> Option<Kernel<Target>> {
+    let row = &ONNX[i];
+    match &row.forms[0] {
+        // Those of `OWN`.
+        Some(form) if form.absent.is_empty() && !row.has_mixed_types => Some(of_row(row, form)),
+        _ => None,
+    }
+}
+
+const N_KERNELS: usize = {
+    let (mut n, mut i) = (OWN.len(), 0);
+    while i < ONNX.len() {
+        n += generated(i).is_some() as usize;
+        i += 1;
+    }
+    n
+};
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<Target>] = &{
+    let mut all = [OWN[0]; N_KERNELS];
+    let (mut at, mut i) = (0, 0);
+    while i < OWN.len() + ONNX.len() {
+        let kernel = if i < OWN.len() { Some(OWN[i]) } else { generated(i - OWN.len()) };
+        if let Some(kernel) = kernel {
+            all[at] = kernel;
+            at += 1;
+        }
+        i += 1;
+    }
+    all
+};
+
+/// What a formula costs, once for each operand after the first of those that are put together.
+fn formula_cost(request: &Request<'_>) -> Result<Cost> {
+    let Choice { formula, .. } = choose(request.domain, request.op, &request.attrs)?;
+    let times = if formula.form.is_fold { request.inputs.len().saturating_sub(1) as u64 } else { 1 };
+    cost::per_output(request, formula.form.flops * times)
+}
 
 /// How elements of a dtype are read, calculated and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -213,7 +176,7 @@ impl Number {
     pub fn storage(self) -> &'static str {
         match self.width {
             Width::B1 | Width::B2 => "u32",
-            Width::B4 | Width::B8 => class_type(self.class()),
+            Width::B4 | Width::B8 => self.class().name(),
         }
     }
 
@@ -256,18 +219,6 @@ fn bfloat_(x: f32) -> u32 {
 }
 ";
         if self.dtype == BF16 { BFLOAT } else { "" }
-    }
-}
-
-/// The WGSL type of a class.
-pub fn class_type(class: Class) -> &'static str {
-    match class {
-        Class::Float => "f32",
-        Class::Int => "i32",
-        Class::Uint => "u32",
-        Class::Long => "i64",
-        Class::Ulong => "u64",
-        Class::Truth => "bool",
     }
 }
 
@@ -353,68 +304,32 @@ fn check_broadcast(request: &Request<'_>, inputs: &[usize], y: &TensorView<'_>) 
 }
 
 /// Prepares the op of a formula.
-fn prepare(request: &Request<'_>, op: &'static str) -> Result<Prepared> {
-    prepare_formula(request, op, op, &[])
-}
-
-/// Prepares a formula, with values for its attributes or those of the node.
-fn prepare_formula(
-    request: &Request<'_>,
-    name: &str,
-    formula: &'static str,
-    attrs: &[f32],
-) -> Result<Prepared> {
-    let formula = find(formula).ok_or_else(|| Error::internal(format!("no formula {formula}")))?;
+fn prepare(request: &Request<'_>) -> Result<Prepared> {
+    let Choice { formula, params } = choose(request.domain, request.op, &request.attrs)?;
     let class = Number::of(request.required_input(0)?.dtype(), request.device)?.class();
-    let mut params = Vec::new();
-    for (k, (attr, default)) in formula.attrs.iter().enumerate() {
-        params.push((format!("k{k}"), Param::F32(request.attrs.float(attr, *default)?)));
-    }
-    for (k, &value) in attrs.iter().enumerate() {
-        params.push((format!("k{k}"), Param::F32(value)));
-    }
+    check_class(formula, class)?;
     let inputs: Vec<usize> = (0..formula.n_operands).collect();
-    let code =
-        format!("let r: {} = {};", result_type(formula, class), written(formula, class, &["x0", "x1"]));
-    prepare_map(request, Map { name, inputs: &inputs, functions: formula.functions(class), params, code })
+    let Written { text, functions } = write(formula, class, &["x0", "x1"], &["p.k0", "p.k1"]);
+    let gives = if formula.gives_truth() { Class::Truth } else { class };
+    let code = format!("let r: {} = {text};", gives.name());
+    let params = (0..formula.params.len()).map(|k| (format!("k{k}"), Param::F32(params[k]))).collect();
+    prepare_map(request, Map { name: request.op, inputs: &inputs, functions, params, code })
 }
 
-fn result_type(formula: &Formula, class: Class) -> &'static str {
-    class_type(if formula.gives == Gives::Truth { Class::Truth } else { class })
-}
-
-fn written(formula: &Formula, class: Class, operands: &[&str]) -> String {
-    let operands: Vec<String> = operands.iter().map(|&operand| operand.to_owned()).collect();
-    formula.write(class, class_type(class), &operands, &["p.k0".to_owned(), "p.k1".to_owned()])
-}
-
-fn prepare_gelu(request: &Request<'_>) -> Result<Prepared> {
-    match request.attrs.string("approximate", "none")? {
-        "none" => prepare_formula(request, "Gelu", "Gelu", &[]),
-        "tanh" => prepare_formula(request, "Gelu", "GeluTanh", &[]),
-        other => Err(Error::invalid(format!("approximate is none or tanh, found {other}"))),
-    }
-}
-
-fn prepare_is_inf(request: &Request<'_>) -> Result<Prepared> {
-    let wanted = |name: &str| request.attrs.int(name, 1).map(|wanted| if wanted != 0 { 1.0 } else { 0.0 });
-    let attrs = [wanted("detect_negative")?, wanted("detect_positive")?];
-    prepare_formula(request, "IsInf", "IsInf", &attrs)
-}
-
-fn prepare_mod(request: &Request<'_>) -> Result<Prepared> {
-    let class = Number::of(request.required_input(0)?.dtype(), request.device)?.class();
-    match (request.attrs.int("fmod", 0)? != 0, class) {
-        (true, _) => prepare_formula(request, "Mod", "Fmod", &[]),
-        (false, Class::Float) => Err(Error::unsupported("Mod of floats needs fmod=1")),
-        (false, _) => prepare_formula(request, "Mod", "Mod", &[]),
+/// Refuses elements that the op takes, but not in this form.
+fn check_class(formula: &Formula, class: Class) -> Result<()> {
+    match (formula.form.takes, class) {
+        (Takes::Integers, Class::Float) => {
+            Err(Error::unsupported(format!("{} of floats in this form", formula.row.name)))
+        }
+        _ => Ok(()),
     }
 }
 
 /// Limits are scalars, of which each may be absent; the upper one is applied last.
 fn prepare_clip(request: &Request<'_>) -> Result<Prepared> {
     let class = Number::of(request.required_input(0)?.dtype(), request.device)?.class();
-    let (letter, ty) = (class.letter(), class_type(class));
+    let (letter, ty) = (class.letter(), class.name());
     let mut inputs = vec![0];
     let mut code = format!("var r: {ty} = x0;\n");
     let mut functions = Vec::new();
@@ -444,8 +359,17 @@ fn prepare_pow(request: &Request<'_>) -> Result<Prepared> {
     prepare_map(request, map)
 }
 
-fn prepare_variadic(request: &Request<'_>, formula: &'static str, is_mean: bool) -> Result<Prepared> {
-    let formula = find(formula).ok_or_else(|| Error::internal(format!("no formula {formula}")))?;
+/// Puts any number of operands together, one after the other.
+fn prepare_variadic(request: &Request<'_>) -> Result<Prepared> {
+    prepare_fold(request, choose(request.domain, request.op, &request.attrs)?.formula, false)
+}
+
+/// A sum that is divided.
+fn prepare_mean(request: &Request<'_>) -> Result<Prepared> {
+    prepare_fold(request, choose("", "Sum", &request.attrs)?.formula, true)
+}
+
+fn prepare_fold(request: &Request<'_>, formula: &Formula, is_mean: bool) -> Result<Prepared> {
     let class = Number::of(request.required_input(0)?.dtype(), request.device)?.class();
     let n = request.inputs.len();
     let most = request.device.abilities.storage_buffers_max as usize;
@@ -453,17 +377,19 @@ fn prepare_variadic(request: &Request<'_>, formula: &'static str, is_mean: bool)
         return Err(Error::unsupported(format!("{n} operands, the device binds {most} buffers")));
     }
     let inputs: Vec<usize> = (0..n).collect();
-    let mut code = format!("var r: {} = x0;\n", class_type(class));
+    let mut code = format!("var r: {} = x0;\n", class.name());
+    let mut functions = Vec::new();
     for k in 1..n {
-        code.push_str(&format!("r = {};\n", written(formula, class, &["r", &format!("x{k}")])));
+        let written = write(formula, class, &["r", &format!("x{k}")], &[""; 0]);
+        code.push_str(&format!("r = {};\n", written.text));
+        functions = written.functions;
     }
     let mut params = Vec::new();
     if is_mean {
         code.push_str("r = r / p.count;\n");
         params.push(("count".to_owned(), Param::F32(n as f32)));
     }
-    let functions = formula.functions(class);
-    prepare_map(request, Map { name: formula.op, inputs: &inputs, functions, params, code })
+    prepare_map(request, Map { name: request.op, inputs: &inputs, functions, params, code })
 }
 
 fn prepare_where(request: &Request<'_>) -> Result<Prepared> {
@@ -479,16 +405,16 @@ fn prepare_cast(request: &Request<'_>) -> Result<Prepared> {
     let code = match (from.class(), to.class()) {
         (from, to) if from == to => "let r = x0;".to_owned(),
         (Class::Truth, Class::Float) => "let r = select(0.0, 1.0, x0);".to_owned(),
-        (Class::Truth, to) => format!("let r = {0}(select(0u, 1u, x0));", class_type(to)),
+        (Class::Truth, to) => format!("let r = {0}(select(0u, 1u, x0));", to.name()),
         (Class::Float, Class::Truth) => "let r = x0 != 0.0 || isnan_f(x0);".to_owned(),
         (Class::Float, to) => narrow_float(to, y.dtype()),
-        (from, Class::Truth) => format!("let r = x0 != {}(0);", class_type(from)),
+        (from, Class::Truth) => format!("let r = x0 != {}(0);", from.name()),
         (_, Class::Float) => "let r = f32(x0);".to_owned(),
         // naga widens by the sign of the result's type.
         (Class::Int, Class::Ulong) => "let r = u64(i64(x0));".to_owned(),
         (Class::Uint, Class::Long) => "let r = i64(u64(x0));".to_owned(),
         // The store leaves the low bits.
-        (_, to) => format!("let r = {}(x0);", class_type(to)),
+        (_, to) => format!("let r = {}(x0);", to.name()),
     };
     let functions = vec!["isnan_f".to_owned()];
     prepare_map(request, Map { name: "Cast", inputs: &[0], functions, params: vec![], code })
@@ -507,6 +433,6 @@ fn narrow_float(class: Class, dtype: DType) -> String {
         I64 => ("-9223372036854775808.0", "9223371487098961920.0"),
         _ => ("0.0", "18446742974197923840.0"),
     };
-    let ty = class_type(class);
+    let ty = class.name();
     format!("let r = {ty}(select(clamp(trunc(x0), {low}, {high}), 0.0, isnan_f(x0)));")
 }

@@ -1,10 +1,11 @@
 //! Several elementwise ops in one step: devbay's FusedElementwise.
 
 use super::cost;
-use super::elementwise::{Map, class_type, prepare_map};
-use crate::formulas::{Class, Formula, Gives, find};
+use super::elementwise::{Map, prepare_map};
+use crate::formulas::{Class, write};
 use crate::step::Param;
 use crate::target::Target;
+use devbay_ops::formula::{self, Formula};
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
@@ -19,24 +20,23 @@ pub const KERNELS: &[Kernel<Target>] = &[Kernel::new("FusedElementwise", 1, prep
     .in_place(&[0])
     .cost(|request| {
         let steps = fused_steps(request)?;
-        let flops = steps.iter().map(|step| formula(step.op).map(|formula| formula.flops));
+        let flops = steps.iter().map(|step| formula(step.op).map(|formula| formula.form.flops));
         cost::per_output(request, flops.sum::<Result<u64>>()?)
     })
     .doc("elementwise ops one after the other, without memory between them")];
 
 /// The formula of an op that gives what it takes.
 fn formula(op: &str) -> Result<&'static Formula> {
-    let found = find(op).filter(|formula| formula.gives == Gives::Same && formula.n_operands <= 2);
+    let found = formula::find(op).filter(|formula| !formula.gives_truth());
     found.ok_or_else(|| Error::unsupported(format!("{op} among fused ops")))
 }
 
 fn prepare(request: &Request<'_>) -> Result<Prepared> {
-    let ty = class_type(Class::Float);
+    let ty = Class::Float.name();
     let (mut functions, mut params, mut code) = (Vec::new(), Vec::new(), String::new());
     let steps = fused_steps(request)?;
     for (i, step) in steps.iter().enumerate() {
         let formula = formula(step.op)?;
-        functions.extend(formula.functions(Class::Float));
         // Numbers are parameters, so that groups of the same ops share a text.
         let mut number = |name: String, value: f32| {
             params.push((name.clone(), Param::F32(value)));
@@ -51,9 +51,10 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
             });
         }
         let attrs: Vec<String> =
-            (0..formula.attrs.len()).map(|k| number(format!("k{i}_{k}"), step.params[k])).collect();
-        let text = formula.write(Class::Float, ty, &operands, &attrs);
-        code.push_str(&format!("let r{i}: {ty} = {text};\n"));
+            (0..formula.params.len()).map(|k| number(format!("k{i}_{k}"), step.params[k])).collect();
+        let written = write(formula, Class::Float, &operands, &attrs);
+        functions.extend(written.functions);
+        code.push_str(&format!("let r{i}: {ty} = {};\n", written.text));
     }
     functions.sort_unstable();
     functions.dedup();

@@ -482,24 +482,4 @@ mod tests {
         }
         assert!(!text.contains("fn log_f("));
     }
-
-    #[test]
-    fn every_function_of_a_formula_is_there() {
-        use crate::formulas::{ALL, Class, Takes};
-        for formula in ALL {
-            let classes: &[Class] = match formula.takes {
-                Takes::Floats => &[Class::Float],
-                Takes::Truths => &[Class::Truth],
-                Takes::Integers => &[Class::Int, Class::Uint, Class::Long, Class::Ulong],
-                Takes::Numbers | Takes::Anything => {
-                    &[Class::Float, Class::Int, Class::Uint, Class::Long, Class::Ulong]
-                }
-            };
-            for &class in classes {
-                for function in formula.functions(class) {
-                    assert!(has(&function), "{} calls {function}", formula.op);
-                }
-            }
-        }
-    }
 }

@@ -18,7 +18,7 @@ mod index;
 mod int_product;
 mod join;
 mod lines;
-mod math;
+pub(crate) mod math;
 mod matmul;
 mod moved;
 mod movement;

@@ -3,7 +3,7 @@
 //! Of a window a thread makes an element; of a plane, a workgroup.
 
 use super::cost;
-use super::elementwise::{Number, class_type};
+use super::elementwise::Number;
 use super::math;
 use super::product::u32_param;
 use super::window::{AXES, Window, image};
@@ -154,7 +154,7 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
         };
     }
     let number = Number::of(x.dtype(), request.device)?;
-    let class = class_type(number.class());
+    let class = number.class().name();
     let (low, is_nan) = match x.dtype() {
         I8 => (Param::I32(-128), "false"),
         U8 => (Param::U32(0), "false"),

@@ -1,0 +1,290 @@
+//! One row of the table, and the words that it is written with.
+
+use crate::attributes::Attributes;
+use crate::operands::{Fault, Operands, Side};
+
+/// Domain of the ops that devbay's passes make.
+pub const DEVBAY_DOMAIN: &str = "devbay";
+
+/// Who runs an op.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpKind {
+    /// A kernel of a device.
+    Kernel,
+    /// Nobody: the result is the first input's bytes with another shape.
+    View,
+    /// The host, from the input's type alone: Shape and Size.
+    Query,
+    /// The host: If, Loop, Scan.
+    Control,
+}
+
+/// What elements a formula is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takes {
+    /// Floating-point numbers.
+    Floats,
+    /// Integers.
+    Integers,
+    /// Truth values.
+    Truths,
+    /// Floats and integers with a sign.
+    Signed,
+    /// Floats and integers of any kind.
+    Numbers,
+    /// Numbers and truth values.
+    Anything,
+}
+
+/// One way to compute an elementwise op: its formula, and when it is the one.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Form {
+    /// The op's name, or one of its own where the op has several.
+    pub name: &'static str,
+    /// An attribute and its value for which it is the one; None for the usual form.
+    pub when: Option<(&'static str, &'static str)>,
+    /// What elements it takes.
+    pub takes: Takes,
+    /// Whether it gives a truth for each element, and not what it takes.
+    pub gives_truth: bool,
+    /// Whether its operand `acc` is what it gave for the operands before.
+    pub is_fold: bool,
+    /// Optional operands that are one number each, and what they are where there is none.
+    pub absent: &'static [(&'static str, f32)],
+    /// Arithmetic operations for an element, roughly.
+    pub flops: u64,
+    /// The formula ([`crate::formula`]).
+    pub text: &'static str,
+}
+
+/// Whether an op gives a result for all values of its operands, if their types fit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// Not said: it may fail.
+    Possible,
+    /// An integer may make it fail: a divisor of zero, an exponent below it.
+    OnIntegers,
+    /// Never: it looks up no indices, and extents that are given as operands are constants.
+    Never,
+}
+
+/// One op in one version.
+#[derive(Clone, Copy, Debug)]
+pub struct OpRow {
+    /// Domain; empty for ONNX's own.
+    pub domain: &'static str,
+    /// Name.
+    pub name: &'static str,
+    /// The version that programs hold: the opset in which the definition appeared.
+    pub version: u32,
+    /// Oldest version that differs from it in element types alone.
+    pub same_since: u32,
+    /// Oldest version whose nodes are nodes of `version` as they stand: what came in between was added, with
+    /// defaults that keep the old meaning, or made clear.
+    pub lifts_since: u32,
+    /// Who runs it.
+    pub kind: OpKind,
+    /// Its inputs.
+    pub inputs: Operands,
+    /// Its outputs.
+    pub outputs: Operands,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Its formulas, if it is elementwise and has one.
+    pub forms: [Option<Form>; 2],
+    /// Whether each element of the result depends on one element of each operand, which are broadcast to it. What must be a scalar,
+    /// as the limits of a Clip, may be one.
+    pub is_elementwise: bool,
+    /// Whether its operands are broadcast to the first one, and not to each other.
+    pub keeps_first_shape: bool,
+    /// Whether its operands may be of several types.
+    pub has_mixed_types: bool,
+    /// Whether `FusedElementwise` has it, under the names of its forms (`docs/fused-ops.md`).
+    pub is_fused: bool,
+    /// Whether it may fail.
+    pub failure: Failure,
+    /// From this input on, operands say how the result is shaped.
+    pub shaped_by: Option<usize>,
+    /// Whether the values of its operands decide how large the result is.
+    pub has_data_shape: bool,
+}
+
+impl OpRow {
+    /// A row of an op of ONNX's that a kernel runs; the words below add to it.
+    pub(crate) const fn new(
+        name: &'static str,
+        version: u32,
+        inputs: &'static str,
+        outputs: &'static str,
+    ) -> Self {
+        Self {
+            domain: "",
+            name,
+            version,
+            same_since: version,
+            lifts_since: version,
+            kind: OpKind::Kernel,
+            inputs: Operands::of(Side::Input, inputs),
+            outputs: Operands::of(Side::Output, outputs),
+            attributes: Attributes::of(""),
+            forms: [None; 2],
+            is_elementwise: false,
+            keeps_first_shape: false,
+            has_mixed_types: false,
+            is_fused: false,
+            failure: Failure::Possible,
+            shaped_by: None,
+            has_data_shape: false,
+        }
+    }
+
+    /// Its attributes, as [`Attributes`] has them.
+    pub(crate) const fn with(self, attributes: &'static str) -> Self {
+        Self { attributes: Attributes::of(attributes), ..self }
+    }
+
+    /// The oldest versions that differ in types alone, and whose nodes are lifted as they stand.
+    pub(crate) const fn since(self, same_since: u32, lifts_since: u32) -> Self {
+        Self { same_since, lifts_since, ..self }
+    }
+
+    /// What it computes, element by element, in so many operations.
+    pub(crate) const fn formula(self, takes: Takes, flops: u64, text: &'static str) -> Self {
+        let form = Form {
+            name: self.name,
+            when: None,
+            takes,
+            gives_truth: false,
+            is_fold: false,
+            absent: &[],
+            flops,
+            text,
+        };
+        let failure = match self.failure {
+            Failure::Possible => Failure::Never,
+            said => said,
+        };
+        Self { forms: [Some(form), None], is_elementwise: true, failure, ..self }
+    }
+
+    /// As [`OpRow::formula`], of one operation that gives a truth.
+    pub(crate) const fn relation(self, takes: Takes, text: &'static str) -> Self {
+        let row = self.formula(takes, 1, text);
+        match row.forms[0] {
+            Some(form) => Self { forms: [Some(Form { gives_truth: true, ..form }), None], ..row },
+            None => row,
+        }
+    }
+
+    /// As [`OpRow::formula`], of one operation that takes any number of operands one after the other: `acc` is what those before gave.
+    pub(crate) const fn fold(self, takes: Takes, text: &'static str) -> Self {
+        let row = self.formula(takes, 1, text);
+        match row.forms[0] {
+            Some(form) => Self { forms: [Some(Form { is_fold: true, ..form }), None], ..row },
+            None => row,
+        }
+    }
+
+    /// Its other form, where an attribute has a value.
+    pub(crate) const fn or_if(
+        self,
+        attribute: &'static str,
+        value: &'static str,
+        name: &'static str,
+        takes: Takes,
+        text: &'static str,
+    ) -> Self {
+        match self.forms[0] {
+            Some(form) => {
+                let other = Form { name, when: Some((attribute, value)), takes, text, ..form };
+                Self { forms: [Some(form), Some(other)], ..self }
+            }
+            None => self,
+        }
+    }
+
+    /// What operands of the formula are that are one number each, where there is none.
+    pub(crate) const fn absent(self, absent: &'static [(&'static str, f32)]) -> Self {
+        match self.forms[0] {
+            Some(form) => Self { forms: [Some(Form { absent, ..form }), None], ..self },
+            None => self,
+        }
+    }
+
+    /// It is elementwise, without a formula.
+    pub(crate) const fn elementwise(self) -> Self {
+        Self { is_elementwise: true, ..self }
+    }
+
+    /// Its operands are broadcast to the first one.
+    pub(crate) const fn keeps_first_shape(self) -> Self {
+        Self { keeps_first_shape: true, ..self }
+    }
+
+    /// Its operands may be of several types.
+    pub(crate) const fn mixed_types(self) -> Self {
+        Self { has_mixed_types: true, ..self }
+    }
+
+    /// `FusedElementwise` has it.
+    pub(crate) const fn fused(self) -> Self {
+        Self { is_fused: true, ..self }
+    }
+
+    /// It cannot fail.
+    pub(crate) const fn cannot_fail(self) -> Self {
+        Self { failure: Failure::Never, ..self }
+    }
+
+    /// It can fail on integers alone.
+    pub(crate) const fn may_fail_on_integers(self) -> Self {
+        Self { failure: Failure::OnIntegers, ..self }
+    }
+
+    /// The inputs that say how the result is shaped, from this one on.
+    pub(crate) const fn shaped_by(self, first: usize) -> Self {
+        Self { shaped_by: Some(first), ..self }
+    }
+
+    /// The values of operands decide how large the result is.
+    pub(crate) const fn data_shape(self) -> Self {
+        Self { has_data_shape: true, ..self }
+    }
+
+    /// Checks the number and presence of a node's operands.
+    ///
+    /// # Errors
+    /// The first [`Fault`].
+    pub fn check<I, O>(&self, inputs: &[Option<I>], outputs: &[Option<O>]) -> Result<(), Fault> {
+        self.inputs.check(inputs)?;
+        self.outputs.check(outputs)
+    }
+
+    /// Compares a kernel's descriptor with the row: the fewest and the most inputs and outputs, `u32::MAX` for any number.
+    /// A kernel requires what the op requires, and has no more operands than the op. It may require more, and have fewer:
+    /// then it is not asked for some nodes.
+    ///
+    /// # Errors
+    /// What is not as the op has it.
+    pub fn check_counts(&self, inputs: (u32, u32), outputs: (u32, u32)) -> Result<(), String> {
+        for (side, operands, (min, max)) in
+            [(Side::Input, self.inputs, inputs), (Side::Output, self.outputs, outputs)]
+        {
+            let (min, max) = (min as usize, max as usize);
+            if min < operands.n_min() {
+                return Err(format!("requires {min} {side}s, the op {} ({operands:?})", operands.n_min()));
+            }
+            let most = operands.n_max().unwrap_or(u32::MAX as usize);
+            if max > most {
+                return Err(format!("has {max} {side}s, the op {most} ({operands:?})"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the same inputs always give the same result, so that it may be folded. False for control flow, whose results depend on
+    /// its regions and what they capture.
+    pub const fn is_pure(&self) -> bool {
+        !matches!(self.kind, OpKind::Control)
+    }
+}
