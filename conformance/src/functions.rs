@@ -71,6 +71,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     of("Asinh", (-50.0, 50.0), |x, _| libm::asinh(x)),
     of("Atan", (-50.0, 50.0), |x, _| x.atan()),
     of("Atanh", (-0.9, 0.9), |x, _| x.atanh()),
+    of("Binarizer", (-5.0, 5.0), |x, [t, _]| if x > t { 1.0 } else { 0.0 }).with([0.5, 0.0]).to(Exact),
     of("Ceil", (-50.0, 50.0), |x, _| x.ceil()).to(Exact),
     of("Celu", (-5.0, 5.0), |x, [a, _]| if x > 0.0 { x } else { a * (x / a).exp_m1() }).with([1.5, 0.0]),
     of("Clip", (-5.0, 5.0), |x, [low, high]| clip(x, low, high)).with([-0.5, 0.75]).to(Exact),
@@ -88,6 +89,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     of("Log", (0.01, 100.0), |x, _| x.ln()),
     of("Mish", (-10.0, 10.0), |x, _| x * softplus(x).tanh()),
     of("Neg", (-50.0, 50.0), |x, _| -x).to(Exact),
+    of("QuickGelu", (-8.0, 8.0), |x, [a, _]| x * (1.0 / (1.0 + (-a * x).exp()))).with([1.5, 0.0]),
     of("Reciprocal", (0.1, 50.0), |x, _| 1.0 / x).to(Division),
     of("Relu", (-5.0, 5.0), |x, _| if x < 0.0 { 0.0 } else { x }).to(Exact),
     of("Round", (-50.0, 50.0), |x, _| x.round_ties_even()).to(Exact),
@@ -156,7 +158,8 @@ mod tests {
     fn every_formula_of_one_float_has_a_reference() {
         for formula in formula::all() {
             let is_one = formula.n_operands == 1 && !formula.gives_truth();
-            let is_float = !matches!(formula.form.takes, devbay_ops::Takes::Integers | devbay_ops::Takes::Truths);
+            let is_float =
+                !matches!(formula.form.takes, devbay_ops::Takes::Integers | devbay_ops::Takes::Truths);
             let found = FUNCTIONS.iter().find(|function| function.name == formula.name());
             assert_eq!(found.is_some(), is_one && is_float, "{}", formula.name());
             if let Some(function) = found {

@@ -29,18 +29,13 @@ mod table;
 pub use attributes::{Attribute, AttributeDefault, AttributeFault, AttributeType, Attributes};
 pub use formula::Formula;
 pub use operands::{Fault, Operands, Side};
-pub use row::{DEVBAY_DOMAIN, Failure, Form, OpKind, OpRow, Takes};
-pub use table::{DEVBAY, ONNX};
+pub use row::{DEVBAY_DOMAIN, Failure, Form, MICROSOFT_DOMAIN, ML_DOMAIN, OpKind, OpRow, Takes};
+pub use table::ROWS;
 
 /// The row of an op; None if programs do not hold it.
 pub fn find(domain: &str, name: &str) -> Option<&'static OpRow> {
-    let rows = match domain {
-        "" => ONNX,
-        DEVBAY_DOMAIN => DEVBAY,
-        _ => return None,
-    };
-    let i = rows.binary_search_by_key(&name, |row| row.name).ok()?;
-    Some(&rows[i])
+    let i = ROWS.binary_search_by_key(&(domain, name), |row| (row.domain, row.name)).ok()?;
+    Some(&ROWS[i])
 }
 
 /// Whether an op has an attribute of that name; `false` for an op without a row.
@@ -50,7 +45,7 @@ pub fn has_attribute(domain: &str, op: &str, name: &str) -> bool {
 
 /// All rows, ONNX's first, each domain's sorted by name.
 pub fn all() -> impl Iterator<Item = &'static OpRow> {
-    ONNX.iter().chain(DEVBAY)
+    ROWS.iter()
 }
 
 /// Operations for an element of the formula of a name, for constants.
@@ -59,8 +54,8 @@ pub fn all() -> impl Iterator<Item = &'static OpRow> {
 /// If there is none.
 pub const fn flops(name: &str) -> u64 {
     let (mut i, name) = (0, name.as_bytes());
-    while i < 2 * ONNX.len() {
-        if let Some(form) = &ONNX[i / 2].forms[i % 2]
+    while i < 2 * ROWS.len() {
+        if let Some(form) = &ROWS[i / 2].forms[i % 2]
             && is_equal(form.name.as_bytes(), name)
         {
             return form.flops;

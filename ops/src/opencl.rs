@@ -10,10 +10,11 @@ use std::fmt::Write as _;
 /// Longest line of the header.
 const WIDTH: usize = 100;
 
-const HEAD: &str = "/* formulas.h - elementwise ops as formulas: their kernels, and those of several fused, are written of
+const HEAD: &str =
+    "/* formulas.h - elementwise ops as formulas: their kernels, and those of several fused, are written of
  * them (op_map.c). Generated from ops/src/table.rs by `cargo run --example formulas_h`; do not edit.
  *
- * X(op, version of the op, operands, arithmetic operations, formula, attributes with their defaults).
+ * X(op, domain, version of the op, operands, arithmetic operations, formula, attributes with their defaults).
  * A formula is OpenCL C over the operands a and b and the attributes k0 and k1. NaN passes wherever
  * ONNX's reference lets it pass.
  */
@@ -24,11 +25,12 @@ const HEAD: &str = "/* formulas.h - elementwise ops as formulas: their kernels, 
 
 /// The header.
 pub fn header() -> String {
-    let of_floats =
-        |formula: &&Formula| !formula.gives_truth() && matches!(formula.form.takes, Takes::Floats | Takes::Signed | Takes::Numbers);
+    let of_floats = |formula: &&Formula| {
+        !formula.gives_truth() && matches!(formula.form.takes, Takes::Floats | Takes::Signed | Takes::Numbers)
+    };
     let is_alone = |formula: &&Formula| {
         let row = formula.row;
-        row.domain.is_empty() && row.forms[1].is_none() && formula.form.absent.is_empty()
+        row.forms[1].is_none() && formula.form.absent.is_empty()
     };
     let all = || formula::all().iter().filter(of_floats);
     let mut text = HEAD.to_owned();
@@ -44,6 +46,7 @@ fn list<'a>(text: &mut String, name: &str, formulas: impl Iterator<Item = &'a Fo
     for formula in formulas {
         let mut words = vec![
             formula.name().to_owned(),
+            format!("\"{}\"", formula.row.domain),
             formula.row.version.to_string(),
             formula.n_operands.to_string(),
             formula.form.flops.to_string(),
@@ -53,7 +56,11 @@ fn list<'a>(text: &mut String, name: &str, formulas: impl Iterator<Item = &'a Fo
             let param = formula.params.get(k);
             words.push(param.map_or("NULL".to_owned(), |param| format!("\"{}\"", param.name)));
             let default = param.map_or(0.0, |param| param.default);
-            words.push(if default.is_finite() && default != 0.0 { number(default.into()) } else { "0".to_owned() });
+            words.push(if default.is_finite() && default != 0.0 {
+                number(default.into())
+            } else {
+                "0".to_owned()
+            });
         }
         text.push_str(" \\\n");
         wrap(text, &words);

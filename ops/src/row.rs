@@ -6,6 +6,12 @@ use crate::operands::{Fault, Operands, Side};
 /// Domain of the ops that devbay's passes make.
 pub const DEVBAY_DOMAIN: &str = "devbay";
 
+/// Domain of ONNX's ops for classical machine learning.
+pub const ML_DOMAIN: &str = "ai.onnx.ml";
+
+/// Domain of the ops that onnxruntime has beside ONNX's.
+pub const MICROSOFT_DOMAIN: &str = "com.microsoft";
+
 /// Who runs an op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {

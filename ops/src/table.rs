@@ -2,10 +2,11 @@
 //!
 //! A test compares them with the schemas of the onnx package, for every version that nodes are lifted from as they stand.
 
-use crate::row::{DEVBAY_DOMAIN, OpKind, OpRow};
 use crate::row::Takes::{
-    Anything as ANYTHING, Floats as FLOATS, Integers as INTEGERS, Numbers as NUMBERS, Signed as SIGNED, Truths as TRUTHS,
+    Anything as ANYTHING, Floats as FLOATS, Integers as INTEGERS, Numbers as NUMBERS, Signed as SIGNED,
+    Truths as TRUTHS,
 };
+use crate::row::{DEVBAY_DOMAIN, MICROSOFT_DOMAIN, ML_DOMAIN, OpKind, OpRow};
 
 const fn onnx(name: &'static str, version: u32, inputs: &'static str, outputs: &'static str) -> OpRow {
     OpRow::new(name, version, inputs, outputs)
@@ -23,9 +24,8 @@ const fn control(name: &'static str, version: u32, inputs: &'static str, outputs
     OpRow { kind: OpKind::Control, ..OpRow::new(name, version, inputs, outputs) }
 }
 
-/// An op of devbay's own, in its only version.
 const fn fused(name: &'static str, inputs: &'static str, outputs: &'static str) -> OpRow {
-    OpRow { domain: DEVBAY_DOMAIN, ..OpRow::new(name, 1, inputs, outputs) }
+    of_domain(DEVBAY_DOMAIN, name, inputs, outputs)
 }
 
 /// devbay's own ops, sorted by name: what passes make of several nodes (docs/fused-ops.md). Convolutions and products
@@ -33,16 +33,46 @@ const fn fused(name: &'static str, inputs: &'static str, outputs: &'static str) 
 /// and `activation_params` (its numbers). Of FusedConv, Z has the result's shape and is added before the activation; of
 /// FusedMatMul, the bias is one of the last dimension.
 #[rustfmt::skip]
-pub const DEVBAY: &[OpRow] = &[
+const DEVBAY: &[OpRow] = &[
     fused("FusedConv", "X W B? Z?", "Y").with("activation:string? activation_params:floats? auto_pad:string? dilations:ints? group:int? kernel_shape:ints? pads:ints? strides:ints?"),
     fused("FusedElementwise", "inputs+~", "Y").with("constants:floats? operands:ints ops:strings params:floats"),
     fused("FusedGemm", "A B C?", "Y").with("activation:string? activation_params:floats? alpha:float? beta:float? transA:int? transB:int?"),
     fused("FusedMatMul", "A B bias?", "Y").with("activation:string? activation_params:floats?"),
 ];
 
+/// An op of another domain, in its only version.
+const fn of_domain(
+    domain: &'static str,
+    name: &'static str,
+    inputs: &'static str,
+    outputs: &'static str,
+) -> OpRow {
+    OpRow { domain, ..OpRow::new(name, 1, inputs, outputs) }
+}
+
+const fn ml(name: &'static str, inputs: &'static str, outputs: &'static str) -> OpRow {
+    of_domain(ML_DOMAIN, name, inputs, outputs)
+}
+
+const fn microsoft(name: &'static str, inputs: &'static str, outputs: &'static str) -> OpRow {
+    of_domain(MICROSOFT_DOMAIN, name, inputs, outputs)
+}
+
+/// Ops of ONNX's domain for classical machine learning, sorted by name.
+#[rustfmt::skip]
+const ML: &[OpRow] = &[
+    ml("Binarizer", "X", "Y").with("threshold:float=0.0").formula(FLOATS, 1, "X > threshold ? 1 : 0"),
+];
+
+/// Ops that onnxruntime has beside ONNX's, sorted by name.
+#[rustfmt::skip]
+const MICROSOFT: &[OpRow] = &[
+    microsoft("QuickGelu", "X", "Y").with("alpha:float=1.702").formula(FLOATS, 30, "X * sigmoid(alpha * X)"),
+];
+
 /// ONNX's ops, sorted by name.
 #[rustfmt::skip]
-pub const ONNX: &[OpRow] = &[
+const ONNX: &[OpRow] = &[
     onnx("Abs", 13, "X", "Y").since(6, 6).formula(NUMBERS, 1, "abs(X)").fused(),
     onnx("Acos", 22, "input", "output").since(7, 7).formula(FLOATS, 40, "acos(input)"),
     onnx("Acosh", 22, "input", "output").since(9, 9).formula(FLOATS, 40, "acosh(input)"),
@@ -220,3 +250,31 @@ pub const ONNX: &[OpRow] = &[
     onnx("Where", 16, "condition X Y", "output").since(9, 9).elementwise().cannot_fail(),
     onnx("Xor", 7, "A B", "C").formula(TRUTHS, 1, "A != B"),
 ];
+
+/// The lists, sorted by domain.
+const LISTS: &[&[OpRow]] = &[ONNX, ML, MICROSOFT, DEVBAY];
+
+const N_ROWS: usize = {
+    let (mut n, mut list) = (0, 0);
+    while list < LISTS.len() {
+        n += LISTS[list].len();
+        list += 1;
+    }
+    n
+};
+
+/// All rows, sorted by domain, then by name: a constant, so that plugins make kernels of them when they are compiled.
+pub const ROWS: &[OpRow; N_ROWS] = &{
+    let mut rows = [LISTS[0][0]; N_ROWS];
+    let (mut at, mut list) = (0, 0);
+    while list < LISTS.len() {
+        let mut i = 0;
+        while i < LISTS[list].len() {
+            rows[at] = LISTS[list][i];
+            at += 1;
+            i += 1;
+        }
+        list += 1;
+    }
+    rows
+};

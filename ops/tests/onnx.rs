@@ -76,3 +76,24 @@ fn required_operands_stand_first() {
         }
     }
 }
+
+/// The document's tables of fused ops are the rows'.
+#[test]
+fn the_document_has_every_fused_op() {
+    let text = include_str!("../../docs/fused-ops.md");
+    let table = text.split_once("| ops | `params` |").map_or("", |(_, rest)| rest);
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let mut listed: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in rows {
+        let columns: Vec<&str> = row.split('|').collect();
+        let words = |i: usize| columns.get(i).map_or("", |text| text).split('`').skip(1).step_by(2);
+        listed.extend(words(1).filter(|word| !word.contains('=')).map(|op| (op, words(2).collect())));
+    }
+    let fused = devbay_ops::formula::all().iter().filter(|formula| formula.row.is_fused);
+    let mut expected: Vec<(&str, Vec<&str>)> = fused
+        .map(|formula| (formula.name(), formula.params.iter().map(|param| param.name).collect()))
+        .collect();
+    listed.sort();
+    expected.sort();
+    assert_eq!(listed, expected, "docs/fused-ops.md, and the formulas that are fused");
+}

@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
 use crate::tensor::{F32, n_elements};
-use devbay_ops::formula::{self, Formula};
 use devbay_ops::Form;
+use devbay_ops::formula::{self, Formula};
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 /// Ops of a group, at most.
@@ -85,7 +85,7 @@ fn formula_of(node: &Node) -> Option<&'static Formula> {
 
 /// A node as a step of a group; None if it cannot be one.
 fn step_of(program: &Program, node: &Node) -> Option<Step> {
-    if !node.op.domain.is_empty() || node.outputs.len() != 1 {
+    if node.outputs.len() != 1 {
         return None;
     }
     let shape_of = |id: ValueId| {

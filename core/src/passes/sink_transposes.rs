@@ -87,8 +87,8 @@ impl Kind {
     fn of(node: &Node) -> Self {
         let name = &*node.op.name;
         match node.outputs.as_slice() {
-            [Some(_)] if !node.op.domain.is_empty() => Self::Other,
             [Some(_)] if is_elementwise(&node.op) => Self::Elementwise,
+            [Some(_)] if !node.op.domain.is_empty() => Self::Other,
             [Some(_)] if REDUCTIONS.contains(&name) => Self::Reduction,
             [Some(_)] if name == "Concat" => Self::Concat,
             [Some(_)] if name == "Transpose" => Self::Transpose,

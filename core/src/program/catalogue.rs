@@ -43,7 +43,8 @@ impl OpDef {
     }
 
     fn of(row: &'static OpRow) -> Option<Self> {
-        let listed = INFER.binary_search_by_key(&(row.domain, row.name), |(domain, name, _)| (*domain, *name));
+        let listed =
+            INFER.binary_search_by_key(&(row.domain, row.name), |(domain, name, _)| (*domain, *name));
         let infer = listed.ok().map(|at| INFER[at].2).or_else(|| of_formula(row));
         infer.map(|infer| Self { row, infer })
     }
@@ -63,18 +64,12 @@ fn of_formula(row: &OpRow) -> Option<InferFn> {
     })
 }
 
-static ONNX: LazyLock<Vec<OpDef>> = LazyLock::new(|| devbay_ops::ONNX.iter().filter_map(OpDef::of).collect());
-static DEVBAY: LazyLock<Vec<OpDef>> = LazyLock::new(|| devbay_ops::DEVBAY.iter().filter_map(OpDef::of).collect());
+static ALL: LazyLock<Vec<OpDef>> = LazyLock::new(|| devbay_ops::all().filter_map(OpDef::of).collect());
 
 /// The definition of an op; None if programs do not hold it.
 pub fn find(domain: &str, name: &str) -> Option<&'static OpDef> {
-    let ops: &'static [OpDef] = match domain {
-        "" => &ONNX,
-        DEVBAY_DOMAIN => &DEVBAY,
-        _ => return None,
-    };
-    let i = ops.binary_search_by_key(&name, |def| def.name).ok()?;
-    Some(&ops[i])
+    let i = ALL.binary_search_by_key(&(domain, name), |def| (def.domain, def.name)).ok()?;
+    Some(&ALL[i])
 }
 
 /// Checks that a node has the operands and attributes of its op: those that are required, no more operands than there are, and
@@ -292,7 +287,7 @@ const INFER: &[(&str, &str, InferFn)] = &[
 
 /// All ops that programs may hold.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {
-    ONNX.iter().chain(&*DEVBAY)
+    ALL.iter()
 }
 
 #[cfg(test)]
@@ -351,7 +346,7 @@ mod tests {
 
     #[test]
     fn versions_are_onnx_versions() {
-        for def in &*ONNX {
+        for def in all().filter(|def| def.domain.is_empty()) {
             let known = versions(def.name).unwrap_or_default();
             for version in [def.version, def.same_since, def.lifts_since] {
                 assert!(known.contains(&version), "{} {version}", def.name);
@@ -365,7 +360,7 @@ mod tests {
     /// what changed.
     #[test]
     fn later_versions_have_been_read() {
-        for def in &*ONNX {
+        for def in all().filter(|def| def.domain.is_empty()) {
             let newest = versions(def.name).and_then(<[u32]>::last);
             if newest != Some(&def.version) {
                 let read = ADDED.iter().any(|(op, ..)| *op == def.name);
@@ -451,7 +446,9 @@ mod tests {
             13, LpPool 18, GlobalLpPool 2, QLinearMatMul 21, QLinearConv 10, QuantizeLinear 28,
             DequantizeLinear 28";
         for kernel in kernels.split(',') {
-            let (name, since) = kernel.trim().split_once(' ').expect("a name and a version");
+            let [name, since] = kernel.split_whitespace().collect::<Vec<_>>()[..] else {
+                panic!("{kernel} is no name and version")
+            };
             let def = find("", name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
             let since = since.parse().expect("a version");
             assert!(accepts(def, since), "{name} {since}");

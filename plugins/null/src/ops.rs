@@ -2,8 +2,8 @@
 
 use crate::NullDevice;
 use crate::kernel::{prepare, prepare_extents};
+use devbay_ops::{OpKind, OpRow, ROWS};
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_VARIADIC};
-use devbay_ops::{DEVBAY, ONNX, OpKind, OpRow};
 use devbay_plugin_api::sdk::*;
 
 /// Every dtype that the ABI has, complex numbers left out: ONNX's ops have none.
@@ -47,31 +47,29 @@ const fn kernel(
 /// The kernel of an op: its results are left as they are, or, where the data say how large they are, empty.
 const fn of_row(row: &'static OpRow) -> Kernel<NullDevice> {
     if row.has_data_shape {
-        return kernel(row.name, row.version, prepare_extents).domain(row.domain).flags(DEVBAY_KERNEL_DATA_SHAPE);
+        return kernel(row.name, row.version, prepare_extents)
+            .domain(row.domain)
+            .flags(DEVBAY_KERNEL_DATA_SHAPE);
     }
     kernel(row.name, row.version, prepare).domain(row.domain)
 }
 
-/// How many of some rows are run by kernels.
-const fn n_kernels(rows: &[OpRow]) -> usize {
+const N_KERNELS: usize = {
     let (mut n, mut i) = (0, 0);
-    while i < rows.len() {
-        n += matches!(rows[i].kind, OpKind::Kernel) as usize;
+    while i < ROWS.len() {
+        n += matches!(ROWS[i].kind, OpKind::Kernel) as usize;
         i += 1;
     }
     n
-}
-
-const N_KERNELS: usize = n_kernels(ONNX) + n_kernels(DEVBAY);
+};
 
 /// The kernels, sorted by domain and name.
 pub static KERNELS: [Kernel<NullDevice>; N_KERNELS] = {
-    let mut all = [of_row(&ONNX[0]); N_KERNELS];
+    let mut all = [of_row(&ROWS[0]); N_KERNELS];
     let (mut at, mut i) = (0, 0);
-    while i < ONNX.len() + DEVBAY.len() {
-        let row = if i < ONNX.len() { &ONNX[i] } else { &DEVBAY[i - ONNX.len()] };
-        if matches!(row.kind, OpKind::Kernel) {
-            all[at] = of_row(row);
+    while i < ROWS.len() {
+        if matches!(ROWS[i].kind, OpKind::Kernel) {
+            all[at] = of_row(&ROWS[i]);
             at += 1;
         }
         i += 1;

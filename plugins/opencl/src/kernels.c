@@ -57,8 +57,8 @@ static const int16_t in_place_0[] = {0};
 #define ACTIVATION "activation", "activation_params"
 
 const struct kernel kernels[] = {
-#define X(name, version, n, cost, text, attr0, absent0, attr1, absent1) \
-    {{COMMON(version), .op = DEVBAY_STR(#name), OPERANDS(n, n), ONE_OUTPUT, F32, IN_PLACE}, \
+#define X(name, of, version, n, cost, text, attr0, absent0, attr1, absent1) \
+    {{COMMON(version), .domain = DEVBAY_STR(of), .op = DEVBAY_STR(#name), OPERANDS(n, n), ONE_OUTPUT, F32, IN_PLACE}, \
             prepare_formula, flops_formula, ATTRS(attr0, attr1)},
         FORMULAS(X)
 #undef X

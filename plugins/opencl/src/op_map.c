@@ -23,7 +23,7 @@ struct formula {
 };
 
 static const struct formula formulas[] = {
-#define X(op, version, n_operands, flops, text, attr0, absent0, attr1, absent1) \
+#define X(op, domain, version, n_operands, flops, text, attr0, absent0, attr1, absent1) \
     {#op, n_operands, flops, text, {attr0, attr1}, {absent0, absent1}},
         FORMULAS(X) FUSED_FORMULAS(X)
 #undef X

@@ -421,7 +421,11 @@ fn op(proto: &NodeProto, frame: &Frame<'_>) -> Result<Op> {
         let named = if domain.is_empty() { "ai.onnx" } else { domain };
         invalid(format!("expected an imported opset of the domain {named:?}, found none"))
     })?;
-    let version = if domain.is_empty() { since_version(proto.op_type(), opset) } else { None };
+    let version = match domain {
+        "" => since_version(proto.op_type(), opset),
+        // The rows of other domains have one version each.
+        _ => devbay_ops::find(domain, proto.op_type()).map(|row| row.version).filter(|&since| since <= opset),
+    };
     Ok(Op {
         domain: Arc::from(domain),
         name: Arc::from(proto.op_type()),

@@ -13,6 +13,7 @@ use devbay_host::devices::{Policy, Requirements};
 use devbay_host::model::Model;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_ops::formula::{self, Formula};
 use std::sync::Arc;
 
 const SPECIALS: &[f32] = &[
@@ -172,13 +173,16 @@ fn tails() -> Vec<Case> {
     cases
 }
 
-/// Ops of one element beside [`ACTIVATIONS`].
-const BENDS: &[&str] =
-    &["Elu", "Celu", "Selu", "Gelu", "GeluTanh", "Mish", "Softplus", "Softsign", "Exp", "Erf", "Signs"];
+/// All of one element, with what fused ops have beside [`ACTIVATIONS`].
+fn bends() -> impl Iterator<Item = &'static str> {
+    let fused = formula::all().iter().filter(|formula| formula.row.is_fused && formula.n_operands == 1);
+    let others = fused.map(Formula::name).filter(|name| !ACTIVATIONS.contains(name));
+    ACTIVATIONS.iter().copied().chain(others).chain(["Signs"])
+}
 
 /// Each op between others that round nothing: numbers that cancel each other would show how each device rounds.
 fn exact_neighbours() -> Vec<Case> {
-    let one = |bend: &&str| {
+    let one = |bend: &str| {
         let mut build = Build::default();
         let x = build.input(&[3, 33], 1);
         let negated = build.add("Neg", &[x], &[]);
@@ -186,12 +190,12 @@ fn exact_neighbours() -> Vec<Case> {
         let y = build.add("Neg", &[bent], &[]);
         build.done(format!("{bend} between signs"), y)
     };
-    ACTIVATIONS.iter().chain(BENDS).map(one).collect()
+    bends().map(one).collect()
 }
 
 fn elementwise() -> Vec<Case> {
     let mut cases = Vec::new();
-    for activation in ACTIVATIONS.iter().chain(BENDS) {
+    for activation in bends() {
         for n in [1, 5, 33, 700] {
             let mut build = Build::default();
             let (x, y) = (build.input(&[3, n], 1), build.input(&[n], 1));

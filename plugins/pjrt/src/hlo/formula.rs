@@ -13,8 +13,8 @@ use devbay_plugin_api::sdk::{Error, Result};
 const FORMER_DEFAULTS: &[(&str, &str, u32, f32)] =
     &[("Selu", "alpha", 6, 1.6732), ("Selu", "gamma", 6, 1.0507)];
 
-/// Whether an op of ONNX's own is emitted by its formula: of operands of one type that are all there.
-pub(super) fn is_formula(op: &str) -> bool {
+/// Whether an op is emitted by its formula: of operands of one type that are all there.
+pub(super) fn is_formula(domain: &str, op: &str) -> bool {
     let emitted = |formula: &Formula| {
         let form = formula.form;
         formula.row.kind == OpKind::Kernel
@@ -22,18 +22,18 @@ pub(super) fn is_formula(op: &str) -> bool {
             && form.absent.is_empty()
             && !formula.row.has_mixed_types
     };
-    formula::of_op("", op).next().is_some_and(emitted)
+    formula::of_op(domain, op).next().is_some_and(emitted)
 }
 
 /// The op of a node with its operands, which are broadcast, and attributes.
 pub(super) fn by_formula<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
-    let choice = choose("", node.op(), node.attrs())?;
+    let choice = choose(node.domain(), node.op(), node.attrs())?;
     let formula = choice.formula;
     let mut params = choice.params;
     for (number, param) in params.iter_mut().zip(&formula.params) {
-        let former = FORMER_DEFAULTS.iter().find(|(op, name, before, _)| {
-            *op == node.op() && *name == param.name && node.since() < *before
-        });
+        let former = FORMER_DEFAULTS
+            .iter()
+            .find(|(op, name, before, _)| *op == node.op() && *name == param.name && node.since() < *before);
         if let Some((.., default)) = former.filter(|_| node.attrs().get(param.name).is_none()) {
             *number = *default;
         }

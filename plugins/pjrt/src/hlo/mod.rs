@@ -89,11 +89,9 @@ fn claim_node<'g>(graph: &'g GraphView<'g>, node: &'g NodeView<'g>) -> Result<Cl
 
 fn emit_node<'g>(graph: &'g GraphView<'g>, view: &'g NodeView<'g>, builder: &mut Builder<'g>) -> Result<()> {
     let node = Node::new(graph, view);
-    let is_onnx = matches!(view.domain, "" | "ai.onnx");
-    let emission = table::emission(view.op)
-        .filter(|_| is_onnx)
+    let emission = table::emission(node.domain(), view.op)
         .ok_or_else(|| Error::unsupported(format!("op {} {}", view.domain, view.op)))?;
-    if let Some(attr) = view.attrs.iter().find(|attr| !reads_attribute(view.op, attr.name)) {
+    if let Some(attr) = view.attrs.iter().find(|attr| !reads_attribute(node.domain(), view.op, attr.name)) {
         return Err(Error::unsupported(format!("the attribute {} of {}", attr.name, view.op)));
     }
     let results = match emission {
@@ -125,9 +123,9 @@ const FORMER: &[(&str, &[&str])] = &[
 ];
 
 /// Whether an op's emission reads an attribute, or need not since it says nothing of what is emitted.
-fn reads_attribute(op: &str, name: &str) -> bool {
+fn reads_attribute(domain: &str, op: &str, name: &str) -> bool {
     let former = || FORMER.iter().any(|(of, names)| *of == op && names.contains(&name));
-    devbay_ops::has_attribute("", op, name) || former() || (op.starts_with("Reduce") && name == "axes")
+    devbay_ops::has_attribute(domain, op, name) || former() || (op.starts_with("Reduce") && name == "axes")
 }
 
 /// The whole graph as a module.

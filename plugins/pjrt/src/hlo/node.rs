@@ -14,6 +14,11 @@ impl<'g> Node<'g> {
         Self { graph, view }
     }
 
+    /// Empty for ONNX's own, which has a longer name too.
+    pub(super) fn domain(&self) -> &'g str {
+        if self.view.domain == "ai.onnx" { "" } else { self.view.domain }
+    }
+
     pub(super) fn op(&self) -> &'g str {
         self.view.op
     }

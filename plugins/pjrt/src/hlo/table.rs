@@ -3,8 +3,8 @@
 use super::builder::{Builder, Value};
 use super::node::Node;
 use super::{
-    conv, einsum, elementwise, formula, index, layout, linear, normalize, pool, quantised, recurrent,
-    reduce, resize,
+    conv, einsum, elementwise, formula, index, layout, linear, normalize, pool, quantised, recurrent, reduce,
+    resize,
 };
 use devbay_plugin_api::sdk::Result;
 
@@ -16,9 +16,12 @@ pub(super) enum Emission {
     Many(for<'g> fn(&Node<'g>, &mut Builder<'g>) -> Result<Vec<Value>>),
 }
 
-/// The function of an op of ONNX's own domain, in any of its versions.
-pub(super) fn emission(op: &str) -> Option<Emission> {
+/// The function of an op, in any of its versions.
+pub(super) fn emission(domain: &str, op: &str) -> Option<Emission> {
     use Emission::{Many, One};
+    if !domain.is_empty() {
+        return formula::is_formula(domain, op).then_some(One(formula::by_formula));
+    }
     Some(match op {
         "BitCast" => One(elementwise::bit_cast),
         "BitShift" => One(elementwise::bit_shift),
@@ -94,7 +97,7 @@ pub(super) fn emission(op: &str) -> Option<Emission> {
         "DynamicQuantizeLinear" => Many(quantised::quantize_by_range),
         "MatMulInteger" => One(quantised::matmul_integer),
         "ConvInteger" => One(quantised::conv_integer),
-        op if formula::is_formula(op) => One(formula::by_formula),
+        op if formula::is_formula(domain, op) => One(formula::by_formula),
         _ => return None,
     })
 }

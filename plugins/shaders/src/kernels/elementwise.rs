@@ -12,7 +12,7 @@ use crate::formulas::{Class, Written, write};
 use crate::step::{Body, Build, Param, Slot, Step};
 use crate::target::Target;
 use devbay_ops::node::{Choice, choose};
-use devbay_ops::{Form, Formula, ONNX, OpRow, Takes};
+use devbay_ops::{Form, Formula, OpRow, ROWS, Takes};
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
@@ -90,9 +90,9 @@ const fn of_row(row: &'static OpRow, form: &Form) -> Kernel<Target> {
     }
 }
 
-/// The row at a place among ONNX's, if its kernel is made from the formula.
+/// The row at a place among all, if its kernel is made from the formula.
 const fn generated(i: usize) -> Option<Kernel<Target>> {
-    let row = &ONNX[i];
+    let row = &ROWS[i];
     match &row.forms[0] {
         // Those of `OWN`.
         Some(form) if form.absent.is_empty() && !row.has_mixed_types => Some(of_row(row, form)),
@@ -102,7 +102,7 @@ const fn generated(i: usize) -> Option<Kernel<Target>> {
 
 const N_KERNELS: usize = {
     let (mut n, mut i) = (OWN.len(), 0);
-    while i < ONNX.len() {
+    while i < ROWS.len() {
         n += generated(i).is_some() as usize;
         i += 1;
     }
@@ -113,7 +113,7 @@ const N_KERNELS: usize = {
 pub const KERNELS: &[Kernel<Target>] = &{
     let mut all = [OWN[0]; N_KERNELS];
     let (mut at, mut i) = (0, 0);
-    while i < OWN.len() + ONNX.len() {
+    while i < OWN.len() + ROWS.len() {
         let kernel = if i < OWN.len() { Some(OWN[i]) } else { generated(i - OWN.len()) };
         if let Some(kernel) = kernel {
             all[at] = kernel;
