@@ -1,5 +1,6 @@
 //! The kernels that a plugin lists (B20): owned descriptors, found by op.
 
+use crate::program::{Node, catalogue};
 use crate::tensor::{TensorType, dtype_name};
 use devbay_plugin_api::abi::{
     DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC, DEVBAY_KERNEL_STRIDED, DEVBAY_NUMERICS_BF16,
@@ -254,5 +255,16 @@ impl KernelTable {
     /// Whether the plugin has no kernels.
     pub fn is_empty(&self) -> bool {
         self.kernels.is_empty()
+    }
+}
+
+/// Whether a kernel implements the node's op in the version that the program holds.
+pub fn implements(kernel: &KernelDef, node: &Node) -> bool {
+    match catalogue::find(&node.op.domain, &node.op.name) {
+        Some(def) => {
+            let accepted = catalogue::accepts(def, kernel.since_version);
+            accepted && catalogue::oldest_kernel(node) <= kernel.since_version
+        }
+        None => kernel.since_version == node.op.version,
     }
 }

@@ -4,10 +4,9 @@
 //! somebody wants them elsewhere. Buffers of values that nobody reads behind the program are donated to it.
 
 use super::cancel::Cancel;
-use super::section::REST_LIMIT;
 use super::unit::Values;
 use super::value::RunTensor;
-use crate::device::{Buffer, Stream, must_leak};
+use crate::device::{Buffer, REST_LIMIT, Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::compiled::{CompiledStage, Taken};
 use crate::plan::constants::Placed;

@@ -4,22 +4,21 @@
 //! read back, the results' types follow, and the same kernels run as in planned sections. Kernels are kept by
 //! types and known values, so that a loop prepares once.
 
-use super::section::REST_LIMIT;
 use super::unit::Values;
 use super::value::{RunTensor, constant};
 use crate::calls::{self, Call};
 use crate::cancel::{self, Launching, Under};
-use crate::device::{Device, must_leak};
+use crate::device::{Device, REST_LIMIT, must_leak};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::Numerics;
+use crate::kernel::{Numerics, implements};
 use crate::plan::constants::Placed;
 use crate::plan::launches::takes;
-use crate::plan::place::{self, Chosen, NodeTypes, choose_for, implements};
+use crate::plan::place::{self, Chosen, NodeTypes, choose_for};
 use crate::plan::section::Shaped;
-use crate::plan::specialise::Evaluator;
 use crate::plan::{EagerStage, Env};
 use crate::program::Node;
 use crate::program::catalogue::{self, OpKind};
+use crate::program::fold::Evaluator;
 use crate::program::infer::{self, Operands};
 use crate::tensor::{I64, Tensor, TensorType};
 use crate::trace::{self, StepInfo};

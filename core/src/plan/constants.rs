@@ -3,7 +3,6 @@
 use super::ahead::PackedConstant;
 use crate::device::{Buffer, Device, Pack, PreparedKernel, Stream, StreamUse, must_leak};
 use crate::error::Result;
-use crate::exec::value;
 use crate::tensor::{Bytes, Tensor, TensorType, U8};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_WEIGHT};
 use std::collections::HashMap;
@@ -141,7 +140,7 @@ impl ConstantPool {
                 Placed::Host(tensor) | Placed::Packed(tensor) => tensor.clone(),
                 Placed::Device(buffer) | Placed::Pinned(buffer, _) => {
                     let size = buffer.size();
-                    Tensor::from_storage(U8, &[size], Arc::new(value::read(buffer, size)?), 0, size)?
+                    Tensor::from_storage(U8, &[size], Arc::new(buffer.read(size)?), 0, size)?
                 }
             };
             let (plugin, version) = (about.name.clone(), about.version.clone());

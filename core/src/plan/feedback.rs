@@ -4,7 +4,7 @@
 //! and a digest of its attributes. Two launches of one signature do the same work, in whatever model they are, so that a
 //! profile of one model serves others too. Names of nodes are no part of it.
 //!
-//! Times are those of one thread where a device is the processor, as [`super::cost::Rates`] are. Whether a profile
+//! Times are those of one thread where a device is the processor, as [`crate::device::rates::Rates`] are. Whether a profile
 //! belongs to this device and this build of its plugin is decided where it is read; here a device is known by its
 //! stable identity.
 

@@ -4,7 +4,6 @@
 
 use super::borders::Regions;
 use super::choose::NodeWork;
-use super::cost::Rates;
 use super::feedback::{self, Cost};
 use super::lanes::Lanes;
 use super::nested::{Inlined, Kind};
@@ -16,6 +15,7 @@ use super::work::WorkKind;
 use super::{Env, PlanOptions, streaming};
 use crate::cancel::look;
 use crate::device::Device;
+use crate::device::rates::Rates;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::timeline::CopyKind;
 use crate::program::{Node, Program, ValueId};

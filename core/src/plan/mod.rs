@@ -21,7 +21,6 @@ mod choose;
 pub(crate) mod claims;
 pub mod compiled;
 pub mod constants;
-pub mod cost;
 mod cut;
 mod env;
 pub mod estimate;
@@ -59,6 +58,7 @@ pub mod work;
 
 use crate::cancel::look;
 use crate::device::Device;
+pub use crate::device::rates as cost;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::eager::EagerCache;
 use crate::exec::lent::Lent;

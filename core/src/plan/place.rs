@@ -2,6 +2,7 @@
 
 use crate::device::{Device, PrepareRequest, PreparedKernel};
 use crate::error::{Error, ErrorKind, Result};
+pub use crate::kernel::implements;
 use crate::kernel::{KernelDef, Numerics};
 use crate::program::{Node, Program, catalogue};
 use crate::tensor::{Tensor, TensorType, bytes_of, n_elements};
@@ -85,17 +86,6 @@ impl NodeTypes {
         let inputs = node.inputs.iter().map(operand).collect::<Option<_>>()?;
         let outputs = node.outputs.iter().map(operand).collect::<Option<Vec<_>>>()?;
         Some(Self { inputs, outputs: outputs.into_iter().map(|o| o.map(|(ty, _)| ty)).collect() })
-    }
-}
-
-/// Whether a kernel implements the node's op in the version that the program holds.
-pub fn implements(kernel: &KernelDef, node: &Node) -> bool {
-    match catalogue::find(&node.op.domain, &node.op.name) {
-        Some(def) => {
-            let accepted = catalogue::accepts(def, kernel.since_version);
-            accepted && catalogue::oldest_kernel(node) <= kernel.since_version
-        }
-        None => kernel.since_version == node.op.version,
     }
 }
 

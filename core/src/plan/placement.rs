@@ -11,12 +11,12 @@
 
 use super::assign::{self, Carried, HOST, Problem};
 use super::claims::Claims;
-use super::cost::Link;
 use super::feedback;
 use super::nested::trips;
 use super::place::{self, NodeTypes};
 use super::work::WorkKind;
 use super::{Env, is_static, views};
+use crate::device::rates::Link;
 use crate::exec::timeline::CopyKind;
 use crate::program::{Node, Program, Region, ValueId};
 use crate::tensor::{bytes_of, n_elements};

@@ -5,11 +5,11 @@
 //! was made with that.
 
 use super::compiled::{CompiledStage, Origin};
-use super::cost::Rates;
 use super::feedback::CostFrom;
 use super::section::{MemoryReport, Section, StepKind};
 use super::tasks::{NO_TASK, OneTask};
 use super::{ControlStage, Env, Plan, Stage};
+use crate::device::rates::Rates;
 use crate::exec::nested::State;
 use crate::tensor::TensorType;
 

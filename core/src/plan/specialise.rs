@@ -12,31 +12,12 @@ use super::unroll::constant_trips;
 use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
+use crate::program::fold::Evaluator;
 use crate::program::infer::{self, Operands};
+pub use crate::program::scan::ScanLayout;
+use crate::program::scan::resolve_axis;
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::tensor::{Dim, Tensor, TensorType, bytes_of, n_elements};
-
-/// Runs a node on constants.
-pub trait Evaluator {
-    /// The results, or None if this evaluator cannot run the node, which is then left in the program.
-    ///
-    /// # Errors
-    /// What the kernel says of these operands.
-    fn evaluate(&mut self, node: &Node, inputs: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>>;
-
-    /// Types of the results of an op that the catalogue does not have; None if this evaluator does not know
-    /// them either.
-    ///
-    /// # Errors
-    /// What the kernel says of these operands.
-    fn output_types(
-        &mut self,
-        _node: &Node,
-        _inputs: &[Option<(TensorType, Option<Tensor>)>],
-    ) -> Result<Option<Vec<TensorType>>> {
-        Ok(None)
-    }
-}
 
 /// Results larger than this are not folded unless their operands are as large: a filled or repeated tensor
 /// is cheaper to make than to keep.
@@ -490,67 +471,6 @@ impl Specialiser<'_> {
         out.push(new);
         Ok(())
     }
-}
-
-/// How a Scan's operands are divided.
-pub struct ScanLayout {
-    /// State values.
-    pub n_states: usize,
-    /// Axis of each scan input.
-    pub input_axes: Vec<i64>,
-    /// Whether each scan input is read backwards.
-    pub input_backwards: Vec<bool>,
-    /// Axis of each scan output.
-    pub output_axes: Vec<i64>,
-    /// Whether each scan output is written backwards.
-    pub output_backwards: Vec<bool>,
-}
-
-impl ScanLayout {
-    /// Reads a Scan's attributes (ONNX Scan, versions 9 and later).
-    pub fn of(node: &Node, body: &Region) -> Result<Self> {
-        let n_inputs = node.inputs.len();
-        let n_scanned = usize::try_from(node.int("num_scan_inputs", 0)).unwrap_or(usize::MAX);
-        let broken = || {
-            Error::new(
-                ErrorKind::InvalidModel,
-                format!(
-                    "a scan of {n_inputs} inputs, {n_scanned} of them scanned, has a body of {} inputs and {} outputs",
-                    body.inputs.len(),
-                    body.outputs.len()
-                ),
-            )
-        };
-        let n_states = n_inputs.checked_sub(n_scanned).ok_or_else(broken)?;
-        let n_out = body.outputs.len().checked_sub(n_states).ok_or_else(broken)?;
-        if n_scanned == 0 || body.inputs.len() != n_inputs || node.outputs.len() > body.outputs.len() {
-            return Err(broken());
-        }
-        let list = |name: &str, n: usize| -> Result<Vec<i64>> {
-            match node.ints(name) {
-                None => Ok(vec![0; n]),
-                Some(values) if values.len() == n => Ok(values.to_vec()),
-                Some(values) => Err(Error::new(
-                    ErrorKind::InvalidModel,
-                    format!("attribute {name} has {} entries, expected {n}", values.len()),
-                )),
-            }
-        };
-        Ok(Self {
-            n_states,
-            input_axes: list("scan_input_axes", n_scanned)?,
-            input_backwards: list("scan_input_directions", n_scanned)?.iter().map(|&d| d == 1).collect(),
-            output_axes: list("scan_output_axes", n_out)?,
-            output_backwards: list("scan_output_directions", n_out)?.iter().map(|&d| d == 1).collect(),
-        })
-    }
-}
-
-/// An axis counted from the front, if it is within the rank.
-pub(crate) fn resolve_axis(axis: i64, rank: usize) -> Option<usize> {
-    let rank = rank as i64;
-    let axis = if axis < 0 { axis + rank } else { axis };
-    (0..rank).contains(&axis).then_some(axis as usize)
 }
 
 fn missing_region(name: &str) -> Error {

@@ -13,9 +13,9 @@
 //! what their kernels compute. The proportion is the least that fits into the budget. Depths are compared by the time that
 //! the section should then take.
 
-use super::cost::Link;
 use super::launches::{Launch, Launched, Made, Planner, Root, Work};
 use super::section::Section;
+use crate::device::rates::Link;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::timeline::CopyKind;
 use crate::tensor::Tensor;

@@ -4,76 +4,11 @@
 //! copies runs of bytes faster than it permutes elements. What kernels count (B20) says how much there is to do, not of
 //! which kind: the op does.
 
+pub use crate::device::rates::WorkKind;
 use crate::program::{AttrValue, Node, Program, ValueId};
 use crate::tensor::{bytes_of, n_elements};
 
-/// What a launch mostly does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WorkKind {
-    /// Products of matrices, and what is made of them.
-    Product,
-    /// Convolutions that are products of matrices: many channels out for many in.
-    Convolution,
-    /// Convolutions of one channel by itself, or that make one channel: nothing that is read is used for several.
-    Depthwise,
-    /// The largest or the mean of each window.
-    Pooling,
-    /// One value of many: sums, norms, Softmax.
-    Reduction,
-    /// Each element by itself.
-    Elements,
-    /// Several elementwise ops as one, strip by strip.
-    Chain,
-    /// Runs of bytes from one place to another.
-    Copying,
-    /// Single elements from one place to another.
-    Permutation,
-}
-
 impl WorkKind {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Product,
-        Self::Convolution,
-        Self::Depthwise,
-        Self::Pooling,
-        Self::Reduction,
-        Self::Elements,
-        Self::Chain,
-        Self::Copying,
-        Self::Permutation,
-    ];
-
-    /// Its name in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Product => "product",
-            Self::Convolution => "convolution",
-            Self::Depthwise => "depthwise",
-            Self::Pooling => "pooling",
-            Self::Reduction => "reduction",
-            Self::Elements => "elements",
-            Self::Chain => "chain",
-            Self::Copying => "copying",
-            Self::Permutation => "permutation",
-        }
-    }
-
-    /// What it is, in words.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Product => "matrix products",
-            Self::Convolution => "convolutions",
-            Self::Depthwise => "depthwise convolutions",
-            Self::Pooling => "pooling",
-            Self::Reduction => "reductions",
-            Self::Elements => "elementwise ops",
-            Self::Chain => "fused elementwise ops",
-            Self::Copying => "copying",
-            Self::Permutation => "permutations",
-        }
-    }
-
     /// What a node of a program mostly does; an op that is not listed counts as elementwise.
     pub fn of(program: &Program, node: &Node) -> Self {
         match &*node.op.name {
