@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::section::{Section, Shaped, Source};
 use crate::plan::{Plan, SectionStage};
 use crate::tensor::{AlignedBytes, Bytes, DType, Tensor, TensorType};
-use crate::trace::{self, Traced, What};
+use crate::trace::{self, Recorder, What};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -224,7 +224,7 @@ impl Bound<'_> {
         let (Some(stage), Some(frame)) = (self.plan.single(), &mut self.frame) else {
             return Err(Error::new(ErrorKind::Internal, "a bound run without its frame"));
         };
-        let _traced = stage.section.traced.as_ref().map(Traced::begin_run);
+        let _traced = stage.section.traced.as_ref().map(Recorder::begin_run);
         // SAFETY: the invariant: the references are of memory that is lent, of the section's sizes, and the
         // device is inline, so that nothing is in flight when this returns.
         unsafe { frame.launch(&stage.section, cancel) }

@@ -5,6 +5,7 @@ pub mod board;
 pub(crate) mod compiled;
 pub mod control;
 pub mod eager;
+mod executor;
 pub mod frame;
 pub mod host_io;
 pub mod jobs;
@@ -24,7 +25,9 @@ pub mod statistics;
 mod task_loop;
 mod tasks;
 pub(crate) mod timeline;
+mod traced;
 pub mod unit;
 pub mod value;
+mod watched;
 
 pub use crate::cancel;

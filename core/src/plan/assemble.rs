@@ -4,23 +4,20 @@
 //! place or one value after another, only where the tasks' edges say that it is free.
 
 use super::constants::Placed;
+use super::executor::Told;
 use super::gather;
 use super::launches::{Launch, Planner, Root, Storage, Work};
 use super::merge::{self, Terms};
 use super::references::{Emitter, Parts};
 use super::section::{ConstantBytes, MemoryReport, Section, Step, StepKind};
+use super::steps::{CopyKind, Internal, OwnStep};
 use super::storage::{Arenas, Results, Schedule};
 use super::streams::{Division, Lined};
 use super::tasks::{Edges, NO_TASK, OneTask, Policy, Reach};
-use crate::calls;
 use crate::cancel::look;
 use crate::device::PreparedKernel;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::regions;
-use crate::exec::timeline::{CopyKind, Internal};
 use crate::program::ValueId;
-use crate::trace::{self, Told};
-use devbay_plugin_api::abi::LaunchFn;
 use std::ptr::null;
 use std::sync::Arc;
 
@@ -100,7 +97,8 @@ impl Planner<'_> {
             for &wait in waits.get(task).into_iter().flatten() {
                 let other = &self.lanes.get(wait.lane);
                 let text = format!("wait for {}", self.lanes.name(self.env, other));
-                parts.internal(Internal::wait(self.env.site(other.site).0, wait), lane, text);
+                let internal = Internal::wait(self.env.site(other.site).0, wait);
+                parts.internal(self.env, internal, lane, text);
             }
             let device = self.env.site(self.lanes.get(lane).site).0;
             let flushes = match self.options.flushes && device.gathers() {
@@ -116,11 +114,12 @@ impl Planner<'_> {
                 parts.launch_of.push(Some(at));
                 self.emit(launch, workspace, (&storages, &arena.offsets), &mut parts, &mut prepared)?;
                 if flush {
-                    parts.internal(Internal::flush(device), lane, "flush".to_owned());
+                    parts.internal(self.env, Internal::flush(device), lane, "flush".to_owned());
                 }
             }
             if let Some(signal) = signals.get(task).copied().flatten() {
-                parts.internal(Internal::signal(device, lane, signal), lane, "signal".to_owned());
+                let internal = Internal::signal(device, lane, signal);
+                parts.internal(self.env, internal, lane, "signal".to_owned());
             }
         }
         first_steps.push(parts.steps.len() as u32);
@@ -171,8 +170,8 @@ impl Planner<'_> {
             },
             context_refs: parts.context_refs.into(),
             trips_max: self.options.limits.trips,
-            traced: None,
-            watched: None,
+            traced: self.options.trace.clone(),
+            wrapped: Vec::new(),
             nested: parts.nested.into(),
             controls,
             internal: parts.internals.into(),
@@ -181,11 +180,13 @@ impl Planner<'_> {
             prepared: prepared.into(),
             constants: parts.constants.into(),
         };
-        calls::watch_section(&mut section);
-        if let Some(recorder) = &self.options.trace {
-            let told = Told { names: &parts.names, signatures: &parts.signatures };
-            trace::trace(&mut section, recorder, told, &edges, &parts.launch_of);
-        }
+        let told = Told {
+            names: &parts.names,
+            signatures: &parts.signatures,
+            edges: &edges,
+            launch_of: &parts.launch_of,
+        };
+        self.env.executor().wrap(&mut section, told);
         Ok(section)
     }
 
@@ -225,16 +226,16 @@ impl Planner<'_> {
                 emitter.copy(&launch.inputs, &launch.outputs)?;
                 let device = self.env.site(lane.site).0;
                 let internal = Internal::copy(device, kind);
-                let (launch_fn, state) = internal.launch();
+                let (own, state) = internal.step();
                 parts.internals.push(internal);
-                (launch_fn, state, "copy".to_owned(), StepKind::Copy)
+                (self.env.launch_fn(own), state, "copy".to_owned(), StepKind::Copy)
             }
             Work::Weight(chosen, input) => {
                 emitter.weight(&chosen.kernel, input, &launch.inputs, &launch.outputs)?;
                 let internal = Internal::copy(self.env.site(lane.site).0, CopyKind::ToDevice);
-                let (launch_fn, state) = internal.launch();
+                let (own, state) = internal.step();
                 parts.internals.push(internal);
-                (launch_fn, state, "copy".to_owned(), StepKind::Copy)
+                (self.env.launch_fn(own), state, "copy".to_owned(), StepKind::Copy)
             }
             Work::Kernel(chosen) => {
                 emitter.operands(&chosen, &launch.inputs, &launch.outputs, workspace)?;
@@ -246,19 +247,19 @@ impl Planner<'_> {
             Work::Nested(nested, n_operands) => {
                 let name = nested.op.clone();
                 let state = emitter.nested(nested, &launch.inputs, n_operands, &launch.outputs, workspace)?;
-                let (launch_fn, pointer) = state.launch();
+                let (own, pointer) = state.step();
                 parts.nested.push(state);
-                (launch_fn, pointer, name, StepKind::Nested)
+                (self.env.launch_fn(own), pointer, name, StepKind::Nested)
             }
             Work::Entry(control, op) => {
                 self.entry(&mut emitter, control, &launch.inputs, &launch.outputs)?;
                 parts.entries.push((control, step));
-                (regions::launch_entry as LaunchFn, null(), format!("{op} entry"), StepKind::Control)
+                (self.env.launch_fn(OwnStep::Entry), null(), format!("{op} entry"), StepKind::Control)
             }
             Work::Exit(control, op) => {
                 self.exit(&mut emitter, control, &launch.inputs)?;
                 parts.exits.push((control, step));
-                (regions::launch_exit as LaunchFn, null(), format!("{op} exit"), StepKind::Control)
+                (self.env.launch_fn(OwnStep::Exit), null(), format!("{op} exit"), StepKind::Control)
             }
         };
         parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });

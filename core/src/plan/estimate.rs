@@ -5,7 +5,7 @@
 
 use super::claims::Claims;
 use super::placement::{Assigned, Refused, Table};
-use super::{Env, PlaceBy, Placement, PlanOptions};
+use super::{Env, PlaceBy, Placement};
 use crate::device::Device;
 use crate::error::Result;
 use crate::passes::Moment;
@@ -27,7 +27,8 @@ pub struct Candidate {
 }
 
 /// Estimates a program for input types on each of some devices, in their order, then on all of them together.
-/// `fallback` says who runs what a device has no kernel for; pins hold for all.
+/// `fallback` says who runs what a device has no kernel for; pins hold for all; `env_of` gives what a program is planned
+/// with where it is placed so.
 ///
 /// # Errors
 /// What specialising says.
@@ -37,7 +38,7 @@ pub fn candidates(
     devices: &[Arc<Device>],
     fallback: Option<&Arc<Device>>,
     pins: &[(String, Arc<Device>)],
-    options: &PlanOptions,
+    env_of: &dyn Fn(&Placement) -> Arc<Env>,
 ) -> Result<Vec<Candidate>> {
     let placement = |device: &Arc<Device>, others: Vec<Arc<Device>>, by| Placement {
         device: Arc::clone(device),
@@ -49,7 +50,7 @@ pub fn candidates(
     let folds = fallback.or(devices.first());
     let Some(folds) = folds else { return Ok(Vec::new()) };
     let others = devices.iter().filter(|device| !Arc::ptr_eq(device, folds)).cloned().collect();
-    let env = Env::placed(&placement(folds, others, PlaceBy::Order), options.clone());
+    let env = env_of(&placement(folds, others, PlaceBy::Order));
     let (specialised, _) = env.specialised(program, types)?;
 
     let mut alone = Vec::with_capacity(devices.len() + 1);
@@ -57,7 +58,7 @@ pub fn candidates(
     for device in devices {
         let others: Vec<_> = devices.iter().filter(|other| !Arc::ptr_eq(other, device)).cloned().collect();
         let all = placement(device, others, PlaceBy::Cost);
-        let env = Env::placed(&all, options.clone());
+        let env = env_of(&all);
         let mut program = specialised.clone();
         env.run_passes(&mut program, Moment::Device)?;
         let claims = Claims::of(&program, &env)?;

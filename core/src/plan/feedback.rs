@@ -11,9 +11,9 @@
 use super::Env;
 use super::place::NodeTypes;
 use super::programs::digest_of_attrs;
+use super::steps::CopyKind;
 use super::work::WorkKind;
 use crate::device::Device;
-use crate::exec::timeline::CopyKind;
 use crate::kernel::Numerics;
 use crate::program::{Node, Program};
 use crate::tensor::TensorType;

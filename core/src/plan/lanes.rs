@@ -6,8 +6,8 @@
 //! of their own, a set for each depth of nesting, because they run in turn (`regions.rs`).
 
 use super::Env;
+use super::steps::CopyKind;
 use super::streams::Order;
-use crate::exec::timeline::CopyKind;
 
 /// Streams that a device with a memory of its own is given: for kernels, for copies to it, for copies from it.
 pub(super) const STREAMS: u32 = 3;

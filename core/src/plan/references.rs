@@ -4,16 +4,16 @@
 //! its inputs, results and context) is left blank and listed. A control-flow step gets the references of its regions
 //! behind its own ([`Emitter::nested`]).
 
+use super::Env;
 use super::constants::{ConstantPool, Placed};
 use super::feedback::CostFrom;
 use super::launches::{Made, Root, Storage};
 use super::nested::{Inlined, InlinedRegion, Kind};
 use super::place::Chosen;
 use super::section::{ArenaRef, Patch, Source, Step, StepKind};
+use super::steps::{Block, IfState, Internal, LoopState, State, of_loop};
 use crate::device::PreparedKernel;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::nested::{Block, IfState, LoopState, State, of_loop};
-use crate::exec::timeline::Internal;
 use crate::tensor::Tensor;
 use devbay_plugin_api::abi::BufferRef;
 use std::collections::HashMap;
@@ -65,8 +65,9 @@ impl Parts {
     }
 
     /// A wait, a signal or a flush on a lane: a step whose one reference, if it has one, is the run's context.
-    pub(super) fn internal(&mut self, internal: Internal, lane: u32, label: String) {
-        let (launch, state) = internal.launch();
+    pub(super) fn internal(&mut self, env: &Env, internal: Internal, lane: u32, label: String) {
+        let (own, state) = internal.step();
+        let launch = env.launch_fn(own);
         if self.traced {
             self.add_context();
         }
@@ -291,7 +292,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// References of a control-flow step (their order is in [`crate::exec::nested`]), and its state.
+    /// References of a control-flow step (their order is in `exec/nested.rs`), and its state.
     pub(super) fn nested(
         &mut self,
         nested: Inlined,

@@ -23,10 +23,10 @@ use super::launches::{Launch, Made, Planner, Root, Scope, Work};
 use super::nested::{Kind, of_fixed_types};
 use super::references::{Emitter, Parts};
 use super::section::Patch;
+use super::steps;
 use super::tasks::TaskGraph;
 use super::{Env, extract};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::regions as exec;
 use crate::program::{Node, Program, ValueId};
 use crate::tensor::{BOOL, Tensor};
 use std::collections::HashMap;
@@ -530,7 +530,7 @@ fn captured_within(
 }
 
 impl Planner<'_> {
-    /// References of an entry: their order is in [`crate::exec::regions`].
+    /// References of an entry: their order is in `exec/regions.rs`.
     pub(super) fn entry<'e>(
         &'e self,
         emitter: &mut Emitter<'e>,
@@ -592,7 +592,7 @@ impl Planner<'_> {
 
 impl Parts {
     /// States for entries and exits, which their steps are given; the graph's control flow is in the same order.
-    pub(super) fn controls(&mut self, flows: &[Phis], graph: &TaskGraph) -> Box<[Box<exec::Control>]> {
+    pub(super) fn controls(&mut self, flows: &[Phis], graph: &TaskGraph) -> Box<[Box<steps::Control>]> {
         let mut uses: HashMap<u32, Vec<Patch>> = HashMap::new();
         for (phi, patch) in self.phi_uses.drain(..) {
             uses.entry(phi).or_default().push(patch);
@@ -600,35 +600,35 @@ impl Parts {
         let mut uses = |phi: u32| uses.remove(&phi).unwrap_or_default().into_boxed_slice();
         self.entries.sort_unstable();
         self.exits.sort_unstable();
-        let mut controls: Vec<Box<exec::Control>> = Vec::with_capacity(flows.len());
+        let mut controls: Vec<Box<steps::Control>> = Vec::with_capacity(flows.len());
         for (number, flow) in flows.iter().enumerate() {
             let (entry, exit) = (self.entries[number].1, self.exits[number].1);
             let (entry_ref, exit_ref) = (self.steps[entry].first_ref, self.steps[exit].first_ref);
             let flow = match flow {
                 Phis::If { results } => {
-                    let result = |(k, phi): (u32, &u32)| exec::Merge {
+                    let result = |(k, phi): (u32, &u32)| steps::Merge {
                         first_candidate: exit_ref + 1 + 2 * k,
                         uses: uses(*phi),
                     };
-                    exec::Flow::If { results: (0..).zip(results.iter().flatten()).map(result).collect() }
+                    steps::Flow::If { results: (0..).zip(results.iter().flatten()).map(result).collect() }
                 }
                 Phis::Loop { carried } => {
                     let n_carried = carried.len() as u32;
                     let carried = (0..).zip(carried).map(|(c, phis): (u32, &Carried)| {
                         let first_place = entry_ref + 4 + n_carried + 2 * c;
-                        exec::Carried {
+                        steps::Carried {
                             places: [entry_ref + 3 + c, first_place, first_place + 1],
                             taken: uses(phis.taken),
                             given: uses(phis.given),
                             result: phis.result.map(&mut uses).unwrap_or_default(),
                         }
                     });
-                    exec::Flow::Loop { number: entry_ref + 3 + n_carried, carried: carried.collect() }
+                    steps::Flow::Loop { number: entry_ref + 3 + n_carried, carried: carried.collect() }
                 }
             };
             let regions = graph.controls[number].regions.iter();
             let n_signals = regions.map(|region| region.n_signals.clone()).collect();
-            controls.push(Box::new(exec::Control {
+            controls.push(Box::new(steps::Control {
                 number: number as u32,
                 entry_ref,
                 exit_ref,

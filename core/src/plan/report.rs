@@ -7,10 +7,10 @@
 use super::compiled::{CompiledStage, Origin};
 use super::feedback::CostFrom;
 use super::section::{MemoryReport, Section, StepKind};
+use super::steps::State;
 use super::tasks::{NO_TASK, OneTask};
 use super::{ControlStage, Env, Plan, Stage};
 use crate::device::rates::Rates;
-use crate::exec::nested::State;
 use crate::tensor::TensorType;
 
 /// A plan.
@@ -352,7 +352,7 @@ impl StepReport {
         let report = |at: usize| {
             let step = &section.steps[at];
             // A step of control flow is known by its state's address.
-            let nested = section.nested.iter().find(|state| state.launch().1 == step.state);
+            let nested = section.nested.iter().find(|state| state.step().1 == step.state);
             Self {
                 node: section.labels[at].clone(),
                 kernel: section.kernels[at].clone(),

@@ -15,9 +15,9 @@
 
 use super::launches::{Launch, Launched, Made, Planner, Root, Work};
 use super::section::Section;
+use super::steps::CopyKind;
 use crate::device::rates::Link;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::timeline::CopyKind;
 use crate::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -1,19 +1,17 @@
 //! Programs that a compiler takes whole, nothing being left to other devices.
 
-use super::{Env, Placement, PlanOptions, is_typed};
-use crate::device::{Device, Graph};
+use super::{Env, is_typed};
+use crate::device::Graph;
 use crate::error::{Error, ErrorKind, Result};
 use crate::passes::Moment;
 use crate::program::{Node, Program};
 use crate::tensor::TensorType;
-use std::sync::Arc;
 
-/// A program for inputs of given types, one for each, with constants folded on a device that has kernels.
+/// A program for inputs of given types, one for each, with constants folded on the devices of an environment.
 ///
 /// # Errors
 /// What passes and specialising say.
-pub fn specialised(program: &Program, types: &[TensorType], folds: &Arc<Device>) -> Result<Program> {
-    let env = Env::placed(&Placement::on(folds), PlanOptions::default());
+pub fn specialised(program: &Program, types: &[TensorType], env: &Env) -> Result<Program> {
     let mut program = program.clone();
     env.run_passes(&mut program, Moment::Model)?;
     Ok(env.specialised(&program, types)?.0)

@@ -3,38 +3,17 @@
 //! To the launch loop such a step looks like any other. In front of its references stands one more, of the frame's
 //! [`Context`], which knows the number of the run: the launch function finds it one place before what it is handed.
 
-use super::clock::now_ns;
-use super::events::{Event, SectionInfo, StepInfo, StepKind, What};
-use super::recorder::Recorder;
-use super::running::Running;
-use crate::exec::nested::Context;
+use super::nested::Context;
+use crate::device::Device;
+use crate::plan::Env;
+use crate::plan::compiled::CompiledStage;
+use crate::plan::executor::Told;
+use crate::plan::place::Chosen;
 use crate::plan::section::{Section, StepKind as Planned};
-use crate::plan::tasks::Edges;
+use crate::program::Node;
+use crate::trace::{Event, Recorder, SectionInfo, StepInfo, StepKind, What, now_ns};
 use devbay_plugin_api::abi::{BufferRef, LaunchFn, Status, Stream};
 use std::ffi::c_void;
-use std::sync::Arc;
-
-/// What the traced steps of a section call. Their states point into it.
-pub(crate) struct Traced {
-    recorder: Recorder,
-    #[expect(dead_code, reason = "the steps' states point into it")]
-    steps: Box<[TracedStep]>,
-}
-
-impl Traced {
-    /// Begins a run of the section alone.
-    pub fn begin_run(&self) -> Running {
-        self.recorder.begin_run()
-    }
-}
-
-/// What is told of each step beside what its section says of it.
-pub(crate) struct Told<'a> {
-    /// The nodes' names.
-    pub names: &'a [String],
-    /// What launches are known as to measurements.
-    pub signatures: &'a [Option<Arc<str>>],
-}
 
 /// A step's state.
 struct TracedStep {
@@ -51,16 +30,12 @@ unsafe impl Send for TracedStep {}
 // SAFETY: as for Send.
 unsafe impl Sync for TracedStep {}
 
-/// Has a section's steps traced, each of which has the reference of the frame's context in front of its own.
-///
-/// `edges` are what each launch waits for, `launch_of` the launch of each step, if it is one.
-pub(crate) fn trace(
-    section: &mut Section,
-    recorder: &Recorder,
-    told: Told<'_>,
-    edges: &Edges,
-    launch_of: &[Option<u32>],
-) {
+/// Has a section's steps traced, if they are to be; each has the reference of the frame's context in front of its own.
+pub(super) fn trace(section: &mut Section, told: Told<'_>) {
+    let Some(recorder) = section.traced.clone() else {
+        return;
+    };
+    let Told { edges, launch_of, .. } = told;
     let mut step_of = vec![0u32; edges.len()];
     for (step, &launch) in launch_of.iter().enumerate() {
         if let Some(launch) = launch {
@@ -113,7 +88,60 @@ pub(crate) fn trace(
         step.launch = launch;
         step.state = std::ptr::from_ref(traced).cast();
     }
-    section.traced = Some(Traced { recorder: recorder.clone(), steps: traced });
+    section.wrapped.push(Box::new(traced));
+}
+
+impl StepInfo {
+    /// A node that is planned while it runs.
+    pub(super) fn of_lone(node: &Node, chosen: &Chosen, device: &Device) -> Self {
+        let kind = if device.about().inline { StepKind::Kernel } else { StepKind::Enqueue };
+        Self { kernel: chosen.name.clone(), kind, ..Self::of_stage(node) }
+    }
+
+    /// Control flow that is a stage of its own.
+    pub(super) fn of_stage(node: &Node) -> Self {
+        Self {
+            label: node.label(),
+            name: node.name.to_string(),
+            kernel: node.op.to_string(),
+            kind: StepKind::Stage,
+            cost_ns: 0.0,
+            signature: None,
+            task: 0,
+            lane: 0,
+            preds: Box::default(),
+        }
+    }
+
+    /// A program that a device's compiler made.
+    pub(super) fn of_program(stage: &CompiledStage) -> Self {
+        let (first, rest) =
+            (stage.labels.first().cloned().unwrap_or_default(), stage.labels.len().max(1) - 1);
+        Self {
+            label: format!("{first} and {rest} more, compiled"),
+            name: first,
+            kernel: "program".to_owned(),
+            kind: StepKind::Stage,
+            cost_ns: stage.cost_ns as f32,
+            signature: None,
+            task: 0,
+            lane: 0,
+            preds: Box::default(),
+        }
+    }
+}
+
+impl Env {
+    /// Does a run on the calling thread, as a traced one if plans are traced.
+    #[inline]
+    pub(crate) fn traced<R>(&self, run: impl FnOnce() -> R) -> R {
+        // Apart from each other: what a run that is not traced does not keep, it need not clear away.
+        let Some(recorder) = &self.options.trace else {
+            return run();
+        };
+        let _running = recorder.begin_run();
+        run()
+    }
 }
 
 unsafe extern "C" fn launch(
