@@ -78,14 +78,18 @@ impl EagerCache {
 }
 
 /// Runs a node of a staged plan.
-pub(crate) fn run_stage(stage: &EagerStage, values: &mut Values<'_>) -> Result<Vec<RunTensor>> {
+pub(crate) fn run_stage(
+    stage: &EagerStage,
+    cache: &EagerCache,
+    values: &mut Values<'_>,
+) -> Result<Vec<RunTensor>> {
     let mut inputs = Vec::with_capacity(stage.node.inputs.len());
     let mut constants = Vec::with_capacity(stage.node.inputs.len());
     for id in &stage.node.inputs {
         inputs.push(id.map(|id| values.get(id)).transpose()?);
         constants.push(id.and_then(|id| values.constant(id).cloned()));
     }
-    run(&stage.node, inputs, constants, values.env, Some(&stage.cache))
+    run(&stage.node, inputs, constants, values.env, Some(cache))
 }
 
 /// Runs a node on operands; `constants` are the contents of those that are constants of the program.

@@ -14,6 +14,7 @@ pub(crate) mod nested;
 mod offers;
 mod parking;
 pub mod pool;
+pub mod prepared;
 mod processor;
 pub mod queue;
 mod ready;

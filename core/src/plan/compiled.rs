@@ -9,17 +9,13 @@ use super::claims::Claims;
 use super::constants::Placed;
 use super::section::Shaped;
 use super::{Env, programs};
-use crate::device::{Device, Executable, Graph, Stream};
+use crate::device::{Device, Executable, Graph};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::{Node, Program, ValueId};
 use crate::tensor::{TensorType, bytes_of, n_elements};
-use crossbeam_queue::ArrayQueue;
 use devbay_plugin_api::abi::NodeClaim;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-
-/// Streams that a stage keeps between runs.
-const STREAMS_MAX: usize = 64;
 
 /// A program of a compiler's, and the values that it takes and gives.
 pub struct CompiledStage {
@@ -39,8 +35,6 @@ pub struct CompiledStage {
     pub flops: u64,
     /// Nanoseconds that it should take, copies left out.
     pub cost_ns: f64,
-    /// Streams at rest.
-    pub(crate) streams: ArrayQueue<Stream>,
 }
 
 /// Where a program came from.
@@ -223,7 +217,6 @@ pub(super) fn compile(part: &Part<'_>, env: &Env) -> Result<CompiledStage> {
         })
     };
     let types = results.iter().map(shaped).collect::<Result<_>>()?;
-    let streams = ArrayQueue::new(STREAMS_MAX);
     Ok(CompiledStage {
         executable: Arc::new(executable),
         origin,
@@ -233,6 +226,5 @@ pub(super) fn compile(part: &Part<'_>, env: &Env) -> Result<CompiledStage> {
         labels,
         flops: claims.iter().map(|claim| claim.flops).fold(0, u64::saturating_add),
         cost_ns: claims.iter().map(|claim| env.rates_of(site).compiled(claim)).sum(),
-        streams,
     })
 }

@@ -1,0 +1,158 @@
+//! Plans with what their runs share: frames, streams, caches, units of regions, and counts.
+//!
+//! A plan is data, made once and never changed. What runs of it keep for those that follow is here, beside it and in its
+//! order: a [`StageRuns`] for each of its stages.
+
+use super::compiled::IdleStreams;
+use super::eager::EagerCache;
+use super::frame::Frame;
+use super::lent::Lent;
+use super::pool::FramePool;
+use super::unit::Unit;
+use crate::error::Result;
+use crate::plan::report::PlanReport;
+use crate::plan::section::Section;
+use crate::plan::{Env, Plan, SectionStage, Stage};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A plan, and what its runs share. So do clones.
+#[derive(Clone)]
+pub struct Prepared {
+    /// First: what frames have recorded ends before the kernels and the memory that it names (B22).
+    runs: Arc<Runs>,
+    plan: Arc<Plan>,
+}
+
+/// What runs of a plan share.
+struct Runs {
+    /// Of each stage.
+    stages: Box<[StageRuns]>,
+    /// Set by runs, cleared when plans are thrown out: second chance.
+    used: AtomicBool,
+    /// Runs, where no one frame is that of a run: of several stages, or none.
+    n_staged: AtomicU64,
+}
+
+/// What runs of a stage share.
+#[expect(clippy::large_enum_variant, reason = "a plan has few stages, and most have one line")]
+pub(super) enum StageRuns {
+    Section(SectionRuns),
+    Compiled(IdleStreams),
+    /// The regions, in the node's order.
+    Control(Box<[Unit]>),
+    /// Kernels prepared for earlier operands.
+    Eager(EagerCache),
+}
+
+/// What runs of a section share.
+pub(super) struct SectionRuns {
+    /// Frames at rest.
+    pub frames: FramePool,
+    /// For a plan of one line: its references to the caller's memory, if kernels work there.
+    pub lent: Option<Lent>,
+}
+
+/// A plan that is one section, and what its runs share.
+#[derive(Clone, Copy)]
+pub(super) struct Single<'a> {
+    pub stage: &'a SectionStage,
+    pub runs: &'a SectionRuns,
+}
+
+impl Prepared {
+    /// A plan that has not run yet; `env` is what it was planned with.
+    pub fn new(plan: Arc<Plan>, env: &Arc<Env>) -> Self {
+        let is_single = plan.single().is_some();
+        let stages = plan.stages.iter().map(|stage| match stage {
+            Stage::Section(stage) => StageRuns::Section(SectionRuns {
+                frames: FramePool::new(),
+                lent: is_single.then(|| Lent::of(&stage.section, &stage.plan_inputs)).flatten(),
+            }),
+            Stage::Compiled(_) => StageRuns::Compiled(IdleStreams::new()),
+            Stage::Control(stage) => {
+                let unit = |program| Unit::new(Arc::clone(program), Arc::clone(env));
+                StageRuns::Control(stage.regions.iter().map(|nested| unit(&nested.program)).collect())
+            }
+            Stage::Eager(_) => StageRuns::Eager(EagerCache::default()),
+        });
+        let stages = stages.collect();
+        let runs = Runs { stages, used: AtomicBool::new(true), n_staged: AtomicU64::new(0) };
+        Self { runs: Arc::new(runs), plan }
+    }
+
+    /// The plan.
+    #[inline]
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// The section, if that is all there is.
+    #[inline]
+    pub(super) fn single(&self) -> Option<Single<'_>> {
+        match (&*self.plan.stages, &*self.runs.stages) {
+            ([Stage::Section(stage)], [StageRuns::Section(runs)]) => Some(Single { stage, runs }),
+            _ => None,
+        }
+    }
+
+    /// The stages, in order.
+    pub(super) fn stages(&self) -> impl Iterator<Item = (&Stage, &StageRuns)> {
+        self.plan.stages.iter().zip(&self.runs.stages)
+    }
+
+    /// How many runs there were of it. One that was bound counts once, however often it ran.
+    pub(super) fn n_runs(&self) -> u64 {
+        let framed = self.single().map_or(0, |single| single.runs.frames.n_runs());
+        framed + self.runs.n_staged.load(Ordering::Relaxed)
+    }
+
+    /// Counts a run of its stages one by one.
+    pub(super) fn count_staged(&self) {
+        self.runs.n_staged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives it a second chance. Threads that run it all the time only read.
+    #[inline]
+    pub(super) fn mark_used(&self) {
+        if !self.runs.used.load(Ordering::Relaxed) {
+            self.runs.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since this was asked last.
+    pub(super) fn was_used(&self) -> bool {
+        self.runs.used.swap(false, Ordering::Relaxed)
+    }
+
+    /// Its report, with those of the plans that its regions have so far; `env` is what it was planned with.
+    pub(super) fn report(&self, env: &Env) -> PlanReport {
+        PlanReport::of(&self.plan, env, &|stage, region| match &self.runs.stages[stage] {
+            StageRuns::Control(units) => units[region].reports(),
+            _ => Vec::new(),
+        })
+    }
+}
+
+impl SectionRuns {
+    /// A frame for a run of a stage, its stream at rest.
+    ///
+    /// # Errors
+    /// As [`Frame::new`].
+    #[inline]
+    pub fn take_frame(&self, section: &Section) -> Result<Box<Frame>> {
+        let frame = match self.frames.take() {
+            Some(frame) => frame,
+            None => self.new_frame(section)?,
+        };
+        frame.runs.count();
+        Ok(frame)
+    }
+
+    #[cold]
+    fn new_frame(&self, section: &Section) -> Result<Box<Frame>> {
+        let mut frame = Frame::new(section).map(Box::new)?;
+        frame.runs = self.frames.new_counter();
+        Ok(frame)
+    }
+}
