@@ -4,7 +4,7 @@
 //! these functions unwinds: what the application's sinks do is caught here.
 
 use crate::calls;
-use crate::exec::queue::WorkQueue;
+use crate::threads::queue::WorkQueue;
 pub use crate::trace::{Mark, TraceSink};
 use devbay_plugin_api::abi::{
     ChunkFn, DEVBAY_LOG_DEBUG, DEVBAY_LOG_INFO, DEVBAY_LOG_WARN, DEVBAY_STATUS_INVALID,

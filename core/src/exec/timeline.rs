@@ -18,12 +18,12 @@
 //! some may come no earlier than when their streams end (B16), so that nobody waits for them before.
 
 use super::nested::Context;
-use super::queue::WorkQueue;
-use super::sleeper::Sleeper;
 use crate::device::Device;
 use crate::error::caught;
 use crate::plan::steps::{CopyKind, CopyState, SignalState, WaitState};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, thread};
+use crate::threads::queue::WorkQueue;
+use crate::threads::sleeper::Sleeper;
 use crossbeam_queue::ArrayQueue;
 use devbay_plugin_api::abi::{
     BufferRef, CopyDesc, DEVBAY_COPY_BUFFER_TO_BUFFER, DEVBAY_COPY_BUFFER_TO_HOST,

@@ -115,7 +115,7 @@ impl Parking {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::exec::processor::Seat;
+    use crate::threads::processor::Seat;
     use loom::sync::Arc;
 
     struct Queue {
