@@ -9,7 +9,7 @@ use super::value::RunTensor;
 use crate::device::{Buffer, REST_LIMIT, Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::compiled::{CompiledStage, Taken};
-use crate::plan::constants::Placed;
+use crate::plan::memory::constants::Placed;
 use crate::trace::{self, StepInfo};
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;

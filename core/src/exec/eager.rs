@@ -11,9 +11,9 @@ use crate::cancel::{self, Launching, Under};
 use crate::device::{Device, REST_LIMIT, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::{Numerics, implements};
-use crate::plan::constants::Placed;
 use crate::plan::launches::takes;
-use crate::plan::place::{self, Chosen, NodeTypes, choose_for};
+use crate::plan::memory::constants::Placed;
+use crate::plan::place::kernel::{self, Chosen, NodeTypes, choose_for};
 use crate::plan::section::Shaped;
 use crate::plan::{EagerStage, Env};
 use crate::program::Node;
@@ -180,7 +180,7 @@ fn prepare_somewhere(
             result => return result,
         }
     }
-    Err(place::all_refused(refusals))
+    Err(kernel::all_refused(refusals))
 }
 
 fn prepare(
@@ -196,9 +196,14 @@ fn prepare(
     let def = catalogue::find(&node.op.domain, &node.op.name);
     let infer = |values: &[Option<Tensor>]| match def {
         Some(def) => (def.infer)(&Operands { node, types, constants: values }),
-        None => place::output_types(node, &node_types(types, values, Vec::new()), device)?.ok_or_else(|| {
-            Error::new(ErrorKind::UnsupportedOp, format!("the results of op {} are of unknown type", node.op))
-        }),
+        None => {
+            kernel::output_types(node, &node_types(types, values, Vec::new()), device)?.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::UnsupportedOp,
+                    format!("the results of op {} are of unknown type", node.op),
+                )
+            })
+        }
     };
     let known = |types: &[TensorType]| types.iter().all(|ty| ty.known_shape().is_some());
     let mut results = infer(&values)?;
@@ -489,7 +494,7 @@ impl Evaluator for Evaluate<'_> {
         inputs: &[Option<(TensorType, Option<Tensor>)>],
     ) -> Result<Option<Vec<TensorType>>> {
         let types = NodeTypes { inputs: inputs.to_vec(), outputs: Vec::new() };
-        place::output_types(node, &types, self.env.site(self.env.listed_site(node)).0)
+        kernel::output_types(node, &types, self.env.site(self.env.listed_site(node)).0)
     }
 }
 

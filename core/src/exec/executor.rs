@@ -3,9 +3,9 @@
 use super::eager::Evaluate;
 use super::{nested, regions, timeline, traced, watched};
 use crate::device::Device;
-use crate::plan::ahead::PackedConstant;
 use crate::plan::executor::{Executor, Told};
 use crate::plan::section::Section;
+use crate::plan::specialise::ahead::PackedConstant;
 use crate::plan::steps::OwnStep;
 use crate::plan::{Env, Placement, PlanOptions};
 use crate::program::fold::Evaluator;

@@ -5,7 +5,7 @@
 
 use super::prepared::Prepared;
 use crate::plan::Env;
-use crate::plan::kernel_cache::KernelCounts;
+use crate::plan::place::kernel_cache::KernelCounts;
 use crate::trace::now_ns;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

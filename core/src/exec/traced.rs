@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::plan::Env;
 use crate::plan::compiled::CompiledStage;
 use crate::plan::executor::Told;
-use crate::plan::place::Chosen;
+use crate::plan::place::kernel::Chosen;
 use crate::plan::section::{Section, StepKind as Planned};
 use crate::program::Node;
 use crate::trace::{Event, Recorder, SectionInfo, StepInfo, StepKind, What, now_ns};

@@ -2,7 +2,7 @@
 
 use crate::device::{Buffer, Device, REST_LIMIT, Stream, StreamUse, must_leak};
 use crate::error::Result;
-use crate::plan::constants::{ConstantPool, host_reference};
+use crate::plan::memory::constants::{ConstantPool, host_reference};
 use crate::plan::section::Shaped;
 use crate::tensor::{AlignedBytes, Bytes, Tensor, TensorType};
 use crate::trace::{self, What};

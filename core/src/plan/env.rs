@@ -1,11 +1,11 @@
 //! What plans are made with: devices with their constants, which nodes may run where, and options.
 
-use super::ahead::{PackedConstant, Specialised};
-use super::constants::{ConstantPool, PackCounts};
 use super::executor::Executor;
-use super::fold_cache::FoldCache;
-use super::kernel_cache::KernelCache;
 use super::limits::Limits;
+use super::memory::constants::{ConstantPool, PackCounts};
+use super::place::kernel_cache::KernelCache;
+use super::specialise::ahead::{PackedConstant, Specialised};
+use super::specialise::fold_cache::FoldCache;
 use super::specialise::specialise;
 use super::steps::OwnStep;
 use super::{cost, feedback, tasks};
@@ -65,7 +65,7 @@ pub enum PlaceBy {
     /// The order of the devices: the first one runs whatever it has a kernel for, the others the rest.
     #[default]
     Order,
-    /// What launches and copies should take together ([`super::placement`]).
+    /// What launches and copies should take together ([`super::place::by_cost`]).
     Cost,
 }
 
@@ -115,7 +115,7 @@ pub struct PlanOptions {
     /// How urgent the work is beside that of other sessions on the same device: above 0 more, below 0 less. A hint, which
     /// devices with streams of several priorities follow.
     pub stream_priority: i32,
-    /// Whether devices whose plugins gather launches are told to begin within long tasks (`gather.rs`), and not at their ends
+    /// Whether devices whose plugins gather launches are told to begin within long tasks (`order/flushes.rs`), and not at their ends
     /// alone. Each time costs a submission of the driver's.
     pub flushes: bool,
     /// What floats are narrower than the model says, where kernels allow it; inputs and results keep their types.

@@ -5,9 +5,9 @@
 //! kernels.
 
 use super::Env;
+use super::order::tasks::Edges;
 use super::section::Section;
 use super::steps::OwnStep;
-use super::tasks::Edges;
 use crate::program::fold::Evaluator;
 use devbay_plugin_api::abi::LaunchFn;
 use std::sync::Arc;

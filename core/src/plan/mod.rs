@@ -1,78 +1,66 @@
 //! Plans: a program for given input types, divided into stages.
 //!
 //! Nodes of known types form sections ([`mod@section`]), planned into tasks of launches; so does control flow of known
-//! types ([`nested`], [`unroll`], [`regions`]). Other control flow is a stage of its own, whose regions are programs of
-//! their own, planned when they are first taken. A node whose types depend on data is an eager stage: it is planned when
-//! its operands are there, on the same kernels.
+//! types ([`control`]). Other control flow is a stage of its own, whose regions are programs of their own, planned when
+//! they are first taken. A node whose types depend on data is an eager stage: it is planned when its operands are there,
+//! on the same kernels.
+//!
+//! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
+//! rest.
 //!
 //! A plan is data. What its runs share, frames, streams, caches and counts, is beside it, in the executor
 //! (`exec/prepared.rs`).
 //!
-//! Where the nodes of a plan run is its [`Placement`]'s to say: in the order of the devices, or where it costs least
-//! ([`placement`]).
+//! # How a plan is made
 //!
-//! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
-//! rest.
+//! | step | folder |
+//! | --- | --- |
+//! | the program for given input types | [`specialise`] |
+//! | which device and which kernel run each node, by what things take | [`place`], [`cost`] |
+//! | what compilers take whole | [`mod@compiled`] |
+//! | what becomes of regions | [`control`] |
+//! | from nodes to launches, and from launches to a section | [`launches`] |
+//! | what follows what: tasks, lanes, waits | [`order`] |
+//! | where values live | [`memory`] |
+//!
+//! What it is made with is [`Env`], what may be asked for [`limits`]. The result is [`mod@section`], with the steps that are
+//! ours in `steps.rs`; [`report`] shows it.
 
-pub mod ahead;
-mod alike;
-mod antichain;
-mod assemble;
-mod assign;
-pub(crate) mod borders;
-mod choose;
-pub(crate) mod claims;
 pub mod compiled;
-pub mod constants;
-mod cut;
+pub mod control;
+pub mod cost;
 mod env;
-pub mod estimate;
 pub(crate) mod executor;
-pub mod extract;
-pub mod feedback;
-pub(crate) mod fold_cache;
-mod gather;
-mod indices;
-mod join;
-pub mod kernel_cache;
-mod lanes;
 pub mod launches;
 pub mod limits;
 pub mod memory;
-pub(crate) mod merge;
-pub mod nested;
+pub mod order;
 pub mod place;
-pub mod placement;
-mod program_store;
-mod programs;
-pub(crate) mod references;
-pub mod regions;
 pub mod report;
 pub mod section;
 pub mod specialise;
 pub(crate) mod steps;
-mod storage;
-mod streaming;
-pub(crate) mod streams;
-pub mod tasks;
 mod text;
-pub mod unroll;
-mod views;
-pub mod whole;
-pub mod work;
+
+// What applications name, by the shorter path.
+pub use compiled::whole;
+pub use control::{extract, unroll};
+pub use cost::{estimate, feedback, work};
+pub use memory::constants;
+pub use order::tasks;
+pub use specialise::ahead;
 
 use crate::cancel::look;
 use crate::device::Device;
-pub use crate::device::rates as cost;
 use crate::error::{Error, ErrorKind, Result};
 use crate::passes::Applied;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, ValueId};
-use choose::{NodeWork, works};
-use claims::Claims;
+use compiled::claims::Claims;
 use compiled::{CompiledStage, Part};
+use control::extract::extract;
 pub use env::{Env, PlaceBy, Placement, PlanOptions};
-use extract::extract;
+use place::choose::{NodeWork, works};
 use section::{Section, Shaped, StepKind};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

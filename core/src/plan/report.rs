@@ -5,10 +5,10 @@
 //! was made with that.
 
 use super::compiled::{CompiledStage, Origin};
-use super::feedback::CostFrom;
+use super::cost::feedback::CostFrom;
+use super::order::tasks::{NO_TASK, OneTask};
 use super::section::{MemoryReport, Section, StepKind};
 use super::steps::State;
-use super::tasks::{NO_TASK, OneTask};
 use super::{ControlStage, Env, Plan, Stage};
 use crate::device::rates::Rates;
 use crate::tensor::TensorType;

@@ -4,10 +4,10 @@
 //! a run changes is in a frame (`exec/frame.rs`). References to constants are ready-made, those into
 //! the arena need the arena's address once per frame, and those to inputs and results are patched per run.
 
-use super::constants::Placed;
-use super::feedback::CostFrom;
+use super::cost::feedback::CostFrom;
+use super::memory::constants::Placed;
+use super::order::tasks::{NO_TASK, OneTask, TaskGraph};
 use super::steps::{Control, Internal, State};
-use super::tasks::{NO_TASK, OneTask, TaskGraph};
 use crate::device::{Device, PreparedKernel};
 use crate::program::ValueId;
 use crate::tensor::{DType, Tensor, TensorType, bytes_of, n_elements};
@@ -198,7 +198,7 @@ pub struct Section {
     pub lanes: Box<[Arc<Device>]>,
     /// How urgent the work on its streams is ([`PlanOptions::stream_priority`](super::PlanOptions::stream_priority)).
     pub stream_priority: i32,
-    /// Whether asynchronous devices take part beside others: then tasks signal and arrive (`plan/streams.rs`).
+    /// Whether asynchronous devices take part beside others: then tasks signal and arrive (`plan/order/streams.rs`).
     pub is_placed: bool,
     /// For each lane how often a run signals on it.
     pub n_signals: Box<[u32]>,

@@ -4,8 +4,8 @@
 //! function is the executor's, which a plan is handed ([`Executor::launch_fn`](super::executor::Executor::launch_fn));
 //! the order of the references stands with these functions, in `exec/nested.rs` and `exec/regions.rs`.
 
+use super::order::streams::{SignalAt, WaitFor};
 use super::section::{Patch, Section};
-use super::streams::{SignalAt, WaitFor};
 use crate::device::Device;
 use std::ffi::c_void;
 use std::sync::Arc;

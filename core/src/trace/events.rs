@@ -111,7 +111,7 @@ pub struct StepInfo {
     pub kind: StepKind,
     /// Nanoseconds that it should take; 0 if nobody estimated it.
     pub cost_ns: f32,
-    /// What it is known as to measurements (`plan/feedback.rs`); None for what is no launch of a section.
+    /// What it is known as to measurements (`plan/cost/feedback.rs`); None for what is no launch of a section.
     pub signature: Option<Arc<str>>,
     /// The section's task that it is of.
     pub task: u32,
