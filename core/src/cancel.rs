@@ -280,7 +280,7 @@ pub(crate) fn ended() -> Option<Error> {
 }
 
 impl Error {
-    /// A status that a plugin's function returned, with the detail it wrote.
+    /// Makes an error of a status that a plugin's function returned, with the detail it wrote.
     pub fn from_status(status: Status, what: &str, detail: &str) -> Self {
         // What ended early because its run did says why the run did.
         if status == DEVBAY_STATUS_CANCELLED

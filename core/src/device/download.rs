@@ -1,4 +1,4 @@
-//! What is in a buffer, brought to the host.
+//! Copies from buffers to the host.
 
 use super::{Buffer, REST_LIMIT, StreamUse, must_leak};
 use crate::error::Result;
@@ -6,12 +6,12 @@ use crate::tensor::AlignedBytes;
 use crate::trace::{self, What};
 
 impl Buffer {
-    /// Whether the host may read it at its base.
+    /// Returns whether the host may read the buffer at its base.
     pub(crate) fn is_visible(&self) -> bool {
         self.device().space().host_visible && self.reference(0, 0).addr != 0
     }
 
-    /// Copies its beginning, if it is visible; no work that writes it is in flight.
+    /// Copies the beginning of a buffer that is visible; no work that writes it is in flight.
     pub(crate) fn read_visible(&self, dst: &mut [u8]) {
         let src = self.reference(0, dst.len());
         // SAFETY: the space says that the host may read at the buffer's base, the range is within the buffer, and no
@@ -19,8 +19,8 @@ impl Buffer {
         unsafe { std::ptr::copy_nonoverlapping(src.addr as *const u8, dst.as_mut_ptr(), dst.len()) };
     }
 
-    /// Its beginning in host memory of its own, which is leaked if the device cannot be shown to have stopped writing
-    /// it; no other work that writes the buffer is in flight.
+    /// Returns the beginning of the buffer in host memory of its own, which is leaked if the device cannot be shown to
+    /// have stopped writing it; no other work that writes the buffer is in flight.
     ///
     /// # Errors
     /// Out of memory, or what the plugin says of the copy.

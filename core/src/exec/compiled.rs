@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Streams that a stage keeps between runs.
 const STREAMS_MAX: usize = 64;
 
-/// Streams of a stage, at rest.
+/// Streams of a stage that are at rest.
 pub(super) struct IdleStreams(ArrayQueue<Stream>);
 
 impl IdleStreams {

@@ -1,4 +1,4 @@
-//! What plans are handed of this executor, and environments whose plans it runs.
+//! This executor as planning sees it, and the environments whose plans it runs.
 
 use super::eager::Evaluate;
 use super::{nested, regions, timeline, traced, watched};

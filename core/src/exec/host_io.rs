@@ -225,7 +225,7 @@ impl Bound<'_> {
     /// The first failure of the run.
     #[inline]
     pub fn run(&mut self, cancel: Option<&Cancel>) -> Result<()> {
-        let (Some(Single { stage, .. }), Some(frame)) = (self.plan.single(), &mut self.frame) else {
+        let (Some(stage), Some(frame)) = (self.plan.plan().single(), &mut self.frame) else {
             return Err(Error::new(ErrorKind::Internal, "a bound run without its frame"));
         };
         let _traced = stage.section.traced.as_ref().map(Recorder::begin_run);

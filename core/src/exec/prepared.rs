@@ -1,7 +1,7 @@
-//! Plans with what their runs share: frames, streams, caches, units of regions, and counts.
+//! Prepared plans: a plan beside the state that its runs share, which is frames, streams, caches, units and counts.
 //!
-//! A plan is data, made once and never changed. What runs of it keep for those that follow is here, beside it and in its
-//! order: a [`StageRuns`] for each of its stages.
+//! A plan is data, made once and never changed. What one run keeps for the next is here, in the order of the plan's stages:
+//! a [`StageRuns`] for each.
 
 use super::compiled::IdleStreams;
 use super::eager::EagerCache;
@@ -16,7 +16,7 @@ use crate::plan::{Env, Plan, SectionStage, Stage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A plan, and what its runs share. So do clones.
+/// A plan with the state that its runs share. Clones share the same state.
 #[derive(Clone)]
 pub struct Prepared {
     /// First: what frames have recorded ends before the kernels and the memory that it names (B22).
@@ -24,7 +24,7 @@ pub struct Prepared {
     plan: Arc<Plan>,
 }
 
-/// What runs of a plan share.
+/// State that all runs of a plan share.
 struct Runs {
     /// Of each stage.
     stages: Box<[StageRuns]>,
@@ -34,7 +34,7 @@ struct Runs {
     n_staged: AtomicU64,
 }
 
-/// What runs of a stage share.
+/// State that all runs of a stage share.
 #[expect(clippy::large_enum_variant, reason = "a plan has few stages, and most have one line")]
 pub(super) enum StageRuns {
     Section(SectionRuns),
@@ -45,7 +45,7 @@ pub(super) enum StageRuns {
     Eager(EagerCache),
 }
 
-/// What runs of a section share.
+/// State that all runs of a section share.
 pub(super) struct SectionRuns {
     /// Frames at rest.
     pub frames: FramePool,
@@ -53,7 +53,7 @@ pub(super) struct SectionRuns {
     pub lent: Option<Lent>,
 }
 
-/// A plan that is one section, and what its runs share.
+/// A plan that is one section, with the state of its runs.
 #[derive(Clone, Copy)]
 pub(super) struct Single<'a> {
     pub stage: &'a SectionStage,
@@ -61,7 +61,7 @@ pub(super) struct Single<'a> {
 }
 
 impl Prepared {
-    /// A plan that has not run yet; `env` is what it was planned with.
+    /// Prepares a plan for its first run; `env` is what it was planned with.
     pub fn new(plan: Arc<Plan>, env: &Arc<Env>) -> Self {
         let is_single = plan.single().is_some();
         let stages = plan.stages.iter().map(|stage| match stage {
@@ -81,13 +81,13 @@ impl Prepared {
         Self { runs: Arc::new(runs), plan }
     }
 
-    /// The plan.
+    /// Returns the plan.
     #[inline]
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// The section, if that is all there is.
+    /// Returns the section, if that is all there is.
     #[inline]
     pub(super) fn single(&self) -> Option<Single<'_>> {
         match (&*self.plan.stages, &*self.runs.stages) {
@@ -96,12 +96,12 @@ impl Prepared {
         }
     }
 
-    /// The stages, in order.
+    /// Returns the stages, in order.
     pub(super) fn stages(&self) -> impl Iterator<Item = (&Stage, &StageRuns)> {
         self.plan.stages.iter().zip(&self.runs.stages)
     }
 
-    /// How many runs there were of it. One that was bound counts once, however often it ran.
+    /// Returns how many runs there were. A run that was bound counts once, however often it ran.
     pub(super) fn n_runs(&self) -> u64 {
         let framed = self.single().map_or(0, |single| single.runs.frames.n_runs());
         framed + self.runs.n_staged.load(Ordering::Relaxed)
@@ -120,12 +120,12 @@ impl Prepared {
         }
     }
 
-    /// Whether it was used since this was asked last.
+    /// Returns whether the plan was used since the last call.
     pub(super) fn was_used(&self) -> bool {
         self.runs.used.swap(false, Ordering::Relaxed)
     }
 
-    /// Its report, with those of the plans that its regions have so far; `env` is what it was planned with.
+    /// Makes a report, including those of the plans that regions have so far; `env` is what it was planned with.
     pub(super) fn report(&self, env: &Env) -> PlanReport {
         PlanReport::of(&self.plan, env, &|stage, region| match &self.runs.stages[stage] {
             StageRuns::Control(units) => units[region].reports(),

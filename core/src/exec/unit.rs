@@ -115,12 +115,12 @@ impl Unit {
         self.plans.load().iter().map(|prepared| Arc::clone(prepared.plan())).collect()
     }
 
-    /// The reports of the plans that it has now.
+    /// Makes reports of the plans that it has now.
     pub(super) fn reports(&self) -> Vec<PlanReport> {
         self.plans.load().iter().map(|prepared| prepared.report(&self.env)).collect()
     }
 
-    /// The report of a plan of this unit's. Of one that was thrown out, its regions' plans are gone.
+    /// Makes a report of a plan of this unit's. If the plan was thrown out, its regions' plans are gone.
     pub fn report(&self, plan: &Plan) -> PlanReport {
         let plans = self.plans.load();
         match plans.iter().find(|prepared| std::ptr::eq(&**prepared.plan(), plan)) {

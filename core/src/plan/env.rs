@@ -42,7 +42,7 @@ pub struct Env {
     pub(crate) folds: FoldCache,
     /// Constants that became narrower.
     narrowed: Narrowed,
-    /// Who runs the plans.
+    /// Runs the plans.
     executor: &'static dyn Executor,
 }
 
@@ -154,8 +154,8 @@ impl Default for PlanOptions {
 }
 
 impl Env {
-    /// An environment of devices with pools of its own, and with constants that were packed ahead of time; for plans that
-    /// an executor is to run.
+    /// Makes an environment with pools of its own and with constants that were packed ahead of time, for plans that this
+    /// executor will run.
     pub(crate) fn of(
         placement: &Placement,
         options: PlanOptions,
@@ -181,12 +181,12 @@ impl Env {
         })
     }
 
-    /// Who runs the plans.
+    /// Returns the executor that runs the plans.
     pub(super) fn executor(&self) -> &'static dyn Executor {
         self.executor
     }
 
-    /// What the launch loop calls for a step that is ours.
+    /// Returns the function that the launch loop calls for a step of ours.
     pub(super) fn launch_fn(&self, own: OwnStep) -> LaunchFn {
         self.executor.launch_fn(own)
     }

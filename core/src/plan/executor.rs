@@ -1,8 +1,8 @@
-//! What a plan is handed of the executor: who folds constants, and what the launch loop calls for steps that are ours.
+//! The executor as planning sees it: a trait that folds constants and supplies the functions of our own steps.
 //!
 //! Plans are data, and know nothing of how they run. But constants are folded by running kernels, and a step is a function
-//! and its state, whether it is a kernel or not: so who makes plans is given these ([`Env`]), as it is given plugins'
-//! kernels.
+//! and its state, whether it is a kernel or not. So planning is handed an executor through its [`Env`], as it is handed
+//! plugins' kernels.
 
 use super::Env;
 use super::order::tasks::Edges;
@@ -12,19 +12,19 @@ use crate::program::fold::Evaluator;
 use devbay_plugin_api::abi::LaunchFn;
 use std::sync::Arc;
 
-/// Who runs what is planned.
+/// The executor that will run a plan.
 pub(crate) trait Executor: Sync {
-    /// Runs nodes on constants, with the kernels of these devices.
+    /// Returns an evaluator that runs nodes on constants, on the kernels of the environment's devices.
     fn evaluator<'a>(&self, env: &'a Env) -> Box<dyn Evaluator + 'a>;
 
-    /// What the launch loop calls for such a step, with its state.
+    /// Returns the function that the launch loop calls for a step of ours, with the step's state.
     fn launch_fn(&self, own: OwnStep) -> LaunchFn;
 
-    /// Puts functions of its own around those of a section's steps, where these are to be traced or to leave notes.
+    /// Wraps the functions of a section's steps where they are to be traced or to leave notes.
     fn wrap(&self, section: &mut Section, told: Told<'_>);
 }
 
-/// What is told of each step beside what its section says of it.
+/// Facts about steps that their section does not keep.
 pub(crate) struct Told<'a> {
     /// The nodes' names, if the section is traced.
     pub names: &'a [String],

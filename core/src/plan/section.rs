@@ -250,9 +250,9 @@ pub struct Section {
     pub labels: Box<[String]>,
     /// What each step runs, for reports: op and kernel.
     pub kernels: Box<[String]>,
-    /// Who takes down what its steps do and when, if somebody does.
+    /// Records what the steps do and when, if the section is traced.
     pub(crate) traced: Option<Recorder>,
-    /// Keeps the states of steps alive that the executor has put its own around.
+    /// Keeps the states of wrapped steps alive.
     pub(crate) wrapped: Vec<Box<dyn Any + Send + Sync>>,
     /// Keeps the states of control-flow steps alive.
     pub(crate) nested: Box<[State]>,

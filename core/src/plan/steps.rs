@@ -1,8 +1,8 @@
-//! Steps of a section that are ours, as data: copies, waits, signals and flushes, and control flow.
+//! Steps of a section that are no kernels, as data: copies, waits, signals, flushes and control flow.
 //!
-//! To the launch loop they are steps like any other, a function, a state and references. This is the state of each. The
-//! function is the executor's, which a plan is handed ([`Executor::launch_fn`](super::executor::Executor::launch_fn));
-//! the order of the references stands with these functions, in `exec/nested.rs` and `exec/regions.rs`.
+//! To the launch loop they are steps like any other: a function, a state and references. This file has the states. The
+//! functions are the executor's ([`Executor::launch_fn`](super::executor::Executor::launch_fn)); the order of the
+//! references is documented with them, in `exec/nested.rs` and `exec/regions.rs`.
 
 use super::order::streams::{SignalAt, WaitFor};
 use super::section::{Patch, Section};
@@ -61,7 +61,7 @@ pub(crate) struct SignalState {
     pub at: SignalAt,
 }
 
-/// What keeps the state of a copy, or of a step that orders streams, alive.
+/// The owner of the state of a copy, or of a step that orders streams.
 pub(crate) enum Internal {
     Copy(Box<CopyState>),
     Wait(Box<WaitState>),
@@ -87,12 +87,12 @@ impl Internal {
         Self::Flush(Arc::clone(device))
     }
 
-    /// Whether its step has the run's context as its one reference.
+    /// Returns whether the run's context is the step's one reference.
     pub fn wants_context(&self) -> bool {
         matches!(self, Self::Wait(_) | Self::Signal(_))
     }
 
-    /// What it is, and its state.
+    /// Returns the kind of the step, and its state.
     pub fn step(&self) -> (OwnStep, *const c_void) {
         match self {
             Self::Copy(state) => (OwnStep::Copy, std::ptr::from_ref(&**state).cast()),
@@ -126,14 +126,14 @@ pub(crate) struct LoopState {
     pub n_carried: usize,
 }
 
-/// What keeps the state of a control-flow step alive.
+/// The owner of the state of a control-flow step.
 pub(crate) enum State {
     If(Box<IfState>),
     Loop(Box<LoopState>),
 }
 
 impl State {
-    /// What it is, and its state.
+    /// Returns the kind of the step, and its state.
     pub fn step(&self) -> (OwnStep, *const c_void) {
         match self {
             Self::If(state) => (OwnStep::If, std::ptr::from_ref(&**state).cast()),

@@ -1,7 +1,7 @@
-//! What it takes to fold constants: somebody who runs a node.
+//! Folding constants: running one node on operands that are known.
 //!
-//! Constants are folded by kernels, so that folding and running cannot differ. Who asks for it, specialising and passes,
-//! knows nothing of who does it: the executor.
+//! Constants are folded by kernels, so that folding and running cannot differ. Specialising and passes call this trait,
+//! the executor implements it, and neither knows the other.
 
 use super::Node;
 use crate::error::Result;

@@ -1,6 +1,6 @@
-//! The threads that work is done on: one queue for parallel loops, tasks and jobs, whoever brings them.
+//! Threads and their queue, which has parallel loops, tasks and jobs.
 //!
-//! It knows neither plans nor devices: what it runs is functions.
+//! They know neither plans nor devices: they run functions.
 
 mod blocking;
 pub mod board;

@@ -1,4 +1,4 @@
-//! What things take: rates of devices, kinds of work, measured times, and whole programs on each device.
+//! Costs: rates of devices, kinds of work, measured times, and estimates of whole programs.
 
 pub mod estimate;
 pub mod feedback;
