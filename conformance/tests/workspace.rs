@@ -43,6 +43,37 @@ const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("devbay-conformance", &["devbay-plugin-cpu", "devbay-plugin-defective"]),
 ];
 
+/// The arrows between core's modules: each with those that it may use, which all stand above it, so that there is no
+/// circle. A module is a file or a folder of `core/src`.
+const CORE_ARROWS: &[(&str, &[&str])] = &[
+    ("sync", &[]),
+    ("units", &[]),
+    ("calls", &[]),
+    ("error", &[]),
+    ("cancel", &["error", "sync"]),
+    ("async_value", &["error", "sync"]),
+    ("threads", &["cancel", "error", "sync"]),
+    ("trace", &[]),
+    ("services", &["calls", "threads", "trace"]),
+    ("tensor", &["error"]),
+    ("program", &["cancel", "error", "tensor"]),
+    ("kernel", &["program", "tensor"]),
+    ("about", &["kernel"]),
+    (
+        "device",
+        &["about", "async_value", "calls", "error", "kernel", "program", "services", "tensor", "trace"],
+    ),
+    ("passes", &["cancel", "error", "kernel", "program", "tensor"]),
+    ("plan", &["cancel", "device", "error", "kernel", "passes", "program", "tensor", "trace", "units"]),
+    (
+        "exec",
+        &[
+            "calls", "cancel", "device", "error", "kernel", "passes", "plan", "program", "sync", "tensor",
+            "threads", "trace",
+        ],
+    ),
+];
+
 #[test]
 fn dependencies_point_one_way() {
     let metadata = metadata();
@@ -70,6 +101,238 @@ fn dependencies_point_one_way() {
         }
     }
     assert!(wrong.is_empty(), "dependencies that may not be: {}", wrong.join(", "));
+}
+
+#[test]
+fn modules_of_core_point_one_way() {
+    let source = root().join("core/src");
+    let lib = std::fs::read_to_string(source.join("lib.rs")).expect("core has a lib.rs");
+    let modules: BTreeSet<&str> = declared(&lib).map(|module| module.name).collect();
+    let known: BTreeSet<&str> = CORE_ARROWS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(modules, known, "say in CORE_ARROWS what each module may use");
+    for (at, (name, uses)) in CORE_ARROWS.iter().enumerate() {
+        for used in *uses {
+            let above = CORE_ARROWS[..at].iter().any(|(above, _)| above == used);
+            assert!(above, "{name} -> {used}: what a module may use stands above it");
+        }
+    }
+    let mut wrong = Vec::new();
+    let mut unused: BTreeSet<(&str, &str)> =
+        CORE_ARROWS.iter().flat_map(|(name, uses)| uses.iter().map(|used| (*name, *used))).collect();
+    for path in files_of_core(&source) {
+        let content = std::fs::read_to_string(&path).expect("a source file is UTF-8");
+        let file = path.strip_prefix(&source).expect("a file of core");
+        let place = module_path(file);
+        let Some(&own) = place.first().and_then(|own| known.get(own.as_str())) else { continue };
+        for (line, used) in used_modules(&without_tests(&code_of(&content)), &place) {
+            // What lib.rs gives by another name hides where it is from.
+            let Some(&used) = known.get(used.as_str()) else {
+                wrong.push(format!("{}:{line}: crate::{used} names no module", file.display()));
+                continue;
+            };
+            unused.remove(&(own, used));
+            if used != own && !lookup(CORE_ARROWS, own).is_some_and(|uses| uses.contains(&used)) {
+                wrong.push(format!("{}:{line}: {own} -> {used}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "arrows of core that may not be:\n{}", wrong.join("\n"));
+    assert!(unused.is_empty(), "arrows that nobody uses, take them out of CORE_ARROWS: {unused:?}");
+}
+
+/// The files of core that are not compiled for tests alone.
+fn files_of_core(source: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> =
+        walk(source).into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")).collect();
+    let mut for_tests = Vec::new();
+    for path in &files {
+        let content = std::fs::read_to_string(path).expect("a source file is UTF-8");
+        let folder = match path.file_stem().and_then(|stem| stem.to_str()) {
+            Some("mod" | "lib") | None => path.parent().expect("a file lies in a folder").to_owned(),
+            Some(_) => path.with_extension(""),
+        };
+        for module in declared(&content).filter(|module| module.is_for_tests) {
+            for_tests.push(match module.path {
+                Some(file) => path.with_file_name(file).with_extension(""),
+                None => folder.join(module.name),
+            });
+        }
+    }
+    files.retain(|path| {
+        !for_tests.iter().any(|module| path.with_extension("") == *module || path.starts_with(module))
+    });
+    files
+}
+
+/// Where a file of core is in the tree of modules.
+fn module_path(file: &Path) -> Vec<String> {
+    let mut path: Vec<String> = file
+        .with_extension("")
+        .components()
+        .map(|component| component.as_os_str().to_string_lossy().into_owned())
+        .collect();
+    if path.last().is_some_and(|last| last == "mod") {
+        path.pop();
+    }
+    path
+}
+
+/// A module that is in a file of its own.
+struct Declared<'a> {
+    name: &'a str,
+    /// The file, if it has not the module's name.
+    path: Option<&'a str>,
+    is_for_tests: bool,
+}
+
+/// The modules that a file declares without their content.
+fn declared(content: &str) -> impl Iterator<Item = Declared<'_>> {
+    let (mut is_for_tests, mut path) = (false, None);
+    content.lines().filter_map(move |line| {
+        let line = line.trim();
+        if line.starts_with("#[") {
+            is_for_tests |= is_test_attribute(line);
+            path = path.or(line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]")));
+            return None;
+        }
+        let (is_for_tests, path) = (std::mem::take(&mut is_for_tests), path.take());
+        let (visibility, name) = line.strip_suffix(';')?.rsplit_once("mod ")?;
+        let is_module = visibility.is_empty() || visibility.starts_with("pub");
+        is_module.then_some(Declared { name, path, is_for_tests })
+    })
+}
+
+fn is_test_attribute(line: &str) -> bool {
+    line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test")
+}
+
+/// A file's code, comments and the content of strings left out; lines stay where they are.
+fn code_of(content: &str) -> String {
+    let mut code = String::with_capacity(content.len());
+    let mut rest = content;
+    while let Some(c) = rest.chars().next() {
+        let length = match c {
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
+            'r' if rest.starts_with("r#\"") => rest.find("\"#").map_or(rest.len(), |end| end + 2),
+            '"' => {
+                let mut escaped = false;
+                let end = rest[1..].find(|c| {
+                    let ends = c == '"' && !escaped;
+                    escaped = c == '\\' && !escaped;
+                    ends
+                });
+                end.map_or(rest.len(), |end| end + 2)
+            }
+            // The one character that would begin a string.
+            '\'' if rest.starts_with("'\"'") => 3,
+            '\'' if rest.starts_with("'\\\"'") => 4,
+            c => {
+                code.push(c);
+                rest = &rest[c.len_utf8()..];
+                continue;
+            }
+        };
+        code.extend(rest[..length].chars().filter(|c| *c == '\n'));
+        rest = &rest[length..];
+    }
+    code
+}
+
+/// Code without its modules for tests; lines stay where they are.
+fn without_tests(code: &str) -> String {
+    let mut kept = String::with_capacity(code.len());
+    let mut is_for_tests = false;
+    // How deep braces are open within a module for tests.
+    let mut depth = 0i32;
+    for line in code.lines() {
+        let trimmed = line.trim();
+        let opens = || line.matches('{').count() as i32 - line.matches('}').count() as i32;
+        if depth > 0 {
+            depth += opens();
+        } else if trimmed.starts_with("#[") {
+            is_for_tests |= is_test_attribute(trimmed);
+        } else if is_for_tests && trimmed.contains("mod ") && trimmed.ends_with('{') {
+            (depth, is_for_tests) = (opens(), false);
+        } else {
+            if !trimmed.is_empty() {
+                is_for_tests = false;
+            }
+            kept.push_str(line);
+        }
+        kept.push('\n');
+    }
+    kept
+}
+
+/// The modules of the crate that code at a place names, with the line of each: behind `crate::`, and behind as many
+/// `super::` as lead there.
+fn used_modules(code: &str, place: &[String]) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let line_of = |at: usize| code[..at].matches('\n').count() + 1;
+    for (at, _) in code.match_indices("crate::") {
+        found.extend(heads(&code[at + "crate::".len()..]).into_iter().map(|head| (line_of(at), head)));
+    }
+    for (at, _) in code.match_indices("super::").filter(|(at, _)| !code[..*at].ends_with("super::")) {
+        let mut rest = &code[at..];
+        let mut n_up = 0;
+        while let Some(behind) = rest.strip_prefix("super::") {
+            (rest, n_up) = (behind, n_up + 1);
+        }
+        // Whatever is less far up is in the module itself.
+        if n_up == place.len() {
+            found.extend(heads(rest).into_iter().map(|head| (line_of(at), head)));
+        }
+    }
+    found
+}
+
+/// What paths begin with that stand here: one, or several in braces.
+fn heads(code: &str) -> Vec<String> {
+    let name = |code: &str| -> String {
+        code.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let Some(list) = code.strip_prefix('{') else {
+        return Vec::from([name(code)]);
+    };
+    let (mut depth, mut begins) = (0, true);
+    let mut found = Vec::new();
+    for (at, c) in list.char_indices() {
+        match c {
+            '}' if depth == 0 => break,
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => begins = true,
+            c if begins && !c.is_whitespace() => {
+                found.push(name(&list[at..]));
+                begins = false;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn arrows_of_modules_are_found() {
+    let place = ["plan".to_owned(), "order".to_owned(), "tasks".to_owned()];
+    let check = |code: &str, expected: &[(usize, &str)]| {
+        let found = used_modules(&without_tests(&code_of(code)), &place);
+        let expected: Vec<(usize, String)> =
+            expected.iter().map(|(line, name)| (*line, (*name).to_owned())).collect();
+        assert_eq!(found, expected, "{code}");
+    };
+    check("use crate::exec::unit::Unit;", &[(1, "exec")]);
+    check("\nfn f() { crate::trace::begin() }", &[(2, "trace")]);
+    check("use crate::{\n    device::{Buffer, Device},\n    exec,\n};", &[(1, "device"), (1, "exec")]);
+    check("use super::super::super::exec::unit;", &[(1, "exec")]);
+    check("use super::merge;\nuse super::super::memory::views;", &[]);
+    check("// crate::exec\n/// [`crate::exec`]\nlet a = \"crate::exec\";", &[]);
+    check("let a = ('\"', crate::exec::A, '\"');", &[(1, "exec")]);
+    let tests =
+        "#[cfg(test)]\nmod tests {\n    use crate::exec;\n    fn f() {}\n}\nuse crate::device::Device;";
+    check(tests, &[(6, "device")]);
+    check("#[cfg(all(test, loom))]\n#[expect(x)]\nmod tests {\n    use crate::exec;\n}", &[]);
 }
 
 #[test]

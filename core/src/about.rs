@@ -4,6 +4,7 @@
 //! broken. Everything is checked here, once; what does not hold becomes a [`Refusal`], and nothing of the
 //! plugin but its entry was called.
 
+pub(crate) use crate::kernel::text;
 use crate::kernel::{KernelDef, KernelTable};
 use devbay_plugin_api::abi::tables::{KERNEL_FLAGS, PLUGIN_FLAGS};
 use devbay_plugin_api::abi::version::{MinorRange, Needed, missing_functions, not_understood};
@@ -346,13 +347,6 @@ pub fn valid_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-')
-}
-
-/// # Safety
-/// The text's bytes are static data of the plugin's.
-pub(crate) unsafe fn text(text: &Str) -> Result<String, ListError> {
-    // SAFETY: the caller's promise.
-    Ok(unsafe { text.get() }?.to_owned())
 }
 
 /// A table whose size is too small for a required function lacks that function, which is said by name.

@@ -7,13 +7,8 @@
 //!
 //! Threads of a plugin's own have no note: the host does not know what they do.
 
-use crate::device::Device;
-use crate::plan::section::{Section, StepKind};
-use devbay_plugin_api::abi::{BufferRef, LaunchFn, Status, Stream};
 use std::cell::Cell;
-use std::ffi::c_void;
 use std::ptr::null;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 /// A call of a plugin's function; what does not apply is empty.
@@ -52,7 +47,8 @@ pub fn watch() {
     WATCHED.store(true, Ordering::Relaxed);
 }
 
-fn is_watched() -> bool {
+/// Whether calls leave notes.
+pub(crate) fn is_watched() -> bool {
     WATCHED.load(Ordering::Relaxed)
 }
 
@@ -71,6 +67,11 @@ pub fn during<R>(call: Call<'_>, body: impl FnOnce() -> R) -> R {
         },
         None => call,
     };
+    noted(Here((&raw const call).cast()), body)
+}
+
+/// Makes a call with a note of it, and knows all that it is about.
+pub(crate) fn noted_as<R>(call: Call<'_>, body: impl FnOnce() -> R) -> R {
     noted(Here((&raw const call).cast()), body)
 }
 
@@ -106,75 +107,6 @@ pub(crate) fn here() -> Here {
 #[inline]
 pub(crate) fn within<R>(here: Here, body: impl FnOnce() -> R) -> R {
     if here.0.is_null() { body() } else { noted(here, body) }
-}
-
-/// The launches of a section that leave notes. The steps' states point into it.
-pub(crate) struct Watched {
-    #[expect(dead_code, reason = "the steps' states point into it")]
-    steps: Box<[WatchedStep]>,
-}
-
-/// A step's state.
-struct WatchedStep {
-    launch: LaunchFn,
-    /// What `launch` wants.
-    state: *const c_void,
-    device: Arc<Device>,
-    node: String,
-}
-
-// SAFETY: function and state are a prepared kernel's, which many threads launch at once (B21).
-unsafe impl Send for WatchedStep {}
-// SAFETY: as for Send.
-unsafe impl Sync for WatchedStep {}
-
-/// Makes the launches of a section's kernels leave notes, if notes are on.
-pub(crate) fn watch_section(section: &mut Section) {
-    if !is_watched() {
-        return;
-    }
-    let is_kernel = |i: usize| section.kinds[i] == StepKind::Kernel;
-    let watched: Box<[WatchedStep]> = section
-        .steps
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| is_kernel(*i))
-        .map(|(i, step)| WatchedStep {
-            launch: step.launch,
-            state: step.state,
-            device: Arc::clone(&section.lanes[step.lane as usize]),
-            node: section.labels[i].clone(),
-        })
-        .collect();
-    let mut next = watched.iter();
-    for (step, kind) in section.steps.iter_mut().zip(&section.kinds) {
-        if *kind == StepKind::Kernel
-            && let Some(watched) = next.next()
-        {
-            step.launch = launch;
-            step.state = std::ptr::from_ref(watched).cast();
-        }
-    }
-    section.watched = Some(Watched { steps: watched });
-}
-
-unsafe extern "C" fn launch(
-    state: *const c_void,
-    stream: *mut Stream,
-    refs: *const BufferRef,
-    dims: *const i64,
-) -> Status {
-    // SAFETY: the launch loop passes the state of this step, which lives as long as the section.
-    let step = unsafe { &*state.cast::<WatchedStep>() };
-    let call = Call {
-        plugin: step.device.plugin().name(),
-        function: "launch",
-        device: step.device.name(),
-        node: &step.node,
-    };
-    // SAFETY: what the launch loop promised for the step holds for the function that was there first.
-    let launch = || unsafe { (step.launch)(step.state, stream, refs, dims) };
-    noted(Here((&raw const call).cast()), launch)
 }
 
 #[cfg(test)]

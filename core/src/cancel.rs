@@ -7,6 +7,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{AtomicU32, Ordering, thread_static};
+use devbay_plugin_api::abi::{DEVBAY_STATUS_CANCELLED, Status};
 use std::cell::Cell;
 use std::ptr::null;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -276,6 +277,19 @@ pub(crate) fn planning<R>(limit: Duration, body: impl FnOnce() -> R) -> R {
 /// The error of this thread's work, if it is to end.
 pub(crate) fn ended() -> Option<Error> {
     Under::here(|under| under.0.filter(|flag| flag.is_set()).map(Flag::error))
+}
+
+impl Error {
+    /// Makes an error of a status that a plugin's function returned, with the detail it wrote.
+    pub fn from_status(status: Status, what: &str, detail: &str) -> Self {
+        // What ended early because its run did says why the run did.
+        if status == DEVBAY_STATUS_CANCELLED
+            && let Some(error) = ended()
+        {
+            return error;
+        }
+        Self::of_status(status, what, detail)
+    }
 }
 
 /// Locks what another thread may hold for long, and gives up when this thread's work is to end.

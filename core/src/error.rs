@@ -4,7 +4,6 @@
 //! next thing to try where there is one. A panic means a bug in this repository, never a bad plugin, file
 //! or program.
 
-use crate::cancel;
 use devbay_plugin_api::abi::{
     DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_CANCELLED, DEVBAY_STATUS_DATA_LOSS, DEVBAY_STATUS_DEVICE_LOST,
     DEVBAY_STATUS_FAILED_PRECONDITION, DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INVALID,
@@ -153,14 +152,9 @@ impl Error {
         Self(Arc::new(Inner { kind, place: Place::default(), text: text.into(), source: None }))
     }
 
-    /// A status that a plugin's function returned, with the detail it wrote.
-    pub fn from_status(status: Status, what: &str, detail: &str) -> Self {
-        // What ended early because its run did says why the run did.
-        if status == DEVBAY_STATUS_CANCELLED
-            && let Some(error) = cancel::ended()
-        {
-            return error;
-        }
+    /// A status that a plugin's function returned, whatever the run that it was for has come to; else
+    /// [`Error::from_status`].
+    pub(crate) fn of_status(status: Status, what: &str, detail: &str) -> Self {
         let kind = match status {
             DEVBAY_STATUS_CANCELLED => ErrorKind::Cancelled,
             DEVBAY_STATUS_INVALID => ErrorKind::InvalidArgument,

@@ -1,10 +1,11 @@
 //! The kernels that a plugin lists (B20): owned descriptors, found by op.
 
+use crate::program::{Node, catalogue};
 use crate::tensor::{TensorType, dtype_name};
 use devbay_plugin_api::abi::{
     DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC, DEVBAY_KERNEL_STRIDED, DEVBAY_NUMERICS_BF16,
     DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_STRICT, DEVBAY_NUMERICS_TF32, DEVBAY_VARIADIC, DType, KernelInfo,
-    ListError, TypeVar, read_growable_list, read_list,
+    ListError, Str, TypeVar, read_growable_list, read_list,
 };
 use std::collections::HashMap;
 
@@ -95,9 +96,9 @@ impl KernelDef {
         Ok(Self {
             idx,
             // SAFETY: as above.
-            domain: unsafe { crate::about::text(&info.domain) }?,
+            domain: unsafe { text(&info.domain) }?,
             // SAFETY: as above.
-            op: unsafe { crate::about::text(&info.op) }?,
+            op: unsafe { text(&info.op) }?,
             since_version: info.since_version,
             n_inputs: (info.n_inputs_min, info.n_inputs_max),
             n_outputs: (info.n_outputs_min, info.n_outputs_max),
@@ -113,7 +114,7 @@ impl KernelDef {
             deterministic: info.flags & DEVBAY_KERNEL_DETERMINISTIC != 0,
             data_shape: info.flags & DEVBAY_KERNEL_DATA_SHAPE != 0,
             // SAFETY: as above.
-            doc: unsafe { crate::about::text(&info.doc) }?,
+            doc: unsafe { text(&info.doc) }?,
         })
     }
 
@@ -254,5 +255,23 @@ impl KernelTable {
     /// Whether the plugin has no kernels.
     pub fn is_empty(&self) -> bool {
         self.kernels.is_empty()
+    }
+}
+
+/// # Safety
+/// The text's bytes are static data of the plugin's.
+pub(crate) unsafe fn text(text: &Str) -> Result<String, ListError> {
+    // SAFETY: the caller's promise.
+    Ok(unsafe { text.get() }?.to_owned())
+}
+
+/// Whether a kernel implements the node's op in the version that the program holds.
+pub fn implements(kernel: &KernelDef, node: &Node) -> bool {
+    match catalogue::find(&node.op.domain, &node.op.name) {
+        Some(def) => {
+            let accepted = catalogue::accepts(def, kernel.since_version);
+            accepted && catalogue::oldest_kernel(node) <= kernel.since_version
+        }
+        None => kernel.since_version == node.op.version,
     }
 }

@@ -17,6 +17,7 @@ pub mod program;
 pub mod services;
 pub mod sync;
 pub mod tensor;
+pub mod threads;
 pub mod trace;
 pub mod units;
 

@@ -4,7 +4,8 @@
 //! these functions unwinds: what the application's sinks do is caught here.
 
 use crate::calls;
-use crate::exec::queue::WorkQueue;
+use crate::threads::queue::WorkQueue;
+pub use crate::trace::{Mark, TraceSink};
 use devbay_plugin_api::abi::{
     ChunkFn, DEVBAY_LOG_DEBUG, DEVBAY_LOG_INFO, DEVBAY_LOG_WARN, DEVBAY_STATUS_INVALID,
     DEVBAY_STATUS_NOT_FOUND, DEVBAY_STATUS_OK, Growable, HostApi, Status, Str, TraceEvent, read_struct,
@@ -27,28 +28,8 @@ pub enum LogLevel {
     Error,
 }
 
-/// One mark on a plugin's timeline.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Mark {
-    /// What ran.
-    pub name: String,
-    /// Where it ran.
-    pub track: String,
-    /// The device whose stream the track is named after; empty if it is none of them.
-    pub device: String,
-    /// That stream's handle; 0 if it is none.
-    pub stream: u64,
-    /// Begin, in nanoseconds of the monotonic clock.
-    pub begin_ns: u64,
-    /// End on the same clock.
-    pub end_ns: u64,
-}
-
 /// Takes plugins' messages: plugin, level, text.
 pub type LogSink = Arc<dyn Fn(&str, LogLevel, &str) + Send + Sync>;
-/// Takes plugins' marks: plugin, mark.
-pub type TraceSink = Arc<dyn Fn(&str, Mark) + Send + Sync>;
-
 /// What the host offers to one plugin instance.
 pub struct Services {
     plugin: String,

@@ -8,7 +8,7 @@ use crate::model::Model;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::plan::estimate::{self, Candidate};
-use devbay_core::plan::{PlaceBy, Placement, PlanOptions};
+use devbay_core::plan::{Env, PlaceBy, Placement, PlanOptions};
 use devbay_core::tensor::TensorType;
 use devbay_core::units::duration;
 use devbay_plugin_api::abi::DEVBAY_DEVICE_KIND_CPU;
@@ -57,8 +57,9 @@ pub fn choose(
         &Placement { pins: allowed.pins.to_vec(), ..Placement::on(fallback.unwrap_or(&devices[0])) },
         options.clone(),
     )?;
+    let env_of = |placement: &Placement| Env::placed(placement, options.clone());
     let mut candidates =
-        estimate::candidates(unit.program(), types, &devices, fallback, allowed.pins, options)?;
+        estimate::candidates(unit.program(), types, &devices, fallback, allowed.pins, &env_of)?;
     if allowed.whole {
         candidates.retain(|candidate| candidate.placement.by == PlaceBy::Order);
     }

@@ -9,7 +9,7 @@ use crate::session::Port;
 use devbay_core::device::{Device, Executable, Graph, Plugin};
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::kernel::Numerics;
-use devbay_core::plan::whole;
+use devbay_core::plan::{Env, PlanOptions, whole};
 use devbay_core::program::Program;
 use devbay_core::tensor::{self, DType, Tensor, TensorType};
 use devbay_plugin_api::reserve;
@@ -90,7 +90,7 @@ impl CompiledModel {
         numerics: Numerics,
         folds: &Arc<Device>,
     ) -> Result<Self> {
-        let program = whole::specialised(model.program(), types, folds)?;
+        let program = whole::specialised(model.program(), types, &Env::new(folds, PlanOptions::default()))?;
         let graph = whole::graph(&program)?;
         let label = program.name.as_str();
         let (takes, blob, plugin, target) = match target {

@@ -12,6 +12,7 @@ use devbay_core::error::{Error, ErrorKind, Result, caught};
 use devbay_core::exec::cancel::Cancel;
 use devbay_core::exec::host_io::{Bound, InputView, OutputView};
 use devbay_core::exec::jobs::Priority;
+use devbay_core::exec::prepared::Prepared;
 use devbay_core::exec::statistics::PlanStatistics;
 use devbay_core::exec::unit::{Point, Unit};
 use devbay_core::passes::Applied;
@@ -44,7 +45,7 @@ pub struct Session {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     /// The plan of a model whose inputs have known extents: it can have no other.
-    only_plan: Option<Arc<Plan>>,
+    only_plan: Option<Prepared>,
     in_flight: Option<Arc<InFlight>>,
     /// With what it goes on when a device fails, if it may.
     failover: Option<Arc<Failover>>,
@@ -163,7 +164,7 @@ impl Session {
             .collect();
         if let Some(known) = known {
             let types = known.iter().map(|(dtype, shape)| (*dtype, shape.as_slice()));
-            match session.unit.plan_for(types) {
+            match session.unit.prepared_for(types) {
                 Ok(plan) => session.only_plan = Some(plan),
                 Err(error) => match session.failover.as_ref().and_then(|failover| failover.after(&error)) {
                     // Runs go there from the beginning.
@@ -255,7 +256,7 @@ impl Session {
 
     /// What a plan of this session's is: its tasks, their estimated costs, memory.
     pub fn plan_report(&self, plan: &Plan) -> PlanReport {
-        PlanReport::of(plan, self.current().unit.env())
+        self.current().unit.report(plan)
     }
 
     /// Writes the model with what this session's plans begin with: specialised for the types of inputs that it has plans

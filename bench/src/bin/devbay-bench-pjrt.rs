@@ -23,7 +23,7 @@ use clap::Parser;
 use devbay_core::device::{Buffer, Device, Executable};
 use devbay_core::exec::host_io::InputView;
 use devbay_core::kernel::Numerics;
-use devbay_core::plan::whole;
+use devbay_core::plan::{Env, PlanOptions, whole};
 use devbay_core::program::{Node, Op, Program};
 use devbay_core::tensor::{F32, I32, I64, Tensor, TensorType};
 use devbay_host::arrays::read_npz;
@@ -131,7 +131,8 @@ struct Both {
 impl Both {
     /// The bytes of a model's program, and ours of it.
     fn compile(&self, model: &Model, types: &[TensorType]) -> Result<(Program, Executable)> {
-        let program = whole::specialised(model.program(), types, &self.processor)?;
+        let env = Env::new(&self.processor, PlanOptions::default());
+        let program = whole::specialised(model.program(), types, &env)?;
         let made = {
             let graph = whole::graph(&program)?;
             let donors: Vec<u32> = graph.inputs().to_vec();

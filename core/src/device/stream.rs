@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// What failed, when it is not known which call was for it.
 const WORK: &str = "work on a stream";
 
+/// How long enqueued work may take before the device counts as broken: an hour, longer than any launch.
+pub(crate) const REST_LIMIT: Duration = Duration::from_secs(3600);
+
 /// A stream; destroyed when dropped, which waits for its work. One run at a time owns it.
 pub struct Stream {
     pub(super) device: Arc<Device>,

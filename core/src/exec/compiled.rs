@@ -4,15 +4,27 @@
 //! somebody wants them elsewhere. Buffers of values that nobody reads behind the program are donated to it.
 
 use super::cancel::Cancel;
-use super::section::REST_LIMIT;
 use super::unit::Values;
 use super::value::RunTensor;
-use crate::device::{Buffer, Stream, must_leak};
+use crate::device::{Buffer, REST_LIMIT, Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::compiled::{CompiledStage, Taken};
-use crate::plan::constants::Placed;
+use crate::plan::memory::constants::Placed;
 use crate::trace::{self, StepInfo};
+use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
+
+/// Streams that a stage keeps between runs.
+const STREAMS_MAX: usize = 64;
+
+/// Streams of a stage that are at rest.
+pub(super) struct IdleStreams(ArrayQueue<Stream>);
+
+impl IdleStreams {
+    pub fn new() -> Self {
+        Self(ArrayQueue::new(STREAMS_MAX))
+    }
+}
 
 /// An input of a run: its buffer, and whether nobody else has it.
 enum Given<'a> {
@@ -33,9 +45,14 @@ impl Given<'_> {
 ///
 /// # Errors
 /// Out of memory; what the device says.
-pub(super) fn run(stage: &CompiledStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+pub(super) fn run(
+    stage: &CompiledStage,
+    idle: &IdleStreams,
+    values: &mut Values<'_>,
+    cancel: Option<&Cancel>,
+) -> Result<()> {
     let device = stage.device();
-    let mut stream = match stage.streams.pop() {
+    let mut stream = match idle.0.pop() {
         Some(stream) => stream,
         None => device.create_stream("programs")?,
     };
@@ -89,7 +106,7 @@ pub(super) fn run(stage: &CompiledStage, values: &mut Values<'_>, cancel: Option
         Err(error) => return Err(results.err().unwrap_or(error)),
     }
     // A full queue drops the stream.
-    let _ = stage.streams.push(stream);
+    let _ = idle.0.push(stream);
     let results = results?;
     // The device could not be stopped; what it made is not wanted.
     Cancel::check(cancel)?;

@@ -1,24 +1,30 @@
 //! If, Loop and Scan: conditions are host values, regions are units (ABI-NOTES 14).
 
 use super::cancel::Cancel;
-use super::unit::Values;
+use super::unit::{Unit, Values};
 use super::value::RunTensor;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::limits::Limits;
 use crate::plan::section::Shaped;
-use crate::plan::specialise::{ScanLayout, resolve_axis};
 use crate::plan::{ControlStage, Nested};
 use crate::program::infer::whole_bytes;
+use crate::program::scan::{ScanLayout, resolve_axis};
 use crate::program::{Region, ValueId};
 use crate::tensor::{AlignedBytes, Tensor, TensorType, n_elements};
 use devbay_plugin_api::reserve;
 use std::sync::Arc;
 
-pub(crate) fn run(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+/// Runs a stage, its regions as these units.
+pub(crate) fn run(
+    stage: &ControlStage,
+    units: &[Unit],
+    values: &mut Values<'_>,
+    cancel: Option<&Cancel>,
+) -> Result<()> {
     match &*stage.node.op.name {
-        "If" => conditional(stage, values, cancel),
-        "Loop" => looped(stage, values, cancel),
-        _ => scan(stage, values, cancel),
+        "If" => conditional(stage, units, values, cancel),
+        "Loop" => looped(stage, &units[0], values, cancel),
+        _ => scan(stage, &units[0], values, cancel),
     }
 }
 
@@ -39,7 +45,12 @@ fn captured(nested: &Nested, values: &Values<'_>) -> Result<Vec<RunTensor>> {
     nested.captures.iter().map(|&id| values.get(id)).collect()
 }
 
-fn conditional(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+fn conditional(
+    stage: &ControlStage,
+    units: &[Unit],
+    values: &mut Values<'_>,
+    cancel: Option<&Cancel>,
+) -> Result<()> {
     let condition = stage
         .node
         .input(0)
@@ -47,10 +58,10 @@ fn conditional(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Ca
     let taken = int_of(&host_value(values, condition)?, "the condition")? != 0;
     let name = if taken { "then_branch" } else { "else_branch" };
     let at = stage.node.regions.iter().position(|(known, _)| &**known == name);
-    let nested = at
-        .and_then(|at| stage.regions.get(at))
+    let (nested, unit) = at
+        .and_then(|at| stage.regions.get(at).zip(units.get(at)))
         .ok_or_else(|| Error::new(ErrorKind::InvalidModel, format!("an If without its region {name}")))?;
-    let results = nested.unit.run(captured(nested, values)?, cancel)?;
+    let results = unit.run(captured(nested, values)?, cancel)?;
     values.set_results(&stage.node.outputs, results);
     Ok(())
 }
@@ -65,7 +76,7 @@ fn truth(value: bool) -> Result<RunTensor> {
     RunTensor::host(tensor).ok_or_else(|| Error::new(ErrorKind::Internal, "a scalar without a size"))
 }
 
-fn looped(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+fn looped(stage: &ControlStage, unit: &Unit, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
     let node = &stage.node;
     let nested = &stage.regions[0];
     let trips = match node.input(0) {
@@ -84,7 +95,7 @@ fn looped(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>
     }
     let captures = captured(nested, values)?;
     let n_carried = carried.len();
-    let n_collected = nested.unit.program().main.outputs.len().saturating_sub(n_carried + 1);
+    let n_collected = unit.program().main.outputs.len().saturating_sub(n_carried + 1);
     let mut collected: Vec<Collected> = (0..n_collected).map(|_| Collected::new(false)).collect();
     let mut iteration = 0;
     let limits = &values.env.options.limits;
@@ -98,7 +109,7 @@ fn looped(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>
         inputs.push(truth(go_on)?);
         inputs.append(&mut carried);
         inputs.extend(captures.iter().cloned());
-        let mut results = nested.unit.run(inputs, cancel)?.into_iter();
+        let mut results = unit.run(inputs, cancel)?.into_iter();
         let condition = results
             .next()
             .ok_or_else(|| Error::new(ErrorKind::InvalidModel, "a loop whose body gives no condition"))?;
@@ -224,7 +235,7 @@ fn shaped(dtype: crate::tensor::DType, shape: &[usize]) -> Result<Shaped> {
         .ok_or_else(|| Error::new(ErrorKind::OutOfMemory, "a collected result is larger than memory"))
 }
 
-fn scan(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
+fn scan(stage: &ControlStage, unit: &Unit, values: &mut Values<'_>, cancel: Option<&Cancel>) -> Result<()> {
     let node = &stage.node;
     let nested = &stage.regions[0];
     let body: &Region = &node.regions[0].1;
@@ -264,7 +275,7 @@ fn scan(stage: &ControlStage, values: &mut Values<'_>, cancel: Option<&Cancel>) 
             inputs.push(slices.get(iteration)?);
         }
         inputs.extend(captures.iter().cloned());
-        let mut results = nested.unit.run(inputs, cancel)?.into_iter();
+        let mut results = unit.run(inputs, cancel)?.into_iter();
         states.extend(results.by_ref().take(layout.n_states));
         for (all, result) in collected.iter_mut().zip(results) {
             all.push(result, values)?;

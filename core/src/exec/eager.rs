@@ -4,22 +4,21 @@
 //! read back, the results' types follow, and the same kernels run as in planned sections. Kernels are kept by
 //! types and known values, so that a loop prepares once.
 
-use super::section::REST_LIMIT;
 use super::unit::Values;
 use super::value::{RunTensor, constant};
 use crate::calls::{self, Call};
 use crate::cancel::{self, Launching, Under};
-use crate::device::{Device, must_leak};
+use crate::device::{Device, REST_LIMIT, must_leak};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::Numerics;
-use crate::plan::constants::Placed;
+use crate::kernel::{Numerics, implements};
 use crate::plan::launches::takes;
-use crate::plan::place::{self, Chosen, NodeTypes, choose_for, implements};
+use crate::plan::memory::constants::Placed;
+use crate::plan::place::kernel::{self, Chosen, NodeTypes, choose_for};
 use crate::plan::section::Shaped;
-use crate::plan::specialise::Evaluator;
 use crate::plan::{EagerStage, Env};
 use crate::program::Node;
 use crate::program::catalogue::{self, OpKind};
+use crate::program::fold::Evaluator;
 use crate::program::infer::{self, Operands};
 use crate::tensor::{I64, Tensor, TensorType};
 use crate::trace::{self, StepInfo};
@@ -79,14 +78,18 @@ impl EagerCache {
 }
 
 /// Runs a node of a staged plan.
-pub(crate) fn run_stage(stage: &EagerStage, values: &mut Values<'_>) -> Result<Vec<RunTensor>> {
+pub(crate) fn run_stage(
+    stage: &EagerStage,
+    cache: &EagerCache,
+    values: &mut Values<'_>,
+) -> Result<Vec<RunTensor>> {
     let mut inputs = Vec::with_capacity(stage.node.inputs.len());
     let mut constants = Vec::with_capacity(stage.node.inputs.len());
     for id in &stage.node.inputs {
         inputs.push(id.map(|id| values.get(id)).transpose()?);
         constants.push(id.and_then(|id| values.constant(id).cloned()));
     }
-    run(&stage.node, inputs, constants, values.env, Some(&stage.cache))
+    run(&stage.node, inputs, constants, values.env, Some(cache))
 }
 
 /// Runs a node on operands; `constants` are the contents of those that are constants of the program.
@@ -177,7 +180,7 @@ fn prepare_somewhere(
             result => return result,
         }
     }
-    Err(place::all_refused(refusals))
+    Err(kernel::all_refused(refusals))
 }
 
 fn prepare(
@@ -193,9 +196,14 @@ fn prepare(
     let def = catalogue::find(&node.op.domain, &node.op.name);
     let infer = |values: &[Option<Tensor>]| match def {
         Some(def) => (def.infer)(&Operands { node, types, constants: values }),
-        None => place::output_types(node, &node_types(types, values, Vec::new()), device)?.ok_or_else(|| {
-            Error::new(ErrorKind::UnsupportedOp, format!("the results of op {} are of unknown type", node.op))
-        }),
+        None => {
+            kernel::output_types(node, &node_types(types, values, Vec::new()), device)?.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::UnsupportedOp,
+                    format!("the results of op {} are of unknown type", node.op),
+                )
+            })
+        }
     };
     let known = |types: &[TensorType]| types.iter().all(|ty| ty.known_shape().is_some());
     let mut results = infer(&values)?;
@@ -486,7 +494,7 @@ impl Evaluator for Evaluate<'_> {
         inputs: &[Option<(TensorType, Option<Tensor>)>],
     ) -> Result<Option<Vec<TensorType>>> {
         let types = NodeTypes { inputs: inputs.to_vec(), outputs: Vec::new() };
-        place::output_types(node, &types, self.env.site(self.env.listed_site(node)).0)
+        kernel::output_types(node, &types, self.env.site(self.env.listed_site(node)).0)
     }
 }
 

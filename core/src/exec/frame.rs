@@ -3,12 +3,11 @@
 use super::nested::Context;
 use super::pool::RunCounter;
 use super::replay::Replay;
-use super::section::REST_LIMIT;
 use super::tasks::TaskState;
 use super::timeline::Timelines;
-use crate::device::{Buffer, Device, Stream, must_leak};
+use crate::device::{Buffer, Device, REST_LIMIT, Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::constants::host_reference;
+use crate::plan::memory::constants::host_reference;
 use crate::plan::section::{Memory, Section, Shaped};
 use crate::tensor::{AlignedBytes, Bytes};
 use devbay_plugin_api::abi::{self, BufferRef, DEVBAY_USAGE_TRANSIENT};

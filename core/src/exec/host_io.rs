@@ -6,14 +6,15 @@
 
 use super::cancel::Cancel;
 use super::frame::{Frame, first_cause};
-use super::unit::{Found, Unit, take_frame};
+use super::prepared::{Prepared, Single};
+use super::unit::{Found, Unit};
 use super::value::RunTensor;
 use crate::device::must_leak;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::section::{Section, Shaped, Source};
 use crate::plan::{Plan, SectionStage};
 use crate::tensor::{AlignedBytes, Bytes, DType, Tensor, TensorType};
-use crate::trace::{self, Traced, What};
+use crate::trace::{self, Recorder, What};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ pub struct Planned<'a> {
 /// What keeps a plan.
 enum Held<'a> {
     /// The caller.
-    Lent(&'a Plan),
+    Lent(&'a Prepared),
     /// The unit's plans as they were when it was found.
     Found(Found),
 }
@@ -64,10 +65,10 @@ impl Planned<'_> {
     pub fn run_into(&self, outputs: &mut [OutputView<'_>], cancel: Option<&Cancel>) -> Result<()> {
         let plan = match &self.plan {
             Held::Lent(plan) => plan,
-            Held::Found(found) => found.plan(),
+            Held::Found(found) => found.prepared(),
         };
         self.unit.env().traced(|| match plan.single() {
-            Some(stage) => run_stage(stage, self.inputs, outputs, cancel),
+            Some(single) => run_stage(single, self.inputs, outputs, cancel),
             None => self.unit.run_stages_into(plan, self.inputs, outputs, cancel),
         })
     }
@@ -86,8 +87,8 @@ impl Unit {
     /// As [`Unit::planned`], where there is one plan of this unit's that it can be: nothing is looked up, or kept from
     /// being thrown out.
     #[inline]
-    pub fn planned_as<'a>(&'a self, plan: &'a Plan, inputs: &'a [InputView<'a>]) -> Option<Planned<'a>> {
-        if !fit(inputs, plan) {
+    pub fn planned_as<'a>(&'a self, plan: &'a Prepared, inputs: &'a [InputView<'a>]) -> Option<Planned<'a>> {
+        if !fit(inputs, plan.plan()) {
             return None;
         }
         plan.mark_used();
@@ -101,20 +102,21 @@ impl Unit {
     /// What planning says, or the first failure of the run.
     pub fn run_host(&self, inputs: &[InputView<'_>], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
         let plan = self.plan_for_run(inputs.iter().map(|input| (input.dtype, input.shape)))?;
-        self.env().traced(|| self.run_plan_host(&plan, inputs, cancel))
+        self.env().traced(|| self.run_plan_host(plan.prepared(), inputs, cancel))
     }
 
     /// Runs a plan of this unit's on the caller's memory and gives new tensors.
     fn run_plan_host(
         &self,
-        plan: &Plan,
+        prepared: &Prepared,
         inputs: &[InputView<'_>],
         cancel: Option<&Cancel>,
     ) -> Result<Vec<Tensor>> {
-        let Some(stage) = plan.single() else {
-            let results = self.run_plan(plan, owned(inputs)?, cancel)?;
+        let Some(single) = prepared.single() else {
+            let results = self.run_plan(prepared, owned(inputs)?, cancel)?;
             return results.iter().map(RunTensor::to_tensor).collect();
         };
+        let (stage, plan) = (single.stage, prepared.plan());
         let results = stage.section.results.iter().zip(&plan.program.main.outputs);
         let mut storage: Vec<AlignedBytes> = results
             .map(|((ty, _), &id)| {
@@ -126,7 +128,7 @@ impl Unit {
             .collect::<Result<_>>()?;
         let mut outputs: Vec<OutputView<'_>> = storage.iter_mut().map(AlignedBytes::as_mut_slice).collect();
         check_inputs(stage, inputs)?;
-        run_stage(stage, inputs, &mut outputs, cancel)?;
+        run_stage(single, inputs, &mut outputs, cancel)?;
         let results = stage.section.results.iter().zip(storage);
         results
             .map(|((ty, _), bytes)| Tensor::from_storage(ty.dtype, &ty.shape, Arc::new(bytes), 0, ty.size))
@@ -148,19 +150,20 @@ impl Unit {
             return planned.run_into(outputs, cancel);
         }
         let plan = self.plan_for_run(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        let plan = plan.prepared();
         self.env().traced(|| match plan.single() {
-            Some(stage) => {
-                check_inputs(stage, inputs)?;
-                run_stage(stage, inputs, outputs, cancel)
+            Some(single) => {
+                check_inputs(single.stage, inputs)?;
+                run_stage(single, inputs, outputs, cancel)
             }
-            None => self.run_stages_into(&plan, inputs, outputs, cancel),
+            None => self.run_stages_into(plan, inputs, outputs, cancel),
         })
     }
 
     /// Runs a plan of this unit's that is not one line.
     fn run_stages_into(
         &self,
-        plan: &Plan,
+        plan: &Prepared,
         inputs: &[InputView<'_>],
         outputs: &mut [OutputView<'_>],
         cancel: Option<&Cancel>,
@@ -186,20 +189,21 @@ impl Unit {
         outputs: &mut [OutputView<'a>],
     ) -> Result<Option<Bound<'a>>> {
         let plan = self.plan_for_run(inputs.iter().map(|input| (input.dtype, input.shape)))?;
-        let Some(stage) = plan.single() else {
+        let plan = plan.prepared();
+        let Some(Single { stage, runs }) = plan.single() else {
             return Ok(None);
         };
         check_inputs(stage, inputs)?;
         check_outputs(&stage.section, outputs)?;
-        let Some(lent) = stage.lent.as_ref().filter(|_| stage.section.writes_all()) else {
+        let Some(lent) = runs.lent.as_ref().filter(|_| stage.section.writes_all()) else {
             return Ok(None);
         };
-        let mut frame = take_frame(stage)?;
+        let mut frame = runs.take_frame(&stage.section)?;
         if !lent.point(&mut frame, inputs, outputs) {
-            stage.frames.give(frame);
+            runs.frames.give(frame);
             return Ok(None);
         }
-        Ok(Some(Bound { plan: Arc::clone(&plan), frame: Some(frame), lent: PhantomData }))
+        Ok(Some(Bound { plan: plan.clone(), frame: Some(frame), lent: PhantomData }))
     }
 }
 
@@ -209,7 +213,7 @@ impl Unit {
 /// The plan is one line on a device that works in the caller's memory, inline, so that nothing is in flight
 /// between runs; the frame's references are of memory that is lent for `'a`.
 pub struct Bound<'a> {
-    plan: Arc<Plan>,
+    plan: Prepared,
     frame: Option<Box<Frame>>,
     lent: PhantomData<&'a mut [u8]>,
 }
@@ -221,10 +225,10 @@ impl Bound<'_> {
     /// The first failure of the run.
     #[inline]
     pub fn run(&mut self, cancel: Option<&Cancel>) -> Result<()> {
-        let (Some(stage), Some(frame)) = (self.plan.single(), &mut self.frame) else {
+        let (Some(stage), Some(frame)) = (self.plan.plan().single(), &mut self.frame) else {
             return Err(Error::new(ErrorKind::Internal, "a bound run without its frame"));
         };
-        let _traced = stage.section.traced.as_ref().map(Traced::begin_run);
+        let _traced = stage.section.traced.as_ref().map(Recorder::begin_run);
         // SAFETY: the invariant: the references are of memory that is lent, of the section's sizes, and the
         // device is inline, so that nothing is in flight when this returns.
         unsafe { frame.launch(&stage.section, cancel) }
@@ -233,8 +237,8 @@ impl Bound<'_> {
 
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
-        if let (Some(stage), Some(frame)) = (self.plan.single(), self.frame.take()) {
-            stage.frames.give(frame);
+        if let (Some(single), Some(frame)) = (self.plan.single(), self.frame.take()) {
+            single.runs.frames.give(frame);
         }
     }
 }
@@ -307,23 +311,24 @@ fn check_inputs(stage: &SectionStage, inputs: &[InputView<'_>]) -> Result<()> {
 /// Runs a stage on inputs of its types and sizes.
 #[inline]
 fn run_stage(
-    stage: &SectionStage,
+    single: Single<'_>,
     inputs: &[InputView<'_>],
     outputs: &mut [OutputView<'_>],
     cancel: Option<&Cancel>,
 ) -> Result<()> {
+    let Single { stage, runs } = single;
     let section = &stage.section;
     check_outputs(section, outputs)?;
-    let mut frame = take_frame(stage)?;
-    let is_lent = stage.lent.as_ref().is_some_and(|lent| lent.point(&mut frame, inputs, outputs));
+    let mut frame = runs.take_frame(section)?;
+    let is_lent = runs.lent.as_ref().is_some_and(|lent| lent.point(&mut frame, inputs, outputs));
     if is_lent {
         // SAFETY: the references are of memory that is borrowed here, of the section's sizes (checked above, and
         // by the caller), and the device is inline: nothing is in flight when this returns.
         let launched = unsafe { frame.launch(section, cancel) };
-        stage.frames.give(frame);
+        runs.frames.give(frame);
         launched?;
     } else {
-        run_staged(stage, frame, inputs, outputs, cancel)?;
+        run_staged(single, frame, inputs, outputs, cancel)?;
     }
     if !section.writes_all() {
         pass_on(stage, inputs, outputs);
@@ -334,12 +339,13 @@ fn run_stage(
 /// Runs through the frame's own memory: in, launch, out.
 #[inline(never)]
 fn run_staged(
-    stage: &SectionStage,
+    single: Single<'_>,
     mut frame: Box<Frame>,
     inputs: &[InputView<'_>],
     outputs: &mut [OutputView<'_>],
     cancel: Option<&Cancel>,
 ) -> Result<()> {
+    let Single { stage, runs } = single;
     let section = &stage.section;
     if frame.staging.is_none() {
         frame.stage(section)?;
@@ -368,7 +374,7 @@ fn run_staged(
         }
     }
     if !frame.is_spent {
-        stage.frames.give(frame);
+        runs.frames.give(frame);
     }
     enqueued
 }

@@ -1,4 +1,4 @@
-//! If and Loop as steps: what [`crate::plan::nested`] planned, run with the launch loop itself.
+//! If and Loop as steps: what [`crate::plan::control::nested`] planned, run with the launch loop itself.
 //!
 //! To the section around it such a step looks like any launch: a function, a state and references. The function is
 //! ours, and launches the steps of a region with references that follow the step's own.
@@ -22,12 +22,13 @@ use super::regions::Progress;
 use super::section::{Ended, launch_steps};
 use super::timeline::Timelines;
 use crate::plan::section::Section;
+use crate::plan::steps::{Block, IfState, LoopState, of_loop};
 use crate::trace;
-use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, LaunchFn, Status, Stream};
+use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status, Stream};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// What a step says when the caller wants no more; no plugin's status is negative.
 pub(crate) const CANCELLED: Status = -1;
@@ -97,55 +98,6 @@ impl Context {
     pub fn take_blame(&self) -> Option<String> {
         self.blame.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
-}
-
-/// Where a region's references are, from the step's first.
-#[derive(Default)]
-pub(crate) struct Block {
-    /// The first of them.
-    pub first_ref: usize,
-    /// The first pair of a copy.
-    pub first_copy: usize,
-    /// Copies.
-    pub n_copies: usize,
-}
-
-/// State of an If: branches `else` and `then`.
-pub(crate) struct IfState {
-    pub branches: [(Arc<Section>, Block); 2],
-}
-
-/// State of a Loop.
-pub(crate) struct LoopState {
-    pub body: Arc<Section>,
-    pub blocks: [Block; 3],
-    pub n_carried: usize,
-}
-
-/// What keeps a step's state alive.
-pub(crate) enum State {
-    If(Box<IfState>),
-    Loop(Box<LoopState>),
-}
-
-impl State {
-    /// What the launch loop calls, and its first argument.
-    pub fn launch(&self) -> (LaunchFn, *const c_void) {
-        match self {
-            Self::If(state) => (launch_if as LaunchFn, std::ptr::from_ref(&**state).cast()),
-            Self::Loop(state) => (launch_loop as LaunchFn, std::ptr::from_ref(&**state).cast()),
-        }
-    }
-}
-
-/// Positions of a loop's references.
-pub(crate) mod of_loop {
-    pub const TRIPS: usize = 1;
-    pub const CONDITION: usize = 2;
-    pub const ITERATION: usize = 3;
-    pub const CONDITION_TAKEN: usize = 4;
-    pub const CONDITION_GIVEN: usize = 5;
-    pub const CARRIED: usize = 6;
 }
 
 /// A step's references.
@@ -228,7 +180,7 @@ fn failed(region: &Section, ended: &Ended<'_>, context: &Context) -> Status {
     }
 }
 
-unsafe extern "C" fn launch_if(
+pub(super) unsafe extern "C" fn launch_if(
     state: *const c_void,
     stream: *mut Stream,
     refs: *const BufferRef,
@@ -246,7 +198,7 @@ unsafe extern "C" fn launch_if(
     unsafe { run(region, block, refs, stream, context) }
 }
 
-unsafe extern "C" fn launch_loop(
+pub(super) unsafe extern "C" fn launch_loop(
     state: *const c_void,
     stream: *mut Stream,
     refs: *const BufferRef,

@@ -6,7 +6,7 @@
 //! they lie in memory. Nothing grows during a run.
 
 use super::offers::Range;
-use crate::plan::tasks::{Links, NO_TASK};
+use crate::plan::order::tasks::{Links, NO_TASK};
 
 /// The ready tasks.
 pub(super) struct Ready {

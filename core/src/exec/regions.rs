@@ -15,57 +15,13 @@
 
 use super::nested::{Context, TOO_MANY_TRIPS};
 use crate::plan::section::Patch;
+use crate::plan::steps::{Carried, Control, Flow};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status, Stream};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 /// No region: control flow has come to its end, or to its exit.
 const NO_REGION: u32 = u32::MAX;
-
-/// Control flow, for its entry and its exit.
-pub(crate) struct Control {
-    /// Which of the section's it is.
-    pub number: u32,
-    /// The first reference of its entry, and of its exit.
-    pub entry_ref: u32,
-    pub exit_ref: u32,
-    pub flow: Flow,
-    /// For each region how often its tasks signal, by lane.
-    pub n_signals: Box<[SignalsOfRegion]>,
-}
-
-/// Lanes, and how often a region's tasks signal on each.
-pub(crate) type SignalsOfRegion = Box<[(u32, u32)]>;
-
-/// What is pointed where; references are named by position among the section's.
-pub(crate) enum Flow {
-    /// Regions are `then` and `else`.
-    If { results: Box<[Merge]> },
-    /// The one region is the body.
-    Loop {
-        /// The iteration's number.
-        number: u32,
-        carried: Box<[Carried]>,
-    },
-}
-
-/// A result of an If.
-pub(crate) struct Merge {
-    /// What `else` gives; what `then` gives is next.
-    pub first_candidate: u32,
-    /// References of those who use it.
-    pub uses: Box<[Patch]>,
-}
-
-/// A carried value.
-pub(crate) struct Carried {
-    /// Where it is at first, behind iterations of even number, and behind those of odd number.
-    pub places: [u32; 3],
-    /// References of those in the body who take it, who make it, and of those behind the loop.
-    pub taken: Box<[Patch]>,
-    pub given: Box<[Patch]>,
-    pub result: Box<[Patch]>,
-}
 
 /// What control flow has come to in a run; part of the frame's context.
 pub(crate) struct Progress {
@@ -174,7 +130,7 @@ impl Choice<'_> {
 ///
 /// # Safety
 /// As [`LaunchFn`](devbay_plugin_api::abi::LaunchFn), with the state and references of an entry.
-pub(crate) unsafe extern "C" fn launch_entry(
+pub(super) unsafe extern "C" fn launch_entry(
     state: *const c_void,
     _stream: *mut Stream,
     refs: *const BufferRef,
@@ -205,7 +161,7 @@ pub(crate) unsafe extern "C" fn launch_entry(
 ///
 /// # Safety
 /// As [`LaunchFn`](devbay_plugin_api::abi::LaunchFn), with the state and references of an exit.
-pub(crate) unsafe extern "C" fn launch_exit(
+pub(super) unsafe extern "C" fn launch_exit(
     state: *const c_void,
     _stream: *mut Stream,
     refs: *const BufferRef,

@@ -10,16 +10,12 @@ use super::nested::{self, Context};
 use super::tasks;
 use crate::device::{Stream, StreamUse};
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::launches::references::part_of;
 use crate::plan::limits::Limits;
-use crate::plan::references::part_of;
 use crate::plan::section::{Patch, Section, Step};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long enqueued work may take before the device counts as broken: an hour, longer than any launch.
-pub(crate) const REST_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Why the launch loop ended early.
 pub(crate) enum Ended<'a> {

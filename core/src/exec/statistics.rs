@@ -3,10 +3,11 @@
 //! Runs that find their plan touch nothing that other threads write: each counts in the frame that it holds
 //! (`pool.rs`), and the counters are added up here when somebody asks. Everything else is counted while a plan is made.
 
-use crate::plan::kernel_cache::KernelCounts;
-use crate::plan::{Env, Plan};
+use super::prepared::Prepared;
+use crate::plan::Env;
+use crate::plan::place::kernel_cache::KernelCounts;
 use crate::trace::now_ns;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What the plans of a unit were used for so far, and what making them took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,10 +61,10 @@ impl Tally {
     }
 
     /// A plan is there, and these were thrown out for it.
-    pub fn evicted(&self, plans: &[Arc<Plan>]) {
+    pub fn evicted(&self, plans: &[Prepared]) {
         let mut counts = self.lock();
         counts.evicted += plans.len() as u64;
-        counts.hits += plans.iter().map(|plan| plan.n_runs()).sum::<u64>();
+        counts.hits += plans.iter().map(Prepared::n_runs).sum::<u64>();
     }
 
     /// A plan begins to be made.
@@ -72,9 +73,9 @@ impl Tally {
     }
 
     /// All of it, for a unit with these plans.
-    pub fn statistics(&self, plans: &[Arc<Plan>], env: &Env) -> PlanStatistics {
+    pub fn statistics(&self, plans: &[Prepared], env: &Env) -> PlanStatistics {
         let counts = *self.lock();
-        let runs = counts.hits + plans.iter().map(|plan| plan.n_runs()).sum::<u64>();
+        let runs = counts.hits + plans.iter().map(Prepared::n_runs).sum::<u64>();
         // A run that missed may not have begun.
         let hits = runs.saturating_sub(counts.misses);
         let (kept_max, kernels) = (env.options.plans_max, env.kernels.counts());

@@ -28,21 +28,22 @@
 //! that it chose, adds its tasks to `remaining`, and has the first of them ready. All tasks of a region lead to the exit,
 //! so that no two iterations, and no two participants, use those counts at once.
 
-use super::board::Shared;
 use super::cancel::{Cancel, Under};
 use super::frame::{Streams, ThreadStreams};
 use super::nested::Context;
 use super::offers::{Offers, Range};
-use super::queue::WorkQueue;
 use super::ready::Ready;
-use super::section::{Ended, REST_LIMIT};
-use super::sleeper::Sleeper;
+use super::section::Ended;
 use super::task_loop::{SINGLES_WORTH, TaskLoop};
 use super::timeline::{Inbox, Timelines};
+use crate::device::REST_LIMIT;
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::order::tasks::{Arrival, Control, NO_TASK, TaskGraph};
 use crate::plan::section::Section;
-use crate::plan::tasks::{Arrival, Control, NO_TASK, TaskGraph};
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering};
+use crate::threads::board::Shared;
+use crate::threads::queue::WorkQueue;
+use crate::threads::sleeper::Sleeper;
 use crate::trace::{self, What};
 use crossbeam_utils::CachePadded;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};

@@ -18,82 +18,20 @@
 //! some may come no earlier than when their streams end (B16), so that nobody waits for them before.
 
 use super::nested::Context;
-use super::queue::WorkQueue;
-use super::sleeper::Sleeper;
 use crate::device::Device;
 use crate::error::caught;
-use crate::plan::streams::{SignalAt, WaitFor};
+use crate::plan::steps::{CopyKind, CopyState, SignalState, WaitState};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, thread};
+use crate::threads::queue::WorkQueue;
+use crate::threads::sleeper::Sleeper;
 use crossbeam_queue::ArrayQueue;
 use devbay_plugin_api::abi::{
     BufferRef, CopyDesc, DEVBAY_COPY_BUFFER_TO_BUFFER, DEVBAY_COPY_BUFFER_TO_HOST,
-    DEVBAY_COPY_HOST_TO_BUFFER, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OK, Growable, LaunchFn, Status, Stream,
+    DEVBAY_COPY_HOST_TO_BUFFER, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OK, Growable, Status, Stream,
 };
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
-
-/// Which way a copy goes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum CopyKind {
-    /// From the host's memory to the device's.
-    ToDevice,
-    /// From the device's to the host's.
-    FromDevice,
-    /// Within one memory.
-    Within,
-}
-
-/// State of a step of ours.
-pub(crate) enum Internal {
-    Copy(Box<(Arc<Device>, CopyKind)>),
-    Wait(Box<(Arc<Device>, WaitFor)>),
-    Signal(Box<SignalState>),
-    Flush(Arc<Device>),
-}
-
-pub(crate) struct SignalState {
-    device: Arc<Device>,
-    lane: u32,
-    at: SignalAt,
-}
-
-impl Internal {
-    /// A copy: source, then destination.
-    pub fn copy(device: &Arc<Device>, kind: CopyKind) -> Self {
-        Self::Copy(Box::new((Arc::clone(device), kind)))
-    }
-
-    /// A wait for another lane of the device's: the run's context.
-    pub fn wait(device: &Arc<Device>, wait: WaitFor) -> Self {
-        Self::Wait(Box::new((Arc::clone(device), wait)))
-    }
-
-    /// A signal on a lane: the run's context.
-    pub fn signal(device: &Arc<Device>, lane: u32, at: SignalAt) -> Self {
-        Self::Signal(Box::new(SignalState { device: Arc::clone(device), lane, at }))
-    }
-
-    /// A flush of a stream whose plugin gathers what is enqueued.
-    pub fn flush(device: &Arc<Device>) -> Self {
-        Self::Flush(Arc::clone(device))
-    }
-
-    /// Whether its step has the run's context as its one reference.
-    pub fn wants_context(&self) -> bool {
-        matches!(self, Self::Wait(_) | Self::Signal(_))
-    }
-
-    /// What the launch loop calls, and its first argument.
-    pub fn launch(&self) -> (LaunchFn, *const c_void) {
-        match self {
-            Self::Copy(state) => (launch_copy as LaunchFn, std::ptr::from_ref(&**state).cast()),
-            Self::Wait(state) => (launch_wait as LaunchFn, std::ptr::from_ref(&**state).cast()),
-            Self::Signal(state) => (launch_signal as LaunchFn, std::ptr::from_ref(&**state).cast()),
-            Self::Flush(device) => (launch_flush as LaunchFn, Arc::as_ptr(device).cast()),
-        }
-    }
-}
 
 /// Arrivals that a run has to take.
 pub(crate) struct Inbox {
@@ -249,14 +187,14 @@ unsafe fn timelines<'a>(refs: *const BufferRef) -> Option<&'a Timelines> {
     context.timelines()
 }
 
-unsafe extern "C" fn launch_copy(
+pub(super) unsafe extern "C" fn launch_copy(
     state: *const c_void,
     stream: *mut Stream,
     refs: *const BufferRef,
     _dims: *const i64,
 ) -> Status {
     // SAFETY: the launch loop passes the state of this step.
-    let (device, kind) = unsafe { &*state.cast::<(Arc<Device>, CopyKind)>() };
+    let CopyState { device, kind } = unsafe { &*state.cast::<CopyState>() };
     // SAFETY: the two references of a copy.
     let (src, dst) = unsafe { (*refs, *refs.add(1)) };
     if device.about().inline {
@@ -294,14 +232,14 @@ unsafe extern "C" fn launch_copy(
     unsafe { device.copy_on(stream, &desc) }
 }
 
-unsafe extern "C" fn launch_wait(
+pub(super) unsafe extern "C" fn launch_wait(
     state: *const c_void,
     stream: *mut Stream,
     refs: *const BufferRef,
     _dims: *const i64,
 ) -> Status {
     // SAFETY: the launch loop passes the state of this step.
-    let (device, wait) = unsafe { &*state.cast::<(Arc<Device>, WaitFor)>() };
+    let WaitState { device, wait } = unsafe { &*state.cast::<WaitState>() };
     // SAFETY: the reference of a wait.
     let Some(timelines) = (unsafe { timelines(refs) }) else {
         return DEVBAY_STATUS_INVALID;
@@ -312,7 +250,7 @@ unsafe extern "C" fn launch_wait(
     unsafe { device.wait_on(stream, clock.stream, value) }
 }
 
-unsafe extern "C" fn launch_signal(
+pub(super) unsafe extern "C" fn launch_signal(
     state: *const c_void,
     stream: *mut Stream,
     refs: *const BufferRef,
@@ -341,7 +279,7 @@ unsafe extern "C" fn launch_signal(
     status
 }
 
-unsafe extern "C" fn launch_flush(
+pub(super) unsafe extern "C" fn launch_flush(
     state: *const c_void,
     stream: *mut Stream,
     _refs: *const BufferRef,

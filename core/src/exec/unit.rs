@@ -7,15 +7,16 @@ use super::cancel::Cancel;
 use super::compiled;
 use super::control;
 use super::eager;
-use super::frame::{Frame, first_cause};
-use super::section::REST_LIMIT;
+use super::frame::first_cause;
+use super::prepared::{Prepared, SectionRuns, StageRuns};
 use super::statistics::{PlanStatistics, Tally};
 use super::value::{RunTensor, constant};
 use crate::cancel::{self, look};
-use crate::device::{Stream, must_leak};
+use crate::device::{REST_LIMIT, Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
 use crate::passes::{Applied, Moment};
 use crate::plan::ahead::Specialised;
+use crate::plan::report::PlanReport;
 use crate::plan::section::{Shaped, Source};
 use crate::plan::{Env, Plan, SectionStage, Stage};
 use crate::program::{Program, ValueId};
@@ -23,18 +24,17 @@ use crate::tensor::{DType, Tensor, TensorType};
 use crate::trace::{self, StepInfo};
 use arc_swap::{ArcSwap, Guard};
 use devbay_plugin_api::abi::BufferRef;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// A program that runs.
 pub struct Unit {
-    program: Program,
+    program: Arc<Program>,
     /// What the passes over the model did.
     passes: Vec<Applied>,
     /// Programs that need not be specialised.
     ahead: Arc<[Specialised]>,
     env: Arc<Env>,
-    plans: ArcSwap<Vec<Arc<Plan>>>,
+    plans: ArcSwap<Vec<Prepared>>,
     /// Held while a plan is made.
     planning: Mutex<()>,
     tally: Tally,
@@ -42,9 +42,9 @@ pub struct Unit {
 
 impl Unit {
     /// A unit without plans.
-    pub fn new(program: Program, env: Arc<Env>) -> Self {
+    pub fn new(program: impl Into<Arc<Program>>, env: Arc<Env>) -> Self {
         Self {
-            program,
+            program: program.into(),
             passes: Vec::new(),
             ahead: Arc::default(),
             env,
@@ -111,15 +111,29 @@ impl Unit {
     }
 
     /// The plans that it has now.
-    pub fn plans(&self) -> Arc<Vec<Arc<Plan>>> {
-        self.plans.load_full()
+    pub fn plans(&self) -> Vec<Arc<Plan>> {
+        self.plans.load().iter().map(|prepared| Arc::clone(prepared.plan())).collect()
+    }
+
+    /// Makes reports of the plans that it has now.
+    pub(super) fn reports(&self) -> Vec<PlanReport> {
+        self.plans.load().iter().map(|prepared| prepared.report(&self.env)).collect()
+    }
+
+    /// Makes a report of a plan of this unit's. If the plan was thrown out, its regions' plans are gone.
+    pub fn report(&self, plan: &Plan) -> PlanReport {
+        let plans = self.plans.load();
+        match plans.iter().find(|prepared| std::ptr::eq(&**prepared.plan(), plan)) {
+            Some(prepared) => prepared.report(&self.env),
+            None => PlanReport::of(plan, &self.env, &|_, _| Vec::new()),
+        }
     }
 
     /// The first of the plans that are like that, marked as used. It takes no reference count.
     #[inline]
     pub(crate) fn find(&self, fits: impl Fn(&Plan) -> bool) -> Option<Found> {
         let plans = self.plans.load();
-        let at = plans.iter().position(|plan| fits(plan))?;
+        let at = plans.iter().position(|prepared| fits(prepared.plan()))?;
         plans[at].mark_used();
         Some(Found { plans, at })
     }
@@ -132,23 +146,34 @@ impl Unit {
     where
         I: Iterator<Item = (DType, &'a [usize])> + Clone,
     {
-        self.find_or_plan(inputs).map(|(plan, _)| plan)
+        self.find_or_plan(inputs).map(|(found, _)| Arc::clone(found.prepared().plan()))
     }
 
-    /// As [`Unit::plan_for`], for a run that follows: a plan that is made now is a miss.
-    pub(super) fn plan_for_run<'a, I>(&self, inputs: I) -> Result<Arc<Plan>>
+    /// As [`Unit::plan_for`], with what the plan's runs share.
+    ///
+    /// # Errors
+    /// As [`Unit::plan_for`].
+    pub fn prepared_for<'a, I>(&self, inputs: I) -> Result<Prepared>
     where
         I: Iterator<Item = (DType, &'a [usize])> + Clone,
     {
-        let (plan, is_new) = self.find_or_plan(inputs)?;
+        self.find_or_plan(inputs).map(|(found, _)| found.prepared().clone())
+    }
+
+    /// As [`Unit::plan_for`], for a run that follows: a plan that is made now is a miss.
+    pub(super) fn plan_for_run<'a, I>(&self, inputs: I) -> Result<Found>
+    where
+        I: Iterator<Item = (DType, &'a [usize])> + Clone,
+    {
+        let (found, is_new) = self.find_or_plan(inputs)?;
         if is_new {
             self.tally.missed();
         }
-        Ok(plan)
+        Ok(found)
     }
 
     /// The plan for input types, and whether it was made now.
-    fn find_or_plan<'a, I>(&self, inputs: I) -> Result<(Arc<Plan>, bool)>
+    fn find_or_plan<'a, I>(&self, inputs: I) -> Result<(Found, bool)>
     where
         I: Iterator<Item = (DType, &'a [usize])> + Clone,
     {
@@ -157,22 +182,23 @@ impl Unit {
             types.all(|(ty, (dtype, shape))| ty.is(dtype, shape))
         };
         if let Some(found) = self.find(fits) {
-            return Ok((found.to_plan(), false));
+            return Ok((found, false));
         }
         let _planning = cancel::lock(&self.planning)?;
         // Another thread may have made it meanwhile.
         if let Some(found) = self.find(fits) {
-            return Ok((found.to_plan(), false));
+            return Ok((found, false));
         }
         let types: Vec<TensorType> = inputs.map(|(dtype, shape)| TensorType::new(dtype, shape)).collect();
         let plan = cancel::planning(self.env.options.limits.planning, || self.make_plan(&types))?;
-        let plan = Arc::new(plan);
         let mut plans = self.plans.load().to_vec();
         let evicted = make_room(&mut plans, self.env.options.plans_max);
-        plans.push(Arc::clone(&plan));
+        let at = plans.len();
+        plans.push(Prepared::new(Arc::new(plan), &self.env));
         self.plans.store(Arc::new(plans));
         self.tally.evicted(&evicted);
-        Ok((plan, true))
+        // Nobody else plans as long as the lock is held: these are the plans that were stored.
+        Ok((Found { plans: self.plans.load(), at }, true))
     }
 
     fn make_plan(&self, types: &[TensorType]) -> Result<Plan> {
@@ -221,7 +247,7 @@ impl Unit {
     /// What planning says, or the first failure of the run.
     pub fn run(&self, inputs: Vec<RunTensor>, cancel: Option<&Cancel>) -> Result<Vec<RunTensor>> {
         let plan = self.plan_for_run(inputs.iter().map(|input| (input.ty.dtype, &*input.ty.shape)))?;
-        self.run_plan(&plan, inputs, cancel)
+        self.run_plan(plan.prepared(), inputs, cancel)
     }
 
     /// As [`Unit::run`], on inputs that are there when a stream has reached a point.
@@ -235,7 +261,7 @@ impl Unit {
         cancel: Option<&Cancel>,
     ) -> Result<Vec<RunTensor>> {
         let plan = self.plan_for_run(inputs.iter().map(|input| (input.ty.dtype, &*input.ty.shape)))?;
-        self.env().traced(|| self.run_plan_after(&plan, inputs, after, cancel))
+        self.env().traced(|| self.run_plan_after(plan.prepared(), inputs, after, cancel))
     }
 
     /// Runs a plan of this unit's.
@@ -244,7 +270,7 @@ impl Unit {
     /// The first failure of the run.
     pub fn run_plan(
         &self,
-        plan: &Plan,
+        plan: &Prepared,
         inputs: Vec<RunTensor>,
         cancel: Option<&Cancel>,
     ) -> Result<Vec<RunTensor>> {
@@ -253,11 +279,12 @@ impl Unit {
 
     fn run_plan_after(
         &self,
-        plan: &Plan,
+        prepared: &Prepared,
         inputs: Vec<RunTensor>,
         after: Option<Point<'_>>,
         cancel: Option<&Cancel>,
     ) -> Result<Vec<RunTensor>> {
+        let plan = &**prepared.plan();
         // One device that has the first stage to itself waits for the point; else this thread does.
         let mut after = after;
         let waits = |stage: &Stage, point: &Point<'_>| match stage {
@@ -270,29 +297,35 @@ impl Unit {
             point.stream.wait_reached(point.value, REST_LIMIT)?;
         }
         if plan.single().is_none() {
-            plan.staged_runs.fetch_add(1, Ordering::Relaxed);
+            prepared.count_staged();
         }
         let mut values = Values { plan, env: &self.env, made: vec![None; plan.program.values.len()] };
         for (&id, input) in plan.program.main.inputs.iter().zip(inputs) {
             values.set(id, input);
         }
-        for stage in &plan.stages {
+        for stage in prepared.stages() {
             Cancel::check(cancel)?;
             match stage {
-                Stage::Section(stage) => run_section(stage, &mut values, after.take(), cancel)?,
-                Stage::Compiled(stage) => compiled::run(stage, &mut values, cancel)?,
-                Stage::Control(stage) => {
+                (Stage::Section(stage), StageRuns::Section(runs)) => {
+                    run_section(stage, runs, &mut values, after.take(), cancel)?;
+                }
+                (Stage::Compiled(stage), StageRuns::Compiled(idle)) => {
+                    compiled::run(stage, idle, &mut values, cancel)?;
+                }
+                (Stage::Control(stage), StageRuns::Control(units)) => {
                     let node = &stage.node;
                     let _traced = trace::begin_lone(self.env.device.name(), 0, || StepInfo::of_stage(node));
-                    control::run(stage, &mut values, cancel).map_err(|e| e.at_node(stage.node.label()))?;
+                    control::run(stage, units, &mut values, cancel)
+                        .map_err(|e| e.at_node(stage.node.label()))?;
                 }
-                Stage::Eager(stage) => {
-                    let results =
-                        eager::run_stage(stage, &mut values).map_err(|e| e.at_node(stage.node.label()))?;
+                (Stage::Eager(stage), StageRuns::Eager(cache)) => {
+                    let results = eager::run_stage(stage, cache, &mut values)
+                        .map_err(|e| e.at_node(stage.node.label()))?;
                     // Results without a reader are not made.
                     let wanted = stage.node.outputs.iter().flatten();
                     wanted.zip(results).for_each(|(&id, result)| values.set(id, result));
                 }
+                _ => return Err(Error::new(ErrorKind::Internal, "a stage that is prepared as another")),
             }
         }
         plan.program.main.outputs.iter().map(|&id| values.get(id)).collect()
@@ -308,39 +341,26 @@ pub struct Point<'a> {
     pub value: u64,
 }
 
-/// A plan of a unit's, which is there until this goes, though the unit may have thrown it out.
+/// A plan of a unit's, which is there until this goes, with those that the unit had beside it then, though the unit may
+/// have thrown them out. It takes no reference count.
 pub(crate) struct Found {
-    plans: Guard<Arc<Vec<Arc<Plan>>>>,
+    plans: Guard<Arc<Vec<Prepared>>>,
     at: usize,
 }
 
 impl Found {
     /// The plan.
     #[inline]
-    pub fn plan(&self) -> &Plan {
+    pub fn prepared(&self) -> &Prepared {
         &self.plans[self.at]
-    }
-
-    fn to_plan(&self) -> Arc<Plan> {
-        Arc::clone(&self.plans[self.at])
-    }
-}
-
-impl Plan {
-    /// Gives it a second chance. Threads that run it all the time only read.
-    #[inline]
-    pub(super) fn mark_used(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
-        }
     }
 }
 
 /// Throws out plans that were not used lately, and gives them: each that was used gets a second chance.
-fn make_room(plans: &mut Vec<Arc<Plan>>, plans_max: usize) -> Vec<Arc<Plan>> {
+fn make_room(plans: &mut Vec<Prepared>, plans_max: usize) -> Vec<Prepared> {
     let mut evicted = Vec::new();
     while plans.len() >= plans_max.max(1) {
-        let idle = plans.iter().position(|plan| !plan.used.swap(false, Ordering::Relaxed));
+        let idle = plans.iter().position(|plan| !plan.was_used());
         evicted.push(plans.remove(idle.unwrap_or(0)));
     }
     evicted
@@ -394,29 +414,9 @@ impl Values<'_> {
     }
 }
 
-/// A frame for a run of a stage, its stream at rest.
-///
-/// # Errors
-/// As [`Frame::new`].
-#[inline]
-pub fn take_frame(stage: &SectionStage) -> Result<Box<Frame>> {
-    let frame = match stage.frames.take() {
-        Some(frame) => frame,
-        None => new_frame(stage)?,
-    };
-    frame.runs.count();
-    Ok(frame)
-}
-
-#[cold]
-fn new_frame(stage: &SectionStage) -> Result<Box<Frame>> {
-    let mut frame = Frame::new(&stage.section).map(Box::new)?;
-    frame.runs = stage.frames.new_counter();
-    Ok(frame)
-}
-
 fn run_section(
     stage: &SectionStage,
+    runs: &SectionRuns,
     values: &mut Values<'_>,
     after: Option<Point<'_>>,
     cancel: Option<&Cancel>,
@@ -431,7 +431,7 @@ fn run_section(
         tensors.iter_mut().map(|tensor| tensor.reference(device)).collect()
     };
     let (input_refs, output_refs) = (references(&mut inputs)?, references(&mut written)?);
-    let mut frame = take_frame(stage)?;
+    let mut frame = runs.take_frame(section)?;
     frame.bind(section, |i| input_refs[i], |i| output_refs[i]);
     let ordered = match &after {
         Some(point) => frame.streams.first.wait_for(point.stream, point.value, REST_LIMIT),
@@ -442,7 +442,7 @@ fn run_section(
     let launched = ordered.and_then(|()| unsafe { frame.launch_once(section, cancel) });
     match frame.rest() {
         Ok(()) if frame.is_spent => drop(frame),
-        Ok(()) => stage.frames.give(frame),
+        Ok(()) => runs.frames.give(frame),
         Err(error) if must_leak(&error) => {
             // Nobody can say when the device stops touching them (ABI-NOTES 1).
             std::mem::forget((frame, inputs, written));

@@ -1,9 +1,8 @@
 //! Values between the stages of a run: tensors in host memory or in a device's.
 
-use super::section::REST_LIMIT;
-use crate::device::{Buffer, Device, Stream, StreamUse, must_leak};
+use crate::device::{Buffer, Device, REST_LIMIT, Stream, StreamUse, must_leak};
 use crate::error::Result;
-use crate::plan::constants::{ConstantPool, host_reference};
+use crate::plan::memory::constants::{ConstantPool, host_reference};
 use crate::plan::section::Shaped;
 use crate::tensor::{AlignedBytes, Bytes, Tensor, TensorType};
 use crate::trace::{self, What};
@@ -97,7 +96,7 @@ impl RunTensor {
             && !Arc::ptr_eq(buffer.device(), device)
         {
             // Handles never leave their plugin (ABI-NOTES 4): by its address where both know it, else through the host.
-            if visible(buffer) && device.about().host_refs {
+            if buffer.is_visible() && device.about().host_refs {
                 let own = buffer.reference(0, self.ty.size);
                 return Ok(BufferRef { buffer: null_mut(), offset: 0, ..own });
             }
@@ -163,7 +162,7 @@ impl RunTensor {
         match &self.place {
             Place::Host(tensor) => Ok(tensor.clone()),
             Place::Device(buffer) => {
-                let bytes = read(buffer, self.ty.size)?;
+                let bytes = buffer.read(self.ty.size)?;
                 Tensor::from_storage(self.ty.dtype, &self.ty.shape, Arc::new(bytes), 0, self.ty.size)
             }
         }
@@ -179,13 +178,13 @@ impl RunTensor {
                 dst.copy_from_slice(tensor.bytes());
                 Ok(())
             }
-            Place::Device(buffer) if visible(buffer) => {
+            Place::Device(buffer) if buffer.is_visible() => {
                 let _traced = trace::begin(What::CopyOut { bytes: dst.len() as u64 });
-                read_visible(buffer, dst);
+                buffer.read_visible(dst);
                 Ok(())
             }
             Place::Device(buffer) => {
-                dst.copy_from_slice(read(buffer, dst.len())?.bytes());
+                dst.copy_from_slice(buffer.read(dst.len())?.bytes());
                 Ok(())
             }
         }
@@ -250,47 +249,4 @@ pub(crate) fn constant(tensor: &Tensor, _pool: &ConstantPool) -> Result<RunTenso
     RunTensor::host(tensor.clone()).ok_or_else(|| {
         crate::error::Error::new(crate::error::ErrorKind::Internal, "a tensor whose size overflows")
     })
-}
-
-/// Whether the host may read a buffer at its base.
-fn visible(buffer: &Buffer) -> bool {
-    buffer.device().space().host_visible && buffer.reference(0, 0).addr != 0
-}
-
-/// Reads the beginning of a buffer that is visible; no work that writes it is in flight.
-fn read_visible(buffer: &Buffer, dst: &mut [u8]) {
-    let src = buffer.reference(0, dst.len());
-    // SAFETY: the space says that the host may read at the buffer's base, the range is within the buffer, and no
-    // work that writes it is in flight (the callers' promise).
-    unsafe { std::ptr::copy_nonoverlapping(src.addr as *const u8, dst.as_mut_ptr(), dst.len()) };
-}
-
-/// The beginning of a buffer in host memory of its own, which is leaked if the device cannot be shown to have
-/// stopped writing it; no other work that writes the buffer is in flight.
-pub(crate) fn read(buffer: &Buffer, size: usize) -> Result<AlignedBytes> {
-    let mut bytes = AlignedBytes::zeroed(size)?;
-    if size == 0 {
-        return Ok(bytes);
-    }
-    let _traced = trace::begin(What::CopyOut { bytes: size as u64 });
-    if visible(buffer) {
-        read_visible(buffer, bytes.as_mut_slice());
-        return Ok(bytes);
-    }
-    let mut stream = buffer.device().create_stream_for("download", StreamUse::COPIES)?;
-    // SAFETY: `bytes` is kept until `finish` has waited for the copy, or is leaked; dropping the stream on another
-    // error waits too.
-    let copied = unsafe { stream.copy_out(buffer.reference(0, size), bytes.as_mut_slice().as_mut_ptr()) };
-    match copied.and_then(|()| stream.finish(REST_LIMIT)) {
-        Ok(()) => Ok(bytes),
-        Err(error) => {
-            if must_leak(&error) {
-                std::mem::forget((stream, bytes));
-            } else {
-                // Before `bytes`.
-                drop(stream);
-            }
-            Err(error)
-        }
-    }
 }

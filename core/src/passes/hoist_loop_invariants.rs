@@ -10,8 +10,8 @@
 use super::{each_region, has_constant_shape};
 use crate::cancel::look;
 use crate::error::Result;
-use crate::plan::specialise::{ScanLayout, resolve_axis};
 use crate::program::catalogue;
+use crate::program::scan::{ScanLayout, resolve_axis};
 use crate::program::{Node, Program, Region, ValueId};
 use crate::tensor::{BF16, DType, F16, F32, F64, Tensor};
 use devbay_ops::Failure;

@@ -28,7 +28,7 @@ mod uses;
 use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::KernelTable;
-use crate::plan::specialise::Evaluator;
+use crate::program::fold::Evaluator;
 use crate::program::{Node, Op, Program, Region, ValueId, catalogue};
 use crate::tensor::{BF16, F16, F32, F64, Tensor};
 use narrow_dtypes::{Narrowed, Narrowing};
@@ -58,8 +58,8 @@ pub struct Pass {
     run: fn(&mut Program, &Around<'_>) -> Result<usize>,
 }
 
-/// All passes, in their order. [`specialise`](crate::plan::specialise) folds constants between the first moment and
-/// the second, since types depend on it; its switch is [`FOLD_CONSTANTS`].
+/// All passes, in their order. Specialising folds constants between the first moment and the second, since types
+/// depend on it; its switch is [`FOLD_CONSTANTS`].
 pub const PASSES: &[Pass] = &[
     Pass {
         name: "fold-batch-norm",

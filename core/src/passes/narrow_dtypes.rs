@@ -12,7 +12,7 @@ use super::uses::reads;
 use super::{Around, each_region};
 use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::place::implements;
+use crate::kernel::implements;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::infer::infer;
 use crate::program::onnx_types::dtype_to_onnx;

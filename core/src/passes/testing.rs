@@ -4,7 +4,7 @@ use super::narrow_dtypes::{Narrowed, Narrowing};
 use super::{Around, PASSES, dead_code};
 use crate::error::Result;
 use crate::kernel::{KernelDef, KernelTable};
-use crate::plan::specialise::Evaluator;
+use crate::program::fold::Evaluator;
 use crate::program::text::{parse, print};
 use crate::program::{Node, Program};
 use crate::tensor::{DType, F16, F32, I64, Tensor};

@@ -1,21 +1,23 @@
 //! What plans are made with: devices with their constants, which nodes may run where, and options.
 
-use super::ahead::{PackedConstant, Specialised};
-use super::constants::{ConstantPool, PackCounts};
-use super::fold_cache::FoldCache;
-use super::kernel_cache::KernelCache;
+use super::executor::Executor;
 use super::limits::Limits;
+use super::memory::constants::{ConstantPool, PackCounts};
+use super::place::kernel_cache::KernelCache;
+use super::specialise::ahead::{PackedConstant, Specialised};
+use super::specialise::fold_cache::FoldCache;
 use super::specialise::specialise;
+use super::steps::OwnStep;
 use super::{cost, feedback, tasks};
 use crate::device::Device;
 use crate::error::Result;
-use crate::exec::eager::Evaluate;
 use crate::kernel::{KernelDef, Numerics};
 use crate::passes::narrow_dtypes::{Narrowed, Narrowing};
 use crate::passes::{self, Applied, Around, FOLD_CONSTANTS, Moment, Switches};
 use crate::program::{Node, Program};
 use crate::tensor::TensorType;
 use crate::trace::Recorder;
+use devbay_plugin_api::abi::LaunchFn;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,6 +42,8 @@ pub struct Env {
     pub(crate) folds: FoldCache,
     /// Constants that became narrower.
     narrowed: Narrowed,
+    /// Runs the plans.
+    executor: &'static dyn Executor,
 }
 
 /// Where the nodes of a program may run.
@@ -61,7 +65,7 @@ pub enum PlaceBy {
     /// The order of the devices: the first one runs whatever it has a kernel for, the others the rest.
     #[default]
     Order,
-    /// What launches and copies should take together ([`super::placement`]).
+    /// What launches and copies should take together ([`super::place::by_cost`]).
     Cost,
 }
 
@@ -111,7 +115,7 @@ pub struct PlanOptions {
     /// How urgent the work is beside that of other sessions on the same device: above 0 more, below 0 less. A hint, which
     /// devices with streams of several priorities follow.
     pub stream_priority: i32,
-    /// Whether devices whose plugins gather launches are told to begin within long tasks (`gather.rs`), and not at their ends
+    /// Whether devices whose plugins gather launches are told to begin within long tasks (`order/flushes.rs`), and not at their ends
     /// alone. Each time costs a submission of the driver's.
     pub flushes: bool,
     /// What floats are narrower than the model says, where kernels allow it; inputs and results keep their types.
@@ -150,18 +154,14 @@ impl Default for PlanOptions {
 }
 
 impl Env {
-    /// An environment of one device, with a pool of its own.
-    pub fn new(device: &Arc<Device>, options: PlanOptions) -> Arc<Self> {
-        Self::placed(&Placement::on(device), options)
-    }
-
-    /// An environment of several devices, with pools of its own.
-    pub fn placed(placement: &Placement, options: PlanOptions) -> Arc<Self> {
-        Self::with_packed(placement, options, &[])
-    }
-
-    /// As [`Env::placed`], with constants that were packed ahead of time.
-    pub fn with_packed(placement: &Placement, options: PlanOptions, packed: &[PackedConstant]) -> Arc<Self> {
+    /// Makes an environment with pools of its own and with constants that were packed ahead of time, for plans that this
+    /// executor will run.
+    pub(crate) fn of(
+        placement: &Placement,
+        options: PlanOptions,
+        packed: &[PackedConstant],
+        executor: &'static dyn Executor,
+    ) -> Arc<Self> {
         let devices = placement.devices();
         let position = |device| devices.iter().position(|known| Arc::ptr_eq(known, device)).unwrap_or(0);
         Arc::new(Self {
@@ -177,7 +177,18 @@ impl Env {
             kernels: KernelCache::default(),
             folds: FoldCache::default(),
             narrowed: Narrowed::default(),
+            executor,
         })
+    }
+
+    /// Returns the executor that runs the plans.
+    pub(super) fn executor(&self) -> &'static dyn Executor {
+        self.executor
+    }
+
+    /// Returns the function that the launch loop calls for a step of ours.
+    pub(super) fn launch_fn(&self, own: OwnStep) -> LaunchFn {
+        self.executor.launch_fn(own)
     }
 
     /// Devices, by position.
@@ -224,12 +235,12 @@ impl Env {
     /// # Errors
     /// As [`passes::run`].
     pub fn run_passes(&self, program: &mut Program, moment: Moment) -> Result<Vec<Applied>> {
-        let mut evaluator = Evaluate::new(self);
+        let mut evaluator = self.executor.evaluator(self);
         let around = Around {
             kernels: self.device.kernels(),
             stay: &|node: &Node| self.is_pinned(node),
             narrow: self.options.narrow.map(|narrowing| (narrowing, &self.narrowed)),
-            evaluator: RefCell::new(&mut evaluator),
+            evaluator: RefCell::new(&mut *evaluator),
         };
         passes::run(program, moment, &self.options.passes, &around)
     }
@@ -240,7 +251,7 @@ impl Env {
     /// As [`specialise()`] and [`passes::run`].
     pub fn specialised(&self, program: &Program, types: &[TensorType]) -> Result<(Program, Vec<Applied>)> {
         let folds = self.options.passes.runs(FOLD_CONSTANTS);
-        let mut specialised = specialise(program, types, folds, &mut Evaluate::new(self))?;
+        let mut specialised = specialise(program, types, folds, &mut *self.executor.evaluator(self))?;
         let (before, after) = (program.n_nodes(), specialised.n_nodes());
         let folded = Applied { name: FOLD_CONSTANTS, changes: before.saturating_sub(after), before, after };
         let mut applied = if folds { vec![folded] } else { Vec::new() };
@@ -253,7 +264,7 @@ impl Env {
     /// # Errors
     /// As [`specialise()`].
     pub(crate) fn typed_again(&self, ahead: &Specialised, types: &[TensorType]) -> Result<Program> {
-        specialise(&ahead.program, types, false, &mut Evaluate::new(self))
+        specialise(&ahead.program, types, false, &mut *self.executor.evaluator(self))
     }
 
     /// The constants that kernels of the plans that are there have in layouts of their own.

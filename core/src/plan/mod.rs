@@ -1,81 +1,69 @@
 //! Plans: a program for given input types, divided into stages.
 //!
 //! Nodes of known types form sections ([`mod@section`]), planned into tasks of launches; so does control flow of known
-//! types ([`nested`], [`unroll`], [`regions`]). Other control flow is a stage of its own, whose regions are nested
-//! [`Unit`]s, planned when they are first taken. A node whose types depend on
-//! data is an eager stage: it is planned when its operands are there, on the same kernels.
-//!
-//! Where the nodes of a plan run is its [`Placement`]'s to say: in the order of the devices, or where it costs least
-//! ([`placement`]).
+//! types ([`control`]). Other control flow is a stage of its own, whose regions are programs of their own, planned when
+//! they are first taken. A node whose types depend on data is an eager stage: it is planned when its operands are there,
+//! on the same kernels.
 //!
 //! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
 //! rest.
+//!
+//! A plan is data. What its runs share, frames, streams, caches and counts, is beside it, in the executor
+//! (`exec/prepared.rs`).
+//!
+//! # How a plan is made
+//!
+//! | step | folder |
+//! | --- | --- |
+//! | the program for given input types | [`specialise`] |
+//! | which device and which kernel run each node, by what things take | [`place`], [`cost`] |
+//! | what compilers take whole | [`mod@compiled`] |
+//! | what becomes of regions | [`control`] |
+//! | from nodes to launches, and from launches to a section | [`launches`] |
+//! | what follows what: tasks, lanes, waits | [`order`] |
+//! | where values live | [`memory`] |
+//!
+//! What it is made with is [`Env`], what may be asked for [`limits`]. The result is [`mod@section`], with the steps that are
+//! ours in `steps.rs`; [`report`] shows it.
 
-pub mod ahead;
-mod alike;
-mod antichain;
-mod assemble;
-mod assign;
-pub(crate) mod borders;
-mod choose;
-pub(crate) mod claims;
 pub mod compiled;
-pub mod constants;
+pub mod control;
 pub mod cost;
-mod cut;
 mod env;
-pub mod estimate;
-pub mod extract;
-pub mod feedback;
-pub(crate) mod fold_cache;
-mod gather;
-mod indices;
-mod join;
-pub mod kernel_cache;
-mod lanes;
+pub(crate) mod executor;
 pub mod launches;
 pub mod limits;
 pub mod memory;
-pub(crate) mod merge;
-pub mod nested;
+pub mod order;
 pub mod place;
-pub mod placement;
-mod program_store;
-mod programs;
-pub(crate) mod references;
-pub mod regions;
 pub mod report;
 pub mod section;
 pub mod specialise;
-mod storage;
-mod streaming;
-pub(crate) mod streams;
-pub mod tasks;
+pub(crate) mod steps;
 mod text;
-pub mod unroll;
-mod views;
-pub mod whole;
-pub mod work;
+
+// What applications name, by the shorter path.
+pub use compiled::whole;
+pub use control::{extract, unroll};
+pub use cost::{estimate, feedback, work};
+pub use memory::constants;
+pub use order::tasks;
+pub use specialise::ahead;
 
 use crate::cancel::look;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::eager::EagerCache;
-use crate::exec::lent::Lent;
-use crate::exec::pool::FramePool;
-use crate::exec::unit::Unit;
 use crate::passes::Applied;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, ValueId};
-use choose::{NodeWork, works};
-use claims::Claims;
+use compiled::claims::Claims;
 use compiled::{CompiledStage, Part};
+use control::extract::extract;
 pub use env::{Env, PlaceBy, Placement, PlanOptions};
-use extract::extract;
+use place::choose::{NodeWork, works};
 use section::{Section, Shaped, StepKind};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A program for given input types.
 pub struct Plan {
@@ -89,10 +77,6 @@ pub struct Plan {
     pub(crate) is_declared: bool,
     /// What is done, in order.
     pub stages: Box<[Stage]>,
-    /// Set by runs, cleared when plans are thrown out: second chance.
-    pub(crate) used: AtomicBool,
-    /// Runs, where no one frame is that of a run: of several stages, or none.
-    pub(crate) staged_runs: AtomicU64,
 }
 
 /// One thing that a run does.
@@ -110,19 +94,15 @@ pub enum Stage {
 
 /// A section, and the values that it takes and gives.
 pub struct SectionStage {
-    /// Pooled frames. First: what they have recorded ends before the kernels and the memory that it names (B22).
-    pub frames: FramePool,
     /// The launches.
     pub section: Section,
     /// The values that its results are.
     pub results: Box<[ValueId]>,
     /// For a plan of one line: which of the plan's inputs each of the line's is.
     pub plan_inputs: Box<[u32]>,
-    /// For a plan of one line: its references to the caller's memory, if kernels work there.
-    pub(crate) lent: Option<Lent>,
 }
 
-/// A control-flow node, its regions as units.
+/// A control-flow node, its regions as programs of their own.
 pub struct ControlStage {
     /// The node.
     pub node: Node,
@@ -130,10 +110,10 @@ pub struct ControlStage {
     pub regions: Vec<Nested>,
 }
 
-/// A region as a unit: its inputs, then what it captures.
+/// A region as a program, planned when it is first taken: its inputs, then what it captures.
 pub struct Nested {
-    /// The region as a program of its own.
-    pub unit: Unit,
+    /// The program.
+    pub program: Arc<Program>,
     /// The surrounding values that follow the region's own inputs.
     pub captures: Vec<ValueId>,
 }
@@ -142,8 +122,6 @@ pub struct Nested {
 pub struct EagerStage {
     /// The node.
     pub node: Node,
-    /// Kernels prepared for earlier operands.
-    pub cache: EagerCache,
 }
 
 impl Plan {
@@ -176,15 +154,7 @@ impl Plan {
         } else {
             staged(&program, &groups, work, &claims, env)?
         };
-        let (stages, used) = (stages.into(), AtomicBool::new(true));
-        let (passes, staged_runs) = (Box::default(), AtomicU64::new(0));
-        Ok(Self { program, passes, inputs, is_declared: false, stages, used, staged_runs })
-    }
-
-    /// How many runs there were of it. One that was bound counts once, however often it ran.
-    pub fn n_runs(&self) -> u64 {
-        let framed = self.single().map_or(0, |stage| stage.frames.n_runs());
-        framed + self.staged_runs.load(Ordering::Relaxed)
+        Ok(Self { program, passes: Box::default(), inputs, is_declared: false, stages: stages.into() })
     }
 
     /// Nodes of sections and compiled programs that another device than `device` runs, with it.
@@ -392,13 +362,7 @@ fn single_section(program: &Program, work: Vec<NodeWork>, env: &Arc<Env>) -> Res
             })
         })
         .collect::<Result<Box<[u32]>>>()?;
-    Ok(Stage::Section(SectionStage {
-        frames: FramePool::new(),
-        results: outputs.clone().into(),
-        lent: Lent::of(&section, &plan_inputs),
-        plan_inputs,
-        section,
-    }))
+    Ok(Stage::Section(SectionStage { results: outputs.clone().into(), plan_inputs, section }))
 }
 
 fn staged(
@@ -432,22 +396,16 @@ fn staged(
                 let results: Vec<ValueId> = made.copied().filter(later).collect();
                 let work = work[range.clone()].iter_mut().map(std::mem::take).collect();
                 let section = launches::plan(program, nodes, work, &results, env, &env.options)?;
-                Stage::Section(SectionStage {
-                    frames: FramePool::new(),
-                    results: results.into(),
-                    plan_inputs: Box::default(),
-                    lent: None,
-                    section,
-                })
+                Stage::Section(SectionStage { results: results.into(), plan_inputs: Box::default(), section })
             }
             Group::Other(i) => {
                 let node = &nodes[*i];
                 if node.regions.is_empty() {
-                    Stage::Eager(EagerStage { node: node.clone(), cache: EagerCache::default() })
+                    Stage::Eager(EagerStage { node: node.clone() })
                 } else {
                     let regions = node.regions.iter().map(|(_, region)| {
                         let (program, captures) = extract(program, region);
-                        Nested { unit: Unit::new(program, Arc::clone(env)), captures }
+                        Nested { program: Arc::new(program), captures }
                     });
                     Stage::Control(ControlStage { node: node.clone(), regions: regions.collect() })
                 }

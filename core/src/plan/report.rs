@@ -5,12 +5,12 @@
 //! was made with that.
 
 use super::compiled::{CompiledStage, Origin};
-use super::cost::Rates;
-use super::feedback::CostFrom;
+use super::cost::feedback::CostFrom;
+use super::order::tasks::{NO_TASK, OneTask};
 use super::section::{MemoryReport, Section, StepKind};
-use super::tasks::{NO_TASK, OneTask};
+use super::steps::State;
 use super::{ControlStage, Env, Plan, Stage};
-use crate::exec::nested::State;
+use crate::device::rates::Rates;
 use crate::tensor::TensorType;
 
 /// A plan.
@@ -170,8 +170,8 @@ pub struct RegionReport {
 }
 
 impl PlanReport {
-    /// A plan's report; `env` is what it was planned with.
-    pub fn of(plan: &Plan, env: &Env) -> Self {
+    /// A plan's report; `env` is what it was planned with, `regions` has the plans so far of each region of each stage.
+    pub fn of(plan: &Plan, env: &Env, regions: &dyn Fn(usize, usize) -> Vec<Self>) -> Self {
         let rates_from = match (env.options.rates, env.device.rates()) {
             (Some(_), _) => RatesFrom::Options,
             (None, Some(_)) => RatesFrom::Measured,
@@ -193,7 +193,12 @@ impl PlanReport {
                     (name, TensorType::new(ty.dtype, &ty.shape).to_string())
                 })
                 .collect(),
-            stages: plan.stages.iter().map(StageReport::of).collect(),
+            stages: plan
+                .stages
+                .iter()
+                .enumerate()
+                .map(|(at, stage)| StageReport::of(stage, &|region| regions(at, region)))
+                .collect(),
         }
     }
 
@@ -240,11 +245,11 @@ impl PlanReport {
 }
 
 impl StageReport {
-    fn of(stage: &Stage) -> Self {
+    fn of(stage: &Stage, plans_of: &dyn Fn(usize) -> Vec<PlanReport>) -> Self {
         match stage {
             Stage::Section(stage) => Self::Section(SectionReport::of(&stage.section)),
             Stage::Compiled(stage) => Self::Compiled(CompiledReport::of(stage)),
-            Stage::Control(stage) => Self::Control(ControlReport::of(stage)),
+            Stage::Control(stage) => Self::Control(ControlReport::of(stage, plans_of)),
             Stage::Eager(stage) => Self::Eager { node: stage.node.label() },
         }
     }
@@ -265,12 +270,10 @@ impl CompiledReport {
 }
 
 impl ControlReport {
-    fn of(stage: &ControlStage) -> Self {
-        let regions = stage.node.regions.iter().zip(&stage.regions);
-        let regions = regions.map(|((name, _), nested)| RegionReport {
-            name: name.to_string(),
-            plans: nested.unit.plans().iter().map(|plan| PlanReport::of(plan, nested.unit.env())).collect(),
-        });
+    fn of(stage: &ControlStage, plans_of: &dyn Fn(usize) -> Vec<PlanReport>) -> Self {
+        let regions = stage.node.regions.iter().enumerate();
+        let regions =
+            regions.map(|(at, (name, _))| RegionReport { name: name.to_string(), plans: plans_of(at) });
         Self { node: stage.node.label(), regions: regions.collect() }
     }
 }
@@ -352,7 +355,7 @@ impl StepReport {
         let report = |at: usize| {
             let step = &section.steps[at];
             // A step of control flow is known by its state's address.
-            let nested = section.nested.iter().find(|state| state.launch().1 == step.state);
+            let nested = section.nested.iter().find(|state| state.step().1 == step.state);
             Self {
                 node: section.labels[at].clone(),
                 kernel: section.kernels[at].clone(),

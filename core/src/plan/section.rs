@@ -1,21 +1,19 @@
 //! Sections: nodes of known types, planned into tasks of launches on one device.
 //!
 //! A [`Section`] is arrays, not objects: steps, tasks, references, patches. It is immutable and shared by all runs; what
-//! a run changes is in a [`crate::exec::frame::Frame`]. References to constants are ready-made, those into
+//! a run changes is in a frame (`exec/frame.rs`). References to constants are ready-made, those into
 //! the arena need the arena's address once per frame, and those to inputs and results are patched per run.
 
-use super::constants::Placed;
-use super::feedback::CostFrom;
-use super::tasks::{NO_TASK, OneTask, TaskGraph};
-use crate::calls::Watched;
+use super::cost::feedback::CostFrom;
+use super::memory::constants::Placed;
+use super::order::tasks::{NO_TASK, OneTask, TaskGraph};
+use super::steps::{Control, Internal, State};
 use crate::device::{Device, PreparedKernel};
-use crate::exec::nested::State;
-use crate::exec::regions::Control;
-use crate::exec::timeline::Internal;
 use crate::program::ValueId;
 use crate::tensor::{DType, Tensor, TensorType, bytes_of, n_elements};
-use crate::trace::Traced;
+use crate::trace::Recorder;
 use devbay_plugin_api::abi::{BufferRef, LaunchFn};
+use std::any::Any;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -200,7 +198,7 @@ pub struct Section {
     pub lanes: Box<[Arc<Device>]>,
     /// How urgent the work on its streams is ([`PlanOptions::stream_priority`](super::PlanOptions::stream_priority)).
     pub stream_priority: i32,
-    /// Whether asynchronous devices take part beside others: then tasks signal and arrive (`plan/streams.rs`).
+    /// Whether asynchronous devices take part beside others: then tasks signal and arrive (`plan/order/streams.rs`).
     pub is_placed: bool,
     /// For each lane how often a run signals on it.
     pub n_signals: Box<[u32]>,
@@ -252,10 +250,10 @@ pub struct Section {
     pub labels: Box<[String]>,
     /// What each step runs, for reports: op and kernel.
     pub kernels: Box<[String]>,
-    /// Keeps the states of steps alive that are traced; None if none is.
-    pub(crate) traced: Option<Traced>,
-    /// Keeps the states of steps alive that leave notes of their launches; None if none does.
-    pub(crate) watched: Option<Watched>,
+    /// Records what the steps do and when, if the section is traced.
+    pub(crate) traced: Option<Recorder>,
+    /// Keeps the states of wrapped steps alive.
+    pub(crate) wrapped: Vec<Box<dyn Any + Send + Sync>>,
     /// Keeps the states of control-flow steps alive.
     pub(crate) nested: Box<[State]>,
     /// The same of entries and exits.

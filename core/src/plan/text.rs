@@ -1,11 +1,11 @@
 //! The text form of plan reports, for people and golden files. Names come from models: what would break a line or a
 //! terminal is escaped.
 
+use super::order::tasks::OneTask;
 use super::report::{
     CompiledReport, ControlReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport,
 };
 use super::section::{ConstantBytes, StepKind};
-use super::tasks::OneTask;
 use crate::units::{bytes, duration, percent};
 use std::borrow::Cow;
 use std::fmt;

@@ -9,10 +9,12 @@
 //! devices.
 
 pub mod catalogue;
+pub mod fold;
 pub mod infer;
 pub mod onnx_types;
 pub mod onnx_versions;
 pub(crate) mod same;
+pub mod scan;
 pub mod text;
 pub mod verify;
 

@@ -1,11 +1,26 @@
 //! A recording as plain data: what happened on each thread, what the plans were, what plugins marked.
 
-use crate::device::Device;
-use crate::plan::compiled::CompiledStage;
-use crate::plan::place::Chosen;
-use crate::program::Node;
-use crate::services::Mark;
 use std::sync::Arc;
+
+/// One mark on a plugin's timeline.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Mark {
+    /// What ran.
+    pub name: String,
+    /// Where it ran.
+    pub track: String,
+    /// The device whose stream the track is named after; empty if it is none of them.
+    pub device: String,
+    /// That stream's handle; 0 if it is none.
+    pub stream: u64,
+    /// Begin, in nanoseconds of the monotonic clock.
+    pub begin_ns: u64,
+    /// End on the same clock.
+    pub end_ns: u64,
+}
+
+/// Takes plugins' marks: plugin, mark.
+pub type TraceSink = Arc<dyn Fn(&str, Mark) + Send + Sync>;
 
 /// What a thread did for some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +111,7 @@ pub struct StepInfo {
     pub kind: StepKind,
     /// Nanoseconds that it should take; 0 if nobody estimated it.
     pub cost_ns: f32,
-    /// What it is known as to measurements ([`crate::plan::feedback`]); None for what is no launch of a section.
+    /// What it is known as to measurements (`plan/cost/feedback.rs`); None for what is no launch of a section.
     pub signature: Option<Arc<str>>,
     /// The section's task that it is of.
     pub task: u32,
@@ -107,44 +122,6 @@ pub struct StepInfo {
 }
 
 impl StepInfo {
-    /// A node that is planned while it runs.
-    pub(crate) fn of_lone(node: &Node, chosen: &Chosen, device: &Device) -> Self {
-        let kind = if device.about().inline { StepKind::Kernel } else { StepKind::Enqueue };
-        Self { kernel: chosen.name.clone(), kind, ..Self::of_stage(node) }
-    }
-
-    /// Control flow that is a stage of its own.
-    pub(crate) fn of_stage(node: &Node) -> Self {
-        Self {
-            label: node.label(),
-            name: node.name.to_string(),
-            kernel: node.op.to_string(),
-            kind: StepKind::Stage,
-            cost_ns: 0.0,
-            signature: None,
-            task: 0,
-            lane: 0,
-            preds: Box::default(),
-        }
-    }
-
-    /// A program that a device's compiler made.
-    pub(crate) fn of_program(stage: &CompiledStage) -> Self {
-        let (first, rest) =
-            (stage.labels.first().cloned().unwrap_or_default(), stage.labels.len().max(1) - 1);
-        Self {
-            label: format!("{first} and {rest} more, compiled"),
-            name: first,
-            kernel: "program".to_owned(),
-            kind: StepKind::Stage,
-            cost_ns: stage.cost_ns as f32,
-            signature: None,
-            task: 0,
-            lane: 0,
-            preds: Box::default(),
-        }
-    }
-
     /// The op, without the kernel's version.
     pub fn op(&self) -> &str {
         self.kernel.split('@').next().unwrap_or_default()

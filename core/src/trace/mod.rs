@@ -1,7 +1,7 @@
 //! What runs did and when: events of the host's threads, and the marks of plugins, on one clock.
 //!
-//! Whether a plan is traced is decided when it is made ([`PlanOptions::trace`](crate::plan::PlanOptions)): then each
-//! step calls a function of ours, which notes the time before and after it calls the kernel's (`launch.rs`). A plan
+//! Whether a plan is traced is decided when it is made (`PlanOptions::trace`): then each
+//! step calls a function of ours, which notes the time before and after it calls the kernel's (`exec/traced.rs`). A plan
 //! that is not traced has the kernels' own functions, and the launch loop is the same for both, so that tracing costs
 //! nothing where nobody asked for it. What blocks or copies anyway asks whether its thread is in a traced run
 //! (`running.rs`). A [`Recorder`] keeps the events; a [`Recording`] is them as plain data.
@@ -10,14 +10,12 @@
 
 mod clock;
 mod events;
-mod launch;
 mod recorder;
 mod running;
 
 pub use clock::clock_ns;
-pub use events::{Event, Recording, SectionInfo, StepInfo, StepKind, ThreadEvents, What};
+pub use events::{Event, Mark, Recording, SectionInfo, StepInfo, StepKind, ThreadEvents, TraceSink, What};
 pub use recorder::{EVENTS_MAX, Recorder};
 
 pub(crate) use clock::now_ns;
-pub(crate) use launch::{Told, Traced, trace};
 pub(crate) use running::{begin, begin_lone, run_number};

@@ -3,8 +3,7 @@
 //! Each thread has a buffer of its own for each recorder, behind a lock that nobody else wants until the recording is
 //! taken. A buffer is bounded; what comes when it is full is lost and counted.
 
-use super::events::{Event, Recording, SectionInfo, ThreadEvents};
-use crate::services::{Mark, TraceSink};
+use super::events::{Event, Mark, Recording, SectionInfo, ThreadEvents, TraceSink};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -98,7 +97,7 @@ impl Recorder {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Takes down plugins' marks, for [`Services`](crate::services::Services).
+    /// Takes down plugins' marks, for the services that plugins are given.
     pub fn sink(&self) -> TraceSink {
         let recorder = self.clone();
         Arc::new(move |plugin, mark| {

@@ -7,7 +7,6 @@
 use super::clock::now_ns;
 use super::events::{Event, SectionInfo, StepInfo, What};
 use super::recorder::Recorder;
-use crate::plan::Env;
 use std::cell::{Cell, RefCell};
 
 thread_local! {
@@ -82,19 +81,6 @@ impl Recorder {
         let recorder = RECORDER.try_with(|recorder| recorder.replace(Some(self.clone()))).ok().flatten();
         let before = (RUN.replace(run), recorder);
         Running { before, span: begin(What::Run) }
-    }
-}
-
-impl Env {
-    /// Does a run on the calling thread, as a traced one if plans are traced.
-    #[inline]
-    pub(crate) fn traced<R>(&self, run: impl FnOnce() -> R) -> R {
-        // Apart from each other: what a run that is not traced does not keep, it need not clear away.
-        let Some(recorder) = &self.options.trace else {
-            return run();
-        };
-        let _running = recorder.begin_run();
-        run()
     }
 }
 

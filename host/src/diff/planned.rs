@@ -6,6 +6,7 @@ use super::source::tag;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::cancel::Cancel;
 use devbay_core::exec::eager::Evaluate;
+use devbay_core::exec::prepared::Prepared;
 use devbay_core::exec::unit::Unit;
 use devbay_core::exec::value::RunTensor;
 use devbay_core::passes::Moment;
@@ -149,7 +150,7 @@ impl Planned {
     pub fn run_whole(&self, inputs: &[Tensor], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
         let plan = Plan::build(self.program.clone(), &self.env)?;
         *self.launched.borrow_mut() = launches(&plan);
-        self.run(&plan, inputs, cancel)
+        self.run(plan, inputs, cancel)
     }
 
     /// Launches of all of it that are others when values are brought out; none as long as that was not tried.
@@ -201,7 +202,7 @@ impl Planned {
             if cone.nodes.len() == self.program.main.nodes.len() {
                 *self.changed.borrow_mut() = difference(&self.launched.borrow(), launches(&plan));
             }
-            results.extend(wanted.iter().copied().zip(self.run(&plan, &inputs, cancel)?));
+            results.extend(wanted.iter().copied().zip(self.run(plan, &inputs, cancel)?));
         }
         let result = |&id: &ValueId| match results.get(&id) {
             Some(tensor) => Ok(tensor.clone()),
@@ -210,8 +211,9 @@ impl Planned {
         outputs.iter().map(result).collect()
     }
 
-    fn run(&self, plan: &Plan, inputs: &[Tensor], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
-        let results = self.runner.run_plan(plan, run_tensors(inputs)?, cancel)?;
+    fn run(&self, plan: Plan, inputs: &[Tensor], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
+        let plan = Prepared::new(Arc::new(plan), &self.env);
+        let results = self.runner.run_plan(&plan, run_tensors(inputs)?, cancel)?;
         results.iter().map(RunTensor::to_tensor).collect()
     }
 

@@ -1,0 +1,13 @@
+//! Control flow of known types: what becomes of the regions of If, Loop and Scan.
+//!
+//! | file | what becomes of them |
+//! | --- | --- |
+//! | `nested.rs` | a step that runs them with the launch loop |
+//! | `unroll.rs` | launches, iteration by iteration |
+//! | `regions.rs` | tasks between an entry and an exit |
+//! | `extract.rs` | programs of their own |
+
+pub mod extract;
+pub mod nested;
+pub mod regions;
+pub mod unroll;

@@ -1,0 +1,194 @@
+//! Times that were measured, for plans: what a launch took when it ran before, in the place of an estimate.
+//!
+//! A launch is known by its *signature*: the kernel, the types of what it reads and writes, which of that is constant,
+//! and a digest of its attributes. Two launches of one signature do the same work, in whatever model they are, so that a
+//! profile of one model serves others too. Names of nodes are no part of it.
+//!
+//! Times are those of one thread where a device is the processor, as [`crate::device::rates::Rates`] are. Whether a profile
+//! belongs to this device and this build of its plugin is decided where it is read; here a device is known by its
+//! stable identity.
+
+use super::work::WorkKind;
+use crate::device::Device;
+use crate::kernel::Numerics;
+use crate::plan::Env;
+use crate::plan::compiled::programs::digest_of_attrs;
+use crate::plan::place::kernel::NodeTypes;
+use crate::plan::steps::CopyKind;
+use crate::program::{Node, Program};
+use crate::tensor::TensorType;
+use devbay_plugin_api::abi::KernelCost;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Who says what a launch takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CostFrom {
+    /// The device's rates, and what the kernel counts.
+    #[default]
+    Estimate,
+    /// Earlier runs.
+    Measurement,
+}
+
+impl CostFrom {
+    /// Its name in text and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Estimate => "estimated",
+            Self::Measurement => "measured",
+        }
+    }
+}
+
+/// What a launch should take.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Cost {
+    /// Nanoseconds.
+    pub ns: f64,
+    /// Who says so.
+    pub from: CostFrom,
+}
+
+/// What launches took, by device and signature.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Feedback {
+    devices: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+impl Feedback {
+    /// Takes what a launch took on a device, in nanoseconds; the latest counts.
+    pub fn put(&mut self, device: &Device, signature: &str, ns: f64) {
+        self.devices.entry(device.stable_id()).or_default().insert(signature.to_owned(), ns);
+    }
+
+    /// Nanoseconds that a launch took on a device, if it was measured.
+    pub fn find(&self, device: &Device, signature: &str) -> Option<f64> {
+        self.devices.get(&device.stable_id())?.get(signature).copied()
+    }
+
+    /// Launches that were measured, on all devices.
+    pub fn len(&self) -> usize {
+        self.devices.values().map(BTreeMap::len).sum()
+    }
+
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a launch of a node is known as: `Conv@11(f32[1,3,8,8], const f32[4,3,3,3]) f32[1,4,8,8] 0123456789abcdef`.
+pub fn signature(kernel: &str, node: &Node, types: &NodeTypes, numerics: Numerics) -> String {
+    let mut text = format!("{kernel}(");
+    for (i, input) in types.inputs.iter().enumerate() {
+        let comma = if i == 0 { "" } else { ", " };
+        // Writing to a string cannot fail.
+        let _ = match input {
+            None => write!(text, "{comma}_"),
+            Some((ty, constant)) => {
+                let constant = if constant.is_some() { "const " } else { "" };
+                write!(text, "{comma}{constant}{}", Plain(ty))
+            }
+        };
+    }
+    text.push(')');
+    for output in &types.outputs {
+        let _ = match output {
+            None => write!(text, " _"),
+            Some(ty) => write!(text, " {}", Plain(ty)),
+        };
+    }
+    if !node.attrs.is_empty() {
+        let _ = write!(text, " {}", digest_of_attrs(&node.attrs));
+    }
+    if numerics != Numerics::Strict {
+        let _ = write!(text, " {numerics:?}");
+    }
+    text
+}
+
+/// A type without the names of its extents, which say nothing of the work.
+struct Plain<'a>(&'a TensorType);
+
+impl std::fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.known_shape() {
+            Some(shape) => TensorType::new(self.0.dtype, &shape).fmt(f),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+/// What a copy is known as.
+pub(crate) fn signature_of_copy(kind: CopyKind, bytes: usize) -> String {
+    let direction = match kind {
+        CopyKind::ToDevice => "to device",
+        CopyKind::FromDevice => "from device",
+        CopyKind::Within => "within a memory",
+    };
+    format!("copy {direction}, {bytes} bytes")
+}
+
+impl Env {
+    /// Whether anybody measures launches, or has.
+    pub(in crate::plan) fn asks_signatures(&self) -> bool {
+        self.options.trace.is_some() || self.options.feedback.is_some()
+    }
+
+    /// What the launch of a node of known types is known as, if anybody measures launches or has.
+    pub(in crate::plan) fn signature(
+        &self,
+        program: &Program,
+        node: &Node,
+        kernel: &str,
+    ) -> Option<Arc<str>> {
+        if !self.asks_signatures() {
+            return None;
+        }
+        let types = NodeTypes::of(program, node)?;
+        Some(signature(kernel, node, &types, self.options.numerics).into())
+    }
+
+    /// What a launch should take on a device: as was measured, else by what its kernel counts.
+    pub(in crate::plan) fn launch_cost(
+        &self,
+        (site, kind): (usize, WorkKind),
+        signature: Option<&str>,
+        cost: Option<&KernelCost>,
+        operand_bytes: usize,
+    ) -> Cost {
+        let measured = signature.and_then(|signature| self.measured(site, signature));
+        Cost::of(measured, || self.rates_of(site).launch(kind, cost, operand_bytes))
+    }
+
+    /// What a copy that a device makes should take: as was measured, else as its link says.
+    pub(in crate::plan) fn copy_cost(&self, site: usize, kind: CopyKind, bytes: usize) -> Cost {
+        let rates = self.rates_of(site);
+        Cost::of(self.measured_copy(site, kind, bytes), || match kind {
+            CopyKind::ToDevice => rates.to_device.copy(bytes),
+            CopyKind::FromDevice => rates.from_device.copy(bytes),
+            CopyKind::Within => rates.launch(WorkKind::Copying, None, bytes),
+        })
+    }
+
+    /// Nanoseconds that a copy took, if it was measured.
+    pub(in crate::plan) fn measured_copy(&self, site: usize, kind: CopyKind, bytes: usize) -> Option<f64> {
+        self.options.feedback.as_ref()?;
+        self.measured(site, &signature_of_copy(kind, bytes))
+    }
+
+    fn measured(&self, site: usize, signature: &str) -> Option<f64> {
+        self.options.feedback.as_ref()?.find(self.site(site).0, signature)
+    }
+}
+
+impl Cost {
+    fn of(measured: Option<f64>, estimate: impl FnOnce() -> f64) -> Self {
+        match measured {
+            Some(ns) => Self { ns, from: CostFrom::Measurement },
+            None => Self { ns: estimate(), from: CostFrom::Estimate },
+        }
+    }
+}
