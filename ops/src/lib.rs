@@ -23,6 +23,7 @@ pub mod formula;
 pub mod node;
 pub mod opencl;
 mod operands;
+pub mod read;
 mod row;
 mod table;
 

@@ -79,7 +79,6 @@ mod roi_align;
 mod rotary;
 mod row_product;
 mod rows;
-mod sample;
 mod scan;
 mod scatter;
 mod scores;

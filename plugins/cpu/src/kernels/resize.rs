@@ -9,13 +9,13 @@ use super::MOVABLE;
 use super::cost;
 use super::extents::{axis, element_size, extents, host_ints, row_major};
 use super::rows::{OUTSIDE, Rows};
-use super::sample::{Axis, Filter, Method, Nearest, Samples, Transform};
 use super::strided::{GRAIN_BYTES, copy_run, fill};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
 use crate::stream::CpuStream;
 use core::ops::Range;
+use devbay_ops::read::{Axis, Filter, Resize, Samples};
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
@@ -39,102 +39,14 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
 }
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
-    let attrs = &request.attrs;
     let input = request.required_input(0)?;
-    let antialias = attrs.int("antialias", 0)? != 0;
-    let method = Method {
-        transform: Transform::named(attrs.string("coordinate_transformation_mode", "half_pixel")?)?,
-        filter: match attrs.string("mode", "nearest")? {
-            "nearest" if antialias => {
-                return Err(Error::invalid("antialias with mode nearest"));
-            }
-            "nearest" => {
-                Filter::Nearest(Nearest::named(attrs.string("nearest_mode", "round_prefer_floor")?)?)
-            }
-            "linear" => Filter::Linear { antialias },
-            "cubic" => Filter::Cubic { a: attrs.float("cubic_coeff_a", -0.75)?.into(), antialias },
-            mode => return Err(Error::invalid(format!("unknown mode {mode}"))),
-        },
-        exclude_outside: attrs.int("exclude_outside", 0)? != 0,
-    };
-    let axes = axes(request)?;
-    let samples = axes
-        .iter()
-        .map(|axis| match axis.is_identity(method.transform) {
-            true => Ok(None),
-            false => axis.samples(&method).map(Some),
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let outside = attrs.float("extrapolation_value", 0.0)?;
-    match (method.filter, input.dtype()) {
-        (Filter::Nearest(_), _) => nearest(request, &axes, samples, outside),
-        (_, F32) => interpolate(request, &axes, samples, outside),
+    let resize = Resize::of(request)?;
+    let samples = resize.samples(usize::MAX)?;
+    match (resize.method.filter, input.dtype()) {
+        (Filter::Nearest(_), _) => nearest(request, &resize.axes, samples, resize.outside),
+        (_, F32) => interpolate(request, &resize.axes, samples, resize.outside),
         (_, dtype) => Err(Error::unsupported(format!("interpolation of {dtype}, expected f32"))),
     }
-}
-
-/// All axes of the input, resized or not.
-fn axes(request: &PrepareRequest<'_, CpuDevice>) -> Result<Vec<Axis>> {
-    let from = extents(request.required_input(0)?)?;
-    let to = extents(request.required_output(0)?)?;
-    if from.len() != to.len() {
-        return Err(Error::invalid(format!("{from:?} resized to {to:?}")));
-    }
-    let named = match request.attrs.ints("axes")? {
-        None => (0..from.len()).collect::<Vec<_>>(),
-        Some(axes) => axes.iter().map(|&i| axis(i, from.len())).collect::<Result<_>>()?,
-    };
-    let floats = |i: usize| match request.input(i) {
-        Some(tensor) if tensor.n_elements() > 0 => tensor
-            .constant_f32s()?
-            .map(Some)
-            .ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of f32"))),
-        _ => Ok(None),
-    };
-    let sizes = host_ints(request, 3)?.filter(|sizes| !sizes.is_empty());
-    let scales: Vec<f64> = match (floats(2)?, sizes) {
-        (Some(scales), None) => scales.into_iter().map(f64::from).collect(),
-        (None, Some(sizes)) => scales_of(request, &from, &named, &sizes)?,
-        (scales, _) => {
-            return Err(Error::invalid(match scales {
-                Some(_) => "scales and sizes, expected one of them",
-                None => "neither scales nor sizes, expected one of them",
-            }));
-        }
-    };
-    let roi = floats(1)?.unwrap_or_default();
-    if scales.len() != named.len() {
-        return Err(Error::invalid(format!("{} scales or sizes for {} axes", scales.len(), named.len())));
-    }
-    let mut axes: Vec<Axis> =
-        (0..from.len()).map(|i| Axis { from: from[i], to: to[i], scale: 1.0, roi: (0.0, 1.0) }).collect();
-    for (k, &i) in named.iter().enumerate() {
-        axes[i].scale = scales[k];
-        if let (Some(&start), Some(&end)) = (roi.get(k), roi.get(named.len() + k)) {
-            axes[i].roi = (start.into(), end.into());
-        }
-    }
-    Ok(axes)
-}
-
-/// The scales that lead to given sizes.
-fn scales_of(
-    request: &PrepareRequest<'_, CpuDevice>,
-    from: &[usize],
-    named: &[usize],
-    sizes: &[i64],
-) -> Result<Vec<f64>> {
-    let each = named.iter().zip(sizes);
-    let each = each.map(|(&i, &size)| size as f64 / from[i] as f64);
-    let one = match request.attrs.string("keep_aspect_ratio_policy", "stretch")? {
-        "stretch" => return Ok(each.collect()),
-        "not_larger" => each.fold(f64::INFINITY, f64::min),
-        "not_smaller" => each.fold(0.0, f64::max),
-        policy => {
-            return Err(Error::invalid(format!("unknown keep_aspect_ratio_policy {policy}")));
-        }
-    };
-    Ok(vec![one; sizes.len()])
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -2,14 +2,14 @@
 
 use super::extents::extents;
 use crate::device::CpuDevice;
+use devbay_ops::read;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::{Attrs, Error, PrepareRequest, Result};
 
-/// Spatial dimensions that are worked on, at most.
-pub const SPATIAL_MAX: usize = 3;
+pub use devbay_ops::read::SPATIAL_MAX;
 
 /// Extents, steps and paddings stay below this, so that products of two of them are counted.
-const REACH_MAX: usize = 1 << 31;
+const REACH_MAX: i64 = 1 << 31;
 
 /// How a window slides: depth, height and width, those that an image lacks of extent 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,60 +40,9 @@ impl Window {
                 "a window over {rank} dimensions, 1 to {SPATIAL_MAX} are"
             )));
         }
-        if kernel.len() != rank || output.len() != rank {
-            return Err(Error::invalid(format!(
-                "a window of {} dimensions over {rank} into {}",
-                kernel.len(),
-                output.len()
-            )));
-        }
-        let list = |name: &str| -> Result<Vec<usize>> {
-            let Some(values) = attrs.ints(name)? else {
-                return Ok(vec![1; rank]);
-            };
-            if values.len() != rank || values.iter().any(|&value| value < 1) {
-                return Err(Error::invalid(format!("attribute {name} is not {rank} numbers above 0")));
-            }
-            let known = |&value: &i64| usize::try_from(value).ok().filter(|&value| value < REACH_MAX);
-            let sizes: Option<Vec<usize>> = values.iter().map(known).collect();
-            sizes.ok_or_else(|| Error::unsupported(format!("{name} of {values:?}, below 2^31 are")))
-        };
-        let (stride, dilation) = (list("strides")?, list("dilations")?);
-        if kernel.iter().any(|&extent| extent >= REACH_MAX) {
-            return Err(Error::unsupported(format!("a window of {kernel:?}, extents below 2^31 are")));
-        }
-        let span = |i: usize| (kernel[i].max(1) - 1) * dilation[i] + 1;
-        let auto_pad = attrs.string("auto_pad", "NOTSET")?;
-        let pads = attrs.ints("pads")?;
-        let mut pad = vec![0usize; rank];
-        for i in 0..rank {
-            pad[i] = match auto_pad {
-                "NOTSET" | "" => match &pads {
-                    None => 0,
-                    Some(pads) if pads.len() == 2 * rank => usize::try_from(pads[i])
-                        .ok()
-                        .filter(|&pad| pad < REACH_MAX)
-                        .ok_or_else(|| Error::unsupported(format!("a padding of {}", pads[i])))?,
-                    Some(pads) => {
-                        return Err(Error::invalid(format!(
-                            "{} paddings, expected {}",
-                            pads.len(),
-                            2 * rank
-                        )));
-                    }
-                },
-                "VALID" => 0,
-                "SAME_UPPER" | "SAME_LOWER" => {
-                    let needed = (output[i].max(1) - 1).saturating_mul(stride[i]).saturating_add(span(i));
-                    let total = needed.saturating_sub(input[i]);
-                    let pad = if auto_pad == "SAME_UPPER" { total / 2 } else { total.div_ceil(2) };
-                    Some(pad)
-                        .filter(|&pad| pad < REACH_MAX)
-                        .ok_or_else(|| Error::unsupported(format!("a padding of {pad}")))?
-                }
-                other => return Err(Error::invalid(format!("auto_pad {other}"))),
-            };
-        }
+        let [of_kernel, of_input, of_output] =
+            [kernel, input, output].map(|extents| extents.iter().map(|&extent| extent as i64).collect::<Vec<_>>());
+        let read = read::Window::of(attrs, &of_kernel, &of_input, &of_output, REACH_MAX)?;
         let mut window = Self {
             input: [1; SPATIAL_MAX],
             output: [1; SPATIAL_MAX],
@@ -107,9 +56,9 @@ impl Window {
             window.input[at] = input[i];
             window.output[at] = output[i];
             window.kernel[at] = kernel[i];
-            window.stride[at] = stride[i];
-            window.dilation[at] = dilation[i];
-            window.pad[at] = pad[i];
+            window.stride[at] = read.strides[i] as usize;
+            window.dilation[at] = read.dilations[i] as usize;
+            window.pad[at] = read.pads[i].0 as usize;
         }
         window.check_sizes()?;
         Ok(window)

@@ -3,6 +3,7 @@
 use super::builder::{Builder, Type, Value, array, padding};
 use super::node::Node;
 use super::primitive::Window;
+use devbay_ops::read;
 use devbay_plugin_api::sdk::{Error, Result};
 
 /// The window of a convolution or pool over the spatial axes, with the pads that the attributes ask for.
@@ -10,35 +11,14 @@ use devbay_plugin_api::sdk::{Error, Result};
 /// # Errors
 /// Invalid for lists of another length than the input has spatial axes.
 pub(super) fn window(node: &Node<'_>, extents: &[i64], input: &[i64]) -> Result<Window> {
-    let n = input.len();
-    let attrs = node.attrs();
-    let list = |name: &str, length: usize, default: i64| -> Result<Vec<i64>> {
-        let list = attrs.ints(name)?.unwrap_or_else(|| vec![default; length]);
-        let is_right = list.len() == length;
-        is_right.then_some(list).ok_or_else(|| Error::invalid(format!("{name} for {n} spatial axes")))
-    };
-    let strides = list("strides", n, 1)?;
-    let dilations = list("dilations", n, 1)?;
-    if extents.len() != n || extents.iter().chain(&strides).chain(&dilations).any(|&x| x < 1) {
-        return Err(Error::invalid(format!("a window of {extents:?} over {n} spatial axes")));
+    let result = node.result(0)?;
+    let output = result.dims.get(2..).unwrap_or_default();
+    let read::Window { kernel, strides, dilations, pads } =
+        read::Window::of(node.attrs(), extents, input, output, 1 << 31)?;
+    if kernel.iter().any(|&extent| extent < 1) {
+        return Err(Error::invalid(format!("a window of {kernel:?} over {} spatial axes", input.len())));
     }
-    let pads = match attrs.string("auto_pad", "NOTSET")? {
-        "NOTSET" | "" => {
-            let pads = list("pads", 2 * n, 0)?;
-            (0..n).map(|axis| (pads[axis], pads[axis + n])).collect()
-        }
-        "VALID" => vec![(0, 0); n],
-        mode @ ("SAME_UPPER" | "SAME_LOWER") => {
-            let same = |axis: usize| {
-                let reach = (extents[axis] - 1) * dilations[axis] + 1;
-                let places = (input[axis] + strides[axis] - 1) / strides[axis];
-                halves(((places - 1) * strides[axis] + reach - input[axis]).max(0), mode == "SAME_UPPER")
-            };
-            (0..n).map(same).collect()
-        }
-        other => return Err(Error::invalid(format!("auto_pad {other}"))),
-    };
-    Ok(Window { extents: extents.to_vec(), strides, dilations, pads })
+    Ok(Window { extents: kernel, strides, dilations, pads })
 }
 
 /// A number of elements for both ends, one more behind (or in front) if it is odd.

@@ -7,6 +7,7 @@ use super::walk::dense_strides;
 use super::{math, subgroups};
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::{Abilities, Target};
+pub use devbay_ops::read::{axis, expect_output};
 use devbay_plugin_api::sdk::*;
 
 /// Nested loops over dimensions of a dense tensor, outermost first; neighbours that are walked as one are one.
@@ -327,30 +328,6 @@ pub struct LineStep<'a> {
     pub functions: &'a str,
     /// WGSL statements.
     pub code: &'a str,
-}
-
-/// The axis that a number names, counted from the back if it is negative.
-///
-/// # Errors
-/// Invalid if there is none.
-pub fn axis(axis: i64, rank: usize) -> Result<usize> {
-    let from_front = if axis < 0 { axis + rank as i64 } else { axis };
-    match usize::try_from(from_front) {
-        Ok(found) if found < rank => Ok(found),
-        _ => Err(Error::invalid(format!("axis {axis} of a rank of {rank}"))),
-    }
-}
-
-/// Checks that output `i` has the shape that the kernel will write.
-///
-/// # Errors
-/// Invalid if not.
-pub fn expect_output(request: &PrepareRequest<'_, Target>, i: usize, expected: &[i64]) -> Result<()> {
-    let found = request.required_output(i)?.shape();
-    if found == expected {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("output {i} of shape {found:?}, expected {expected:?}")))
 }
 
 /// The input, or output `i` in its place where it has no elements: memory of no bytes cannot be bound.

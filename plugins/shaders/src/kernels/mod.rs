@@ -32,7 +32,6 @@ mod reduce;
 mod resize;
 mod rnn;
 mod rotary;
-mod sample;
 mod scan;
 mod scatter;
 mod signal;

@@ -7,6 +7,7 @@ use super::element::Width;
 use super::walk::Walk;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+pub use devbay_ops::read::{axis, expect_output, host_int, host_ints};
 use devbay_plugin_api::sdk::*;
 
 /// Element types that are only moved.
@@ -42,65 +43,9 @@ pub fn count(shape: &[i64]) -> i64 {
     }
 }
 
-/// Checks that output `i` has the extents that the kernel will write.
-///
-/// # Errors
-/// Invalid if not.
-pub fn expect_output(request: &PrepareRequest<'_, Target>, i: usize, expected: &[i64]) -> Result<()> {
-    let found = request.required_output(i)?.shape();
-    if found == expected {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("output {i} has the extents {found:?}, expected {expected:?}")))
-}
-
-/// The axis that a number names, counted from the back if it is negative.
-///
-/// # Errors
-/// Invalid if there is none.
-pub fn axis(axis: i64, rank: usize) -> Result<usize> {
-    let from_front = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
-    match usize::try_from(from_front) {
-        Ok(found) if found < rank => Ok(found),
-        _ => Err(Error::invalid(format!("axis {axis} of a rank of {rank}"))),
-    }
-}
-
 /// The extents before, at and after an axis, as three.
 pub fn around(extents: &[i64], axis: usize) -> [i64; 3] {
     [extents[..axis].iter().product(), extents[axis], extents[axis + 1..].iter().product()]
-}
-
-/// Integers of a host value, at most: axes, extents and pads are a few for each of 64 dimensions.
-const HOST_INTS_MAX: usize = 1 << 12;
-
-/// The integers of an input that is a host value; None if it is absent.
-///
-/// # Errors
-/// Invalid if its content is not there, or no integers; unsupported for very many.
-pub fn host_ints(request: &PrepareRequest<'_, Target>, i: usize) -> Result<Option<Vec<i64>>> {
-    let Some(tensor) = request.input(i) else {
-        return Ok(None);
-    };
-    if tensor.n_elements() > HOST_INTS_MAX {
-        let text = format!("{} integers as input {i}, at most {HOST_INTS_MAX} are", tensor.n_elements());
-        return Err(Error::unsupported(text));
-    }
-    let ints = tensor.constant_ints()?;
-    let ints = ints.ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of integers")))?;
-    Ok(Some(ints))
-}
-
-/// One integer of an input that is a host value, or `default` if it is absent.
-///
-/// # Errors
-/// As [`host_ints`], and invalid if there is not one.
-pub fn host_int(request: &PrepareRequest<'_, Target>, i: usize, default: i64) -> Result<i64> {
-    match host_ints(request, i)?.as_deref() {
-        None => Ok(default),
-        Some([value]) => Ok(*value),
-        Some(values) => Err(Error::invalid(format!("input {i} has {} elements, expected 1", values.len()))),
-    }
 }
 
 /// A parameter of 32 bits; a negative one wraps around, as shaders calculate.

@@ -8,10 +8,10 @@ use super::cost;
 use super::element::Width;
 use super::elementwise::Number;
 use super::moved::*;
-use super::sample::{Axis, Filter, Method, Nearest, Samples, Transform};
 use super::walk::dense_strides;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use devbay_ops::read::{Axis, Filter, Resize, Samples};
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 
@@ -24,6 +24,10 @@ const UNROLLED_MAX: usize = 4;
 /// Planes of a thread, where so many threads are left.
 const PLANES: i64 = 8;
 const THREADS_MIN: i64 = 1 << 15;
+/// Positions of an axis with their weights, at most.
+const TABLE_MAX: usize = 1 << 24;
+/// Scales with which positions are counted exactly.
+const SCALES: std::ops::Range<f64> = 1e-9..1e9;
 /// In a table: this position is not in the input.
 const OUTSIDE: u32 = u32::MAX;
 
@@ -47,42 +51,27 @@ fn cost_resized(request: &Request<'_>) -> Result<Cost> {
 }
 
 fn prepare(request: &Request<'_>) -> Result<Prepared> {
-    let attrs = &request.attrs;
-    let antialias = attrs.int("antialias", 0)? != 0;
-    let method = Method {
-        transform: Transform::named(attrs.string("coordinate_transformation_mode", "half_pixel")?)?,
-        filter: match attrs.string("mode", "nearest")? {
-            "nearest" if antialias => {
-                return Err(Error::invalid("antialias with mode nearest"));
-            }
-            "nearest" => {
-                Filter::Nearest(Nearest::named(attrs.string("nearest_mode", "round_prefer_floor")?)?)
-            }
-            "linear" => Filter::Linear { antialias },
-            "cubic" => Filter::Cubic { a: attrs.float("cubic_coeff_a", -0.75)?.into(), antialias },
-            mode => return Err(Error::invalid(format!("unknown mode {mode}"))),
-        },
-        exclude_outside: attrs.int("exclude_outside", 0)? != 0,
-    };
-    let axes = axes(request)?;
-    let mut dims: Vec<Dim> = Vec::new();
-    for axis in &axes {
-        dims.push(match axis.is_identity(method.transform) {
-            true => Dim { from: axis.from as i64, to: axis.to as i64, samples: None },
-            false => {
-                let samples = axis.samples(&method)?;
-                Dim { from: axis.from as i64, to: axis.to as i64, samples: Some(samples) }
-            }
-        });
+    for tensor in [request.required_input(0)?, request.required_output(0)?] {
+        extents(tensor)?;
     }
+    let resize = Resize::of(request)?;
+    if let Some(axis) = resize.axes.iter().find(|axis| !SCALES.contains(&axis.scale)) {
+        return Err(Error::unsupported(format!("a scale of {}", axis.scale)));
+    }
+    let samples = resize.samples(TABLE_MAX)?;
+    let dim = |(axis, samples): (&Axis, Option<Samples>)| Dim {
+        from: axis.from as i64,
+        to: axis.to as i64,
+        samples,
+    };
+    let dims: Vec<Dim> = resize.axes.iter().zip(samples).map(dim).collect();
     let dtype = request.required_input(0)?.dtype();
-    let outside = attrs.float("extrapolation_value", 0.0)?;
     let mut build = Build::new(request);
-    if axes.iter().all(|axis| axis.to > 0) {
-        match (method.filter, dtype) {
-            (Filter::Nearest(_), _) => nearest(&mut build, dtype, &dims, outside)?,
+    if dims.iter().all(|dim| dim.to > 0) {
+        match (resize.method.filter, dtype) {
+            (Filter::Nearest(_), _) => nearest(&mut build, dtype, &dims, resize.outside)?,
             (_, F32 | F16 | BF16) => {
-                interpolate(&mut build, Number::of(dtype, request.device)?, dtype, &dims, outside)?;
+                interpolate(&mut build, Number::of(dtype, request.device)?, dtype, &dims, resize.outside)?;
             }
             (_, dtype) => {
                 let text = format!("interpolation of {dtype}, expected floats of at most 32 bits");
@@ -91,74 +80,6 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         }
     }
     build.finish()
-}
-
-/// All axes of the input, resized or not.
-fn axes(request: &Request<'_>) -> Result<Vec<Axis>> {
-    let from = extents(request.required_input(0)?)?;
-    let to = extents(request.required_output(0)?)?;
-    if from.len() != to.len() {
-        return Err(Error::invalid(format!("{from:?} resized to {to:?}")));
-    }
-    let named = match request.attrs.ints("axes")? {
-        None => (0..from.len()).collect::<Vec<_>>(),
-        Some(axes) => axes.iter().map(|&i| axis(i, from.len())).collect::<Result<_>>()?,
-    };
-    let floats = |i: usize| match request.input(i) {
-        Some(tensor) if tensor.n_elements() > 0 => tensor
-            .constant_f32s()?
-            .map(Some)
-            .ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of f32"))),
-        _ => Ok(None),
-    };
-    let sizes = host_ints(request, 3)?.filter(|sizes| !sizes.is_empty());
-    let scales: Vec<f64> = match (floats(2)?, sizes) {
-        (Some(scales), None) => scales.into_iter().map(f64::from).collect(),
-        (None, Some(sizes)) => scales_of(request, from, &named, &sizes)?,
-        (scales, _) => {
-            return Err(Error::invalid(match scales {
-                Some(_) => "scales and sizes, expected one of them",
-                None => "neither scales nor sizes, expected one of them",
-            }));
-        }
-    };
-    let roi = floats(1)?.unwrap_or_default();
-    if scales.len() != named.len() {
-        return Err(Error::invalid(format!("{} scales or sizes for {} axes", scales.len(), named.len())));
-    }
-    let axis = |(&from, &to): (&i64, &i64)| Axis {
-        from: from as usize,
-        to: to as usize,
-        scale: 1.0,
-        roi: (0.0, 1.0),
-    };
-    let mut axes: Vec<Axis> = from.iter().zip(to).map(axis).collect();
-    for (k, &i) in named.iter().enumerate() {
-        axes[i].scale = scales[k];
-        if let (Some(&start), Some(&end)) = (roi.get(k), roi.get(named.len() + k)) {
-            axes[i].roi = (start.into(), end.into());
-        }
-    }
-    // What is said to stay as it is has to: nothing else is read.
-    if let Some(axis) = axes.iter().find(|axis| axis.from == 0 && axis.to > 0) {
-        return Err(Error::invalid(format!("an empty axis resized to {} elements", axis.to)));
-    }
-    Ok(axes)
-}
-
-/// The scales that lead to given sizes.
-fn scales_of(request: &Request<'_>, from: &[i64], named: &[usize], sizes: &[i64]) -> Result<Vec<f64>> {
-    let each = named.iter().zip(sizes);
-    let each = each.map(|(&i, &size)| size as f64 / from[i] as f64);
-    let one = match request.attrs.string("keep_aspect_ratio_policy", "stretch")? {
-        "stretch" => return Ok(each.collect()),
-        "not_larger" => each.fold(f64::INFINITY, f64::min),
-        "not_smaller" => each.fold(0.0, f64::max),
-        policy => {
-            return Err(Error::invalid(format!("unknown keep_aspect_ratio_policy {policy}")));
-        }
-    };
-    Ok(vec![one; sizes.len()])
 }
 
 /// An axis, or several that stay as they are.

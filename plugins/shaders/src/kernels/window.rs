@@ -2,10 +2,10 @@
 
 use super::cost;
 use crate::step::{Param, turns};
+use devbay_ops::read;
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
-/// Spatial dimensions that are worked on, at most.
-pub const SPATIAL_MAX: usize = 3;
+pub use devbay_ops::read::SPATIAL_MAX;
 
 /// Extents, steps and paddings stay below this, so that shaders count positions in i32.
 const REACH_MAX: i64 = 1 << 30;
@@ -45,35 +45,15 @@ impl Window {
             let text = format!("a window over {rank} dimensions, 1 to {SPATIAL_MAX} are");
             return Err(Error::unsupported(text));
         }
-        if kernel.len() != rank || output.len() != rank {
-            let (of_kernel, of_output) = (kernel.len(), output.len());
-            let text = format!("a window of {of_kernel} dimensions over {rank} into {of_output}");
-            return Err(Error::invalid(text));
-        }
-        let list = |name: &str| -> Result<Vec<i64>> {
-            let values = attrs.ints(name)?.unwrap_or_else(|| vec![1; rank]);
-            if values.len() != rank || values.iter().any(|&value| value < 1) {
-                return Err(Error::invalid(format!("attribute {name} is not {rank} numbers above 0")));
-            }
-            match values.iter().find(|&&value| value >= REACH_MAX) {
-                Some(value) => Err(Error::unsupported(format!("{name} of {value}, below 2^30 are"))),
-                None => Ok(values),
-            }
-        };
-        let (stride, dilation) = (list("strides")?, list("dilations")?);
-        let is_counted = |list: &[i64]| list.iter().all(|extent| (0..REACH_MAX).contains(extent));
+        let read = read::Window::of(attrs, kernel, input, output, REACH_MAX)?;
         if kernel.iter().any(|&extent| extent < 1) {
             return Err(Error::invalid(format!("a window of {kernel:?}, expected extents above 0")));
         }
-        if ![kernel, input, output].into_iter().all(is_counted) {
-            return Err(Error::unsupported(format!("a window of {kernel:?} over {input:?}, below 2^30 are")));
-        }
-        let span = |i: usize| (kernel[i] - 1) * dilation[i] + 1;
-        if (0..rank).any(|i| span(i) >= REACH_MAX || output[i] * stride[i] >= REACH_MAX) {
+        let is_counted = |list: &[i64]| list.iter().all(|extent| (0..REACH_MAX).contains(extent));
+        let reaches = |i: usize| read.span(i) >= REACH_MAX || output[i] * read.strides[i] >= REACH_MAX;
+        if !is_counted(input) || !is_counted(output) || (0..rank).any(reaches) {
             return Err(Error::unsupported("a window that reaches beyond 2^30"));
         }
-        let auto_pad = attrs.string("auto_pad", "NOTSET")?;
-        let pads = attrs.ints("pads")?.unwrap_or_else(|| vec![0; 2 * rank]);
         let mut window = Self {
             input: [1; SPATIAL_MAX],
             output: [1; SPATIAL_MAX],
@@ -86,31 +66,12 @@ impl Window {
         };
         for i in 0..rank {
             let at = SPATIAL_MAX - rank + i;
-            let (before, after) = match auto_pad {
-                "NOTSET" | "" if pads.len() == 2 * rank => (pads[i], pads[rank + i]),
-                "NOTSET" | "" => {
-                    return Err(Error::invalid(format!("{} paddings, expected {}", pads.len(), 2 * rank)));
-                }
-                "VALID" => (0, 0),
-                "SAME_UPPER" | "SAME_LOWER" => {
-                    // Nothing is put around an empty image.
-                    let needed = if output[i] == 0 { 0 } else { span(i) };
-                    let total = ((output[i].max(1) - 1) * stride[i] + needed - input[i]).max(0);
-                    let less = total / 2;
-                    if auto_pad == "SAME_UPPER" { (less, total - less) } else { (total - less, less) }
-                }
-                other => return Err(Error::invalid(format!("auto_pad {other}"))),
-            };
-            if !is_counted(&[before, after]) {
-                return Err(Error::unsupported(format!("a padding of {before} and {after}")));
-            }
             window.input[at] = input[i];
             window.output[at] = output[i];
             window.kernel[at] = kernel[i];
-            window.stride[at] = stride[i];
-            window.dilation[at] = dilation[i];
-            window.pad[at] = before;
-            window.pad_after[at] = after;
+            window.stride[at] = read.strides[i];
+            window.dilation[at] = read.dilations[i];
+            (window.pad[at], window.pad_after[at]) = read.pads[i];
         }
         Ok(window)
     }

@@ -1,4 +1,4 @@
-//! Where a resized axis takes its elements from: positions and weights, as Resize's specification has
+//! Resize: what a node says of it, and where a resized axis takes its elements from: positions and weights, as the specification has
 //! them.
 //!
 //! Resizing is separable, so that one axis at a time is enough. Positions are worked out in f64, like in
@@ -6,20 +6,125 @@
 //! transformations divide by is scale times extent, not rounded, and a position on an element counts as
 //! the end of the interval before it.
 
-use devbay_plugin_api::reserve;
-use devbay_plugin_api::sdk::{Error, Result};
+use super::{axis, extents, host_ints};
+use devbay_plugin_api::reserve::{self, Size};
+use devbay_plugin_api::sdk::{Attrs, Error, PrepareRequest, Result};
 
-/// Positions of an axis that a kernel keeps, at most.
-const TABLE_MAX: usize = 1 << 24;
+/// What a Resize does.
+#[derive(Debug)]
+pub struct Resize {
+    /// How all axes are resized.
+    pub method: Method,
+    /// All axes of the input, resized or not.
+    pub axes: Vec<Axis>,
+    /// The value outside of the input.
+    pub outside: f32,
+}
+
+impl Resize {
+    /// Reads a node's attributes and operands.
+    ///
+    /// # Errors
+    /// Invalid for what the specification does not have.
+    pub fn of<D>(request: &PrepareRequest<'_, D>) -> Result<Self> {
+        let outside = request.attrs.float("extrapolation_value", 0.0)?;
+        Ok(Self { method: Method::of(&request.attrs)?, axes: axes(request)?, outside })
+    }
+
+    /// What each axis is made of; None for those that stay as they are. No axis has more than `most` positions with all their
+    /// weights.
+    ///
+    /// # Errors
+    /// As [`Axis::samples`].
+    pub fn samples(&self, most: usize) -> Result<Vec<Option<Samples>>> {
+        let of_axis = |axis: &Axis| match axis.is_identity(self.method.transform) {
+            true => Ok(None),
+            false => axis.samples(&self.method, most).map(Some),
+        };
+        self.axes.iter().map(of_axis).collect()
+    }
+}
+
+fn axes<D>(request: &PrepareRequest<'_, D>) -> Result<Vec<Axis>> {
+    let from = extents(request.required_input(0)?)?;
+    let to = extents(request.required_output(0)?)?;
+    if from.len() != to.len() {
+        return Err(Error::invalid(format!("{from:?} resized to {to:?}")));
+    }
+    let named = match request.attrs.ints("axes")? {
+        None => (0..from.len()).collect::<Vec<_>>(),
+        Some(axes) => axes.iter().map(|&i| axis(i, from.len())).collect::<Result<_>>()?,
+    };
+    let floats = |i: usize| match request.input(i) {
+        Some(tensor) if tensor.n_elements() > 0 => tensor
+            .constant_f32s()?
+            .map(Some)
+            .ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of f32"))),
+        _ => Ok(None),
+    };
+    let sizes = host_ints(request, 3)?.filter(|sizes| !sizes.is_empty());
+    let scales: Vec<f64> = match (floats(2)?, sizes) {
+        (Some(scales), None) => scales.into_iter().map(f64::from).collect(),
+        (None, Some(sizes)) => scales_of(&request.attrs, from, &named, &sizes)?,
+        (scales, _) => {
+            return Err(Error::invalid(match scales {
+                Some(_) => "scales and sizes, expected one of them",
+                None => "neither scales nor sizes, expected one of them",
+            }));
+        }
+    };
+    let roi = floats(1)?.unwrap_or_default();
+    if scales.len() != named.len() {
+        return Err(Error::invalid(format!("{} scales or sizes for {} axes", scales.len(), named.len())));
+    }
+    let stays = |(&from, &to): (&i64, &i64)| Axis {
+        from: from as usize,
+        to: to as usize,
+        scale: 1.0,
+        roi: (0.0, 1.0),
+    };
+    let mut axes: Vec<Axis> = from.iter().zip(to).map(stays).collect();
+    for (k, &i) in named.iter().enumerate() {
+        axes[i].scale = scales[k];
+        if let (Some(&start), Some(&end)) = (roi.get(k), roi.get(named.len() + k)) {
+            axes[i].roi = (start.into(), end.into());
+        }
+    }
+    if let Some(axis) = axes.iter().find(|axis| axis.from == 0 && axis.to > 0) {
+        return Err(Error::invalid(format!("an empty axis resized to {} elements", axis.to)));
+    }
+    Ok(axes)
+}
+
+/// The scales that lead to given sizes.
+fn scales_of(attrs: &Attrs<'_>, from: &[i64], named: &[usize], sizes: &[i64]) -> Result<Vec<f64>> {
+    let each = named.iter().zip(sizes);
+    let each = each.map(|(&i, &size)| size as f64 / from[i] as f64);
+    let one = match attrs.string("keep_aspect_ratio_policy", "stretch")? {
+        "stretch" => return Ok(each.collect()),
+        "not_larger" => each.fold(f64::INFINITY, f64::min),
+        "not_smaller" => each.fold(0.0, f64::max),
+        policy => {
+            return Err(Error::invalid(format!("unknown keep_aspect_ratio_policy {policy}")));
+        }
+    };
+    Ok(vec![one; sizes.len()])
+}
 
 /// How a position of the output becomes one of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transform {
+    /// `half_pixel`.
     HalfPixel,
+    /// `half_pixel_symmetric`.
     HalfPixelSymmetric,
+    /// `pytorch_half_pixel`.
     PytorchHalfPixel,
+    /// `align_corners`.
     AlignCorners,
+    /// `asymmetric`.
     Asymmetric,
+    /// `tf_crop_and_resize`.
     TfCropAndResize,
 }
 
@@ -46,9 +151,13 @@ impl Transform {
 /// Which element is nearest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nearest {
+    /// `round_prefer_floor`.
     RoundPreferFloor,
+    /// `round_prefer_ceil`.
     RoundPreferCeil,
+    /// `floor`.
     Floor,
+    /// `ceil`.
     Ceil,
 }
 
@@ -80,10 +189,24 @@ impl Nearest {
 /// How elements become one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Filter {
+    /// One of them.
     Nearest(Nearest),
-    Linear { antialias: bool },
-    Cubic { a: f64, antialias: bool },
+    /// Two, or with `antialias` as many as become one.
+    Linear {
+        /// Whether the filter is stretched as far as the image is shrunk.
+        antialias: bool,
+    },
+    /// Four, likewise.
+    Cubic {
+        /// The coefficient of the cubic, -0.75 or -0.5 by custom.
+        a: f64,
+        /// Whether the filter is stretched as far as the image is shrunk.
+        antialias: bool,
+    },
 }
+
+/// Elements on one side of a position, at most: no axis has more.
+const SUPPORT_MAX: i64 = 1 << 48;
 
 impl Filter {
     /// Elements beside a position whose weights are worked out: the first, counted from the one before
@@ -96,7 +219,8 @@ impl Filter {
         };
         // Against aliases the filter is stretched as far as the image is shrunk.
         let stretch = if antialias { scale.min(1.0) } else { 1.0 };
-        let first = (-reach / stretch).floor() as i64 + 1;
+        // A scale that shrinks to next to nothing: more elements than there are.
+        let first = ((-reach / stretch).floor() as i64).max(-SUPPORT_MAX) + 1;
         (first, (2 - 2 * first) as usize)
     }
 
@@ -116,9 +240,11 @@ impl Filter {
 /// One axis that is resized.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
-    /// Extents before and after.
+    /// Extent before.
     pub from: usize,
+    /// Extent after.
     pub to: usize,
+    /// How many times longer it becomes, about.
     pub scale: f64,
     /// The part of the input that the output shows, from 0 to 1, for TfCropAndResize.
     pub roi: (f64, f64),
@@ -127,13 +253,38 @@ pub struct Axis {
 /// How all axes are resized.
 #[derive(Clone, Copy, Debug)]
 pub struct Method {
+    /// Where elements lie.
     pub transform: Transform,
+    /// How they become one.
     pub filter: Filter,
     /// Whether elements that are not there have no weight, instead of their neighbour's value.
     pub exclude_outside: bool,
 }
 
+impl Method {
+    fn of(attrs: &Attrs<'_>) -> Result<Self> {
+        let antialias = attrs.int("antialias", 0)? != 0;
+        let filter = match attrs.string("mode", "nearest")? {
+            "nearest" if antialias => {
+                return Err(Error::invalid("antialias with mode nearest"));
+            }
+            "nearest" => {
+                Filter::Nearest(Nearest::named(attrs.string("nearest_mode", "round_prefer_floor")?)?)
+            }
+            "linear" => Filter::Linear { antialias },
+            "cubic" => Filter::Cubic { a: attrs.float("cubic_coeff_a", -0.75)?.into(), antialias },
+            mode => return Err(Error::invalid(format!("unknown mode {mode}"))),
+        };
+        Ok(Self {
+            transform: Transform::named(attrs.string("coordinate_transformation_mode", "half_pixel")?)?,
+            filter,
+            exclude_outside: attrs.int("exclude_outside", 0)? != 0,
+        })
+    }
+}
+
 /// What each element of an axis is made of.
+#[derive(Debug)]
 pub struct Samples {
     /// Elements of the input for one of the output.
     pub taps: usize,
@@ -179,19 +330,22 @@ impl Axis {
     /// What each element of the output is made of.
     ///
     /// # Errors
-    /// Invalid if there is nothing to take it from.
-    pub fn samples(&self, method: &Method) -> Result<Samples> {
+    /// Invalid if there is nothing to take it from; unsupported for more than positions can count, and more than `most` of them with all
+    /// their weights; out of memory.
+    pub fn samples(&self, method: &Method, most: usize) -> Result<Samples> {
         let last = match self.from {
             0 if self.to > 0 => {
                 return Err(Error::invalid(format!("an empty axis resized to {} elements", self.to)));
             }
-            n => n as i64 - 1,
+            n if u32::try_from(n).is_ok() => n as i64 - 1,
+            n => {
+                return Err(Error::unsupported(format!(
+                    "a resized axis of {n} elements, fewer than 2^32 are"
+                )));
+            }
         };
         if !(self.scale > 0.0 && self.scale.is_finite()) {
             return Err(Error::invalid(format!("a scale of {}", self.scale)));
-        }
-        if !(1e-9..1e9).contains(&self.scale) {
-            return Err(Error::unsupported(format!("a scale of {}", self.scale)));
         }
         let (first, taps) = method.filter.support(self.scale);
         let nearest = matches!(method.filter, Filter::Nearest(_));
@@ -199,14 +353,15 @@ impl Axis {
             Filter::Linear { antialias: true } | Filter::Cubic { antialias: true, .. } => self.scale.min(1.0),
             _ => 1.0,
         };
-        if taps.saturating_mul(self.to) > TABLE_MAX {
+        const WHAT: &str = "the positions and weights of a resized axis";
+        let n = (Size::of(taps) * self.to).get(WHAT)?;
+        if n > most {
             return Err(Error::unsupported(format!("{} elements of {taps} weights each", self.to)));
         }
-        const WHAT: &str = "the positions and weights of a resized axis";
         let mut samples = Samples {
             taps,
-            positions: reserve::zeroed(taps * self.to, WHAT)?,
-            weights: reserve::zeroed(if nearest { 0 } else { taps * self.to }, WHAT)?,
+            positions: reserve::zeroed(n, WHAT)?,
+            weights: reserve::zeroed(if nearest { 0 } else { n }, WHAT)?,
             outside: reserve::zeroed(self.to, WHAT)?,
         };
         let mut weights: Vec<f64> = reserve::zeroed(taps, WHAT)?;
@@ -219,10 +374,10 @@ impl Axis {
                 continue;
             }
             // The last element before the position.
-            let before = x.clamp(-1e15, 1e15).ceil() - 1.0;
+            let before = x.ceil() - 1.0;
             let mut sum = 0.0;
             for (t, weight) in weights.iter_mut().enumerate() {
-                let at = before as i64 + first + t as i64;
+                let at = (before as i64).saturating_add(first).saturating_add(t as i64);
                 let is_there = (0..=last).contains(&at);
                 *weight = match is_there || !method.exclude_outside {
                     true => method.filter.weight((at as f64 - x) * stretch),
@@ -271,7 +426,7 @@ mod tests {
                 for exclude_outside in [false, true] {
                     let axis = Axis { from, to, scale: to as f64 / from as f64, roi: (0.0, 1.0) };
                     let method = Method { transform: Transform::HalfPixel, filter, exclude_outside };
-                    let samples = axis.samples(&method).expect("samples");
+                    let samples = axis.samples(&method, usize::MAX).expect("samples");
                     assert!(samples.positions.iter().all(|&at| (at as usize) < from));
                     for i in 0..to {
                         let sum: f32 = (0..samples.taps).map(|t| samples.weights[t * to + i]).sum();

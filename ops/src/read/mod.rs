@@ -1,0 +1,93 @@
+//! What nodes say, read once and checked once: attributes, shapes, and operands that are known when a kernel is prepared.
+//!
+//! The host has inferred every shape. These functions check what it said where a kernel would otherwise leave an operand, and give what
+//! loops and shaders count with. Extents are `i64`, as the ABI has them, and from 0.
+
+mod movement;
+mod resize;
+mod window;
+
+pub use movement::{View, depth_to_space, expand, slice, space_to_depth, tile, transpose};
+pub use resize::{Axis, Filter, Method, Nearest, Resize, Samples, Transform};
+pub use window::{SPATIAL_MAX, Window};
+
+use devbay_plugin_api::sdk::{Error, PrepareRequest, Result, TensorView};
+
+/// The extents of an operand.
+///
+/// # Errors
+/// Invalid if one is negative: such kernels are not DYNAMIC.
+pub fn extents<'a>(tensor: &TensorView<'a>) -> Result<&'a [i64]> {
+    let shape = tensor.shape();
+    match shape.iter().all(|&extent| extent >= 0) {
+        true => Ok(shape),
+        false => Err(Error::invalid(format!("a shape of {shape:?}, expected extents from 0"))),
+    }
+}
+
+/// The strides of a dense tensor, in elements.
+pub fn row_major(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1i64; shape.len()];
+    for i in (1..shape.len()).rev() {
+        // Beyond the type's range there is an extent of 0, and no element.
+        strides[i - 1] = strides[i].saturating_mul(shape[i]);
+    }
+    strides
+}
+
+/// The axis that a number names, counted from the back if it is negative.
+///
+/// # Errors
+/// Invalid if there is none.
+pub fn axis(axis: i64, rank: usize) -> Result<usize> {
+    let from_front = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
+    match usize::try_from(from_front) {
+        Ok(found) if found < rank => Ok(found),
+        _ => Err(Error::invalid(format!("axis {axis} of a rank of {rank}"))),
+    }
+}
+
+/// Checks that output `i` has the extents that the kernel will write.
+///
+/// # Errors
+/// Invalid if not.
+pub fn expect_output<D>(request: &PrepareRequest<'_, D>, i: usize, expected: &[i64]) -> Result<()> {
+    let found = request.required_output(i)?.shape();
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("output {i} has the extents {found:?}, expected {expected:?}")))
+}
+
+/// Integers of a host value, at most: axes, extents and pads are a few for each of 64 dimensions, and parts of a Split as
+/// many as it has outputs. What is made of them is small for that reason.
+const HOST_INTS_MAX: usize = 1 << 12;
+
+/// The integers of an input that is a host value; None if it is absent.
+///
+/// # Errors
+/// Invalid if its content is not there, or no integers; unsupported for very many.
+pub fn host_ints<D>(request: &PrepareRequest<'_, D>, i: usize) -> Result<Option<Vec<i64>>> {
+    let Some(tensor) = request.input(i) else {
+        return Ok(None);
+    };
+    if tensor.n_elements() > HOST_INTS_MAX {
+        let text = format!("{} integers as input {i}, at most {HOST_INTS_MAX} are", tensor.n_elements());
+        return Err(Error::unsupported(text));
+    }
+    let ints = tensor.constant_ints()?;
+    let ints = ints.ok_or_else(|| Error::invalid(format!("input {i} has to be a constant of integers")))?;
+    Ok(Some(ints))
+}
+
+/// One integer of an input that is a host value, or `default` if it is absent.
+///
+/// # Errors
+/// As [`host_ints`], and invalid if there is not one.
+pub fn host_int<D>(request: &PrepareRequest<'_, D>, i: usize, default: i64) -> Result<i64> {
+    match host_ints(request, i)?.as_deref() {
+        None => Ok(default),
+        Some([value]) => Ok(*value),
+        Some(values) => Err(Error::invalid(format!("input {i} has {} elements, expected 1", values.len()))),
+    }
+}
