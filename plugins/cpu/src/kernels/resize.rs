@@ -7,7 +7,7 @@
 
 use super::MOVABLE;
 use super::cost;
-use super::extents::{axis, element_size, extents, host_ints, row_major};
+use super::extents::{element_size, row_major};
 use super::rows::{OUTSIDE, Rows};
 use super::strided::{GRAIN_BYTES, copy_run, fill};
 use crate::device::CpuDevice;

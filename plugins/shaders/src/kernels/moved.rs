@@ -6,7 +6,6 @@
 use super::element::Width;
 use super::walk::Walk;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
-use crate::target::Target;
 pub use devbay_ops::read::{axis, expect_output, host_int, host_ints};
 use devbay_plugin_api::sdk::*;
 

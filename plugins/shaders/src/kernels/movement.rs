@@ -2,7 +2,6 @@
 
 use super::cost;
 use super::moved::*;
-use super::walk::dense_strides;
 use crate::check::Integers;
 use crate::step::{Build, Slot};
 use crate::target::Target;
@@ -146,10 +145,4 @@ fn trilu(request: &Request<'_>) -> Result<Prepared> {
     };
     unit.make(&mut build, Slot::Output(0), input.n_elements() as i64, made)?;
     build.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::slice_axis;
-
 }
