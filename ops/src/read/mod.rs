@@ -3,11 +3,15 @@
 //! The host has inferred every shape. These functions check what it said where a kernel would otherwise leave an operand, and give what
 //! loops and shaders count with. Extents are `i64`, as the ABI has them, and from 0.
 
+mod einsum;
 mod movement;
+mod recurrent;
 mod resize;
 mod window;
 
+pub use einsum::{Equation, Name};
 pub use movement::{View, depth_to_space, expand, slice, space_to_depth, tile, transpose};
+pub use recurrent::{Activation, Cell, Extents, Recurrent};
 pub use resize::{Axis, Filter, Method, Nearest, Resize, Samples, Transform};
 pub use window::{SPATIAL_MAX, Window};
 

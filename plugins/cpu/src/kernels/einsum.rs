@@ -5,11 +5,11 @@
 
 use super::FLOATS;
 use super::cost;
-use super::extents::{expect_output, extents, row_major};
 use super::real::{Real, Source};
 use super::walk::Walk;
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_ops::read::{self, Equation, Name};
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
@@ -29,23 +29,6 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
 /// Most operands.
 const OPERANDS_MAX: usize = 4;
 
-/// A name of the equation: its extent, and elements of each operand from one position to the next.
-#[derive(Clone)]
-struct Name {
-    /// A letter, or a position of the ellipsis, counted from its end.
-    id: Id,
-    extent: usize,
-    strides: [isize; OPERANDS_MAX],
-    /// Times that it occurs among the operands.
-    times: usize,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Id {
-    Dots(usize),
-    Letter(char),
-}
-
 struct Einsum {
     host: Host,
     real: Real,
@@ -58,98 +41,31 @@ struct Einsum {
 }
 
 fn einsum(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
-    let equation: String = request.attrs.string("equation", "")?.chars().filter(|&c| c != ' ').collect();
-    let broken = |what: &str| Error::invalid(format!("the equation {equation} {what}"));
-    let (terms, result) = match equation.split_once("->") {
-        Some((terms, result)) => (terms, Some(result)),
-        None => (&*equation, None),
-    };
-    let terms: Vec<&str> = terms.split(',').collect();
     let n_operands = request.inputs.len();
-    if terms.len() != n_operands {
-        return Err(broken(&format!("has {} terms for {n_operands} operands", terms.len())));
-    }
     if n_operands > OPERANDS_MAX {
         return Err(Error::unsupported(format!("{n_operands} operands, expected at most {OPERANDS_MAX}")));
     }
-    let (mut names, mut dots): (Vec<Name>, usize) = (Vec::new(), 0);
-    for (operand, term) in terms.iter().enumerate() {
-        let from = extents(request.required_input(operand)?)?;
-        let ids = ids(term, from.len()).ok_or_else(|| broken(&format!("does not fit {from:?}")))?;
-        dots = dots.max(ids.iter().filter(|id| matches!(id, Id::Dots(_))).count());
-        for ((id, extent), stride) in ids.into_iter().zip(from.iter().copied()).zip(row_major(&from)) {
-            let at = names.iter().position(|name| name.id == id).unwrap_or_else(|| {
-                names.push(Name { id, extent: 1, strides: [0; OPERANDS_MAX], times: 0 });
-                names.len() - 1
-            });
-            let name = &mut names[at];
-            name.times += 1;
-            if extent == 1 {
-                continue;
-            }
-            if name.extent != 1 && name.extent != extent {
-                return Err(broken(&format!("has one name for extents of {} and {extent}", name.extent)));
-            }
-            name.extent = extent;
-            name.strides[operand] += stride;
-        }
-    }
-    let kept: Vec<Id> = match result {
-        Some(result) => {
-            let letters = result.replace("...", "").len();
-            let rank = letters + if result.contains("...") { dots } else { 0 };
-            ids(result, rank).ok_or_else(|| broken("has a result that is no term"))?
-        }
-        None => {
-            // The ellipsis, then every letter that occurs once, in the order of the alphabet.
-            let once = |name: &&Name| matches!(name.id, Id::Letter(_)) && name.times == 1;
-            let mut letters: Vec<Id> = names.iter().filter(once).map(|name| name.id).collect();
-            letters.sort_unstable();
-            (0..dots).rev().map(Id::Dots).chain(letters).collect()
-        }
-    };
-    if (1..kept.len()).any(|i| kept[..i].contains(&kept[i])) {
-        return Err(broken("has a result with one name twice"));
-    }
-    let mut of_result = Vec::new();
-    for &id in &kept {
-        let name = names.iter().find(|name| name.id == id).cloned();
-        of_result.push(name.ok_or_else(|| broken("has a result with a name of no operand"))?);
-    }
-    let to: Vec<usize> = of_result.iter().map(|name| name.extent).collect();
-    expect_output(request, 0, &to)?;
-    names.retain(|name| !kept.contains(&name.id));
-    let n_summed = names.iter().try_fold(1usize, |n, name| n.checked_mul(name.extent));
-    if n_summed.is_none() && names.iter().all(|name| name.extent > 0) {
-        return Err(broken("sums over more positions than can be counted"));
-    }
-    let longest = (0..names.len()).max_by_key(|&i| names[i].extent);
-    let run = longest.map(|i| names.swap_remove(i));
-    let run =
-        run.map_or((1, [0; OPERANDS_MAX]), |name| (name.extent, name.strides.map(|stride| stride as usize)));
-    let dim = |name: &Name| (name.extent, name.strides);
+    let Equation { kept, mut summed } = Equation::of(request)?;
+    let to: Vec<i64> = kept.iter().map(|name| name.extent).collect();
+    read::expect_output(request, 0, &to)?;
+    let longest = (0..summed.len()).max_by_key(|&i| summed[i].extent);
+    let run = longest.map(|i| dim(&summed.swap_remove(i)));
+    let run = run.map_or((1, [0; OPERANDS_MAX]), |(n, strides)| (n, strides.map(|stride| stride as usize)));
     Ok(Prepared::new(Einsum {
         host: request.host,
         real: Real::of(request.required_input(0)?.dtype())?,
         n_operands,
-        kept: Walk::new(of_result.iter().map(dim))?,
-        summed: Walk::new(names.iter().map(dim))?,
+        kept: Walk::new(kept.iter().map(dim))?,
+        summed: Walk::new(summed.iter().map(dim))?,
         run,
     }))
 }
 
-/// The names of a term for a tensor of so many dimensions; None if they do not fit.
-fn ids(term: &str, rank: usize) -> Option<Vec<Id>> {
-    let (before, after) = term.split_once("...").unwrap_or((term, ""));
-    if !before.chars().chain(after.chars()).all(|c| c.is_ascii_alphabetic()) {
-        return None;
-    }
-    let dots = rank.checked_sub(before.len() + after.len())?;
-    if dots > 0 && !term.contains("...") {
-        return None;
-    }
-    let letters = |part: &str| part.chars().map(Id::Letter).collect::<Vec<_>>();
-    Some([letters(before), (0..dots).rev().map(Id::Dots).collect(), letters(after)].concat())
+/// A name as it is walked over: its extent, which is from 0, and elements of each operand from one position to the next.
+fn dim(name: &Name) -> (usize, [isize; OPERANDS_MAX]) {
+    let mut strides = [0; OPERANDS_MAX];
+    strides.iter_mut().zip(&name.strides).for_each(|(to, from)| *to = *from as isize);
+    (name.extent as usize, strides)
 }
 
 impl Launch<CpuDevice> for Einsum {

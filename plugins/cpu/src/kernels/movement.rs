@@ -14,7 +14,10 @@ const INDEX: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("Transpose", 21, |request| movement(request, &read::transpose(request)?)).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
+    Kernel::new("Transpose", 21, |request| movement(request, &read::transpose(request)?))
+        .types(&[MOVED])
+        .operands(&[0], &[0])
+        .cost(cost::moved),
     Kernel::new("Slice", 13, |request| movement(request, &read::slice(request)?))
         .types(&[MOVED, INDEX])
         .operands(&[0, 1, 1, 1, 1], &[0])
@@ -33,8 +36,14 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .host_values(0b10)
         .cost(cost::moved)
         .doc("repeats the whole tensor along each axis"),
-    Kernel::new("DepthToSpace", 13, |request| movement(request, &read::depth_to_space(request)?)).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
-    Kernel::new("SpaceToDepth", 28, |request| movement(request, &read::space_to_depth(request)?)).types(&[MOVED]).operands(&[0], &[0]).cost(cost::moved),
+    Kernel::new("DepthToSpace", 13, |request| movement(request, &read::depth_to_space(request)?))
+        .types(&[MOVED])
+        .operands(&[0], &[0])
+        .cost(cost::moved),
+    Kernel::new("SpaceToDepth", 28, |request| movement(request, &read::space_to_depth(request)?))
+        .types(&[MOVED])
+        .operands(&[0], &[0])
+        .cost(cost::moved),
 ];
 
 struct Movement(StridedCopy);

@@ -8,12 +8,12 @@
 //!
 //! With lengths of sequences, a sequence that has ended keeps its state, and its outputs are 0.
 
-use super::cell::{Activation, Cell, Row, Step, add, reset, update};
+use super::cell::{Row, Step, add, reset, update};
 use super::cost;
-use super::extents::extents;
 use super::row_product::{self, RowProduct};
 use crate::device::CpuDevice;
 use crate::stream::CpuStream;
+use devbay_ops::read::{self, Activation, Cell, Extents};
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
@@ -66,115 +66,42 @@ struct Recurrent {
     gates: usize,
     /// Numbers of the workspace for each direction.
     scratch: usize,
-    has: Optional,
+    /// Which inputs there are.
+    has: [bool; 8],
     multiply: unsafe fn(&RowProduct),
     add: unsafe fn(&mut [f32], &[f32]),
     update: unsafe fn(&Step, &mut Row<'_>),
     reset: unsafe fn(&Step, &mut Row<'_>),
 }
 
-/// Which optional inputs there are.
-#[derive(Clone, Copy)]
-struct Optional {
-    bias: bool,
-    lengths: bool,
-    initial_h: bool,
-    initial_c: bool,
-    peepholes: bool,
-}
-
-/// Extents of a node: length, batch, inputs, directions, hidden size.
-fn shape(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<[usize; 5]> {
-    let x = extents(request.required_input(0)?)?;
-    let w = extents(request.required_input(1)?)?;
-    let r = extents(request.required_input(2)?)?;
-    let broken =
-        || Error::invalid(format!("an input of {x:?}, weights of {w:?} and recurrent weights of {r:?}"));
-    let ([first, second, inputs], [directions, rows, of_inputs], [_, _, hidden]) = (&x[..], &w[..], &r[..])
-    else {
-        return Err(broken());
-    };
-    if inputs != of_inputs
-        || *rows != cell.gates() * hidden
-        || r[..2] != [*directions, *rows]
-        || !(1..=2).contains(directions)
-        || request.attrs.int("hidden_size", *hidden as i64)? != *hidden as i64
-    {
-        return Err(broken());
-    }
-    let (length, batch) = match request.attrs.int("layout", 0)? {
-        0 => (*first, *second),
-        _ => (*second, *first),
-    };
-    Ok([length, batch, *inputs, *directions, *hidden])
+/// Extents of a node as they are counted: length, batch, inputs, directions, hidden size.
+fn counted(extents: &Extents) -> [usize; 5] {
+    let Extents { length, batch, inputs, directions, hidden, .. } = *extents;
+    // All are from 0.
+    [length, batch, inputs, directions, hidden].map(|extent| extent as usize)
 }
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Cost> {
-    let [length, batch, inputs, directions, hidden] = shape(request, cell)?;
+    let [length, batch, inputs, directions, hidden] = counted(&Extents::of(request, cell)?);
     let products = 2 * (inputs + hidden) + 20;
-    let flops = Size::of(directions * cell.gates()) * length * batch * hidden * products;
+    let flops = Size::of(directions * cell.gates() as usize) * length * batch * hidden * products;
     Ok(cost::of(request, flops.saturated() as u64))
 }
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepared> {
-    let [length, batch, inputs, n_directions, hidden] = shape(request, cell)?;
-    let direction = request.attrs.string("direction", "forward")?;
-    let expected = match direction {
-        "forward" | "reverse" => 1,
-        "bidirectional" => 2,
-        _ => return Err(Error::invalid(format!("unknown direction {direction}"))),
-    };
-    if n_directions != expected {
-        return Err(Error::invalid(format!(
-            "weights for {n_directions} directions, {direction} has {expected}"
-        )));
-    }
-    let gates = cell.gates();
-    let batch_first = request.attrs.int("layout", 0)? != 0;
-    let state = match batch_first {
-        true => [batch, n_directions, hidden],
-        false => [n_directions, batch, hidden],
-    };
-    let optional = |i: usize, expected: &[usize]| match request.input(i) {
-        None => Ok(false),
-        Some(tensor) if extents(tensor)? == expected => Ok(true),
-        Some(tensor) => Err(Error::invalid(format!(
-            "input {i} has the extents {:?}, expected {expected:?}",
-            tensor.shape()
-        ))),
-    };
-    let has = Optional {
-        bias: optional(3, &[n_directions, 2 * gates * hidden])?,
-        lengths: optional(4, &[batch])?,
-        initial_h: optional(5, &state)?,
-        initial_c: optional(6, &state)?,
-        peepholes: optional(7, &[n_directions, 3 * hidden])?,
-    };
-    let y = match batch_first {
-        true => [batch, length, n_directions, hidden],
-        false => [length, n_directions, batch, hidden],
-    };
-    for (i, expected) in [&y[..], &state, &state].into_iter().enumerate() {
-        match request.output(i) {
-            Some(tensor) if extents(tensor)? != expected => {
-                return Err(Error::invalid(format!(
-                    "output {i} has the extents {:?}, expected {expected:?}",
-                    tensor.shape()
-                )));
-            }
-            _ => {}
-        }
-    }
+    let layer = read::Recurrent::of(request, cell)?;
+    let [length, batch, inputs, n_directions, hidden] = counted(&layer.extents);
+    let gates = cell.gates() as usize;
     let isa = request.device.isa;
     let products = Size::of(length) * batch * gates * hidden;
     let scratch = products + Size::of(batch) * hidden * (gates + 2);
     let scratch = scratch.next_multiple_of(16);
     let kernel = Recurrent {
         host: request.host,
-        steps: steps(request, cell, n_directions, hidden)?,
+        steps: [0, n_directions - 1].map(|direction| step(&layer, direction)),
         n_directions,
-        reverse: direction == "reverse",
-        batch_first,
+        reverse: layer.reverse,
+        batch_first: layer.extents.batch_first,
         length,
         batch,
         inputs,
@@ -182,7 +109,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepar
         gates,
         // The inputs' products, the state's, the state, and the cell or the reset state.
         scratch: scratch.get("a recurrent op's state")?,
-        has,
+        has: layer.has,
         multiply: row_product::multiply(isa),
         add: add(isa),
         update: update(isa),
@@ -191,41 +118,27 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepar
     Prepared::new(kernel).with_room(scratch * (n_directions * size_of::<f32>()), 64)
 }
 
-/// What each direction does in a step.
-fn steps(
-    request: &PrepareRequest<'_, CpuDevice>,
-    cell: Cell,
-    n_directions: usize,
-    hidden: usize,
-) -> Result<[Step; 2]> {
-    let attrs = &request.attrs;
-    let defaults = cell.activations();
-    let names = match attrs.get("activations") {
-        None => defaults.repeat(n_directions),
-        Some(AttrValue::Strings(names)) if names.len() == defaults.len() * n_directions => names.clone(),
-        Some(_) => {
-            return Err(Error::invalid(format!(
-                "activations are no list of {} names",
-                defaults.len() * n_directions
-            )));
-        }
-    };
-    let alphas = attrs.floats("activation_alpha")?;
-    let list = Activation::list(&names, alphas, attrs.floats("activation_beta")?)?;
-    let clip = match attrs.get("clip") {
-        None => None,
-        Some(_) => Some(attrs.float("clip", 0.0)?),
-    };
-    let input_forget = attrs.int("input_forget", 0)? != 0;
-    let linear_before_reset = attrs.int("linear_before_reset", 0)? != 0;
-    let step = |direction: usize| {
-        let mut activations = [Activation::Tanh; 3];
-        let own = &list[direction * defaults.len()..][..defaults.len()];
-        activations[..own.len()].copy_from_slice(own);
-        Step { cell, hidden, activations, clip, input_forget, linear_before_reset }
-    };
-    Ok([step(0), step(n_directions - 1)])
+/// What a direction does in a step.
+fn step(layer: &read::Recurrent, direction: usize) -> Step {
+    let mut activations = [Activation::Tanh; 3];
+    let own = layer.of_direction(direction);
+    activations[..own.len()].copy_from_slice(own);
+    Step {
+        cell: layer.cell,
+        hidden: layer.extents.hidden as usize,
+        activations,
+        clip: layer.clip,
+        input_forget: layer.input_forget,
+        linear_before_reset: layer.linear_before_reset,
+    }
 }
+
+/// Places of the optional inputs.
+const BIAS: usize = 3;
+const LENGTHS: usize = 4;
+const INITIAL_H: usize = 5;
+const INITIAL_C: usize = 6;
+const PEEPHOLES: usize = 7;
 
 /// Addresses of a launch; those of absent operands are NULL.
 struct Addresses {
@@ -255,11 +168,11 @@ impl Launch<CpuDevice> for Recurrent {
             x: SendPtr(input(0, true)),
             w: SendPtr(input(1, true)),
             r: SendPtr(input(2, true)),
-            bias: SendPtr(input(3, self.has.bias)),
-            lengths: SendPtr(input(4, self.has.lengths).cast()),
-            initial_h: SendPtr(input(5, self.has.initial_h)),
-            initial_c: SendPtr(input(6, self.has.initial_c)),
-            peepholes: SendPtr(input(7, self.has.peepholes)),
+            bias: SendPtr(input(BIAS, self.has[BIAS])),
+            lengths: SendPtr(input(LENGTHS, self.has[LENGTHS]).cast()),
+            initial_h: SendPtr(input(INITIAL_H, self.has[INITIAL_H])),
+            initial_c: SendPtr(input(INITIAL_C, self.has[INITIAL_C])),
+            peepholes: SendPtr(input(PEEPHOLES, self.has[PEEPHOLES])),
             y: SendPtr(output(0)),
             y_h: SendPtr(output(1)),
             y_c: SendPtr(output(2)),
@@ -359,7 +272,7 @@ impl<'a> Direction<'a> {
         let w = self.at.w.at(self.idx * width * op.inputs);
         let n = op.length * op.batch;
         op.multiply(self.at.x.at(0), op.inputs, n, w, width, self.x_gates.at(0))?;
-        if !op.has.bias {
+        if !op.has[BIAS] {
             return Ok(());
         }
         let plain = if self.resets_after() { 2 * op.hidden } else { width };
@@ -381,7 +294,7 @@ impl<'a> Direction<'a> {
         let has = &self.op.has;
         for b in 0..self.op.batch {
             for (there, from, to) in
-                [(has.initial_h, self.at.initial_h, self.h), (has.initial_c, self.at.initial_c, self.other)]
+                [(has[INITIAL_H], self.at.initial_h, self.h), (has[INITIAL_C], self.at.initial_c, self.other)]
             {
                 // SAFETY: the row lies within the workspace (invariant).
                 let to = unsafe { slice_mut(to.at(b * self.op.hidden), self.op.hidden) };
@@ -424,8 +337,8 @@ impl<'a> Direction<'a> {
     fn row(&self, b: usize, t: usize) -> Row<'_> {
         let (op, hidden, width) = (self.op, self.op.hidden, self.op.width());
         let reset_bias =
-            (self.resets_after() && op.has.bias).then(|| self.bias().wrapping_add(width + 2 * hidden));
-        let peepholes = op.has.peepholes.then(|| self.at.peepholes.at(self.idx * 3 * hidden));
+            (self.resets_after() && op.has[BIAS]).then(|| self.bias().wrapping_add(width + 2 * hidden));
+        let peepholes = op.has[PEEPHOLES].then(|| self.at.peepholes.at(self.idx * 3 * hidden));
         // SAFETY: the rows lie within the workspace and the operands, and no two overlap (invariant).
         unsafe {
             Row {
@@ -514,7 +427,7 @@ impl Recurrent {
 
     /// How long a sequence is.
     fn length_of(&self, at: &Addresses, b: usize) -> usize {
-        if !self.has.lengths {
+        if !self.has[LENGTHS] {
             return self.length;
         }
         // SAFETY: there is a length for each sequence of the batch.
@@ -593,7 +506,7 @@ mod tests {
     impl Naive<'_> {
         /// Y, Y_h and Y_c in layout 0.
         fn run(&self) -> [Vec<f64>; 3] {
-            let (n, hidden, batch) = (self.cell.gates(), self.hidden, self.batch);
+            let (n, hidden, batch) = (self.cell.gates() as usize, self.hidden, self.batch);
             let mut y = vec![0.0; self.length * self.directions * batch * hidden];
             let mut last = vec![0.0; self.directions * batch * hidden];
             let mut cells = last.clone();
@@ -677,7 +590,7 @@ mod tests {
             let directions = if direction == "bidirectional" { 2 } else { 1 };
             let (length, batch) = (1 + random.below(7), 1 + random.below(4));
             let (inputs, hidden) = (1 + random.below(40), 1 + random.below(70));
-            let gates = cell.gates();
+            let gates = cell.gates() as usize;
             let before_reset = random.below(2) == 1;
             let batch_first = random.below(3) == 0;
             let mut optional = |n: usize, range: f32| match random.below(3) {

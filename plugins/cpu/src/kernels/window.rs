@@ -40,8 +40,8 @@ impl Window {
                 "a window over {rank} dimensions, 1 to {SPATIAL_MAX} are"
             )));
         }
-        let [of_kernel, of_input, of_output] =
-            [kernel, input, output].map(|extents| extents.iter().map(|&extent| extent as i64).collect::<Vec<_>>());
+        let [of_kernel, of_input, of_output] = [kernel, input, output]
+            .map(|extents| extents.iter().map(|&extent| extent as i64).collect::<Vec<_>>());
         let read = read::Window::of(attrs, &of_kernel, &of_input, &of_output, REACH_MAX)?;
         let mut window = Self {
             input: [1; SPATIAL_MAX],

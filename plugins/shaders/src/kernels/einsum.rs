@@ -7,9 +7,10 @@ use super::cost;
 use super::elementwise::Number;
 use super::epilogue::Epilogue;
 use super::product::{Product, Side, Types, u32_param};
-use super::walk::{Walk, dense_strides};
+use super::walk::Walk;
 use crate::step::{Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use devbay_ops::read::{Equation, Name};
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
@@ -29,113 +30,6 @@ fn einsum_cost(request: &Request<'_>) -> Result<Cost> {
     let equation = Equation::of(request)?;
     let terms: Vec<i64> = equation.summed.iter().map(|name| name.extent).collect();
     cost::per_output(request, cost::volume(&terms).saturating_mul(2))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Id {
-    /// A position of the ellipsis, counted from its end.
-    Dots(usize),
-    Letter(char),
-}
-
-/// A name of the equation.
-#[derive(Clone, Debug)]
-struct Name {
-    id: Id,
-    extent: i64,
-    /// Elements of each operand from one position to the next.
-    strides: Vec<i64>,
-    /// Times that it occurs among the operands.
-    times: usize,
-}
-
-/// The names that the result has, in its order, and the others.
-struct Equation {
-    kept: Vec<Name>,
-    summed: Vec<Name>,
-}
-
-impl Equation {
-    fn of(request: &Request<'_>) -> Result<Self> {
-        let said = request.attrs.string("equation", "")?;
-        let equation: String = said.chars().filter(|c| !c.is_whitespace()).collect();
-        let broken = |what: &str| Error::invalid(format!("the equation {equation} {what}"));
-        let (terms, result) = match equation.split_once("->") {
-            Some((terms, result)) => (terms, Some(result)),
-            None => (&*equation, None),
-        };
-        let terms: Vec<&str> = terms.split(',').collect();
-        let n = request.inputs.len();
-        if terms.len() != n {
-            return Err(broken(&format!("has {} terms for {n} operands", terms.len())));
-        }
-        let (mut names, mut dots): (Vec<Name>, usize) = (Vec::new(), 0);
-        for (operand, term) in terms.iter().enumerate() {
-            let shape = request.required_input(operand)?.shape();
-            let ids = ids(term, shape.len()).ok_or_else(|| broken(&format!("does not fit {shape:?}")))?;
-            // Without elements nothing is read, and extents may be beyond what can be multiplied.
-            let is_empty = shape.contains(&0);
-            let strides = if is_empty { vec![0; shape.len()] } else { dense_strides(shape) };
-            dots = dots.max(ids.iter().filter(|id| matches!(id, Id::Dots(_))).count());
-            for ((id, &extent), stride) in ids.into_iter().zip(shape).zip(strides) {
-                let at = names.iter().position(|name| name.id == id).unwrap_or_else(|| {
-                    names.push(Name { id, extent: 1, strides: vec![0; n], times: 0 });
-                    names.len() - 1
-                });
-                let name = &mut names[at];
-                name.times += 1;
-                if extent == 1 {
-                    continue;
-                }
-                if name.extent != 1 && name.extent != extent {
-                    let text = format!("has one name for extents of {} and {extent}", name.extent);
-                    return Err(broken(&text));
-                }
-                name.extent = extent;
-                name.strides[operand] += stride;
-            }
-        }
-        let kept: Vec<Id> = match result {
-            Some(result) => {
-                let letters = result.replace("...", "").len();
-                let rank = letters + if result.contains("...") { dots } else { 0 };
-                ids(result, rank).ok_or_else(|| broken("has a result that is no term"))?
-            }
-            None => {
-                // The ellipsis, then every letter that occurs once, in the order of the alphabet.
-                let once = |name: &&Name| matches!(name.id, Id::Letter(_)) && name.times == 1;
-                let mut letters: Vec<Id> = names.iter().filter(once).map(|name| name.id).collect();
-                letters.sort_unstable();
-                (0..dots).rev().map(Id::Dots).chain(letters).collect()
-            }
-        };
-        if (1..kept.len()).any(|i| kept[..i].contains(&kept[i])) {
-            return Err(broken("has a result with one name twice"));
-        }
-        let find = |id: &Id| names.iter().find(|name| name.id == *id).cloned();
-        let of_result: Option<Vec<Name>> = kept.iter().map(find).collect();
-        let of_result = of_result.ok_or_else(|| broken("has a result with a name of no operand"))?;
-        names.retain(|name| !kept.contains(&name.id));
-        Ok(Self { kept: of_result, summed: names })
-    }
-
-    fn extents(&self) -> Vec<i64> {
-        self.kept.iter().map(|name| name.extent).collect()
-    }
-}
-
-/// The names of a term for a tensor of so many dimensions; None if they do not fit.
-fn ids(term: &str, rank: usize) -> Option<Vec<Id>> {
-    let (before, after) = term.split_once("...").unwrap_or((term, ""));
-    if !before.chars().chain(after.chars()).all(|c| c.is_ascii_alphabetic()) {
-        return None;
-    }
-    let dots = rank.checked_sub(before.len() + after.len())?;
-    if dots > 0 && !term.contains("...") {
-        return None;
-    }
-    let dots = (0..dots).rev().map(Id::Dots);
-    Some(before.chars().map(Id::Letter).chain(dots).chain(after.chars().map(Id::Letter)).collect())
 }
 
 fn prepare(request: &Request<'_>) -> Result<Prepared> {

@@ -13,6 +13,7 @@ use super::math;
 use super::tiles::{self, Product};
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use devbay_ops::read::{Activation, Cell, Extents, Recurrent};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -55,129 +56,34 @@ const GATES_MAX: i64 = 640;
 /// Turns of loops of a thread in one dispatch, at most: drivers give a device up that does not answer for some seconds.
 const TURNS_MAX: u64 = 1 << 22;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Cell {
-    Rnn,
-    Gru,
-    Lstm,
-}
-
-impl Cell {
-    fn gates(self) -> i64 {
-        match self {
-            Self::Rnn => 1,
-            Self::Gru => 3,
-            Self::Lstm => 4,
-        }
-    }
-
-    /// The activations of a direction, as the specification names them by default.
-    fn activations(self) -> &'static [&'static str] {
-        match self {
-            Self::Rnn => &["Tanh"],
-            Self::Gru => &["Sigmoid", "Tanh"],
-            Self::Lstm => &["Sigmoid", "Tanh", "Tanh"],
-        }
-    }
-}
-
-/// Extents of a node.
-#[derive(Clone, Copy)]
-struct Shape {
-    length: i64,
-    batch: i64,
-    inputs: i64,
-    directions: i64,
-    hidden: i64,
-    batch_first: bool,
-}
-
-impl Shape {
-    fn of(request: &Request<'_>, cell: Cell) -> Result<Self> {
-        let [x, w, r] = [0, 1, 2].map(|i| request.required_input(i).map(|tensor| tensor.shape()));
-        let (x, w, r) = (x?, w?, r?);
-        let broken =
-            || Error::invalid(format!("an input of {x:?}, weights of {w:?} and recurrent weights of {r:?}"));
-        let (&[first, second, inputs], &[directions, rows, of_inputs], &[_, _, hidden]) = (x, w, r) else {
-            return Err(broken());
-        };
-        if inputs != of_inputs
-            || rows != product(&[cell.gates(), hidden])
-            || r[..2] != [directions, rows]
-            || !(1..=2).contains(&directions)
-            || request.attrs.int("hidden_size", hidden)? != hidden
-        {
-            return Err(broken());
-        }
-        let batch_first = request.attrs.int("layout", 0)? != 0;
-        let (length, batch) = if batch_first { (second, first) } else { (first, second) };
-        Ok(Self { length, batch, inputs, directions, hidden, batch_first })
-    }
-
-    /// Of a state, and of the first output.
-    fn outputs(&self) -> (Vec<i64>, Vec<i64>) {
-        let Self { length, batch, directions, hidden, .. } = *self;
-        match self.batch_first {
-            true => (vec![batch, directions, hidden], vec![batch, length, directions, hidden]),
-            false => (vec![directions, batch, hidden], vec![length, directions, batch, hidden]),
-        }
-    }
-}
-
 fn cost(request: &Request<'_>, cell: Cell) -> Result<Cost> {
-    let Shape { length, batch, inputs, directions, hidden, .. } = Shape::of(request, cell)?;
+    let Extents { length, batch, inputs, directions, hidden, .. } = Extents::of(request, cell)?;
     let products = inputs.saturating_add(hidden).saturating_mul(2).saturating_add(20);
     let flops = product(&[directions, length, batch, cell.gates(), hidden, products]);
     Ok(cost::of(request, flops.max(0) as u64))
 }
 
-/// A function of each element: WGSL over `x`, and the values of its `alpha` and `beta`.
-#[derive(Clone, PartialEq)]
-struct Activation {
-    code: &'static str,
-    alpha: f32,
-    beta: f32,
-}
-
-/// The activations of all directions; alpha and beta go to those that have them, in order.
-fn activations(request: &Request<'_>, cell: Cell, directions: i64) -> Result<Vec<Activation>> {
-    let (attrs, defaults) = (&request.attrs, cell.activations());
-    let n = defaults.len() * directions as usize;
-    let names = match attrs.get("activations") {
-        None => defaults.repeat(directions as usize),
-        Some(AttrValue::Strings(names)) if names.len() == n => names.clone(),
-        Some(_) => return Err(Error::invalid(format!("activations are no list of {n} names"))),
-    };
-    let mut alphas = attrs.floats("activation_alpha")?.unwrap_or_default().into_iter();
-    let mut betas = attrs.floats("activation_beta")?.unwrap_or_default().into_iter();
-    let one = |name: &&str| {
-        // The reference implementations take names in any case.
-        let (code, alpha, beta) = match name.to_ascii_lowercase().as_str() {
-            "sigmoid" => ("sigmoid_f(x)", None, None),
-            "tanh" => ("tanh_f(x)", None, None),
-            "relu" => ("at_least_f(x, 0.0)", None, None),
-            "leakyrelu" => ("select(x, ALPHA * x, x < 0.0)", Some(0.01), None),
-            "thresholdedrelu" => ("select(0.0, x, x > ALPHA)", Some(1.0), None),
-            "elu" => ("select(x, ALPHA * expm1_f(x), x < 0.0)", Some(1.0), None),
-            "hardsigmoid" => ("unit_f(ALPHA * x + BETA)", Some(0.2), Some(0.5)),
-            "scaledtanh" => ("ALPHA * tanh_f(BETA * x)", Some(1.0), Some(1.0)),
-            "affine" => ("ALPHA * x + BETA", Some(1.0), Some(0.0)),
-            "softsign" => ("div_f(x, 1.0 + abs(x))", None, None),
-            "softplus" => ("softplus_f(x)", None, None),
-            _ => return Err(Error::unsupported(format!("activation {name}"))),
-        };
-        let next = |given: &mut std::vec::IntoIter<f32>, default: Option<f32>| {
-            default.map_or(0.0, |default| given.next().unwrap_or(default))
-        };
-        Ok(Activation { code, alpha: next(&mut alphas, alpha), beta: next(&mut betas, beta) })
-    };
-    names.iter().map(one).collect()
+/// An activation as WGSL over `x`, and the values of its `ALPHA` and `BETA`.
+fn written(activation: Activation) -> (&'static str, f32, f32) {
+    match activation {
+        Activation::Sigmoid => ("sigmoid_f(x)", 0.0, 0.0),
+        Activation::Tanh => ("tanh_f(x)", 0.0, 0.0),
+        Activation::Relu => ("at_least_f(x, 0.0)", 0.0, 0.0),
+        Activation::LeakyRelu(alpha) => ("select(x, ALPHA * x, x < 0.0)", alpha, 0.0),
+        Activation::ThresholdedRelu(alpha) => ("select(0.0, x, x > ALPHA)", alpha, 0.0),
+        Activation::Elu(alpha) => ("select(x, ALPHA * expm1_f(x), x < 0.0)", alpha, 0.0),
+        Activation::HardSigmoid(alpha, beta) => ("unit_f(ALPHA * x + BETA)", alpha, beta),
+        Activation::ScaledTanh(alpha, beta) => ("ALPHA * tanh_f(BETA * x)", alpha, beta),
+        Activation::Affine(alpha, beta) => ("ALPHA * x + BETA", alpha, beta),
+        Activation::Softsign => ("div_f(x, 1.0 + abs(x))", 0.0, 0.0),
+        Activation::Softplus => ("softplus_f(x)", 0.0, 0.0),
+    }
 }
 
 /// What prepare knows of a node.
 struct Layer<'a> {
     cell: Cell,
-    shape: Shape,
+    shape: Extents,
     has: [bool; 8],
     gives: [bool; 3],
     reverse: bool,
@@ -197,75 +103,31 @@ struct Layer<'a> {
 }
 
 fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
-    let shape = Shape::of(request, cell)?;
-    let Shape { length, batch, inputs, directions, hidden, .. } = shape;
-    let direction = request.attrs.string("direction", "forward")?;
-    let expected = match direction {
-        "forward" | "reverse" => 1,
-        "bidirectional" => 2,
-        _ => return Err(Error::invalid(format!("unknown direction {direction}"))),
-    };
-    if directions != expected {
-        return Err(Error::invalid(format!(
-            "weights for {directions} directions, {direction} has {expected}"
-        )));
-    }
-    let (state, y) = shape.outputs();
-    let rows = cell.gates() * hidden;
-    let optional = [
-        (3, vec![directions, 2 * rows]),
-        (4, vec![batch]),
-        (5, state.clone()),
-        (6, state.clone()),
-        (7, vec![directions, 3 * hidden]),
-    ];
-    let mut has = [true, true, true, false, false, false, false, false];
-    for (i, expected) in optional {
-        let Some(tensor) = request.input(i) else { continue };
-        if tensor.shape() != expected {
-            return Err(Error::invalid(format!(
-                "input {i} of shape {:?}, expected {expected:?}",
-                tensor.shape()
-            )));
-        }
-        has[i] = true;
-    }
-    let mut gives = [false; 3];
-    for (i, expected) in [&y, &state, &state].into_iter().enumerate() {
-        let Some(tensor) = request.output(i) else { continue };
-        if tensor.shape() != expected {
-            return Err(Error::invalid(format!(
-                "output {i} of shape {:?}, expected {expected:?}",
-                tensor.shape()
-            )));
-        }
-        gives[i] = true;
-    }
+    let node = Recurrent::of(request, cell)?;
+    let Extents { length, batch, inputs, directions, hidden, .. } = node.extents;
     if [length, batch, inputs, hidden].contains(&0) {
         return Err(Error::unsupported("a recurrent layer of no elements"));
     }
     let Some(capacity) = CAPACITIES.into_iter().find(|&capacity| hidden <= capacity) else {
         return Err(Error::unsupported(format!("a hidden size of {hidden}")));
     };
-    let resets_after = cell == Cell::Gru && request.attrs.int("linear_before_reset", 0)? != 0;
+    let resets_after = cell == Cell::Gru && node.linear_before_reset;
     if capacity > GATES_MAX && resets_after {
         return Err(Error::unsupported(format!("linear_before_reset with a hidden size of {hidden}")));
     }
     let is_software = request.device.abilities.is_software;
     let threads_max = if is_software && capacity <= GATES_MAX { 64 } else { 256 };
     let threads = (cell.gates() * capacity).clamp(64, threads_max);
-    let list = activations(request, cell, directions)?;
-    let n = cell.activations().len();
     let mut layer = Layer {
         cell,
-        shape,
-        has,
-        gives,
-        reverse: direction == "reverse",
-        clip: request.attrs.get("clip").map(|_| request.attrs.float("clip", 0.0)).transpose()?,
-        couples: request.attrs.int("input_forget", 0)? != 0,
+        shape: node.extents,
+        has: node.has,
+        gives: node.gives,
+        reverse: node.reverse,
+        clip: node.clip,
+        couples: node.input_forget,
         resets_after,
-        activations: &list[..n],
+        activations: node.of_direction(0),
         capacity,
         threads,
         n_steps: length,
@@ -281,11 +143,11 @@ fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
     }
     let products = project(&mut build, &layer)?;
     let (r, r_strides) = recurrent_weights(&mut build, &layer)?;
-    if list[..n] == list[list.len() - n..] {
+    if node.of_direction(0) == node.of_direction(directions as usize - 1) {
         layer.add(&mut build, products, r, r_strides, 0..directions)?;
     } else {
         for d in 0..directions {
-            layer.activations = &list[d as usize * n..][..n];
+            layer.activations = node.of_direction(d as usize);
             layer.add(&mut build, products.clone(), r.clone(), r_strides, d..d + 1)?;
         }
     }
@@ -296,7 +158,7 @@ fn prepare(request: &Request<'_>, cell: Cell) -> Result<Prepared> {
 /// Adds the products of all inputs with their weights, and the biases: rows as those of the input, of the gates of all
 /// directions.
 fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
-    let Shape { length, batch, inputs, directions, hidden, .. } = layer.shape;
+    let Extents { length, batch, inputs, directions, hidden, .. } = layer.shape;
     let (n_rows, width) = (length * batch, layer.cell.gates() * hidden);
     let n_cols = directions * width;
     let n = product(&[n_rows, n_cols]);
@@ -355,7 +217,7 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
 
 /// The recurrent weights in fours, and how many fours it is from a gate's unit to the next, and along the state.
 fn recurrent_weights(build: &mut Build, layer: &Layer<'_>) -> Result<(Slot, [i64; 2])> {
-    let Shape { length, directions, hidden, .. } = layer.shape;
+    let Extents { length, directions, hidden, .. } = layer.shape;
     let (width, fours) = (layer.cell.gates() * hidden, div_up(hidden, 4));
     if length < MANY_STEPS && hidden % 4 == 0 {
         return Ok((Slot::Input(2), [fours, 1]));
@@ -393,7 +255,7 @@ impl Layer<'_> {
         [r_row, r_k]: [i64; 2],
         directions: std::ops::Range<i64>,
     ) -> Result<()> {
-        let Shape { length, batch, hidden, batch_first, .. } = self.shape;
+        let Extents { length, batch, hidden, batch_first, .. } = self.shape;
         let (n_directions, width) = (self.shape.directions, self.cell.gates() * hidden);
         let mut buffers = vec![("products", "f32", products), ("r", "vec4<f32>", r)];
         let is_apart = self.state.is_some();
@@ -449,10 +311,10 @@ impl Layer<'_> {
         let mut functions = String::new();
         for (i, activation) in self.activations.iter().enumerate() {
             let (alpha, beta) = (format!("alpha{i}"), format!("beta{i}"));
-            let code =
-                activation.code.replace("ALPHA", &format!("p.{alpha}")).replace("BETA", &format!("p.{beta}"));
-            params.push((alpha, Param::F32(activation.alpha)));
-            params.push((beta, Param::F32(activation.beta)));
+            let (code, of_alpha, of_beta) = written(*activation);
+            let code = code.replace("ALPHA", &format!("p.{alpha}")).replace("BETA", &format!("p.{beta}"));
+            params.push((alpha, Param::F32(of_alpha)));
+            params.push((beta, Param::F32(of_beta)));
             // No clamp, which may lose NaN.
             let x = match self.clip {
                 Some(_) => "at_least_f(at_most_f(v, p.clip), -p.clip)",
@@ -479,7 +341,7 @@ impl Layer<'_> {
 
     /// Turns of loops of a thread in one dispatch.
     fn turns(&self) -> u64 {
-        let Shape { hidden, .. } = self.shape;
+        let Extents { hidden, .. } = self.shape;
         let of_rows = |n: i64| turns(div_up(n, self.threads) as u64, turns(div_up(hidden, 4) as u64, 0));
         let of_units = turns(div_up(hidden, self.threads) as u64, 0);
         // Without the state of before, the candidate of a GRU is made after its gates.
