@@ -27,7 +27,8 @@ impl Case {
 
 /// Every case, in the order in which they run: those that others need come first.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    static ALL: LazyLock<Vec<&'static Case>> = LazyLock::new(|| cases::lists().into_iter().flatten().collect());
+    static ALL: LazyLock<Vec<&'static Case>> =
+        LazyLock::new(|| cases::lists().into_iter().flatten().collect());
     ALL.iter().copied()
 }
 

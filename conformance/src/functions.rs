@@ -156,7 +156,8 @@ mod tests {
     fn every_formula_of_one_float_has_a_reference() {
         for formula in formula::all() {
             let is_one = formula.n_operands == 1 && !formula.gives_truth();
-            let is_float = !matches!(formula.form.takes, devbay_ops::Takes::Integers | devbay_ops::Takes::Truths);
+            let is_float =
+                !matches!(formula.form.takes, devbay_ops::Takes::Integers | devbay_ops::Takes::Truths);
             let found = FUNCTIONS.iter().find(|function| function.name == formula.name());
             assert_eq!(found.is_some(), is_one && is_float, "{}", formula.name());
             if let Some(function) = found {

@@ -294,7 +294,9 @@ impl Formula {
             operands.insert(0, "acc");
         }
         let mut params: Vec<Param> = Vec::new();
-        for attribute in row.attributes.iter().filter(|attribute| words(form.text).any(|w| w == attribute.name)) {
+        for attribute in
+            row.attributes.iter().filter(|attribute| words(form.text).any(|w| w == attribute.name))
+        {
             params.push(Param { name: attribute.name, default: number_of(&attribute)? });
         }
         params.extend(form.absent.iter().map(|&(name, default)| Param { name, default }));
@@ -494,7 +496,12 @@ mod tests {
                     Expr::Call(function, _) => function.gives_truth() || form.takes == crate::Takes::Truths,
                     _ => false,
                 };
-                assert_eq!(gives_truth, form.gives_truth || form.takes == crate::Takes::Truths, "{}", form.name);
+                assert_eq!(
+                    gives_truth,
+                    form.gives_truth || form.takes == crate::Takes::Truths,
+                    "{}",
+                    form.name
+                );
                 n_forms += 1;
             }
         }

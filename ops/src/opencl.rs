@@ -10,7 +10,8 @@ use std::fmt::Write as _;
 /// Longest line of the header.
 const WIDTH: usize = 100;
 
-const HEAD: &str = "/* formulas.h - elementwise ops as formulas: their kernels, and those of several fused, are written of
+const HEAD: &str =
+    "/* formulas.h - elementwise ops as formulas: their kernels, and those of several fused, are written of
  * them (op_map.c). Generated from ops/src/table.rs by `cargo run --example formulas_h`; do not edit.
  *
  * X(op, version of the op, operands, arithmetic operations, formula, attributes with their defaults).
@@ -24,8 +25,9 @@ const HEAD: &str = "/* formulas.h - elementwise ops as formulas: their kernels, 
 
 /// The header.
 pub fn header() -> String {
-    let of_floats =
-        |formula: &&Formula| !formula.gives_truth() && matches!(formula.form.takes, Takes::Floats | Takes::Signed | Takes::Numbers);
+    let of_floats = |formula: &&Formula| {
+        !formula.gives_truth() && matches!(formula.form.takes, Takes::Floats | Takes::Signed | Takes::Numbers)
+    };
     let is_alone = |formula: &&Formula| {
         let row = formula.row;
         row.domain.is_empty() && row.forms[1].is_none() && formula.form.absent.is_empty()
@@ -53,7 +55,11 @@ fn list<'a>(text: &mut String, name: &str, formulas: impl Iterator<Item = &'a Fo
             let param = formula.params.get(k);
             words.push(param.map_or("NULL".to_owned(), |param| format!("\"{}\"", param.name)));
             let default = param.map_or(0.0, |param| param.default);
-            words.push(if default.is_finite() && default != 0.0 { number(default.into()) } else { "0".to_owned() });
+            words.push(if default.is_finite() && default != 0.0 {
+                number(default.into())
+            } else {
+                "0".to_owned()
+            });
         }
         text.push_str(" \\\n");
         wrap(text, &words);

@@ -2,10 +2,11 @@
 //!
 //! A test compares them with the schemas of the onnx package, for every version that nodes are lifted from as they stand.
 
-use crate::row::{DEVBAY_DOMAIN, OpKind, OpRow};
 use crate::row::Takes::{
-    Anything as ANYTHING, Floats as FLOATS, Integers as INTEGERS, Numbers as NUMBERS, Signed as SIGNED, Truths as TRUTHS,
+    Anything as ANYTHING, Floats as FLOATS, Integers as INTEGERS, Numbers as NUMBERS, Signed as SIGNED,
+    Truths as TRUTHS,
 };
+use crate::row::{DEVBAY_DOMAIN, OpKind, OpRow};
 
 const fn onnx(name: &'static str, version: u32, inputs: &'static str, outputs: &'static str) -> OpRow {
     OpRow::new(name, version, inputs, outputs)

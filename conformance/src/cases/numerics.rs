@@ -19,7 +19,10 @@ pub(crate) fn cases() -> Vec<Case> {
     let case = |op: OpName| Case {
         id: id("numerics", op),
         rules: RULES,
-        requires: leak(format!("{} is right within its bound, in every dtype offered, over fuzzed shapes and edges", op.1)),
+        requires: leak(format!(
+            "{} is right within its bound, in every dtype offered, over fuzzed shapes and edges",
+            op.1
+        )),
         needs: &["memory.zero", "transfer.offsets", "launch.bounds", "launch.host_refs"],
         run: |rig| with_op(rig, judge),
     };
@@ -31,7 +34,10 @@ pub(crate) fn specials() -> Vec<Case> {
     let case = |op: OpName| Case {
         id: id("specials", op),
         rules: RULES,
-        requires: leak(format!("{} gives NaN, infinities and finite numbers where its definition does", op.1)),
+        requires: leak(format!(
+            "{} gives NaN, infinities and finite numbers where its definition does",
+            op.1
+        )),
         needs: Box::leak(Box::new([
             "memory.zero",
             "transfer.offsets",

@@ -215,7 +215,8 @@ impl Generator {
             }
             Self::Functions(domain, op) => {
                 let trials = functions::of_op(domain, op).flat_map(|function| {
-                    (0..N_TRIALS).map(move |i| elementwise::unary(dtype, &mut Dice::new(5000 + i), i, function))
+                    (0..N_TRIALS)
+                        .map(move |i| elementwise::unary(dtype, &mut Dice::new(5000 + i), i, function))
                 });
                 trials.collect()
             }

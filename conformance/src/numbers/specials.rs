@@ -98,7 +98,8 @@ pub(super) fn trials(domain: &str, op: &str, dtype: DType) -> Vec<Trial> {
             product(dtype, dice, i, "Gemm", Some(activation_of(i, PRODUCTS.len())))
         }),
         "FusedElementwise" if dtype == F32 => {
-            let fused = FUNCTIONS.iter().filter(|of| of.formula().is_some_and(|formula| formula.row.is_fused));
+            let fused =
+                FUNCTIONS.iter().filter(|of| of.formula().is_some_and(|formula| formula.row.is_fused));
             let alone = fused.flat_map(|of| LENGTHS.iter().map(|&n| among_others(of, n)));
             alone.chain(PAIRS.iter().map(|(op, f)| pair_among_others(op, *f))).collect()
         }

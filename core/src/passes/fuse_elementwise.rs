@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId};
 use crate::tensor::{F32, n_elements};
-use devbay_ops::formula::{self, Formula};
 use devbay_ops::Form;
+use devbay_ops::formula::{self, Formula};
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 /// Ops of a group, at most.

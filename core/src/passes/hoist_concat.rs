@@ -5,8 +5,8 @@
 //! operand, and those of two of which one is a constant with one value for all or one along the axis, are moved; what the
 //! operands of the Concat are made by goes. Not moved is what would become part of the convolution or product before it.
 
-use super::{each_region, is_elementwise};
 use super::uses::Uses;
+use super::{each_region, is_elementwise};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{Node, Op, Program, Region, Value, ValueId, catalogue};

@@ -43,7 +43,8 @@ impl OpDef {
     }
 
     fn of(row: &'static OpRow) -> Option<Self> {
-        let listed = INFER.binary_search_by_key(&(row.domain, row.name), |(domain, name, _)| (*domain, *name));
+        let listed =
+            INFER.binary_search_by_key(&(row.domain, row.name), |(domain, name, _)| (*domain, *name));
         let infer = listed.ok().map(|at| INFER[at].2).or_else(|| of_formula(row));
         infer.map(|infer| Self { row, infer })
     }
@@ -64,7 +65,8 @@ fn of_formula(row: &OpRow) -> Option<InferFn> {
 }
 
 static ONNX: LazyLock<Vec<OpDef>> = LazyLock::new(|| devbay_ops::ONNX.iter().filter_map(OpDef::of).collect());
-static DEVBAY: LazyLock<Vec<OpDef>> = LazyLock::new(|| devbay_ops::DEVBAY.iter().filter_map(OpDef::of).collect());
+static DEVBAY: LazyLock<Vec<OpDef>> =
+    LazyLock::new(|| devbay_ops::DEVBAY.iter().filter_map(OpDef::of).collect());
 
 /// The definition of an op; None if programs do not hold it.
 pub fn find(domain: &str, name: &str) -> Option<&'static OpDef> {

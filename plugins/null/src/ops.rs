@@ -2,8 +2,8 @@
 
 use crate::NullDevice;
 use crate::kernel::{prepare, prepare_extents};
-use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_VARIADIC};
 use devbay_ops::{DEVBAY, ONNX, OpKind, OpRow};
+use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_VARIADIC};
 use devbay_plugin_api::sdk::*;
 
 /// Every dtype that the ABI has, complex numbers left out: ONNX's ops have none.
@@ -47,7 +47,9 @@ const fn kernel(
 /// The kernel of an op: its results are left as they are, or, where the data say how large they are, empty.
 const fn of_row(row: &'static OpRow) -> Kernel<NullDevice> {
     if row.has_data_shape {
-        return kernel(row.name, row.version, prepare_extents).domain(row.domain).flags(DEVBAY_KERNEL_DATA_SHAPE);
+        return kernel(row.name, row.version, prepare_extents)
+            .domain(row.domain)
+            .flags(DEVBAY_KERNEL_DATA_SHAPE);
     }
     kernel(row.name, row.version, prepare).domain(row.domain)
 }

@@ -2,9 +2,9 @@
 //!
 //! All but shifts see bits alone, so elements of one width share a loop.
 
+use super::INTEGERS;
 use super::binary::{self, Binary};
 use super::cost;
-use super::INTEGERS;
 use super::unary::{Unary, prepare_plain};
 use crate::device::CpuDevice;
 use crate::isa::Arith;

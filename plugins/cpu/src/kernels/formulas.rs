@@ -141,7 +141,8 @@ impl Interpreter {
     /// # Errors
     /// Unsupported for one of several operands, or with too many parts.
     pub(crate) fn new(formula: &Formula, params: [f32; 2]) -> Result<Self> {
-        let mut builder = Builder { steps: Vec::new(), numbers: Vec::new(), held: [false; SLOTS_MAX], params };
+        let mut builder =
+            Builder { steps: Vec::new(), numbers: Vec::new(), held: [false; SLOTS_MAX], params };
         let result = formula.expr.emit(&mut builder)?;
         Ok(Self { steps: builder.steps, numbers: builder.numbers, result })
     }
@@ -257,7 +258,15 @@ fn apply(function: Function, [a, b, c]: [&[f64]; 3], y: &mut [f64]) {
         Function::Neg => one(|a| -a),
         Function::Not => one(|a| truth(a == 0.0)),
         Function::Abs => one(f64::abs),
-        Function::Sign => one(|a| if a > 0.0 { 1.0 } else if a < 0.0 { -1.0 } else { a }),
+        Function::Sign => one(|a| {
+            if a > 0.0 {
+                1.0
+            } else if a < 0.0 {
+                -1.0
+            } else {
+                a
+            }
+        }),
         Function::Sqrt => one(f64::sqrt),
         Function::Floor => one(f64::floor),
         Function::Ceil => one(f64::ceil),
@@ -300,8 +309,7 @@ fn truth(is: bool) -> f64 {
 
 /// As [`apply`], of two arguments.
 fn pair(function: Function, a: &[f64], b: &[f64], y: &mut [f64]) {
-    let mut two =
-        |f: fn(f64, f64) -> f64| y.iter_mut().zip(a).zip(b).for_each(|((y, a), b)| *y = f(*a, *b));
+    let mut two = |f: fn(f64, f64) -> f64| y.iter_mut().zip(a).zip(b).for_each(|((y, a), b)| *y = f(*a, *b));
     match function {
         Function::Add => two(|a, b| a + b),
         Function::Sub => two(|a, b| a - b),
@@ -399,7 +407,11 @@ mod tests {
                 n_formulas += 1;
             }
             // A fused step of two operands has a loop of its own.
-            assert!(!formula.row.is_fused || formula.n_operands == 1 || super::super::fused::has_pair(formula.name()));
+            assert!(
+                !formula.row.is_fused
+                    || formula.n_operands == 1
+                    || super::super::fused::has_pair(formula.name())
+            );
         }
         assert!(n_formulas > 40, "{n_formulas}");
     }
@@ -418,12 +430,18 @@ mod tests {
                 Interpreter::new(formula, params).expect("one operand").run_doubles(&mut expected);
                 let mut found = vec![0.0f32; x.len()];
                 // SAFETY: both have as many elements; the instructions are this machine's.
-                unsafe { body(x.as_ptr().cast(), found.as_mut_ptr().cast(), x.len(), &unary::Params::of(params)) };
+                unsafe {
+                    body(x.as_ptr().cast(), found.as_mut_ptr().cast(), x.len(), &unary::Params::of(params))
+                };
                 for ((&found, &expected), x) in found.iter().zip(&expected).zip(&x) {
                     let off = (f64::from(found) - expected).abs();
                     let is_near = off <= 3e-6 * (expected.abs() + 1e-30) || f64::from(found) == expected;
                     let is_none = found.is_nan() && expected.is_nan();
-                    assert!(is_near || is_none, "{} of {x} on {isa:?}: {found}, not {expected}", formula.name());
+                    assert!(
+                        is_near || is_none,
+                        "{} of {x} on {isa:?}: {found}, not {expected}",
+                        formula.name()
+                    );
                 }
                 n_bodies += 1;
             }

@@ -76,10 +76,20 @@ enum From {
 }
 
 enum Work {
-    Unary { body: unary::Body, params: Params, x: From },
+    Unary {
+        body: unary::Body,
+        params: Params,
+        x: From,
+    },
     /// One that has no loop of its own.
-    Formula { interpreter: Interpreter, x: From },
-    Binary { body: binary::Body, operands: [From; 2] },
+    Formula {
+        interpreter: Interpreter,
+        x: From,
+    },
+    Binary {
+        body: binary::Body,
+        operands: [From; 2],
+    },
 }
 
 /// One op, and the slot that its result goes to; None for the node's own.

@@ -4,12 +4,12 @@
 //! serves the rarer element types. The common conversions of Cast are among them: ops whose output has another
 //! element type.
 
+use super::NUMBERS;
 use super::cost;
 use super::elementwise::{HEAVY_FLOPS, blocks, grain};
 use super::math;
 use super::number::{Bool, Number, plain};
 use super::widen;
-use super::NUMBERS;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa, Separate};
@@ -313,7 +313,12 @@ pub(crate) fn zeroed<Op: Unary<In: Number>>(request: &Request<'_>) -> Result<Pre
 }
 
 /// Prepares the loop of an op of f32.
-pub(crate) fn prepare_body(request: &Request<'_>, body: Body, flops: u64, params: [f32; 2]) -> Result<Prepared> {
+pub(crate) fn prepare_body(
+    request: &Request<'_>,
+    body: Body,
+    flops: u64,
+    params: [f32; 2],
+) -> Result<Prepared> {
     let size = size_of::<f32>();
     let op = Loop { body, in_bytes: size, out_bytes: size, grain: grain(flops) };
     Ok(Map::new(request, &op, Params::of(params))?.prepared())

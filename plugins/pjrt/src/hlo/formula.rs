@@ -31,9 +31,9 @@ pub(super) fn by_formula<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Val
     let formula = choice.formula;
     let mut params = choice.params;
     for (number, param) in params.iter_mut().zip(&formula.params) {
-        let former = FORMER_DEFAULTS.iter().find(|(op, name, before, _)| {
-            *op == node.op() && *name == param.name && node.since() < *before
-        });
+        let former = FORMER_DEFAULTS
+            .iter()
+            .find(|(op, name, before, _)| *op == node.op() && *name == param.name && node.since() < *before);
         if let Some((.., default)) = former.filter(|_| node.attrs().get(param.name).is_none()) {
             *number = *default;
         }

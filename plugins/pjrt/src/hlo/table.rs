@@ -3,8 +3,8 @@
 use super::builder::{Builder, Value};
 use super::node::Node;
 use super::{
-    conv, einsum, elementwise, formula, index, layout, linear, normalize, pool, quantised, recurrent,
-    reduce, resize,
+    conv, einsum, elementwise, formula, index, layout, linear, normalize, pool, quantised, recurrent, reduce,
+    resize,
 };
 use devbay_plugin_api::sdk::Result;
 
