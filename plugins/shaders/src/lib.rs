@@ -7,6 +7,7 @@
 //! - [`target`]: what kernels are prepared for: what a device can, and who compiles for it;
 //! - [`step`]: what a kernel describes: dispatches, their parameters, and what they are bound to;
 //! - [`check`]: what a kernel's data has to be, and how a launch says that it is not;
+//! - `template`: how the files in `src/wgsl/` become their text;
 //! - [`formulas`]: the elementwise ops as expressions;
 //! - [`kernels`]: the ops.
 
@@ -15,3 +16,4 @@ pub mod formulas;
 pub mod kernels;
 pub mod step;
 pub mod target;
+mod template;

@@ -10,6 +10,7 @@ use super::math;
 use super::tiles::{self, Product};
 use crate::step::{Body, Build, Param, Slot, Step};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -207,28 +208,16 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
     params.extend(of_k.params("k")?);
     let hides = sight.hides;
     params.extend(sight.params);
-    let show = |mode: i64| if shows == Some(mode) { "shown[at] = sum;\n" } else { "" };
-    let cap = if softcap > 0.0 { "sum = tanh_f(sum / p.softcap) * p.softcap;\n" } else { "" };
-    // Where keys may be hidden, their scores are infinite. One that is seen and infinite leaves no weight of its row a
-    // number, as one that is no number does.
-    let mark = match sight.hides {
-        true => "sum = select(select(sum, nan_f(), sum == inf_f()), inf_f(), is_hidden);\n",
-        false => "",
-    };
-    let write = format!(
-        "let at = (id.z * p.n_rows + row) * p.n_cols + col;\n{}{cap}{}\
-         let bias = sight(batch, head, row, col);\n\
-         let is_hidden = bias == -inf_f();\n\
-         // What is not seen may hold anything, also what is no number.\n\
-         if (is_hidden) {{ sum = bias; }} else {{ sum += bias; }}\n{}{mark}scores[at] = sum;",
-        show(0),
-        show(1),
-        show(2)
+    let write = wgsl!(
+        "attention/score.wgsl",
+        shows_product = shows == Some(0),
+        is_capped = softcap > 0.0,
+        shows_capped = shows == Some(1),
+        shows_biased = shows == Some(2),
+        hides,
     );
     let module = tiles::module(&Product {
-        begin: "let batch = id.z / p.heads;\nlet head = id.z % p.heads;\n\
-                let from_q = batch * p.q_batch + head * p.q_head;\n\
-                let from_k = batch * p.k_batch + head / p.group * p.k_head;\n",
+        begin: &wgsl!("attention/score_begin.wgsl"),
         a: "p.q_scale * q[from_q + row * p.q_row + k]",
         b: "p.k_scale * keys[from_k + col * p.k_row + k]",
         b_by_columns: false,
@@ -236,7 +225,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
         skips_negative: false,
         write: &write,
     });
-    let module = format!("{}\n{}{module}", math::functions(&["tanh_f", "inf_f", "nan_f"]), sight.code);
+    let module = [math::functions(&["tanh_f", "inf_f", "nan_f"]), sight.code, module].join("\n");
     let of_all = count(product(&[batches, heads]))?;
     let Param::U32(of_all) = of_all else { return Err(Error::internal("a count is u32")) };
     build.add(Step {
@@ -265,9 +254,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
     params.extend(of_v.params("v")?);
     params.extend(of_y.params("y")?);
     let module = tiles::module(&Product {
-        begin: "let batch = id.z / p.heads;\nlet head = id.z % p.heads;\n\
-                let from_v = batch * p.v_batch + head / p.group * p.v_head;\n\
-                let to_y = batch * p.y_batch + head * p.y_head;\n",
+        begin: &wgsl!("attention/value_begin.wgsl"),
         a: "scores[(id.z * p.n_rows + row) * p.total + k]",
         b: "values[from_v + k * p.v_row + col]",
         b_by_columns: true,
@@ -307,17 +294,10 @@ fn append(request: &Request<'_>, build: &mut Build, rows: Rows, i: usize, past: 
         ("past".to_owned(), count(past)?),
     ];
     params.extend(rows.params("x")?);
-    let before = match past {
-        0 => "",
-        _ => {
-            buffers.push(("before", "f32", Slot::Input(i + 3)));
-            "if (row < p.past) {\ny[i] = before[(head * p.past + row) * p.size + at];\nreturn;\n}\n"
-        }
-    };
-    let each = format!(
-        "let at = i % p.size;\nlet row = i / p.size % p.total;\nlet head = i / (p.size * p.total);\n{before}\
-         y[i] = x[head / p.heads * p.x_batch + head % p.heads * p.x_head + (row - p.past) * p.x_row + at];"
-    );
+    if past > 0 {
+        buffers.push(("before", "f32", Slot::Input(i + 3)));
+    }
+    let each = wgsl!("attention/append.wgsl", has_before = past > 0);
     let body = Body::Items { n: n as u64, functions: "", each: &each };
     build.add(Step { name: "append", buffers, params, turns: 0, body })?;
     Ok(Some(to))
@@ -327,33 +307,10 @@ fn append(request: &Request<'_>, build: &mut Build, rows: Rows, i: usize, past: 
 /// below 0, so that they are told from those that are seen and weigh nothing: a value of infinity times 0 is no number. A
 /// query that sees no key has no weights; one that sees keys whose scores are all minus infinity has none that are numbers.
 fn weights(build: &mut Build, lines: &Lines, buffers: Vec<(&str, &str, Slot)>, hides: bool) -> Result<()> {
-    let show = if buffers.len() > 1 {
-        "shown[at] = select(x[at], select(sum, 0.0, sum >= 0.0), x[at] < 0.0);"
-    } else {
-        ""
-    };
     let functions = lines.fold(build.abilities(), "largest", "f32", "larger_f(a, b)")
         + &lines.fold(build.abilities(), "whole", "f32", "a + b");
-    let [top, e, weight] = match hides {
-        true => [
-            "let score = x[at];\ntop = larger_f(top, select(score, -inf_f(), score == inf_f()));",
-            "let is_hidden = x[at] == inf_f();\nlet e = select(exp_f(x[at] - top), 0.0, is_hidden);\n\
-             x[at] = select(e, -1.0, is_hidden);\nsum += e;",
-            "let e = x[at];\nx[at] = select(e / sum, e, e < 0.0);\n",
-        ],
-        false => [
-            "top = larger_f(top, x[at]);",
-            "let e = exp_f(x[at] - top);\nx[at] = e;\nsum += e;",
-            "x[at] = x[at] / sum;\n",
-        ],
-    };
-    let code = format!(
-        "var top = -inf_f();\n{}top = largest(top, thread);\nvar sum = 0.0;\n\
-         {}sum = whole(sum, thread);\n{}",
-        lines.each(top),
-        lines.each(e),
-        lines.each(&format!("{weight}{show}")),
-    );
+    let (step, at) = lines.walk();
+    let code = wgsl!("attention/weights.wgsl", step, at, hides, shows = buffers.len() > 1);
     lines
         .add(build, LineStep { name: "weights", buffers, params: vec![], functions: &functions, code: &code })
 }
@@ -373,35 +330,27 @@ impl Sight {
     fn of(request: &Request<'_>, to: [i64; 4], past: i64) -> Result<Self> {
         let attrs = &request.attrs;
         let mut params = vec![("past".to_owned(), count(past)?)];
-        let mut code =
-            "fn sight(batch: u32, head: u32, row: u32, col: u32) -> f32 {\nlet key = i32(col);\nvar bias = 0.0;\n".to_owned();
-        match request.input(6) {
-            Some(_) => {
-                code += "let number = bitcast<i32>(counts[batch].x);\n\
-                         let position = number - i32(p.n_rows) + i32(row);\n\
-                         if (key >= number) { bias = -inf_f(); }\n";
+        let mut window = |name: &str, param: &str| match attrs.int(name, -1)? {
+            -1 => Ok(false),
+            n if n >= 0 => {
+                params.push((param.to_owned(), count(n.min(WINDOW_MAX))?));
+                Ok(true)
             }
-            None => code += "let position = i32(p.past) + i32(row);\n",
-        }
-        if attrs.int("is_causal", 0)? != 0 {
-            code += "if (key > position) { bias = -inf_f(); }\n";
-        }
-        for (name, param, test) in [
-            ("left_window_size", "left", "key < position - i32(p.left)"),
-            ("right_window_size", "right", "key > position + i32(p.right)"),
-        ] {
-            match attrs.int(name, -1)? {
-                -1 => {}
-                n if n >= 0 => {
-                    params.push((param.to_owned(), count(n.min(WINDOW_MAX))?));
-                    code += &format!("if ({test}) {{ bias = -inf_f(); }}\n");
-                }
-                n => return Err(Error::invalid(format!("{name} is {n}, expected at least -1"))),
-            }
-        }
+            n => Err(Error::invalid(format!("{name} is {n}, expected at least -1"))),
+        };
+        let has_left = window("left_window_size", "left")?;
+        let has_right = window("right_window_size", "right")?;
+        let (has_counts, is_causal) = (request.input(6).is_some(), attrs.int("is_causal", 0)? != 0);
+        let masked = match request.input(3).map(TensorView::dtype) {
+            Some(BOOL) => format!("select(-inf_f(), bias, {} != 0u)", Width::B1.load("mask", "at")),
+            _ => "bias + mask[at]".to_owned(),
+        };
+        let has_mask = request.input(3).is_some();
+        let code =
+            wgsl!("attention/sight.wgsl", has_counts, is_causal, has_left, has_right, has_mask, masked);
         let Some(mask) = request.input(3) else {
-            let hides = code.contains("bias = -inf_f()");
-            return Ok(Self { code: code + "return bias;\n}\n", hides, params });
+            let hides = has_counts || is_causal || has_left || has_right;
+            return Ok(Self { code, hides, params });
         };
         let found = mask.shape();
         let broken = || Error::invalid(format!("a mask of {found:?}, expected one for {to:?}"));
@@ -426,13 +375,6 @@ impl Sight {
         for (name, stride) in ["mask_batch", "mask_head", "mask_row"].into_iter().zip(strides) {
             params.push((name.to_owned(), count(stride)?));
         }
-        // What a mask does not speak of is not seen. Its numbers are added to what else hides a key: what is no number stays so.
-        code += "if (col >= p.mask_keys) { return -inf_f(); }\n\
-                 let at = batch * p.mask_batch + head * p.mask_head + row * p.mask_row + col;\n";
-        code += &match mask.dtype() {
-            BOOL => format!("return select(-inf_f(), bias, {} != 0u);\n}}\n", Width::B1.load("mask", "at")),
-            _ => "return bias + mask[at];\n}\n".to_owned(),
-        };
         Ok(Self { code, hides: true, params })
     }
 }

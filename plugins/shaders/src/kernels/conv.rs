@@ -8,11 +8,12 @@
 use super::cost;
 use super::epilogue::{Activation, Epilogue};
 use super::matmul::{self, FLOATS, Matrices, float_type};
-use super::product::{Product, Side, Types, matrix, u32_param, vector_of};
+use super::product::{BASE, FIRST, L, Product, Side, Types, matrix, u32_param, vector_of};
 use super::walk::Walk;
-use super::window::{AXES, SPATIAL_MAX, Window, image};
+use super::window::{SPATIAL_MAX, Window, image};
 use crate::step::{Body, Build, Convolution, Param, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -256,51 +257,14 @@ pub fn patch_params(conv: &Conv) -> Result<Vec<(String, Param)>> {
 
 /// Functions of [`patches`]: `element` is WGSL for the number at `at`.
 pub fn patch_functions(number: &str, element: &str) -> String {
-    // With less than 2^21 terms the product is off by less than the half that is added.
-    format!(
-        "fn divide(n: u32, per: f32) -> u32 {{ return u32((f32(n) + 0.5) * per); }}\n\
-         fn pixel(at: u32) -> {number} {{ return {number}({element}); }}\n"
-    )
+    wgsl!("conv/patch_functions.wgsl", number, element)
 }
 
 /// The patches of an image as the right side of a product: four neighbouring pixels of the output, one channel and tap.
 pub fn patches(window: &Window, number: &str) -> Side {
-    let mut hoisted = String::from(
-        "var pixels# = min(vec4<u32>(FIRST, FIRST + 1u, FIRST + 2u, FIRST + 3u), vec4<u32>(p.cols - 1u));\n",
-    );
-    for i in window.axes().rev() {
-        let axis = AXES[i];
-        hoisted.push_str(&format!(
-            "let first_{axis}# = vec4<i32>(pixels# % vec4<u32>(u32(p.out_{axis}))) * p.stride_{axis} - p.pad_{axis};\n\
-             pixels# /= vec4<u32>(u32(p.out_{axis}));\n"
-        ));
-    }
-    let is_deep = window.axes().start == 0;
-    let near = if is_deep { "(first_d# * p.in_h + first_h#)" } else { "first_h#" };
-    hoisted.push_str(&format!("let near# = {near} * p.in_w + first_w# + i32(BASE);\n"));
-    let mut load = String::from("let channel = divide(k, p.per_taps);\nlet tap = k - channel * p.taps;\n");
-    if is_deep {
-        load.push_str("let tap_d = divide(tap, p.per_taps_hw);\nlet tap_hw = tap - tap_d * p.taps_hw;\n");
-    } else {
-        load.push_str("let tap_hw = tap;\n");
-    }
-    load.push_str(
-        "let tap_h = divide(tap_hw, p.per_kernel_w);\nlet tap_w = tap_hw - tap_h * u32(p.kernel_w);\n",
-    );
-    let mut within = Vec::new();
-    for i in window.axes() {
-        let axis = AXES[i];
-        load.push_str(&format!("let by_{axis} = i32(tap_{axis}) * p.dilation_{axis};\n"));
-        // Below 0 is beyond any extent.
-        within.push(format!("(bitcast<vec4<u32>>(first_{axis}# + by_{axis}) < vec4<u32>(u32(p.in_{axis})))"));
-    }
-    let by = if is_deep { "(by_d * p.in_h + by_h)" } else { "by_h" };
-    load.push_str(&format!(
-        "let within = {};\nlet at = select(vec4<u32>(BASE), \
-         bitcast<vec4<u32>>(near# + ({by} * p.in_w + by_w + i32(channel * p.plane))), within);\n\
-         v = select(vec4<{number}>(), vec4<{number}>(pixel(at.x), pixel(at.y), pixel(at.z), pixel(at.w)), within);\n",
-        within.join(" & ")
-    ));
+    let (l, first, base, is_deep) = (L, FIRST, BASE, window.is_deep());
+    let hoisted = wgsl!("conv/patch_place.wgsl", l, first, base, is_deep);
+    let load = wgsl!("conv/patch_load.wgsl", l, base, number, is_deep);
     Side { k_fast: false, hoisted, load }
 }
 
@@ -329,71 +293,18 @@ fn add_direct(
         ("y", y_type, Slot::Output(0)),
     ];
     buffers.extend(epilogue.buffers(element));
-    let functions = format!(
-        "{}fn x_at(line: u32, at: i32, is_line: bool) -> f32 {{\n\
-         let is_in = is_line && at >= 0 && at < p.in_w;\n\
-         return select(0.0, f32(x[line + u32(clamp(at, 0, p.in_w - 1))]), is_in);\n}}\n",
-        epilogue.functions("f32")
-    );
-    // Along the row the four windows overlap where they move by one.
-    let slides = window.stride[2] == 1 && window.dilation[2] == 1;
-    let along = if slides {
-        "var near = vec4<f32>(0.0, x_at(line, left, is_in_h), x_at(line, left + 1, is_in_h), x_at(line, left + 2, is_in_h));\n\
-         for (var tap_w = 0; tap_w < p.kernel_w; tap_w++) {\n\
-         near = vec4<f32>(near.yzw, x_at(line, left + tap_w + 3, is_in_h));\n\
-         sum += near * f32(weights[w_line + u32(tap_w)]);\n}\n"
-    } else {
-        "for (var tap_w = 0; tap_w < p.kernel_w; tap_w++) {\n\
-         let at = left + tap_w * p.dilation_w;\n\
-         sum += vec4<f32>(x_at(line, at, is_in_h), x_at(line, at + p.stride_w, is_in_h), \
-         x_at(line, at + 2 * p.stride_w, is_in_h), x_at(line, at + 3 * p.stride_w, is_in_h)) * f32(weights[w_line + u32(tap_w)]);\n}\n"
-    };
-    let mut each = String::from("var rest = i / p.fours;\nlet out_w = i32(i % p.fours) * 4;\n");
-    let outer = window.axes().start..2;
-    for i in outer.clone().rev() {
-        let axis = AXES[i];
-        each.push_str(&format!(
-            "let out_{axis} = i32(rest % u32(p.out_{axis}));\nrest /= u32(p.out_{axis});\n"
-        ));
-    }
-    each.push_str(
-        "let row = rest % p.channels;\nlet first = (rest / p.channels * p.groups + row / p.c_out) * p.c_in;\n\
-         let left = out_w * p.stride_w - p.pad_w;\nvar sum = vec4<f32>();\n\
-         for (var c = 0u; c < p.c_in; c++) {\n\
-         let x_base = (first + c) * p.plane;\nlet w_base = (row * p.c_in + c) * p.taps;\n",
-    );
-    // Padding is zeros that are multiplied: an infinite weight on it gives NaN.
-    let (mut tap, mut place) = (String::new(), String::new());
-    for i in outer.clone() {
-        let axis = AXES[i];
-        let is_first = tap.is_empty();
-        let outside = if is_first { String::new() } else { format!("is_in_{} && ", AXES[i - 1]) };
-        each.push_str(&format!(
-            "for (var tap_{axis} = 0; tap_{axis} < p.kernel_{axis}; tap_{axis}++) {{\n\
-             let at_{axis} = out_{axis} * p.stride_{axis} - p.pad_{axis} + tap_{axis} * p.dilation_{axis};\n\
-             let is_in_{axis} = {outside}at_{axis} >= 0 && at_{axis} < p.in_{axis};\n"
-        ));
-        tap =
-            if is_first { format!("tap_{axis}") } else { format!("({tap} * p.kernel_{axis} + tap_{axis})") };
-        place = if is_first { format!("at_{axis}") } else { format!("({place} * p.in_{axis} + at_{axis})") };
-    }
-    each.push_str(&format!(
-        "let line = select(0u, x_base + u32({place} * p.in_w), is_in_h);\nlet w_line = w_base + u32({tap} * p.kernel_w);\n{along}"
-    ));
-    outer.for_each(|_| each.push_str("}\n"));
-    each.push_str("}\nlet at = i / p.fours * u32(p.out_w) + u32(out_w);\n");
+    let functions = wgsl!("conv/direct_x.wgsl", functions = epilogue.functions("f32"));
     let value = |lane: usize| format!("{element}(finish(sum[{lane}], 0u, row, 0u, at + {lane}u))");
-    if vectors {
-        let values: Vec<_> = (0..4).map(value).collect();
-        each.push_str(&format!("y[at >> 2u] = {y_type}({});\n", values.join(", ")));
-    } else {
-        for lane in 0..4 {
-            each.push_str(&format!(
-                "if (out_w + {lane} < p.out_w) {{ y[at + {lane}u] = {}; }}\n",
-                value(lane)
-            ));
+    let write = match vectors {
+        true => format!("y[at >> 2u] = {y_type}({});", [0, 1, 2, 3].map(value).join(", ")),
+        false => {
+            let one =
+                |lane| format!("if (out_w + {lane} < p.out_w) {{ y[at + {lane}u] = {}; }}\n", value(lane));
+            [0, 1, 2, 3].map(one).concat()
         }
-    }
+    };
+    let slides = window.stride[2] == 1 && window.dilation[2] == 1;
+    let each = wgsl!("conv/direct.wgsl", is_deep = window.is_deep(), slides, write);
     let lines = y / out_w.max(1);
     build.add(Step {
         name: "Conv",

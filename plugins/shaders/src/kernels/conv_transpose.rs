@@ -11,6 +11,7 @@ use super::walk::Walk;
 use super::window::{AXES, SPATIAL_MAX, Window, image};
 use crate::step::{Body, Build, Param, Slot, Step};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -127,8 +128,13 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         turns: window.turns(0),
         body: Body::Items {
             n: y.n_elements() as u64,
-            functions: &format!("{ELEMENT_AT}{}", epilogue.functions("f32")),
-            each: &gather(&window, element, x.n_elements() == 0),
+            functions: &(wgsl!("conv_transpose/element_at.wgsl") + &epilogue.functions("f32")),
+            each: &wgsl!(
+                "conv_transpose/gather.wgsl",
+                is_deep = window.is_deep(),
+                has_terms = x.n_elements() > 0,
+                element,
+            ),
         },
     })?;
     build.finish()
@@ -161,46 +167,4 @@ fn place(request: &Request<'_>, window: &mut Window) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Which element of the input a position of the padded output is on; -1 for none.
-const ELEMENT_AT: &str = "fn element_at(position: i32, stride: i32, per: f32, n: i32) -> i32 {\n\
-    let q = i32((f32(position) + 0.5) * per);\n\
-    return select(-1, q, position >= 0 && q * stride == position && q < n);\n}\n";
-
-/// Adds up what falls on an element of the output.
-fn gather(window: &Window, element: &str, is_empty: bool) -> String {
-    let mut text = String::from("var rest = i;\n");
-    for i in window.axes().rev() {
-        let axis = AXES[i];
-        text.push_str(&format!(
-            "let own_{axis} = i32(rest % u32(p.in_{axis})) + p.pad_{axis};\nrest /= u32(p.in_{axis});\n"
-        ));
-    }
-    text.push_str("let row = rest % p.channels;\nvar sum = 0.0;\n");
-    if !is_empty {
-        let (mut number, mut place) = (String::new(), String::new());
-        for i in window.axes() {
-            let axis = AXES[i];
-            text.push_str(&format!(
-                "for (var tap_{axis} = 0; tap_{axis} < p.kernel_{axis}; tap_{axis}++) {{\n\
-                 let at_{axis} = element_at(own_{axis} - tap_{axis} * p.dilation_{axis}, p.stride_{axis}, \
-                 p.per_stride_{axis}, p.out_{axis});\nif (at_{axis} < 0) {{ continue; }}\n"
-            ));
-            let is_first = number.is_empty();
-            number = if is_first {
-                format!("tap_{axis}")
-            } else {
-                format!("({number} * p.kernel_{axis} + tap_{axis})")
-            };
-            place =
-                if is_first { format!("at_{axis}") } else { format!("({place} * p.out_{axis} + at_{axis})") };
-        }
-        text.push_str(&format!(
-            "sum += products[(rest * p.taps + u32({number})) * p.plane + u32({place})];\n"
-        ));
-        window.axes().for_each(|_| text.push_str("}\n"));
-    }
-    text.push_str(&format!("y[i] = {element}(finish(sum, 0u, row, 0u, i));\n"));
-    text
 }

@@ -6,7 +6,7 @@
 use super::cost;
 use super::elementwise::Number;
 use super::epilogue::Epilogue;
-use super::product::{Product, Side, Types, u32_param};
+use super::product::{BASE, FIRST, L, Product, Side, Types, u32_param};
 use super::walk::Walk;
 use crate::step::{Build, Param, Slot, Step, turns};
 use crate::target::Target;
@@ -214,11 +214,11 @@ fn side(buffer: &str, extent: &str, k_fast: bool) -> Side {
     Side {
         k_fast,
         hoisted: format!(
-            "let {buffer}_at# = min(vec4<u32>(FIRST, FIRST + 1u, FIRST + 2u, FIRST + 3u), \
-             vec4<u32>(p.{extent} - 1u)) * p.{buffer}_line + BASE;\n"
+            "let {buffer}_at{L} = min(vec4<u32>({FIRST}, {FIRST} + 1u, {FIRST} + 2u, {FIRST} + 3u), \
+             vec4<u32>(p.{extent} - 1u)) * p.{buffer}_line + {BASE};\n"
         ),
         load: format!(
-            "let at = {buffer}_at# + k * p.{buffer}_term;\nv = vec4<f32>({}, {}, {}, {});\n",
+            "let at = {buffer}_at{L} + k * p.{buffer}_term;\nv = vec4<f32>({}, {}, {}, {});\n",
             load("x"),
             load("y"),
             load("z"),

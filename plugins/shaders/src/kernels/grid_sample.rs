@@ -7,6 +7,7 @@ use super::elementwise::Number;
 use super::moved::*;
 use crate::step::{Body, Build, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -28,57 +29,32 @@ enum Mode {
     Cubic,
 }
 
+impl Mode {
+    /// Elements that a sample reads along an axis.
+    fn places(self) -> u64 {
+        match self {
+            Self::Nearest => 1,
+            Self::Linear => 2,
+            Self::Cubic => 4,
+        }
+    }
+}
+
 /// WGSL for `places(normalised, n, at, weights)`: where a sample reads along an axis of `n` elements, `NONE` for those
 /// outside that count as 0, and their weights.
 fn places(mode: Mode, padding: &str, align_corners: bool) -> Result<String> {
-    let (position, low, high) = match align_corners {
-        true => ("(normalised + 1.0) / 2.0 * (n - 1.0)", "0.0", "n - 1.0"),
-        false => ("((normalised + 1.0) * n - 1.0) / 2.0", "-0.5", "n - 0.5"),
-    };
-    let (round, n_places, weights) = match mode {
-        Mode::Nearest => ("position = round(position);\n", 1, "let first = trunc(position);\n"),
-        Mode::Linear => (
-            "",
-            2,
-            "let first = floor(position);\nlet t = position - first;\n\
-             (*weights)[0] = 1.0 - t;\n(*weights)[1] = t;\n",
-        ),
-        Mode::Cubic => (
-            "",
-            4,
-            "let first = floor(position) - 1.0;\nlet t = position - floor(position);\n\
-             (*weights)[0] = far(t + 1.0);\n(*weights)[1] = near(t);\n\
-             (*weights)[2] = near(1.0 - t);\n(*weights)[3] = far(2.0 - t);\n",
-        ),
-    };
-    let (moved, outside) = match padding {
-        "zeros" => ("position", "(*at)[i] = NONE;\ncontinue;\n"),
-        "border" => ("clamp(position, 0.0, n - 1.0)", ""),
-        "reflection" => ("reflected(position, low, high)", "wanted = reflected(wanted, low, high);\n"),
-        mode => {
-            let text = format!("padding_mode is zeros, border or reflection, found {mode}");
-            return Err(Error::invalid(text));
-        }
-    };
-    Ok(format!(
-        "const NONE = 0xffffffffu;\n\
-         fn far(x: f32) -> f32 {{ return ((-0.75 * x + 3.75) * x - 6.0) * x + 3.0; }}\n\
-         fn near(x: f32) -> f32 {{ return (1.25 * x - 2.25) * x * x + 1.0; }}\n\
-         fn reflected(position: f32, low: f32, high: f32) -> f32 {{\n\
-         let length = high - low;\nif (length <= 0.0) {{ return low; }}\n\
-         if (position >= low && position <= high) {{ return position; }}\n\
-         let below = position < low;\nlet distance = select(position - high, low - position, below);\n\
-         let times = floor(distance / length);\nlet rest = distance - times * length;\n\
-         let is_even = times - 2.0 * floor(times / 2.0) == 0.0;\n\
-         return select(high - rest, low + rest, is_even == below);\n}}\n\
-         fn places(normalised: f32, n: f32, at: ptr<function, array<u32, 4>>, \
-         weights: ptr<function, array<f32, 4>>) {{\n\
-         var position = {position};\n{round}let low = {low};\nlet high = {high};\n\
-         if (position < low || position > high) {{ position = {moved}; }}\n{weights}\
-         for (var i = 0u; i < {n_places}u; i++) {{\n\
-         var wanted = first + f32(i);\n\
-         if (!(wanted >= 0.0 && wanted < n)) {{\n{outside}}}\n\
-         (*at)[i] = u32(clamp(wanted, 0.0, n - 1.0));\n}}\n}}\n"
+    if !["zeros", "border", "reflection"].contains(&padding) {
+        let text = format!("padding_mode is zeros, border or reflection, found {padding}");
+        return Err(Error::invalid(text));
+    }
+    Ok(wgsl!(
+        "grid_sample/places.wgsl",
+        corners = align_corners,
+        is_nearest = mode == Mode::Nearest,
+        is_cubic = mode == Mode::Cubic,
+        n_places = mode.places(),
+        is_moved = padding != "zeros",
+        is_reflection = padding == "reflection",
     ))
 }
 
@@ -115,11 +91,7 @@ fn grid_sample(request: &Request<'_>) -> Result<Prepared> {
     let padding = request.attrs.string("padding_mode", "zeros")?;
     let functions = places(mode, padding, request.attrs.int("align_corners", 0)? != 0)?;
     let unit = Unit::of(x.dtype())?;
-    let count = match mode {
-        Mode::Nearest => 1,
-        Mode::Linear => 2,
-        Mode::Cubic => 4,
-    };
+    let count = mode.places();
     let mut params = vec![
         param("channels", *channels)?,
         param("n_grid", spots.iter().product())?,

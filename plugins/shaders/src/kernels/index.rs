@@ -104,7 +104,7 @@ fn gather(request: &Request<'_>) -> Result<Prepared> {
                 param("n_indices", indices.n_elements() as i64)?,
                 param("n_places", n_places)?,
             ],
-            functions: place(indices.dtype()),
+            functions: &place(indices.dtype()),
             code: &code,
             turns: 0,
         };
@@ -158,7 +158,7 @@ fn gather_elements(request: &Request<'_>) -> Result<Prepared> {
                 ("ids", index_storage(indices.dtype()), Slot::Input(1)),
             ],
             params,
-            functions: place(indices.dtype()),
+            functions: &place(indices.dtype()),
             code: &code,
             turns: 0,
         };
@@ -278,7 +278,7 @@ fn gather_nd(request: &Request<'_>) -> Result<Prepared> {
             name: "GatherND",
             buffers: vec![("x", unit.storage(), Slot::Input(0)), ("ids", "vec2<u32>", Slot::Input(1))],
             params,
-            functions: place(I64),
+            functions: &place(I64),
             code: &code,
             turns: 0,
         };

@@ -8,11 +8,12 @@ use super::cost;
 use super::elementwise::Number;
 use super::epilogue::Epilogue;
 use super::matmul::Matrices;
-use super::product::{Product, Side, Types, u32_param};
+use super::product::{BASE, FIRST, L, Product, Side, Types, u32_param};
 use super::quantised::{self, as_class, limits};
 use super::walk::Walk;
 use crate::step::{Body, Build, Slot, Step};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -106,13 +107,14 @@ impl Zeros {
         }
     }
 
-    /// WGSL for the zero point of the line `lane` of four.
-    fn load(self, buffer: &str, dtype: DType, lane: &str) -> String {
+    /// WGSL for the zero point of a line, of the four that `of` has, by its lane.
+    fn load(self, buffer: &str, dtype: DType, of: &str, lane: &str) -> String {
+        let lines = |lane: &str| format!("{of}_lines{L}.{lane}");
         match self {
             Self::None => "0".into(),
             Self::One => byte(buffer, dtype, "0u"),
-            Self::Lines => byte(buffer, dtype, &format!("lines#.{lane}")),
-            Self::AllLines => byte(buffer, dtype, &format!("BASE / p.k + lines#.{lane}")),
+            Self::Lines => byte(buffer, dtype, &lines(lane)),
+            Self::AllLines => byte(buffer, dtype, &format!("{BASE} / p.k + {}", lines(lane))),
         }
     }
 }
@@ -122,20 +124,16 @@ const LANES: [&str; 4] = ["x", "y", "z", "w"];
 /// A matrix of bytes as a side; `extent` names the parameter of its lines.
 fn bytes(buffer: &str, extent: &str, k_fast: bool, dtype: DType, zeros: (Zeros, &str, DType)) -> Side {
     let (zeros, zero_buffer, zero_dtype) = zeros;
-    let all = |f: &dyn Fn(&str) -> String| LANES.map(f).join(", ");
-    let step = if k_fast { " * p.k" } else { "" };
-    let own = format!("{buffer}_lines#");
-    let hoisted = format!(
-        "let lines# = min(vec4<u32>(FIRST, FIRST + 1u, FIRST + 2u, FIRST + 3u), vec4<u32>(p.{extent} - 1u));\n\
-         let {buffer}_at# = lines#{step} + BASE;\nlet {buffer}_zero# = vec4<i32>({});\n",
-        all(&|lane| zeros.load(zero_buffer, zero_dtype, lane))
-    );
+    let [x, y, z, w] = LANES.map(|lane| zeros.load(zero_buffer, zero_dtype, buffer, lane));
+    let step = if k_fast { "* p.k" } else { "" };
+    let (l, first, base) = (L, FIRST, BASE);
+    let hoisted = wgsl!("int_product/bytes_place.wgsl", buffer, extent, l, first, base, step, x, y, z, w);
     let along = if k_fast { "k".to_owned() } else { format!("k * p.{extent}") };
     let load = format!(
-        "let at = {buffer}_at# + {along};\nv = vec4<i32>({}) - {buffer}_zero#;\n",
-        all(&|lane| byte(buffer, dtype, &format!("at.{lane}")))
+        "let at = {buffer}_at{l} + {along};\nv = vec4<i32>({}) - {buffer}_zero{l};\n",
+        LANES.map(|lane| byte(buffer, dtype, &format!("at.{lane}"))).join(", ")
     );
-    Side { k_fast, hoisted: hoisted.replace("lines#", &own), load }
+    Side { k_fast, hoisted, load }
 }
 
 /// Adds the buffers of zero points that are given.
@@ -250,7 +248,7 @@ fn conv(request: &Request<'_>, places: &Places) -> Result<Prepared> {
     u32_param("elements", x.n_elements().max(w.n_elements()) as u64)?;
     let mut buffers = vec![("x", "u32", Slot::Input(0)), ("w", "u32", Slot::Input(places.b))];
     let [x_zero, w_zero] = zero_buffers(request, &mut buffers, places);
-    let zero = x_zeros.load("a_zeros", x_zero, "x");
+    let zero = x_zeros.load("a_zeros", x_zero, "x", "x");
     if conv.is_direct(&build) && !is_empty {
         add_direct(
             &mut build,
@@ -264,7 +262,7 @@ fn conv(request: &Request<'_>, places: &Places) -> Result<Prepared> {
                 w: byte("w", w.dtype(), "w_base + tap"),
                 w_zero: match w_zeros {
                     Zeros::AllLines => byte("b_zeros", w_zero, "row"),
-                    other => other.load("b_zeros", w_zero, "x"),
+                    other => other.load("b_zeros", w_zero, "w", "x"),
                 },
             },
         )?;

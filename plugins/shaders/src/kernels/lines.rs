@@ -7,6 +7,7 @@ use super::walk::dense_strides;
 use super::{math, subgroups};
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::{Abilities, Target};
+use crate::template::wgsl;
 pub use devbay_ops::read::{axis, expect_output};
 use devbay_plugin_api::sdk::*;
 
@@ -186,11 +187,10 @@ impl Lines {
         self.kept.len()
     }
 
-    /// WGSL statements that are run for the elements of a thread: `code` over `k: u32`, the element's number in its
-    /// line, and `at: u32`, its position.
-    pub fn each(&self, code: &str) -> String {
-        let (at, height) = (self.along.code("a", "k", "offset"), self.height);
-        format!("for (var k = begin; k < end; k += {height}u) {{\n{at}let at = base + offset;\n{code}\n}}\n")
+    /// For a template's loop `for (var k = begin; k < end; k += ${step}u)` over the elements of a thread: the step, and
+    /// statements that declare `at: u32`, the position of the line's element `k`.
+    pub fn walk(&self) -> (u32, String) {
+        (self.height, self.along.code("a", "k", "offset") + "let at = base + offset;")
     }
 
     /// A WGSL function `name` that folds what each thread of a line has to what all of them get: `fold` is an
@@ -204,65 +204,43 @@ impl Lines {
         if self.is_contiguous && subgroup > 1 && SHUFFLED.contains(&dtype) {
             return self.fold_by_subgroups(subgroup, name, dtype, fold);
         }
-        // Two stages, the square root of the threads in each: barriers cost more than additions.
         let first = 1u32 << (height.ilog2().div_ceil(2));
-        let (n, second) = (width * height, height / first);
-        let of_line = |at: &str, n: u32| match self.is_contiguous {
-            true => format!("thread / {height}u * {n}u + {at}"),
-            false => format!("({at}) * {width}u + thread % {width}u"),
-        };
-        let rank = match self.is_contiguous {
-            true => format!("thread % {height}u"),
-            false => format!("thread / {width}u"),
-        };
-        let all = |parts: &str, begin: &str, n: u32, of: u32| {
-            let at = of_line(&format!("{begin} + j"), of);
-            format!(
-                "var a = {parts}[{}];\nfor (var j = 1u; j < {n}u; j++) {{\nlet b = {parts}[{at}];\na = {fold};\n}}\n",
-                of_line(begin, of)
-            )
-        };
-        format!(
-            "var<workgroup> {name}_parts: array<{dtype}, {n}>;\n\
-             var<workgroup> {name}_sums: array<{dtype}, {n_sums}>;\n\
-             fn {name}(v: {dtype}, thread: u32) -> {dtype} {{\n\
-             {name}_parts[thread] = v;\nworkgroupBarrier();\n\
-             let rank = {rank};\n\
-             if (rank < {second}u) {{\nlet begin = rank * {first}u;\n{stage}{name}_sums[{to}] = a;\n}}\n\
-             workgroupBarrier();\n{last}return a;\n}}\n",
+        let second = height / first;
+        wgsl!(
+            "lines/fold.wgsl",
+            name,
+            type = dtype,
+            fold,
+            is_contiguous = self.is_contiguous,
+            width,
+            height,
+            n_parts = width * height,
             n_sums = width * second,
-            stage = all(&format!("{name}_parts"), "begin", first, height),
-            to = of_line("rank", second),
-            last = all(&format!("{name}_sums"), "0u", second, second),
+            first,
+            second,
         )
     }
 
-    /// [`Lines::fold`] where neighbours, of which `subgroup` share a subgroup at least, share a line: they fold without
-    /// memory and barriers, and what is left of long lines is few.
+    /// [`Lines::fold`] where neighbours, of which `subgroup` share a subgroup at least, share a line.
     fn fold_by_subgroups(&self, subgroup: u32, name: &str, dtype: &str, fold: &str) -> String {
-        let (height, n_parts) = (self.height, self.height / subgroup);
-        let mut text = String::new();
-        if n_parts > 1 {
-            text = format!("var<workgroup> {name}_parts: array<{dtype}, {}>;\n", self.width * n_parts);
-        }
-        text += &format!("fn {name}(own: {dtype}, thread: u32) -> {dtype} {{\nvar v = own;\n");
-        text += &subgroups::shuffled(subgroup, "v", fold);
-        if n_parts > 1 {
-            text += &format!(
-                "if (thread % {subgroup}u == 0u) {{ {name}_parts[thread / {subgroup}u] = v; }}\n\
-                 workgroupBarrier();\nlet begin = thread / {height}u * {n_parts}u;\nv = {name}_parts[begin];\n\
-                 for (var j = 1u; j < {n_parts}u; j++) {{\n\
-                 let a = v;\nlet b = {name}_parts[begin + j];\nv = {fold};\n}}\n\
-                 // The next fold of this name writes where others still read.\n\
-                 workgroupBarrier();\n"
-            );
-        }
-        text + "return v;\n}\n"
+        let n_parts = self.height / subgroup;
+        wgsl!(
+            "lines/fold_subgroups.wgsl",
+            name,
+            type = dtype,
+            fold,
+            n_sums = self.width * n_parts,
+            n_parts,
+            has_parts = n_parts > 1,
+            shuffled = subgroups::shuffled(subgroup, "v", fold),
+            subgroup,
+            height = self.height,
+        )
     }
 
     /// Adds a step. `code` is run by all threads of all workgroups, over `line: u32`, `piece: u32` and `thread: u32`;
     /// what is to be written once for a line stands under `if (is_first)`. Threads beyond the last line run without
-    /// elements, and [`Lines::each`] does nothing for them.
+    /// elements, and loops along a line ([`Lines::walk`]) do nothing for them.
     ///
     /// # Errors
     /// As [`Build::add`]; unsupported for what 32 bits do not count.
@@ -290,27 +268,19 @@ impl Lines {
         params.extend(self.along.params("a")?);
         params.extend(step.params);
         let LineStep { name, buffers, functions, code, .. } = step;
-        let base = self.kept.code("k", "line", "base");
         let prelude = math::called_by(&[functions, code].concat());
-        let (across, first) = match self.is_contiguous {
-            true => (format!("thread / {height}u"), format!("thread % {height}u")),
-            false => (format!("thread % {width}u"), format!("thread / {width}u")),
-        };
         let inputs = subgroups::inputs("thread", functions.contains("subgroupShuffle"));
-        let module = format!(
-            "{prelude}\n{functions}\n@compute @workgroup_size({n_threads})\n\
-             fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, \
-             {}) {{\n{}\
-             let group = id.y * groups.x + id.x;\nlet piece = id.z;\n\
-             let first = {first};\nlet line = group * {width}u + {across};\nlet is_in = line < p.n_lines;\n\
-             {base}\
-             let begin = piece * p.piece + first;\n\
-             let end = select(0u, min(p.n, (piece + 1u) * p.piece), is_in);\n\
-             let is_first = is_in && first == 0u;\n\
-             {code}\n}}\n",
-            inputs.arguments,
-            inputs.begin,
+        let module = wgsl!(
+            "lines/main.wgsl",
+            functions = prelude + "\n" + functions,
             n_threads = width * height,
+            arguments = inputs.arguments,
+            begin = inputs.begin,
+            is_contiguous = self.is_contiguous,
+            width,
+            height,
+            base = self.kept.code("k", "line", "base"),
+            code,
         );
         build.add(Step { name, buffers, params, turns, body: Body::Groups { groups, module: &module } })
     }

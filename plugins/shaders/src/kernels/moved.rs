@@ -6,6 +6,7 @@
 use super::element::Width;
 use super::walk::Walk;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::template::wgsl;
 pub use devbay_ops::read::{axis, expect_output, host_int, host_ints};
 use devbay_plugin_api::sdk::*;
 
@@ -173,21 +174,8 @@ pub struct Made<'a> {
 
 /// WGSL for `place(k, n)`: where the index at `k` of the buffer `ids` is on an axis of `n` elements. What names nothing
 /// is moved to the nearest end, so that nothing else is ever read.
-pub fn place(dtype: DType) -> &'static str {
-    match dtype {
-        I64 => {
-            "fn place(k: u32, n: u32) -> u32 {\n\
-             var at = bitcast<i32>(ids[k].x);\n\
-             if (at < 0) { at += i32(n); }\n\
-             return u32(clamp(at, 0, i32(n) - 1));\n}\n"
-        }
-        _ => {
-            "fn place(k: u32, n: u32) -> u32 {\n\
-             var at = bitcast<i32>(ids[k]);\n\
-             if (at < 0) { at += i32(n); }\n\
-             return u32(clamp(at, 0, i32(n) - 1));\n}\n"
-        }
-    }
+pub fn place(dtype: DType) -> String {
+    wgsl!("moved/place.wgsl", low = if dtype == I64 { "[k].x" } else { "[k]" })
 }
 
 /// The WGSL type of a buffer of indices.
@@ -302,24 +290,7 @@ impl Strided {
                 "from_at += (rest % p.d{k}) * p.s{k};\nto_at += (rest % p.d{k}) * p.t{k};\nrest /= p.d{k};\n"
             ));
         }
-        let module = format!(
-            "var<workgroup> tile: array<u32, {size}>;\n\
-             @compute @workgroup_size({TILE}, {TILE})\n\
-             fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,\n\
-             @builtin(local_invocation_id) id: vec3<u32>) {{\n\
-             for (var plane = group.z; plane < p.n_planes; plane += groups.z) {{\n\
-             var rest = plane;\nvar from_at = p.start;\nvar to_at = 0u;\n{offsets}\
-             let from_row = group.y * {TILE}u + id.x;\nlet from_col = group.x * {TILE}u + id.y;\n\
-             if (from_row < p.rows && from_col < p.cols) {{\n\
-             tile[id.y * {pitch}u + id.x] = x[from_at + from_row + from_col * p.col_stride];\n}}\n\
-             workgroupBarrier();\n\
-             let row = group.y * {TILE}u + id.y;\nlet col = group.x * {TILE}u + id.x;\n\
-             if (row < p.rows && col < p.cols) {{\n\
-             y[to_at + row * p.row_stride + col] = tile[id.x * {pitch}u + id.y];\n}}\n\
-             workgroupBarrier();\n}}\n}}\n",
-            size = TILE * (TILE + 1),
-            pitch = TILE + 1,
-        );
+        let module = wgsl!("moved/transpose.wgsl", tile = TILE, pitch = TILE + 1, offsets);
         let tiles = |extent: i64| (extent as u64).div_ceil(TILE as u64) as u32;
         let groups = [tiles(shape[last]), tiles(shape[across]), n_planes.min(65535) as u32];
         build.add(Step {

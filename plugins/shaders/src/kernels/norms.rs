@@ -8,6 +8,7 @@ use super::math;
 use super::walk::dense_strides;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -47,12 +48,8 @@ const fn kernel(
 
 /// WGSL that declares `mean` and `variance` of a line.
 fn statistics(lines: &Lines) -> String {
-    let sum = lines.each("sum += x[at];");
-    let squares = lines.each("let d = x[at] - mean;\nsquares += d * d;");
-    format!(
-        "var sum = 0.0;\n{sum}let mean = total(sum, thread) / f32(p.n);\n\
-         var squares = 0.0;\n{squares}let variance = total(squares, thread) / f32(p.n);\n"
-    )
+    let (step, at) = lines.walk();
+    wgsl!("norms/statistics.wgsl", step, at)
 }
 
 fn epsilon(request: &Request<'_>) -> Result<(String, Param)> {
@@ -111,25 +108,32 @@ fn prepare_layer(request: &Request<'_>) -> Result<Prepared> {
     let scale = of_row(request.required_input(1)?, row)?;
     let mut params = vec![epsilon(request)?];
     params.extend(scale.params("s")?);
-    let mut each = scale.code("s", "k", "scale_at");
-    let mut result = "(x[at] - mean) * inverse * scale[scale_at]".to_owned();
+    let mut bias_at = String::new();
     if let Some(bias) = request.input(2) {
         let bias = of_row(bias, row)?;
         params.extend(bias.params("b")?);
-        each += &bias.code("b", "k", "bias_at");
-        result += " + bias[bias_at]";
+        bias_at = bias.code("b", "k", "bias_at");
         buffers.push(("bias", "f32", Slot::Input(2)));
     }
-    let mut code = statistics(&lines) + "let inverse = 1.0 / sqrt(variance + p.epsilon);\n";
-    for (i, name) in [(1, "mean"), (2, "inverse")] {
+    for (i, name) in [(1, "means"), (2, "inverses")] {
         let Some(output) = request.output(i) else { continue };
         if output.n_elements() as i64 != lines.n_lines() {
             return Err(Error::invalid(format!("output {i} of shape {:?}", output.shape())));
         }
-        buffers.push((["", "means", "inverses"][i], "f32", Slot::Output(i)));
-        code += &format!("if (is_first) {{ {name}s[line] = {name}; }}\n");
+        buffers.push((name, "f32", Slot::Output(i)));
     }
-    code += &lines.each(&format!("{each}y[at] = {result};"));
+    let (step, at) = lines.walk();
+    let code = wgsl!(
+        "norms/layer.wgsl",
+        statistics = statistics(&lines),
+        step,
+        at,
+        scale_at = scale.code("s", "k", "scale_at"),
+        bias_at,
+        has_bias = request.input(2).is_some(),
+        has_means = request.output(1).is_some(),
+        has_inverses = request.output(2).is_some(),
+    );
     add(request, &lines, buffers, params, &code)
 }
 
@@ -139,13 +143,8 @@ fn prepare_rms(request: &Request<'_>) -> Result<Prepared> {
     let scale = of_row(request.required_input(1)?, row)?;
     let mut params = vec![epsilon(request)?];
     params.extend(scale.params("s")?);
-    let code = format!(
-        "var squares = 0.0;\n{}\
-         let inverse = 1.0 / sqrt(total(squares, thread) / f32(p.n) + p.epsilon);\n{}",
-        lines.each("squares += x[at] * x[at];"),
-        lines
-            .each(&format!("{}y[at] = x[at] * inverse * scale[scale_at];", scale.code("s", "k", "scale_at")))
-    );
+    let (step, at) = lines.walk();
+    let code = wgsl!("norms/rms.wgsl", step, at, scale_at = scale.code("s", "k", "scale_at"));
     let buffers =
         vec![("x", "f32", Slot::Input(0)), ("scale", "f32", Slot::Input(1)), ("y", "f32", Slot::Output(0))];
     add(request, &lines, buffers, params, &code)
@@ -193,18 +192,12 @@ fn prepare_groups(request: &Request<'_>, n_groups: i64) -> Result<Prepared> {
         ("n_groups".to_owned(), count(n_groups)?),
         ("of_group".to_owned(), count(of_group)?),
     ];
-    let mut code = statistics(&lines)
-        + "let inverse = 1.0 / sqrt(variance + p.epsilon);\nlet first_channel = line % p.n_groups * p.of_group;\n";
-    if of_group == 1 {
-        code += "let factor = scale[first_channel];\nlet shift = bias[first_channel];\n";
-        code += &lines.each("y[at] = (x[at] - mean) * inverse * factor + shift;");
-    } else {
+    let is_channel = of_group == 1;
+    if !is_channel {
         params.push(("inner".to_owned(), count(inner)?));
-        code += &lines.each(
-            "let channel = first_channel + k / p.inner;\n\
-             y[at] = (x[at] - mean) * inverse * scale[channel] + bias[channel];",
-        );
     }
+    let (step, at) = lines.walk();
+    let code = wgsl!("norms/group.wgsl", statistics = statistics(&lines), step, at, is_channel);
     let buffers = vec![
         ("x", "f32", Slot::Input(0)),
         ("scale", "f32", Slot::Input(1)),
@@ -239,16 +232,10 @@ fn prepare_batch(request: &Request<'_>) -> Result<Prepared> {
         ("y", "f32", Slot::Output(0)),
     ];
     let mut params = vec![epsilon(request)?, ("n_channels".to_owned(), count(n_channels)?)];
-    // The product of both factors may overflow where the result does not.
-    let of_channel =
-        "let inverse = 1.0 / sqrt(variances[channel] + p.epsilon);\nlet factor = scale[channel];\n";
     if inner >= CHANNEL_MIN {
         let lines = Lines::rows(batches * n_channels, inner).in_pieces();
-        let each = lines.each("y[at] = (x[at] - mean) * inverse * factor + shift;");
-        let code = format!(
-            "let channel = line % p.n_channels;\n{of_channel}\
-             let mean = means[channel];\nlet shift = bias[channel];\n{each}"
-        );
+        let (step, at) = lines.walk();
+        let code = wgsl!("norms/batch_lines.wgsl", step, at);
         return add(request, &lines, buffers, params, &code);
     }
     params.push(("inner".to_owned(), count(inner)?));
@@ -261,10 +248,7 @@ fn prepare_batch(request: &Request<'_>) -> Result<Prepared> {
         body: Body::Items {
             n: request.required_output(0)?.n_elements() as u64,
             functions: "",
-            each: &format!(
-                "let channel = i / p.inner % p.n_channels;\n{of_channel}\
-                 y[i] = (x[i] - means[channel]) * inverse * factor + bias[channel];"
-            ),
+            each: &wgsl!("norms/batch_items.wgsl"),
         },
     })?;
     build.finish()
@@ -273,29 +257,21 @@ fn prepare_batch(request: &Request<'_>) -> Result<Prepared> {
 fn prepare_lp(request: &Request<'_>) -> Result<Prepared> {
     let shape = operand(request)?;
     let lines = along(shape, &[request.attrs.int("axis", -1)?])?;
-    let (term, root) = match request.attrs.int("p", 2)? {
-        1 => ("sum += abs(x[at]);", "sum"),
-        2 => ("sum += x[at] * x[at];", "sqrt(sum)"),
+    let is_square = match request.attrs.int("p", 2)? {
+        1 => false,
+        2 => true,
         order => return Err(Error::invalid(format!("expected a norm of order 1 or 2, found {order}"))),
     };
-    // Zeros stay zeros.
-    let code = format!(
-        "var sum = 0.0;\n{}sum = total(sum, thread);\nlet norm = select({root}, 1.0, sum == 0.0);\n{}",
-        lines.each(term),
-        lines.each("y[at] = div_f(x[at], norm);")
-    );
+    let (step, at) = lines.walk();
+    let code = wgsl!("norms/lp.wgsl", step, at, is_square);
     add(request, &lines, in_and_out(), vec![], &code)
 }
 
 fn prepare_mean_variance(request: &Request<'_>) -> Result<Prepared> {
     let shape = operand(request)?;
     let lines = along(shape, &request.attrs.ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]))?;
-    // The specification's function adds this, so that equal elements become 0.
-    let code = format!(
-        "{}let deviation = sqrt(variance) + 1e-9;\n{}",
-        statistics(&lines),
-        lines.each("y[at] = (x[at] - mean) / deviation;")
-    );
+    let (step, at) = lines.walk();
+    let code = wgsl!("norms/mean_variance.wgsl", statistics = statistics(&lines), step, at);
     add(request, &lines, in_and_out(), vec![], &code)
 }
 
@@ -355,12 +331,7 @@ fn prepare_lrn(request: &Request<'_>) -> Result<Prepared> {
         body: Body::Items {
             n: request.required_output(0)?.n_elements() as u64,
             functions: &math::functions(&["pow_f"]),
-            each: "let channel = i / p.inner % p.n_channels;\n\
-                   let first = channel - min(channel, p.before);\n\
-                   let last = min(channel + p.after, p.n_channels - 1u);\n\
-                   var at = i - (channel - first) * p.inner;\nvar squares = 0.0;\n\
-                   for (var k = first; k <= last; k++) {\nsquares += x[at] * x[at];\nat += p.inner;\n}\n\
-                   y[i] = x[i] / pow_f(p.bias + p.scale * squares, p.beta);",
+            each: &wgsl!("norms/lrn.wgsl"),
         },
     })?;
     build.finish()

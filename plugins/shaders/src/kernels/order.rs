@@ -6,6 +6,7 @@ use super::cost;
 use super::moved::*;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -54,50 +55,31 @@ fn keys(dtype: DType, is_largest: bool, nans: Nans) -> Result<(&'static str, Str
     let unit = Unit::of(dtype)?;
     let load = unit.load("x", "at");
     let is_float = matches!(dtype, F32 | F16 | BF16 | F64);
-    let is_unsigned = matches!(dtype, U8 | U16 | U32 | U64);
+    let is_signed = !is_float && !matches!(dtype, U8 | U16 | U32 | U64);
     let turned = if is_largest { "" } else { "~" };
     let nan_turned = if nans == Nans::Extreme { "" } else { turned };
     if unit.bytes() == 8 {
-        let sign = match (is_float, is_unsigned) {
-            (_, true) => String::new(),
-            (false, false) => "w.y = w.y ^ 0x80000000u;\n".to_owned(),
-            (true, false) => format!(
-                "let size = w.y & 0x7fffffffu;\n\
-                 if (size > 0x7ff00000u || (size == 0x7ff00000u && w.x != 0u)) {{\n\
-                 return vec2<u32>({nan_turned}0xffffffffu);\n}}\n\
-                 if (size == 0u && w.x == 0u) {{ w = vec2<u32>(0u, 0u); }}\n\
-                 if ((w.y >> 31u) == 1u) {{ w = ~w; }} else {{ w.y = w.y | 0x80000000u; }}\n"
-            ),
-        };
-        let text = format!(
-            "fn key(at: u32) -> vec2<u32> {{\nvar w = {load};\n{sign}return {turned}w;\n}}\n\
-             fn above(a: vec2<u32>, b: vec2<u32>) -> bool {{\n\
-             return a.y > b.y || (a.y == b.y && a.x > b.x);\n}}\n"
-        );
+        let text = wgsl!("order/key_pair.wgsl", load, is_float, is_signed, nan_turned, turned);
         return Ok(("vec2<u32>", text));
     }
     let top = 1u32 << (dtype.bits - 1);
-    let sign = match dtype {
-        F32 | F16 | BF16 => {
-            let infinity = match dtype {
-                F32 => 0x7f80_0000u32,
-                F16 => 0x7c00,
-                _ => 0x7f80,
-            };
-            let rest = top - 1;
-            format!(
-                "if ((w & {rest}u) > {infinity}u) {{ return {nan_turned}0xffffffffu; }}\n\
-                 if (w == {top}u) {{ w = 0u; }}\n\
-                 if ((w & {top}u) != 0u) {{ w = w ^ {all}u; }} else {{ w = w | {top}u; }}\n",
-                all = top | rest
-            )
-        }
-        _ if is_unsigned => String::new(),
-        _ => format!("w = w ^ {top}u;\n"),
+    let rest = top - 1;
+    let infinity = match dtype {
+        F32 => 0x7f80_0000u32,
+        F16 => 0x7c00,
+        _ => 0x7f80,
     };
-    let text = format!(
-        "fn key(at: u32) -> u32 {{\nvar w = {load};\n{sign}return {turned}w;\n}}\n\
-         fn above(a: u32, b: u32) -> bool {{\nreturn a > b;\n}}\n"
+    let text = wgsl!(
+        "order/key_word.wgsl",
+        load,
+        is_float,
+        is_signed,
+        top,
+        rest,
+        all = top | rest,
+        infinity,
+        nan_turned,
+        turned,
     );
     Ok(("u32", text))
 }
@@ -128,35 +110,14 @@ fn arg(request: &Request<'_>, is_largest: bool) -> Result<Prepared> {
     let unit = Unit::of(x.dtype())?;
     let buffers = vec![("x", unit.storage(), Slot::Input(0)), ("y", "vec2<u32>", Slot::Output(0))];
     let params = vec![param("extent", n)?, param("inner", inner)?, param("n_lines", n_out)?];
-    let line = "let base = line / p.inner * p.extent * p.inner + line % p.inner;\n";
     if n < SHARED_MIN || n_out > 4096 {
-        let each = format!(
-            "let line = i;\n{line}var best = key(base);\nvar place = 0u;\n\
-             for (var k = 1u; k < p.extent; k++) {{\nlet found = key(base + k * p.inner);\n\
-             if ({takes}) {{ best = found; place = k; }}\n}}\n\
-             y[i] = vec2<u32>(place, 0u);"
-        );
+        let each = wgsl!("order/arg_items.wgsl", takes);
         let body = Body::Items { n: n_out as u64, functions: &functions, each: &each };
         build.add(Step { name: "ArgMax", buffers, params, turns: turns(n as u64, 0), body })?;
         return build.finish();
     }
-    // Of equal keys the place decides.
     let nearer = if last { ">" } else { "<" };
-    let module = format!(
-        "{functions}\
-         var<workgroup> bests: array<{key_type}, {SHARED}>;\nvar<workgroup> places: array<u32, {SHARED}>;\n\
-         @compute @workgroup_size({SHARED})\n\
-         fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) id: vec3<u32>) {{\n\
-         let line = group.x;\n{line}var best = key(base + id.x * p.inner);\nvar place = id.x;\n\
-         for (var k = id.x + {SHARED}u; k < p.extent; k += {SHARED}u) {{\n\
-         let found = key(base + k * p.inner);\nif ({takes}) {{ best = found; place = k; }}\n}}\n\
-         bests[id.x] = best;\nplaces[id.x] = place;\nworkgroupBarrier();\n\
-         if (id.x == 0u) {{\nfor (var t = 1u; t < {SHARED}u; t++) {{\n\
-         let found = bests[t];\n\
-         if (above(found, best) || (!above(best, found) && places[t] {nearer} place)) {{\n\
-         best = found;\nplace = places[t];\n}}\n}}\n\
-         y[line] = vec2<u32>(place, 0u);\n}}\n}}\n"
-    );
+    let module = wgsl!("order/arg_shared.wgsl", functions, key = key_type, threads = SHARED, takes, nearer);
     let body = Body::Groups { groups: [n_out as u32, 1, 1], module: &module };
     let shared = u64::from(SHARED);
     let turns = turns((n as u64).div_ceil(shared), 0) + turns(shared, 0);
@@ -243,73 +204,27 @@ impl Top {
         ])
     }
 
-    /// The place of an element is the number of those before it; most are known soon not to have one.
+    /// Adds the step that compares each element with the others.
     fn compare(&self, build: &mut Build, order: &Slot) -> Result<()> {
-        let each = "let at = (i / p.inner) % p.extent;\n\
-            let lane = i % p.inner;\nlet outer = i / p.inner / p.extent;\n\
-            let base = outer * p.extent * p.inner + lane;\nlet own = key(i);\nvar place = 0u;\n\
-            for (var j = 0u; j < p.extent && place < p.k; j++) {\n\
-            let found = key(base + j * p.inner);\n\
-            if (above(found, own) || (j < at && !above(own, found))) { place += 1u; }\n}\n\
-            if (place < p.k) { order[(outer * p.k + place) * p.inner + lane] = at; }";
+        let each = wgsl!("order/top_compare.wgsl");
         let n = (self.n_lines * self.n) as u64;
         build.add(Step {
             name: "TopK order",
             buffers: vec![("x", self.unit.storage(), Slot::Input(0)), ("order", "u32", order.clone())],
             params: self.params()?,
             turns: turns(self.n as u64, 0),
-            body: Body::Items { n, functions: &self.functions, each },
+            body: Body::Items { n, functions: &self.functions, each: &each },
         })
     }
 
-    /// A workgroup finds the last key of a line that has a place, bit by bit. Those above it are compared with each
-    /// other; those equal to it follow as they come.
+    /// Adds the steps that find the elements that have a place first, and compare those.
     fn select(&self, build: &mut Build, key_type: &str, order: &Slot) -> Result<()> {
         let list = build.scratch(4 * (self.n_lines * self.k) as u64);
         let counts = build.scratch(4 * self.n_lines as u64);
-        let (bits, guess) = match key_type {
-            "u32" => (32, "let guess = bound | (0x80000000u >> bit);\n"),
-            _ => (
-                64,
-                "let guess = bound | vec2<u32>(select(0u, 0x80000000u >> (bit & 31u), bit > 31u), \
-                 select(0u, 0x80000000u >> (bit & 31u), bit < 32u));\n",
-            ),
-        };
-        let line = "let base = line / p.inner * p.extent * p.inner + line % p.inner;\n\
-                    let first_out = line / p.inner * p.k * p.inner + line % p.inner;\n";
-        let module = format!(
-            "{functions}var<workgroup> counter: atomic<u32>;\n\
-             var<workgroup> ties: array<u32, {SELECTING}>;\nvar<workgroup> firsts: array<u32, {SELECTING}>;\n\
-             @compute @workgroup_size({SELECTING})\n\
-             fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,\n\
-             @builtin(local_invocation_id) id: vec3<u32>) {{\n\
-             for (var line = group.x; line < p.n_lines; line += groups.x) {{\n{line}\
-             var bound = {key_type}();\n\
-             for (var bit = 0u; bit < {bits}u; bit++) {{\n{guess}\
-             if (id.x == 0u) {{ atomicStore(&counter, 0u); }}\nworkgroupBarrier();\n\
-             var own = 0u;\n\
-             for (var j = id.x; j < p.extent; j += {SELECTING}u) {{\n\
-             if (!above(guess, key(base + j * p.inner))) {{ own += 1u; }}\n}}\n\
-             atomicAdd(&counter, own);\nworkgroupBarrier();\n\
-             if (atomicLoad(&counter) >= p.k) {{ bound = guess; }}\nworkgroupBarrier();\n}}\n\
-             let stretch = (p.extent + {SELECTING}u - 1u) / {SELECTING}u;\n\
-             let begin = min(id.x * stretch, p.extent);\nlet end = min(begin + stretch, p.extent);\n\
-             var n_ties = 0u;\nvar n_firsts = 0u;\n\
-             for (var j = begin; j < end; j++) {{\nlet found = key(base + j * p.inner);\n\
-             if (above(found, bound)) {{ n_firsts += 1u; }}\n\
-             else if (!above(bound, found)) {{ n_ties += 1u; }}\n}}\n\
-             ties[id.x] = n_ties;\nfirsts[id.x] = n_firsts;\nworkgroupBarrier();\n\
-             var tie = 0u;\nvar slot = line * p.k;\nvar all = 0u;\n\
-             for (var t = 0u; t < {SELECTING}u; t++) {{\n\
-             if (t < id.x) {{ tie += ties[t]; slot += firsts[t]; }}\nall += firsts[t];\n}}\n\
-             tie += all;\nif (id.x == 0u) {{ counts[line] = all; }}\n\
-             for (var j = begin; j < end; j++) {{\nlet found = key(base + j * p.inner);\n\
-             if (above(found, bound)) {{ list[slot] = j; slot += 1u; }}\n\
-             else if (!above(bound, found)) {{\n\
-             if (tie < p.k) {{ order[first_out + tie * p.inner] = j; }}\ntie += 1u;\n}}\n}}\n\
-             workgroupBarrier();\n}}\n}}\n",
-            functions = self.functions,
-        );
+        let is_pair = key_type != "u32";
+        let bits = if is_pair { 64 } else { 32 };
+        let (functions, threads) = (&self.functions, SELECTING);
+        let module = wgsl!("order/top_select.wgsl", functions, key = key_type, threads, bits, is_pair);
         let groups = self.n_lines.clamp(1, 65535) as u64;
         let of_pass = turns((self.n as u64).div_ceil(u64::from(SELECTING)), 0);
         let of_line = turns(bits, of_pass) + 2 * of_pass + turns(u64::from(SELECTING), 0);
@@ -325,14 +240,7 @@ impl Top {
             turns: turns((self.n_lines as u64).div_ceil(groups), of_line),
             body: Body::Groups { groups: [groups as u32, 1, 1], module: &module },
         })?;
-        let each = format!(
-            "let line = i / p.k;\nlet slot = i % p.k;\nlet n = counts[line];\n\
-             if (slot < n) {{\n{line}let at = list[i];\nlet own = key(base + at * p.inner);\nvar place = 0u;\n\
-             for (var j = 0u; j < n; j++) {{\nlet other = list[line * p.k + j];\n\
-             let found = key(base + other * p.inner);\n\
-             if (above(found, own) || (other < at && !above(own, found))) {{ place += 1u; }}\n}}\n\
-             order[first_out + place * p.inner] = at;\n}}"
-        );
+        let each = wgsl!("order/top_order.wgsl");
         build.add(Step {
             name: "TopK order of those",
             buffers: vec![

@@ -9,6 +9,7 @@ use super::product::u32_param;
 use super::window::{AXES, Window, image};
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -162,15 +163,9 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
     };
     let mut params = params_of(&window, y)?;
     params.push(("low".into(), low));
-    let code = format!(
-        "var rest = e;\n{}let base = rest * p.plane;\nvar best: {class} = p.low;\nvar best_at = 0u;\nvar is_first = true;\n{}",
-        window.split_output(),
-        window.taps(&format!(
-            "let value: {class} = {};\nif (is_first || value > best || ({is_nan})) {{\n\
-             is_first = false;\nbest = value;\nbest_at = at;\n}}\n",
-            number.load("x", "(base + at)")
-        ))
-    );
+    let tap = wgsl!("pool/tap.wgsl", type = class, load = number.load("x", "(base + at)"), is_nan);
+    let (split, taps) = (window.split_output(), window.taps(&tap));
+    let code = wgsl!("pool/max.wgsl", split, type = class, taps);
     let n = y.n_elements() as u64;
     let functions = format!("{}\n{}", math::functions(&["isnan_f"]), number.functions());
     build.add(Step {
@@ -281,24 +276,13 @@ fn prepare_global(request: &Request<'_>, fold: Fold) -> Result<Prepared> {
     let mut params =
         vec![u32_param("n", planes)?, u32_param("words", words)?, u32_param("plane", cost::volume(spatial))?];
     params.extend(fold.params());
-    // A workgroup makes a word of the result; its threads all know it, and write the same.
-    let reduce = format!(
-        "var all = p.start;\nfor (var k = t; k < p.plane; k += {THREADS}u) {{ all = join(all, term({})); }}\n\
-         parts[t] = all;\nworkgroupBarrier();\n\
-         for (var half = {}u; half > 0u; half >>= 1u) {{\n\
-         if (t < half) {{ parts[t] = join(parts[t], parts[t + half]); }}\nworkgroupBarrier();\n}}\n\
-         let r = result(parts[0], f32(p.plane));\nworkgroupBarrier();",
-        number.load("x", "(e * p.plane + k)"),
-        THREADS / 2
-    );
-    let module = format!(
-        "{}{}var<workgroup> parts: array<f32, {THREADS}>;\n\
-         @compute @workgroup_size({THREADS})\nfn main(@builtin(workgroup_id) group: vec3<u32>, \
-         @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) t: u32) {{\n\
-         for (var i = group.x; i < p.words; i += groups.x) {{\n{}}}\n}}\n",
-        fold.functions(),
-        number.functions(),
-        number.each("y", &reduce)
+    let load = number.load("x", "(e * p.plane + k)");
+    let plane = wgsl!("pool/plane.wgsl", threads = THREADS, load);
+    let module = wgsl!(
+        "pool/global.wgsl",
+        functions = fold.functions() + number.functions(),
+        threads = THREADS,
+        each = number.each("y", &plane),
     );
     let of_plane = turns(cost::volume(spatial).div_ceil(u64::from(THREADS)), 0) + turns(7, 0);
     let groups = words.min(u64::from(request.device.abilities.groups_max)) as u32;

@@ -13,15 +13,24 @@ use super::subgroups;
 use super::walk::Walk;
 use crate::step::{Body, Build, Call, Convolution, Gemm, Matrix, Param, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::{Fill, fill, wgsl};
 use devbay_plugin_api::sdk::*;
+
+/// Values of a side's templates that the product fills in.
+pub const L: &str = "${l}";
+/// As above.
+pub const FIRST: &str = "${first}";
+/// As above.
+pub const BASE: &str = "${base}";
 
 /// How one operand is loaded: four neighbouring rows of A, or columns of B, for one k.
 ///
-/// In the texts `#` stands for a number that tells the loads of a thread apart, `FIRST` and `BASE` for expressions.
+/// The texts are templates of which `l`, a number that tells the loads of a thread apart, `first` and `base` are still to
+/// be filled in ([`L`], [`FIRST`], [`BASE`]).
 pub struct Side {
     /// Whether neighbouring threads load neighbouring k, and not rows or columns.
     pub k_fast: bool,
-    /// Statements before the loop over k: of `FIRST`, the first of the four, and `BASE`, where the operand of this
+    /// Statements before the loop over k: of `first`, the first of the four, and `base`, where the operand of this
     /// product of the batch begins; both u32.
     pub hoisted: String,
     /// Statements that set `v`, a vector of four, for `k` where that is below the end.
@@ -154,32 +163,12 @@ pub fn u32_param(name: &str, value: u64) -> Result<(String, Param)> {
 /// A matrix of floats as a side: `extent` names the parameter of how many rows or columns it has. It is stored with its
 /// k inside (`k_fast`), or outside; then it may be bound as vectors of four.
 pub fn matrix(buffer: &str, extent: &str, k_fast: bool, vectors: bool) -> Side {
-    let ends =
-        format!("min(vec4<u32>(FIRST, FIRST + 1u, FIRST + 2u, FIRST + 3u), vec4<u32>(p.{extent} - 1u))");
     // Beyond the end the last one is loaded again: what comes of it is not stored.
-    let (hoisted, load) = if k_fast {
-        let load = |lane| format!("f32({buffer}[{buffer}_at#.{lane} + k])");
-        (
-            format!("let {buffer}_at# = {ends} * p.k + BASE;\n"),
-            format!("v = vec4<f32>({}, {}, {}, {});\n", load("x"), load("y"), load("z"), load("w")),
-        )
-    } else if vectors {
-        (
-            format!("let {buffer}_at# = (BASE + min(FIRST, p.{extent} - 4u)) >> 2u;\n"),
-            format!("v = vec4<f32>({buffer}[{buffer}_at# + k * (p.{extent} >> 2u)]);\n"),
-        )
-    } else {
-        let load = |lane| format!("f32({buffer}[at.{lane}])");
-        (
-            format!("let {buffer}_at# = {ends} + BASE;\n"),
-            format!(
-                "let at = {buffer}_at# + k * p.{extent};\nv = vec4<f32>({}, {}, {}, {});\n",
-                load("x"),
-                load("y"),
-                load("z"),
-                load("w")
-            ),
-        )
+    let (l, first, base) = (L, FIRST, BASE);
+    let hoisted = wgsl!("product/matrix_place.wgsl", buffer, extent, l, first, base, k_fast, vectors);
+    let load = match vectors && !k_fast {
+        true => format!("v = vec4<f32>({buffer}[{buffer}_at{l} + k * (p.{extent} >> 2u)]);\n"),
+        false => wgsl!("product/matrix_load.wgsl", buffer, extent, l, k_fast),
     };
     Side { k_fast, hoisted, load }
 }
@@ -338,27 +327,20 @@ impl Product {
         params.extend(self.epilogue.params());
         let total = self.rows * self.cols * self.n_batch;
         params.push(u32_param("n", total)?);
-        let (mut adds, mut of_adds) = (String::new(), 0);
+        let (has_parts, mut of_adds) = (parts.is_some(), 0);
         if let Some((slot, splits)) = parts {
             buffers.push(("parts", sum, slot));
             params.push(u32_param("splits", splits)?);
             of_adds = turns(splits, 0);
-            adds.push_str("for (var s = 0u; s < p.splits; s++) { sum += parts[s * p.n + i]; }\n");
         }
-        let code = self.batch.code();
+        let walk = self.batch.code();
+        let each = wgsl!("product/sums.wgsl", walk, number = sum, element, has_parts);
         build.add(Step {
             name: self.name,
             buffers,
             params,
             turns: of_adds,
-            body: Body::Items {
-                n: total,
-                functions: &self.epilogue.functions(sum),
-                each: &format!(
-                    "let col = i % p.cols;\nlet line = i / p.cols;\nlet row = line % p.rows;\nlet e = line / p.rows;\n\
-                     {code}\nvar sum = {sum}();\n{adds}y[i] = {element}(finish(sum, at2, row, col, i));\n"
-                ),
-            },
+            body: Body::Items { n: total, functions: &self.epilogue.functions(sum), each: &each },
         })
     }
 
@@ -413,126 +395,57 @@ impl Product {
 
     /// The tiled shader.
     fn tiled(&self, tile: Tile, y_type: &str, is_part: bool, functions: &str, steps: &str) -> String {
-        let sum = self.types.sum;
+        let number = self.types.sum;
         let [ty, tx] = tile.threads();
         let threads = ty * tx;
         // A's rows are padded so that threads that store neighbouring k do not meet in a bank.
         let (a_line, b_line) = (tile.rows / 4 + 1, tile.cols / 4 + 1);
-        let mut text = format!(
-            "{functions}\nvar<workgroup> a_tile: array<vec4<{sum}>, {}>;\nvar<workgroup> b_tile: array<vec4<{sum}>, {}>;\n",
-            tile.k * a_line,
-            tile.k * b_line
-        );
-        text.push_str(&self.store(y_type, is_part));
-        text.push_str(&format!(
-            "@compute @workgroup_size({threads})\nfn main(@builtin(workgroup_id) group: vec3<u32>, \
-             @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) t: u32) {{\n\
-             let tx = t % {tx}u;\nlet ty = t / {tx}u;\nlet row0 = group.y * {}u;\nlet col0 = group.x * {}u;\n\
-             for (var z = group.z; z < p.n_batch * p.splits; z += groups.z) {{\n\
-             let e = z / p.splits;\nlet part = z % p.splits;\nlet k_begin = part * p.k_per;\n\
-             let k_end = min(k_begin + p.k_per, p.k);\n{}\n",
-            tile.rows,
-            tile.cols,
-            self.batch.code()
-        ));
+        let store = match self.vectors {
+            true => wgsl!("product/store_vector.wgsl", number, element = y_type, is_part),
+            false => wgsl!("product/store_each.wgsl", number, element = y_type, is_part),
+        };
         // What each thread loads: where it stores it, and the vectors in between.
-        let mut loads = String::new();
-        let mut stores = String::new();
+        let (mut places, mut loads, mut stores) = (String::new(), String::new(), String::new());
         let sides = [
             ("a", &self.left, "row0", "at0", tile.rows / 4, a_line),
             ("b", &self.right, "col0", "at1", tile.cols / 4, b_line),
         ];
         for (name, side, origin, base, fours, line) in sides {
-            let n_loads = (fours * tile.k).div_ceil(threads);
-            for l in 0..n_loads {
-                let at = format!("(t + {}u)", l * threads);
-                let (k, four) = match side.k_fast {
-                    true => (format!("{at} % {}u", tile.k), format!("{at} / {}u", tile.k)),
-                    false => (format!("{at} / {fours}u"), format!("{at} % {fours}u")),
-                };
+            for l in 0..(fours * tile.k).div_ceil(threads) {
                 let id = format!("{name}{l}");
-                text.push_str(&format!("let {id}_k = {k};\nlet {id}_four = {four};\n"));
-                let hoisted = side.hoisted.replace('#', &l.to_string());
-                text.push_str(
-                    &hoisted.replace("FIRST", &format!("({origin} + {id}_four * 4u)")).replace("BASE", base),
-                );
-                text.push_str(&format!("var {id} = vec4<{sum}>();\n"));
-                let load = side.load.replace('#', &l.to_string()).replace("BASE", base);
-                loads.push_str(&format!(
-                    "{{\nlet k = k0 + {id}_k;\nvar v = vec4<{sum}>();\nif (k < k_end) {{\n{load}}}\n{id} = v;\n}}\n"
-                ));
-                stores.push_str(&format!("{name}_tile[{id}_k * {line}u + {id}_four] = {id};\n"));
+                let first = format!("({origin} + {id}_four * 4u)");
+                let values = [("l", l.value()), ("first", first.value()), ("base", base.value())];
+                let hoisted = fill(&side.hoisted, &values);
+                let (at, k_fast) = (format!("(t + {}u)", l * threads), side.k_fast);
+                places += &wgsl!("product/place.wgsl", id, at, k_fast, k = tile.k, fours, hoisted, number);
+                loads += &wgsl!("product/load.wgsl", id, number, load = fill(&side.load, &values));
+                stores += &format!("{name}_tile[{id}_k * {line}u + {id}_four] = {id};\n");
             }
         }
-        let (rows, cols) = (tile.row_fours, tile.col_fours);
-        for r in 0..4 * rows {
-            for c in 0..cols {
-                text.push_str(&format!("var sum{r}_{c} = vec4<{sum}>();\n"));
-            }
-        }
-        // A tile is on its way while the one before it is multiplied.
-        text.push_str(&format!(
-            "for (var k0 = k_begin; ; k0 += {0}u) {{\nif (k0 < k_end) {{\n{loads}}}\nif (k0 > k_begin) {{\n\
-             for (var kk = 0u; kk < {steps}; kk++) {{\n",
-            tile.k
-        ));
-        for i in 0..rows {
-            text.push_str(&format!("let x{i} = a_tile[kk * {a_line}u + ty + {}u];\n", i * ty));
-        }
-        for i in 0..cols {
-            text.push_str(&format!("let w{i} = b_tile[kk * {b_line}u + tx + {}u];\n", i * tx));
-        }
-        for r in 0..4 * rows {
-            for c in 0..cols {
-                let lane = ["x", "y", "z", "w"][r as usize % 4];
-                text.push_str(&format!("sum{r}_{c} += x{}.{lane} * w{c};\n", r / 4));
-            }
-        }
-        text.push_str(&format!(
-            "}}\n}}\nif (k0 >= k_end) {{ break; }}\nworkgroupBarrier();\n{stores}workgroupBarrier();\n}}\n"
-        ));
-        // A loop, and not a copy of what follows the sums for each of them.
-        let n = 4 * rows * cols;
-        let sums: Vec<_> = (0..n).map(|i| format!("sum{}_{}", i / cols, i % cols)).collect();
-        text.push_str(&format!(
-            "var sums = array<vec4<{sum}>, {n}>({});\nfor (var i = 0u; i < {n}u; i++) {{\nlet r = i / {cols}u;\n\
-             store(e, part, at2, row0 + (ty + r / 4u * {ty}u) * 4u + r % 4u, \
-             col0 + (tx + i % {cols}u * {tx}u) * 4u, sums[i]);\n}}\n",
-            sums.join(", ")
-        ));
-        text.push_str("}\n}\n");
-        text
-    }
-
-    /// WGSL: a function that stores four columns of a row.
-    fn store(&self, y_type: &str, is_part: bool) -> String {
-        let sum = self.types.sum;
-        let value = |lane: usize| {
-            let name = ["x", "y", "z", "w"][lane];
-            match is_part {
-                true => format!("v.{name}"),
-                false => format!("{y_type}(finish(v.{name}, addend_base, row, col + {lane}u, at + {lane}u))"),
-            }
-        };
-        let begin = match is_part {
-            true => "((part * p.n_batch + e) * p.rows + row) * p.cols + col",
-            false => "(e * p.rows + row) * p.cols + col",
-        };
-        let mut text = format!(
-            "fn store(e: u32, part: u32, addend_base: u32, row: u32, col: u32, v: vec4<{sum}>) {{\n\
-             if (row >= p.rows || col >= p.cols) {{ return; }}\nlet at = {begin};\n"
-        );
-        if self.vectors {
-            let values: Vec<_> = (0..4).map(value).collect();
-            text.push_str(&format!("y[at >> 2u] = vec4<{y_type}>({});\n", values.join(", ")));
-        } else {
-            for lane in 0..4 {
-                let guard = if lane == 0 { String::new() } else { format!("if (col + {lane}u < p.cols) ") };
-                text.push_str(&format!("{guard}{{ y[at + {lane}u] = {}; }}\n", value(lane)));
-            }
-        }
-        text.push_str("}\n");
-        text
+        wgsl!(
+            "product/tiled.wgsl",
+            functions,
+            number,
+            a_size = tile.k * a_line,
+            b_size = tile.k * b_line,
+            store,
+            threads,
+            tx,
+            ty,
+            rows = tile.rows,
+            cols = tile.cols,
+            k = tile.k,
+            walk = self.batch.code(),
+            places,
+            loads,
+            stores,
+            steps,
+            a_line,
+            b_line,
+            row_fours = tile.row_fours,
+            col_fours = tile.col_fours,
+            n_sums = 4 * tile.row_fours * tile.col_fours,
+        )
     }
 }
 
@@ -600,69 +513,28 @@ impl Skinny {
         ];
         buffers.extend(self.epilogue.buffers(element));
         let vector = if rows == 1 { "f32".to_owned() } else { format!("vec{rows}<f32>") };
-        let loads: Vec<_> =
-            (0..rows).map(|row| format!("f32(a[a_at + {row}u * p.a_row + k * p.a_k])")).collect();
-        let split = match k_fast {
-            true => format!("let part = t % {parts}u;\nlet own = t / {parts}u;\nlet beside = 1u;\n"),
-            false => format!("let own = t % {cols}u;\nlet part = t / {cols}u;\nlet beside = {cols}u;\n"),
-        };
-        let mut stores = String::new();
-        for row in 0..rows {
-            let value = if rows == 1 { "sum".to_owned() } else { format!("sum[{row}]") };
-            stores.push_str(&format!(
-                "{{\nlet at = e * p.y_all + {row}u * p.y_row + col * p.y_col;\n\
-                 y[at] = {element}(finish({value}, at2, {row}u, col, at));\n}}\n"
-            ));
-        }
         // Threads of a subgroup that share a column add up what they have without memory; `n_sums` of it are left.
         let subgroup = if k_fast { u64::from(build.abilities().subgroup).min(parts) } else { 1 };
         let n_sums = parts / subgroup;
         let inputs = subgroups::inputs("t", subgroup > 1);
-        let mut add_up = subgroups::shuffled(subgroup as u32, "sum", "a + b");
-        match n_sums {
-            1 => {}
-            _ if subgroup > 1 => add_up.push_str(&format!(
-                "if (part % {subgroup}u == 0u) {{ sums[t / {subgroup}u] = sum; }}\nworkgroupBarrier();\n\
-                 if (part == 0u) {{\n\
-                 for (var j = 1u; j < {n_sums}u; j++) {{ sum += sums[own * {n_sums}u + j]; }}\n}}\n"
-            )),
-            _ => add_up.push_str(&format!(
-                "sums[t] = sum;\nworkgroupBarrier();\n\
-                 for (var half = {}u; half > 0u; half >>= 1u) {{\n\
-                 if (part < half) {{ sums[t] += sums[t + half * beside]; }}\nworkgroupBarrier();\n}}\n\
-                 sum = sums[t];\n",
-                parts / 2
-            )),
-        }
-        // The next sums are written where these were read.
-        let (memory, barrier) = match n_sums {
-            1 => (String::new(), ""),
-            _ => (format!("var<workgroup> sums: array<{vector}, 256>;\n"), "workgroupBarrier();\n"),
-        };
-        let module = format!(
-            "{}\nfn term(a_at: u32, b_at: u32, k: u32) -> {vector} {{\n\
-             return {vector}({}) * f32(b[b_at + k * p.b_k]);\n}}\n{memory}\
-             @compute @workgroup_size(256)\nfn main(@builtin(workgroup_id) group: vec3<u32>, \
-             @builtin(num_workgroups) groups: vec3<u32>, {}) {{\n{}{split}\
-             let col = group.x * {cols}u + own;\nlet near = min(col, p.cols - 1u);\n\
-             for (var e = group.z; e < p.n_batch; e += groups.z) {{\n{}\n\
-             var sum = {vector}();\n\
-             let b_at = at1 + near * p.b_col;\nvar k = part;\n\
-             // Four loads are under way at a time.\n\
-             for (; k + {}u < p.k; k += {}u) {{\n\
-             sum += term(at0, b_at, k) + term(at0, b_at, k + {parts}u) \
-             + term(at0, b_at, k + {}u) + term(at0, b_at, k + {}u);\n}}\n\
-             for (; k < p.k; k += {parts}u) {{ sum += term(at0, b_at, k); }}\n\
-             {add_up}if (part == 0u && col < p.cols) {{\n{stores}}}\n{barrier}}}\n}}\n",
-            self.epilogue.functions("f32"),
-            loads.join(", "),
-            inputs.arguments,
-            inputs.begin,
-            self.batch.code(),
-            3 * parts,
-            4 * parts,
-            2 * parts,
-            3 * parts,
+        let module = wgsl!(
+            "product/skinny.wgsl",
+            functions = self.epilogue.functions("f32"),
+            vector,
+            element,
+            rows,
+            is_row = rows == 1,
+            arguments = inputs.arguments,
+            begin = inputs.begin,
+            k_fast,
+            cols,
+            parts,
+            shuffled = subgroups::shuffled(subgroup as u32, "sum", "a + b"),
+            is_shuffled = subgroup > 1,
+            is_summed = n_sums > 1,
+            subgroup,
+            n_sums,
+            walk = self.batch.code(),
         );
         let groups = u32::try_from(self.cols.div_ceil(cols));
         let groups = groups.map_err(|_| Error::unsupported(format!("{} columns", self.cols)))?;

@@ -8,6 +8,7 @@ use super::math;
 use super::product::u32_param;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -53,15 +54,8 @@ pub fn limits(dtype: DType) -> (i32, i32) {
 /// WGSL of `quantised`, and of the quotients that go into it: they are as IEEE 754 rounds them, for a unit in the last place
 /// is a whole step of the result where it lies between two.
 pub fn functions() -> String {
-    math::functions(&["div_f"]) + QUANTISED
+    math::functions(&["div_f"]) + "\n" + &wgsl!("quantised/quantised.wgsl")
 }
-
-/// A quotient, as the integer that it is nearest to, with a zero point, within limits.
-const QUANTISED: &str = "\nfn quantised(x: f32, zero: i32, low: i32, high: i32) -> i32 {\n\
-    var q = round(x);\n\
-    // Far beyond what saturates; what is not a number becomes the lowest.\n\
-    q = select(-1048576.0, q, q > -1048576.0);\nq = select(q, 1048576.0, q > 1048576.0);\n\
-    return clamp(i32(q) + zero, low, high);\n}\n";
 
 /// WGSL that declares `at`: which scale the element `e` has; and its parameters.
 fn scale_at(request: &Request<'_>) -> Result<(String, Vec<(String, Param)>)> {
@@ -198,23 +192,9 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
     let parts = build.scratch(THREADS * 8);
     let scale = build.scratch(8);
     let fold_turns = |n: u64, groups: u64| turns(n.div_ceil(groups * THREADS), 0) + turns(8, 0);
-    // Pairs of the least and the greatest, with 0 among them.
-    let fold = |load: &str, store: &str| {
-        math::functions(&["div_f"])
-            + &format!(
-                "\nvar<workgroup> ends: array<vec2<f32>, {THREADS}>;\n\
-             fn join(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {{\n\
-             return vec2<f32>(select(a.x, b.x, b.x < a.x), select(a.y, b.y, b.y > a.y));\n}}\n\
-             @compute @workgroup_size({THREADS})\nfn main(@builtin(global_invocation_id) id: vec3<u32>, \
-             @builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, \
-             @builtin(local_invocation_index) t: u32) {{\nvar all = vec2<f32>();\n\
-             for (var i = id.x; i < p.n; i += groups.x * {THREADS}u) {{ all = join(all, {load}); }}\n\
-             ends[t] = all;\nworkgroupBarrier();\n\
-             for (var half = {}u; half > 0u; half >>= 1u) {{\n\
-             if (t < half) {{ ends[t] = join(ends[t], ends[t + half]); }}\nworkgroupBarrier();\n}}\n\
-             if (t == 0u) {{\n{store}}}\n}}\n",
-                THREADS / 2
-            )
+    let fold = |is_last: bool| {
+        let ends = wgsl!("quantised/ends.wgsl", threads = THREADS, is_last);
+        math::functions(&["div_f"]) + "\n" + &ends
     };
     if n > 0 {
         build.add(Step {
@@ -222,17 +202,9 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
             buffers: vec![("x", "f32", Slot::Input(0)), ("parts", "vec2<f32>", parts.clone())],
             params: vec![u32_param("n", n)?],
             turns: fold_turns(n, groups),
-            body: Body::Groups {
-                groups: [groups as u32, 1, 1],
-                module: &fold("vec2<f32>(x[i])", "parts[group.x] = ends[0];\n"),
-            },
+            body: Body::Groups { groups: [groups as u32, 1, 1], module: &fold(false) },
         })?;
     }
-    // A tensor of zeros has no extent; any scale but 0 gives zeros back.
-    let finish = "let low = ends[0].x;\nlet high = ends[0].y;\n\
-                  let extent = select(high - low, 1.0, low == high);\nlet step = div_f(extent, 255.0);\n\
-                  let zero = round(clamp(0.0 - div_f(low, step), 0.0, 255.0));\n\
-                  linear[0] = vec2<f32>(step, zero);\nout_scale[0] = step;\nout_zero[0] = u32(zero);\n";
     build.add(Step {
         name: "DynamicQuantizeLinear",
         buffers: vec![
@@ -243,7 +215,7 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
         ],
         params: vec![u32_param("n", groups)?],
         turns: fold_turns(groups, 1),
-        body: Body::Groups { groups: [1, 1, 1], module: &fold("parts[i]", finish) },
+        body: Body::Groups { groups: [1, 1, 1], module: &fold(true) },
     })?;
     if n > 0 {
         let number = Number::of(U8, request.device)?;

@@ -8,6 +8,7 @@ use super::element::Width;
 use super::lines::{LineStep, Lines, axis, bound_input, count, expect_output};
 use crate::step::{Build, Slot, Step};
 use crate::target::{Abilities, Target};
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -214,11 +215,11 @@ fn reduce(
     let (element, (stored, load)) = (element(dtype), loaded(dtype));
     let params =
         vec![("count".to_owned(), count(lines.n())?), ("n_pieces".to_owned(), count(lines.n_pieces())?)];
-    let folded = |lines: &Lines, load: &str, map: &str| {
-        let each = lines.each(&format!("let v = {load};\ntotal = fold(total, {map});"));
-        format!("var total: {} = {};\n{each}\ntotal = whole(total, thread);\n", fold.total, fold.start)
+    let line = |lines: &Lines, load: &str, map: &str, is_piece| {
+        let (step, at) = lines.walk();
+        let (start, finish) = (&fold.start, &fold.finish);
+        wgsl!("reduce/line.wgsl", step, at, type = fold.total, start, load, map, finish, is_piece)
     };
-    let write = format!("if (is_first) {{\nlet v = total;\ny[line] = {};\n}}\n", fold.finish);
     let with_largest = |mut buffers: Vec<(&'static str, &'static str, Slot)>| {
         buffers.extend(largest.clone().map(|slot| ("largest", "f32", slot)));
         buffers
@@ -231,7 +232,7 @@ fn reduce(
                 buffers: with_largest(vec![("x", stored, x), ("y", element, y)]),
                 params: params.clone(),
                 functions: &fold.functions(build.abilities(), lines),
-                code: &(folded(lines, &load, &fold.map) + &write),
+                code: &line(lines, &load, &fold.map, false),
             },
         );
     }
@@ -245,10 +246,7 @@ fn reduce(
             buffers: with_largest(vec![("x", stored, x), ("totals", fold.total, totals.clone())]),
             params: params.clone(),
             functions: &fold.functions(build.abilities(), lines),
-            code: &format!(
-                "{}if (is_first) {{ totals[line * p.n_pieces + piece] = total; }}\n",
-                folded(lines, &load, &fold.map)
-            ),
+            code: &line(lines, &load, &fold.map, true),
         },
     )?;
     let rest = Lines::rows(lines.n_lines(), n_pieces);
@@ -259,7 +257,7 @@ fn reduce(
             buffers: with_largest(vec![("x", fold.total, totals), ("y", element, y)]),
             params: params.clone(),
             functions: &fold.functions(build.abilities(), &rest),
-            code: &(folded(&rest, "x[at]", "v") + &write),
+            code: &line(&rest, "x[at]", "v", false),
         },
     )
 }

@@ -13,6 +13,7 @@ use super::math;
 use super::tiles::{self, Product};
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_ops::read::{Activation, Cell, Extents, Recurrent};
 use devbay_plugin_api::sdk::*;
 
@@ -167,14 +168,10 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
     let mut buffers =
         vec![("x", "f32", Slot::Input(0)), ("w", "f32", Slot::Input(1)), ("y", "f32", to.clone())];
     let mut params = vec![("inputs".to_owned(), count(inputs)?), ("n_cols".to_owned(), count(n_cols)?)];
-    // What stays apart is behind the first gates of each direction.
-    let biased = if layer.resets_after {
-        "let own = col % p.width;\nsum += bias[2u * (col - own) + own];\n\
-         if (own < p.width / 3u * 2u) { sum += bias[2u * (col - own) + p.width + own]; }\n"
-    } else {
-        "let own = col % p.width;\nsum += bias[2u * (col - own) + own] + bias[2u * (col - own) + p.width + own];\n"
+    let biased = match layer.has[3] {
+        true => wgsl!("rnn/biased.wgsl", is_after = layer.resets_after),
+        false => String::new(),
     };
-    let biased = if layer.has[3] { biased } else { "" };
     if layer.has[3] {
         buffers.push(("bias", "f32", Slot::Input(3)));
         params.push(("width".to_owned(), count(width)?));
@@ -182,7 +179,8 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
     if n_rows <= FEW_ROWS {
         let kept = Nest::new([(n_rows, 0), (n_cols, inputs)].into_iter());
         let lines = Lines::of(kept, Nest::new([(inputs, 1)].into_iter()));
-        let each = lines.each("sum += x[row * p.inputs + k] * w[at];");
+        let (step, at) = lines.walk();
+        let code = wgsl!("rnn/project.wgsl", row_max = FEW_ROWS - 1, step, at, biased);
         lines.add(
             build,
             LineStep {
@@ -190,11 +188,7 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
                 buffers,
                 params,
                 functions: &lines.fold(build.abilities(), "total", "f32", "a + b"),
-                code: &format!(
-                    "let row = min(line / p.n_cols, {}u);\nlet col = line % p.n_cols;\nvar sum = 0.0;\n\
-                 {each}sum = total(sum, thread);\nif (is_first) {{\n{biased}y[line] = sum;\n}}",
-                    FEW_ROWS - 1
-                ),
+                code: &code,
             },
         )?;
         return Ok(to);
@@ -233,14 +227,7 @@ fn recurrent_weights(build: &mut Build, layer: &Layer<'_>) -> Result<(Slot, [i64
             ("fours".to_owned(), count(fours)?),
         ],
         turns: turns(4, 0),
-        body: Body::Items {
-            n: n as u64,
-            functions: "",
-            each: "let row = i % p.width;\nlet k = i / p.width % p.fours * 4u;\n\
-                   let at = (i / (p.width * p.fours) * p.width + row) * p.hidden + k;\n\
-                   var v = vec4<f32>();\n\
-                   for (var j = 0u; j < min(4u, p.hidden - k); j++) { v[j] = x[at + j]; }\ny[i] = v;",
-        },
+        body: Body::Items { n: n as u64, functions: "", each: &wgsl!("rnn/turn.wgsl") },
     })?;
     Ok((to, [1, width]))
 }
@@ -410,136 +397,44 @@ impl Layer<'_> {
     }
 
     fn module(&self, functions: &str) -> String {
-        let Self { capacity, threads, .. } = self;
-        let gates = self.cell.gates();
-        let is_lstm = self.cell == Cell::Lstm;
-        let units =
-            |code: &str| format!("for (var j = thread; j < p.hidden; j += {threads}u) {{\n{code}\n}}\n");
-        // Gates' sums of a range of rows, from products with the state or with what a reset gate leaves of it.
-        let sums = |first: &str, end: &str, state: &str, more: &str| {
-            format!(
-                "for (var row = {first}; row < {end}; row += {threads}u) {{\n\
-                 var at = weights + row * p.r_row;\nvar sums = vec4<f32>();\n\
-                 for (var k = 0u; k < p.hidden; k += 4u) {{\n\
-                 let some = vec4<f32>({state}[k], {state}[k + 1u], {state}[k + 2u], {state}[k + 3u]);\n\
-                 sums = fma(r[at], some, sums);\nat += p.r_k;\n}}\n\
-                 var sum = (sums.x + sums.y) + (sums.z + sums.w);\n\
-                 {more}gates[row] = sum;\n}}\n"
-            )
-        };
-        let with_input = "sum += products[from_input + row];\n";
+        let Self { capacity, threads, has, gives, .. } = self;
+        let n_gates = self.cell.gates();
         let is_wide = *capacity > GATES_MAX;
-        let barrier =
-            if is_wide { "workgroupBarrier();\nstorageBarrier();\n" } else { "workgroupBarrier();\n" };
-        let n = "p.hidden";
-        let step = match self.cell {
-            Cell::Rnn => {
-                let sums = sums("thread", "p.width", "h", with_input);
-                let next = units("h[j] = act0(gates[j]);");
-                format!("if (is_on) {{\n{sums}}}\n{barrier}if (is_on) {{\n{next}}}\n")
-            }
-            Cell::Gru if self.resets_after => {
-                let bias = if self.has[3] { "sum += bias[(2u * d + 1u) * p.width + row];" } else { "" };
-                let more = format!(
-                    "if (row < 2u * {n}) {{ sum += products[from_input + row]; }} else {{ {bias} }}\n"
-                );
-                let sums = sums("thread", "p.width", "h", &more);
-                let next = units(&format!(
-                    "let update = act0(gates[j]);\nlet reset = act0(gates[{n} + j]);\n\
-                     let candidate = act1(products[from_input + 2u * {n} + j] + reset * gates[2u * {n} + j]);\n\
-                     h[j] = candidate + update * (h[j] - candidate);"
-                ));
-                format!("if (is_on) {{\n{sums}}}\n{barrier}if (is_on) {{\n{next}}}\n")
-            }
-            Cell::Gru => {
-                let gate_sums = sums("thread", &format!("2u * {n}"), "h", with_input);
-                let reset = units(&format!("other[j] = act0(gates[{n} + j]) * h[j];"));
-                let last_sums = sums(&format!("2u * {n} + thread"), "p.width", "other", with_input);
-                let next = units(&format!(
-                    "let update = act0(gates[j]);\nlet candidate = act1(gates[2u * {n} + j]);\n\
-                     h[j] = candidate + update * (h[j] - candidate);"
-                ));
-                format!(
-                    "if (is_on) {{\n{gate_sums}}}\n{barrier}if (is_on) {{\n{reset}}}\n{barrier}\
-                     if (is_on) {{\n{last_sums}}}\n{barrier}if (is_on) {{\n{next}}}\n"
-                )
-            }
-            Cell::Lstm => {
-                let sums = sums("thread", "p.width", "h", with_input);
-                let peep = |gate: u32, cell: &str| match self.has[7] {
-                    true => format!(" + peepholes[of_cell + {gate}u * {n} + j] * {cell}"),
-                    false => String::new(),
-                };
-                let forget = match self.couples {
-                    true => "1.0 - input".to_owned(),
-                    false => format!("act0(gates[2u * {n} + j]{})", peep(2, "before")),
-                };
-                let next = units(&format!(
-                    "let before = other[j];\nlet input = act0(gates[j]{});\nlet forget = {forget};\n\
-                     let cell = forget * before + input * act1(gates[3u * {n} + j]);\n\
-                     let output = act0(gates[{n} + j]{});\nother[j] = cell;\nh[j] = output * act2(cell);",
-                    peep(0, "before"),
-                    peep(1, "cell")
-                ));
-                format!("if (is_on) {{\n{sums}}}\n{barrier}if (is_on) {{\n{next}}}\n")
-            }
+        let barrier = if is_wide { "workgroupBarrier();\nstorageBarrier();" } else { "workgroupBarrier();" };
+        let gates = match is_wide {
+            true => String::new(),
+            false => format!("var<workgroup> gates: array<f32, {}>;", n_gates * capacity),
         };
+        let is_gru = self.cell == Cell::Gru;
+        let is_reset = is_gru && !self.resets_after;
+        let sums = |first, end, state| {
+            let (is_after, has_bias) = (self.resets_after, has[3]);
+            wgsl!("rnn/sums.wgsl", first, end, state, threads, is_after, has_bias)
+        };
+        let text = wgsl!(
+            "rnn/recur.wgsl",
+            functions = math::called_by(functions) + "\n" + functions,
+            gates,
+            capacity,
+            threads,
+            barrier,
+            is_apart = self.state.is_some(),
+            initial_h = if has[5] { "h0[state + j]" } else { "0.0" },
+            initial_c = if has[6] && self.cell == Cell::Lstm { "c0[state + j]" } else { "0.0" },
+            length = if has[4] { "u32(clamp(lengths[b], 0, i32(p.length)))" } else { "p.length" },
+            sums = sums("thread", if is_reset { "2u * p.hidden" } else { "p.width" }, "h"),
+            is_lstm = self.cell == Cell::Lstm,
+            has_peepholes = has[7],
+            is_coupled = self.couples,
+            is_gru,
+            is_after = self.resets_after,
+            is_reset,
+            later_sums = sums("2u * p.hidden + thread", "p.width", "other"),
+            has_y = gives[0],
+            has_y_h = gives[1],
+            has_y_c = gives[2],
+        );
         // Gates of wide layers take the place of the inputs' products, which they are the last to read.
-        let (step, gates) = match is_wide {
-            true => (step.replace("gates[", "products[from_input + "), String::new()),
-            false => (step, format!("var<workgroup> gates: array<f32, {}>;\n", gates * capacity)),
-        };
-        let is_apart = self.state.is_some();
-        let initial = |has: bool, name: &str| match has {
-            true => format!("{name}[state + j]"),
-            false => "0.0".to_owned(),
-        };
-        let begin = match is_apart {
-            true => units("h[j] = kept[state + j];\nother[j] = kept[p.n_state + state + j];"),
-            false => units(&format!(
-                "h[j] = {};\nother[j] = {};",
-                initial(self.has[5], "h0"),
-                initial(self.has[6] && is_lstm, "c0")
-            )),
-        };
-        let length = match self.has[4] {
-            true => "u32(clamp(lengths[b], 0, i32(p.length)))",
-            false => "p.length",
-        };
-        // A unit's number is written by the thread that has made it.
-        let write = match self.gives[0] {
-            true => {
-                units("y[((t * p.y_t + b * p.y_b + d * p.y_d) * p.hidden) + j] = select(0.0, h[j], is_on);")
-            }
-            false => String::new(),
-        };
-        let mut last = String::new();
-        if is_apart {
-            last += &units("kept[state + j] = h[j];\nkept[p.n_state + state + j] = other[j];");
-        }
-        for (i, name, of) in [(1, "y_h", "h"), (2, "y_c", "other")] {
-            if self.gives[i] && !is_apart {
-                last += &units(&format!("{name}[state + j] = {of}[j];"));
-            }
-        }
-        let prelude = math::called_by(functions);
-        format!(
-            "{prelude}\n{functions}\n\
-             {gates}var<workgroup> h: array<f32, {capacity}>;\n\
-             var<workgroup> other: array<f32, {capacity}>;\n\
-             @compute @workgroup_size({threads})\n\
-             fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {{\n\
-             let d = p.first + id.x / p.batch;\nlet b = id.x % p.batch;\n\
-             let state = (d * p.s_d + b * p.s_b) * p.hidden;\nlet length = {length};\n\
-             let weights = d * p.width * p.fours;\nlet of_cell = d * 3u * p.hidden;\n\
-             {begin}\
-             if (thread < p.fours * 4u - p.hidden) {{ h[p.hidden + thread] = 0.0; other[p.hidden + thread] = 0.0; }}\n\
-             {barrier}\
-             for (var s = p.begin; s < p.end; s++) {{\n\
-             let is_on = s < length;\n\
-             let t = select(s, length - 1u - s, is_on && (d == 1u || p.reverse == 1u));\n\
-             let from_input = (t * p.x_t + b * p.x_b) * p.all_width + d * p.width;\n\
-             {step}{write}{barrier}}}\n{last}}}\n"
-        )
+        if is_wide { text.replace("gates[", "products[from_input + ") } else { text }
     }
 }

@@ -8,6 +8,7 @@ use super::fill::PAIRS;
 use super::moved::*;
 use crate::step::{Body, Build, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -89,32 +90,15 @@ fn cumulative(request: &Request<'_>, is_sum: bool) -> Result<Prepared> {
         param("inner", inner)?,
         param("stretch", (n as u64).div_ceil(SHARED as u64) as i64)?,
     ];
-    let base = "let base = line / p.inner * p.extent * p.inner + line % p.inner;\n";
-    let at = if is_reverse { "base + (p.extent - 1u - k) * p.inner" } else { "base + k * p.inner" };
-    let write = match is_exclusive {
-        true => format!("let at = {at};\nlet own = x[at];\ny[at] = sum;\nsum = join(sum, own);\n"),
-        false => format!("let at = {at};\nsum = join(sum, x[at]);\ny[at] = sum;\n"),
-    };
+    let write = wgsl!("scan/write.wgsl", is_reverse, is_exclusive);
     if n < SHARED_MIN || n_lines > LINES_MAX {
-        let each = format!(
-            "let line = i;\n{base}var sum = {start};\nfor (var k = 0u; k < p.extent; k++) {{\n{write}}}"
-        );
+        let each = wgsl!("scan/line.wgsl", start, write);
         let body = Body::Items { n: n_lines as u64, functions: &join, each: &each };
         build.add(Step { name: "scan", buffers, params, turns: turns(n as u64, 0), body })?;
         return build.finish();
     }
-    let module = format!(
-        "{join}var<workgroup> sums: array<{word}, {SHARED}>;\n\
-         @compute @workgroup_size({SHARED})\n\
-         fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) id: vec3<u32>) {{\n\
-         let line = group.x;\n{base}\
-         let first = min(id.x * p.stretch, p.extent);\nlet end = min(first + p.stretch, p.extent);\n\
-         var sum = {start};\n\
-         for (var k = first; k < end; k++) {{ sum = join(sum, x[{at}]); }}\n\
-         sums[id.x] = sum;\nworkgroupBarrier();\n\
-         sum = {start};\nfor (var t = 0u; t < id.x; t++) {{ sum = join(sum, sums[t]); }}\n\
-         for (var k = first; k < end; k++) {{\n{write}}}\n}}\n"
-    );
+    let threads = SHARED;
+    let module = wgsl!("scan/shared.wgsl", join, type = word, start, threads, is_reverse, write);
     let body = Body::Groups { groups: [n_lines as u32, 1, 1], module: &module };
     let stretch = (n as u64).div_ceil(SHARED as u64);
     let turns = turns(2 * stretch, 0) + turns(SHARED as u64, 0) + 1;

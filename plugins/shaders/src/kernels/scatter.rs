@@ -12,6 +12,7 @@ use super::walk::dense_strides;
 use crate::check::Integers;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -210,16 +211,7 @@ impl Many<'_> {
         let atomic = ("counts", "atomic<u32>", counts.clone());
         self.mark(build, vec![atomic], "atomicAdd(&counts[place_of], 1u);")?;
         let ends = build.scratch(self.n_places as u64 * 4);
-        let counting = format!(
-            "var<workgroup> sums: array<u32, {COUNTING}>;\n@compute @workgroup_size({COUNTING})\n\
-             fn main(@builtin(local_invocation_id) id: vec3<u32>) {{\n\
-             let stretch = (p.n_places - 1u) / {COUNTING}u + 1u;\n\
-             let first = min(id.x * stretch, p.n_places);\nlet end = min(first + stretch, p.n_places);\n\
-             var sum = 0u;\nfor (var k = first; k < end; k++) {{ sum += counts[k]; }}\n\
-             sums[id.x] = sum;\nworkgroupBarrier();\n\
-             sum = 0u;\nfor (var t = 0u; t < id.x; t++) {{ sum += sums[t]; }}\n\
-             for (var k = first; k < end; k++) {{ ends[k] = sum; sum += counts[k]; }}\n}}\n"
-        );
+        let counting = wgsl!("scatter/ends.wgsl", threads = COUNTING);
         let stretch = (self.n_places as u64).div_ceil(u64::from(COUNTING));
         build.add(Step {
             name: "begins of lists",
@@ -233,19 +225,7 @@ impl Many<'_> {
         let atomic = ("ends", "atomic<u32>", ends.clone());
         let with = vec![atomic, ("list", "u32", list.clone())];
         self.mark(build, with, "list[atomicAdd(&ends[place_of], 1u)] = i;")?;
-        // A heap, so that one long list does not take its square.
-        let sink = "fn sink(begin: u32, top: u32, n: u32) {\n\
-            var at = top;\nlet own = list[begin + at];\n\
-            for (var child = 2u * at + 1u; child < n; child = 2u * at + 1u) {\n\
-            if (child + 1u < n && list[begin + child + 1u] > list[begin + child]) { child += 1u; }\n\
-            if (list[begin + child] <= own) { break; }\n\
-            list[begin + at] = list[begin + child];\nat = child;\n}\n\
-            list[begin + at] = own;\n}\n";
-        let each = "let n = counts[i];\nlet begin = ends[i] - n;\n\
-            for (var k = n / 2u; k > 0u; k--) { sink(begin, k - 1u, n); }\n\
-            for (var k = n; k > 1u; k--) {\n\
-            let last = list[begin + k - 1u];\nlist[begin + k - 1u] = list[begin];\n\
-            list[begin] = last;\nsink(begin, 0u, k - 1u);\n}";
+        let (sink, each) = (wgsl!("scatter/sink.wgsl"), wgsl!("scatter/sort.wgsl"));
         // All updates may be of one place; an element sinks down the levels of the heap.
         let n = self.n_updates as u64;
         let of_sink = turns(u64::from(n.max(1).ilog2()), 0);
@@ -258,7 +238,7 @@ impl Many<'_> {
             ],
             params: vec![],
             turns: turns(n, of_sink).saturating_add(turns(n / 2, of_sink)),
-            body: Body::Items { n: self.n_places as u64, functions: sink, each },
+            body: Body::Items { n: self.n_places as u64, functions: &sink, each: &each },
         })?;
         Ok([counts, ends, list])
     }
@@ -311,7 +291,7 @@ fn scatter_elements(request: &Request<'_>) -> Result<Prepared> {
             name: "ScatterElements",
             ids,
             params,
-            functions: place(indices.dtype()),
+            functions: &place(indices.dtype()),
             code: &code,
             n_places: n,
             n_updates,
@@ -396,7 +376,7 @@ fn scatter_nd(request: &Request<'_>) -> Result<Prepared> {
             name: "ScatterND",
             ids,
             params,
-            functions: place(I64),
+            functions: &place(I64),
             code: &code,
             n_places: n / tuples.slice,
             n_updates: tuples.n,
@@ -468,14 +448,8 @@ fn tensor_scatter(request: &Request<'_>) -> Result<Prepared> {
         return build.finish();
     }
     let (unit, ratio) = Unit::of(cache.dtype())?.widened(&[inner]);
-    let code = format!(
-        "let block = e / p.inner / p.rows;\nlet batch = block / p.per_batch;\n\
-         var row = i32((e / p.inner) % p.rows) - ({first});\nif (row < 0) {{ row += i32(p.rows); }}\n\
-         if (u32(row) < p.updated) {{\nlet at = (block * p.updated + u32(row)) * p.inner + e % p.inner;\n\
-         v = {};\n}} else {{ v = {}; }}",
-        unit.load("updates", "at"),
-        unit.load("x", "e")
-    );
+    let (update, old) = (unit.load("updates", "at"), unit.load("x", "e"));
+    let code = wgsl!("scatter/tensor.wgsl", first, update, old);
     let mut buffers =
         vec![("updates", unit.storage(), Slot::Input(1)), ("x", unit.storage(), Slot::Input(0))];
     if is_placed {
@@ -487,18 +461,11 @@ fn tensor_scatter(request: &Request<'_>) -> Result<Prepared> {
         param("updated", from[axis])?,
         param("per_batch", to[1..axis].iter().product())?,
     ];
-    // Of 64 bits, digit by digit: `n` is below 2^31, so that what is left never outgrows a word.
     let (functions, turns) = match is_placed && is_circular {
-        false => ("", 0),
-        true => (
-            "fn remainder(value: vec2<u32>, n: u32) -> u32 {\nvar rest = value.y % n;\n\
-             for (var k = 0u; k < 32u; k++) {\n\
-             rest = (rest << 1u) | ((value.x >> (31u - k)) & 1u);\n\
-             if (rest >= n) { rest -= n; }\n}\nreturn rest;\n}\n",
-            turns(32, 0),
-        ),
+        false => (String::new(), 0),
+        true => (wgsl!("scatter/remainder.wgsl"), turns(32, 0)),
     };
-    let made = Made { name: "TensorScatter", buffers, params, functions, code: &code, turns };
+    let made = Made { name: "TensorScatter", buffers, params, functions: &functions, code: &code, turns };
     unit.make(&mut build, Slot::Output(0), n / ratio, made)?;
     build.finish()
 }

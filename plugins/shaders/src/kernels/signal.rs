@@ -9,6 +9,7 @@ use super::lines::{axis, count, div_up, expect_output, product};
 use super::math;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 
@@ -63,16 +64,6 @@ const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared
 const LENGTH_MAX: i64 = 1 << 20;
 /// Longest window: numbers of 32 bits hold four turns of it.
 const WINDOW_MAX: i64 = 1 << 28;
-
-/// WGSL for the cosine and the sine of `i / n` turns, of n up to 2^28: whole quarters are taken off in integers.
-const TURN: &str = "\
-fn turn(i: u32, n: u32) -> vec2<f32> {
-  let quarters = (4u * i + n / 2u) / n;
-  let rest = i32(4u * i) - i32(quarters * n);
-  let angle = 1.5707964 * (f32(rest) / f32(n));
-  return vec2<f32>(sincos_f(angle, i32(quarters) + 1), sincos_f(angle, i32(quarters)));
-}
-";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Op {
@@ -235,24 +226,6 @@ impl Shape {
             output,
         })
     }
-
-    /// WGSL that returns sample `j` of the signal that begins at `begin`.
-    fn sample(&self) -> &'static str {
-        match self.kind {
-            Kind::Real => {
-                "if (j >= p.samples) { return vec2<f32>(); }\nreturn vec2<f32>(x[begin + j * p.from_step], 0.0);"
-            }
-            Kind::Complex => {
-                "if (j >= p.samples) { return vec2<f32>(); }\nlet at = begin + j * p.from_step;\n\
-                 return vec2<f32>(x[at], x[at + 1u]);"
-            }
-            Kind::Half => {
-                "let is_there = j <= p.length / 2u;\nlet place = select(p.length - j, j, is_there);\n\
-                 if (place >= p.samples) { return vec2<f32>(); }\nlet at = begin + place * p.from_step;\n\
-                 return vec2<f32>(x[at], select(-x[at + 1u], x[at + 1u], is_there));"
-            }
-        }
-    }
 }
 
 fn cost(request: &Request<'_>, op: Op) -> Result<Cost> {
@@ -335,63 +308,18 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         numbers.iter().map(|&(name, n)| Ok((name.to_owned(), count(n)?))).collect::<Result<_>>()?;
     let factor = if shape.inverse { 1.0 / shape.n as f64 } else { 1.0 };
     params.push(("factor".to_owned(), Param::F32(factor as f32)));
-    // Roots are read once for all signals of a workgroup; sums are variables of their own, for what is indexed by a loop
-    // may not stay in registers.
     let fours: i64 = if shape.signals >= 64 { 4 } else { 1 };
-    let each = |code: &str| (0..fours).map(|f| code.replace('#', &f.to_string())).collect::<String>();
-    let real = "let re# = res[k * FOURSu + #u];\n";
-    let (terms, of_memory, to_memory) = match shape.kind {
-        Kind::Real if !is_chirp => (
-            "part_re# = fma(vec4<f32>(root.x), re#, part_re#);\npart_im# = fma(vec4<f32>(root.y), re#, part_im#);\n",
-            "",
-            "",
-        ),
-        _ => (
-            "let im# = ims[k * FOURSu + #u];\npart_re# += root.x * re# - root.y * im#;\n\
-             part_im# += root.x * im# + root.y * re#;\n",
-            "var<workgroup> ims: array<vec4<f32>, FOURSu * 64u>;",
-            "ims[thread * FOURSu + four] = im * weight;",
-        ),
-    };
-    let (next_root, sample) = match is_chirp {
-        // Of the distance, which falls to 0 at the bin itself and then rises.
-        true => (
-            "let root = roots[place];\nplace = select(place - 1u, place + 1u, first + k >= pace);",
-            "v = less(sample((id.y * FOURSu + four) * 4u + %u, j), roots[min(j, p.length - 1u)]);",
-        ),
-        false => (
-            "let root = roots[place];\nplace += pace;\nplace -= select(0u, p.length, place >= p.length);",
-            "v = sample((id.y * FOURSu + four) * 4u + %u, j);",
-        ),
-    };
-    let of_four = |code: &str| -> String {
-        "xyzw"
-            .chars()
-            .enumerate()
-            .map(|(i, c)| code.replace('@', &c.to_string()).replace('%', &i.to_string()))
-            .collect()
-    };
-    let module = SPECTRA
-        .replace("FIRST_ROOT", if is_chirp { "pace" } else { "0u" })
-        .replace("NEXT_ROOT", next_root)
-        .replace("LAST_FACTOR", if is_chirp { "sum = less(sum, roots[bin]);" } else { "" })
-        .replace("SUMS", &each("var sums_re# = vec4<f32>();\nvar sums_im# = vec4<f32>();\n"))
-        .replace("BEGIN_PART", &each("var part_re# = vec4<f32>();\nvar part_im# = vec4<f32>();\n"))
-        .replace("END_PART", &each("sums_re# += part_re#;\nsums_im# += part_im#;\n"))
-        .replace("SAMPLES", &of_four(&format!("{sample}\nre.@ = v.x;\nim.@ = v.y;\n")))
-        .replace("SAMPLE", shape.sample())
-        .replace("WINDOW", if has_window { "if (j < p.length) { weight = window[j]; }" } else { "" })
-        .replace("TERMS", &each(&format!("{real}{terms}")))
-        .replace("PARTS_OF_MEMORY", of_memory)
-        .replace("PARTS_TO_MEMORY", to_memory)
-        .replace(
-            "WRITES",
-            &each(&of_four(
-                "write((id.y * FOURSu + #u) * 4u + %u, bin, vec2<f32>(sums_re#.@, sums_im#.@));\n",
-            )),
-        )
-        .replace("IMAGINARY", if shape.parts == 2 { "y[at + 1u] = sum.y * p.factor;" } else { "" })
-        .replace("FOURS", &fours.to_string());
+    let is_real = shape.kind == Kind::Real;
+    let module = wgsl!(
+        "signal/spectra.wgsl",
+        fours,
+        is_chirp,
+        is_real,
+        is_half = shape.kind == Kind::Half,
+        has_im = !is_real || is_chirp,
+        has_window,
+        gives_im = shape.parts == 2,
+    );
     let groups = |n: i64, of: i64| u32::try_from(div_up(n, of)).unwrap_or(u32::MAX);
     let groups = [groups(shape.bins, 64), groups(shape.signals, fours * 4), 1];
     let turns = turns(div_up(shape.n, 64) as u64, turns(fours as u64, 0) + turns(64, 0));
@@ -399,60 +327,6 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
     build.add(Step { name: "spectra", buffers, params, turns, body })?;
     build.finish()
 }
-
-/// 64 bins of some signals.
-const SPECTRA: &str = "\
-var<workgroup> res: array<vec4<f32>, FOURSu * 64u>;
-PARTS_OF_MEMORY
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  let bin = id.x * 64u + thread;
-  // Threads beyond the last bin bring samples, too.
-  let pace = select(0u, bin, bin < p.bins);
-  var place = FIRST_ROOT;
-  SUMS
-  for (var first = 0u; first < p.length; first += 64u) {
-    let j = first + thread;
-    var weight = 1.0;
-    WINDOW
-    for (var four = 0u; four < FOURSu; four++) {
-      var re: vec4<f32>;
-      var im: vec4<f32>;
-      var v: vec2<f32>;
-      SAMPLES
-      res[thread * FOURSu + four] = re * weight;
-      PARTS_TO_MEMORY
-    }
-    workgroupBarrier();
-    // Sums of pieces are added up: long chains would lose more.
-    BEGIN_PART
-    for (var k = 0u; k < min(64u, p.length - first); k++) {
-      NEXT_ROOT
-      TERMS
-    }
-    END_PART
-    workgroupBarrier();
-  }
-  WRITES
-}
-fn write(signal: u32, bin: u32, found: vec2<f32>) {
-  var sum = found;
-  if (signal >= p.signals || bin >= p.bins) { return; }
-  LAST_FACTOR
-  let at = signal / p.to_per * p.to_outer + signal % p.to_per * p.to_inner + bin * p.to_step;
-  y[at] = sum.x * p.factor;
-  IMAGINARY
-}
-fn sample(of_four: u32, j: u32) -> vec2<f32> {
-  let signal = min(of_four, p.signals - 1u);
-  let begin = signal / p.from_per * p.from_outer + signal % p.from_per * p.from_inner;
-  SAMPLE
-}
-// A product with the conjugate.
-fn less(v: vec2<f32>, root: vec2<f32>) -> vec2<f32> {
-  return vec2<f32>(v.x * root.x + v.y * root.y, v.y * root.x - v.x * root.y);
-}
-";
 
 /// A window: `a - b cos(x) + c cos(2 x)` for x from 0 to 2 pi.
 fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared> {
@@ -477,9 +351,8 @@ fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared
         turns: 0,
         body: Body::Items {
             n: n.max(0) as u64,
-            functions: &(math::functions(&["sincos_f"]) + TURN),
-            each: "let once = turn(i % p.period, p.period).x;\nlet twice = turn(2u * i % p.period, p.period).x;\n\
-                   y[i] = p.a - p.b * once + p.c * twice;",
+            functions: &(math::functions(&["sincos_f"]) + &wgsl!("signal/turn.wgsl")),
+            each: &wgsl!("signal/window.wgsl"),
         },
     })?;
     build.finish()
@@ -528,12 +401,7 @@ fn prepare_mel(request: &Request<'_>) -> Result<Prepared> {
         body: Body::Items {
             n: request.required_output(0)?.n_elements() as u64,
             functions: "",
-            each: "let row = i / p.cols;\nlet col = i % p.cols;\n\
-                   let begin = edges[col];\nlet top = edges[col + 1u];\nlet end = edges[col + 2u];\n\
-                   var v = 0.0;\n\
-                   if (row == top) { v = 1.0; }\n\
-                   else if (row >= begin && row < top) { v = f32(row - begin) / f32(top - begin); }\n\
-                   else if (row > top && row < end) { v = f32(end - row) / f32(end - top); }\ny[i] = v;",
+            each: &wgsl!("signal/mel.wgsl"),
         },
     })?;
     build.finish()

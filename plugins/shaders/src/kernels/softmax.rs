@@ -5,6 +5,7 @@ use super::cost;
 use super::lines::{LineStep, Lines, axis, expect_output};
 use crate::step::{Build, Slot};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -41,30 +42,14 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
     }
     let lines = Lines::new(shape, &is_along);
     let mut functions = lines.fold(&request.device.abilities, "largest", "f32", "larger_f(a, b)");
-    let mut code = format!(
-        "var top = -inf_f();\n{}top = largest(top, thread);\n",
-        lines.each("top = larger_f(top, x[at]);")
-    );
-    if op == Op::Hardmax {
+    let (step, at) = lines.walk();
+    let code = if op == Op::Hardmax {
         functions += &lines.fold(&request.device.abilities, "earliest", "u32", "min(a, b)");
-        code += &format!(
-            "var place = p.n;\n{}place = earliest(place, thread);\n{}",
-            lines.each("if (x[at] == top || isnan_f(x[at])) { place = min(place, k); }"),
-            lines.each("y[at] = select(0.0, 1.0, k == place);")
-        );
+        wgsl!("softmax/hardmax.wgsl", step, at)
     } else {
         functions += &lines.fold(&request.device.abilities, "total", "f32", "a + b");
-        // What a thread writes it alone reads again.
-        let term = match op {
-            Op::Softmax => "let e = exp_f(x[at] - top);\ny[at] = e;\nsum += e;",
-            _ => "sum += exp_f(x[at] - top);",
-        };
-        code += &format!("var sum = 0.0;\n{}sum = total(sum, thread);\n", lines.each(term));
-        code += &match op {
-            Op::Softmax => lines.each("y[at] = y[at] / sum;"),
-            _ => format!("let log = log_f(sum);\n{}", lines.each("y[at] = (x[at] - top) - log;")),
-        };
-    }
+        wgsl!("softmax/softmax.wgsl", step, at, is_log = op == Op::LogSoftmax)
+    };
     let mut build = Build::new(request);
     lines.add(
         &mut build,

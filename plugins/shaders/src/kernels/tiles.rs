@@ -3,6 +3,7 @@
 
 use super::lines::div_up;
 use crate::step;
+use crate::template::wgsl;
 
 /// Rows and columns of a tile.
 const TILE: i64 = 32;
@@ -38,38 +39,6 @@ pub fn turns(depth: i64) -> u64 {
 
 /// A module for workgroups of 64: columns along x, rows along y.
 pub fn module(product: &Product<'_>) -> String {
-    let Product { begin, a, b, b_by_columns, depth, skips_negative, write } = product;
-    let (k_of_b, col_of_b) = if *b_by_columns { ("i / 32u", "i % 32u") } else { ("i % 16u", "i / 16u") };
-    // Sums are variables of their own: what is indexed by a loop may not stay in registers.
-    let each = |code: &str| (0..4).map(|j| code.replace('#', &j.to_string())).collect::<String>();
-    let declare = each("var sums# = vec4<f32>();\n");
-    let add = match skips_negative {
-        true => each(
-            "let v# = xs[at + down + #u * 8u];\nsums# = select(fma(vec4<f32>(v#), b, sums#), sums#, v# < 0.0);\n",
-        ),
-        false => each("sums# = fma(vec4<f32>(xs[at + down + #u * 8u]), b, sums#);\n"),
-    };
-    let write = each(&format!(
-        "for (var i = 0u; i < 4u; i++) {{\nlet row = row0 + down + #u * 8u;\nlet col = col0 + across + i * 8u;\n\
-         if (row < p.n_rows && col < p.n_cols) {{\nvar sum = sums#[i];\n{write}\n}}\n}}\n"
-    ));
-    format!(
-        "var<workgroup> xs: array<f32, 528>;\nvar<workgroup> ws: array<f32, 528>;\n\
-         @compute @workgroup_size(64)\n\
-         fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {{\n\
-         let row0 = id.y * 32u;\nlet col0 = id.x * 32u;\nlet down = thread / 8u;\nlet across = thread % 8u;\n\
-         {begin}{declare}\
-         for (var k0 = 0u; k0 < {depth}; k0 += 16u) {{\n\
-         for (var i = thread; i < 512u; i += 64u) {{\n\
-         var v = 0.0;\n\
-         {{\nlet k = k0 + i % 16u;\nlet row = row0 + i / 16u;\n\
-         if (k < {depth} && row < p.n_rows) {{ v = {a}; }}\nxs[(i % 16u) * 33u + i / 16u] = v;\n}}\n\
-         v = 0.0;\n\
-         {{\nlet k = k0 + {k_of_b};\nlet col = col0 + {col_of_b};\n\
-         if (k < {depth} && col < p.n_cols) {{ v = {b}; }}\nws[({k_of_b}) * 33u + {col_of_b}] = v;\n}}\n}}\n\
-         workgroupBarrier();\n\
-         for (var k = 0u; k < 16u; k++) {{\nlet at = k * 33u;\n\
-         let b = vec4<f32>(ws[at + across], ws[at + across + 8u], ws[at + across + 16u], ws[at + across + 24u]);\n\
-         {add}}}\nworkgroupBarrier();\n}}\n{write}}}\n"
-    )
+    let &Product { begin, a, b, b_by_columns: by_columns, depth, skips_negative, write } = product;
+    wgsl!("tiles.wgsl", begin, depth, a, b, by_columns, skips_negative, write)
 }

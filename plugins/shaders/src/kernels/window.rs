@@ -2,6 +2,7 @@
 
 use super::cost;
 use crate::step::{Param, turns};
+use crate::template::wgsl;
 use devbay_ops::read;
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
@@ -121,9 +122,14 @@ impl Window {
             && self.input == self.output
     }
 
+    /// Whether shaders know three dimensions, and not two.
+    pub fn is_deep(&self) -> bool {
+        self.rank == SPATIAL_MAX
+    }
+
     /// The dimensions that shaders know: two, or all three.
     pub fn axes(&self) -> std::ops::Range<usize> {
-        if self.rank == SPATIAL_MAX { 0..SPATIAL_MAX } else { 1..SPATIAL_MAX }
+        if self.is_deep() { 0..SPATIAL_MAX } else { 1..SPATIAL_MAX }
     }
 
     /// Parameters for each axis of [`Window::axes`], i32: `in_h`, `out_h`, `kernel_h`, `stride_h`, `dilation_h`,
@@ -162,29 +168,7 @@ impl Window {
     /// WGSL that runs `body` for each element of the window at `out_h`.. that lies within the image: `at` is its place in
     /// the plane and `tap` its number in the window, both u32.
     pub fn taps(&self, body: &str) -> String {
-        let mut text = String::new();
-        for i in self.axes() {
-            let axis = AXES[i];
-            let (tap, at) = match i == self.axes().start {
-                true => (format!("u32(tap_{axis})"), format!("u32(at_{axis})")),
-                false => {
-                    let outer = AXES[i - 1];
-                    (
-                        format!("number_{outer} * u32(p.kernel_{axis}) + u32(tap_{axis})"),
-                        format!("place_{outer} * u32(p.in_{axis}) + u32(at_{axis})"),
-                    )
-                }
-            };
-            text.push_str(&format!(
-                "for (var tap_{axis} = 0; tap_{axis} < p.kernel_{axis}; tap_{axis}++) {{\n\
-                 let at_{axis} = out_{axis} * p.stride_{axis} - p.pad_{axis} + tap_{axis} * p.dilation_{axis};\n\
-                 if (at_{axis} < 0 || at_{axis} >= p.in_{axis}) {{ continue; }}\n\
-                 let number_{axis} = {tap};\nlet place_{axis} = {at};\n"
-            ));
-        }
-        text.push_str(&format!("let tap = number_w;\nlet at = place_w;\n{body}"));
-        self.axes().for_each(|_| text.push_str("}\n"));
-        text
+        wgsl!("window/taps.wgsl", is_deep = self.is_deep(), code = body)
     }
 }
 
