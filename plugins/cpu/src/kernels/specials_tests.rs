@@ -4,10 +4,10 @@
 //! A fused kernel is compared with the kernels of the ops that it stands for, of which the last is compared with the
 //! definition in f64: not only may no special number be lost, a zero keeps its sign too.
 
-use super::formulas::Interpreter;
-use super::test_host::{Array, Value, run, run_with_constants};
-use super::testing::{Chance, isas};
 use crate::isa::Isa;
+use crate::kernels::elementwise::formulas::Interpreter;
+use crate::kernels::test_host::{Array, Value, run, run_with_constants};
+use crate::kernels::testing::{Chance, isas};
 use devbay_ops::formula::{self, Formula};
 use devbay_plugin_api::abi::Str;
 

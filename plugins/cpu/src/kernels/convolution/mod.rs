@@ -1,0 +1,9 @@
+//! Convolutions, and what is fused to them.
+
+pub(super) mod causal_conv;
+pub(super) mod col2im;
+pub(super) mod conv;
+pub(super) mod conv_integer;
+pub(super) mod conv_transpose;
+pub(super) mod deform_conv;
+pub(super) mod depthwise;

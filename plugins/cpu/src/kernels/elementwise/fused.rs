@@ -1,0 +1,299 @@
+//! Several elementwise ops in one pass over memory: devbay's FusedElementwise.
+//!
+//! Each op's own loop runs over a strip of the result at a time, which stays in the nearest cache; what lies between two
+//! ops is in slots on the stack. So every element is what the ops one by one would have made of it.
+
+use crate::device::CpuDevice;
+use crate::isa::Isa;
+use crate::kernels::cost;
+use crate::kernels::elementwise::binary::{self, Add, Div, Larger, Mul, Smaller, Sub};
+use crate::kernels::elementwise::formulas::{self, Interpreter};
+use crate::kernels::elementwise::loops::grain;
+use crate::kernels::elementwise::unary::{self, Params};
+use crate::kernels::geometry::extents::extents;
+use crate::kernels::geometry::shape::{Broadcast, Rows};
+use crate::stream::CpuStream;
+use devbay_ops::formula;
+use devbay_plugin_api::abi::DEVBAY_VARIADIC;
+use devbay_plugin_api::sdk::*;
+use std::mem::MaybeUninit;
+
+type Request<'a> = PrepareRequest<'a, CpuDevice>;
+
+/// Elements of a strip.
+const STRIP: usize = 512;
+/// Results that are kept for later ops at one time, at most.
+const SLOTS_MAX: usize = 12;
+/// Inputs, at most.
+const INPUTS_MAX: usize = 7;
+
+/// Operations that take as long as a strip's way through a step of one: loads and a store. Of steps alone on 64 x 1024
+/// elements, from Sigmoid with 25 to Mish with 90, each took as long as one cheap step for 3 to 7 operations.
+const STEP_FLOPS: u64 = 5;
+
+/// The kernel of this file.
+pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("FusedElementwise", 1, prepare)
+    .domain("devbay")
+    .types(&[TypeVar::of(&[F32])])
+    .operands(&[0], &[0])
+    .inputs(1, DEVBAY_VARIADIC)
+    .in_place(&[0])
+    .cost(|request| {
+        let steps = fused_steps(request)?;
+        cost::per_output(request, steps.iter().map(|step| flops(step.op).div_ceil(STEP_FLOPS)).sum())
+    })
+    .doc("elementwise ops one after the other, strip by strip")];
+
+/// Operations for an element, roughly.
+fn flops(op: &str) -> u64 {
+    formula::find(op).map_or(1, |formula| formula.form.flops)
+}
+
+fn binary_body(op: &str, isa: Isa) -> Option<binary::Body> {
+    match op {
+        "Add" => Some(binary::body::<Add<f32>>(isa)),
+        "Div" => Some(binary::body::<Div<f32>>(isa)),
+        "Max" => Some(binary::body::<Larger<f32>>(isa)),
+        "Min" => Some(binary::body::<Smaller<f32>>(isa)),
+        "Mul" => Some(binary::body::<Mul<f32>>(isa)),
+        "Sub" => Some(binary::body::<Sub<f32>>(isa)),
+        _ => None,
+    }
+}
+
+/// Whether an op of two operands has a loop here.
+#[cfg(test)]
+pub(crate) fn has_pair(op: &str) -> bool {
+    binary_body(op, Isa::Baseline).is_some()
+}
+
+/// Where an operand of a step is.
+#[derive(Clone, Copy)]
+enum From {
+    Input(usize),
+    Slot(usize),
+    Constant(f32),
+}
+
+enum Work {
+    Unary {
+        body: unary::Body,
+        params: Params,
+        x: From,
+    },
+    /// One that has no loop of its own.
+    Formula {
+        interpreter: Interpreter,
+        x: From,
+    },
+    Binary {
+        body: binary::Body,
+        operands: [From; 2],
+    },
+}
+
+/// One op, and the slot that its result goes to; None for the node's own.
+struct Step {
+    work: Work,
+    to: Option<usize>,
+}
+
+struct Fused {
+    host: Host,
+    plan: Broadcast<INPUTS_MAX>,
+    n_inputs: usize,
+    steps: Vec<Step>,
+    grain: usize,
+    /// Multiplies by 1: brings a row that is broadcast into a slot.
+    copy: binary::Body,
+}
+
+fn prepare(request: &Request<'_>) -> Result<Prepared> {
+    let steps = fused_steps(request)?;
+    let n_inputs = request.inputs.len();
+    if n_inputs > INPUTS_MAX {
+        return Err(Error::unsupported(format!("{n_inputs} inputs, {INPUTS_MAX} are the most")));
+    }
+    let out = extents(request.required_output(0)?)?;
+    let inputs: Vec<_> = (0..n_inputs).map(|i| extents(request.required_input(i)?)).collect::<Result<_>>()?;
+    let mut shapes: [&[usize]; INPUTS_MAX] = [&[]; INPUTS_MAX];
+    shapes.iter_mut().zip(&inputs).for_each(|(shape, input)| *shape = input);
+    let isa = request.device.isa;
+    Ok(Prepared::new(Fused {
+        host: request.host,
+        plan: Broadcast::new(&out, shapes)?,
+        n_inputs,
+        grain: grain(steps.iter().map(|step| flops(step.op)).sum()),
+        steps: placed(&steps, isa)?,
+        copy: binary::body::<Mul<f32>>(isa),
+    }))
+}
+
+/// The steps with slots for their results; a slot is free again behind its last reader.
+fn placed(steps: &[FusedStep<'_>], isa: Isa) -> Result<Vec<Step>> {
+    let n_operands = |step: &FusedStep<'_>| if binary_body(step.op, isa).is_some() { 2 } else { 1 };
+    let mut last_reader = vec![0; steps.len()];
+    for (i, step) in steps.iter().enumerate() {
+        for operand in &step.operands[..n_operands(step)] {
+            if let FusedOperand::Step(made) = operand {
+                last_reader[*made] = i;
+            }
+        }
+    }
+    let mut held: [Option<usize>; SLOTS_MAX] = [None; SLOTS_MAX];
+    let mut slots = vec![0; steps.len()];
+    let mut placed = Vec::with_capacity(steps.len());
+    for (i, step) in steps.iter().enumerate() {
+        let from = |operand: FusedOperand| match operand {
+            FusedOperand::Input(input) => From::Input(input),
+            FusedOperand::Step(made) => From::Slot(slots[made]),
+            FusedOperand::Constant(number) => From::Constant(number),
+        };
+        let [a, b] = step.operands.map(from);
+        let work = match (formulas::body(step.op, isa), binary_body(step.op, isa), formula::find(step.op)) {
+            (Some(body), ..) => Work::Unary { body, params: Params::of(step.params), x: a },
+            (_, Some(body), _) => Work::Binary { body, operands: [a, b] },
+            (.., Some(formula)) if !formula.gives_truth() => {
+                Work::Formula { interpreter: Interpreter::new(formula, step.params)?, x: a }
+            }
+            _ => return Err(Error::unsupported(format!("{} among fused ops", step.op))),
+        };
+        // A loop may write where it reads, so what is read here for the last time is free already.
+        for slot in &mut held {
+            slot.take_if(|made| last_reader[*made] <= i);
+        }
+        let to = if i + 1 == steps.len() {
+            None
+        } else {
+            let free = held.iter().position(Option::is_none);
+            let free =
+                free.ok_or_else(|| Error::unsupported("more results at one time than there is room for"))?;
+            held[free] = Some(i);
+            slots[i] = free;
+            Some(free)
+        };
+        placed.push(Step { work, to });
+    }
+    Ok(placed)
+}
+
+/// Memory of a chunk: a strip for each result that is kept, and one for a row that is broadcast. What a step reads here,
+/// one before it wrote; filling all of it first would take longer than a small launch.
+type Slots = MaybeUninit<[[f32; STRIP]; SLOTS_MAX + 1]>;
+
+/// Rows of a strip: where the inputs are, and how the loops walk over them.
+struct Strip<'a> {
+    inputs: [*const f32; INPUTS_MAX],
+    y: *mut f32,
+    rows: &'a Rows<INPUTS_MAX>,
+    n_rows: usize,
+    n_cols: usize,
+}
+
+impl Strip<'_> {
+    /// An operand's address, and its elements to the next row and to the next column.
+    fn operand(&self, from: &From, slots: *const [f32; STRIP]) -> (*const u8, usize, usize) {
+        match from {
+            From::Input(i) => (self.inputs[*i].cast(), self.rows.steps[*i], self.rows.inner[*i]),
+            From::Slot(slot) => (slots.wrapping_add(*slot).cast(), self.n_cols, 1),
+            From::Constant(number) => (std::ptr::from_ref(number).cast(), 0, 0),
+        }
+    }
+
+    /// How a loop of two operands walks over them.
+    fn walk(&self, steps: [usize; 2], inner: [usize; 2]) -> Rows<2> {
+        Rows { n_rows: self.n_rows, n_cols: self.n_cols, steps, inner }
+    }
+}
+
+impl Fused {
+    /// Where an operand's rows stand one behind the other: where it is, or a copy.
+    ///
+    /// # Safety
+    /// As [`Fused::run`], of a strip whose memory begins at `slots`.
+    unsafe fn packed(&self, strip: &Strip<'_>, x: &From, slots: *mut [f32; STRIP]) -> *const u8 {
+        let (x, steps, inner) = strip.operand(x, slots);
+        if inner != 0 && (strip.n_rows == 1 || steps == strip.n_cols) {
+            return x;
+        }
+        let copied = slots.wrapping_add(SLOTS_MAX).cast::<f32>();
+        let rows = strip.walk([steps, 0], [inner, 0]);
+        let one = std::ptr::from_ref(&1.0f32).cast();
+        // SAFETY: the caller's promise.
+        unsafe { (self.copy)(x, one, copied.cast(), &rows) };
+        copied.cast_const().cast()
+    }
+
+    /// Runs all steps on a strip.
+    ///
+    /// # Safety
+    /// The strip's rows lie within the operands, and nobody else writes its part of the result; it is no longer than
+    /// [`STRIP`].
+    unsafe fn run(&self, strip: &Strip<'_>, memory: &mut Slots) {
+        let slots: *mut [f32; STRIP] = memory.as_mut_ptr().cast();
+        let n = strip.n_rows * strip.n_cols;
+        for step in &self.steps {
+            let y: *mut u8 = match step.to {
+                Some(slot) => slots.wrapping_add(slot).cast(),
+                None => strip.y.cast(),
+            };
+            match &step.work {
+                Work::Unary { body, params, x } => {
+                    // SAFETY: the caller's promise, and the memory has room for a strip.
+                    let x = unsafe { self.packed(strip, x, slots) };
+                    // SAFETY: as above; slots have room for a strip.
+                    unsafe { body(x, y, n, params) };
+                }
+                Work::Formula { interpreter, x } => {
+                    // SAFETY: the caller's promise, and the memory has room for a strip.
+                    let x = unsafe { self.packed(strip, x, slots) };
+                    // SAFETY: as above; slots have room for a strip.
+                    unsafe { interpreter.run_singles(x.cast(), y.cast(), n) };
+                }
+                Work::Binary { body, operands: [a, b] } => {
+                    let (a, a_steps, a_inner) = strip.operand(a, slots);
+                    let (b, b_steps, b_inner) = strip.operand(b, slots);
+                    let rows = strip.walk([a_steps, b_steps], [a_inner, b_inner]);
+                    // SAFETY: as above.
+                    unsafe { body(a, b, y, &rows) };
+                }
+            }
+        }
+    }
+}
+
+impl Launch<CpuDevice> for Fused {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let mut inputs = [SendPtr(std::ptr::null_mut::<f32>()); INPUTS_MAX];
+        for (i, input) in inputs.iter_mut().take(self.n_inputs).enumerate() {
+            *input = SendPtr(operands.input_ptr::<f32>(i).cast_mut());
+        }
+        let y = SendPtr(operands.output_ptr::<f32>(0));
+        self.host.parallel_for(self.plan.len(), self.grain, |range, _| {
+            let mut memory = Slots::uninit();
+            self.plan.walk(range, |first, at, rows| {
+                let rows_per_strip = (STRIP / rows.n_cols).max(1);
+                for row in (0..rows.n_rows).step_by(rows_per_strip) {
+                    for col in (0..rows.n_cols).step_by(STRIP) {
+                        let mut starts = [std::ptr::null(); INPUTS_MAX];
+                        for (i, start) in starts.iter_mut().enumerate() {
+                            let at = first[i] + row * rows.steps[i] + col * rows.inner[i];
+                            *start = inputs[i].at(at).cast_const();
+                        }
+                        let strip = Strip {
+                            inputs: starts,
+                            y: y.at(at + row * rows.n_cols + col),
+                            rows,
+                            n_rows: rows_per_strip.min(rows.n_rows - row),
+                            n_cols: STRIP.min(rows.n_cols - col),
+                        };
+                        // SAFETY: the rows lie within the operands (`walk`, whose shapes `prepare` was told); chunks
+                        // are apart.
+                        unsafe { self.run(&strip, &mut memory) };
+                    }
+                }
+            });
+            Ok(())
+        })
+    }
+}

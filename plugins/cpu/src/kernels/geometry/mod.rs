@@ -1,0 +1,9 @@
+//! Where operands lie and how they are walked over: extents, strides, windows, rows.
+
+pub(super) mod extents;
+pub(super) mod plane;
+pub(super) mod rows;
+pub(super) mod shape;
+pub(super) mod strided;
+pub(super) mod walk;
+pub(super) mod window;

@@ -1,0 +1,5 @@
+//! Losses, optimisers, and features of text.
+
+pub(super) mod loss;
+pub(super) mod optimise;
+pub(super) mod tf_idf;

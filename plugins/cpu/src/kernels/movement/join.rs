@@ -1,0 +1,197 @@
+//! Concat and Split: the same copy, in one direction and the other.
+//!
+//! The joined tensor is a list of rows, and a row is one piece of each part after the other. Chunks are
+//! ranges of the joined tensor's bytes, so that many small parts and few large ones are shared out alike.
+
+use crate::device::CpuDevice;
+use crate::kernels::cost;
+use crate::kernels::geometry::extents::{axis, element_size, expect_output, extents};
+use crate::kernels::geometry::strided::{GRAIN_BYTES, copy_run};
+use crate::kernels::types::MOVABLE;
+use crate::stream::CpuStream;
+use devbay_plugin_api::abi::{BufferRef, DEVBAY_VARIADIC};
+use devbay_plugin_api::sdk::*;
+use std::ops::Range;
+
+const MOVED: TypeVar = TypeVar::of(MOVABLE);
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<CpuDevice>] = &[
+    Kernel::new("Concat", 13, concat)
+        .types(&[MOVED])
+        .operands(&[0], &[0])
+        .inputs(1, DEVBAY_VARIADIC)
+        .cost(cost::moved),
+    Kernel::new("Split", 18, split)
+        .types(&[MOVED, TypeVar::of(&[I64])])
+        .operands(&[0, 1], &[0])
+        .inputs(1, 2)
+        .outputs(1, DEVBAY_VARIADIC)
+        .host_values(0b10)
+        .cost(cost::moved),
+];
+
+/// How parts lie in the joined tensor, in bytes.
+struct Layout {
+    n_rows: usize,
+    row_bytes: usize,
+    /// Where each part's piece of a row begins, and at last where the row ends.
+    borders: Vec<usize>,
+}
+
+impl Layout {
+    /// Calls `copy(part, byte of the part, byte of the joined tensor, bytes)` for all of a range of the
+    /// joined tensor.
+    #[inline(always)]
+    fn pieces(&self, range: Range<usize>, copy: impl Fn(usize, usize, usize, usize)) {
+        let mut row = range.start / self.row_bytes;
+        let mut in_row = range.start % self.row_bytes;
+        let mut part = self.borders.partition_point(|&border| border <= in_row) - 1;
+        let mut at = range.start;
+        while at < range.end {
+            let (begin, end) = (self.borders[part], self.borders[part + 1]);
+            let n = (end - in_row).min(range.end - at);
+            copy(part, row * (end - begin) + in_row - begin, at, n);
+            at += n;
+            in_row += n;
+            part += 1;
+            if part + 1 == self.borders.len() {
+                (row, in_row, part) = (row + 1, 0, 0);
+            }
+        }
+    }
+}
+
+/// The layout of `parts` joined along `axis`, and the extents of the whole.
+fn layout(parts: &[Vec<usize>], axis: usize, size: usize) -> Result<(Layout, Vec<usize>)> {
+    let mut whole = parts[0].clone();
+    let inner: usize = whole[axis + 1..].iter().product::<usize>() * size;
+    let mut borders = vec![0];
+    let mut joined = 0;
+    for part in parts {
+        let mut alike = part.clone();
+        if let Some(extent) = alike.get_mut(axis) {
+            *extent = whole[axis];
+        }
+        if alike != whole {
+            return Err(Error::invalid(format!("parts of {part:?} and {whole:?} joined along axis {axis}")));
+        }
+        joined += part[axis];
+        borders.push(joined * inner);
+    }
+    whole[axis] = joined;
+    let layout = Layout { n_rows: whole[..axis].iter().product(), row_bytes: joined * inner, borders };
+    Ok((layout, whole))
+}
+
+struct Concat {
+    host: Host,
+    layout: Layout,
+}
+
+struct Split {
+    host: Host,
+    layout: Layout,
+}
+
+fn concat(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    let first = request.required_input(0)?;
+    let rank = first.shape().len();
+    let axis = match request.attrs.get("axis") {
+        Some(AttrValue::Int(i)) => axis(*i, rank)?,
+        _ => return Err(Error::invalid("the attribute axis is missing")),
+    };
+    let parts =
+        (0..request.inputs.len()).map(|i| extents(request.required_input(i)?)).collect::<Result<Vec<_>>>()?;
+    let (layout, whole) = layout(&parts, axis, element_size(first.dtype()))?;
+    expect_output(request, 0, &whole)?;
+    Ok(Prepared::new(Concat { host: request.host, layout }))
+}
+
+fn split(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    let input = request.required_input(0)?;
+    let whole = extents(input)?;
+    let axis = axis(request.attrs.int("axis", 0)?, whole.len())?;
+    // Whether `split` or `num_outputs` says so: the host has worked the lengths out.
+    let parts = (0..request.outputs.len())
+        .map(|i| extents(request.required_output(i)?))
+        .collect::<Result<Vec<_>>>()?;
+    let (layout, joined) = layout(&parts, axis, element_size(input.dtype()))?;
+    if joined != whole {
+        return Err(Error::invalid(format!("outputs of {parts:?} from {whole:?} along axis {axis}")));
+    }
+    Ok(Prepared::new(Split { host: request.host, layout }))
+}
+
+impl Launch<CpuDevice> for Concat {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let parts = Addresses(operands.input_refs());
+        let whole = SendPtr(operands.output_ptr::<u8>(0));
+        let bytes = self.layout.n_rows * self.layout.row_bytes;
+        self.host.parallel_for(bytes, GRAIN_BYTES, |range, _| {
+            self.layout.pieces(range, |part, from, to, n| {
+                let source = parts.get(part).wrapping_add(from);
+                // SAFETY: `prepare` was told the extents of all operands, a piece lies within both
+                // sides, the host lends them (B9), and the output overlaps no input (B21).
+                unsafe { copy_run(source, whole.at(to), n) };
+            });
+            Ok(())
+        })
+    }
+}
+
+impl Launch<CpuDevice> for Split {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let parts = Addresses(operands.output_refs());
+        let whole = SendPtr(operands.input_ptr::<u8>(0).cast_mut());
+        let bytes = self.layout.n_rows * self.layout.row_bytes;
+        self.host.parallel_for(bytes, GRAIN_BYTES, |range, _| {
+            self.layout.pieces(range, |part, to, from, n| {
+                let target = parts.get(part).wrapping_add(to);
+                // SAFETY: as in `Concat`; no two outputs overlap either.
+                unsafe { copy_run(whole.at(from), target, n) };
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Addresses of operands, shared by the chunks of a loop: a reference holds a handle, which is not
+/// `Sync`, and nobody here uses it.
+struct Addresses<'a>(&'a [BufferRef]);
+
+// SAFETY: only the addresses are read, which are plain numbers.
+unsafe impl Sync for Addresses<'_> {}
+
+impl Addresses<'_> {
+    fn get(&self, i: usize) -> *mut u8 {
+        self.0[i].addr as *mut u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::isas;
+
+    #[test]
+    fn what_was_joined_comes_apart_again() {
+        let extents = [0, 70, 1, 129];
+        let part = |(k, &n): (usize, &usize)| {
+            let elements: Vec<i32> = (0..200 * n * 3).map(|i| (i * 4 + k) as i32).collect();
+            Some(Array::of(&[200, n, 3], &elements))
+        };
+        let parts: Vec<_> = extents.iter().enumerate().map(part).collect();
+        let axis = [("axis", Value::Int(1))];
+        let whole = Some(Array::empty::<i32>(&[200, 200, 3]));
+        for isa in isas() {
+            let joined = run(isa, "Concat", &axis, &parts, std::slice::from_ref(&whole)).expect("joins");
+            let elements = joined[0].as_ref().expect("an output").elements::<i32>();
+            // The first element of the last part in the second row.
+            assert_eq!(elements[200 * 3 + 71 * 3], (129 * 3) * 4 + 3);
+            let empty = extents.map(|n| Some(Array::empty::<i32>(&[200, n, 3])));
+            let apart = run(isa, "Split", &axis, &joined, &empty).expect("splits");
+            assert_eq!(apart, parts);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Poolings: the largest or the mean of each window, from a padded copy of each plane, and of whole channels.
+
+use crate::device::CpuDevice;
+use crate::dispatch;
+use crate::isa::Arith;
+use crate::kernels::cost;
+use crate::kernels::geometry::plane::{self, FillFn, Plane};
+use crate::kernels::geometry::window::{Window, image, in_and_out};
+use crate::kernels::number::widen;
+use crate::stream::CpuStream;
+use devbay_plugin_api::reserve::{self, Size};
+use devbay_plugin_api::sdk::*;
+
+const SINGLE: &[TypeVar] = &[TypeVar::of(crate::kernels::types::SINGLES)];
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel<CpuDevice>] = &[
+    Kernel::new("MaxPool", 12, prepare_max)
+        .types(&[TypeVar::of(crate::kernels::types::SINGLES), TypeVar::of(&[I64])])
+        .operands(&[0], &[0, 1])
+        .outputs(1, 2)
+        .adapted(widen::floats)
+        .cost(pool_cost),
+    Kernel::new("AveragePool", 19, prepare_average)
+        .types(SINGLE)
+        .operands(&[0], &[0])
+        .adapted(widen::floats)
+        .cost(pool_cost),
+    Kernel::new("GlobalAveragePool", 1, |request| prepare_global(request, true))
+        .types(SINGLE)
+        .operands(&[0], &[0])
+        .adapted(widen::floats)
+        .cost(|request| cost::per_input(request, 1)),
+    Kernel::new("GlobalMaxPool", 1, |request| prepare_global(request, false))
+        .types(SINGLE)
+        .operands(&[0], &[0])
+        .adapted(widen::floats)
+        .cost(|request| cost::per_input(request, 1)),
+];
+
+fn pool_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
+    let taps: i64 = request.attrs.ints("kernel_shape")?.unwrap_or_default().iter().product();
+    cost::per_output(request, taps.max(1) as u64)
+}
+
+/// One row: `y[i] = f over t of rows[t][i]`, a window's rows first, then its columns.
+type RowFn = unsafe fn(*const f32, usize, &[usize], *mut f32, usize);
+
+struct Pool {
+    host: Host,
+    planes: usize,
+    window: Window,
+    plane: Plane,
+    fill: FillFn,
+    padding: f32,
+    /// Where each tap begins, from the first row of the window in the copy.
+    taps: Vec<usize>,
+    row: RowFn,
+    /// One over the number of elements that count, by output row and column; None for the largest.
+    mean: Option<(Vec<f32>, Vec<f32>)>,
+    grain: usize,
+}
+
+fn pool(request: &PrepareRequest<'_, CpuDevice>, padding: f32, row: RowFn) -> Result<Pool> {
+    let (input, output) = in_and_out(request)?;
+    let (images, channels, spatial) = image(&input)?;
+    let kernel = request.attrs.ints("kernel_shape")?;
+    let kernel = kernel.ok_or_else(|| Error::invalid("a pooling without kernel_shape"))?;
+    let kernel: Option<Vec<usize>> =
+        kernel.iter().map(|&v| usize::try_from(v).ok().filter(|&v| v > 0)).collect();
+    let kernel = kernel.ok_or_else(|| Error::invalid("kernel_shape is not all above 0"))?;
+    let window = Window::of(&request.attrs, &kernel, spatial, &output[2..])?;
+    let plane = Plane::of(&window).ok_or_else(|| Error::unsupported("a pooling over three dimensions"))?;
+    let taps = plane.taps(&window)?;
+    let work = (Size::of(window.n_taps()) * window.n_output() + window.n_input()).saturated();
+    Ok(Pool {
+        host: request.host,
+        planes: images * channels,
+        window,
+        plane,
+        fill: plane::fill(request.device.isa),
+        padding,
+        taps,
+        row,
+        mean: None,
+        grain: (50_000 / work.max(1)).max(1),
+    })
+}
+
+fn finish(pool: Pool) -> Result<Prepared> {
+    let workspace = pool.plane.size() * (4 * pool.host.n_slots());
+    Prepared::new(pool).with_room(workspace, 64)
+}
+
+fn prepare_max(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    if request.output(1).is_some() {
+        return Err(Error::unsupported("MaxPool with indices"));
+    }
+    finish(pool(request, f32::NEG_INFINITY, largest(request.device.isa))?)
+}
+
+fn prepare_average(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    let mut pool = pool(request, 0.0, sum(request.device.isa))?;
+    let include_padding = request.attrs.int("count_include_pad", 0)? != 0;
+    let window = &pool.window;
+    let rank = request.required_input(0)?.shape().len() - 2;
+    let pads = request.attrs.ints("pads")?.unwrap_or_default();
+    // Elements that count along one dimension: those within the image, or within its padding (ONNX
+    // AveragePool-19); what rounding up adds beyond the padding never counts.
+    let counts = |i: usize| -> Result<Vec<f32>> {
+        let at = (i + 2 * rank).checked_sub(3 - rank + rank);
+        let after = at.and_then(|_| pads.get(rank + i - (3 - rank))).copied().unwrap_or(0).max(0) as usize;
+        let end = if include_padding {
+            (window.pad[i] + window.input[i]).saturating_add(after)
+        } else {
+            window.pad[i] + window.input[i]
+        };
+        let begin = if include_padding { 0 } else { window.pad[i] };
+        let mean = |out| {
+            let taps = (0..window.kernel[i]).map(|tap| out * window.stride[i] + tap * window.dilation[i]);
+            let n = taps.filter(|&position| (begin..end).contains(&position)).count();
+            1.0 / n.max(1) as f32
+        };
+        Ok(reserve::collected((0..window.output[i]).map(mean), "a pooling's numbers of elements")?)
+    };
+    pool.mean = Some((counts(1)?, counts(2)?));
+    finish(pool)
+}
+
+impl Launch<CpuDevice> for Pool {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let (x, y) =
+            (SendPtr(operands.input_ptr::<f32>(0).cast_mut()), SendPtr(operands.output_ptr::<f32>(0)));
+        let workspace = SendPtr(operands.workspace_ptr::<f32>());
+        let [_, height, width] = self.window.output;
+        self.host.parallel_for(self.planes, self.grain, |planes, slot| {
+            let copy = workspace.at(slot * self.plane.len());
+            // SAFETY: a slot's scratch is its own and has room for the copy.
+            unsafe { self.plane.clear(copy, self.padding) };
+            let mut pace = self.host.pace();
+            for plane in planes {
+                for band in self.plane.bands() {
+                    let x = x.at(plane * self.window.n_input());
+                    // SAFETY: the plane is within the input.
+                    unsafe { (self.fill)(&self.plane, x, copy, &band, self.padding) };
+                    for row in band.clone() {
+                        pace.work(self.taps.len() * width)?;
+                        let step = self.window.stride[1] * self.plane.row_len();
+                        let line = copy.wrapping_add((row - band.start) * step);
+                        let dst = y.at((plane * height + row) * width);
+                        // SAFETY: each tap begins a run of `width` elements of the copy; planes are written by
+                        // one chunk each.
+                        unsafe { (self.row)(line, self.taps.len(), &self.taps, dst, width) };
+                        if let Some((rows, columns)) = &self.mean {
+                            for (i, share) in columns.iter().enumerate() {
+                                // SAFETY: `i` is within the row.
+                                unsafe { *dst.wrapping_add(i) *= rows[row] * share };
+                            }
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+dispatch! { fn largest(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32, n: usize) = largest_body }
+dispatch! { fn sum(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32, n: usize) = sum_body }
+
+/// # Safety
+/// As [`fold`].
+#[inline(always)]
+unsafe fn largest_body<A: Arith>(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32, n: usize) {
+    let _ = n_taps;
+    // SAFETY: the caller's promise.
+    unsafe { fold(line, taps, y, n, f32::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }) }
+}
+
+/// # Safety
+/// As [`fold`].
+#[inline(always)]
+unsafe fn sum_body<A: Arith>(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32, n: usize) {
+    let _ = n_taps;
+    // SAFETY: the caller's promise.
+    unsafe { fold(line, taps, y, n, 0.0, |a, b| a + b) }
+}
+
+/// # Safety
+/// Each tap begins `n` elements of a copy with slack for a vector behind it; `y` has room for `n`.
+#[inline(always)]
+unsafe fn fold(
+    line: *const f32,
+    taps: &[usize],
+    y: *mut f32,
+    n: usize,
+    first: f32,
+    f: impl Fn(f32, f32) -> f32,
+) {
+    const LANES: usize = 16;
+    let mut i = 0;
+    while i < n {
+        let mut sums = [first; LANES];
+        for &tap in taps {
+            // SAFETY: the copy has slack for a whole vector.
+            let row = unsafe { line.wrapping_add(tap + i).cast::<[f32; LANES]>().read_unaligned() };
+            for lane in 0..LANES {
+                sums[lane] = f(sums[lane], row[lane]);
+            }
+        }
+        for (lane, sum) in sums.iter().enumerate().take((n - i).min(LANES)) {
+            // SAFETY: the element is within the row.
+            unsafe { *y.wrapping_add(i + lane) = *sum };
+        }
+        i += LANES;
+    }
+}
+
+// --- whole channels -------------------------------------------------------------------------------
+
+type PlaneFn = unsafe fn(*const f32, usize) -> f32;
+
+struct Global {
+    host: Host,
+    planes: usize,
+    n: usize,
+    plane: PlaneFn,
+    grain: usize,
+}
+
+fn prepare_global(request: &PrepareRequest<'_, CpuDevice>, mean: bool) -> Result<Prepared> {
+    let (input, _) = in_and_out(request)?;
+    let (images, channels, spatial) = image(&input)?;
+    let n = spatial.iter().product();
+    let plane = if mean { mean_of(request.device.isa) } else { max_of(request.device.isa) };
+    Ok(Prepared::new(Global {
+        host: request.host,
+        planes: images * channels,
+        n,
+        plane,
+        grain: (50_000 / n.max(1)).max(1),
+    }))
+}
+
+impl Launch<CpuDevice> for Global {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let (x, y) =
+            (SendPtr(operands.input_ptr::<f32>(0).cast_mut()), SendPtr(operands.output_ptr::<f32>(0)));
+        self.host.parallel_for(self.planes, self.grain, |planes, _| {
+            let mut pace = self.host.pace();
+            for plane in planes {
+                pace.work(self.n)?;
+                // SAFETY: the plane is within the input; each chunk writes its own elements.
+                unsafe { *y.at(plane) = (self.plane)(x.at(plane * self.n), self.n) };
+            }
+            Ok(())
+        })
+    }
+}
+
+dispatch! { fn mean_of(x: *const f32, n: usize) -> f32 = mean_body }
+dispatch! { fn max_of(x: *const f32, n: usize) -> f32 = max_body }
+
+/// # Safety
+/// `x` has `n` elements.
+#[inline(always)]
+unsafe fn mean_body<A: Arith>(x: *const f32, n: usize) -> f32 {
+    // SAFETY: the caller's promise.
+    unsafe { reduce(x, n, 0.0, |a, b| a + b) / n as f32 }
+}
+
+/// # Safety
+/// `x` has `n` elements.
+#[inline(always)]
+unsafe fn max_body<A: Arith>(x: *const f32, n: usize) -> f32 {
+    // SAFETY: the caller's promise.
+    unsafe { reduce(x, n, f32::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }) }
+}
+
+/// Sixty-four partial results, then their combination in a fixed order.
+///
+/// # Safety
+/// `x` has `n` elements.
+#[inline(always)]
+unsafe fn reduce(x: *const f32, n: usize, first: f32, f: impl Fn(f32, f32) -> f32) -> f32 {
+    const LANES: usize = 64;
+    let mut parts = [first; LANES];
+    let mut i = 0;
+    while i + LANES <= n {
+        // SAFETY: sixty-four elements from `i` are within the plane.
+        let row = unsafe { x.wrapping_add(i).cast::<[f32; LANES]>().read_unaligned() };
+        for lane in 0..LANES {
+            parts[lane] = f(parts[lane], row[lane]);
+        }
+        i += LANES;
+    }
+    let mut rest = first;
+    while i < n {
+        // SAFETY: `i` is below `n`.
+        rest = f(rest, unsafe { *x.wrapping_add(i) });
+        i += 1;
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            parts[lane] = f(parts[lane], parts[lane + width]);
+        }
+        width /= 2;
+    }
+    f(parts[0], rest)
+}

@@ -1,0 +1,12 @@
+//! Products of matrices and of rows, and what is done to a product before it is written.
+
+pub(super) mod dense;
+pub(super) mod det;
+pub(super) mod einsum;
+pub(super) mod epilogue;
+pub(super) mod int_product;
+pub(super) mod matmul;
+pub(super) mod matmul_integer;
+pub(super) mod micro;
+pub(super) mod product_any;
+pub(super) mod row_product;

@@ -1,0 +1,5 @@
+//! Ops of quantised numbers.
+
+pub(super) mod qlinear;
+pub(super) mod quantised_any;
+pub(super) mod scales;

@@ -1,0 +1,4 @@
+//! RNN, GRU and LSTM.
+
+pub(super) mod cell;
+pub(super) mod rnn;

@@ -1,0 +1,5 @@
+//! Fourier transforms and windows.
+
+pub(super) mod fft;
+pub(super) mod stft;
+pub(super) mod windows;
