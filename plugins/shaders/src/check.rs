@@ -9,7 +9,8 @@
 //! A report is the number of the rule that was broken, 0 for none, and the value that broke it, low half first.
 
 use crate::step::{Body, Build, Param, Slot, Step};
-use devbay_plugin_api::sdk::{DType, Error, I64, Result, TensorView};
+use crate::template::wgsl;
+use devbay_plugin_api::sdk::{Error, I64, Result, TensorView};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Words of a report.
@@ -135,7 +136,11 @@ impl Build {
             }
             params.push((format!("number{k}"), Param::U32(check.number)));
         }
-        let each = text(tensor.dtype(), bounds.len());
+        let value = match tensor.dtype() {
+            I64 => "ids[i]",
+            _ => "vec2<u32>(ids[i], select(0u, 0xffffffffu, bitcast<i32>(ids[i]) < 0))",
+        };
+        let each = wgsl!("check/bounds.wgsl", value, last = bounds.len() - 1);
         self.hold(added);
         self.add(Step {
             name: "check",
@@ -145,42 +150,9 @@ impl Build {
             ],
             params,
             turns: 0,
-            body: Body::Items { n, functions: LESS, each: &each },
+            body: Body::Items { n, functions: &wgsl!("check/less.wgsl"), each: &each },
         })
     }
-}
-
-/// Whether one integer of 64 bits is below another, low halves first.
-const LESS: &str = "fn is_less(a: vec2<u32>, b: vec2<u32>) -> bool {\n\
-    let x = bitcast<i32>(a.y);\nlet y = bitcast<i32>(b.y);\n\
-    return x < y || (x == y && a.x < b.x);\n}\n";
-
-/// WGSL that compares integer `i` with its bounds. Launches of a stream come one behind the other, so that the first report
-/// is that of the first op whose data is at fault, and others leave it alone.
-fn text(dtype: DType, n_bounds: usize) -> String {
-    let mut text = match dtype {
-        I64 => "let value = ids[i];\n",
-        _ => "let value = vec2<u32>(ids[i], select(0u, 0xffffffffu, bitcast<i32>(ids[i]) < 0));\n",
-    }
-    .to_owned();
-    let bounds = |k: usize| {
-        format!(
-            "low = vec2<u32>(p.low{k}x, p.low{k}y);\nhigh = vec2<u32>(p.high{k}x, p.high{k}y);\n\
-             number = p.number{k};\n"
-        )
-    };
-    text.push_str("var low = vec2<u32>();\nvar high = vec2<u32>();\nvar number = 0u;\n");
-    text.push_str(&bounds(0));
-    for k in 1..n_bounds {
-        text.push_str(&format!("if (i % {n_bounds}u == {k}u) {{\n{}}}\n", bounds(k)));
-    }
-    text.push_str(
-        "if (!is_less(value, low) && !is_less(high, value)) { return; }\n\
-         if (atomicOr(&status[0], 0u) != 0u) { return; }\n\
-         if (atomicMax(&status[0], number) != 0u) { return; }\n\
-         atomicMax(&status[1], value.x);\natomicMax(&status[2], value.y);",
-    );
-    text
 }
 
 #[cfg(test)]

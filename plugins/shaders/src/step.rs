@@ -5,6 +5,7 @@
 
 use crate::check::{Check, Checks};
 use crate::target::{Abilities, Backend, Target};
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Prepared, Result};
 use std::any::Any;
 use std::ops::Range;
@@ -387,14 +388,7 @@ impl Step<'_> {
                 groups
             }
             Body::Items { n, functions, each } => {
-                wgsl.push_str(functions);
-                wgsl.push_str(&format!(
-                    "\n@compute @workgroup_size({GROUP})\n\
-                     fn main(@builtin(global_invocation_id) id: vec3<u32>, \
-                     @builtin(num_workgroups) groups: vec3<u32>) {{\n\
-                     let i = id.y * (groups.x * {GROUP}u) + id.x;\n\
-                     if (i >= p.n_items) {{ return; }}\n{each}\n}}\n"
-                ));
+                wgsl.push_str(&wgsl!("step/items.wgsl", functions, group = GROUP, each));
                 let n_groups = (n as u32).div_ceil(GROUP);
                 let width = n_groups.min(abilities.groups_max);
                 [width, n_groups.div_ceil(width.max(1)), 1]

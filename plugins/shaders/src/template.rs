@@ -7,11 +7,11 @@
 //! Lines that are comments stay in the file. Those at its top say what the shader does, and for the test what it is over:
 //!
 //! ```text
-//! // buffers: x, ids: u32       `f32` where it says nothing
-//! // params: n, scale: f32      the fields of `p`, `u32` where it says nothing
-//! // with: fn f() {}            other declarations
-//! // over: i                    arguments, if the text is statements and no module: `u32` where it says nothing
-//! // $name: a value             `flag` for both, one after the other
+//! // buffers: x, ids: u32        `f32` where it says nothing
+//! // params: n, scale: f32       the fields of `p`, `u32` where it says nothing
+//! // with: fn f() {}             other declarations
+//! // over: i                     arguments, if the text is statements and no module: `u32` where it says nothing
+//! // $name: value, $name: flag   values; `flag` for both, one after the other
 //! ```
 //!
 //! [`wgsl!`](crate::template::wgsl) compiles only if what it is given is what the template names. The test fills every
@@ -89,7 +89,8 @@ pub(crate) use wgsl;
 /// A template with its values filled in.
 pub fn fill(template: &str, values: &[(&str, Value<'_>)]) -> String {
     let mut text = String::with_capacity(2 * template.len());
-    block(&mut text, &mut template.lines(), &mut values.to_vec(), true);
+    let ended = block(&mut text, &mut template.lines(), &mut values.to_vec(), true);
+    debug_assert_eq!(ended, "", "what begins has an end, and nothing else");
     text
 }
 
@@ -104,10 +105,12 @@ fn block<'a>(
 ) -> &'a str {
     while let Some(line) = lines.next().map(str::trim_start) {
         if let Some(name) = line.strip_prefix("#if ") {
-            let holds = matches!(find(values, name), Value::Flag(true));
-            if block(text, lines, values, keeps && holds) == "#else" {
-                block(text, lines, values, keeps && !holds);
+            let Value::Flag(holds) = find(values, name) else { unreachable!("`{name}` is no flag") };
+            let mut ended = block(text, lines, values, keeps && holds);
+            if ended == "#else" {
+                ended = block(text, lines, values, keeps && !holds);
             }
+            debug_assert_eq!(ended, "#end", "of `#if {name}`");
         } else if let Some((name, n)) = line.strip_prefix("#for ").and_then(|rest| rest.split_once(" in ")) {
             let n = n.parse().unwrap_or_else(|_| match find(values, n) {
                 Value::Number(n) => n,
@@ -117,7 +120,8 @@ fn block<'a>(
             for i in 0..n.max(1) {
                 *lines = begin.clone();
                 values.push((name, Value::Number(i)));
-                block(text, lines, values, keeps && i < n);
+                let ended = block(text, lines, values, keeps && i < n);
+                debug_assert_eq!(ended, "#end", "of `#for {name}`");
                 values.pop();
             }
         } else if line.starts_with('#') {
@@ -308,18 +312,18 @@ mod tests {
                 let arguments: Vec<_> =
                     typed(list, "u32").map(|(name, ty)| format!("{name}: {ty}")).collect();
                 over = Some(arguments.join(", "));
-            } else if let Some((name, value)) = line.strip_prefix('$').and_then(|line| line.split_once(':')) {
-                let value = value.trim();
-                let value = match (value, value.parse()) {
-                    ("flag", _) => {
-                        n_flags += 1;
-                        Value::Flag(flags >> (n_flags - 1) & 1 == 1)
-                    }
-                    ("true" | "false", _) => Value::Flag(value == "true"),
-                    (_, Ok(n)) => Value::Number(n),
-                    _ => Value::Text(value),
-                };
-                values.push((name, value));
+            } else if let Some(list) = line.strip_prefix('$') {
+                for (name, value) in list.split(", $").filter_map(|one| one.split_once(':')) {
+                    let value = match value.trim() {
+                        "flag" => {
+                            n_flags += 1;
+                            Value::Flag(flags >> (n_flags - 1) & 1 == 1)
+                        }
+                        value @ ("true" | "false") => Value::Flag(value == "true"),
+                        value => value.parse().map_or(Value::Text(value), Value::Number),
+                    };
+                    values.push((name, value));
+                }
             }
         }
         let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
@@ -342,22 +346,30 @@ mod tests {
     }
 
     #[test]
-    fn every_template_is_wgsl() {
-        let files = files(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/wgsl")));
-        for file in &files {
+    fn every_template_is_used_and_is_wgsl() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let templates = files(&root.join("wgsl"));
+        let is_rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+        let sources = files(&root)
+            .into_iter()
+            .filter(is_rust)
+            .map(|path| std::fs::read_to_string(path).expect("a source"));
+        let sources: String = sources.collect();
+        for file in &templates {
+            let name = file.strip_prefix(root.join("wgsl")).expect("a template's path").display();
+            assert!(sources.contains(&format!("\"{name}\"")), "{name} is used");
             let template = std::fs::read_to_string(file).expect("a template");
             for flags in 0.. {
                 let Some(text) = sample(&template, flags) else { break };
                 let read = naga::front::wgsl::parse_str(&text).map_err(|e| e.emit_to_string(&text));
-                let module = read.unwrap_or_else(|e| panic!("{}: {e}\n{text}", file.display()));
+                let module = read.unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
                 let all = naga::valid::Capabilities::all();
                 let checked =
                     naga::valid::Validator::new(naga::valid::ValidationFlags::all(), all).validate(&module);
                 if let Err(e) = checked {
-                    panic!("{}: {}\n{text}", file.display(), e.emit_to_string(&text));
+                    panic!("{name}: {}\n{text}", e.emit_to_string(&text));
                 }
             }
         }
-        assert!(files.len() > 20, "{} files", files.len());
     }
 }

@@ -1,6 +1,7 @@
 //! Elements in a shader's memory, which is words of 32 bits: narrow ones are packed, 64-bit ones are pairs.
 
 use crate::step::{Body, turns};
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 /// How elements lie in memory, whatever they mean.
@@ -68,12 +69,7 @@ impl Width {
             return format!("let e = i;\nvar v = {zero};\n{code}\n{buffer}[i] = v;\n");
         }
         let (lanes, bits) = (self.per_word(), 32 / self.per_word());
-        let mask = (1u64 << bits) - 1;
-        format!(
-            "var word = 0u;\nfor (var lane = 0u; lane < {lanes}u; lane++) {{\n\
-             let e = i * {lanes}u + lane;\nif (e < p.n) {{\nvar v = {zero};\n{code}\n\
-             word |= (v & {mask}u) << (lane * {bits}u);\n}}\n}}\n{buffer}[i] = word;\n"
-        )
+        wgsl!("element/words.wgsl", buffer, lanes, bits, mask = (1u64 << bits) - 1, code)
     }
 
     /// Turns of loops of [`Width::each`] whose code has so many for an element.

@@ -2,6 +2,7 @@
 
 use super::math;
 use crate::step::{BiasRelu, Param, Slot};
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
 /// Relu's WGSL.
@@ -144,30 +145,21 @@ impl Epilogue {
     /// WGSL: `fn finish(sum, addend_base: u32, row: u32, col: u32, at: u32)`, with `at` the place in the result, over
     /// numbers of the type `number`.
     pub fn functions(&self, number: &str) -> String {
-        let mut text = String::new();
-        if !self.activation.code.is_empty() {
-            text.push_str(&math::functions(self.activation.calls));
-            text.push_str(&format!("fn activate(v: f32) -> f32 {{\n{}\n}}\n", self.activation.code));
-        }
-        text.push_str(&format!(
-            "fn finish(sum: {number}, addend_base: u32, row: u32, col: u32, at: u32) -> {number} {{\nvar v = sum;\n"
-        ));
-        if self.alpha != 1.0 {
-            text.push_str("v *= p.alpha;\n");
-        }
-        if self.addend.is_some() {
-            let beta = if self.beta == 1.0 { "" } else { "p.beta * " };
-            text.push_str(&format!(
-                "v += {beta}{number}(addend[addend_base + row * p.addend_row + col * p.addend_col]);\n"
-            ));
-        }
-        if self.residual.is_some() {
-            text.push_str(&format!("v += {number}(residual[at]);\n"));
-        }
-        if !self.activation.code.is_empty() {
-            text.push_str("v = activate(v);\n");
-        }
-        text.push_str("return v;\n}\n");
-        text
+        let Activation { code, calls, .. } = self.activation;
+        let is_activated = !code.is_empty();
+        let activate = match is_activated {
+            true => math::functions(calls) + &format!("\nfn activate(v: f32) -> f32 {{ {code} }}"),
+            false => String::new(),
+        };
+        wgsl!(
+            "epilogue/finish.wgsl",
+            activate,
+            number,
+            has_alpha = self.alpha != 1.0,
+            has_addend = self.addend.is_some(),
+            has_beta = self.beta != 1.0,
+            has_residual = self.residual.is_some(),
+            is_activated,
+        )
     }
 }

@@ -5,6 +5,7 @@ use super::elementwise::Number;
 use super::moved::*;
 use crate::step::{Body, Build, Param, Slot, Step};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -72,17 +73,10 @@ fn constant_of_shape(request: &Request<'_>) -> Result<Prepared> {
     build.finish()
 }
 
-/// WGSL for `wide(a, b)`: the product of two words as a pair of them, low bits first.
-pub const PAIRS: &str = "
-fn wide(a: u32, b: u32) -> vec2<u32> {
-  let low = (a & 0xffffu) * (b & 0xffffu);
-  let cross = (a >> 16u) * (b & 0xffffu);
-  let other = (a & 0xffffu) * (b >> 16u);
-  let middle = (low >> 16u) + (cross & 0xffffu) + (other & 0xffffu);
-  return vec2<u32>((middle << 16u) | (low & 0xffffu),
-    (a >> 16u) * (b >> 16u) + (cross >> 16u) + (other >> 16u) + (middle >> 16u));
+/// WGSL for `wide(a, b)`: the product of two words as a pair of them.
+pub fn wide() -> String {
+    wgsl!("fill/wide.wgsl")
 }
-";
 
 fn range(request: &Request<'_>) -> Result<Prepared> {
     let output = request.required_output(0)?;
@@ -96,10 +90,11 @@ fn range(request: &Request<'_>) -> Result<Prepared> {
         _ => Err(Error::invalid(format!("input {i} has to be a constant of one element"))),
     };
     let (start, delta) = (scalar(0)?, scalar(2)?);
+    let pairs = wide();
     let (functions, code) = match dtype {
         F32 => ("", "v = bitcast<u32>(fma(f32(e), bitcast<f32>(p.delta), bitcast<f32>(p.start)));"),
         I64 => (
-            PAIRS,
+            pairs.as_str(),
             "let product = wide(e, p.delta);\nlet low = p.start + product.x;\n\
              let carry = select(0u, 1u, low < product.x);\n\
              v = vec2<u32>(low, p.start_high + product.y + e * p.delta_high + carry);",

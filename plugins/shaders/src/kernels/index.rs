@@ -9,6 +9,7 @@ use super::walk::{Walk, dense_strides};
 use crate::check::{Integers, index_bounds};
 use crate::step::{Build, Slot};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -309,28 +310,9 @@ fn one_hot(request: &Request<'_>) -> Result<Prepared> {
     if n > 0 {
         let inner: i64 = from[axis..].iter().product();
         let unit = Unit::of(values.dtype())?;
-        // An index that names nothing leaves its column off; so it is given a place behind the last.
-        let (storage, place) = match indices.dtype() {
-            I64 => (
-                "vec2<u32>",
-                "let pair = ids[k];\nlet at = bitcast<i32>(pair.x);\n\
-                 if (pair.y != select(0u, 0xffffffffu, at < 0)) { return n; }\n",
-            ),
-            I32 => ("u32", "let at = bitcast<i32>(ids[k]);\n"),
-            // The fraction is cut off; what is no number counts as 0.
-            _ => (
-                "u32",
-                "let bits = ids[k];\n\
-                 if ((bits & 0x7fffffffu) > 0x7f800000u) { return 0u; }\n\
-                 let value = bitcast<f32>(bits);\n\
-                 if (abs(value) >= 2147483648.0) { return n; }\nlet at = i32(value);\n",
-            ),
-        };
-        let functions = format!(
-            "fn hot(k: u32, n: u32) -> u32 {{\n{place}\
-             if (at >= 0) {{ return u32(at); }}\n\
-             if (at < -i32(n)) {{ return n; }}\nreturn u32(at + i32(n));\n}}\n"
-        );
+        let storage = index_storage(indices.dtype());
+        let is_float = matches!(indices.dtype(), F32);
+        let functions = wgsl!("index/hot.wgsl", is_pair = indices.dtype() == I64, is_float);
         let off = unit.load("values", "0u");
         let on = unit.load("values", "1u");
         let code = format!(

@@ -328,12 +328,8 @@ fn add_direct(
     let mut params = window.params();
     params.extend(conv.direct_params()?);
     let Direct { x, x_zero, w, w_zero } = code;
-    let each = format!(
-        "{}let x_zero = {x_zero};\nlet w_zero = {w_zero};\nvar sum = 0;\nfor (var c = 0u; c < p.c_in; c++) {{\n\
-         let x_base = (first + c) * p.plane;\nlet w_base = (row * p.c_in + c) * p.taps;\n{}}}\ny[i] = sum;\n",
-        conv.direct_place(),
-        window.taps(&format!("sum += ({x} - x_zero) * ({w} - w_zero);\n"))
-    );
+    let taps = window.taps(&format!("sum += ({x} - x_zero) * ({w} - w_zero);"));
+    let each = wgsl!("int_product/direct.wgsl", place = conv.direct_place(), x_zero, w_zero, taps);
     build.add(Step {
         name: "ConvInteger",
         buffers,

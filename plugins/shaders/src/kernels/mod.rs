@@ -1,4 +1,4 @@
-//! The kernels, by kind: descriptors, how they are prepared, and their WGSL.
+//! The kernels, by kind: descriptors, how they are prepared, and what fills the templates of their WGSL (`wgsl/`).
 //!
 //! A shader's text depends on what kind of work it is, never on extents: those are parameters, so that nodes of many
 //! shapes share what was compiled.

@@ -5,6 +5,7 @@ use super::moved::*;
 use crate::check::Integers;
 use crate::step::{Build, Slot};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_ops::read::{self, View};
 use devbay_plugin_api::sdk::*;
 
@@ -99,21 +100,7 @@ fn reverse_sequence(request: &Request<'_>) -> Result<Prepared> {
     if n > 0 {
         let run: i64 = inner.iter().product();
         let (unit, ratio) = Unit::of(input.dtype())?.widened(&[run]);
-        // A length that is none fails the stream, and is cut to one.
-        let order = "let length = u32(clamp(bitcast<i32>(lengths[batch].x), 0, i32(p.times)));\n\
-                     if (time < length) { time = length - 1u - time; }\n";
-        let code = match time_is_first {
-            true => format!(
-                "let row = e / p.run;\nvar time = row / p.batches;\nlet batch = row % p.batches;\n{order}\
-                 let at = (time * p.batches + batch) * p.run + e % p.run;\nv = {};",
-                unit.load("x", "at")
-            ),
-            false => format!(
-                "let row = e / p.run;\nvar time = row % p.times;\nlet batch = row / p.times;\n{order}\
-                 let at = (batch * p.times + time) * p.run + e % p.run;\nv = {};",
-                unit.load("x", "at")
-            ),
-        };
+        let code = wgsl!("movement/reverse.wgsl", time_is_first, load = unit.load("x", "at"));
         let made = Made {
             name: "ReverseSequence",
             buffers: vec![("x", unit.storage(), Slot::Input(0)), ("lengths", "vec2<u32>", Slot::Input(1))],

@@ -11,6 +11,7 @@ use super::moved::*;
 use super::walk::dense_strides;
 use crate::step::{Body, Build, Param, Slot, Step, turns};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_ops::read::{Axis, Filter, Resize, Samples};
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
@@ -187,14 +188,8 @@ impl Nest {
         };
         let mut params = self.params;
         params.extend([param("n_planes", self.n_planes)?, param("per_thread", per_thread)?]);
-        let each = format!(
-            "{}let at = i - rest * p.plane;\nlet first = rest * p.per_thread;\n\
-             let end = min(first + p.per_thread, p.n_planes);\n{before}\
-             for (var k = first; k < end; k++) {{\nlet plane = k * p.plane_from + base;\n\
-             var v = {}();\n{each}y[k * p.plane + at] = v;\n}}",
-            self.code,
-            unit.storage()
-        );
+        let (place, ty) = (self.code, unit.storage());
+        let each = wgsl!("resize/planes.wgsl", place, before, type = ty, value = each);
         let n = self.plane * ((self.n_planes + per_thread - 1) / per_thread);
         build.add(Step {
             name: "Resize",
@@ -300,12 +295,7 @@ fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, ends: [End; 2]) -> Resu
         && taps > UNROLLED_MAX
     {
         of_element = turns(taps as u64, 0);
-        each = format!(
-            "var sum = 0.0;\nfor (var t = 0u; t < p.taps{k}; t++) {{\nlet tap = t * p.d{k} + c{k};\n\
-             let at = plane + table[p.at{k} + tap] * p.s{k};\n\
-             sum += {} * bitcast<f32>(table[p.weights{k} + tap]);\n}}\nv = bitcast<u32>(sum);\n",
-            load("at")
-        );
+        each = wgsl!("resize/line.wgsl", k, load = load("at"));
     } else {
         for &(k, taps) in &nest.resized {
             for t in 0..taps {

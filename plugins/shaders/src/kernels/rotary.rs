@@ -5,6 +5,7 @@ use super::lines::{count, expect_output};
 use crate::check::Integers;
 use crate::step::{Body, Build, Param, Slot, Step};
 use crate::target::Target;
+use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -66,24 +67,15 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
     ];
     let params: Vec<(String, Param)> =
         numbers.iter().map(|&(name, n)| Ok((name.to_owned(), count(n)?))).collect::<Result<_>>()?;
-    let token = match shape.len() {
-        3 => "let token = i / p.size / p.heads;\n",
-        _ => {
-            "let head = i / p.size / p.sequence;\nlet token = head / p.heads * p.sequence + i / p.size % p.sequence;\n"
-        }
-    };
-    let row = match rows {
-        None => "token",
-        Some(_) => {
-            buffers.push(("positions", "vec2<u32>", Slot::Input(3)));
-            "min(positions[token].x, p.table - 1u)"
-        }
-    };
-    // The pair, whether the element is its second, and how far the other is.
-    let pair = match attrs.int("interleaved", 0)? != 0 {
-        true => "let pair = at / 2u;\nlet is_second = at % 2u == 1u;\nlet apart = 1u;\n",
-        false => "let pair = at % p.pairs;\nlet is_second = at >= p.pairs;\nlet apart = p.pairs;\n",
-    };
+    if rows.is_some() {
+        buffers.push(("positions", "vec2<u32>", Slot::Input(3)));
+    }
+    let each = wgsl!(
+        "rotary.wgsl",
+        is_flat = shape.len() == 3,
+        has_positions = rows.is_some(),
+        is_interleaved = attrs.int("interleaved", 0)? != 0,
+    );
     let mut build = Build::new(request);
     if let (Some(rows), Some(tensor)) = (rows, request.input(3)) {
         let bounds = &[(0, rows - 1)];
@@ -96,16 +88,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         buffers,
         params,
         turns: 0,
-        body: Body::Items {
-            n: request.required_output(0)?.n_elements() as u64,
-            functions: "",
-            each: &format!(
-                "let at = i % p.size;\nif (at >= 2u * p.pairs) {{\ny[i] = x[i];\nreturn;\n}}\n{token}{pair}\
-                 let angle = {row} * p.pairs + pair;\nlet c = cosines[angle];\nlet s = sines[angle];\n\
-                 if (is_second) {{ y[i] = s * x[i - apart] + c * x[i]; }} \
-                 else {{ y[i] = c * x[i] - s * x[i + apart]; }}"
-            ),
-        },
+        body: Body::Items { n: request.required_output(0)?.n_elements() as u64, functions: "", each: &each },
     })?;
     build.finish()
 }

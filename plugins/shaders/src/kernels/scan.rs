@@ -4,7 +4,7 @@
 //! to see what it adds and once to write it.
 
 use super::cost;
-use super::fill::PAIRS;
+use super::fill::wide;
 use super::moved::*;
 use crate::step::{Body, Build, Slot, Step, turns};
 use crate::target::Target;
@@ -55,8 +55,9 @@ fn rule(dtype: DType, is_sum: bool) -> (&'static str, &'static str, String) {
             "vec2<u32>",
             "vec2<u32>(1u, 0u)",
             format!(
-                "{PAIRS}fn join(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {{\nlet low = wide(a.x, b.x);\n\
-                 return vec2<u32>(low.x, low.y + a.x * b.y + a.y * b.x);\n}}\n"
+                "{}fn join(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {{\nlet low = wide(a.x, b.x);\n\
+                 return vec2<u32>(low.x, low.y + a.x * b.y + a.y * b.x);\n}}\n",
+                wide()
             ),
         ),
         // The low bits of a sum or product do not depend on signs.

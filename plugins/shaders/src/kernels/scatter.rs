@@ -90,7 +90,7 @@ fn reduction(request: &Request<'_>, dtype: DType) -> Result<Option<String>> {
             }
             _ => return unsupported(),
         };
-        let wide = if name == "mul" { super::fill::PAIRS } else { "" };
+        let wide = if name == "mul" { super::fill::wide() } else { String::new() };
         let text = format!("{wide}fn combine(old: vec2<u32>, put: vec2<u32>) -> vec2<u32> {{\n{body}\n}}\n");
         return Ok(Some(text));
     }

@@ -2,13 +2,8 @@
 //
 // buffers: x, w, y
 // params: n_rows, n_cols, depth
-// $begin: let zero = 0u;
-// $depth: p.depth
-// $a: x[row * p.depth + k]
-// $b: w[col * p.depth + k]
-// $by_columns: flag
-// $skips_negative: flag
-// $write: y[row * p.n_cols + col] = sum;
+// $begin: let zero = 0u;, $depth: p.depth, $a: x[row * p.depth + k], $b: w[col * p.depth + k], $by_columns: flag
+// $skips_negative: flag, $write: y[row * p.n_cols + col] = sum;
 var<workgroup> xs: array<f32, 528>;
 var<workgroup> ws: array<f32, 528>;
 

@@ -4,11 +4,7 @@
 // params: n_rows, n_cols, softcap: f32
 // with: fn sight(batch: u32, head: u32, row: u32, col: u32) -> f32 { return 0.0; } var<private> sum: f32;
 // over: id: vec3<u32>, batch, head, row, col
-// $shows_product: flag
-// $is_capped: flag
-// $shows_capped: flag
-// $shows_biased: flag
-// $hides: flag
+// $shows_product: flag, $is_capped: flag, $shows_capped: flag, $shows_biased: flag, $hides: flag
 let at = (id.z * p.n_rows + row) * p.n_cols + col;
 #if shows_product
 shown[at] = sum;

@@ -2,12 +2,7 @@
 //
 // buffers: counts: vec2<u32>, mask
 // params: n_rows, past, left, right, mask_keys, mask_batch, mask_head, mask_row
-// $has_counts: flag
-// $is_causal: flag
-// $has_left: flag
-// $has_right: flag
-// $has_mask: flag
-// $masked: bias + mask[at]
+// $has_counts: flag, $is_causal: flag, $has_left: flag, $has_right: flag, $has_mask: flag, $masked: bias + mask[at]
 fn sight(batch: u32, head: u32, row: u32, col: u32) -> f32 {
   let key = i32(col);
   var bias = 0.0;

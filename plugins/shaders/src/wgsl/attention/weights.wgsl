@@ -3,10 +3,7 @@
 // buffers: x, shown
 // with: fn largest(v: f32, thread: u32) -> f32 { return v; } fn whole(v: f32, thread: u32) -> f32 { return v; }
 // over: thread, begin, end, base
-// $step: 4
-// $at: let at = base + k;
-// $hides: flag
-// $shows: flag
+// $step: 4, $at: let at = base + k;, $hides: flag, $shows: flag
 var top = -inf_f();
 for (var k = begin; k < end; k += ${step}u) {
   $at

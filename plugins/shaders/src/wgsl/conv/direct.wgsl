@@ -4,9 +4,7 @@
 // params: fours, channels, groups, c_in, c_out, plane, taps, in_d: i32, in_h: i32, in_w: i32, out_d: i32, out_h: i32, out_w: i32, kernel_d: i32, kernel_h: i32, kernel_w: i32, stride_d: i32, stride_h: i32, stride_w: i32, dilation_d: i32, dilation_h: i32, dilation_w: i32, pad_d: i32, pad_h: i32, pad_w: i32
 // with: fn finish(sum: f32, addend_base: u32, row: u32, col: u32, at: u32) -> f32 { return sum; } fn x_at(line: u32, at: i32, is_line: bool) -> f32 { return 0.0; }
 // over: i
-// $is_deep: flag
-// $slides: flag
-// $write: y[at] = sum[0];
+// $is_deep: flag, $slides: flag, $write: y[at] = sum[0];
 var rest = i / p.fours;
 let out_w = i32(i % p.fours) * 4;
 let out_h = i32(rest % u32(p.out_h));

@@ -3,10 +3,7 @@
 // params: per_taps: f32, per_taps_hw: f32, per_kernel_w: f32, taps, taps_hw, plane, in_d: i32, in_h: i32, in_w: i32, kernel_w: i32, dilation_d: i32, dilation_h: i32, dilation_w: i32
 // with: fn divide(n: u32, per: f32) -> u32 { return n; } fn pixel(at: u32) -> f32 { return 0.0; } var<private> v: vec4<f32>;
 // over: k, base, near0: vec4<i32>, first_d0: vec4<i32>, first_h0: vec4<i32>, first_w0: vec4<i32>
-// $l: 0
-// $base: base
-// $number: f32
-// $is_deep: flag
+// $l: 0, $base: base, $number: f32, $is_deep: flag
 let channel = divide(k, p.per_taps);
 let tap = k - channel * p.taps;
 #if is_deep

@@ -4,9 +4,7 @@
 // params: channels, taps, plane, in_d: i32, in_h: i32, in_w: i32, out_d: i32, out_h: i32, out_w: i32, kernel_d: i32, kernel_h: i32, kernel_w: i32, stride_d: i32, stride_h: i32, stride_w: i32, dilation_d: i32, dilation_h: i32, dilation_w: i32, pad_d: i32, pad_h: i32, pad_w: i32, per_stride_d: f32, per_stride_h: f32, per_stride_w: f32
 // with: fn finish(sum: f32, addend_base: u32, row: u32, col: u32, at: u32) -> f32 { return sum; } fn element_at(position: i32, stride: i32, per: f32, n: i32) -> i32 { return position; }
 // over: i
-// $is_deep: flag
-// $has_terms: flag
-// $element: f32
+// $is_deep: flag, $has_terms: flag, $element: f32
 var rest = i;
 let own_w = i32(rest % u32(p.in_w)) + p.pad_w;
 rest /= u32(p.in_w);

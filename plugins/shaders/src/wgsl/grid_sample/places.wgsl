@@ -1,11 +1,6 @@
 // Where a sample reads along an axis of `n` elements, NONE for those outside that count as 0, and their weights.
 //
-// $corners: flag
-// $is_nearest: flag
-// $is_cubic: flag
-// $n_places: 4
-// $is_moved: flag
-// $is_reflection: flag
+// $corners: flag, $is_nearest: flag, $is_cubic: flag, $n_places: 4, $is_moved: flag, $is_reflection: flag
 const NONE = 0xffffffffu;
 fn far(x: f32) -> f32 { return ((-0.75 * x + 3.75) * x - 6.0) * x + 3.0; }
 fn near(x: f32) -> f32 { return (1.25 * x - 2.25) * x * x + 1.0; }

@@ -1,16 +1,8 @@
 // Folds what each thread of a line has to what all of them get, in two stages with the square root of the threads in each:
 // barriers cost more than additions.
 //
-// $name: total
-// $type: f32
-// $fold: a + b
-// $is_contiguous: flag
-// $width: 16
-// $height: 16
-// $n_parts: 256
-// $n_sums: 64
-// $first: 4
-// $second: 4
+// $name: total, $type: f32, $fold: a + b, $is_contiguous: flag, $width: 16, $height: 16, $n_parts: 256, $n_sums: 64
+// $first: 4, $second: 4
 var<workgroup> ${name}_parts: array<$type, $n_parts>;
 var<workgroup> ${name}_sums: array<$type, $n_sums>;
 fn $name(v: $type, thread: u32) -> $type {

@@ -1,15 +1,9 @@
 // Folds what each thread of a line has where neighbours share a subgroup: without memory and barriers, and what is left of
 // long lines is few.
 //
-// $name: total
-// $type: f32
-// $fold: a + b
-// $n_sums: 8
-// $n_parts: 4
-// $has_parts: flag
+// $name: total, $type: f32, $fold: a + b, $n_sums: 8, $n_parts: 4, $has_parts: flag
 // $shuffled: { let a = v; let b = subgroupShuffleXor(a, 1u); v = a + b; }
-// $subgroup: 32
-// $height: 128
+// $subgroup: 32, $height: 128
 #if has_parts
 var<workgroup> ${name}_parts: array<$type, $n_sums>;
 #end

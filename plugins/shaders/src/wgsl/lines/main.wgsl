@@ -5,10 +5,7 @@
 // $n_threads: 64
 // $arguments: @builtin(local_invocation_index) thread: u32
 // $begin:
-// $is_contiguous: flag
-// $width: 16
-// $height: 4
-// $base: let base = line * p.n;
+// $is_contiguous: flag, $width: 16, $height: 4, $base: let base = line * p.n;
 // $code:
 $functions
 

@@ -1,7 +1,6 @@
 // The prelude's functions of integers, for each type of them.
 //
-// $letter: i
-// $type: i32
+// $letter: i, $type: i32
 
 fn pick_$letter(c: bool, yes: $type, no: $type) -> $type { return select(no, yes, c); }
 

@@ -2,8 +2,7 @@
 //
 // buffers: x: u32, y: u32
 // params: rows, cols, row_stride, col_stride, start, n_planes
-// $tile: 16
-// $pitch: 17
+// $tile: 16, $pitch: 17
 // $offsets: from_at += rest; to_at += rest;
 var<workgroup> tile: array<u32, $tile * $pitch>;
 

@@ -4,8 +4,7 @@
 // params: n_channels, epsilon: f32
 // with: fn total(v: f32, thread: u32) -> f32 { return v; }
 // over: line, piece, thread, begin, end, base, is_first: bool
-// $step: 4
-// $at: let at = base + k;
+// $step: 4, $at: let at = base + k;
 let channel = line % p.n_channels;
 let inverse = 1.0 / sqrt(variances[channel] + p.epsilon);
 let factor = scale[channel];

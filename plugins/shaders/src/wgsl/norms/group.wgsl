@@ -4,8 +4,7 @@
 // params: epsilon: f32, n_groups, of_group, inner
 // with: fn total(v: f32, thread: u32) -> f32 { return v; }
 // over: line, piece, thread, begin, end, base, is_first: bool
-// $step: 4
-// $at: let at = base + k;
+// $step: 4, $at: let at = base + k;
 // $statistics: let mean = total(0.0, thread); let variance = mean;
 // $is_channel: flag
 $statistics

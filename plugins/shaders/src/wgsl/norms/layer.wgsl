@@ -4,14 +4,9 @@
 // params: epsilon: f32
 // with: fn total(v: f32, thread: u32) -> f32 { return v; }
 // over: line, piece, thread, begin, end, base, is_first: bool
-// $step: 4
-// $at: let at = base + k;
+// $step: 4, $at: let at = base + k;
 // $statistics: let mean = total(0.0, thread); let variance = mean;
-// $scale_at: let scale_at = k;
-// $bias_at: let bias_at = k;
-// $has_bias: flag
-// $has_means: flag
-// $has_inverses: flag
+// $scale_at: let scale_at = k;, $bias_at: let bias_at = k;, $has_bias: flag, $has_means: flag, $has_inverses: flag
 $statistics
 let inverse = 1.0 / sqrt(variance + p.epsilon);
 #if has_means

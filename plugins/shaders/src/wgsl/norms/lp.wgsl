@@ -3,9 +3,7 @@
 // buffers: x, y
 // with: fn total(v: f32, thread: u32) -> f32 { return v; }
 // over: line, piece, thread, begin, end, base, is_first: bool
-// $step: 4
-// $at: let at = base + k;
-// $is_square: flag
+// $step: 4, $at: let at = base + k;, $is_square: flag
 var sum = 0.0;
 for (var k = begin; k < end; k += ${step}u) {
   $at

@@ -3,8 +3,7 @@
 // buffers: x, y
 // with: fn total(v: f32, thread: u32) -> f32 { return v; }
 // over: line, piece, thread, begin, end, base, is_first: bool
-// $step: 4
-// $at: let at = base + k;
+// $step: 4, $at: let at = base + k;
 // $statistics: let mean = total(0.0, thread); let variance = mean;
 $statistics
 let deviation = sqrt(variance) + 1e-9;

@@ -3,10 +3,7 @@
 // buffers: y: vec2<u32>
 // params: extent, inner
 // $functions: fn key(at: u32) -> u32 { return at; } fn above(a: u32, b: u32) -> bool { return a > b; }
-// $key: u32
-// $threads: 64
-// $takes: above(found, best)
-// $nearer: <
+// $key: u32, $threads: 64, $takes: above(found, best), $nearer: <
 $functions
 var<workgroup> bests: array<$key, $threads>;
 var<workgroup> places: array<u32, $threads>;

@@ -1,9 +1,7 @@
 // Keys of two words, as those of one (`key_word.wgsl`).
 //
 // buffers: x: vec2<u32>
-// $load: x[at]
-// $is_float: flag
-// $is_signed: flag
+// $load: x[at], $is_float: flag, $is_signed: flag
 // $nan_turned:
 // $turned: ~
 fn key(at: u32) -> vec2<u32> {

@@ -2,12 +2,7 @@
 // number is above all others, or where it is looked for, the first.
 //
 // buffers: x: u32
-// $load: x[at]
-// $is_float: flag
-// $is_signed: flag
-// $top: 2147483648
-// $rest: 2147483647
-// $all: 4294967295
+// $load: x[at], $is_float: flag, $is_signed: flag, $top: 2147483648, $rest: 2147483647, $all: 4294967295
 // $infinity: 2139095040
 // $nan_turned:
 // $turned: ~

@@ -4,10 +4,7 @@
 // buffers: order: u32, list: u32, counts: u32
 // params: extent, inner, k, n_lines
 // $functions: fn key(at: u32) -> u32 { return at; } fn above(a: u32, b: u32) -> bool { return a > b; }
-// $key: u32
-// $threads: 256
-// $bits: 32
-// $is_pair: false
+// $key: u32, $threads: 256, $bits: 32, $is_pair: false
 $functions
 var<workgroup> counter: atomic<u32>;
 var<workgroup> ties: array<u32, $threads>;

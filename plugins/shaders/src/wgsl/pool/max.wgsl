@@ -2,8 +2,7 @@
 //
 // params: plane, low: f32
 // over: e
-// $split: let out_w = i32(e);
-// $type: f32
+// $split: let out_w = i32(e);, $type: f32
 // $taps: { let at = 0u; let value = 1.0; if (is_first || value > best) { is_first = false; best = value; best_at = at; } }
 var rest = e;
 $split

@@ -3,8 +3,7 @@
 // params: plane, start: f32
 // with: fn join(a: f32, b: f32) -> f32 { return a + b; } fn term(x: f32) -> f32 { return x; } fn result(all: f32, n: f32) -> f32 { return all; } var<workgroup> parts: array<f32, 128>;
 // over: e, t
-// $threads: 128
-// $load: f32(e * p.plane + k)
+// $threads: 128, $load: f32(e * p.plane + k)
 var all = p.start;
 for (var k = t; k < p.plane; k += ${threads}u) { all = join(all, term($load)); }
 parts[t] = all;

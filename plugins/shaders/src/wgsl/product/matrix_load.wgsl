@@ -4,10 +4,7 @@
 // params: rows
 // with: var<private> v: vec4<f32>;
 // over: k, a_at0: vec4<u32>
-// $buffer: a
-// $extent: rows
-// $l: 0
-// $k_fast: flag
+// $buffer: a, $extent: rows, $l: 0, $k_fast: flag
 #if k_fast
 v = vec4<f32>(f32($buffer[${buffer}_at$l.x + k]), f32($buffer[${buffer}_at$l.y + k]), f32($buffer[${buffer}_at$l.z + k]), f32($buffer[${buffer}_at$l.w + k]));
 #else

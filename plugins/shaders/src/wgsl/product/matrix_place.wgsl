@@ -2,13 +2,7 @@
 //
 // params: rows, k
 // over: base, first
-// $buffer: a
-// $extent: rows
-// $l: 0
-// $first: first
-// $base: base
-// $k_fast: flag
-// $vectors: flag
+// $buffer: a, $extent: rows, $l: 0, $first: first, $base: base, $k_fast: flag, $vectors: flag
 #if k_fast
 let ${buffer}_at$l = min(vec4<u32>($first, $first + 1u, $first + 2u, $first + 3u), vec4<u32>(p.$extent - 1u)) * p.k + $base;
 #else

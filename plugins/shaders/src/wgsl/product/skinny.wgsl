@@ -3,20 +3,12 @@
 // buffers: a, b, y
 // params: n_batch, cols, k, a_row, a_k, b_k, b_col, y_row, y_col, y_all
 // $functions: fn finish(sum: f32, addend_base: u32, row: u32, col: u32, at: u32) -> f32 { return sum; }
-// $vector: vec2<f32>
-// $element: f32
-// $rows: 2
-// $is_row: false
+// $vector: vec2<f32>, $element: f32, $rows: 2, $is_row: false
 // $arguments: @builtin(local_invocation_index) t: u32
 // $begin:
-// $k_fast: flag
-// $cols: 16
-// $parts: 16
+// $k_fast: flag, $cols: 16, $parts: 16
 // $shuffled: { let a = sum; let b = a; sum = a + b; }
-// $is_shuffled: flag
-// $is_summed: flag
-// $subgroup: 8
-// $n_sums: 2
+// $is_shuffled: flag, $is_summed: flag, $subgroup: 8, $n_sums: 2
 // $walk: let at0 = e; let at1 = e; let at2 = e;
 $functions
 fn term(a_at: u32, b_at: u32, k: u32) -> $vector {

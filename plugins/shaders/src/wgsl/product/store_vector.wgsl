@@ -3,9 +3,7 @@
 // buffers: y: vec4<f32>
 // params: rows, cols, n_batch
 // with: fn finish(sum: f32, addend_base: u32, row: u32, col: u32, at: u32) -> f32 { return sum; }
-// $number: f32
-// $element: f32
-// $is_part: flag
+// $number: f32, $element: f32, $is_part: flag
 fn store(e: u32, part: u32, addend_base: u32, row: u32, col: u32, v: vec4<$number>) {
   if (row >= p.rows || col >= p.cols) { return; }
   #if is_part

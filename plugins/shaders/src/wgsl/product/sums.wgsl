@@ -4,10 +4,7 @@
 // params: rows, cols, splits, n
 // with: fn finish(sum: f32, addend_base: u32, row: u32, col: u32, at: u32) -> f32 { return sum; }
 // over: i
-// $walk: let at2 = e;
-// $number: f32
-// $element: f32
-// $has_parts: flag
+// $walk: let at2 = e;, $number: f32, $element: f32, $has_parts: flag
 let col = i % p.cols;
 let line = i / p.cols;
 let row = line % p.rows;

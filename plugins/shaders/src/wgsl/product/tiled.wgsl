@@ -4,26 +4,14 @@
 // params: rows, cols, k, n_batch, splits, k_per
 // with: fn finish(sum: f32, addend_base: u32, row: u32, col: u32, at: u32) -> f32 { return sum; }
 // $functions: fn pixel(at: u32) -> u32 { return at; }
-// $number: f32
-// $a_size: 512
-// $b_size: 512
+// $number: f32, $a_size: 512, $b_size: 512
 // $store: fn store(e: u32, part: u32, addend_base: u32, row: u32, col: u32, v: vec4<f32>) { y[at_of(row, col)] = v.x; } fn at_of(row: u32, col: u32) -> u32 { return row * p.cols + col; }
-// $threads: 64
-// $tx: 8
-// $ty: 8
-// $rows: 64
-// $cols: 64
-// $k: 16
+// $threads: 64, $tx: 8, $ty: 8, $rows: 64, $cols: 64, $k: 16
 // $walk: let at0 = e; let at1 = e; let at2 = e;
 // $places: let a0_k = t; let a0_four = t; var a0 = vec4<f32>(); let b0_k = t; let b0_four = t; var b0 = vec4<f32>();
 // $loads: a0 = vec4<f32>(f32(k0 + a0_k)); b0 = a0;
 // $stores: a_tile[a0_k + a0_four] = a0; b_tile[b0_k + b0_four] = b0;
-// $steps: 16u
-// $a_line: 17
-// $b_line: 17
-// $row_fours: 2
-// $col_fours: 1
-// $n_sums: 8
+// $steps: 16u, $a_line: 17, $b_line: 17, $row_fours: 2, $col_fours: 1, $n_sums: 8
 $functions
 var<workgroup> a_tile: array<vec4<$number>, $a_size>;
 var<workgroup> b_tile: array<vec4<$number>, $b_size>;

@@ -3,8 +3,7 @@
 //
 // buffers: x, parts: vec2<f32>, linear: vec2<f32>, out_scale, out_zero: u32
 // params: n
-// $threads: 256
-// $is_last: flag
+// $threads: 256, $is_last: flag
 var<workgroup> ends: array<vec2<f32>, $threads>;
 fn join(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   return vec2<f32>(select(a.x, b.x, b.x < a.x), select(a.y, b.y, b.y > a.y));

@@ -4,13 +4,7 @@
 // params: count, n_pieces
 // with: fn whole(v: f32, thread: u32) -> f32 { return v; } fn fold(a: f32, b: f32) -> f32 { return a + b; }
 // over: line, piece, thread, begin, end, base, is_first: bool
-// $step: 4
-// $at: let at = base + k;
-// $type: f32
-// $start: f32(0)
-// $load: x[at]
-// $map: v * v
-// $finish: sqrt_f(v)
+// $step: 4, $at: let at = base + k;, $type: f32, $start: f32(0), $load: x[at], $map: v * v, $finish: sqrt_f(v)
 // $is_piece: flag
 var total: $type = $start;
 for (var k = begin; k < end; k += ${step}u) {

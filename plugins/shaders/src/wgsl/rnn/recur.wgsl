@@ -4,24 +4,12 @@
 // params: first, batch, length, hidden, width, all_width, fours, reverse, x_t, x_b, y_t, y_b, y_d, s_b, s_d, n_state, begin, end
 // $functions: fn act0(v: f32) -> f32 { return tanh_f(v); } fn act1(v: f32) -> f32 { return v; } fn act2(v: f32) -> f32 { return v; }
 // $gates: var<workgroup> gates: array<f32, 128>;
-// $capacity: 32
-// $threads: 64
-// $barrier: workgroupBarrier();
-// $is_apart: flag
-// $initial_h: h0[state + j]
-// $initial_c: c0[state + j]
-// $length: p.length
+// $capacity: 32, $threads: 64, $barrier: workgroupBarrier();, $is_apart: flag, $initial_h: h0[state + j]
+// $initial_c: c0[state + j], $length: p.length
 // $sums: for (var row = thread; row < p.width; row += 64u) { gates[row] = products[from_input + row] * h[row]; }
-// $is_lstm: flag
-// $has_peepholes: flag
-// $is_coupled: flag
-// $is_gru: flag
-// $is_after: flag
-// $is_reset: flag
+// $is_lstm: flag, $has_peepholes: flag, $is_coupled: flag, $is_gru: flag, $is_after: flag, $is_reset: flag
 // $later_sums: for (var row = thread; row < p.width; row += 64u) { gates[row] = products[from_input + row] * other[row]; }
-// $has_y: flag
-// $has_y_h: flag
-// $has_y_c: flag
+// $has_y: flag, $has_y_h: flag, $has_y_c: flag
 $functions
 $gates
 var<workgroup> h: array<f32, $capacity>;

@@ -4,12 +4,7 @@
 // params: hidden, width, r_row, r_k
 // with: var<workgroup> h: array<f32, 64>; var<workgroup> gates: array<f32, 64>;
 // over: thread, d, weights, from_input
-// $first: thread
-// $end: p.width
-// $state: h
-// $threads: 64
-// $is_after: flag
-// $has_bias: flag
+// $first: thread, $end: p.width, $state: h, $threads: 64, $is_after: flag, $has_bias: flag
 for (var row = $first; row < $end; row += ${threads}u) {
   var at = weights + row * p.r_row;
   var sums = vec4<f32>();

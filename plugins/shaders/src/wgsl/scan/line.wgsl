@@ -2,8 +2,7 @@
 //
 // params: extent, inner
 // over: i
-// $start: 0.0
-// $write: sum += f32(base + k);
+// $start: 0.0, $write: sum += f32(base + k);
 let line = i;
 let base = line / p.inner * p.extent * p.inner + line % p.inner;
 var sum = $start;

@@ -3,11 +3,7 @@
 // buffers: x, y
 // params: extent, inner, stretch
 // $join: fn join(a: f32, b: f32) -> f32 { return a + b; }
-// $type: f32
-// $start: 0.0
-// $threads: 64
-// $is_reverse: flag
-// $write: y[base + k * p.inner] = sum;
+// $type: f32, $start: 0.0, $threads: 64, $is_reverse: flag, $write: y[base + k * p.inner] = sum;
 $join
 var<workgroup> sums: array<$type, $threads>;
 

@@ -4,8 +4,7 @@
 // params: extent, inner
 // with: fn join(a: f32, b: f32) -> f32 { return a + b; } var<private> sum: f32;
 // over: base, k
-// $is_reverse: flag
-// $is_exclusive: flag
+// $is_reverse: flag, $is_exclusive: flag
 #if is_reverse
 let at = base + (p.extent - 1u - k) * p.inner;
 #else

@@ -4,9 +4,7 @@
 // params: inner, rows, updated, per_batch
 // with: var<private> v: u32;
 // over: e
-// $first: 0
-// $update: updates[at]
-// $old: x[e]
+// $first: 0, $update: updates[at], $old: x[e]
 let block = e / p.inner / p.rows;
 let batch = block / p.per_batch;
 var row = i32((e / p.inner) % p.rows) - ($first);

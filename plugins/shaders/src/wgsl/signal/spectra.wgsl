@@ -2,13 +2,7 @@
 //
 // buffers: x, roots: vec2<f32>, y, window
 // params: length, signals, samples, bins, from_per, from_outer, from_inner, from_step, to_per, to_outer, to_inner, to_step, factor: f32
-// $fours: 4
-// $is_chirp: flag
-// $is_real: flag
-// $is_half: flag
-// $has_im: flag
-// $has_window: flag
-// $gives_im: flag
+// $fours: 4, $is_chirp: flag, $is_real: flag, $is_half: flag, $has_im: flag, $has_window: flag, $gives_im: flag
 var<workgroup> res: array<vec4<f32>, ${fours}u * 64u>;
 #if has_im
 var<workgroup> ims: array<vec4<f32>, ${fours}u * 64u>;

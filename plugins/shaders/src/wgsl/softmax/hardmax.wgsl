@@ -4,8 +4,7 @@
 // params: n
 // with: fn largest(v: f32, thread: u32) -> f32 { return v; } fn earliest(v: u32, thread: u32) -> u32 { return v; }
 // over: thread, begin, end, base
-// $step: 4
-// $at: let at = base + k;
+// $step: 4, $at: let at = base + k;
 var top = -inf_f();
 for (var k = begin; k < end; k += ${step}u) {
   $at

@@ -3,9 +3,7 @@
 // buffers: x, y
 // with: fn largest(v: f32, thread: u32) -> f32 { return v; } fn total(v: f32, thread: u32) -> f32 { return v; }
 // over: thread, begin, end, base
-// $step: 4
-// $at: let at = base + k;
-// $is_log: flag
+// $step: 4, $at: let at = base + k;, $is_log: flag
 var top = -inf_f();
 for (var k = begin; k < end; k += ${step}u) {
   $at

@@ -3,8 +3,7 @@
 //
 // params: in_d: i32, in_h: i32, in_w: i32, kernel_d: i32, kernel_h: i32, kernel_w: i32, stride_d: i32, stride_h: i32, stride_w: i32, dilation_d: i32, dilation_h: i32, dilation_w: i32, pad_d: i32, pad_h: i32, pad_w: i32
 // over: out_d: i32, out_h: i32, out_w: i32
-// $is_deep: flag
-// $code: let code = tap + at;
+// $is_deep: flag, $code: let code = tap + at;
 #if is_deep
 for (var tap_d = 0; tap_d < p.kernel_d; tap_d++) {
 let at_d = out_d * p.stride_d - p.pad_d + tap_d * p.dilation_d;
