@@ -26,7 +26,9 @@ pub struct Prepared {
 
 /// State that all runs of a plan share.
 struct Runs {
-    /// Of each stage.
+    /// Of the section, if that is all there is: in place, since a run of it is short.
+    single: Option<SectionRuns>,
+    /// Of each stage, if there is not one section alone.
     stages: Box<[StageRuns]>,
     /// Set by runs, cleared when plans are thrown out: second chance.
     used: AtomicBool,
@@ -63,12 +65,13 @@ pub(super) struct Single<'a> {
 impl Prepared {
     /// Prepares a plan for its first run; `env` is what it was planned with.
     pub fn new(plan: Arc<Plan>, env: &Arc<Env>) -> Self {
-        let is_single = plan.single().is_some();
-        let stages = plan.stages.iter().map(|stage| match stage {
-            Stage::Section(stage) => StageRuns::Section(SectionRuns {
-                frames: FramePool::new(),
-                lent: is_single.then(|| Lent::of(&stage.section, &stage.plan_inputs)).flatten(),
-            }),
+        let single = plan.single().map(|stage| SectionRuns {
+            frames: FramePool::new(),
+            lent: Lent::of(&stage.section, &stage.plan_inputs),
+        });
+        let stages = if single.is_some() { &[][..] } else { &plan.stages };
+        let stages = stages.iter().map(|stage| match stage {
+            Stage::Section(_) => StageRuns::Section(SectionRuns { frames: FramePool::new(), lent: None }),
             Stage::Compiled(_) => StageRuns::Compiled(IdleStreams::new()),
             Stage::Control(stage) => {
                 let unit = |program| Unit::new(Arc::clone(program), Arc::clone(env));
@@ -77,7 +80,7 @@ impl Prepared {
             Stage::Eager(_) => StageRuns::Eager(EagerCache::default()),
         });
         let stages = stages.collect();
-        let runs = Runs { stages, used: AtomicBool::new(true), n_staged: AtomicU64::new(0) };
+        let runs = Runs { single, stages, used: AtomicBool::new(true), n_staged: AtomicU64::new(0) };
         Self { runs: Arc::new(runs), plan }
     }
 
@@ -90,13 +93,10 @@ impl Prepared {
     /// Returns the section, if that is all there is.
     #[inline]
     pub(super) fn single(&self) -> Option<Single<'_>> {
-        match (&*self.plan.stages, &*self.runs.stages) {
-            ([Stage::Section(stage)], [StageRuns::Section(runs)]) => Some(Single { stage, runs }),
-            _ => None,
-        }
+        Some(Single { stage: self.plan.single()?, runs: self.runs.single.as_ref()? })
     }
 
-    /// Returns the stages, in order.
+    /// Returns the stages, in order; none of a plan that is one section.
     pub(super) fn stages(&self) -> impl Iterator<Item = (&Stage, &StageRuns)> {
         self.plan.stages.iter().zip(&self.runs.stages)
     }

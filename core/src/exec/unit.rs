@@ -8,7 +8,7 @@ use super::compiled;
 use super::control;
 use super::eager;
 use super::frame::first_cause;
-use super::prepared::{Prepared, SectionRuns, StageRuns};
+use super::prepared::{Prepared, SectionRuns, Single, StageRuns};
 use super::statistics::{PlanStatistics, Tally};
 use super::value::{RunTensor, constant};
 use crate::cancel::{self, look};
@@ -302,6 +302,10 @@ impl Unit {
         let mut values = Values { plan, env: &self.env, made: vec![None; plan.program.values.len()] };
         for (&id, input) in plan.program.main.inputs.iter().zip(inputs) {
             values.set(id, input);
+        }
+        if let Some(Single { stage, runs }) = prepared.single() {
+            Cancel::check(cancel)?;
+            run_section(stage, runs, &mut values, after.take(), cancel)?;
         }
         for stage in prepared.stages() {
             Cancel::check(cancel)?;
