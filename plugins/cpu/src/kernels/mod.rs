@@ -13,8 +13,8 @@ mod geometry;
 mod image;
 mod learning;
 mod movement;
-mod norms;
-mod number;
+mod normalisation;
+mod numbers;
 mod pooling;
 mod product;
 mod quantised;
@@ -52,9 +52,9 @@ const LISTS: &[List] = &[
     reduction::reduce::KERNELS,
     reduction::argmax::KERNELS,
     reduction::reduce_any::KERNELS,
-    norms::softmax::KERNELS,
-    norms::normalise::KERNELS,
-    norms::norms::KERNELS,
+    normalisation::softmax::KERNELS,
+    normalisation::normalise::KERNELS,
+    normalisation::norms::KERNELS,
     convolution::conv::KERNELS,
     convolution::conv_transpose::KERNELS,
     product::matmul::KERNELS,
@@ -85,7 +85,7 @@ const LISTS: &[List] = &[
     learning::optimise::KERNELS,
     movement::eye_like::KERNELS,
     elementwise::dropout::KERNELS,
-    norms::batch_norm_any::KERNELS,
+    normalisation::batch_norm_any::KERNELS,
     pooling::pool_any::KERNELS,
     pooling::max_unpool::KERNELS,
     product::det::KERNELS,

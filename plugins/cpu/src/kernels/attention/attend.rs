@@ -10,7 +10,7 @@ use crate::device::CpuDevice;
 use crate::kernels::attention::op::{Attention, Rows};
 use crate::kernels::attention::scores::dot;
 use crate::kernels::geometry::strided::copy_run;
-use crate::kernels::number::real::{Sink, Source};
+use crate::kernels::numbers::real::{Sink, Source};
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::*;

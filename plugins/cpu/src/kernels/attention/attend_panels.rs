@@ -13,7 +13,7 @@ use crate::isa::Isa;
 use crate::kernels::attention::attend::{QUERIES, Tensors};
 use crate::kernels::attention::op::{Attention, Rows};
 use crate::kernels::geometry::strided;
-use crate::kernels::norms::softmax;
+use crate::kernels::normalisation::softmax;
 use crate::kernels::product::micro::{Dst, KC, Left, Micro, NR, Right};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;

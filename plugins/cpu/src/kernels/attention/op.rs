@@ -6,7 +6,7 @@ use crate::kernels::attention::attend_panels;
 use crate::kernels::attention::scores::{Softmax, rounding};
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
-use crate::kernels::number::real::Real;
+use crate::kernels::numbers::real::Real;
 use crate::kernels::types::MOVABLE;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;

@@ -1,7 +1,7 @@
 //! What attention calculates with: products of queries and keys, and weights of scores, rounded as operands of 16 bits
 //! ask for.
 
-use crate::kernels::number::small_float::{Format, Overflow};
+use crate::kernels::numbers::small_float::{Format, Overflow};
 use devbay_plugin_api::sdk::{BF16, DType, F16};
 
 /// The sum of products, in eight chains.

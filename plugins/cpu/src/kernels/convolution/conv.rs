@@ -19,7 +19,7 @@ use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::plane::{copy, every, zero};
 use crate::kernels::geometry::strided;
 use crate::kernels::geometry::window::{Window, image, in_and_out};
-use crate::kernels::number::widen;
+use crate::kernels::numbers::widen;
 use crate::kernels::product::epilogue::{Activation, Addresses, FinishFn, Tile, finish};
 use crate::kernels::product::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_left, pack_right, packed_left_len,

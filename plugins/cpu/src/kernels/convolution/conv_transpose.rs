@@ -4,7 +4,7 @@ use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::window::{SPATIAL_MAX, Window, image, in_and_out};
-use crate::kernels::number::widen;
+use crate::kernels::numbers::widen;
 use crate::kernels::product::epilogue::Addresses;
 use crate::kernels::product::epilogue::{Activation, FinishFn, Tile, finish};
 use crate::kernels::product::micro::{

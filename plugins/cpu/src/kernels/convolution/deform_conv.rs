@@ -3,7 +3,7 @@
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
-use crate::kernels::number::real::{Real, Source};
+use crate::kernels::numbers::real::{Real, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

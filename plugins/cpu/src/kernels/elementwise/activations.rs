@@ -9,9 +9,9 @@ use crate::kernels::cost;
 use crate::kernels::elementwise::functions;
 use crate::kernels::elementwise::loops::GRAIN;
 use crate::kernels::elementwise::unary::{Unary, kernel, ops, prepare_with, zeroed};
-use crate::kernels::number::convert::Kind;
-use crate::kernels::number::math;
-use crate::kernels::number::number::{Bool, Number, plain};
+use crate::kernels::numbers::convert::Kind;
+use crate::kernels::numbers::math;
+use crate::kernels::numbers::number::{Bool, Number, plain};
 use crate::kernels::types::INTEGERS;
 use crate::kernels::types::NUMBERS;
 use crate::stream::CpuStream;
@@ -173,9 +173,9 @@ mod tests {
         );
         let x = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0];
         let truth =
-            |x: Vec<crate::kernels::number::number::Bool>| x.iter().map(|x| x.get()).collect::<Vec<_>>();
+            |x: Vec<crate::kernels::numbers::number::Bool>| x.iter().map(|x| x.get()).collect::<Vec<_>>();
         let ask = |op: &str, attrs: &[(&'static str, Value)]| {
-            let output = [Some(Array::empty::<crate::kernels::number::number::Bool>(&[4]))];
+            let output = [Some(Array::empty::<crate::kernels::numbers::number::Bool>(&[4]))];
             let found =
                 run(crate::isa::Isa::Baseline, op, attrs, &[Some(Array::of(&[4], &x))], &output).expect(op);
             truth(found[0].as_ref().expect("truths").elements())

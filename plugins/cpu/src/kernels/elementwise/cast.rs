@@ -1,13 +1,13 @@
 //! Cast and CastLike.
 //!
-//! Types that models cast a lot have loops of their own ([`crate::kernels::elementwise::unary`], [`crate::kernels::number::convert`]); all others go
+//! Types that models cast a lot have loops of their own ([`crate::kernels::elementwise::unary`], [`crate::kernels::numbers::convert`]); all others go
 //! through one loop that reads and writes a number at a time.
 
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::elementwise::unary;
-use crate::kernels::number::convert::{Convert, Kind, Limits, half_to_single, single_to_half};
-use crate::kernels::number::small_float::{Overflow, Rounding};
+use crate::kernels::numbers::convert::{Convert, Kind, Limits, half_to_single, single_to_half};
+use crate::kernels::numbers::small_float::{Overflow, Rounding};
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 

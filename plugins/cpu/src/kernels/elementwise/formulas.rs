@@ -13,7 +13,7 @@ use crate::kernels::elementwise::unary::{
     self, Abs, Ceil, Clip, Erf, Exp, Floor, Gelu, GeluTanh, HardSigmoid, HardSwish, LeakyRelu, Log, Neg,
     Reciprocal, Relu, Round, Sigmoid, Sqrt, Tanh,
 };
-use crate::kernels::number::widen;
+use crate::kernels::numbers::widen;
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
 use devbay_ops::formula::{Emit, Function};

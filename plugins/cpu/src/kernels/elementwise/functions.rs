@@ -3,7 +3,7 @@
 //! A function is a plain pointer, so that one loop serves them all. Results are rounded once, to the element type.
 
 use crate::device::CpuDevice;
-use crate::kernels::number::convert::{Kind, Limits, Value};
+use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 

@@ -9,7 +9,7 @@ use crate::kernels::cost;
 use crate::kernels::elementwise::loops::{BLOCK, GRAIN, blocks};
 use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::shape::{Broadcast, Rows};
-use crate::kernels::number::number::{Bool, Number};
+use crate::kernels::numbers::number::{Bool, Number};
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 

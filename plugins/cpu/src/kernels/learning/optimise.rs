@@ -7,7 +7,7 @@
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
-use crate::kernels::number::real::Real;
+use crate::kernels::numbers::real::Real;
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;

@@ -6,7 +6,7 @@ use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::kernels::geometry::plane::{self, FillFn, Plane};
 use crate::kernels::geometry::window::{Window, image, in_and_out};
-use crate::kernels::number::widen;
+use crate::kernels::numbers::widen;
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;

@@ -5,7 +5,7 @@ use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::expect_output;
 use crate::kernels::geometry::window::{Window, image, in_and_out};
-use crate::kernels::number::widen;
+use crate::kernels::numbers::widen;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
 

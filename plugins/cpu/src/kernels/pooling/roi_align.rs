@@ -3,8 +3,8 @@
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
-use crate::kernels::number::number::Number;
-use crate::kernels::number::real::{Real, Sink, Source};
+use crate::kernels::numbers::number::Number;
+use crate::kernels::numbers::real::{Real, Sink, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

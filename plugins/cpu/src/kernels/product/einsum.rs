@@ -6,7 +6,7 @@
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::walk::Walk;
-use crate::kernels::number::real::{Real, Source};
+use crate::kernels::numbers::real::{Real, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
 use devbay_ops::read::{self, Equation, Name};

@@ -2,7 +2,7 @@
 
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
-use crate::kernels::number::math;
+use crate::kernels::numbers::math;
 use crate::lanes::Lanes;
 use devbay_plugin_api::sdk::{Attrs, Error, Operands, Result, SendPtr};
 

@@ -8,7 +8,7 @@ use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::strided;
-use crate::kernels::number::widen;
+use crate::kernels::numbers::widen;
 use crate::kernels::product::dense;
 use crate::kernels::product::epilogue::{Activation, Addresses, FinishFn, Tile, finish};
 use crate::kernels::product::micro::{

@@ -8,7 +8,7 @@ use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{extents, row_major};
 use crate::kernels::geometry::shape::Broadcast;
-use crate::kernels::number::number::Number;
+use crate::kernels::numbers::number::Number;
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;

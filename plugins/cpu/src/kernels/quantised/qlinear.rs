@@ -8,7 +8,7 @@ use crate::device::CpuDevice;
 use crate::kernels::convolution::conv_integer;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::extents;
-use crate::kernels::number::convert::{Kind, Limits, Value};
+use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::product::int_product::SMALL;
 use crate::kernels::product::matmul_integer;
 use devbay_plugin_api::abi;

@@ -7,8 +7,8 @@
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{axis, expect_output, extents};
-use crate::kernels::number::convert::{Kind, Limits, Value};
-use crate::kernels::number::small_float::Overflow;
+use crate::kernels::numbers::convert::{Kind, Limits, Value};
+use crate::kernels::numbers::small_float::Overflow;
 use crate::kernels::quantised::scales::{is_one, zeros_for};
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

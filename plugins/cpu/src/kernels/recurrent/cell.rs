@@ -5,7 +5,7 @@
 
 use crate::dispatch;
 use crate::isa::Arith;
-use crate::kernels::number::math::{exp, sigmoid, tanh};
+use crate::kernels::numbers::math::{exp, sigmoid, tanh};
 use devbay_ops::read::{Activation, Cell};
 
 /// What a direction does in a step.

@@ -6,8 +6,8 @@
 
 use crate::isa::Arith;
 use crate::kernels::elementwise::loops::HEAVY_FLOPS;
-use crate::kernels::number::math;
-use crate::kernels::number::number::Number;
+use crate::kernels::numbers::math;
+use crate::kernels::numbers::number::Number;
 use std::marker::PhantomData;
 
 /// An associative operation with the number that changes nothing.

@@ -13,8 +13,8 @@ use crate::kernels::cost;
 use crate::kernels::elementwise::loops::slice;
 use crate::kernels::geometry::extents::{axis, extents};
 use crate::kernels::geometry::shape::RANK_MAX;
-use crate::kernels::number::number::Number;
-use crate::kernels::number::widen;
+use crate::kernels::numbers::number::Number;
+use crate::kernels::numbers::widen;
 use crate::kernels::reduction::fold::{
     All, Extreme, Fold, Highest, L1, L2, LogSum, LogSumExp, Lowest, Mean, Product, Reduce, Rule, Sum,
     SumSquare, row,

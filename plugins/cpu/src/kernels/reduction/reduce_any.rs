@@ -6,7 +6,7 @@
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{axis, extents, positions};
-use crate::kernels::number::convert::{Kind, Limits, Value};
+use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::reduction::reduce::reduced_axes;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

@@ -3,8 +3,8 @@
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{axis, expect_output, extents, host_ints};
-use crate::kernels::number::number::Number;
-use crate::kernels::number::widen;
+use crate::kernels::numbers::number::Number;
+use crate::kernels::numbers::widen;
 use crate::kernels::reduction::fold::{Plus, Rule, Times};
 use crate::stream::CpuStream;
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};

@@ -3,7 +3,7 @@
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, host_int};
-use crate::kernels::number::convert::{Kind, Limits, Value};
+use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::types::NUMBERS;
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

@@ -7,7 +7,7 @@ use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{around, axis, element_size, expect_output, extents, host_int};
 use crate::kernels::geometry::strided::copy_run;
-use crate::kernels::number::order::{KeyFn, key_of};
+use crate::kernels::numbers::order::{KeyFn, key_of};
 use crate::kernels::sorting::lists::{Natural, select, sort};
 use crate::kernels::types::NUMBERS;
 use crate::stream::CpuStream;

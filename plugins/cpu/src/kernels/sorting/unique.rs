@@ -6,7 +6,7 @@ use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{around, axis, element_size, expect_output, extents};
 use crate::kernels::geometry::strided::copy_run;
-use crate::kernels::number::order::{KeyFn, key_of};
+use crate::kernels::numbers::order::{KeyFn, key_of};
 use crate::kernels::sorting::lists::{Order, sort};
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;

@@ -5,7 +5,7 @@
 //! wrongly panics, and the SDK makes a status of that. Integers beyond 2 to the power of 53 lose their last digits:
 //! kernels for which that matters do not read them here.
 
-use crate::kernels::number::small_float::{Format, Overflow};
+use crate::kernels::numbers::small_float::{Format, Overflow};
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use devbay_plugin_api::sdk::{DType, Error, Result, SendPtr, TensorView};

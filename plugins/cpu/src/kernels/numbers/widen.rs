@@ -9,7 +9,7 @@
 
 use crate::device::CpuDevice;
 use crate::kernels::geometry::extents::element_size;
-use crate::kernels::number::convert::{Convert, bytes, half_to_single, single_to_half};
+use crate::kernels::numbers::convert::{Convert, bytes, half_to_single, single_to_half};
 use devbay_plugin_api::abi;
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
@@ -320,7 +320,7 @@ unsafe extern "C" fn launch(
 mod tests {
     use super::*;
     use crate::isa::Isa;
-    use crate::kernels::number::convert::{Kind, Limits, Value as Number};
+    use crate::kernels::numbers::convert::{Kind, Limits, Value as Number};
     use crate::kernels::test_host::{Array, Value, run, run_with_constants};
     use crate::kernels::testing::Chance;
 

@@ -7,7 +7,7 @@ use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::kernels::elementwise::loops::{blocks, slice};
 use crate::kernels::geometry::extents::{axis, extents};
-use crate::kernels::number::widen;
+use crate::kernels::numbers::widen;
 use crate::kernels::reduction::fold::{self, SquaredDistance, Sum};
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;

@@ -4,7 +4,7 @@
 //! ties to even. Elements of fewer than 8 bits stand densely, low bits first; who writes them begins and ends at
 //! whole bytes, or at the end of the tensor, whose last bits are 0.
 
-use crate::kernels::number::small_float::{Format, Overflow, PowerOfTwo, Rounding};
+use crate::kernels::numbers::small_float::{Format, Overflow, PowerOfTwo, Rounding};
 use devbay_plugin_api::abi::{DEVBAY_DTYPE_INT, DEVBAY_DTYPE_UINT};
 use devbay_plugin_api::sdk::{BF16, BOOL, DType, Error, F32, F64, Result};
 

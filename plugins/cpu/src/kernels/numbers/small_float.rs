@@ -1,7 +1,7 @@
 //! Floats of 16 bits and fewer: what their bits mean, and the nearest of them to a number.
 //!
 //! A [`Format`] is data, so one function reads all formats and one writes them. Loops over f16 and bf16, which are
-//! common, have conversions of their own in [`crate::kernels::number::convert`].
+//! common, have conversions of their own in [`crate::kernels::numbers::convert`].
 //!
 //! **Source**: IEEE 754 for f16, OCP 8-bit Floating Point 1.0 and Microscaling Formats 1.0, and the tables of
 //! ONNX's Cast 28 for what is out of range.

@@ -2,7 +2,7 @@
 //!
 //! Zeros are equal, whatever their sign; what is no number comes last, as NumPy has it.
 
-use crate::kernels::number::small_float::Format;
+use crate::kernels::numbers::small_float::Format;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use devbay_plugin_api::sdk::{DType, Error, Result};
 
