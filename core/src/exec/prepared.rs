@@ -1,7 +1,7 @@
 //! Prepared plans: a plan beside the state that its runs share, which is frames, streams, caches, units and counts.
 //!
 //! A plan is data, made once and never changed. What one run keeps for the next is here, in the order of the plan's stages:
-//! a [`StageRuns`] for each.
+//! a `StageRuns` for each.
 
 use super::compiled::IdleStreams;
 use super::eager::EagerCache;
