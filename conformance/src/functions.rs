@@ -4,6 +4,7 @@
 //! have a kernel, by what names, and which attributes its numbers are.
 
 use crate::ops::Rounding;
+use Rounding::{Division, Exact};
 use devbay_ops::Formula;
 use devbay_ops::formula;
 
@@ -18,7 +19,7 @@ pub(crate) struct Function {
     pub from: (f64, f64),
     /// How exact it has to be.
     pub rounding: Rounding,
-    /// Whether what it gives for infinities is promised: trigonometry's is not.
+    /// Whether what it gives for infinities and NaN is promised: trigonometry's is not.
     pub has_edges: bool,
     /// What it is.
     pub f: fn(f64, [f64; 2]) -> f64,
@@ -59,8 +60,6 @@ impl Function {
     }
 }
 
-use Rounding::{Division, Exact};
-
 /// All of them.
 #[rustfmt::skip]
 pub(crate) const FUNCTIONS: &[Function] = &[
@@ -71,7 +70,8 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     of("Asinh", (-50.0, 50.0), |x, _| libm::asinh(x)),
     of("Atan", (-50.0, 50.0), |x, _| x.atan()),
     of("Atanh", (-0.9, 0.9), |x, _| x.atanh()),
-    of("Binarizer", (-5.0, 5.0), |x, [t, _]| if x > t { 1.0 } else { 0.0 }).with([0.5, 0.0]).to(Exact),
+    // What it gives for NaN is not promised: onnxruntime refuses it.
+    of("Binarizer", (-5.0, 5.0), |x, [t, _]| if x > t { 1.0 } else { 0.0 }).with([0.5, 0.0]).to(Exact).without_edges(),
     of("Ceil", (-50.0, 50.0), |x, _| x.ceil()).to(Exact),
     of("Celu", (-5.0, 5.0), |x, [a, _]| if x > 0.0 { x } else { a * (x / a).exp_m1() }).with([1.5, 0.0]),
     of("Clip", (-5.0, 5.0), |x, [low, high]| clip(x, low, high)).with([-0.5, 0.75]).to(Exact),

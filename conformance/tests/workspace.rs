@@ -121,7 +121,7 @@ const KERNEL_ARROWS: &[(&str, &[&str])] = &[
     ("recurrent", &["cost", "numbers", "product"]),
     ("signal", &["cost", "geometry", "numbers", "types"]),
     ("image", &["cost", "geometry", "numbers", "types"]),
-    ("quantised", &["convolution", "cost", "geometry", "numbers", "product", "types"]),
+    ("quantised", &["convolution", "cost", "geometry", "numbers", "product"]),
     ("learning", &["cost", "geometry", "numbers", "types"]),
 ];
 
@@ -422,6 +422,7 @@ const SHORT: &[(&str, &[&str])] = &[
         &[
             "rank",
             "2 * rank",
+            "kernel",
             "rank - batch.len()",
             "shape.len()",
             "from.len()",

@@ -182,6 +182,8 @@ fn bends() -> impl Iterator<Item = &'static str> {
 
 /// Each op between others that round nothing: numbers that cancel each other would show how each device rounds.
 fn exact_neighbours() -> Vec<Case> {
+    // A device may take a subnormal number for a zero, on whose other side these jump.
+    let jumps = |bend: &&str| ["Ceil", "Floor", "Log", "Sqrt"].contains(bend);
     let one = |bend: &str| {
         let mut build = Build::default();
         let x = build.input(&[3, 33], 1);
@@ -190,7 +192,7 @@ fn exact_neighbours() -> Vec<Case> {
         let y = build.add("Neg", &[bent], &[]);
         build.done(format!("{bend} between signs"), y)
     };
-    bends().map(one).collect()
+    bends().filter(|bend| !jumps(bend)).map(one).collect()
 }
 
 fn elementwise() -> Vec<Case> {
