@@ -153,7 +153,7 @@ pub(crate) fn of_op(domain: &str, op: &str) -> impl Iterator<Item = &'static Fun
 mod tests {
     use super::*;
 
-    /// A formula without a reference would be judged by nobody.
+    /// Without a reference, no case would judge the kernels of a formula.
     #[test]
     fn every_formula_of_one_float_has_a_reference() {
         for formula in formula::all() {

@@ -160,7 +160,7 @@ pub(crate) static MORE: &[Op] = &[
     unary("Sign", NUMBERS),
 ];
 
-/// Ops whose results at infinities nobody promises: PRelu's operands are not broadcast to each other, but the second to the first.
+/// Ops that are not tried with each special number against each: PRelu broadcasts its second operand to the first, and not the other way round.
 const WITHOUT_EDGES: &[&str] = &["PRelu"];
 
 /// The op of that name.

@@ -172,7 +172,7 @@ fn check_modules(folder: &str, file: &str, table: &[(&str, &[&str])], within: im
         }
     }
     assert!(wrong.is_empty(), "arrows of {folder} that may not be:\n{}", wrong.join("\n"));
-    assert!(unused.is_empty(), "arrows that nobody uses, take them out of the table: {unused:?}");
+    assert!(unused.is_empty(), "the table has arrows that no file has: {unused:?}");
 }
 
 /// The files of a folder that are not compiled for tests alone.

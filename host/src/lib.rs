@@ -21,8 +21,8 @@
 //! # Ok(()) }
 //! ```
 
-#[cfg(feature = "arrays")]
 pub mod abi_report;
+#[cfg(feature = "arrays")]
 pub mod arrays;
 pub mod auto;
 pub mod buckets;

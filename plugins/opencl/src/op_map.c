@@ -301,7 +301,7 @@ devbay_status prepare_gelu(struct plan *plan, const struct node *node) {
     static const float none[2] = {0, 0};
     int is_tanh = attr_is(node, "approximate", "none", "tanh");
     if (!is_tanh && !attr_is(node, "approximate", "none", "none")) {
-        return fail(node->error, DEVBAY_STATUS_UNSUPPORTED, "an approximation of another name");
+        return fail(node->error, DEVBAY_STATUS_INVALID, "approximate is none or tanh");
     }
     const char *op = is_tanh ? "GeluTanh" : "Gelu";
     return prepare_one(plan, node, find_formula(op, strlen(op)), none);
