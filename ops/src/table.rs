@@ -169,6 +169,7 @@ const ONNX: &[OpRow] = &[
     onnx("MatMulInteger", 10, "A B a_zero_point? b_zero_point?", "Y"),
     onnx("Max", 13, "data_0+", "max").since(8, 8).fold(NUMBERS, "larger(acc, data_0)").fused(),
     onnx("MaxPool", 22, "X", "Y Indices?").since(10, 1).with("auto_pad:string=NOTSET ceil_mode:int=0 dilations:ints? kernel_shape:ints pads:ints? storage_order:int=0 strides:ints?").cannot_fail(),
+    onnx("MaxRoiPool", 22, "X rois", "Y").since(1, 1).with("pooled_shape:ints spatial_scale:float=1.0"),
     onnx("MaxUnpool", 22, "X I output_shape?", "output").since(9, 9).with("kernel_shape:ints pads:ints? strides:ints?"),
     onnx("Mean", 13, "data_0+", "mean").since(8, 8).elementwise().cannot_fail(),
     onnx("MeanVarianceNormalization", 13, "X", "Y").since(9, 9).with("axes:ints?"),

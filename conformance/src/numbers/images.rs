@@ -1,9 +1,9 @@
-//! Images: values between their elements (GridSample, RoiAlign), where to take them (AffineGrid), and boxes.
+//! Images: values between their elements (GridSample, RoiAlign), the largest of whole ones (MaxRoiPool), where to take them (AffineGrid), and boxes.
 //!
 //! Points of 16-bit trials are chosen so that the dtype holds them: what is judged is how values are weighed, not in
 //! which precision a plugin computes points, of which ONNX says nothing.
 
-use super::index::{every, interpolated, position, word};
+use super::index::{every, interpolated, offset, position, word};
 use super::resize::weight;
 use super::*;
 use crate::ops::random;
@@ -11,6 +11,7 @@ use crate::ops::random;
 pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("GridSample", ANYTHING, grid_sample),
     OpTrials::new("RoiAlign", FLOATS, roi_align),
+    OpTrials::new("MaxRoiPool", FLOATS, max_roi_pool),
     OpTrials::new("AffineGrid", FLOATS, affine_grid),
     OpTrials::new("NonMaxSuppression", &[F32], non_max_suppression),
 ];
@@ -203,6 +204,52 @@ fn roi_align(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     }
     let outputs = vec![Expected::within(dtype, &shape, values, bounds)];
     Trial { attributes, inputs: vec![Some(x), Some(rois), Some(indices)], outputs }
+}
+
+/// Corners are chosen so that each dtype holds them, and their product with the scale too.
+fn max_roi_pool(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
+    let (n, c) = (1 + (i % 3) as i64, 1 + dice.below(3) as i64);
+    let extents: [i64; 2] = match i {
+        0 => [1, 1],
+        1 => [9, 67],
+        _ => [1 + dice.below(9) as i64, 1 + dice.below(9) as i64],
+    };
+    let out: [i64; 2] = if i == 1 { [1, 1] } else { [1 + dice.below(7) as i64, 1 + dice.below(5) as i64] };
+    let scale = [1.0, 0.5, 0.25][i as usize % 3];
+    let n_rois = 1 + dice.below(5) as i64;
+    let x = random(dtype, dice, &[n, c, extents[0], extents[1]], (-4.0, 4.0));
+    let mut values = Vec::new();
+    for _ in 0..n_rois {
+        values.push(dice.below(n as u64) as f64);
+        // Halves of elements from before the image to behind it; some regions end before they begin.
+        let corner = |dice: &mut Dice, extent: i64| dice.below(2 * extent as u64 + 6) as f64 / 2.0 - 1.5;
+        let corners = [extents[1], extents[0], extents[1], extents[0]].map(|extent| corner(dice, extent) / scale);
+        values.extend(corners);
+    }
+    let rois = HostTensor::new(dtype, &[n_rois, 5], values);
+    let shape = [n_rois, c, out[0], out[1]];
+    let largest = |at: Vec<i64>| -> f64 {
+        let roi: Vec<f64> = rois.values[5 * at[0] as usize..][..5].to_vec();
+        // Whole elements, halves rounded away from zero; a bin begins rounded down and ends rounded up.
+        let side = |axis: usize| {
+            let [first, last] = [roi[2 - axis], roi[4 - axis]].map(|corner| (corner * scale).round());
+            let bin = |i: i64| i as f64 * (last - first + 1.0).max(1.0);
+            let parts = out[axis] as f64;
+            let begin = first + (bin(at[2 + axis]) / parts).floor();
+            let end = first + (bin(at[2 + axis] + 1) / parts).ceil();
+            (0..extents[axis]).filter(move |&at| at as f64 >= begin && (at as f64) < end)
+        };
+        let elements = side(0).flat_map(|row| side(1).map(move |column| [row, column]));
+        let value = |[row, column]: [i64; 2]| x.values[offset(&[roi[0] as i64, at[1], row, column], &x.shape)];
+        elements.map(value).reduce(f64::max).unwrap_or(0.0)
+    };
+    let values = every(&shape).map(largest).collect();
+    let attributes = vec![
+        ("pooled_shape", AttrValue::Ints(out.to_vec())),
+        ("spatial_scale", AttrValue::Float(scale as f32)),
+    ];
+    let outputs = vec![Expected::exact(dtype, &shape, values)];
+    Trial { attributes, inputs: vec![Some(x), Some(rois)], outputs }
 }
 
 fn affine_grid(dtype: DType, dice: &mut Dice, i: u64) -> Trial {

@@ -225,6 +225,7 @@ const INFER: &[(&str, &str, InferFn)] = &[
     ("", "MatMul", matmul),
     ("", "MatMulInteger", matmul_integer),
     ("", "MaxPool", max_pool),
+    ("", "MaxRoiPool", max_roi_pool),
     ("", "MaxUnpool", max_unpool),
     ("", "Mean", variadic),
     ("", "MeanVarianceNormalization", mean_variance),

@@ -6,12 +6,14 @@
 mod einsum;
 mod movement;
 mod recurrent;
+mod region;
 mod resize;
 mod window;
 
 pub use einsum::{Equation, Name};
 pub use movement::{View, depth_to_space, expand, slice, space_to_depth, tile, transpose};
 pub use recurrent::{Activation, Cell, Extents, Recurrent};
+pub use region::Regions;
 pub use resize::{Axis, Filter, Method, Nearest, Resize, Samples, Transform};
 pub use window::{SPATIAL_MAX, Window};
 

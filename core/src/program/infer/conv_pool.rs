@@ -313,6 +313,31 @@ fn stated_shape(ops: &Operands<'_>, rank: usize) -> Result<Option<Vec<Dim>>> {
     sizes[n - rank..].iter().map(|&size| Ok(Dim::Known(extent(size)?))).collect::<Result<_>>().map(Some)
 }
 
+/// MaxRoiPool: a small image for each region.
+pub fn max_roi_pool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+    let x = ops.required(0)?;
+    ops.required(1)?;
+    ops.expect_rank(0, 4)?;
+    ops.expect_rank(1, 2)?;
+    ops.shared_dtype(&[0, 1])?;
+    let Some(bins) = sizes(ops, "pooled_shape", 2, 0)? else {
+        return Err(invalid("expected the attribute pooled_shape, found none"));
+    };
+    if let Some(Dim::Known(numbers)) = ops.shape(1).and_then(|dims| dims.get(1))
+        && *numbers != 5
+    {
+        return Err(invalid(format!("expected regions of 5 numbers, found {numbers}")));
+    }
+    let dim = |i: usize, axis: usize| {
+        ops.shape(i).and_then(|dims| dims.get(axis)).cloned().unwrap_or_else(Dim::unknown)
+    };
+    let mut shape = vec![dim(1, 0), dim(0, 1)];
+    for bins in bins {
+        shape.push(Dim::Known(extent(bins)?));
+    }
+    ops.result(x.dtype, Some(shape))
+}
+
 /// RoiAlign: a small image for each region.
 pub fn roi_align(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     let x = ops.required(0)?;
@@ -545,6 +570,13 @@ mod tests {
     #[test]
     fn regions_and_grids() {
         check("RoiAlign output_height=2 output_width=3", "f32[1,c,8,8] f32[n,4] i64[5]", "f32[5,c,2,3]");
+        check("MaxRoiPool pooled_shape=[2,3]", "f32[1,c,8,8] f32[n,5]", "f32[n,c,2,3]");
+        check("MaxRoiPool pooled_shape=[2,3]", "f32[..] f32[..]", "f32[?,?,2,3]");
+        check(
+            "MaxRoiPool pooled_shape=[2,3]",
+            "f32[1,1,8,8] f32[1,4]",
+            "error: expected regions of 5 numbers, found 4",
+        );
         check("GridSample", "f32[n,c,8,8] f32[2,3,4,2]", "f32[2,c,3,4]");
         check("GridSample", "f32[..] f32[2,3,4,2]", "f32[2,?,3,4]");
         check("GridSample", "f32[1,2,3] f32[..]", "f32[1,2,?]");

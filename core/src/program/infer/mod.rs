@@ -56,7 +56,8 @@ pub(super) mod functions {
     pub use super::attention::{attention, causal_conv, linear_attention};
     pub use super::control::needs_regions;
     pub use super::conv_pool::{
-        conv, conv_integer, conv_transpose, fused_conv, global_pool, grid_sample, max_pool, pool, roi_align,
+        conv, conv_integer, conv_transpose, fused_conv, global_pool, grid_sample, max_pool, max_roi_pool, pool,
+        roi_align,
     };
     pub use super::einsum::{det, einsum};
     pub use super::elementwise::{

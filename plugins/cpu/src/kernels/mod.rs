@@ -82,6 +82,7 @@ const LISTS: &[List] = &[
     sorting::suppress::KERNELS,
     image::grid_sample::KERNELS,
     pooling::roi_align::KERNELS,
+    pooling::max_roi_pool::KERNELS,
     learning::optimise::KERNELS,
     movement::eye_like::KERNELS,
     elementwise::dropout::KERNELS,

@@ -1,5 +1,6 @@
 //! Pools: windows of which one number is left.
 
+pub(super) mod max_roi_pool;
 pub(super) mod max_unpool;
 pub(super) mod pool;
 pub(super) mod pool_any;

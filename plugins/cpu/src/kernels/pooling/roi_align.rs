@@ -2,11 +2,11 @@
 
 use crate::device::CpuDevice;
 use crate::kernels::cost;
-use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::number::Number;
 use crate::kernels::numbers::real::{Real, Sink, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::read::Regions;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
@@ -37,36 +37,22 @@ struct RoiAlign {
 }
 
 fn roi_align(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
-    let x = request.required_input(0)?;
-    let from = extents(x)?;
-    let Ok(image) = <[usize; 4]>::try_from(&from[..]) else {
-        return Err(Error::invalid(format!("images of {from:?}, expected four extents")));
-    };
-    let (rois, batches) = (extents(request.required_input(1)?)?, extents(request.required_input(2)?)?);
-    let regions = match (&rois[..], &batches[..]) {
-        ([n, 4], [m]) if n == m => *n,
-        _ => return Err(Error::invalid(format!("regions of {rois:?} with batch indices of {batches:?}"))),
-    };
-    let count = |name, default| {
-        let found = request.attrs.int(name, default)?;
-        usize::try_from(found).map_err(|_| Error::invalid(format!("{name} is {found}, expected at least 0")))
-    };
-    let bins = [count("output_height", 1)?, count("output_width", 1)?];
-    expect_output(request, 0, &[regions, image[1], bins[0], bins[1]])?;
-    if regions > 0 && image[2] * image[3] == 0 {
-        return Err(Error::invalid(format!("regions of images of {from:?}, which have no elements")));
-    }
+    let Regions { images, n, bins, scale } = Regions::of_roi_align(request)?;
+    let samples = request.attrs.int("sampling_ratio", 0)?;
     Ok(Prepared::new(RoiAlign {
         host: request.host,
-        real: Real::of(x.dtype())?,
-        image,
-        regions,
-        bins,
-        samples: match count("sampling_ratio", 0)? {
-            n if n <= SAMPLES_MAX => n,
-            n => return Err(Error::unsupported(format!("sampling_ratio {n}, up to {SAMPLES_MAX} are"))),
+        real: Real::of(request.required_input(0)?.dtype())?,
+        image: images.map(|extent| extent as usize),
+        regions: n as usize,
+        bins: bins.map(|bins| bins as usize),
+        samples: match usize::try_from(samples) {
+            Ok(n) if n <= SAMPLES_MAX => n,
+            Ok(n) => return Err(Error::unsupported(format!("sampling_ratio {n}, up to {SAMPLES_MAX} are"))),
+            Err(_) => {
+                return Err(Error::invalid(format!("sampling_ratio is {samples}, expected at least 0")));
+            }
         },
-        scale: request.attrs.float("spatial_scale", 1.0)?.into(),
+        scale: scale.into(),
         half_pixel: match request.attrs.string("coordinate_transformation_mode", "half_pixel")? {
             "half_pixel" => true,
             "output_half_pixel" => false,
