@@ -251,6 +251,27 @@ struct FreePinned {
     bytes: usize,
 }
 
+/// Bytes that one thread copies at a time: one alone moves about a fifth of what the device takes.
+const COPY_GRAIN: usize = 256 << 10;
+
+/// Copies between the host's memory and staging memory, on the host's threads if it is much.
+///
+/// # Safety
+/// `from` is readable and `to` writable for `len` bytes, and they do not overlap.
+pub unsafe fn copy_on_host(host: &Host, from: *const u8, to: *mut u8, len: usize) {
+    let (source, target) = (SendPtr(from.cast_mut()), SendPtr(to));
+    let copied = host.parallel_for(len, COPY_GRAIN, |range, _| {
+        // SAFETY: the caller's ranges, of which each chunk has its own part.
+        unsafe { std::ptr::copy_nonoverlapping(source.at(range.start), target.at(range.start), range.len()) };
+        Ok(())
+    });
+    if copied.is_err() {
+        // The run is to end, and chunks were left out. A copy that was asked for is made nevertheless.
+        // SAFETY: as above; the loop is over.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    }
+}
+
 /// Sizes are rounded up to eighths of a power of two, so that at most an eighth is lost.
 fn size_class(size: usize) -> usize {
     let size = size.max(4096);

@@ -19,7 +19,7 @@
 use crate::device::{Event, Shared, address};
 use crate::dnn::DnnHandle;
 use crate::driver::{Address, Handle};
-use crate::memory::{CudaBuffer, Pinned, lock};
+use crate::memory::{CudaBuffer, Pinned, copy_on_host, lock};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::{REPORT_BYTES, REPORT_WORDS};
@@ -33,6 +33,9 @@ use std::time::Duration;
 
 /// Bytes of a copy that goes through staging memory.
 const STAGED_MAX: usize = 64 << 20;
+
+/// Bytes of an upload that the device fetches while the next ones are copied to staging memory.
+const UPLOAD_PART: usize = 2 << 20;
 
 /// A queue of work.
 pub struct CudaStream {
@@ -136,10 +139,10 @@ impl Readback {
         self.start.addr()..self.start.addr() + self.len
     }
 
-    fn finish(&self) {
+    fn finish(&self, host: &Host) {
         // SAFETY: the host lends `len` bytes for writing until a later point is reported (B9); they are not staging
         // memory, which has as many.
-        unsafe { std::ptr::copy_nonoverlapping(self.pinned.start(), self.start, self.len) };
+        unsafe { copy_on_host(host, self.pinned.start(), self.start, self.len) };
     }
 }
 
@@ -468,7 +471,7 @@ impl Points {
             }
             // Behind a failure nothing is given out.
             if self.timeline.failure().is_none() {
-                entry.readbacks.iter().for_each(Readback::finish);
+                entry.readbacks.iter().for_each(|readback| readback.finish(&shared.host));
             }
             entry.failure.take().map_or(Ok(()), Err)
         });
@@ -514,14 +517,16 @@ impl Stream for CudaStream {
                     return self.enqueue_copy(to, address(*src), size);
                 }
                 let staging = shared.pinned.take(shared, size)?;
-                // SAFETY: the host lends `size` bytes until a later point is reported (B9); staging memory has as many.
-                unsafe { std::ptr::copy_nonoverlapping(*src, staging.start(), size) };
-                match self.enqueue_copy(to, address(staging.start()), size) {
-                    Ok(()) => lock(&self.recording).uploads.push(staging),
-                    Err(error) => {
-                        shared.pinned.give(shared, staging);
-                        return Err(error);
-                    }
+                let start = staging.start();
+                // Free again behind the next point, also where a part cannot be enqueued: those before it may be on their way.
+                lock(&self.recording).uploads.push(staging);
+                for first in (0..size).step_by(UPLOAD_PART) {
+                    let len = UPLOAD_PART.min(size - first);
+                    // SAFETY: the host lends `size` bytes until a later point is reported (B9); staging memory has as many.
+                    let (from, part) = unsafe { (src.add(first), start.add(first)) };
+                    // SAFETY: as above; nobody else has this part.
+                    unsafe { copy_on_host(&shared.host, from, part, len) };
+                    self.enqueue_copy(to + first as u64, address(part), len)?;
                 }
                 Ok(())
             }
