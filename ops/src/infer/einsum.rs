@@ -1,16 +1,16 @@
 //! Einsum: sums of products over the dimensions that an equation names; and Det, of square matrices.
 
 use super::extent::{axis, broadcast, show};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::{Dim, TensorType};
+use super::{Node, invalid};
+use crate::types::{Dim, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 /// Einsum. Dimensions of one name have one extent, of which 1 broadcasts, as those of an ellipsis do.
-pub fn einsum(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let n = ops.types.len();
-    ops.required(0)?;
-    let dtype = ops.shared_dtype(&(0..n).collect::<Vec<_>>())?;
-    let equation: String = ops.node.string("equation", "").chars().filter(|&c| c != ' ').collect();
+pub fn einsum(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let n = node.types.len();
+    node.required(0)?;
+    let dtype = node.shared_dtype(&(0..n).collect::<Vec<_>>())?;
+    let equation: String = node.string("equation", "").chars().filter(|&c| c != ' ').collect();
     let broken = |what: &str| invalid(format!("expected an equation {what}, found {equation}"));
     let (terms, result) = match equation.split_once("->") {
         Some((terms, result)) => (terms, Some(result)),
@@ -21,9 +21,9 @@ pub fn einsum(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         return Err(broken(&format!("with {n} terms")));
     }
     let Some(shapes) =
-        (0..n).map(|i| ops.required(i).map(|ty| ty.shape.clone())).collect::<Result<Option<Vec<_>>>>()?
+        (0..n).map(|i| node.required(i).map(|ty| ty.shape.clone())).collect::<Result<Option<Vec<_>>>>()?
     else {
-        return ops.result(dtype, None);
+        return node.result(dtype, None);
     };
     let mut named: Vec<(char, Dim, usize)> = Vec::new();
     let mut ellipses: Vec<Vec<Dim>> = Vec::new();
@@ -75,7 +75,7 @@ pub fn einsum(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             shape.extend(after.chars().map(dim).collect::<Result<Vec<_>>>()?);
         }
     }
-    ops.result(dtype, Some(shape))
+    node.result(dtype, Some(shape))
 }
 
 /// The letters before and after the ellipsis of a term; None if it is no term.
@@ -86,22 +86,22 @@ fn parts(term: &str) -> Option<(&str, &str)> {
 }
 
 /// Det: one number for each matrix.
-pub fn det(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
+pub fn det(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
     let Some(dims) = &x.shape else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
     axis(-2, dims.len())?;
     let (outer, matrix) = dims.split_at(dims.len() - 2);
     if matrix[0].known().zip(matrix[1].known()).is_some_and(|(rows, cols)| rows != cols) {
         return Err(invalid(format!("expected square matrices, found {}", show(dims))));
     }
-    ops.result(x.dtype, Some(outer.to_vec()))
+    node.result(x.dtype, Some(outer.to_vec()))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn equations() {
