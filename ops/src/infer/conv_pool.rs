@@ -3,6 +3,7 @@
 use super::extent::{Shape, agree, extent, plus, show, times, unknown, unknown_of};
 use super::matrix::{activation, added};
 use super::{Node, invalid};
+use crate::read::{Padding, Sliding, sizes};
 use crate::types::{Dim, I32, I64, TensorType};
 use devbay_plugin_api::sdk::Result;
 
@@ -90,20 +91,10 @@ fn one_for_each(node: &Node<'_>, bias: usize, maps: Dim) -> Result<Dim> {
     agree(&maps, n).ok_or_else(|| invalid(format!("expected a bias of {maps} numbers, found {n}")))
 }
 
-/// What is put around an image before a window slides over it.
-enum Padding {
-    /// So much before and after each axis.
-    Explicit(Vec<i128>),
-    /// As much as makes the result as large as the image divided by the stride.
-    Same,
-}
-
 /// A window, axis by axis.
 struct Window {
     kernel: Vec<Dim>,
-    strides: Vec<i128>,
-    dilations: Vec<i128>,
-    padding: Padding,
+    sliding: Sliding,
     /// Whether a window that is not filled counts.
     ceil: bool,
 }
@@ -111,58 +102,39 @@ struct Window {
 impl Window {
     /// From the attributes; `kernel` is what weights say of its extents.
     fn of(node: &Node<'_>, kernel: &[Dim], ceil: bool) -> Result<Self> {
-        let rank = kernel.len();
         let mut kernel = kernel.to_vec();
-        if let Some(stated) = sizes(node, "kernel_shape", rank, 1)? {
-            for (dim, &stated) in kernel.iter_mut().zip(&stated) {
-                *dim = agree(dim, &Dim::Known(extent(stated)?))
+        if let Some(stated) = sizes(node.attrs, "kernel_shape", kernel.len(), 1)? {
+            for (dim, &stated) in kernel.iter_mut().zip(stated) {
+                *dim = agree(dim, &Dim::Known(extent(stated.into())?))
                     .ok_or_else(|| invalid(format!("expected kernel_shape {dim}, found {stated}")))?;
             }
         }
         if kernel.contains(&Dim::Known(0)) {
             return Err(invalid(format!("expected a kernel, found one of shape {}", show(&kernel))));
         }
-        let (padding, ceil) = match node.string("auto_pad", "NOTSET") {
-            "SAME_UPPER" | "SAME_LOWER" => (Padding::Same, ceil),
-            // ONNX counts filled windows alone here, also with ceil_mode.
-            "VALID" => (Padding::Explicit(vec![0; 2 * rank]), false),
-            "NOTSET" | "" => {
-                let pads = sizes(node, "pads", 2 * rank, 0)?;
-                let pads = pads.unwrap_or_else(|| vec![0; 2 * rank]);
-                (Padding::Explicit(pads), ceil)
-            }
-            other => {
-                return Err(invalid(format!(
-                    "expected auto_pad NOTSET, SAME_UPPER, SAME_LOWER or VALID, found {other}"
-                )));
-            }
-        };
-        Ok(Self {
-            kernel,
-            strides: sizes(node, "strides", rank, 1)?.unwrap_or_else(|| vec![1; rank]),
-            dilations: sizes(node, "dilations", rank, 1)?.unwrap_or_else(|| vec![1; rank]),
-            padding,
-            ceil,
-        })
+        let sliding = Sliding::of(node.attrs, kernel.len())?;
+        // ONNX counts filled windows alone with VALID, also with ceil_mode.
+        let ceil = ceil && sliding.padding != Padding::Valid;
+        Ok(Self { kernel, sliding, ceil })
     }
 
     /// From its first element to its last along an axis, less one.
     fn reach(&self, i: usize) -> Option<i128> {
         let kernel = self.kernel[i].known()?;
-        Some((kernel as i128 - 1) * self.dilations[i])
+        Some((kernel as i128 - 1) * i128::from(self.sliding.dilations[i]))
     }
 
     /// How often it fits along an axis of the image.
     fn slide(&self, i: usize, image: &Dim) -> Result<Dim> {
-        let stride = self.strides[i];
-        let Padding::Explicit(pads) = &self.padding else {
+        let stride = i128::from(self.sliding.strides[i]);
+        let Some((before, after)) = self.sliding.padding_of(i) else {
             return match image.known() {
                 _ if stride == 1 => Ok(image.clone()),
                 Some(n) => Ok(Dim::Known(extent((n as i128 + stride - 1) / stride)?)),
                 None => Ok(Dim::unknown()),
             };
         };
-        let (before, after) = (pads[i], pads[i + self.kernel.len()]);
+        let (before, after) = (i128::from(before), i128::from(after));
         let Some(reach) = self.reach(i) else {
             return Ok(Dim::unknown());
         };
@@ -190,18 +162,6 @@ impl Window {
         }
         Ok(Dim::Known(extent(fits)?))
     }
-}
-
-/// An attribute with a number for each axis, none below `min`. An empty list is no such thing: ONNX's own inference
-/// refuses it, and so every runtime that asks it.
-fn sizes(node: &Node<'_>, name: &str, n: usize, min: i64) -> Result<Option<Vec<i128>>> {
-    let Some(list) = node.ints(name) else {
-        return Ok(None);
-    };
-    if list.len() != n || list.iter().any(|&size| size < min) {
-        return Err(invalid(format!("expected {n} numbers of at least {min} as {name}, found {list:?}")));
-    }
-    Ok(Some(list.iter().copied().map(i128::from).collect()))
 }
 
 /// MaxPool: also the positions of what it takes.
@@ -280,23 +240,23 @@ pub fn conv_transpose(node: &Node<'_>) -> Result<Vec<TensorType>> {
 fn spread(node: &Node<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>> {
     let rank = image.len();
     let window = Window::of(node, kernel, false)?;
-    let more = sizes(node, "output_padding", rank, 0)?.unwrap_or_else(|| vec![0; rank]);
+    let more = sizes(node.attrs, "output_padding", rank, 0)?;
     if let Some(stated) = stated_shape(node, rank)? {
         return Ok(stated);
     }
     let mut result = Vec::with_capacity(rank);
     for (i, dim) in image.iter().enumerate() {
-        let stride = window.strides[i];
-        result.push(match (&window.padding, window.reach(i), dim.known()) {
-            (Padding::Same, _, _) => times(dim, extent(stride)?)?,
-            (Padding::Explicit(pads), Some(reach), Some(n)) => {
+        let stride = window.sliding.strides[i];
+        let more = i128::from(more.map_or(0, |more| more[i]));
+        let less = window.sliding.padding_of(i).map(|(before, after)| i128::from(before) + i128::from(after));
+        result.push(match (less, window.reach(i), dim.known()) {
+            (None, _, _) => times(dim, extent(stride.into())?)?,
+            (Some(less), Some(reach), Some(n)) => {
                 // Both summands fit `i128`, but perhaps not their sum; what saturates is too large anyway.
-                let full = (stride * (n as i128 - 1)).saturating_add(reach + 1 + more[i]);
-                Dim::Known(extent(full - pads[i] - pads[i + rank])?)
+                let full = (i128::from(stride) * (n as i128 - 1)).saturating_add(reach + 1 + more);
+                Dim::Known(extent(full - less)?)
             }
-            (Padding::Explicit(pads), Some(reach), None) if stride == 1 => {
-                plus(dim, reach + more[i] - pads[i] - pads[i + rank])?
-            }
+            (Some(less), Some(reach), None) if stride == 1 => plus(dim, reach + more - less)?,
             _ => Dim::unknown(),
         });
     }
@@ -307,10 +267,14 @@ fn spread(node: &Node<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>> {
 fn stated_shape(node: &Node<'_>, rank: usize) -> Result<Option<Vec<Dim>>> {
     let n = node.ints("output_shape").unwrap_or_default().len();
     let n = if n == rank + 2 { n } else { rank };
-    let Some(sizes) = sizes(node, "output_shape", n, 0)? else {
+    let Some(sizes) = sizes(node.attrs, "output_shape", n, 0)? else {
         return Ok(None);
     };
-    sizes[n - rank..].iter().map(|&size| Ok(Dim::Known(extent(size)?))).collect::<Result<_>>().map(Some)
+    sizes[n - rank..]
+        .iter()
+        .map(|&size| Ok(Dim::Known(extent(size.into())?)))
+        .collect::<Result<_>>()
+        .map(Some)
 }
 
 /// RoiAlign: a small image for each region.

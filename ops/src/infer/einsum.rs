@@ -2,6 +2,7 @@
 
 use super::extent::{axis, broadcast, show};
 use super::{Node, invalid};
+use crate::read::{Id, Terms};
 use crate::types::{Dim, TensorType};
 use devbay_plugin_api::sdk::Result;
 
@@ -10,79 +11,36 @@ pub fn einsum(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let n = node.types.len();
     node.required(0)?;
     let dtype = node.shared_dtype(&(0..n).collect::<Vec<_>>())?;
-    let equation: String = node.string("equation", "").chars().filter(|&c| c != ' ').collect();
-    let broken = |what: &str| invalid(format!("expected an equation {what}, found {equation}"));
-    let (terms, result) = match equation.split_once("->") {
-        Some((terms, result)) => (terms, Some(result)),
-        None => (&*equation, None),
-    };
-    let terms: Vec<&str> = terms.split(',').collect();
-    if terms.len() != n {
-        return Err(broken(&format!("with {n} terms")));
-    }
+    let terms = Terms::of(node.string("equation", ""), n)?;
     let Some(shapes) =
-        (0..n).map(|i| node.required(i).map(|ty| ty.shape.clone())).collect::<Result<Option<Vec<_>>>>()?
+        (0..n).map(|i| Ok(node.required(i)?.shape.as_deref())).collect::<Result<Option<Vec<&[Dim]>>>>()?
     else {
         return node.result(dtype, None);
     };
-    let mut named: Vec<(char, Dim, usize)> = Vec::new();
-    let mut ellipses: Vec<Vec<Dim>> = Vec::new();
-    for (term, dims) in terms.iter().zip(&shapes) {
-        let (before, after) = parts(term).ok_or_else(|| broken("of letters"))?;
-        let letters = before.len() + after.len();
-        let has_ellipsis = term.contains("...");
-        if dims.len() < letters || (dims.len() > letters && !has_ellipsis) {
-            return Err(broken(&format!("with as many letters as {} has dimensions", show(dims))));
-        }
-        let inner = before.len()..dims.len() - after.len();
-        let letters = before.chars().zip(dims).chain(after.chars().zip(&dims[inner.end..]));
-        for (letter, dim) in letters {
-            let Some(known) = named.iter_mut().find(|(name, ..)| *name == letter) else {
-                named.push((letter, dim.clone(), 1));
-                continue;
-            };
-            let (one, other) = ([known.1.clone()], [dim.clone()]);
-            let dims = broadcast(&[Some(&one), Some(&other)])?.unwrap_or_default();
-            *known = (letter, dims.into_iter().next().unwrap_or_else(Dim::unknown), known.2 + 1);
-        }
-        if has_ellipsis {
-            ellipses.push(dims[inner].to_vec());
-        }
-    }
-    let lists: Vec<_> = ellipses.iter().map(|dims| Some(&**dims)).collect();
-    let of_ellipsis = broadcast(&lists)?.unwrap_or_default();
-    let mut shape = Vec::new();
-    match result {
-        None => {
-            // Every name that occurs once, in the order of the alphabet.
-            shape.extend(of_ellipsis);
-            named.retain(|(.., times)| *times == 1);
-            named.sort_unstable_by_key(|(name, ..)| *name);
-            shape.extend(named.into_iter().map(|(_, dim, _)| dim));
-        }
-        Some(result) => {
-            let (before, after) = parts(result).ok_or_else(|| broken("of letters"))?;
-            let dim = |letter: char| {
-                let known = named.iter().find(|(name, ..)| *name == letter);
-                known
-                    .map(|(_, dim, _)| dim.clone())
-                    .ok_or_else(|| broken("whose result has letters of its terms"))
-            };
-            shape.extend(before.chars().map(dim).collect::<Result<Vec<_>>>()?);
-            if result.contains("...") {
-                shape.extend(of_ellipsis);
+    let ids = terms.ids(&shapes)?;
+    let mut letters: Vec<(Id, Dim)> = Vec::new();
+    let mut ellipses: Vec<Option<&[Dim]>> = Vec::new();
+    for (ids, &dims) in ids.operands.iter().zip(&shapes) {
+        for (&id, dim) in ids.iter().zip(dims).filter(|(id, _)| matches!(id, Id::Letter(_))) {
+            match letters.iter_mut().find(|(known, _)| *known == id) {
+                None => letters.push((id, dim.clone())),
+                Some((_, known)) => {
+                    let one =
+                        broadcast(&[Some(std::slice::from_ref(known)), Some(std::slice::from_ref(dim))])?;
+                    *known = one.and_then(|dims| dims.into_iter().next()).unwrap_or_else(Dim::unknown);
+                }
             }
-            shape.extend(after.chars().map(dim).collect::<Result<Vec<_>>>()?);
         }
+        let is_dots = |id: &Id| matches!(id, Id::Dots(_));
+        let first = ids.iter().position(is_dots).unwrap_or(0);
+        ellipses.push(Some(&dims[first..][..ids.iter().filter(|id| is_dots(id)).count()]));
     }
-    node.result(dtype, Some(shape))
-}
-
-/// The letters before and after the ellipsis of a term; None if it is no term.
-fn parts(term: &str) -> Option<(&str, &str)> {
-    let (before, after) = term.split_once("...").unwrap_or((term, ""));
-    let is_letters = |part: &str| part.chars().all(|c| c.is_ascii_alphabetic());
-    (is_letters(before) && is_letters(after)).then_some((before, after))
+    let ellipsis = broadcast(&ellipses)?.unwrap_or_default();
+    let dim = |id: &Id| match *id {
+        Id::Dots(from_end) => ellipsis.iter().nth_back(from_end),
+        letter => letters.iter().find(|(known, _)| *known == letter).map(|(_, dim)| dim),
+    };
+    node.result(dtype, Some(ids.result.iter().filter_map(dim).cloned().collect()))
 }
 
 /// Det: one number for each matrix.
