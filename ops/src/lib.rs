@@ -1,7 +1,8 @@
 //! The definition of each op, one row an op: what the host, the conformance suite and plugins need to agree on.
 //!
 //! A row has an op's versions, its operands (which are required, which optional, which repeated), its attributes with their types and
-//! defaults, what passes need to know of it, and, if it is elementwise, what it computes ([`formula`]).
+//! defaults, what passes need to know of it, the types of its results ([`infer`]), and, if it is elementwise, what it computes
+//! ([`formula`]).
 //! The crate depends on nothing of ours and knows no program, so the engine, the judge and every plugin in Rust can read the
 //! same row
 //! ([decision 0020](https://github.com/devbay/devbay/blob/main/docs/decisions/0020-one-definition-an-op.md)). A plugin
@@ -19,16 +20,23 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod constant;
 pub mod formula;
+pub mod infer;
 pub mod node;
+mod node_attrs;
+pub mod onnx_types;
 pub mod opencl;
 mod operands;
 pub mod read;
 mod row;
 mod table;
+pub mod types;
 
 pub use attributes::{Attribute, AttributeDefault, AttributeFault, AttributeType, Attributes};
+pub use constant::Constant;
 pub use formula::Formula;
+pub use node_attrs::{AttrRef, NodeAttrs};
 pub use operands::{Fault, Operands, Side};
 pub use row::{DEVBAY_DOMAIN, Failure, Form, MICROSOFT_DOMAIN, ML_DOMAIN, OpKind, OpRow, Takes};
 pub use table::ROWS;

@@ -1,6 +1,7 @@
 //! One row of the table, and the words that it is written with.
 
 use crate::attributes::Attributes;
+use crate::infer::InferFn;
 use crate::operands::{Fault, Operands, Side};
 
 /// Domain of the ops that devbay's passes make.
@@ -113,6 +114,11 @@ pub struct OpRow {
     pub shaped_by: Option<usize>,
     /// Whether the values of its operands decide how large the result is.
     pub has_data_shape: bool,
+    /// Types of its results, in the table's lines alone: [`infer::of`](crate::infer::of) has them of every row, and a plugin that
+    /// reads rows is linked without inference.
+    pub(crate) infer: Option<InferFn>,
+    /// Its position in [`ROWS`](crate::ROWS).
+    pub(crate) at: usize,
 }
 
 impl OpRow {
@@ -141,6 +147,8 @@ impl OpRow {
             failure: Failure::Possible,
             shaped_by: None,
             has_data_shape: false,
+            infer: None,
+            at: 0,
         }
     }
 
@@ -255,6 +263,11 @@ impl OpRow {
     /// The values of operands decide how large the result is.
     pub(crate) const fn data_shape(self) -> Self {
         Self { has_data_shape: true, ..self }
+    }
+
+    /// The types of its results. Those of elementwise ops with a formula follow from it, and control flow has none.
+    pub(crate) const fn infer(self, infer: InferFn) -> Self {
+        Self { infer: Some(infer), ..self }
     }
 
     /// Checks the number and presence of a node's operands.

@@ -19,7 +19,7 @@ use crate::plan::{EagerStage, Env};
 use crate::program::Node;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::fold::Evaluator;
-use crate::program::infer::{self, Operands};
+use crate::program::infer;
 use crate::tensor::{I64, Tensor, TensorType};
 use crate::trace::{self, StepInfo};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
@@ -195,7 +195,7 @@ fn prepare(
     let (device, pool) = env.site(site);
     let def = catalogue::find(&node.op.domain, &node.op.name);
     let infer = |values: &[Option<Tensor>]| match def {
-        Some(def) => (def.infer)(&Operands { node, types, constants: values }),
+        Some(def) => infer::infer_row(def, node, types, values),
         None => {
             kernel::output_types(node, &node_types(types, values, Vec::new()), device)?.ok_or_else(|| {
                 Error::new(

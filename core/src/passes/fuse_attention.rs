@@ -16,7 +16,7 @@ use super::{each_region, has_constant_shape, reshape, scalar};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::kernel::KernelTable;
-use crate::program::{AttrValue, Node, Program, Region, ValueId, catalogue};
+use crate::program::{AttrValue, Node, Op, Program, Region, ValueId, catalogue};
 use crate::tensor::{F32, TensorType};
 use std::collections::{BTreeSet, HashMap};
 
@@ -112,7 +112,7 @@ impl Found {
         let is_like = program.value(result).ty.as_ref() == Some(&types[3]);
         let y = if is_like { result } else { program.add_typed("", types[3].clone()) };
         let def = catalogue::find("", "Attention").expect("the catalogue has ONNX's ops");
-        let mut node = Node::new(def.op(), inputs, vec![Some(y)]);
+        let mut node = Node::new(Op::of(def), inputs, vec![Some(y)]);
         node.name = last.name.clone();
         if let Some(heads) = self.heads_inside {
             node.set_attr("kv_num_heads", AttrValue::Int(heads as i64));

@@ -13,7 +13,7 @@ use super::{clip_limits, each_region, scalar};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::kernel::KernelTable;
-use crate::program::{AttrValue, Node, Program, Region, ValueId, catalogue};
+use crate::program::{AttrValue, Node, Op, Program, Region, ValueId, catalogue};
 use crate::tensor::{F32, Tensor};
 use std::collections::{BTreeSet, HashMap};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
@@ -102,7 +102,7 @@ impl Found {
     ) -> Result<Node> {
         let def = catalogue::find("", self.op.name()).expect("the catalogue has ONNX's ops");
         let last = &nodes[self.last];
-        let mut node = Node::new(def.op(), vec![Some(self.x)], last.outputs.clone());
+        let mut node = Node::new(Op::of(def), vec![Some(self.x)], last.outputs.clone());
         node.name = last.name.clone();
         match self.op {
             Fused::Gelu { is_tanh: false } | Fused::HardSwish => {}

@@ -370,7 +370,7 @@ fn reshape(program: &mut Program, of: ValueId, to: &[usize], result: ValueId) ->
     let extents: Vec<i64> = to.iter().map(|&extent| extent as i64).collect();
     let extents = program.add_constant("", Tensor::from_elements(&[to.len()], &extents)?);
     let def = catalogue::find("", "Reshape").expect("the catalogue has ONNX's ops");
-    Ok(Node::new(def.op(), vec![Some(of), Some(extents)], vec![Some(result)]))
+    Ok(Node::new(Op::of(def), vec![Some(of), Some(extents)], vec![Some(result)]))
 }
 
 /// The limits of a Clip on f32, infinite where there is none; None if they come with a run.

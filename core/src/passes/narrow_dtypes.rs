@@ -16,7 +16,7 @@ use crate::kernel::implements;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::infer::infer;
 use crate::program::onnx_types::dtype_to_onnx;
-use crate::program::{AttrValue, Node, Program, Region, Value, ValueId};
+use crate::program::{AttrValue, Node, Op, Program, Region, Value, ValueId};
 use crate::tensor::{BF16, DType, F16, F32, F64, Tensor, TensorType, dtype_from_name, dtype_name};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -326,7 +326,7 @@ impl Pass<'_, '_> {
 fn cast(from: ValueId, to: ValueId, dtype: DType) -> Result<Node> {
     let def = catalogue::find("", "Cast")
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the catalogue has no Cast"))?;
-    let mut node = Node::new(def.op(), vec![Some(from)], vec![Some(to)]);
+    let mut node = Node::new(Op::of(def), vec![Some(from)], vec![Some(to)]);
     node.set_attr("to", AttrValue::Int(dtype_to_onnx(dtype)?));
     Ok(node)
 }

@@ -12,7 +12,7 @@ use super::uses::reads;
 use super::{each_region, is_elementwise, reshape};
 use crate::cancel::look;
 use crate::error::Result;
-use crate::program::{AttrValue, Node, Program, Region, Value, ValueId, catalogue};
+use crate::program::{AttrValue, Node, Op, Program, Region, Value, ValueId, catalogue};
 use crate::tensor::{Tensor, TensorType, n_elements};
 use std::collections::{HashMap, HashSet};
 
@@ -324,7 +324,7 @@ impl Change {
         let dtype = node.output(0).and_then(|id| Some(program.value(id).ty.as_ref()?.dtype));
         let ty = dtype.map(|dtype| TensorType::new(dtype, &self.shape));
         let inner = program.add_value(Value { ty, ..Value::default() });
-        let mut behind = Node::new(def.op(), vec![Some(inner)], std::mem::take(&mut node.outputs));
+        let mut behind = Node::new(Op::of(def), vec![Some(inner)], std::mem::take(&mut node.outputs));
         behind.set_attr("perm", AttrValue::Ints(self.behind.iter().map(|&axis| axis as i64).collect()));
         node.outputs = vec![Some(inner)];
         Ok(Some(behind))

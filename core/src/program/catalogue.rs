@@ -11,66 +11,11 @@
 //! The version is ONNX's newest, unless that says more than the kernels that we know can do: then it is the
 //! newest that they can, and [`lower`] refuses what goes beyond it.
 
-use super::infer::{InferFn, functions::*};
 use super::onnx_versions::versions;
-use super::{AttrValue, DEVBAY_DOMAIN, Node, Op};
+use super::{AttrValue, Node};
 use crate::error::{Error, ErrorKind, Result};
-pub use devbay_ops::OpKind;
-use devbay_ops::{AttributeType, OpRow, Takes};
-use std::sync::LazyLock;
-
-/// One op: its row, and the types of its results.
-#[derive(Clone, Copy)]
-pub struct OpDef {
-    /// What it is ([`devbay_ops`]).
-    pub row: &'static OpRow,
-    /// Types of the results.
-    pub infer: InferFn,
-}
-
-impl std::ops::Deref for OpDef {
-    type Target = OpRow;
-
-    fn deref(&self) -> &OpRow {
-        self.row
-    }
-}
-
-impl OpDef {
-    /// The op, as nodes have it.
-    pub fn op(&self) -> Op {
-        Op { domain: self.domain.into(), name: self.name.into(), version: self.version }
-    }
-
-    fn of(row: &'static OpRow) -> Option<Self> {
-        let listed =
-            INFER.binary_search_by_key(&(row.domain, row.name), |(domain, name, _)| (*domain, *name));
-        let infer = listed.ok().map(|at| INFER[at].2).or_else(|| of_formula(row));
-        infer.map(|infer| Self { row, infer })
-    }
-}
-
-/// Inference of an op that has a formula.
-fn of_formula(row: &OpRow) -> Option<InferFn> {
-    let form = row.forms[0]?;
-    Some(match (row.inputs.n_single(), form.takes == Takes::Truths, form.gives_truth) {
-        _ if form.is_fold => variadic,
-        (1, true, _) => not,
-        (1, false, true) => bool_of,
-        (1, false, false) => same,
-        (_, true, _) => logical,
-        (_, false, true) => compare,
-        (_, false, false) => arithmetic,
-    })
-}
-
-static ALL: LazyLock<Vec<OpDef>> = LazyLock::new(|| devbay_ops::all().filter_map(OpDef::of).collect());
-
-/// The definition of an op; None if programs do not hold it.
-pub fn find(domain: &str, name: &str) -> Option<&'static OpDef> {
-    let i = ALL.binary_search_by_key(&(domain, name), |def| (def.domain, def.name)).ok()?;
-    Some(&ALL[i])
-}
+use devbay_ops::{AttributeType, OpRow};
+pub use devbay_ops::{OpKind, all, find};
 
 /// Checks that a node has the operands and attributes of its op: those that are required, no more operands than there are, and
 /// each attribute of the op's type. Attributes that the op has not may be anything, and nodes of other ops than the
@@ -91,7 +36,7 @@ pub fn check_signature(node: &Node) -> Result<()> {
 
 /// Whether a kernel that declares the version `kernel_since` of an op implements its nodes, if it takes their
 /// types. Kernels of later versions do, as far as those are known: they only add to the catalogue's.
-pub fn accepts(def: &OpDef, kernel_since: u32) -> bool {
+pub fn accepts(def: &OpRow, kernel_since: u32) -> bool {
     let exists = match def.domain {
         "" => versions(def.name).is_some_and(|known| known.contains(&kernel_since)),
         _ => kernel_since <= def.version,
@@ -161,159 +106,10 @@ pub fn lower(node: &mut Node) -> Result<()> {
     Ok(())
 }
 
-/// Inference by domain and name, sorted; that of other ops follows from their formulas.
-#[rustfmt::skip]
-const INFER: &[(&str, &str, InferFn)] = &[
-    ("", "AffineGrid", affine_grid),
-    ("", "ArgMax", arg),
-    ("", "ArgMin", arg),
-    ("", "Attention", attention),
-    ("", "AveragePool", pool),
-    ("", "BatchNormalization", batch_normalization),
-    ("", "BitCast", bit_cast),
-    ("", "BitShift", arithmetic),
-    ("", "BlackmanWindow", window),
-    ("", "Cast", cast),
-    ("", "CastLike", cast_like),
-    ("", "CausalConvWithState", causal_conv),
-    ("", "CenterCropPad", center_crop_pad),
-    ("", "Clip", clip),
-    ("", "Col2Im", col2im),
-    ("", "Compress", compress),
-    ("", "Concat", concat),
-    ("", "ConstantOfShape", constant_of_shape),
-    ("", "Conv", conv),
-    ("", "ConvInteger", conv_integer),
-    ("", "ConvTranspose", conv_transpose),
-    ("", "CumProd", cumulative),
-    ("", "CumSum", cumulative),
-    ("", "DFT", dft),
-    ("", "DeformConv", deform_conv),
-    ("", "DepthToSpace", depth_to_space),
-    ("", "DequantizeLinear", dequantize),
-    ("", "Det", det),
-    ("", "Dropout", dropout),
-    ("", "DynamicQuantizeLinear", dynamic_quantize),
-    ("", "Einsum", einsum),
-    ("", "Expand", expand),
-    ("", "EyeLike", eye_like),
-    ("", "Flatten", flatten),
-    ("", "GRU", gru),
-    ("", "Gather", gather),
-    ("", "GatherElements", gather_elements),
-    ("", "GatherND", gather_nd),
-    ("", "Gemm", gemm),
-    ("", "GlobalAveragePool", global_pool),
-    ("", "GlobalLpPool", global_pool),
-    ("", "GlobalMaxPool", global_pool),
-    ("", "GridSample", grid_sample),
-    ("", "GroupNormalization", group_normalization),
-    ("", "HammingWindow", window),
-    ("", "HannWindow", window),
-    ("", "Hardmax", along_axis),
-    ("", "Identity", same),
-    ("", "If", needs_regions),
-    ("", "InstanceNormalization", instance_normalization),
-    ("", "LRN", same),
-    ("", "LSTM", lstm),
-    ("", "LayerNormalization", layer_normalization),
-    ("", "LinearAttention", linear_attention),
-    ("", "LogSoftmax", along_axis),
-    ("", "Loop", needs_regions),
-    ("", "LpNormalization", along_axis),
-    ("", "LpPool", pool),
-    ("", "MatMul", matmul),
-    ("", "MatMulInteger", matmul_integer),
-    ("", "MaxPool", max_pool),
-    ("", "MaxRoiPool", max_roi_pool),
-    ("", "MaxUnpool", max_unpool),
-    ("", "Mean", variadic),
-    ("", "MeanVarianceNormalization", mean_variance),
-    ("", "MelWeightMatrix", mel_weight_matrix),
-    ("", "NegativeLogLikelihoodLoss", negative_log_likelihood_loss),
-    ("", "NonMaxSuppression", non_max_suppression),
-    ("", "NonZero", non_zero),
-    ("", "OneHot", one_hot),
-    ("", "PRelu", prelu),
-    ("", "Pad", pad),
-    ("", "Pow", binary_of_first),
-    ("", "QLinearConv", qlinear_conv),
-    ("", "QLinearMatMul", qlinear_matmul),
-    ("", "QuantizeLinear", quantize),
-    ("", "RMSNormalization", rms_normalization),
-    ("", "RNN", rnn),
-    ("", "Range", range),
-    ("", "ReduceL1", reduce),
-    ("", "ReduceL2", reduce),
-    ("", "ReduceLogSum", reduce),
-    ("", "ReduceLogSumExp", reduce),
-    ("", "ReduceMax", reduce),
-    ("", "ReduceMean", reduce),
-    ("", "ReduceMin", reduce),
-    ("", "ReduceProd", reduce),
-    ("", "ReduceSum", reduce),
-    ("", "ReduceSumSquare", reduce),
-    ("", "Reshape", reshape),
-    ("", "Resize", resize),
-    ("", "ReverseSequence", same),
-    ("", "RoiAlign", roi_align),
-    ("", "RotaryEmbedding", same),
-    ("", "STFT", stft),
-    ("", "Scan", needs_regions),
-    ("", "ScatterElements", scatter_elements),
-    ("", "ScatterND", scatter_nd),
-    ("", "Shape", shape),
-    ("", "Size", size),
-    ("", "Slice", slice),
-    ("", "Softmax", along_axis),
-    ("", "SoftmaxCrossEntropyLoss", softmax_cross_entropy_loss),
-    ("", "SpaceToDepth", space_to_depth),
-    ("", "Split", split),
-    ("", "Squeeze", squeeze),
-    ("", "SwiGLU", same),
-    ("", "TensorScatter", tensor_scatter),
-    ("", "TfIdfVectorizer", tf_idf_vectorizer),
-    ("", "Tile", tile),
-    ("", "TopK", top_k),
-    ("", "Transpose", transpose),
-    ("", "Trilu", trilu),
-    ("", "Unique", unique),
-    ("", "Unsqueeze", unsqueeze),
-    ("", "Where", where_),
-    (DEVBAY_DOMAIN, "FusedConv", fused_conv),
-    (DEVBAY_DOMAIN, "FusedElementwise", fused_elementwise),
-    (DEVBAY_DOMAIN, "FusedGemm", fused_gemm),
-    (DEVBAY_DOMAIN, "FusedMatMul", fused_matmul),
-];
-
-/// All ops that programs may hold.
-pub fn all() -> impl Iterator<Item = &'static OpDef> {
-    ALL.iter()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::ValueId;
-
-    #[test]
-    fn tables_are_sorted_for_binary_search() {
-        assert!(INFER.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)));
-        for def in all() {
-            let found = find(def.domain, def.name).map(|def| def.name);
-            assert_eq!(found, Some(def.name));
-        }
-        assert!(find("", "FusedConv").is_none());
-        assert!(find("devbay", "Conv").is_none());
-        assert!(find("ai.onnx.ml", "Normalizer").is_none());
-    }
-
-    #[test]
-    fn every_row_has_inference() {
-        let rows: Vec<_> = devbay_ops::all().map(|row| (row.domain, row.name)).collect();
-        let defs: Vec<_> = all().map(|def| (def.domain, def.name)).collect();
-        assert_eq!(rows, defs);
-    }
+    use crate::program::{DEVBAY_DOMAIN, Op, ValueId};
 
     /// Nodes are lifted as they stand from so early a version that their attributes must be those of the row by then.
     #[test]
@@ -376,7 +172,7 @@ mod tests {
         let check = |op: &str, n_inputs: u32, name: &str, value: AttrValue, oldest: Option<u32>| {
             let def = find("", op).expect("it is in the catalogue");
             let inputs = (0..n_inputs).map(|i| Some(ValueId(i))).collect();
-            let mut node = Node::new(def.op(), inputs, Vec::new());
+            let mut node = Node::new(Op::of(def), inputs, Vec::new());
             node.set_attr("axis", AttrValue::Int(1));
             node.set_attr(name, value.clone());
             let lowered = lower(&mut node).is_ok().then(|| oldest_kernel(&node));

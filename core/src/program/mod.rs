@@ -18,8 +18,11 @@ pub mod scan;
 pub mod text;
 pub mod verify;
 
+use crate::error::{Error, ErrorKind};
 use crate::tensor::{Tensor, TensorType};
-use devbay_ops::AttributeType;
+use devbay_ops::{AttributeType, OpRow};
+use devbay_plugin_api::abi::{DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OUT_OF_MEMORY, DEVBAY_STATUS_UNSUPPORTED};
+use devbay_plugin_api::sdk;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -88,6 +91,11 @@ impl Op {
     /// An op of devbay's domain: fused patterns.
     pub fn devbay(name: &str, version: u32) -> Self {
         Self { domain: Arc::from(DEVBAY_DOMAIN), name: Arc::from(name), version }
+    }
+
+    /// The op of a row, in the version that programs hold.
+    pub fn of(row: &OpRow) -> Self {
+        Self { domain: row.domain.into(), name: row.name.into(), version: row.version }
     }
 
     /// Whether it is ONNX's op of that name.
@@ -243,6 +251,17 @@ impl AttrValue {
             Self::Tensor(_) => AttributeType::Tensor,
         }
     }
+}
+
+/// What devbay-ops found wrong with a node, as an error of the model.
+pub(crate) fn of_model(error: sdk::Error) -> Error {
+    let kind = match error.status() {
+        DEVBAY_STATUS_INVALID => ErrorKind::InvalidModel,
+        DEVBAY_STATUS_UNSUPPORTED => ErrorKind::UnsupportedModel,
+        DEVBAY_STATUS_OUT_OF_MEMORY => ErrorKind::OutOfMemory,
+        _ => ErrorKind::Internal,
+    };
+    Error::new(kind, error.text())
 }
 
 impl Program {

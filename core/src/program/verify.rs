@@ -247,7 +247,7 @@ mod tests {
 
     fn node(name: &str, inputs: &[u32], outputs: &[u32]) -> Node {
         let some = |numbers: &[u32]| numbers.iter().map(|&n| Some(ValueId(n))).collect();
-        let op = catalogue::find("", name).map_or_else(|| Op::onnx(name, 1), |def| def.op());
+        let op = catalogue::find("", name).map_or_else(|| Op::onnx(name, 1), Op::of);
         Node::new(op, some(inputs), some(outputs))
     }
 
@@ -500,7 +500,7 @@ mod tests {
         let check_node = |op: &str, inputs: &[u32], attrs: &[(&str, AttrValue)], expected: &str| {
             let mut made = node(op, inputs, &[4]);
             if let Some(fused) = catalogue::find(DEVBAY_DOMAIN, op) {
-                made.op = fused.op();
+                made.op = Op::of(fused);
             }
             made.attrs = attrs.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect();
             let mut program = with_values(9);

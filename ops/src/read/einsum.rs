@@ -1,7 +1,106 @@
-//! Einsum: what an equation says of operands whose shapes are known.
+//! Einsum: what an equation says of its operands. Inference asks for names, kernels for extents and strides, too.
 
 use super::{extents, row_major};
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result};
+use std::fmt::Display;
+
+/// A letter, or a position of the ellipsis, counted from its end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Id {
+    Dots(usize),
+    Letter(char),
+}
+
+/// An equation with a term for each operand.
+pub(crate) struct Terms {
+    equation: String,
+}
+
+/// The names of the operands' dimensions, and of the result's.
+pub(crate) struct Ids {
+    pub operands: Vec<Vec<Id>>,
+    pub result: Vec<Id>,
+}
+
+impl Terms {
+    /// Takes an equation for `n` operands apart.
+    ///
+    /// # Errors
+    /// Invalid for another number of terms.
+    pub fn of(equation: &str, n: usize) -> Result<Self> {
+        let terms = Self { equation: equation.chars().filter(|&c| c != ' ').collect() };
+        match terms.sides().0.split(',').count() {
+            found if found == n => Ok(terms),
+            _ => Err(terms.broken(&format!("with {n} terms"))),
+        }
+    }
+
+    /// The terms of the operands, and that of the result, if there is one.
+    fn sides(&self) -> (&str, Option<&str>) {
+        match self.equation.split_once("->") {
+            Some((terms, result)) => (terms, Some(result)),
+            None => (&self.equation, None),
+        }
+    }
+
+    fn broken(&self, expected: &str) -> Error {
+        Error::invalid(format!("expected an equation {expected}, found {}", self.equation))
+    }
+
+    /// The names, for operands of these extents.
+    ///
+    /// # Errors
+    /// Invalid if a term is not made of letters and at most one ellipsis, if it has not as many as its operand has dimensions, and
+    /// for a result with other letters.
+    pub fn ids<D: Display>(&self, shapes: &[&[D]]) -> Result<Ids> {
+        let (terms, result) = self.sides();
+        let mut operands = Vec::with_capacity(shapes.len());
+        // How often each letter occurs.
+        let mut times = [0usize; 128];
+        let mut n_dots = 0;
+        for (term, dims) in terms.split(',').zip(shapes) {
+            let (before, after) = self.letters(term)?;
+            let n_letters = before.len() + after.len();
+            if dims.len() < n_letters || (dims.len() > n_letters && !term.contains("...")) {
+                let shape = dims.iter().map(D::to_string).collect::<Vec<_>>().join(",");
+                return Err(self.broken(&format!("with as many letters as [{shape}] has dimensions")));
+            }
+            n_dots = n_dots.max(dims.len() - n_letters);
+            before.bytes().chain(after.bytes()).for_each(|letter| times[usize::from(letter)] += 1);
+            operands.push(ids(before, dims.len() - n_letters, after));
+        }
+        let result = match result {
+            Some(term) => {
+                let (before, after) = self.letters(term)?;
+                if before.bytes().chain(after.bytes()).any(|letter| times[usize::from(letter)] == 0) {
+                    return Err(self.broken("whose result has letters of its terms"));
+                }
+                ids(before, if term.contains("...") { n_dots } else { 0 }, after)
+            }
+            None => {
+                // The ellipsis, then every letter that occurs once, in the order of the alphabet.
+                let once = ('A'..='z').filter(|&letter| times[letter as usize] == 1).map(Id::Letter);
+                (0..n_dots).rev().map(Id::Dots).chain(once).collect()
+            }
+        };
+        Ok(Ids { operands, result })
+    }
+
+    /// The letters before and after the ellipsis of a term.
+    fn letters<'t>(&self, term: &'t str) -> Result<(&'t str, &'t str)> {
+        let (before, after) = term.split_once("...").unwrap_or((term, ""));
+        match before.chars().chain(after.chars()).all(|c| c.is_ascii_alphabetic()) {
+            true => Ok((before, after)),
+            false => Err(self.broken("of letters")),
+        }
+    }
+}
+
+/// The names of a term, whose ellipsis stands for so many dimensions.
+fn ids(before: &str, n_dots: usize, after: &str) -> Vec<Id> {
+    let dots = (0..n_dots).rev().map(Id::Dots);
+    before.chars().map(Id::Letter).chain(dots).chain(after.chars().map(Id::Letter)).collect()
+}
 
 /// A name of the equation: its extent, and elements of each operand from one position to the next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,15 +110,6 @@ pub struct Name {
     pub extent: i64,
     /// For each operand; 0 where it does not have the name, or has one position of it.
     pub strides: Vec<i64>,
-    /// Times that it occurs among the operands.
-    times: usize,
-}
-
-/// A letter, or a position of the ellipsis, counted from its end.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Id {
-    Dots(usize),
-    Letter(char),
 }
 
 /// The names that the result has, in its order, and the others.
@@ -37,32 +127,22 @@ impl Equation {
     /// # Errors
     /// Invalid for one that does not fit the operands.
     pub fn of<D>(request: &PrepareRequest<'_, D>) -> Result<Self> {
-        let said = request.attrs.string("equation", "")?;
-        let equation: String = said.chars().filter(|c| !c.is_whitespace()).collect();
-        let broken = |what: &str| Error::invalid(format!("the equation {equation} {what}"));
-        let (terms, result) = match equation.split_once("->") {
-            Some((terms, result)) => (terms, Some(result)),
-            None => (&*equation, None),
-        };
-        let terms: Vec<&str> = terms.split(',').collect();
         let n = request.inputs.len();
-        if terms.len() != n {
-            return Err(broken(&format!("has {} terms for {n} operands", terms.len())));
-        }
-        let (mut names, mut dots): (Vec<Name>, usize) = (Vec::new(), 0);
-        for (operand, term) in terms.iter().enumerate() {
-            let shape = extents(request.required_input(operand)?)?;
-            let ids = ids(term, shape.len()).ok_or_else(|| broken(&format!("does not fit {shape:?}")))?;
+        let terms = Terms::of(request.attrs.string("equation", "")?, n)?;
+        let broken = |what: &str| Error::invalid(format!("the equation {} {what}", terms.equation));
+        let shapes: Vec<&[i64]> =
+            (0..n).map(|i| request.required_input(i).and_then(extents)).collect::<Result<_>>()?;
+        let ids = terms.ids(&shapes)?;
+        let mut names: Vec<Name> = Vec::new();
+        for (operand, (ids, shape)) in ids.operands.into_iter().zip(shapes).enumerate() {
             // Without elements nothing is read, and extents may be beyond what can be multiplied.
             let strides = if shape.contains(&0) { vec![0; shape.len()] } else { row_major(shape) };
-            dots = dots.max(ids.iter().filter(|id| matches!(id, Id::Dots(_))).count());
             for ((id, &extent), stride) in ids.into_iter().zip(shape).zip(strides) {
                 let at = names.iter().position(|name| name.id == id).unwrap_or_else(|| {
-                    names.push(Name { id, extent: 1, strides: vec![0; n], times: 0 });
+                    names.push(Name { id, extent: 1, strides: vec![0; n] });
                     names.len() - 1
                 });
                 let name = &mut names[at];
-                name.times += 1;
                 if extent == 1 {
                     continue;
                 }
@@ -73,26 +153,12 @@ impl Equation {
                 name.strides[operand] += stride;
             }
         }
-        let kept: Vec<Id> = match result {
-            Some(result) => {
-                let letters = result.replace("...", "").len();
-                let rank = letters + if result.contains("...") { dots } else { 0 };
-                ids(result, rank).ok_or_else(|| broken("has a result that is no term"))?
-            }
-            None => {
-                // The ellipsis, then every letter that occurs once, in the order of the alphabet.
-                let once = |name: &&Name| matches!(name.id, Id::Letter(_)) && name.times == 1;
-                let mut letters: Vec<Id> = names.iter().filter(once).map(|name| name.id).collect();
-                letters.sort_unstable();
-                (0..dots).rev().map(Id::Dots).chain(letters).collect()
-            }
-        };
+        let kept = ids.result;
         if (1..kept.len()).any(|i| kept[..i].contains(&kept[i])) {
             return Err(broken("has a result with one name twice"));
         }
         let find = |id: &Id| names.iter().find(|name| name.id == *id).cloned();
-        let of_result: Option<Vec<Name>> = kept.iter().map(find).collect();
-        let of_result = of_result.ok_or_else(|| broken("has a result with a name of no operand"))?;
+        let of_result = kept.iter().filter_map(find).collect();
         names.retain(|name| !kept.contains(&name.id));
         let n_summed = names.iter().try_fold(1i64, |n, name| n.checked_mul(name.extent));
         if n_summed.is_none() && names.iter().all(|name| name.extent > 0) {
@@ -105,18 +171,4 @@ impl Equation {
     pub fn extents(&self) -> Vec<i64> {
         self.kept.iter().map(|name| name.extent).collect()
     }
-}
-
-/// The names of a term for a tensor of so many dimensions; None if they do not fit.
-fn ids(term: &str, rank: usize) -> Option<Vec<Id>> {
-    let (before, after) = term.split_once("...").unwrap_or((term, ""));
-    if !before.chars().chain(after.chars()).all(|c| c.is_ascii_alphabetic()) {
-        return None;
-    }
-    let dots = rank.checked_sub(before.len() + after.len())?;
-    if dots > 0 && !term.contains("...") {
-        return None;
-    }
-    let dots = (0..dots).rev().map(Id::Dots);
-    Some(before.chars().map(Id::Letter).chain(dots).chain(after.chars().map(Id::Letter)).collect())
 }

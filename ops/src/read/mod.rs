@@ -11,10 +11,12 @@ mod resize;
 mod window;
 
 pub use einsum::{Equation, Name};
+pub(crate) use einsum::{Id, Terms};
 pub use movement::{View, depth_to_space, expand, slice, space_to_depth, tile, transpose};
 pub use recurrent::{Activation, Cell, Extents, Recurrent};
 pub use region::Regions;
 pub use resize::{Axis, Filter, Method, Nearest, Resize, Samples, Transform};
+pub(crate) use window::{Padding, Sliding, sizes};
 pub use window::{SPATIAL_MAX, Window};
 
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result, TensorView};

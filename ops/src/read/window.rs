@@ -1,9 +1,87 @@
 //! Windows that slide over images: what convolutions and poolings say of them (ONNX Conv-11, MaxPool-12).
 
+use crate::NodeAttrs;
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
 /// Spatial dimensions that most kernels work on, at most.
 pub const SPATIAL_MAX: usize = 3;
+
+/// What is put around an image before a window slides over it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Padding {
+    /// So much before and after each axis.
+    Explicit(Vec<(i64, i64)>),
+    /// Nothing, and windows that are not filled do not count.
+    Valid,
+    /// As much as makes the result as large as the image divided by the stride, the odd element behind it.
+    SameUpper,
+    /// As above, the odd element before it.
+    SameLower,
+}
+
+/// What attributes say of a window before any extent is known.
+pub(crate) struct Sliding {
+    /// Steps of the window, from 1.
+    pub strides: Vec<i64>,
+    /// Distance between the window's elements, from 1.
+    pub dilations: Vec<i64>,
+    pub padding: Padding,
+}
+
+impl Sliding {
+    /// Reads the attributes of a node whose window has so many dimensions.
+    ///
+    /// # Errors
+    /// Invalid for attributes that break the specification.
+    pub fn of(attrs: &dyn NodeAttrs, rank: usize) -> Result<Self> {
+        let padding = match attrs.string("auto_pad", "NOTSET")? {
+            "SAME_UPPER" => Padding::SameUpper,
+            "SAME_LOWER" => Padding::SameLower,
+            "VALID" => Padding::Valid,
+            "NOTSET" | "" => Padding::Explicit(match sizes(attrs, "pads", 2 * rank, 0)? {
+                Some(pads) => (0..rank).map(|i| (pads[i], pads[rank + i])).collect(),
+                None => vec![(0, 0); rank],
+            }),
+            other => {
+                return Err(Error::invalid(format!(
+                    "expected auto_pad NOTSET, SAME_UPPER, SAME_LOWER or VALID, found {other}"
+                )));
+            }
+        };
+        let ones_or = |said: Option<&[i64]>| said.map_or_else(|| vec![1; rank], <[i64]>::to_vec);
+        let strides = ones_or(sizes(attrs, "strides", rank, 1)?);
+        let dilations = ones_or(sizes(attrs, "dilations", rank, 1)?);
+        Ok(Self { strides, dilations, padding })
+    }
+
+    /// What is put before and after an axis; None if that depends on the result.
+    pub fn padding_of(&self, i: usize) -> Option<(i64, i64)> {
+        match &self.padding {
+            Padding::Explicit(pads) => Some(pads[i]),
+            Padding::Valid => Some((0, 0)),
+            Padding::SameUpper | Padding::SameLower => None,
+        }
+    }
+}
+
+/// An attribute with a number for each axis, none below `min`. An empty list is no such thing: ONNX's own inference
+/// refuses it, and so every runtime that asks it.
+///
+/// # Errors
+/// Invalid for other lists.
+pub(crate) fn sizes<'a>(
+    attrs: &'a dyn NodeAttrs,
+    name: &str,
+    n: usize,
+    min: i64,
+) -> Result<Option<&'a [i64]>> {
+    match attrs.ints(name)? {
+        Some(list) if list.len() != n || list.iter().any(|&size| size < min) => {
+            Err(Error::invalid(format!("expected {n} numbers of at least {min} as {name}, found {list:?}")))
+        }
+        list => Ok(list),
+    }
+}
 
 /// How a window slides, for each spatial dimension of the image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,43 +109,32 @@ impl Window {
             let text = format!("a window of {of_kernel} dimensions over {rank} into {of_output}");
             return Err(Error::invalid(text));
         }
-        let list = |name: &str| -> Result<Vec<i64>> {
-            let values = attrs.ints(name)?.unwrap_or_else(|| vec![1; rank]);
-            if values.len() != rank || values.iter().any(|&value| value < 1) {
-                return Err(Error::invalid(format!("attribute {name} is not {rank} numbers above 0")));
+        let sliding = Sliding::of(attrs, rank)?;
+        for (name, values) in [("strides", &sliding.strides), ("dilations", &sliding.dilations)] {
+            if let Some(value) = values.iter().find(|&&value| value >= limit) {
+                return Err(Error::unsupported(format!("{name} of {value}, below {limit} are")));
             }
-            match values.iter().find(|&&value| value >= limit) {
-                Some(value) => Err(Error::unsupported(format!("{name} of {value}, below {limit} are"))),
-                None => Ok(values),
-            }
-        };
-        let (strides, dilations) = (list("strides")?, list("dilations")?);
+        }
         let is_counted = |list: &[i64]| list.iter().all(|extent| (0..limit).contains(extent));
         if !is_counted(kernel) {
             return Err(Error::unsupported(format!("a window of {kernel:?}, extents below {limit} are")));
         }
-        let auto_pad = attrs.string("auto_pad", "NOTSET")?;
-        let given = attrs.ints("pads")?.unwrap_or_else(|| vec![0; 2 * rank]);
         let mut pads = Vec::with_capacity(rank);
         for i in 0..rank {
-            let (before, after) = match auto_pad {
-                "NOTSET" | "" if given.len() == 2 * rank => (given[i], given[rank + i]),
-                "NOTSET" | "" => {
-                    return Err(Error::invalid(format!("{} paddings, expected {}", given.len(), 2 * rank)));
+            let (before, after) = sliding.padding_of(i).unwrap_or_else(|| {
+                let total = same(kernel[i], sliding.strides[i], sliding.dilations[i], input[i], output[i]);
+                let less = total / 2;
+                match sliding.padding {
+                    Padding::SameLower => (total - less, less),
+                    _ => (less, total - less),
                 }
-                "VALID" => (0, 0),
-                "SAME_UPPER" | "SAME_LOWER" => {
-                    let total = same(kernel[i], strides[i], dilations[i], input[i], output[i]);
-                    let less = total / 2;
-                    if auto_pad == "SAME_UPPER" { (less, total - less) } else { (total - less, less) }
-                }
-                other => return Err(Error::invalid(format!("auto_pad {other}"))),
-            };
+            });
             if !is_counted(&[before, after]) {
                 return Err(Error::unsupported(format!("a padding of {before} and {after}")));
             }
             pads.push((before, after));
         }
+        let Sliding { strides, dilations, .. } = sliding;
         Ok(Self { kernel: kernel.to_vec(), strides, dilations, pads })
     }
 

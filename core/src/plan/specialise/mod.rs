@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::control::unroll::constant_trips;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::fold::Evaluator;
-use crate::program::infer::{self, Operands};
+use crate::program::infer;
 pub use crate::program::scan::ScanLayout;
 use crate::program::scan::resolve_axis;
 use crate::program::{Node, Program, Region, Value, ValueId};
@@ -188,7 +188,7 @@ impl Specialiser<'_> {
             }
         }
         if let Some(def) = catalogue::find(&node.op.domain, &node.op.name) {
-            return (def.infer)(&Operands { node, types: &types, constants });
+            return infer::infer_row(def, node, &types, constants);
         }
         let known = |ty: &Option<TensorType>| ty.as_ref().is_none_or(|ty| ty.known_shape().is_some());
         if types.iter().all(known) {

@@ -7,21 +7,13 @@
 //! rank. So what cannot be right inside a region is no error here: its results become unknown, and who
 //! enters it with real shapes finds the error.
 
-use super::extent::{Shape, agree, axis, either_shape};
-use super::{Operands, fits_memory, infer, invalid, query};
+use super::{infer, query};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::catalogue::{self, OpKind};
-use crate::program::{Node, Program, Region, Value, ValueId};
+use crate::program::{Node, Program, Region, Value, ValueId, of_model};
 use crate::tensor::{BOOL, DType, Dim, I64, Tensor, TensorType, dtype_name};
+use devbay_ops::infer::{agree, either, fits_memory};
 use std::collections::HashMap;
-
-/// The catalogue's function of If, Loop and Scan, which cannot be inferred from operands alone.
-pub fn needs_regions(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    Err(Error::new(
-        ErrorKind::Internal,
-        format!("expected {} to be inferred with its regions, by infer_region", ops.node.op),
-    ))
-}
 
 /// Fills [`Value::ty`] for all values that nodes make, those of nested regions included, from the types of
 /// the program's inputs and constants. What the types said before is replaced, but for results of ops that
@@ -122,7 +114,7 @@ impl Inference<'_> {
             return Err(invalid(format!("expected {} results, found {}", results.len(), node.outputs.len())));
         }
         for ty in results.iter().flatten() {
-            fits_memory(ty)?;
+            fits_memory(ty).map_err(of_model)?;
         }
         Ok(results)
     }
@@ -298,6 +290,16 @@ impl Inference<'_> {
     }
 }
 
+/// A model that cannot be right.
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidModel, text)
+}
+
+/// The position of an axis, which counts from the back if it is negative.
+fn axis(axis: i64, rank: usize) -> Result<usize> {
+    devbay_ops::infer::axis(axis, rank).map_err(of_model)
+}
+
 fn region_of<'a>(node: &'a Node, name: &str) -> Result<&'a Region> {
     node.region(name).ok_or_else(|| invalid(format!("expected a region {name}, found none")))
 }
@@ -315,6 +317,12 @@ fn either_type(a: Option<TensorType>, b: Option<TensorType>) -> Result<Option<Te
         return Err(invalid(format!("expected one element type whichever way is taken, found {a} and {b}")));
     }
     Ok(Some(TensorType { dtype: a.dtype, shape: either_shape(a.shape, b.shape) }))
+}
+
+/// What holds of two shapes of which either may come.
+fn either_shape(a: Option<Vec<Dim>>, b: Option<Vec<Dim>>) -> Option<Vec<Dim>> {
+    let (a, b) = (a?, b?);
+    (a.len() == b.len()).then(|| a.iter().zip(&b).map(|(a, b)| either(a, b)).collect())
 }
 
 /// An attribute with an axis for each of `n` values, 0 if it is absent.
@@ -348,7 +356,7 @@ fn with_dim(ty: TensorType, at: usize, dim: Dim) -> TensorType {
 
 fn without_dim(ty: TensorType, at: i64) -> Result<(Dim, TensorType)> {
     let dtype = ty.dtype;
-    let (dim, shape): (Dim, Shape) = match ty.shape {
+    let (dim, shape): (Dim, Option<Vec<Dim>>) = match ty.shape {
         None => (Dim::unknown(), None),
         Some(mut dims) => {
             let at = axis(at, dims.len())?;
@@ -361,8 +369,7 @@ fn without_dim(ty: TensorType, at: i64) -> Result<(Dim, TensorType)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::infer::testing::operand;
-    use crate::program::{AttrValue, Op};
+    use crate::program::{AttrValue, Op, text};
 
     /// A program under construction.
     #[derive(Default)]
@@ -371,13 +378,17 @@ mod tests {
     }
 
     impl Builder {
-        /// A value of a type, perhaps with its content.
-        fn value(&mut self, text: &str) -> ValueId {
-            match operand(text) {
-                (_, Some(constant)) => self.program.add_constant("", constant),
-                (Some(ty), None) => self.program.add_typed("", ty),
-                (None, None) => self.made(),
+        /// A value of a type, perhaps with its content, as the text form has them; `-` for one without a type.
+        fn value(&mut self, said: &str) -> ValueId {
+            if said == "-" {
+                return self.made();
             }
+            let region = match said.contains("] [") {
+                true => format!("() {{ %x = const {said} return %x }}"),
+                false => format!("(%x: {said}) {{ return %x }}"),
+            };
+            let parsed = text::parse(&format!("devbay-program 1\nprogram \"\" {region}")).expect("a value");
+            self.program.add_value(parsed.values[0].clone())
         }
 
         /// A value that some node makes.
@@ -474,8 +485,8 @@ mod tests {
         branches("bool[]", "f32[2]", "f32[2,1]", "f32[..]");
         branches("bool[]", "f32[2]", "-", "f32[..]");
         branches("bool[]", "-", "-", "-");
-        branches("bool[]{1}", "f32[2]", "f32[3]", "f32[2]");
-        branches("bool[1]{0}", "f32[2]", "i64[3]", "i64[3]");
+        branches("bool[] [true]", "f32[2]", "f32[3]", "f32[2]");
+        branches("bool[1] [false]", "f32[2]", "i64[3]", "i64[3]");
     }
 
     #[test]
@@ -495,7 +506,7 @@ mod tests {
     #[test]
     fn a_branch_that_these_shapes_never_take() {
         let mut b = Builder::default();
-        let (condition, x, axis) = (b.value("bool[]"), b.value("f32[2,3]"), b.value("i64[1]{2}"));
+        let (condition, x, axis) = (b.value("bool[]"), b.value("f32[2,3]"), b.value("i64[1] [2]"));
         let (squeeze, squeezed) = b.node("Squeeze", &[x, axis]);
         let (mut node, result) = b.node("If", &[condition]);
         node.regions = vec![

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 
 /// An op of ONNX's own domain in the version that programs hold.
 pub(super) fn held(op: &str) -> Op {
-    catalogue::find("", op).map_or_else(|| Op::onnx(op, 1), |def| def.op())
+    catalogue::find("", op).map_or_else(|| Op::onnx(op, 1), Op::of)
 }
 
 /// Lifts the nodes of one program, in their order.

@@ -7,7 +7,7 @@ use devbay_host::core::Tensor;
 use devbay_host::core::device::Device;
 use devbay_host::core::passes::Switches;
 use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::program::{AttrValue, Node, Program, ValueId, catalogue};
+use devbay_host::core::program::{AttrValue, Node, Op, Program, ValueId, catalogue};
 use devbay_host::core::tensor::{F32, TensorType};
 use devbay_host::devices::{Policy, Requirements};
 use devbay_host::model::Model;
@@ -70,7 +70,7 @@ impl Build {
 
     fn add(&mut self, op: &str, inputs: &[ValueId], attrs: &[(&str, AttrValue)]) -> ValueId {
         let output = self.program.add_value(Default::default());
-        let op = catalogue::find("", op).unwrap_or_else(|| panic!("no op {op}")).op();
+        let op = Op::of(catalogue::find("", op).unwrap_or_else(|| panic!("no op {op}")));
         let mut node = Node::new(op, inputs.iter().copied().map(Some).collect(), vec![Some(output)]);
         attrs.iter().for_each(|(name, value)| node.set_attr(name, value.clone()));
         self.program.main.nodes.push(node);

@@ -16,7 +16,7 @@ mod regions;
 mod shapes;
 
 use devbay_host::core::Tensor;
-use devbay_host::core::program::{AttrValue, Node, Program, Value, ValueId, catalogue};
+use devbay_host::core::program::{AttrValue, Node, Op, Program, Value, ValueId, catalogue};
 use devbay_host::core::tensor::{BOOL, DType, Dim, F32, I32, I64, TensorType};
 
 /// One step: what is added, and the choices that it leaves open.
@@ -216,7 +216,7 @@ impl Maker {
 
     fn node(&self, op: &str, inputs: &[ValueId], outputs: &[ValueId], attrs: &[(&str, AttrValue)]) -> Node {
         let some = |ids: &[ValueId]| ids.iter().copied().map(Some).collect();
-        let op = catalogue::find("", op).unwrap_or_else(|| panic!("no op {op}")).op();
+        let op = Op::of(catalogue::find("", op).unwrap_or_else(|| panic!("no op {op}")));
         let mut node = Node::new(op, some(inputs), some(outputs));
         attrs.iter().for_each(|(name, value)| node.set_attr(name, value.clone()));
         node

@@ -146,9 +146,9 @@ mod tests {
             let error = summed(equation, &[square], to).expect_err("refused");
             assert!(error.contains(words), "{error}");
         };
-        refused("ij,jk->ik", &[2, 2], "2 terms for 1 operands");
-        refused("ijk->i", &[2], "does not fit [2, 2]");
-        refused("ij->k", &[2], "a name of no operand");
+        refused("ij,jk->ik", &[2, 2], "an equation with 1 terms");
+        refused("ijk->i", &[2], "as many letters as [2,2] has dimensions");
+        refused("ij->k", &[2], "whose result has letters of its terms");
         refused("ij->ii", &[2, 2], "one name twice");
     }
 }

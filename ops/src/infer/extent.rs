@@ -4,8 +4,8 @@
 //! made in `i128`, which an `i64` times an extent cannot leave, and come back through [`extent`].
 
 use super::invalid;
-use crate::error::Result;
-use crate::tensor::Dim;
+use crate::types::Dim;
+use devbay_plugin_api::sdk::Result;
 
 /// Extents, None if not even their number is known.
 pub(super) type Shape = Option<Vec<Dim>>;
@@ -19,7 +19,10 @@ pub(super) fn extent(value: i128) -> Result<usize> {
 }
 
 /// The position of an axis, which counts from the back if it is negative.
-pub(super) fn axis(axis: i64, rank: usize) -> Result<usize> {
+///
+/// # Errors
+/// Invalid if there is none.
+pub fn axis(axis: i64, rank: usize) -> Result<usize> {
     let counted = if axis < 0 { i128::from(axis) + rank as i128 } else { i128::from(axis) };
     match usize::try_from(counted) {
         Ok(position) if position < rank => Ok(position),
@@ -57,7 +60,7 @@ pub(super) fn unknown_of(rank: usize) -> Result<Vec<Dim>> {
 }
 
 /// What two mentions of one extent say together; None if they contradict each other.
-pub(super) fn agree(a: &Dim, b: &Dim) -> Option<Dim> {
+pub fn agree(a: &Dim, b: &Dim) -> Option<Dim> {
     match (a, b) {
         (Dim::Known(x), Dim::Known(y)) => (x == y).then(|| a.clone()),
         (Dim::Known(_), Dim::Unknown(_)) => Some(a.clone()),
@@ -67,14 +70,8 @@ pub(super) fn agree(a: &Dim, b: &Dim) -> Option<Dim> {
 }
 
 /// What holds of two extents of which either may come: the extent that they share, or nothing.
-pub(super) fn either(a: &Dim, b: &Dim) -> Dim {
+pub fn either(a: &Dim, b: &Dim) -> Dim {
     if a == b { a.clone() } else { Dim::unknown() }
-}
-
-/// What holds of two shapes of which either may come.
-pub(super) fn either_shape(a: Shape, b: Shape) -> Shape {
-    let (a, b) = (a?, b?);
-    (a.len() == b.len()).then(|| a.iter().zip(&b).map(|(a, b)| either(a, b)).collect())
 }
 
 /// What two mentions of one shape say together.

@@ -1,35 +1,35 @@
 //! Recurrent ops: LSTM, GRU and RNN differ in their number of gates.
 
 use super::extent::agree;
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::{Dim, TensorType};
+use super::{Node, invalid};
+use crate::types::{Dim, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 /// LSTM: also the last cell state.
-pub fn lstm(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    recurrent(ops, 4, true)
+pub fn lstm(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    recurrent(node, 4, true)
 }
 
 /// GRU.
-pub fn gru(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    recurrent(ops, 3, false)
+pub fn gru(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    recurrent(node, 3, false)
 }
 
 /// RNN.
-pub fn rnn(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    recurrent(ops, 1, false)
+pub fn rnn(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    recurrent(node, 1, false)
 }
 
-fn recurrent(ops: &Operands<'_>, n_gates: usize, has_cell: bool) -> Result<Vec<TensorType>> {
-    let dtype = ops.shared_dtype(&[0, 1, 2])?;
-    let [x, w, r] = [dims3(ops, 0)?, dims3(ops, 1)?, dims3(ops, 2)?];
-    let directions = directions(ops)?;
+fn recurrent(node: &Node<'_>, n_gates: usize, has_cell: bool) -> Result<Vec<TensorType>> {
+    let dtype = node.shared_dtype(&[0, 1, 2])?;
+    let [x, w, r] = [dims3(node, 0)?, dims3(node, 1)?, dims3(node, 2)?];
+    let directions = directions(node)?;
     for (i, dim) in [(1, &w[0]), (2, &r[0])] {
-        expect(ops, i, "directions", dim, &directions)?;
+        expect(node, i, "directions", dim, &directions)?;
     }
-    expect(ops, 1, "features", &w[2], &x[2])?;
-    let hidden = hidden(ops, n_gates, &w, &r)?;
-    let batch_first = ops.flag("layout", false)?;
+    expect(node, 1, "features", &w[2], &x[2])?;
+    let hidden = hidden(node, n_gates, &w, &r)?;
+    let batch_first = node.flag("layout", false)?;
     let [first, second, _] = x;
     let (sequence, batch) = if batch_first { (second, first) } else { (first, second) };
     let (all, last) = if batch_first {
@@ -48,19 +48,19 @@ fn recurrent(ops: &Operands<'_>, n_gates: usize, has_cell: bool) -> Result<Vec<T
     if has_cell {
         types.push(ty(last));
     }
-    ops.results(types)
+    node.results(types)
 }
 
 /// The extents of an operand of three dimensions.
-fn dims3(ops: &Operands<'_>, i: usize) -> Result<[Dim; 3]> {
-    ops.required(i)?;
-    ops.expect_rank(i, 3)?;
-    let dim = |at| ops.shape(i).and_then(|dims| dims.get(at)).cloned();
+fn dims3(node: &Node<'_>, i: usize) -> Result<[Dim; 3]> {
+    node.required(i)?;
+    node.expect_rank(i, 3)?;
+    let dim = |at| node.shape(i).and_then(|dims| dims.get(at)).cloned();
     Ok(std::array::from_fn(|at| dim(at).unwrap_or_else(Dim::unknown)))
 }
 
-fn directions(ops: &Operands<'_>) -> Result<Dim> {
-    match ops.node.string("direction", "forward") {
+fn directions(node: &Node<'_>) -> Result<Dim> {
+    match node.string("direction", "forward") {
         "forward" | "reverse" => Ok(Dim::Known(1)),
         "bidirectional" => Ok(Dim::Known(2)),
         other => Err(invalid(format!("expected direction forward, reverse or bidirectional, found {other}"))),
@@ -68,33 +68,33 @@ fn directions(ops: &Operands<'_>) -> Result<Dim> {
 }
 
 /// The size of the state: the attribute, or what the recurrent weights say.
-fn hidden(ops: &Operands<'_>, n_gates: usize, w: &[Dim; 3], r: &[Dim; 3]) -> Result<Dim> {
+fn hidden(node: &Node<'_>, n_gates: usize, w: &[Dim; 3], r: &[Dim; 3]) -> Result<Dim> {
     let mut hidden = r[2].clone();
-    if ops.node.attr("hidden_size").is_some() {
-        let stated = super::extent::extent(ops.node.int("hidden_size", 0).into())?;
+    if node.attr("hidden_size").is_some() {
+        let stated = super::extent::extent(node.int("hidden_size", 0).into())?;
         hidden = agree(&hidden, &Dim::Known(stated))
             .ok_or_else(|| invalid(format!("expected hidden_size {hidden}, found {stated}")))?;
     }
     let gates = super::extent::times(&hidden, n_gates)?;
     for (i, dim) in [(1, &w[1]), (2, &r[1])] {
-        expect(ops, i, "gates times hidden_size", dim, &gates)?;
+        expect(node, i, "gates times hidden_size", dim, &gates)?;
     }
     Ok(hidden)
 }
 
-fn expect(ops: &Operands<'_>, i: usize, what: &str, found: &Dim, expected: &Dim) -> Result<()> {
+fn expect(node: &Node<'_>, i: usize, what: &str, found: &Dim, expected: &Dim) -> Result<()> {
     match agree(found, expected) {
         Some(_) => Ok(()),
         None => Err(invalid(format!(
             "expected {expected} {what} in input {i}, found {found} in {}",
-            ops.shape(i).map(super::extent::show).unwrap_or_default()
+            node.shape(i).map(super::extent::show).unwrap_or_default()
         ))),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn sequences() {

@@ -1,146 +1,161 @@
 //! Ops that work element by element, with NumPy's broadcasting where there are several operands.
 
 use super::extent::{broadcast, broadcasts_to};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::program::AttrValue;
-use crate::program::onnx_types::dtype_from_onnx;
-use crate::tensor::{BOOL, DType, TensorType, dtype_name};
+use super::{InferFn, Node, invalid};
+use crate::onnx_types::dtype_from_onnx;
+use crate::types::{BOOL, DType, TensorType, dtype_name};
+use crate::{AttrRef, OpRow, Takes};
+use devbay_plugin_api::sdk::Result;
+
+/// Inference of an op that has a formula.
+pub(crate) const fn of_formula(row: &OpRow) -> Option<InferFn> {
+    let Some(form) = row.forms[0] else { return None };
+    let infer: InferFn = match (row.inputs.n_single(), matches!(form.takes, Takes::Truths), form.gives_truth)
+    {
+        _ if form.is_fold => variadic,
+        (1, true, _) => not,
+        (1, false, true) => bool_of,
+        (1, false, false) => same,
+        (_, true, _) => logical,
+        (_, false, true) => compare,
+        (_, false, false) => arithmetic,
+    };
+    Some(infer)
+}
 
 /// One result like the first operand.
-pub fn same(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.result(x.dtype, x.shape.clone())
+pub fn same(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.result(x.dtype, x.shape.clone())
 }
 
 /// Truth values of the first operand's shape: IsNaN, IsInf.
-pub fn bool_of(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.result(BOOL, x.shape.clone())
+pub fn bool_of(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.result(BOOL, x.shape.clone())
 }
 
 /// Not.
-pub fn not(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    expect_bool(ops, 0)?;
-    same(ops)
+pub fn not(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    expect_bool(node, 0)?;
+    same(node)
 }
 
 /// Two operands of one element type, which the result has too.
-pub fn arithmetic(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    ops.shared_dtype(&[0, 1])?;
-    binary_of_first(ops)
+pub fn arithmetic(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    node.shared_dtype(&[0, 1])?;
+    binary_of_first(node)
 }
 
 /// Two operands; the result has the first one's element type: Pow.
-pub fn binary_of_first(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    binary(ops, ops.required(0)?.dtype)
+pub fn binary_of_first(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    binary(node, node.required(0)?.dtype)
 }
 
 /// Two operands of one element type, compared.
-pub fn compare(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    ops.shared_dtype(&[0, 1])?;
-    binary(ops, BOOL)
+pub fn compare(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    node.shared_dtype(&[0, 1])?;
+    binary(node, BOOL)
 }
 
 /// Two operands of truth values.
-pub fn logical(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    expect_bool(ops, 0)?;
-    expect_bool(ops, 1)?;
-    binary(ops, BOOL)
+pub fn logical(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    expect_bool(node, 0)?;
+    expect_bool(node, 1)?;
+    binary(node, BOOL)
 }
 
-fn binary(ops: &Operands<'_>, dtype: DType) -> Result<Vec<TensorType>> {
-    ops.required(0)?;
-    ops.required(1)?;
-    ops.result(dtype, broadcast(&[ops.shape(0), ops.shape(1)])?)
+fn binary(node: &Node<'_>, dtype: DType) -> Result<Vec<TensorType>> {
+    node.required(0)?;
+    node.required(1)?;
+    node.result(dtype, broadcast(&[node.shape(0), node.shape(1)])?)
 }
 
 /// Any number of operands of one element type: Sum, Mean, Min, Max.
-pub fn variadic(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let inputs: Vec<usize> = (0..ops.types.len().max(1)).collect();
+pub fn variadic(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let inputs: Vec<usize> = (0..node.types.len().max(1)).collect();
     let mut shapes = Vec::with_capacity(inputs.len());
     for &i in &inputs {
-        shapes.push(ops.required(i)?.shape.as_deref());
+        shapes.push(node.required(i)?.shape.as_deref());
     }
-    ops.result(ops.shared_dtype(&inputs)?, broadcast(&shapes)?)
+    node.result(node.shared_dtype(&inputs)?, broadcast(&shapes)?)
 }
 
 /// devbay's FusedElementwise: a list of ops, each with two operands and two numbers.
-pub fn fused_elementwise(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+pub fn fused_elementwise(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let wrong = |name: &str, what: &str| invalid(format!("expected {what} as attribute {name}"));
-    let Some(AttrValue::Strings(names)) = ops.node.attr("ops").filter(|_| !ops.types.is_empty()) else {
+    let Some(AttrRef::Strings(n)) = node.attr("ops").filter(|_| !node.types.is_empty()) else {
         return Err(wrong("ops", "names of ops"));
     };
-    let n_constants = match ops.node.attr("constants") {
+    let n_constants = match node.attr("constants") {
         None => 0,
-        Some(AttrValue::Floats(constants)) => constants.len() as i64,
+        Some(AttrRef::Floats(n)) => n as i64,
         Some(_) => return Err(wrong("constants", "numbers")),
     };
-    let operands = ops.node.ints("operands").unwrap_or_default();
+    let operands = node.ints("operands").unwrap_or_default();
     // A step reads inputs, constants, and what the steps before it made.
-    let is_known = |(i, &at): (usize, &i64)| at >= -n_constants && at < (ops.types.len() + i / 2) as i64;
-    if names.is_empty() || operands.len() != 2 * names.len() || !operands.iter().enumerate().all(is_known) {
+    let is_known = |(i, &at): (usize, &i64)| at >= -n_constants && at < (node.types.len() + i / 2) as i64;
+    if n == 0 || operands.len() != 2 * n || !operands.iter().enumerate().all(is_known) {
         return Err(wrong("operands", "two places for each op"));
     }
-    if !matches!(ops.node.attr("params"), Some(AttrValue::Floats(params)) if params.len() == 2 * names.len())
-    {
+    if node.attr("params") != Some(AttrRef::Floats(2 * n)) {
         return Err(wrong("params", "two numbers for each op"));
     }
-    variadic(ops)
+    variadic(node)
 }
 
 /// Where: a condition and two operands.
-pub fn where_(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    expect_bool(ops, 0)?;
-    ops.required(1)?;
-    ops.required(2)?;
-    let shape = broadcast(&[ops.shape(0), ops.shape(1), ops.shape(2)])?;
-    ops.result(ops.shared_dtype(&[1, 2])?, shape)
+pub fn where_(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    expect_bool(node, 0)?;
+    node.required(1)?;
+    node.required(2)?;
+    let shape = broadcast(&[node.shape(0), node.shape(1), node.shape(2)])?;
+    node.result(node.shared_dtype(&[1, 2])?, shape)
 }
 
 /// Clip: limits are single numbers of the operand's type.
-pub fn clip(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    ops.shared_dtype(&[0, 1, 2])?;
-    same(ops)
+pub fn clip(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    node.shared_dtype(&[0, 1, 2])?;
+    same(node)
 }
 
 /// PRelu: the slope broadcasts to the operand.
-pub fn prelu(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    ops.required(1)?;
-    ops.shared_dtype(&[0, 1])?;
-    broadcasts_to("a slope", ops.shape(1), ops.shape(0))?;
-    same(ops)
+pub fn prelu(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    node.required(1)?;
+    node.shared_dtype(&[0, 1])?;
+    broadcasts_to("a slope", node.shape(1), node.shape(0))?;
+    same(node)
 }
 
 /// Cast.
-pub fn cast(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let dtype = dtype_from_onnx(ops.node.int("to", 0))?;
-    ops.result(dtype, ops.required(0)?.shape.clone())
+pub fn cast(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = dtype_from_onnx(node.int("to", 0))?;
+    node.result(dtype, node.required(0)?.shape.clone())
 }
 
 /// CastLike.
-pub fn cast_like(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let dtype = ops.required(1)?.dtype;
-    ops.result(dtype, ops.required(0)?.shape.clone())
+pub fn cast_like(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.required(1)?.dtype;
+    node.result(dtype, node.required(0)?.shape.clone())
 }
 
-fn expect_bool(ops: &Operands<'_>, i: usize) -> Result<()> {
-    match ops.required(i)?.dtype {
+fn expect_bool(node: &Node<'_>, i: usize) -> Result<()> {
+    match node.required(i)?.dtype {
         BOOL => Ok(()),
         other => Err(invalid(format!("expected bool as input {i}, found {}", dtype_name(other)))),
     }
 }
 
 /// Dropout: the operand, and which elements are kept.
-pub fn dropout(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
+pub fn dropout(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
     let mask = TensorType { dtype: BOOL, shape: x.shape.clone() };
-    ops.results(vec![x.clone(), mask])
+    node.results(vec![x.clone(), mask])
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn unary() {

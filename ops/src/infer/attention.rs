@@ -1,9 +1,9 @@
 //! Attention, linear attention, and the convolution with a memory that models put before it.
 
 use super::extent::{Shape, agree, extent, plus, product, show, sum, times};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::{Dim, TensorType};
+use super::{Node, invalid};
+use crate::types::{Dim, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 /// What queries, keys or values are made of.
 struct Heads {
@@ -15,9 +15,9 @@ struct Heads {
 
 /// The parts of an operand `[batch, heads, sequence, size]`, or `[batch, sequence, heads * size]` with the number
 /// of heads in an attribute; None if its rank is unknown.
-fn heads(ops: &Operands<'_>, i: usize, attribute: &str) -> Result<Option<Heads>> {
-    ops.required(i)?;
-    match ops.shape(i) {
+fn heads(node: &Node<'_>, i: usize, attribute: &str) -> Result<Option<Heads>> {
+    node.required(i)?;
+    match node.shape(i) {
         None => Ok(None),
         Some([batch, heads, sequence, size]) => Ok(Some(Heads {
             batch: batch.clone(),
@@ -26,7 +26,7 @@ fn heads(ops: &Operands<'_>, i: usize, attribute: &str) -> Result<Option<Heads>>
             size: size.clone(),
         })),
         Some([batch, sequence, hidden]) => {
-            let n = extent(ops.node.int(attribute, 0).into())?;
+            let n = extent(node.int(attribute, 0).into())?;
             Ok(Some(Heads {
                 batch: batch.clone(),
                 heads: Dim::Known(n),
@@ -56,37 +56,37 @@ fn agreed(what: &str, a: &Dim, b: &Dim) -> Result<Dim> {
 }
 
 /// Attention: the values that queries ask for, the keys and values of now and before, and the scores.
-pub fn attention(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let (q, k, v) = (ops.required(0)?, ops.required(1)?, ops.required(2)?);
-    ops.shared_dtype(&[0, 1, 4])?;
-    ops.shared_dtype(&[2, 5])?;
+pub fn attention(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let (q, k, v) = (node.required(0)?, node.required(1)?, node.required(2)?);
+    node.shared_dtype(&[0, 1, 4])?;
+    node.shared_dtype(&[2, 5])?;
     for i in [4, 5] {
-        ops.expect_rank(i, 4)?;
+        node.expect_rank(i, 4)?;
     }
-    ops.expect_rank(6, 1)?;
+    node.expect_rank(6, 1)?;
     let parts =
-        (heads(ops, 0, "q_num_heads")?, heads(ops, 1, "kv_num_heads")?, heads(ops, 2, "kv_num_heads")?);
+        (heads(node, 0, "q_num_heads")?, heads(node, 1, "kv_num_heads")?, heads(node, 2, "kv_num_heads")?);
     let (Some(of_q), Some(of_k), Some(of_v)) = parts else {
         let shapes = [q, k, v, q].map(|ty| TensorType { dtype: ty.dtype, shape: None });
-        return ops.results(shapes.into());
+        return node.results(shapes.into());
     };
     let batch = agreed("batch", &agreed("batch", &of_q.batch, &of_k.batch)?, &of_v.batch)?;
     let sequence = agreed("number of keys and values", &of_k.sequence, &of_v.sequence)?;
     agreed("number of heads of keys and values", &of_k.heads, &of_v.heads)?;
     agreed("size of queries and keys", &of_q.size, &of_k.size)?;
-    let past = match ops.optional(4).map(|past| past.shape.as_deref()) {
+    let past = match node.optional(4).map(|past| past.shape.as_deref()) {
         None => Dim::Known(0),
         Some(shape) => shape.map_or_else(Dim::unknown, |dims| dims[2].clone()),
     };
     let total = sum(&[&past, &sequence])?;
-    let result = match ops.shape(0).map(<[Dim]>::len) {
+    let result = match node.shape(0).map(<[Dim]>::len) {
         Some(3) => {
             vec![batch.clone(), of_q.sequence.clone(), product(&[of_q.heads.clone(), of_v.size.clone()])?]
         }
         _ => vec![batch.clone(), of_q.heads.clone(), of_q.sequence.clone(), of_v.size.clone()],
     };
     let present = |heads: &Heads| vec![batch.clone(), heads.heads.clone(), total.clone(), heads.size.clone()];
-    ops.results(vec![
+    node.results(vec![
         TensorType { dtype: q.dtype, shape: Some(result) },
         TensorType { dtype: k.dtype, shape: Some(present(&of_k)) },
         TensorType { dtype: v.dtype, shape: Some(present(&of_v)) },
@@ -98,36 +98,36 @@ pub fn attention(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
 }
 
 /// LinearAttention: `[batch, tokens, heads * size]` of values, and the state `[batch, heads, key, value]`.
-pub fn linear_attention(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let (q, k, v) = (ops.required(0)?, ops.required(1)?, ops.required(2)?);
-    ops.shared_dtype(&[0, 1, 2, 4, 5])?;
+pub fn linear_attention(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let (q, k, v) = (node.required(0)?, node.required(1)?, node.required(2)?);
+    node.shared_dtype(&[0, 1, 2, 4, 5])?;
     for i in [0, 1, 2, 4, 5] {
-        ops.expect_rank(i, 3)?;
+        node.expect_rank(i, 3)?;
     }
-    ops.expect_rank(3, 4)?;
-    let count = |name: &str| match extent(ops.node.int(name, 0).into())? {
+    node.expect_rank(3, 4)?;
+    let count = |name: &str| match extent(node.int(name, 0).into())? {
         0 => Err(invalid(format!("expected the attribute {name} above 0, found none"))),
         n => Ok(n),
     };
     let (of_q, of_kv) = (count("q_num_heads")?, count("kv_num_heads")?);
-    let state = ops.optional(3).map_or(q.dtype, |state| state.dtype);
+    let state = node.optional(3).map_or(q.dtype, |state| state.dtype);
     let hidden = |ty: &TensorType| ty.shape.as_ref().map_or_else(Dim::unknown, |dims| dims[2].clone());
     let key = divided(&hidden(k), of_kv, "kv_num_heads")?;
     let value = divided(&hidden(v), of_kv, "kv_num_heads")?;
     let leading = |i: usize| q.shape.as_ref().map_or_else(Dim::unknown, |dims| dims[i].clone());
     let result = vec![leading(0), leading(1), times(&value, of_q)?];
-    ops.results(vec![
+    node.results(vec![
         TensorType { dtype: q.dtype, shape: Some(result) },
         TensorType { dtype: state, shape: Some(vec![leading(0), Dim::Known(of_kv), key, value]) },
     ])
 }
 
 /// CausalConvWithState: the operand's shape, and what the next step has to know of the past.
-pub fn causal_conv(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let (x, w) = (ops.required(0)?, ops.required(1)?);
-    ops.shared_dtype(&[0, 1, 2, 3])?;
+pub fn causal_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let (x, w) = (node.required(0)?, node.required(1)?);
+    node.shared_dtype(&[0, 1, 2, 3])?;
     for i in [0, 1, 3] {
-        ops.expect_rank(i, 3)?;
+        node.expect_rank(i, 3)?;
     }
     let past = match w.shape.as_ref().map(|dims| &dims[2]) {
         None => Dim::unknown(),
@@ -136,12 +136,12 @@ pub fn causal_conv(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     };
     let leading = |i: usize| x.shape.as_ref().map_or_else(Dim::unknown, |dims| dims[i].clone());
     let state: Shape = Some(vec![leading(0), leading(1), past]);
-    ops.results(vec![x.clone(), TensorType { dtype: x.dtype, shape: state }])
+    node.results(vec![x.clone(), TensorType { dtype: x.dtype, shape: state }])
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn attentions() {

@@ -1,85 +1,85 @@
 //! Ops that keep the operand's shape, and need an axis or one number for each channel.
 
 use super::extent::{agree, axes, axis, broadcasts_to, extent, show};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::program::onnx_types::dtype_from_onnx;
-use crate::tensor::{Dim, TensorType};
+use super::{Node, invalid};
+use crate::onnx_types::dtype_from_onnx;
+use crate::types::{Dim, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 /// Softmax and its kin: the attribute `axis`, -1 if it is absent, is one of the operand's.
-pub fn along_axis(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
+pub fn along_axis(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
     if let Some(dims) = &x.shape {
-        axis(ops.node.int("axis", -1), dims.len())?;
+        axis(node.int("axis", -1), dims.len())?;
     }
-    ops.result(x.dtype, x.shape.clone())
+    node.result(x.dtype, x.shape.clone())
 }
 
 /// MeanVarianceNormalization: the attribute `axes`, by default all of an image but its channels.
-pub fn mean_variance(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
+pub fn mean_variance(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
     if let Some(dims) = &x.shape {
-        axes(ops.node.ints("axes").unwrap_or(&[0, 2, 3]), dims.len())?;
+        axes(node.ints("axes").unwrap_or(&[0, 2, 3]), dims.len())?;
     }
-    ops.result(x.dtype, x.shape.clone())
+    node.result(x.dtype, x.shape.clone())
 }
 
 /// CumSum and CumProd: the axis is the second operand.
-pub fn cumulative(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    if let (Some(dims), Some(at)) = (&x.shape, ops.int(1)?) {
+pub fn cumulative(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    if let (Some(dims), Some(at)) = (&x.shape, node.constant_int(1)?) {
         axis(at, dims.len())?;
     }
-    ops.result(x.dtype, x.shape.clone())
+    node.result(x.dtype, x.shape.clone())
 }
 
 /// BatchNormalization; in training mode it also gives the running mean and variance.
-pub fn batch_normalization(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let mut channels = channels_of(ops)?;
+pub fn batch_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let mut channels = channels_of(node)?;
     for i in 1..5 {
-        ops.required(i)?;
-        channels = one_for_each(ops, i, &channels)?;
+        node.required(i)?;
+        channels = one_for_each(node, i, &channels)?;
     }
     let mut shape = x.shape.clone();
     if let Some(c) = shape.as_mut().and_then(|dims| dims.get_mut(1)) {
         *c = channels.clone();
     }
     let mut types = vec![TensorType { dtype: x.dtype, shape }];
-    if ops.flag("training_mode", false)? {
+    if node.flag("training_mode", false)? {
         for i in 3..5 {
-            types.push(TensorType { dtype: ops.required(i)?.dtype, shape: Some(vec![channels.clone()]) });
+            types.push(TensorType { dtype: node.required(i)?.dtype, shape: Some(vec![channels.clone()]) });
         }
     }
-    ops.results(types)
+    node.results(types)
 }
 
 /// InstanceNormalization.
-pub fn instance_normalization(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let channels = channels_of(ops)?;
+pub fn instance_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let channels = channels_of(node)?;
     for i in 1..3 {
-        ops.required(i)?;
-        one_for_each(ops, i, &channels)?;
+        node.required(i)?;
+        one_for_each(node, i, &channels)?;
     }
-    ops.result(x.dtype, x.shape.clone())
+    node.result(x.dtype, x.shape.clone())
 }
 
 /// GroupNormalization.
-pub fn group_normalization(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let groups = extent(ops.node.int("num_groups", 0).into())?;
-    let channels = channels_of(ops)?;
+pub fn group_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let groups = extent(node.int("num_groups", 0).into())?;
+    let channels = channels_of(node)?;
     let divides = channels.known().is_none_or(|c| c.checked_rem(groups) == Some(0));
     if groups == 0 || !divides {
         return Err(invalid(format!("expected num_groups to divide {channels} channels, found {groups}")));
     }
-    instance_normalization(ops)
+    instance_normalization(node)
 }
 
 /// The second extent of the first operand, which an input of one dimension may lack.
-fn channels_of(ops: &Operands<'_>) -> Result<Dim> {
-    match ops.shape(0) {
+fn channels_of(node: &Node<'_>) -> Result<Dim> {
+    match node.shape(0) {
         None => Ok(Dim::unknown()),
         Some([_, channels, ..]) => Ok(channels.clone()),
         // ONNX: an input of one dimension has one channel.
@@ -89,21 +89,21 @@ fn channels_of(ops: &Operands<'_>) -> Result<Dim> {
 }
 
 /// Checks that an operand has one number for each channel, and gives what is known of their number.
-fn one_for_each(ops: &Operands<'_>, i: usize, channels: &Dim) -> Result<Dim> {
-    ops.expect_rank(i, 1)?;
-    let Some([n]) = ops.shape(i) else {
+fn one_for_each(node: &Node<'_>, i: usize, channels: &Dim) -> Result<Dim> {
+    node.expect_rank(i, 1)?;
+    let Some([n]) = node.shape(i) else {
         return Ok(channels.clone());
     };
     agree(channels, n).ok_or_else(|| invalid(format!("expected {channels} numbers as input {i}, found {n}")))
 }
 
 /// LayerNormalization: also the mean and inverse deviation, with extents of 1 from the axis on.
-pub fn layer_normalization(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let scale = ops.required(1)?;
+pub fn layer_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let scale = node.required(1)?;
     let statistics = match &x.shape {
         Some(dims) => {
-            let axis = axis(ops.node.int("axis", -1), dims.len())?;
+            let axis = axis(node.int("axis", -1), dims.len())?;
             let mut dims = dims.clone();
             dims[axis..].fill(Dim::Known(1));
             Some(dims)
@@ -111,19 +111,19 @@ pub fn layer_normalization(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         None => None,
     };
     for i in 1..3 {
-        broadcasts_to("a scale or bias", ops.shape(i), x.shape.as_deref())?;
+        broadcasts_to("a scale or bias", node.shape(i), x.shape.as_deref())?;
     }
-    let statistics = TensorType { dtype: dtype_from_onnx(ops.node.int("stash_type", 1))?, shape: statistics };
+    let statistics = TensorType { dtype: dtype_from_onnx(node.int("stash_type", 1))?, shape: statistics };
     let y = TensorType { dtype: scale.dtype, shape: x.shape.clone() };
-    ops.results(vec![y, statistics.clone(), statistics])
+    node.results(vec![y, statistics.clone(), statistics])
 }
 
 /// RMSNormalization: the result has the scale's element type.
-pub fn rms_normalization(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let scale = ops.required(1)?;
+pub fn rms_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let scale = node.required(1)?;
     if let Some(dims) = &x.shape {
-        let axis = axis(ops.node.int("axis", -1), dims.len())?;
+        let axis = axis(node.int("axis", -1), dims.len())?;
         if let Some(scale) = scale.shape.as_deref().filter(|scale| scale.len() > dims.len() - axis) {
             return Err(invalid(format!(
                 "expected a scale of the dimensions from axis {axis} on, found {}",
@@ -131,13 +131,13 @@ pub fn rms_normalization(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             )));
         }
     }
-    broadcasts_to("a scale", ops.shape(1), ops.shape(0))?;
-    ops.result(scale.dtype, x.shape.clone())
+    broadcasts_to("a scale", node.shape(1), node.shape(0))?;
+    node.result(scale.dtype, x.shape.clone())
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn along_an_axis() {

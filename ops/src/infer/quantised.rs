@@ -3,31 +3,31 @@
 use super::conv_pool::conv_shape;
 use super::extent::{agree, axis, show};
 use super::matrix::product_shape;
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::program::onnx_types::dtype_from_onnx;
-use crate::tensor::{Dim, F32, TensorType, U8};
+use super::{Node, invalid};
+use crate::onnx_types::dtype_from_onnx;
+use crate::types::{Dim, F32, TensorType, U8};
+use devbay_plugin_api::sdk::Result;
 
 /// QuantizeLinear: the result has the zero point's type, without one that which the node names, else `u8`.
-pub fn quantize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    check_scales(ops)?;
-    let dtype = match (ops.optional(2), ops.node.int("output_dtype", 0)) {
+pub fn quantize(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    check_scales(node)?;
+    let dtype = match (node.optional(2), node.int("output_dtype", 0)) {
         (Some(zero_point), _) => zero_point.dtype,
         (None, 0) => U8,
         (None, named) => dtype_from_onnx(named)?,
     };
-    ops.result(dtype, x.shape.clone())
+    node.result(dtype, x.shape.clone())
 }
 
 /// Checks that there is one scale, one for each position of an axis, or one for each block of positions, and as many zero
 /// points. A scalar and a vector of one are the same here, as exporters write one beside the other; they are for the whole,
 /// however long the axis is.
-fn check_scales(ops: &Operands<'_>) -> Result<()> {
+fn check_scales(node: &Node<'_>) -> Result<()> {
     let is_one = |shape: &[Dim]| matches!(shape, [] | [Dim::Known(1) | Dim::Unknown(_)]);
-    let Some(scale) = ops.shape(1) else { return Ok(()) };
-    if let Some(zeros) = ops.shape(2)
+    let Some(scale) = node.shape(1) else { return Ok(()) };
+    if let Some(zeros) = node.shape(2)
         && !(is_one(zeros) && is_one(scale))
         && !agree_all(zeros, scale)
     {
@@ -35,11 +35,11 @@ fn check_scales(ops: &Operands<'_>) -> Result<()> {
             format!("expected zero points of {}, one for each scale, found {}", show(scale), show(zeros));
         return Err(invalid(text));
     }
-    let block = ops.node.int("block_size", 0);
+    let block = node.int("block_size", 0);
     let block = usize::try_from(block)
         .map_err(|_| invalid(format!("expected blocks of 0 or more elements, found {block}")))?;
-    let Some(x) = ops.shape(0).filter(|_| block > 0 || !is_one(scale)) else { return Ok(()) };
-    let axis = axis(ops.node.int("axis", 1), x.len())?;
+    let Some(x) = node.shape(0).filter(|_| block > 0 || !is_one(scale)) else { return Ok(()) };
+    let axis = axis(node.int("axis", 1), x.len())?;
     let expected = match block {
         0 => vec![x[axis].clone()],
         _ => {
@@ -66,21 +66,21 @@ fn agree_all(a: &[Dim], b: &[Dim]) -> bool {
 }
 
 /// DequantizeLinear: the result has the type that the node names, else the scale's.
-pub fn dequantize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let (x, scale) = (ops.required(0)?, ops.required(1)?);
-    ops.shared_dtype(&[0, 2])?;
-    check_scales(ops)?;
-    let dtype = match ops.node.int("output_dtype", 0) {
+pub fn dequantize(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let (x, scale) = (node.required(0)?, node.required(1)?);
+    node.shared_dtype(&[0, 2])?;
+    check_scales(node)?;
+    let dtype = match node.int("output_dtype", 0) {
         0 => scale.dtype,
         named => dtype_from_onnx(named)?,
     };
-    ops.result(dtype, x.shape.clone())
+    node.result(dtype, x.shape.clone())
 }
 
 /// DynamicQuantizeLinear: bytes, their scale and their zero point.
-pub fn dynamic_quantize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.results(vec![
+pub fn dynamic_quantize(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.results(vec![
         TensorType { dtype: U8, shape: x.shape.clone() },
         TensorType::new(F32, &[]),
         TensorType::new(U8, &[]),
@@ -88,20 +88,20 @@ pub fn dynamic_quantize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
 }
 
 /// QLinearMatMul: operands 0 and 3 with their scales and zero points, then the result's.
-pub fn qlinear_matmul(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let dtype = ops.required(7)?.dtype;
-    ops.result(dtype, product_shape(ops, 0, 3)?)
+pub fn qlinear_matmul(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.required(7)?.dtype;
+    node.result(dtype, product_shape(node, 0, 3)?)
 }
 
 /// QLinearConv: as QLinearMatMul, with a bias at the end.
-pub fn qlinear_conv(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let dtype = ops.required(7)?.dtype;
-    ops.result(dtype, conv_shape(ops, 0, 3, Some(8))?)
+pub fn qlinear_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.required(7)?.dtype;
+    node.result(dtype, conv_shape(node, 0, 3, Some(8))?)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn scales_and_zero_points() {

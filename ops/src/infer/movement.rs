@@ -1,23 +1,23 @@
 //! Ops that move elements without looking at them: joining, cutting, repeating, padding, reordering.
 
 use super::extent::{agree, axes, axis, broadcast, extent, plus, show, sum, times, unknown, unknown_of};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::{Dim, TensorType};
+use super::{Node, invalid};
+use crate::types::{Dim, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 /// Concat.
-pub fn concat(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let n = ops.types.len().max(1);
+pub fn concat(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let n = node.types.len().max(1);
     let inputs: Vec<usize> = (0..n).collect();
     for &i in &inputs {
-        ops.required(i)?;
+        node.required(i)?;
     }
-    let dtype = ops.shared_dtype(&inputs)?;
-    let shapes: Vec<&[Dim]> = inputs.iter().filter_map(|&i| ops.shape(i)).collect();
+    let dtype = node.shared_dtype(&inputs)?;
+    let shapes: Vec<&[Dim]> = inputs.iter().filter_map(|&i| node.shape(i)).collect();
     let Some((first, rest)) = shapes.split_first() else {
-        return ops.result(dtype, None);
+        return node.result(dtype, None);
     };
-    let axis = axis(ops.node.int("axis", 0), first.len())?;
+    let axis = axis(node.int("axis", 0), first.len())?;
     let mut result = first.to_vec();
     for shape in rest {
         let joined = (shape.len() == result.len()).then_some(()).and_then(|()| {
@@ -39,29 +39,29 @@ pub fn concat(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     } else {
         Dim::unknown()
     };
-    ops.result(dtype, Some(result))
+    node.result(dtype, Some(result))
 }
 
 /// Split: the parts' sizes are the second operand, or follow from their number.
-pub fn split(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let n = ops.node.outputs.len();
-    let sizes = ops.ints(1)?;
-    let wanted = match (&sizes, ops.optional(1)) {
+pub fn split(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let n = node.n_outputs;
+    let sizes = node.constant_ints(1)?;
+    let wanted = match (&sizes, node.optional(1)) {
         (Some(sizes), _) => Some(sizes.len()),
-        (None, Some(_)) => ops.n_ints(1)?,
-        (None, None) => Some(extent(ops.node.int("num_outputs", n as i64).into())?),
+        (None, Some(_)) => node.n_ints(1)?,
+        (None, None) => Some(extent(node.int("num_outputs", n as i64).into())?),
     };
     if let Some(wanted) = wanted.filter(|&wanted| wanted != n) {
         return Err(invalid(format!("expected {wanted} results, found {n}")));
     }
     let Some(dims) = &x.shape else {
-        return ops.results(vec![x.clone(); n]);
+        return node.results(vec![x.clone(); n]);
     };
-    let axis = axis(ops.node.int("axis", 0), dims.len())?;
+    let axis = axis(node.int("axis", 0), dims.len())?;
     let parts = match sizes {
         Some(sizes) => parts_of_sizes(&dims[axis], &sizes)?,
-        None if ops.optional(1).is_some() => unknown(n),
+        None if node.optional(1).is_some() => unknown(n),
         None => even_parts(&dims[axis], n)?,
     };
     let part_type = |part: Dim| {
@@ -69,7 +69,7 @@ pub fn split(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         dims[axis] = part;
         TensorType { dtype: x.dtype, shape: Some(dims) }
     };
-    ops.results(parts.into_iter().map(part_type).collect())
+    node.results(parts.into_iter().map(part_type).collect())
 }
 
 fn parts_of_sizes(whole: &Dim, sizes: &[i64]) -> Result<Vec<Dim>> {
@@ -105,35 +105,35 @@ fn even_parts(whole: &Dim, n: usize) -> Result<Vec<Dim>> {
 }
 
 /// Slice: starts, ends, and perhaps axes and steps.
-pub fn slice(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    ops.required(2)?;
+pub fn slice(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    node.required(2)?;
     let Some(dims) = &x.shape else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
-    let (starts, ends) = (ops.ints(1)?, ops.ints(2)?);
-    let n = match ops.n_ints(1)? {
-        None => ops.n_ints(2)?,
+    let (starts, ends) = (node.constant_ints(1)?, node.constant_ints(2)?);
+    let n = match node.n_ints(1)? {
+        None => node.n_ints(2)?,
         known => known,
     };
-    let positions = match (ops.optional(3), n) {
+    let positions = match (node.optional(3), n) {
         (None, Some(n)) if n <= dims.len() => Some((0..n).collect()),
         (None, Some(n)) => {
             return Err(invalid(format!("expected at most {} starts, found {n}", dims.len())));
         }
         (None, None) => None,
-        (Some(_), _) => match ops.ints(3)? {
+        (Some(_), _) => match node.constant_ints(3)? {
             Some(list) => Some(axes(&list, dims.len())?),
             None => None,
         },
     };
     let Some(positions) = positions else {
-        return ops.result(x.dtype, Some(unknown(dims.len())));
+        return node.result(x.dtype, Some(unknown(dims.len())));
     };
-    let steps = match ops.optional(4) {
+    let steps = match node.optional(4) {
         None => Some(vec![1; positions.len()]),
-        Some(_) => ops.ints(4)?,
+        Some(_) => node.constant_ints(4)?,
     };
     for list in [&starts, &ends, &steps].into_iter().flatten() {
         if list.len() != positions.len() {
@@ -153,7 +153,7 @@ pub fn slice(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             _ => Dim::unknown(),
         };
     }
-    ops.result(x.dtype, Some(result))
+    node.result(x.dtype, Some(result))
 }
 
 /// Ends from here on mean the end: exporters write the largest `i32` or `i64`.
@@ -182,15 +182,15 @@ fn slice_dim(dim: &Dim, start: i64, end: i64, step: i64) -> Result<Dim> {
 }
 
 /// Expand: the operand broadcasts with the shape that is the second operand, both ways.
-pub fn expand(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    let target = match ops.ints(1)? {
+pub fn expand(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    let target = match node.constant_ints(1)? {
         Some(shape) => Some(known_dims(&shape)?),
-        None => ops.n_ints(1)?.map(unknown_of).transpose()?,
+        None => node.n_ints(1)?.map(unknown_of).transpose()?,
     };
     let shape = broadcast(&[x.shape.as_deref(), target.as_deref()])?;
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 /// A shape that an operand spells out.
@@ -199,46 +199,46 @@ pub(super) fn known_dims(shape: &[i64]) -> Result<Vec<Dim>> {
 }
 
 /// Tile: how often along each axis is the second operand.
-pub fn tile(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    let n = ops.n_ints(1)?;
+pub fn tile(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    let n = node.n_ints(1)?;
     let Some(dims) = &x.shape else {
-        return ops.result(x.dtype, n.map(unknown_of).transpose()?);
+        return node.result(x.dtype, n.map(unknown_of).transpose()?);
     };
     if let Some(n) = n.filter(|&n| n != dims.len()) {
         return Err(invalid(format!("expected {} repeats, found {n}", dims.len())));
     }
-    let result = match ops.ints(1)? {
+    let result = match node.constant_ints(1)? {
         Some(repeats) => {
             dims.iter().zip(repeats).map(|(dim, n)| times(dim, extent(n.into())?)).collect::<Result<_>>()?
         }
         None => unknown(dims.len()),
     };
-    ops.result(x.dtype, Some(result))
+    node.result(x.dtype, Some(result))
 }
 
 /// Pad: begins of all axes, then ends; the axes are the fourth operand. Negative pads cut off.
-pub fn pad(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    ops.shared_dtype(&[0, 2])?;
+pub fn pad(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    node.shared_dtype(&[0, 2])?;
     let Some(dims) = &x.shape else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
-    let positions: Option<Vec<usize>> = match (ops.optional(3), ops.ints(3)?) {
+    let positions: Option<Vec<usize>> = match (node.optional(3), node.constant_ints(3)?) {
         (None, _) => Some((0..dims.len()).collect()),
         (Some(_), Some(list)) => Some(axes(&list, dims.len())?),
         (Some(_), None) => None,
     };
     let Some(positions) = positions else {
-        return ops.result(x.dtype, Some(unknown(dims.len())));
+        return node.result(x.dtype, Some(unknown(dims.len())));
     };
     let n = positions.len();
-    if let Some(found) = ops.n_ints(1)?.filter(|&found| found != 2 * n) {
+    if let Some(found) = node.n_ints(1)?.filter(|&found| found != 2 * n) {
         return Err(invalid(format!("expected {} pads, found {found}", 2 * n)));
     }
-    let pads = ops.ints(1)?;
+    let pads = node.constant_ints(1)?;
     let mut result = dims.clone();
     for (i, position) in positions.into_iter().enumerate() {
         result[position] = match &pads {
@@ -246,13 +246,13 @@ pub fn pad(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             None => Dim::unknown(),
         };
     }
-    ops.result(x.dtype, Some(result))
+    node.result(x.dtype, Some(result))
 }
 
 /// Transpose.
-pub fn transpose(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let perm = ops.node.ints("perm");
+pub fn transpose(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let perm = node.ints("perm");
     let shape = match (&x.shape, perm) {
         (None, None) => None,
         (None, Some(perm)) => {
@@ -265,7 +265,7 @@ pub fn transpose(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             Some(perm.into_iter().map(|i| dims[i].clone()).collect())
         }
     };
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 fn permutation(perm: &[i64], rank: usize) -> Result<Vec<usize>> {
@@ -277,20 +277,20 @@ fn permutation(perm: &[i64], rank: usize) -> Result<Vec<usize>> {
 }
 
 /// Trilu: a matrix or a batch of them.
-pub fn trilu(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
+pub fn trilu(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
     match &x.shape {
         Some(dims) if dims.len() < 2 => {
             Err(invalid(format!("expected at least 2 dimensions, found {}", show(dims))))
         }
-        shape => ops.result(x.dtype, shape.clone()),
+        shape => node.result(x.dtype, shape.clone()),
     }
 }
 
 /// DepthToSpace: channels become blocks of pixels.
-pub fn depth_to_space(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let block = block_size(ops)?;
-    image_op(ops, |[n, c, h, w]| {
+pub fn depth_to_space(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let block = block_size(node)?;
+    image_op(node, |[n, c, h, w]| {
         let area = block
             .checked_mul(block)
             .ok_or_else(|| invalid(format!("expected a smaller blocksize, found {block}")))?;
@@ -299,9 +299,9 @@ pub fn depth_to_space(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
 }
 
 /// SpaceToDepth: blocks of pixels become channels.
-pub fn space_to_depth(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let block = block_size(ops)?;
-    image_op(ops, |[n, c, h, w]| {
+pub fn space_to_depth(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let block = block_size(node)?;
+    image_op(node, |[n, c, h, w]| {
         Ok([
             n.clone(),
             times(&times(c, block)?, block)?,
@@ -311,23 +311,23 @@ pub fn space_to_depth(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     })
 }
 
-fn block_size(ops: &Operands<'_>) -> Result<usize> {
-    match ops.node.int("blocksize", 0) {
+fn block_size(node: &Node<'_>) -> Result<usize> {
+    match node.int("blocksize", 0) {
         size @ 1.. => extent(size.into()),
         size => Err(invalid(format!("expected a blocksize, found {size}"))),
     }
 }
 
 /// An op on images `[n, c, h, w]`, also if nothing of their shape is known.
-fn image_op(ops: &Operands<'_>, f: impl FnOnce(&[Dim; 4]) -> Result<[Dim; 4]>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.expect_rank(0, 4)?;
+fn image_op(node: &Node<'_>, f: impl FnOnce(&[Dim; 4]) -> Result<[Dim; 4]>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.expect_rank(0, 4)?;
     let dims = x.shape.clone().unwrap_or_else(|| unknown(4));
     let shape = match <&[Dim; 4]>::try_from(dims.as_slice()) {
         Ok(dims) => f(dims)?.to_vec(),
         Err(_) => unknown(4),
     };
-    ops.result(x.dtype, Some(shape))
+    node.result(x.dtype, Some(shape))
 }
 
 fn divide(what: &str, dim: &Dim, n: usize) -> Result<Dim> {
@@ -341,7 +341,7 @@ fn divide(what: &str, dim: &Dim, n: usize) -> Result<Dim> {
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn joining() {

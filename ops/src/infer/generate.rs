@@ -2,102 +2,102 @@
 
 use super::extent::{extent, unknown_of};
 use super::movement::known_dims;
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::program::AttrValue;
-use crate::program::onnx_types::dtype_from_onnx;
-use crate::tensor::{BF16, Dim, F16, F32, F64, I64, Tensor, TensorType};
+use super::{Node, invalid};
+use crate::onnx_types::dtype_from_onnx;
+use crate::types::{BF16, Dim, F16, F32, F64, I64, TensorType};
+use crate::{AttrRef, Constant};
+use devbay_plugin_api::sdk::Result;
 
 /// ConstantOfShape.
-pub fn constant_of_shape(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    ops.required(0)?;
-    let dtype = match ops.node.attr("value") {
-        Some(AttrValue::Tensor(value)) => value.dtype(),
+pub fn constant_of_shape(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    node.required(0)?;
+    let dtype = match node.attr("value") {
+        Some(AttrRef::Tensor(dtype)) => dtype,
         _ => F32,
     };
-    let shape = match ops.ints(0)? {
+    let shape = match node.constant_ints(0)? {
         Some(shape) => Some(known_dims(&shape)?),
-        None => ops.n_ints(0)?.map(unknown_of).transpose()?,
+        None => node.n_ints(0)?.map(unknown_of).transpose()?,
     };
-    ops.result(dtype, shape)
+    node.result(dtype, shape)
 }
 
 /// EyeLike: a matrix of the operand's shape.
-pub fn eye_like(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.expect_rank(0, 2)?;
-    let dtype = match ops.node.attr("dtype") {
-        Some(_) => dtype_from_onnx(ops.node.int("dtype", 0))?,
+pub fn eye_like(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.expect_rank(0, 2)?;
+    let dtype = match node.attr("dtype") {
+        Some(_) => dtype_from_onnx(node.int("dtype", 0))?,
         None => x.dtype,
     };
     let shape = x.shape.clone().unwrap_or_else(|| super::extent::unknown(2));
-    ops.result(dtype, Some(shape))
+    node.result(dtype, Some(shape))
 }
 
 /// NonZero: a position for each element that is not 0. Their number stays unknown also for a constant:
 /// kernels write it themselves, into room for all (B21).
-pub fn non_zero(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let rank = ops.required(0)?.rank().map_or_else(Dim::unknown, Dim::Known);
-    ops.result(I64, Some(vec![rank, Dim::unknown()]))
+pub fn non_zero(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let rank = node.required(0)?.rank().map_or_else(Dim::unknown, Dim::Known);
+    node.result(I64, Some(vec![rank, Dim::unknown()]))
 }
 
 /// HannWindow, HammingWindow, BlackmanWindow.
-pub fn window(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    ops.required(0)?;
-    let dtype = dtype_from_onnx(ops.node.int("output_datatype", 1))?;
-    let size = match ops.int(0)? {
+pub fn window(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    node.required(0)?;
+    let dtype = dtype_from_onnx(node.int("output_datatype", 1))?;
+    let size = match node.constant_int(0)? {
         Some(size) => Dim::Known(extent(size.into())?),
         None => Dim::unknown(),
     };
-    ops.result(dtype, Some(vec![size]))
+    node.result(dtype, Some(vec![size]))
 }
 
 /// OneHot: one more dimension, of the depth that is the second operand.
-pub fn one_hot(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let (indices, values) = (ops.required(0)?, ops.required(2)?);
-    ops.required(1)?;
-    let depth = match ops.constant(1) {
+pub fn one_hot(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let (indices, values) = (node.required(0)?, node.required(2)?);
+    node.required(1)?;
+    let depth = match node.constant(1) {
         Some(depth) => Dim::Known(extent(whole_number(depth)?)?),
         None => Dim::unknown(),
     };
     let shape = match &indices.shape {
         Some(dims) => {
             let mut dims = dims.clone();
-            let at = super::extent::axis(ops.node.int("axis", -1), dims.len() + 1)?;
+            let at = super::extent::axis(node.int("axis", -1), dims.len() + 1)?;
             dims.insert(at, depth);
             Some(dims)
         }
         None => None,
     };
-    ops.result(values.dtype, shape)
+    node.result(values.dtype, shape)
 }
 
 /// One number of any type, its fraction cut off.
-fn whole_number(tensor: &Tensor) -> Result<i128> {
-    if let Some(value) = tensor.to_int() {
+fn whole_number(constant: Constant<'_>) -> Result<i128> {
+    if let Some(value) = constant.to_int() {
         return Ok(value.into());
     }
-    match floats(tensor).as_deref() {
+    match floats(constant).as_deref() {
         // A cast saturates, and gives 0 for what is no number.
         Some([value]) => Ok(*value as i128),
-        _ => Err(invalid(format!("expected one number, found {}", tensor.tensor_type()))),
+        _ => Err(invalid(format!("expected one number, found {}", constant.tensor_type()))),
     }
 }
 
 /// Range: from start to limit in steps of delta.
-pub fn range(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+pub fn range(node: &Node<'_>) -> Result<Vec<TensorType>> {
     for i in 0..3 {
-        ops.required(i)?;
+        node.required(i)?;
     }
-    let dtype = ops.shared_dtype(&[0, 1, 2])?;
-    let length = match (ops.constant(0), ops.constant(1), ops.constant(2)) {
+    let dtype = node.shared_dtype(&[0, 1, 2])?;
+    let length = match (node.constant(0), node.constant(1), node.constant(2)) {
         (Some(start), Some(limit), Some(delta)) => Dim::Known(length(start, limit, delta)?),
         _ => Dim::unknown(),
     };
-    ops.result(dtype, Some(vec![length]))
+    node.result(dtype, Some(vec![length]))
 }
 
-fn length(start: &Tensor, limit: &Tensor, delta: &Tensor) -> Result<usize> {
+fn length(start: Constant<'_>, limit: Constant<'_>, delta: Constant<'_>) -> Result<usize> {
     let wrong = |found: String| Err(invalid(format!("expected a range, found {found}")));
     if let (Some(start), Some(limit), Some(delta)) = (start.to_int(), limit.to_int(), delta.to_int()) {
         let (start, limit, delta) = (i128::from(start), i128::from(limit), i128::from(delta));
@@ -107,7 +107,7 @@ fn length(start: &Tensor, limit: &Tensor, delta: &Tensor) -> Result<usize> {
         let distance = (limit - start) * delta.signum();
         return extent((distance.max(0) + delta.abs() - 1) / delta.abs());
     }
-    let single = start.dtype() != F64;
+    let single = start.dtype != F64;
     let [start, limit, delta] = [start, limit, delta].map(floats);
     let (Some([start]), Some([limit]), Some([delta])) =
         (start.as_deref(), limit.as_deref(), delta.as_deref())
@@ -127,18 +127,18 @@ fn length(start: &Tensor, limit: &Tensor, delta: &Tensor) -> Result<usize> {
 }
 
 /// The content of a floating-point tensor.
-fn floats(tensor: &Tensor) -> Option<Vec<f64>> {
-    let halves = || {
-        let bytes = tensor.bytes();
-        bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
-    };
-    match tensor.dtype() {
-        F64 => tensor.elements::<f64>().map(<[f64]>::to_vec),
-        F32 => tensor.elements::<f32>().map(|values| values.iter().map(|&value| value.into()).collect()),
-        BF16 => Some(halves().map(|bits| f32::from_bits(u32::from(bits) << 16).into()).collect()),
-        F16 => Some(halves().map(f16_to_f64).collect()),
-        _ => None,
+fn floats(constant: Constant<'_>) -> Option<Vec<f64>> {
+    fn each<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+        bytes.as_chunks().0.iter().map(|bytes| number(*bytes)).collect()
     }
+    let bytes = constant.bytes;
+    Some(match constant.dtype {
+        F64 => each(bytes, f64::from_le_bytes),
+        F32 => each(bytes, |bytes| f32::from_le_bytes(bytes).into()),
+        BF16 => each(bytes, |bytes| f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16).into()),
+        F16 => each(bytes, |bytes| f16_to_f64(u16::from_le_bytes(bytes))),
+        _ => return None,
+    })
 }
 
 /// IEEE 754 binary16: 1 bit of sign, 5 of exponent, 10 of fraction.
@@ -155,21 +155,21 @@ fn f16_to_f64(bits: u16) -> f64 {
 }
 
 /// MelWeightMatrix: the frequencies of half a spectrum by bands.
-pub fn mel_weight_matrix(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
+pub fn mel_weight_matrix(node: &Node<'_>) -> Result<Vec<TensorType>> {
     for i in 0..5 {
-        ops.required(i)?;
+        node.required(i)?;
     }
-    let dtype = dtype_from_onnx(ops.node.int("output_datatype", 1))?;
-    let count = |i: usize| ops.int(i)?.map(|n| extent(n.into())).transpose();
+    let dtype = dtype_from_onnx(node.int("output_datatype", 1))?;
+    let count = |i: usize| node.constant_int(i)?.map(|n| extent(n.into())).transpose();
     let rows = count(1)?.map_or_else(Dim::unknown, |n| Dim::Known(n / 2 + 1));
     let cols = count(0)?.map_or_else(Dim::unknown, Dim::Known);
-    ops.result(dtype, Some(vec![rows, cols]))
+    node.result(dtype, Some(vec![rows, cols]))
 }
 
 /// TfIdfVectorizer: for each row how often the pool's sequences occur, at the positions that an attribute gives.
-pub fn tf_idf_vectorizer(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let largest = ops.node.ints("ngram_indexes").and_then(|list| list.iter().max().copied());
+pub fn tf_idf_vectorizer(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let largest = node.ints("ngram_indexes").and_then(|list| list.iter().max().copied());
     let Some(largest) = largest else {
         return Err(invalid("expected the attribute ngram_indexes, found none"));
     };
@@ -185,13 +185,13 @@ pub fn tf_idf_vectorizer(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             )));
         }
     };
-    ops.result(F32, shape)
+    node.result(F32, shape)
 }
 
 #[cfg(test)]
 mod tests {
     use super::f16_to_f64;
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn shapes_from_content() {

@@ -1,25 +1,25 @@
 //! Ops that give the operand's bytes another shape: Reshape, Squeeze, Unsqueeze, Flatten.
 
 use super::extent::{axes, extent, product, show, unknown, unknown_of};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::program::onnx_types::dtype_from_onnx;
-use crate::tensor::{Dim, TensorType, dtype_name};
+use super::{Node, invalid};
+use crate::onnx_types::dtype_from_onnx;
+use crate::types::{Dim, TensorType, dtype_name};
+use devbay_plugin_api::sdk::Result;
 
 /// Reshape.
-pub fn reshape(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
+pub fn reshape(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
     let from = x.shape.as_deref();
-    let shape = match (ops.ints(1)?, ops.n_ints(1)?) {
-        (Some(target), _) => Some(reshaped(from, &target, ops.flag("allowzero", false)?)?),
+    let shape = match (node.constant_ints(1)?, node.n_ints(1)?) {
+        (Some(target), _) => Some(reshaped(from, &target, node.flag("allowzero", false)?)?),
         (None, None) => None,
         // A scalar, which has one element.
         (None, Some(0)) => Some(reshaped(from, &[], false)?),
         // One dimension could only hold all elements; but whether the number says so is for the run to see.
         (None, Some(n)) => Some(unknown_of(n)?),
     };
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 /// What a number of Reshape's second operand asks for.
@@ -103,19 +103,19 @@ fn rest(from: &[Dim], target: &[i64], targets: &[Target]) -> Result<Dim> {
 }
 
 /// Squeeze: the axes are the second operand, or all of extent 1.
-pub fn squeeze(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
+pub fn squeeze(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
     let Some(dims) = &x.shape else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
-    let shape = match (ops.optional(1), ops.ints(1)?) {
+    let shape = match (node.optional(1), node.constant_ints(1)?) {
         (_, Some(list)) => Some(without(dims, &axes(&list, dims.len())?)?),
         (None, None) => dims.iter().all(|dim| dim.known().is_some()).then(|| {
             let mut kept = dims.clone();
             kept.retain(|dim| *dim != Dim::Known(1));
             kept
         }),
-        (Some(_), None) => match ops.n_ints(1)? {
+        (Some(_), None) => match node.n_ints(1)? {
             Some(n) if n <= dims.len() => Some(unknown(dims.len() - n)),
             Some(n) => {
                 return Err(invalid(format!("expected at most {} axes, found {n}", dims.len())));
@@ -123,7 +123,7 @@ pub fn squeeze(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             None => None,
         },
     };
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 fn without(dims: &[Dim], axes: &[usize]) -> Result<Vec<Dim>> {
@@ -142,13 +142,13 @@ fn without(dims: &[Dim], axes: &[usize]) -> Result<Vec<Dim>> {
 }
 
 /// Unsqueeze: the axes are positions in the result.
-pub fn unsqueeze(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
+pub fn unsqueeze(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
     let Some(dims) = &x.shape else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
-    let shape = match (ops.ints(1)?, ops.n_ints(1)?) {
+    let shape = match (node.constant_ints(1)?, node.n_ints(1)?) {
         (Some(list), _) => {
             let new = axes(&list, dims.len() + list.len())?;
             let mut old = dims.iter();
@@ -161,29 +161,29 @@ pub fn unsqueeze(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         (None, Some(n)) => Some(unknown_of(dims.len().saturating_add(n))?),
         (None, None) => None,
     };
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 /// Flatten: a matrix of the extents before the axis and those from it on.
-pub fn flatten(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
+pub fn flatten(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
     let Some(dims) = &x.shape else {
-        return ops.result(x.dtype, Some(unknown(2)));
+        return node.result(x.dtype, Some(unknown(2)));
     };
-    let axis = ops.node.int("axis", 1);
+    let axis = node.int("axis", 1);
     // The axis may stand behind the last dimension.
     let at = match axis {
         axis if i128::from(axis) == dims.len() as i128 => dims.len(),
         axis => super::extent::axis(axis, dims.len())?,
     };
     let (rows, columns) = dims.split_at(at);
-    ops.result(x.dtype, Some(vec![product(rows)?, product(columns)?]))
+    node.result(x.dtype, Some(vec![product(rows)?, product(columns)?]))
 }
 
 /// BitCast: the same bits as elements of another type of the same width.
-pub fn bit_cast(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let to = dtype_from_onnx(ops.node.int("to", 0))?;
+pub fn bit_cast(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let to = dtype_from_onnx(node.int("to", 0))?;
     if to.bits != x.dtype.bits {
         return Err(invalid(format!(
             "expected a type as wide as {}, found {}",
@@ -191,12 +191,12 @@ pub fn bit_cast(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             dtype_name(to)
         )));
     }
-    ops.result(to, x.shape.clone())
+    node.result(to, x.shape.clone())
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn reshaping() {

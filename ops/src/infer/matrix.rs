@@ -1,69 +1,69 @@
 //! Products of matrices.
 
 use super::extent::{Shape, agree, agree_shape, broadcast, broadcasts_to, show};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::program::AttrValue;
-use crate::tensor::{Dim, I32, TensorType};
+use super::{Node, invalid};
+use crate::AttrRef;
+use crate::types::{Dim, I32, TensorType};
+use devbay_plugin_api::sdk::{Error, Result};
 
 /// MatMul.
-pub fn matmul(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let dtype = ops.shared_dtype(&[0, 1])?;
-    ops.result(dtype, product_shape(ops, 0, 1)?)
+pub fn matmul(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.shared_dtype(&[0, 1])?;
+    node.result(dtype, product_shape(node, 0, 1)?)
 }
 
 /// MatMulInteger: products of bytes, summed in 32 bits.
-pub fn matmul_integer(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    ops.result(I32, product_shape(ops, 0, 1)?)
+pub fn matmul_integer(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    node.result(I32, product_shape(node, 0, 1)?)
 }
 
 /// devbay's FusedMatMul: a bias of the last dimension, then an activation.
-pub fn fused_matmul(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let dtype = ops.shared_dtype(&[0, 1, 2])?;
-    activation(ops)?;
-    let mut shape = product_shape(ops, 0, 1)?;
-    ops.expect_rank(2, 1)?;
-    if let (Some(last), Some([bias])) = (shape.iter_mut().flatten().last(), ops.shape(2)) {
+pub fn fused_matmul(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.shared_dtype(&[0, 1, 2])?;
+    activation(node)?;
+    let mut shape = product_shape(node, 0, 1)?;
+    node.expect_rank(2, 1)?;
+    if let (Some(last), Some([bias])) = (shape.iter_mut().flatten().last(), node.shape(2)) {
         *last = agree(last, bias)
             .ok_or_else(|| invalid(format!("expected a bias of {last} elements, found {bias}")))?;
     }
-    ops.result(dtype, shape)
+    node.result(dtype, shape)
 }
 
 /// Gemm.
-pub fn gemm(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let dtype = ops.shared_dtype(&[0, 1, 2])?;
-    let (rows, depth) = matrix(ops, 0, ops.flag("transA", false)?)?;
-    let (depth_b, columns) = matrix(ops, 1, ops.flag("transB", false)?)?;
+pub fn gemm(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.shared_dtype(&[0, 1, 2])?;
+    let (rows, depth) = matrix(node, 0, node.flag("transA", false)?)?;
+    let (depth_b, columns) = matrix(node, 1, node.flag("transB", false)?)?;
     if agree(&depth, &depth_b).is_none() {
-        return Err(differ(ops, 0, 1));
+        return Err(differ(node, 0, 1));
     }
     let shape = [rows, columns];
-    broadcasts_to("an addend", ops.shape(2), Some(&shape))?;
-    ops.result(dtype, Some(shape.to_vec()))
+    broadcasts_to("an addend", node.shape(2), Some(&shape))?;
+    node.result(dtype, Some(shape.to_vec()))
 }
 
 /// devbay's FusedGemm: Gemm, then an activation.
-pub fn fused_gemm(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    activation(ops)?;
-    gemm(ops)
+pub fn fused_gemm(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    activation(node)?;
+    gemm(node)
 }
 
 /// Rows and columns of a matrix, exchanged if it is transposed.
-fn matrix(ops: &Operands<'_>, i: usize, transposed: bool) -> Result<(Dim, Dim)> {
-    ops.required(i)?;
-    ops.expect_rank(i, 2)?;
-    Ok(match (ops.shape(i), transposed) {
+fn matrix(node: &Node<'_>, i: usize, transposed: bool) -> Result<(Dim, Dim)> {
+    node.required(i)?;
+    node.expect_rank(i, 2)?;
+    Ok(match (node.shape(i), transposed) {
         (Some([rows, columns]), false) | (Some([columns, rows]), true) => (rows.clone(), columns.clone()),
         _ => (Dim::unknown(), Dim::unknown()),
     })
 }
 
 /// The shape of NumPy's matmul of two operands.
-pub(super) fn product_shape(ops: &Operands<'_>, a: usize, b: usize) -> Result<Shape> {
-    ops.required(a)?;
-    ops.required(b)?;
-    let (Some(left), Some(right)) = (ops.shape(a), ops.shape(b)) else {
+pub(super) fn product_shape(node: &Node<'_>, a: usize, b: usize) -> Result<Shape> {
+    node.required(a)?;
+    node.required(b)?;
+    let (Some(left), Some(right)) = (node.shape(a), node.shape(b)) else {
         return Ok(None);
     };
     // A vector is a row on the left and a column on the right; its other dimension is left out again.
@@ -78,19 +78,19 @@ pub(super) fn product_shape(ops: &Operands<'_>, a: usize, b: usize) -> Result<Sh
         [batch @ .., depth, columns] => (batch, depth, Some(columns)),
     };
     if agree(depth_a, depth_b).is_none() {
-        return Err(differ(ops, a, b));
+        return Err(differ(node, a, b));
     }
     let mut shape = broadcast(&[Some(batch_a), Some(batch_b)])?.unwrap_or_default();
     shape.extend(rows.into_iter().chain(columns).cloned());
     Ok(Some(shape))
 }
 
-fn scalar(i: usize) -> crate::error::Error {
+fn scalar(i: usize) -> Error {
     invalid(format!("expected a matrix or vector as input {i}, found a scalar"))
 }
 
-fn differ(ops: &Operands<'_>, a: usize, b: usize) -> crate::error::Error {
-    let text = |i| ops.shape(i).map_or_else(|| "[..]".to_owned(), show);
+fn differ(node: &Node<'_>, a: usize, b: usize) -> Error {
+    let text = |i| node.shape(i).map_or_else(|| "[..]".to_owned(), show);
     invalid(format!("expected matrices with a shared dimension, found {} and {}", text(a), text(b)))
 }
 
@@ -99,10 +99,10 @@ const ACTIVATIONS: [&str; 9] =
     ["", "Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh", "Silu"];
 
 /// Checks the attribute `activation` of devbay's fused ops.
-pub(super) fn activation(ops: &Operands<'_>) -> Result<()> {
-    let name = match ops.node.attr("activation") {
+pub(super) fn activation(node: &Node<'_>) -> Result<()> {
+    let name = match node.attr("activation") {
         None => "",
-        Some(AttrValue::String(name)) => name,
+        Some(AttrRef::String(name)) => name,
         Some(_) => return Err(invalid("expected a text as attribute activation, found another kind")),
     };
     if ACTIVATIONS.contains(&name) {
@@ -112,14 +112,14 @@ pub(super) fn activation(ops: &Operands<'_>) -> Result<()> {
 }
 
 /// What is added to a result has its shape; either may tell what is not known of the other.
-pub(super) fn added(ops: &Operands<'_>, i: usize, shape: Shape) -> Result<Shape> {
-    let addend = ops.optional(i).and_then(|ty| ty.shape.clone());
+pub(super) fn added(node: &Node<'_>, i: usize, shape: Shape) -> Result<Shape> {
+    let addend = node.optional(i).and_then(|ty| ty.shape.clone());
     agree_shape("an addend", shape, addend)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn products() {

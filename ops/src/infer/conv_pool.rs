@@ -2,35 +2,36 @@
 
 use super::extent::{Shape, agree, extent, plus, show, times, unknown, unknown_of};
 use super::matrix::{activation, added};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::{Dim, I32, I64, TensorType};
+use super::{Node, invalid};
+use crate::read::{Padding, Sliding, sizes};
+use crate::types::{Dim, I32, I64, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 /// Conv.
-pub fn conv(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let dtype = ops.shared_dtype(&[0, 1, 2])?;
-    ops.result(dtype, conv_shape(ops, 0, 1, Some(2))?)
+pub fn conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.shared_dtype(&[0, 1, 2])?;
+    node.result(dtype, conv_shape(node, 0, 1, Some(2))?)
 }
 
 /// devbay's FusedConv: an addend of the result's shape, then an activation.
-pub fn fused_conv(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let dtype = ops.shared_dtype(&[0, 1, 2, 3])?;
-    activation(ops)?;
-    let shape = conv_shape(ops, 0, 1, Some(2))?;
-    ops.result(dtype, added(ops, 3, shape)?)
+pub fn fused_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.shared_dtype(&[0, 1, 2, 3])?;
+    activation(node)?;
+    let shape = conv_shape(node, 0, 1, Some(2))?;
+    node.result(dtype, added(node, 3, shape)?)
 }
 
 /// ConvInteger: products of bytes, summed in 32 bits.
-pub fn conv_integer(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    ops.result(I32, conv_shape(ops, 0, 1, None)?)
+pub fn conv_integer(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    node.result(I32, conv_shape(node, 0, 1, None)?)
 }
 
 /// The shape of a convolution of input `x` with the weights that are input `w`.
-pub(super) fn conv_shape(ops: &Operands<'_>, x: usize, w: usize, bias: Option<usize>) -> Result<Shape> {
-    ops.required(x)?;
-    ops.required(w)?;
-    let group = group(ops)?;
-    let Some((image, weights)) = image_and_weights(ops, x, w)? else {
+pub(super) fn conv_shape(node: &Node<'_>, x: usize, w: usize, bias: Option<usize>) -> Result<Shape> {
+    node.required(x)?;
+    node.required(w)?;
+    let group = group(node)?;
+    let Some((image, weights)) = image_and_weights(node, x, w)? else {
         return Ok(None);
     };
     let channels = times(&weights[1], group)?;
@@ -46,9 +47,9 @@ pub(super) fn conv_shape(ops: &Operands<'_>, x: usize, w: usize, bias: Option<us
         return Err(invalid(format!("expected feature maps in {group} groups, found {n}")));
     }
     if let Some(bias) = bias {
-        maps = one_for_each(ops, bias, maps)?;
+        maps = one_for_each(node, bias, maps)?;
     }
-    let window = Window::of(ops, &weights[2..], false)?;
+    let window = Window::of(node, &weights[2..], false)?;
     let mut shape = vec![image[0].clone(), maps];
     for (i, dim) in image[2..].iter().enumerate() {
         shape.push(window.slide(i, dim)?);
@@ -57,8 +58,8 @@ pub(super) fn conv_shape(ops: &Operands<'_>, x: usize, w: usize, bias: Option<us
 }
 
 /// Shapes of image and weights, of one rank; where one of them is unknown, extents are. None if both are.
-fn image_and_weights(ops: &Operands<'_>, x: usize, w: usize) -> Result<Option<(Vec<Dim>, Vec<Dim>)>> {
-    let (image, weights) = match (ops.shape(x), ops.shape(w)) {
+fn image_and_weights(node: &Node<'_>, x: usize, w: usize) -> Result<Option<(Vec<Dim>, Vec<Dim>)>> {
+    let (image, weights) = match (node.shape(x), node.shape(w)) {
         (None, None) => return Ok(None),
         (Some(image), None) => (image.to_vec(), unknown(image.len())),
         (None, Some(weights)) => (unknown(weights.len()), weights.to_vec()),
@@ -74,95 +75,66 @@ fn image_and_weights(ops: &Operands<'_>, x: usize, w: usize) -> Result<Option<(V
     Ok(Some((image, weights)))
 }
 
-fn group(ops: &Operands<'_>) -> Result<usize> {
-    match ops.node.int("group", 1) {
+fn group(node: &Node<'_>) -> Result<usize> {
+    match node.int("group", 1) {
         group @ 1.. => extent(group.into()),
         group => Err(invalid(format!("expected at least 1 group, found {group}"))),
     }
 }
 
 /// A bias has a number for each feature map; it may tell how many there are.
-fn one_for_each(ops: &Operands<'_>, bias: usize, maps: Dim) -> Result<Dim> {
-    ops.expect_rank(bias, 1)?;
-    let Some([n]) = ops.shape(bias) else {
+fn one_for_each(node: &Node<'_>, bias: usize, maps: Dim) -> Result<Dim> {
+    node.expect_rank(bias, 1)?;
+    let Some([n]) = node.shape(bias) else {
         return Ok(maps);
     };
     agree(&maps, n).ok_or_else(|| invalid(format!("expected a bias of {maps} numbers, found {n}")))
 }
 
-/// What is put around an image before a window slides over it.
-enum Padding {
-    /// So much before and after each axis.
-    Explicit(Vec<i128>),
-    /// As much as makes the result as large as the image divided by the stride.
-    Same,
-}
-
 /// A window, axis by axis.
 struct Window {
     kernel: Vec<Dim>,
-    strides: Vec<i128>,
-    dilations: Vec<i128>,
-    padding: Padding,
+    sliding: Sliding,
     /// Whether a window that is not filled counts.
     ceil: bool,
 }
 
 impl Window {
     /// From the attributes; `kernel` is what weights say of its extents.
-    fn of(ops: &Operands<'_>, kernel: &[Dim], ceil: bool) -> Result<Self> {
-        let rank = kernel.len();
+    fn of(node: &Node<'_>, kernel: &[Dim], ceil: bool) -> Result<Self> {
         let mut kernel = kernel.to_vec();
-        if let Some(stated) = sizes(ops, "kernel_shape", rank, 1)? {
-            for (dim, &stated) in kernel.iter_mut().zip(&stated) {
-                *dim = agree(dim, &Dim::Known(extent(stated)?))
+        if let Some(stated) = sizes(node.attrs, "kernel_shape", kernel.len(), 1)? {
+            for (dim, &stated) in kernel.iter_mut().zip(stated) {
+                *dim = agree(dim, &Dim::Known(extent(stated.into())?))
                     .ok_or_else(|| invalid(format!("expected kernel_shape {dim}, found {stated}")))?;
             }
         }
         if kernel.contains(&Dim::Known(0)) {
             return Err(invalid(format!("expected a kernel, found one of shape {}", show(&kernel))));
         }
-        let (padding, ceil) = match ops.node.string("auto_pad", "NOTSET") {
-            "SAME_UPPER" | "SAME_LOWER" => (Padding::Same, ceil),
-            // ONNX counts filled windows alone here, also with ceil_mode.
-            "VALID" => (Padding::Explicit(vec![0; 2 * rank]), false),
-            "NOTSET" | "" => {
-                let pads = sizes(ops, "pads", 2 * rank, 0)?;
-                let pads = pads.unwrap_or_else(|| vec![0; 2 * rank]);
-                (Padding::Explicit(pads), ceil)
-            }
-            other => {
-                return Err(invalid(format!(
-                    "expected auto_pad NOTSET, SAME_UPPER, SAME_LOWER or VALID, found {other}"
-                )));
-            }
-        };
-        Ok(Self {
-            kernel,
-            strides: sizes(ops, "strides", rank, 1)?.unwrap_or_else(|| vec![1; rank]),
-            dilations: sizes(ops, "dilations", rank, 1)?.unwrap_or_else(|| vec![1; rank]),
-            padding,
-            ceil,
-        })
+        let sliding = Sliding::of(node.attrs, kernel.len())?;
+        // ONNX counts filled windows alone with VALID, also with ceil_mode.
+        let ceil = ceil && sliding.padding != Padding::Valid;
+        Ok(Self { kernel, sliding, ceil })
     }
 
     /// From its first element to its last along an axis, less one.
     fn reach(&self, i: usize) -> Option<i128> {
         let kernel = self.kernel[i].known()?;
-        Some((kernel as i128 - 1) * self.dilations[i])
+        Some((kernel as i128 - 1) * i128::from(self.sliding.dilations[i]))
     }
 
     /// How often it fits along an axis of the image.
     fn slide(&self, i: usize, image: &Dim) -> Result<Dim> {
-        let stride = self.strides[i];
-        let Padding::Explicit(pads) = &self.padding else {
+        let stride = i128::from(self.sliding.strides[i]);
+        let Some((before, after)) = self.sliding.padding_of(i) else {
             return match image.known() {
                 _ if stride == 1 => Ok(image.clone()),
                 Some(n) => Ok(Dim::Known(extent((n as i128 + stride - 1) / stride)?)),
                 None => Ok(Dim::unknown()),
             };
         };
-        let (before, after) = (pads[i], pads[i + self.kernel.len()]);
+        let (before, after) = (i128::from(before), i128::from(after));
         let Some(reach) = self.reach(i) else {
             return Ok(Dim::unknown());
         };
@@ -192,45 +164,33 @@ impl Window {
     }
 }
 
-/// An attribute with a number for each axis, none below `min`. An empty list is no such thing: ONNX's own inference
-/// refuses it, and so every runtime that asks it.
-fn sizes(ops: &Operands<'_>, name: &str, n: usize, min: i64) -> Result<Option<Vec<i128>>> {
-    let Some(list) = ops.node.ints(name) else {
-        return Ok(None);
-    };
-    if list.len() != n || list.iter().any(|&size| size < min) {
-        return Err(invalid(format!("expected {n} numbers of at least {min} as {name}, found {list:?}")));
-    }
-    Ok(Some(list.iter().copied().map(i128::from).collect()))
-}
-
 /// MaxPool: also the positions of what it takes.
-pub fn max_pool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let shape = pool_shape(ops)?;
-    ops.flag("storage_order", false)?;
+pub fn max_pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let shape = pool_shape(node)?;
+    node.flag("storage_order", false)?;
     let positions = TensorType { dtype: I64, shape: shape.clone() };
-    ops.results(vec![TensorType { dtype: x.dtype, shape }, positions])
+    node.results(vec![TensorType { dtype: x.dtype, shape }, positions])
 }
 
 /// AveragePool and LpPool.
-pub fn pool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.result(x.dtype, pool_shape(ops)?)
+pub fn pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.result(x.dtype, pool_shape(node)?)
 }
 
-fn pool_shape(ops: &Operands<'_>) -> Result<Shape> {
-    let rank = ops.node.ints("kernel_shape").unwrap_or_default().len();
+fn pool_shape(node: &Node<'_>) -> Result<Shape> {
+    let rank = node.ints("kernel_shape").unwrap_or_default().len();
     if rank == 0 {
         return Err(invalid("expected the attribute kernel_shape, found none"));
     }
-    ops.expect_rank(0, rank + 2)?;
-    let image = match ops.shape(0) {
+    node.expect_rank(0, rank + 2)?;
+    let image = match node.shape(0) {
         Some(image) => image.to_vec(),
         None => unknown_of(rank + 2)?,
     };
-    let ceil = ops.flag("ceil_mode", false)?;
-    let window = Window::of(ops, &unknown(rank), ceil)?;
+    let ceil = node.flag("ceil_mode", false)?;
+    let window = Window::of(node, &unknown(rank), ceil)?;
     let mut shape = image[..2].to_vec();
     for (i, dim) in image[2..].iter().enumerate() {
         shape.push(window.slide(i, dim)?);
@@ -239,8 +199,8 @@ fn pool_shape(ops: &Operands<'_>) -> Result<Shape> {
 }
 
 /// GlobalAveragePool and its kin: one number for each channel.
-pub fn global_pool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
+pub fn global_pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
     let shape = match x.shape.as_deref() {
         Some([n, c, image @ ..]) => {
             let mut shape = vec![n.clone(), c.clone()];
@@ -252,17 +212,17 @@ pub fn global_pool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         }
         None => None,
     };
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 /// ConvTranspose: the image of which a convolution would give the operand.
-pub fn conv_transpose(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let dtype = ops.shared_dtype(&[0, 1, 2])?;
-    ops.required(0)?;
-    ops.required(1)?;
-    let group = group(ops)?;
-    let Some((image, weights)) = image_and_weights(ops, 0, 1)? else {
-        return ops.result(dtype, None);
+pub fn conv_transpose(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.shared_dtype(&[0, 1, 2])?;
+    node.required(0)?;
+    node.required(1)?;
+    let group = group(node)?;
+    let Some((image, weights)) = image_and_weights(node, 0, 1)? else {
+        return node.result(dtype, None);
     };
     if agree(&image[1], &weights[0]).is_none() {
         return Err(invalid(format!("expected weights for {} channels, found {}", image[1], show(&weights))));
@@ -270,33 +230,33 @@ pub fn conv_transpose(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     if let Some(n) = image[1].known().filter(|n| n % group != 0) {
         return Err(invalid(format!("expected channels in {group} groups, found {n}")));
     }
-    let maps = one_for_each(ops, 2, times(&weights[1], group)?)?;
+    let maps = one_for_each(node, 2, times(&weights[1], group)?)?;
     let mut shape = vec![image[0].clone(), maps];
-    shape.extend(spread(ops, &image[2..], &weights[2..])?);
-    ops.result(dtype, Some(shape))
+    shape.extend(spread(node, &image[2..], &weights[2..])?);
+    node.result(dtype, Some(shape))
 }
 
 /// The extents of the image that ConvTranspose gives.
-fn spread(ops: &Operands<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>> {
+fn spread(node: &Node<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>> {
     let rank = image.len();
-    let window = Window::of(ops, kernel, false)?;
-    let more = sizes(ops, "output_padding", rank, 0)?.unwrap_or_else(|| vec![0; rank]);
-    if let Some(stated) = stated_shape(ops, rank)? {
+    let window = Window::of(node, kernel, false)?;
+    let more = sizes(node.attrs, "output_padding", rank, 0)?;
+    if let Some(stated) = stated_shape(node, rank)? {
         return Ok(stated);
     }
     let mut result = Vec::with_capacity(rank);
     for (i, dim) in image.iter().enumerate() {
-        let stride = window.strides[i];
-        result.push(match (&window.padding, window.reach(i), dim.known()) {
-            (Padding::Same, _, _) => times(dim, extent(stride)?)?,
-            (Padding::Explicit(pads), Some(reach), Some(n)) => {
+        let stride = window.sliding.strides[i];
+        let more = i128::from(more.map_or(0, |more| more[i]));
+        let less = window.sliding.padding_of(i).map(|(before, after)| i128::from(before) + i128::from(after));
+        result.push(match (less, window.reach(i), dim.known()) {
+            (None, _, _) => times(dim, extent(stride.into())?)?,
+            (Some(less), Some(reach), Some(n)) => {
                 // Both summands fit `i128`, but perhaps not their sum; what saturates is too large anyway.
-                let full = (stride * (n as i128 - 1)).saturating_add(reach + 1 + more[i]);
-                Dim::Known(extent(full - pads[i] - pads[i + rank])?)
+                let full = (i128::from(stride) * (n as i128 - 1)).saturating_add(reach + 1 + more);
+                Dim::Known(extent(full - less)?)
             }
-            (Padding::Explicit(pads), Some(reach), None) if stride == 1 => {
-                plus(dim, reach + more[i] - pads[i] - pads[i + rank])?
-            }
+            (Some(less), Some(reach), None) if stride == 1 => plus(dim, reach + more - less)?,
             _ => Dim::unknown(),
         });
     }
@@ -304,57 +264,59 @@ fn spread(ops: &Operands<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>>
 }
 
 /// The attribute `output_shape`. Batch and channels do not belong there, but exporters write them.
-fn stated_shape(ops: &Operands<'_>, rank: usize) -> Result<Option<Vec<Dim>>> {
-    let n = ops.node.ints("output_shape").unwrap_or_default().len();
+fn stated_shape(node: &Node<'_>, rank: usize) -> Result<Option<Vec<Dim>>> {
+    let n = node.ints("output_shape").unwrap_or_default().len();
     let n = if n == rank + 2 { n } else { rank };
-    let Some(sizes) = sizes(ops, "output_shape", n, 0)? else {
+    let Some(sizes) = sizes(node.attrs, "output_shape", n, 0)? else {
         return Ok(None);
     };
-    sizes[n - rank..].iter().map(|&size| Ok(Dim::Known(extent(size)?))).collect::<Result<_>>().map(Some)
+    sizes[n - rank..]
+        .iter()
+        .map(|&size| Ok(Dim::Known(extent(size.into())?)))
+        .collect::<Result<_>>()
+        .map(Some)
 }
 
 /// MaxRoiPool: a small image for each region.
-pub fn max_roi_pool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    ops.expect_rank(0, 4)?;
-    ops.expect_rank(1, 2)?;
-    ops.shared_dtype(&[0, 1])?;
-    let Some(bins) = sizes(ops, "pooled_shape", 2, 0)? else {
-        return Err(invalid("expected the attribute pooled_shape, found none"));
-    };
-    if let Some(Dim::Known(numbers)) = ops.shape(1).and_then(|dims| dims.get(1))
-        && *numbers != 5
-    {
-        return Err(invalid(format!("expected regions of 5 numbers, found {numbers}")));
-    }
+pub fn max_roi_pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.shared_dtype(&[0, 1])?;
+    node.required(0)?;
+    node.required(1)?;
+    node.expect_rank(0, 4)?;
+    node.expect_rank(1, 2)?;
     let dim = |i: usize, axis: usize| {
-        ops.shape(i).and_then(|dims| dims.get(axis)).cloned().unwrap_or_else(Dim::unknown)
+        node.shape(i).and_then(|dims| dims.get(axis)).cloned().unwrap_or_else(Dim::unknown)
     };
-    let mut shape = vec![dim(1, 0), dim(0, 1)];
-    for bins in bins {
-        shape.push(Dim::Known(extent(bins)?));
+    if let Dim::Known(found) = dim(1, 1)
+        && found != 5
+    {
+        return Err(invalid(format!("expected regions of 5 numbers, found {found}")));
     }
-    ops.result(x.dtype, Some(shape))
+    let bins = node.ints("pooled_shape").unwrap_or_default();
+    let &[rows, columns] = bins else {
+        return Err(invalid(format!("expected 2 numbers as pooled_shape, found {bins:?}")));
+    };
+    let bins = |n: i64| extent(n.into()).map(Dim::Known);
+    node.result(dtype, Some(vec![dim(1, 0), dim(0, 1), bins(rows)?, bins(columns)?]))
 }
 
 /// RoiAlign: a small image for each region.
-pub fn roi_align(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    ops.required(2)?;
-    ops.expect_rank(0, 4)?;
-    ops.expect_rank(1, 2)?;
-    ops.expect_rank(2, 1)?;
-    let side = |name| extent(ops.node.int(name, 1).into()).map(Dim::Known);
-    let first = |i: usize| ops.shape(i).and_then(<[Dim]>::first).cloned();
+pub fn roi_align(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    node.required(2)?;
+    node.expect_rank(0, 4)?;
+    node.expect_rank(1, 2)?;
+    node.expect_rank(2, 1)?;
+    let side = |name| extent(node.int(name, 1).into()).map(Dim::Known);
+    let first = |i: usize| node.shape(i).and_then(<[Dim]>::first).cloned();
     let regions = match (first(1), first(2)) {
         (Some(a), Some(b)) => agree(&a, &b)
             .ok_or_else(|| invalid(format!("expected a batch index for each of {a} regions, found {b}")))?,
         (known, other) => known.or(other).unwrap_or_else(Dim::unknown),
     };
-    let channels = ops.shape(0).and_then(|dims| dims.get(1)).cloned();
-    ops.result(
+    let channels = node.shape(0).and_then(|dims| dims.get(1)).cloned();
+    node.result(
         x.dtype,
         Some(vec![
             regions,
@@ -366,8 +328,8 @@ pub fn roi_align(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
 }
 
 /// GridSample: the image at the grid's positions.
-pub fn grid_sample(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let (x, grid) = (ops.required(0)?, ops.required(1)?);
+pub fn grid_sample(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let (x, grid) = (node.required(0)?, node.required(1)?);
     let shape = match (x.shape.as_deref(), grid.shape.as_deref()) {
         (Some([n, c, image @ ..]), Some([batch, places @ .., depth])) => {
             let batch = agree(n, batch)
@@ -394,14 +356,13 @@ pub fn grid_sample(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             return Err(invalid("expected an image and a grid of 2 or more dimensions, found fewer"));
         }
     };
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::{infer, testing::check};
-    use crate::program::{AttrValue, Node, ValueId, catalogue};
-    use crate::tensor::TensorType;
+    use crate::infer::testing::{Attr, check, infer};
+    use crate::types::{F32, TensorType};
 
     #[test]
     fn convolutions() {
@@ -478,25 +439,26 @@ mod tests {
     fn no_arithmetic_overflows() {
         let extents = [0, 1, 3, 1 << 62, usize::MAX];
         let sizes = [0, 1, 2, i64::MAX - 1, i64::MAX];
-        let ops = ["Conv", "ConvTranspose", "MaxPool"].map(|name| catalogue::find("", name).expect("known"));
+        let rows = ["Conv", "ConvTranspose", "MaxPool"].map(|name| crate::find("", name).expect("known"));
         let mut n_known = 0;
         for (image, kernel, stride) in product3(&extents, &extents, &sizes) {
-            let types = [[1, 1, image], [1, 1, kernel]]
-                .map(|shape| Some(TensorType::new(crate::tensor::F32, &shape)));
+            let types = [[1, 1, image], [1, 1, kernel]].map(|shape| Some(TensorType::new(F32, &shape)));
             for (dilation, pad, more) in product3(&sizes, &sizes, &sizes) {
-                for def in ops {
-                    let mut node = Node::new(def.op(), Vec::new(), vec![Some(ValueId(0))]);
+                for row in rows {
                     let kernel = i64::try_from(kernel).unwrap_or(i64::MAX);
-                    let attrs = [("strides", stride), ("dilations", dilation), ("output_padding", more)];
-                    for (name, value) in attrs {
-                        node.set_attr(name, AttrValue::Ints(vec![value]));
-                    }
-                    node.set_attr("pads", AttrValue::Ints(vec![pad, more]));
-                    node.set_attr("ceil_mode", AttrValue::Int(pad & 1));
-                    if def.name == "MaxPool" {
-                        node.set_attr("kernel_shape", AttrValue::Ints(vec![kernel]));
-                    }
-                    n_known += usize::from(infer(&node, &types, &[None, None]).is_ok());
+                    let lists = [
+                        ("strides", vec![stride]),
+                        ("dilations", vec![dilation]),
+                        ("output_padding", vec![more]),
+                        ("pads", vec![pad, more]),
+                        ("kernel_shape", vec![kernel]),
+                    ];
+                    let n_lists = if row.name == "MaxPool" { 5 } else { 4 };
+                    let lists = lists.into_iter().take(n_lists);
+                    let mut attrs: Vec<_> =
+                        lists.map(|(name, list)| (name.to_owned(), Attr::Ints(list))).collect();
+                    attrs.push(("ceil_mode".to_owned(), Attr::Int(pad & 1)));
+                    n_known += usize::from(infer(row, &attrs, 1, &types, &[]).is_ok());
                 }
             }
         }

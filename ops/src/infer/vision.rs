@@ -2,17 +2,17 @@
 
 use super::extent::{Shape, axes, extent, product, show, unknown};
 use super::movement::known_dims;
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::{Dim, TensorType};
+use super::{Node, invalid};
+use crate::types::{Dim, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 /// AffineGrid: a position for each place of an image.
-pub fn affine_grid(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let theta = ops.required(0)?;
-    ops.required(1)?;
-    ops.expect_rank(0, 3)?;
-    let shape: Shape = match ops.ints(1)? {
-        None => ops.n_ints(1)?.filter(|n| [4, 5].contains(n)).map(unknown),
+pub fn affine_grid(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let theta = node.required(0)?;
+    node.required(1)?;
+    node.expect_rank(0, 3)?;
+    let shape: Shape = match node.constant_ints(1)? {
+        None => node.n_ints(1)?.filter(|n| [4, 5].contains(n)).map(unknown),
         Some(size) => {
             let dims = known_dims(&size)?;
             let [batch, _, places @ ..] = &dims[..] else {
@@ -21,22 +21,22 @@ pub fn affine_grid(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             Some([std::slice::from_ref(batch), places, &[Dim::Known(places.len())]].concat())
         }
     };
-    ops.result(theta.dtype, shape)
+    node.result(theta.dtype, shape)
 }
 
 /// CenterCropPad: the extents that an operand gives for all axes, or for some.
-pub fn center_crop_pad(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
+pub fn center_crop_pad(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
     let Some(dims) = &x.shape else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
-    let axes = match ops.node.ints("axes") {
+    let axes = match node.ints("axes") {
         Some(list) => axes(list, dims.len())?,
         None => (0..dims.len()).collect(),
     };
     let mut dims = dims.clone();
-    let wanted = match ops.ints(1)? {
+    let wanted = match node.constant_ints(1)? {
         Some(wanted) => known_dims(&wanted)?,
         None => unknown(axes.len()),
     };
@@ -46,23 +46,23 @@ pub fn center_crop_pad(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     for (axis, dim) in axes.into_iter().zip(wanted) {
         dims[axis] = dim;
     }
-    ops.result(x.dtype, Some(dims))
+    node.result(x.dtype, Some(dims))
 }
 
 /// Col2Im: blocks put together to images.
-pub fn col2im(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.expect_rank(0, 3)?;
-    ops.required(1)?;
-    ops.required(2)?;
-    let image = match ops.ints(1)? {
+pub fn col2im(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.expect_rank(0, 3)?;
+    node.required(1)?;
+    node.required(2)?;
+    let image = match node.constant_ints(1)? {
         Some(image) => known_dims(&image)?,
-        None => match ops.n_ints(1)?.or(ops.n_ints(2)?) {
+        None => match node.n_ints(1)?.or(node.n_ints(2)?) {
             Some(n) => super::extent::unknown_of(n)?,
-            None => return ops.result(x.dtype, None),
+            None => return node.result(x.dtype, None),
         },
     };
-    let channels = match (ops.shape(0), ops.ints(2)?) {
+    let channels = match (node.shape(0), node.constant_ints(2)?) {
         (Some([_, columns, _]), Some(block)) => {
             let block = product(&known_dims(&block)?)?;
             match (columns.known(), block.known()) {
@@ -78,42 +78,42 @@ pub fn col2im(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         }
         _ => Dim::unknown(),
     };
-    let batch = ops.shape(0).map_or_else(Dim::unknown, |dims| dims[0].clone());
-    ops.result(x.dtype, Some([&[batch, channels], &image[..]].concat()))
+    let batch = node.shape(0).map_or_else(Dim::unknown, |dims| dims[0].clone());
+    node.result(x.dtype, Some([&[batch, channels], &image[..]].concat()))
 }
 
 /// DeformConv: the places of the offsets, and the kernels' channels.
-pub fn deform_conv(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    ops.required(2)?;
-    ops.shared_dtype(&[0, 1, 2, 3, 4])?;
-    let rank = [0, 1, 2].into_iter().find_map(|i| ops.shape(i).map(<[Dim]>::len));
+pub fn deform_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    node.required(2)?;
+    node.shared_dtype(&[0, 1, 2, 3, 4])?;
+    let rank = [0, 1, 2].into_iter().find_map(|i| node.shape(i).map(<[Dim]>::len));
     let Some(rank) = rank else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
     if rank < 3 {
         return Err(invalid(format!("expected an image of 3 or more dimensions, found {rank}")));
     }
     for i in [0, 1, 2] {
-        ops.expect_rank(i, rank)?;
+        node.expect_rank(i, rank)?;
     }
-    let first = |i: usize| ops.shape(i).map_or_else(Dim::unknown, |dims| dims[0].clone());
-    let places = ops.shape(2).map_or_else(|| unknown(rank - 2), |dims| dims[2..].to_vec());
-    ops.result(x.dtype, Some([&[first(0), first(1)], &places[..]].concat()))
+    let first = |i: usize| node.shape(i).map_or_else(Dim::unknown, |dims| dims[0].clone());
+    let places = node.shape(2).map_or_else(|| unknown(rank - 2), |dims| dims[2..].to_vec());
+    node.result(x.dtype, Some([&[first(0), first(1)], &places[..]].concat()))
 }
 
 /// MaxUnpool: what was pooled, as large as an operand says or as the windows span.
-pub fn max_unpool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
+pub fn max_unpool(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
     let Some(dims) = &x.shape else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
     let n = dims.len().saturating_sub(2);
-    ops.expect_rank(1, dims.len())?;
-    if ops.optional(2).is_some() {
-        let shape = match ops.ints(2)? {
+    node.expect_rank(1, dims.len())?;
+    if node.optional(2).is_some() {
+        let shape = match node.constant_ints(2)? {
             Some(wanted) => known_dims(&wanted)?,
             None => unknown(dims.len()),
         };
@@ -124,9 +124,9 @@ pub fn max_unpool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
                 shape.len()
             )));
         }
-        return ops.result(x.dtype, Some(shape));
+        return node.result(x.dtype, Some(shape));
     }
-    let list = |name: &str, n: usize, default: i64| match ops.node.ints(name) {
+    let list = |name: &str, n: usize, default: i64| match node.ints(name) {
         None => Ok(vec![default; n]),
         Some(list) if list.len() == n => Ok(list.to_vec()),
         Some(list) => Err(invalid(format!("expected {n} numbers as {name}, found {}", list.len()))),
@@ -144,12 +144,12 @@ pub fn max_unpool(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
             }
         };
     }
-    ops.result(x.dtype, Some(shape))
+    node.result(x.dtype, Some(shape))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn sizes_from_operands() {

@@ -1,24 +1,24 @@
 //! Fourier transforms. Complex numbers are a last dimension of 2.
 
 use super::extent::{agree, axis, extent, plus, show, times, unknown};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::{Dim, TensorType};
+use super::{Node, invalid};
+use crate::types::{Dim, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 /// DFT: the length is the second operand, the axis the third.
-pub fn dft(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let inverse = ops.flag("inverse", false)?;
-    let onesided = ops.flag("onesided", false)?;
-    let stated = length(ops, 1)?;
+pub fn dft(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let inverse = node.flag("inverse", false)?;
+    let onesided = node.flag("onesided", false)?;
+    let stated = length(node, 1)?;
     let Some(dims) = &x.shape else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
     let Some((parts, signal)) = dims.split_last() else {
         return Err(invalid("expected a signal, found a scalar"));
     };
     expect_parts(parts)?;
-    let mut result = match (ops.optional(2), ops.int(2)?) {
+    let mut result = match (node.optional(2), node.constant_int(2)?) {
         (Some(_), None) => unknown(signal.len()),
         (_, at) => {
             // Negative axes count the last dimension too, which is none of the signal's.
@@ -45,14 +45,14 @@ pub fn dft(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         }
     };
     result.push(Dim::Known(if onesided && inverse { 1 } else { 2 }));
-    ops.result(x.dtype, Some(result))
+    node.result(x.dtype, Some(result))
 }
 
 /// STFT: step, window, and length of a frame are operands; frames that do not fit are left out.
-pub fn stft(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    ops.expect_rank(2, 1)?;
+pub fn stft(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    node.expect_rank(2, 1)?;
     let dims = match x.shape.as_deref() {
         None => unknown(3),
         // Exporters leave out the dimension of 1 that real numbers have.
@@ -66,8 +66,8 @@ pub fn stft(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         }
     };
     expect_parts(&dims[2])?;
-    let frame = frame_length(ops, &dims[1])?;
-    let frames = match (dims[1].known(), frame.known(), ops.int(1)?) {
+    let frame = frame_length(node, &dims[1])?;
+    let frames = match (dims[1].known(), frame.known(), node.constant_int(1)?) {
         (_, _, Some(step)) if step < 1 => {
             return Err(invalid(format!("expected a step between frames, found {step}")));
         }
@@ -81,21 +81,21 @@ pub fn stft(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         },
         _ => Dim::unknown(),
     };
-    let frequencies = match ops.flag("onesided", true)? {
+    let frequencies = match node.flag("onesided", true)? {
         true => bins(&frame),
         false => frame,
     };
     let shape = vec![dims[0].clone(), frames, frequencies, Dim::Known(2)];
-    ops.result(x.dtype, Some(shape))
+    node.result(x.dtype, Some(shape))
 }
 
 /// The length of a frame: the fourth operand, the window's, or the whole signal's.
-fn frame_length(ops: &Operands<'_>, signal: &Dim) -> Result<Dim> {
-    let window = ops.optional(2).map(|_| {
-        let n = ops.shape(2).and_then(<[Dim]>::first);
+fn frame_length(node: &Node<'_>, signal: &Dim) -> Result<Dim> {
+    let window = node.optional(2).map(|_| {
+        let n = node.shape(2).and_then(<[Dim]>::first);
         n.cloned().unwrap_or_else(Dim::unknown)
     });
-    match (length(ops, 3)?, window) {
+    match (length(node, 3)?, window) {
         (None, None) => Ok(signal.clone()),
         (Some(length), None) | (None, Some(length)) => Ok(length),
         (Some(length), Some(window)) => agree(&length, &window)
@@ -104,8 +104,8 @@ fn frame_length(ops: &Operands<'_>, signal: &Dim) -> Result<Dim> {
 }
 
 /// A length that an operand holds; None if it is absent.
-fn length(ops: &Operands<'_>, i: usize) -> Result<Option<Dim>> {
-    match (ops.optional(i), ops.int(i)?) {
+fn length(node: &Node<'_>, i: usize) -> Result<Option<Dim>> {
+    match (node.optional(i), node.constant_int(i)?) {
         (None, _) => Ok(None),
         (Some(_), None) => Ok(Some(Dim::unknown())),
         (Some(_), Some(n @ 1..)) => Ok(Some(Dim::Known(extent(n.into())?))),
@@ -132,7 +132,7 @@ fn expect_parts(parts: &Dim) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn transforms() {

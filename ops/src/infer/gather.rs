@@ -1,60 +1,60 @@
 //! Ops that read or write at positions that an operand holds.
 
 use super::extent::{Shape, agree, axis, extent, product, show, unknown};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::{Dim, I64, TensorType};
+use super::{Node, invalid};
+use crate::types::{Dim, I64, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 /// Gather: the indices' shape in the place of an axis.
-pub fn gather(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let (x, indices) = (ops.required(0)?, ops.required(1)?);
+pub fn gather(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let (x, indices) = (node.required(0)?, node.required(1)?);
     let shape = match (&x.shape, &indices.shape) {
         (Some(dims), Some(indices)) => {
-            let axis = axis(ops.node.int("axis", 0), dims.len())?;
+            let axis = axis(node.int("axis", 0), dims.len())?;
             Some([&dims[..axis], indices, &dims[axis + 1..]].concat())
         }
         _ => None,
     };
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 /// GatherElements: one element for each index.
-pub fn gather_elements(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let (x, indices) = (ops.required(0)?, ops.required(1)?);
-    along_same_rank(ops, 1)?;
+pub fn gather_elements(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let (x, indices) = (node.required(0)?, node.required(1)?);
+    along_same_rank(node, 1)?;
     let shape = match (&indices.shape, &x.shape) {
         (None, Some(dims)) => Some(unknown(dims.len())),
         (shape, _) => shape.clone(),
     };
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 /// ScatterElements: the operand, with elements replaced.
-pub fn scatter_elements(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    ops.required(2)?;
-    ops.shared_dtype(&[0, 2])?;
-    along_same_rank(ops, 1)?;
-    along_same_rank(ops, 2)?;
-    ops.result(x.dtype, x.shape.clone())
+pub fn scatter_elements(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    node.required(2)?;
+    node.shared_dtype(&[0, 2])?;
+    along_same_rank(node, 1)?;
+    along_same_rank(node, 2)?;
+    node.result(x.dtype, x.shape.clone())
 }
 
 /// Checks that an operand has the first one's rank, and that the axis is one of it.
-fn along_same_rank(ops: &Operands<'_>, i: usize) -> Result<()> {
-    let Some(dims) = ops.shape(0) else {
+fn along_same_rank(node: &Node<'_>, i: usize) -> Result<()> {
+    let Some(dims) = node.shape(0) else {
         return Ok(());
     };
-    axis(ops.node.int("axis", 0), dims.len())?;
-    ops.expect_rank(i, dims.len())
+    axis(node.int("axis", 0), dims.len())?;
+    node.expect_rank(i, dims.len())
 }
 
 /// GatherND: the last dimension of the indices is a position in the operand, after the batch.
-pub fn gather_nd(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let (x, indices) = (ops.required(0)?, ops.required(1)?);
-    let batch = extent(ops.node.int("batch_dims", 0).into())?;
+pub fn gather_nd(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let (x, indices) = (node.required(0)?, node.required(1)?);
+    let batch = extent(node.int("batch_dims", 0).into())?;
     let (Some(dims), Some(indices)) = (&x.shape, &indices.shape) else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
     let Some((depth, outer)) = indices.split_last() else {
         return Err(invalid("expected indices, found a scalar as input 1"));
@@ -77,20 +77,20 @@ pub fn gather_nd(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         })?;
     }
     let Some(depth) = depth.known() else {
-        return ops.result(x.dtype, None);
+        return node.result(x.dtype, None);
     };
     let inner = depth.checked_add(batch).and_then(|from| dims.get(from..)).ok_or_else(|| {
         invalid(format!("expected positions in {}, found {depth} numbers for each", show(dims)))
     })?;
     result.extend_from_slice(inner);
-    ops.result(x.dtype, Some(result))
+    node.result(x.dtype, Some(result))
 }
 
 /// ScatterND: the operand, with parts replaced.
-pub fn scatter_nd(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let (x, indices) = (ops.required(0)?, ops.required(1)?);
-    ops.required(2)?;
-    ops.shared_dtype(&[0, 2])?;
+pub fn scatter_nd(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let (x, indices) = (node.required(0)?, node.required(1)?);
+    node.required(2)?;
+    node.shared_dtype(&[0, 2])?;
     if let (Some(dims), Some(indices)) = (&x.shape, &indices.shape) {
         let depth = indices.last().map(Dim::known);
         let Some(depth) = depth else {
@@ -103,62 +103,62 @@ pub fn scatter_nd(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
                     show(dims)
                 )));
             }
-            ops.expect_rank(2, indices.len() - 1 + dims.len() - depth)?;
+            node.expect_rank(2, indices.len() - 1 + dims.len() - depth)?;
         }
     }
-    ops.result(x.dtype, x.shape.clone())
+    node.result(x.dtype, x.shape.clone())
 }
 
 /// Compress: as many along the axis as the condition holds, of all elements if there is no axis. Their number
 /// stays unknown also for a constant condition: kernels write it themselves, into room for all (B21).
-pub fn compress(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    ops.expect_rank(1, 1)?;
+pub fn compress(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    node.expect_rank(1, 1)?;
     let chosen = Dim::unknown();
-    let shape: Shape = match ops.node.attr("axis") {
+    let shape: Shape = match node.attr("axis") {
         None => Some(vec![chosen]),
         Some(_) => match &x.shape {
             None => None,
             Some(dims) => {
                 let mut dims = dims.clone();
-                let axis = axis(ops.node.int("axis", 0), dims.len())?;
+                let axis = axis(node.int("axis", 0), dims.len())?;
                 dims[axis] = chosen;
                 Some(dims)
             }
         },
     };
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 /// NonMaxSuppression: `[selected, 3]` of batch, class and box.
-pub fn non_max_suppression(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    ops.expect_rank(0, 3)?;
-    ops.expect_rank(1, 3)?;
-    ops.required(0)?;
-    ops.required(1)?;
-    ops.result(I64, Some(vec![Dim::unknown(), Dim::Known(3)]))
+pub fn non_max_suppression(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    node.expect_rank(0, 3)?;
+    node.expect_rank(1, 3)?;
+    node.required(0)?;
+    node.required(1)?;
+    node.result(I64, Some(vec![Dim::unknown(), Dim::Known(3)]))
 }
 
 /// Unique: the different elements or slices, where each comes first, which one each is, and how often it comes.
 /// Their number stays unknown also for a constant, as that of NonZero.
-pub fn unique(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let (shape, all) = match (ops.node.attr("axis"), &x.shape) {
+pub fn unique(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let (shape, all) = match (node.attr("axis"), &x.shape) {
         (None, dims) => {
             let all = dims.as_ref().map(|dims| product(dims)).transpose()?;
             (Some(vec![Dim::unknown()]), all)
         }
         (Some(_), None) => (None, None),
         (Some(_), Some(dims)) => {
-            let axis = axis(ops.node.int("axis", 0), dims.len())?;
+            let axis = axis(node.int("axis", 0), dims.len())?;
             let (mut dims, all) = (dims.clone(), dims[axis].clone());
             dims[axis] = Dim::unknown();
             (Some(dims), Some(all))
         }
     };
     let positions = |n: Dim| TensorType { dtype: I64, shape: Some(vec![n]) };
-    ops.results(vec![
+    node.results(vec![
         TensorType { dtype: x.dtype, shape },
         positions(Dim::unknown()),
         positions(all.unwrap_or_else(Dim::unknown)),
@@ -167,21 +167,21 @@ pub fn unique(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
 }
 
 /// TensorScatter: a cache into which an update is written.
-pub fn tensor_scatter(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let cache = ops.required(0)?;
-    ops.required(1)?;
-    ops.shared_dtype(&[0, 1])?;
+pub fn tensor_scatter(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let cache = node.required(0)?;
+    node.required(1)?;
+    node.shared_dtype(&[0, 1])?;
     if let Some(dims) = &cache.shape {
-        axis(ops.node.int("axis", -2), dims.len())?;
-        ops.expect_rank(1, dims.len())?;
+        axis(node.int("axis", -2), dims.len())?;
+        node.expect_rank(1, dims.len())?;
     }
-    ops.expect_rank(2, 1)?;
-    ops.result(cache.dtype, cache.shape.clone())
+    node.expect_rank(2, 1)?;
+    node.result(cache.dtype, cache.shape.clone())
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn gathering() {

@@ -1,20 +1,20 @@
 //! Ops that make one of many along axes.
 
 use super::extent::{Shape, axes, axis, extent, unknown};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::{Dim, I64, TensorType};
+use super::{Node, invalid};
+use crate::types::{Dim, I64, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 /// ReduceSum and its kin: axes are the second operand, all if there are none.
-pub fn reduce(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let keep = ops.flag("keepdims", true)?;
-    let no_op = ops.flag("noop_with_empty_axes", false)?;
-    let n_axes = match ops.optional(1) {
-        Some(_) => ops.n_ints(1)?,
+pub fn reduce(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let keep = node.flag("keepdims", true)?;
+    let no_op = node.flag("noop_with_empty_axes", false)?;
+    let n_axes = match node.optional(1) {
+        Some(_) => node.n_ints(1)?,
         None => Some(0),
     };
-    let shape = match (ops.ints(1)?, n_axes) {
+    let shape = match (node.constant_ints(1)?, n_axes) {
         (_, Some(0)) if no_op => x.shape.clone(),
         (_, Some(0)) => reduce_all(x.shape.as_deref(), keep),
         (Some(list), _) => match &x.shape {
@@ -23,7 +23,7 @@ pub fn reduce(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         },
         (None, n_axes) => reduce_somewhere(x.shape.as_deref(), n_axes, keep)?,
     };
-    ops.result(x.dtype, shape)
+    node.result(x.dtype, shape)
 }
 
 fn reduce_all(dims: Option<&[Dim]>, keep: bool) -> Shape {
@@ -64,27 +64,27 @@ fn reduce_somewhere(dims: Option<&[Dim]>, n_axes: Option<usize>, keep: bool) -> 
 }
 
 /// ArgMax and ArgMin.
-pub fn arg(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let keep = ops.flag("keepdims", true)?;
+pub fn arg(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let keep = node.flag("keepdims", true)?;
     let shape = match &x.shape {
         Some(dims) => {
-            let axis = axis(ops.node.int("axis", 0), dims.len())?;
+            let axis = axis(node.int("axis", 0), dims.len())?;
             Some(reduce_at(dims, &[axis], keep))
         }
         None => None,
     };
-    ops.result(I64, shape)
+    node.result(I64, shape)
 }
 
 /// TopK: values and their positions.
-pub fn top_k(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    ops.required(1)?;
-    let k = ops.int(1)?.map(|k| extent(k.into())).transpose()?;
+pub fn top_k(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    node.required(1)?;
+    let k = node.constant_int(1)?.map(|k| extent(k.into())).transpose()?;
     let mut shape = x.shape.clone();
     if let Some(dims) = &mut shape {
-        let axis = axis(ops.node.int("axis", -1), dims.len())?;
+        let axis = axis(node.int("axis", -1), dims.len())?;
         if let (Some(k), Some(n)) = (k, dims[axis].known())
             && k > n
         {
@@ -93,12 +93,12 @@ pub fn top_k(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
         dims[axis] = k.map_or_else(Dim::unknown, Dim::Known);
     }
     let positions = TensorType { dtype: I64, shape: shape.clone() };
-    ops.results(vec![TensorType { dtype: x.dtype, shape }, positions])
+    node.results(vec![TensorType { dtype: x.dtype, shape }, positions])
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn known_axes() {

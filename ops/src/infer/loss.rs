@@ -1,34 +1,34 @@
 //! Losses of a classification: how far scores are from what is right.
 
 use super::extent::{agree_shape, show};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::TensorType;
+use super::{Node, invalid};
+use crate::types::TensorType;
+use devbay_plugin_api::sdk::Result;
 
 /// NegativeLogLikelihoodLoss.
-pub fn negative_log_likelihood_loss(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let loss = loss(ops)?;
-    ops.results(vec![loss])
+pub fn negative_log_likelihood_loss(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let loss = loss(node)?;
+    node.results(vec![loss])
 }
 
 /// SoftmaxCrossEntropyLoss, also with the logarithms of the probabilities.
-pub fn softmax_cross_entropy_loss(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let loss = loss(ops)?;
-    ops.results(vec![loss, ops.required(0)?.clone()])
+pub fn softmax_cross_entropy_loss(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let loss = loss(node)?;
+    node.results(vec![loss, node.required(0)?.clone()])
 }
 
 /// One number, or one for each label: scores are `[batch, classes, places..]`, labels `[batch, places..]`.
-fn loss(ops: &Operands<'_>) -> Result<TensorType> {
-    let (scores, labels) = (ops.required(0)?, ops.required(1)?);
-    ops.shared_dtype(&[0, 2])?;
-    ops.expect_rank(2, 1)?;
+fn loss(node: &Node<'_>) -> Result<TensorType> {
+    let (scores, labels) = (node.required(0)?, node.required(1)?);
+    node.shared_dtype(&[0, 2])?;
+    node.expect_rank(2, 1)?;
     let places = match scores.shape.as_deref() {
         None => None,
         Some([batch, _, places @ ..]) => Some([std::slice::from_ref(batch), places].concat()),
         Some(found) => return Err(invalid(format!("expected scores of classes, found {}", show(found)))),
     };
     let places = agree_shape("labels", places, labels.shape.clone())?;
-    let shape = match ops.node.string("reduction", "mean") {
+    let shape = match node.string("reduction", "mean") {
         "none" => places,
         "mean" | "sum" => Some(Vec::new()),
         other => return Err(invalid(format!("expected a reduction mean, sum or none, found {other}"))),
@@ -38,7 +38,7 @@ fn loss(ops: &Operands<'_>) -> Result<TensorType> {
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn losses() {

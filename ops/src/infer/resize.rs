@@ -1,18 +1,19 @@
 //! Resize: extents from factors or from sizes, perhaps of some axes alone.
 
 use super::extent::{axes, extent, show, unknown, unknown_of};
-use super::{Operands, invalid};
-use crate::error::Result;
-use crate::tensor::{Dim, F32, Tensor, TensorType};
+use super::{Node, invalid};
+use crate::Constant;
+use crate::types::{Dim, F32, TensorType};
+use devbay_plugin_api::sdk::Result;
 
 const ROI: usize = 1;
 const SCALES: usize = 2;
 const SIZES: usize = 3;
 
 /// Resize.
-pub fn resize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
-    let x = ops.required(0)?;
-    let by = match (is_given(ops, SCALES), is_given(ops, SIZES)) {
+pub fn resize(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    let by = match (is_given(node, SCALES), is_given(node, SIZES)) {
         (true, false) => SCALES,
         (false, true) => SIZES,
         (scales, _) => {
@@ -22,17 +23,17 @@ pub fn resize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     };
     let Some(dims) = &x.shape else {
         // Without axes there is one number for each dimension.
-        let rank = match ops.node.attr("axes") {
-            None => ops.n_ints(by)?.map(unknown_of).transpose()?,
+        let rank = match node.attr("axes") {
+            None => node.n_ints(by)?.map(unknown_of).transpose()?,
             Some(_) => None,
         };
-        return ops.result(x.dtype, rank);
+        return node.result(x.dtype, rank);
     };
-    let positions = match ops.node.ints("axes") {
+    let positions = match node.ints("axes") {
         Some(list) => axes(list, dims.len())?,
         None => (0..dims.len()).collect(),
     };
-    if let Some(n) = ops.n_ints(by)?.filter(|&n| n != positions.len()) {
+    if let Some(n) = node.n_ints(by)?.filter(|&n| n != positions.len()) {
         return Err(invalid(format!(
             "expected {} scales or sizes for {}, found {n}",
             positions.len(),
@@ -41,29 +42,29 @@ pub fn resize(ops: &Operands<'_>) -> Result<Vec<TensorType>> {
     }
     let resized: Vec<Dim> = positions.iter().map(|&i| dims[i].clone()).collect();
     let resized = match by {
-        SCALES => scaled(ops, &resized)?,
-        _ => sized(ops, &resized)?,
+        SCALES => scaled(node, &resized)?,
+        _ => sized(node, &resized)?,
     };
     let mut result = dims.clone();
     for (position, dim) in positions.into_iter().zip(resized) {
         result[position] = dim;
     }
-    ops.result(x.dtype, Some(result))
+    node.result(x.dtype, Some(result))
 }
 
 /// Whether an operand says anything: older exporters write an empty list for an absent one.
-fn is_given(ops: &Operands<'_>, i: usize) -> bool {
-    ops.optional(i).is_some() && ops.shape(i) != Some(&[Dim::Known(0)])
+fn is_given(node: &Node<'_>, i: usize) -> bool {
+    node.optional(i).is_some() && node.shape(i) != Some(&[Dim::Known(0)])
 }
 
 /// Extents times factors, in the precision that the factors have and onnxruntime computes in.
-fn scaled(ops: &Operands<'_>, dims: &[Dim]) -> Result<Vec<Dim>> {
-    let Some(scales) = ops.constant(SCALES).and_then(floats) else {
+fn scaled(node: &Node<'_>, dims: &[Dim]) -> Result<Vec<Dim>> {
+    let Some(scales) = node.constant(SCALES).and_then(floats) else {
         return Ok(unknown(dims.len()));
     };
-    let crops = ops.node.string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize";
+    let crops = node.string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize";
     let roi = match crops {
-        true => ops.constant(ROI).and_then(floats),
+        true => node.constant(ROI).and_then(floats),
         false => None,
     };
     let mut result = Vec::with_capacity(dims.len());
@@ -101,8 +102,8 @@ fn floor(value: f32) -> Result<usize> {
 }
 
 /// Sizes as they are, or adjusted so that the image keeps its proportions.
-fn sized(ops: &Operands<'_>, dims: &[Dim]) -> Result<Vec<Dim>> {
-    let largest_wins = match ops.node.string("keep_aspect_ratio_policy", "stretch") {
+fn sized(node: &Node<'_>, dims: &[Dim]) -> Result<Vec<Dim>> {
+    let largest_wins = match node.string("keep_aspect_ratio_policy", "stretch") {
         "stretch" => None,
         "not_larger" => Some(false),
         "not_smaller" => Some(true),
@@ -112,7 +113,7 @@ fn sized(ops: &Operands<'_>, dims: &[Dim]) -> Result<Vec<Dim>> {
             )));
         }
     };
-    let Some(sizes) = ops.ints(SIZES)? else {
+    let Some(sizes) = node.constant_ints(SIZES)? else {
         return Ok(unknown(dims.len()));
     };
     let sizes: Vec<usize> = sizes.iter().map(|&size| extent(size.into())).collect::<Result<_>>()?;
@@ -140,16 +141,14 @@ fn sized(ops: &Operands<'_>, dims: &[Dim]) -> Result<Vec<Dim>> {
 }
 
 /// The content of a tensor of `f32`, as scales and regions are.
-fn floats(tensor: &Tensor) -> Option<Vec<f32>> {
-    match tensor.dtype() {
-        F32 => tensor.elements::<f32>().map(<[f32]>::to_vec),
-        _ => None,
-    }
+fn floats(constant: Constant<'_>) -> Option<Vec<f32>> {
+    let numbers = constant.bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    (constant.dtype == F32).then(|| numbers.collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::program::infer::testing::check;
+    use crate::infer::testing::check;
 
     #[test]
     fn by_scales() {

@@ -1,0 +1,74 @@
+//! Attributes of a node, borrowed from a program or from a plugin's view of it.
+
+use crate::types::DType;
+use devbay_plugin_api::sdk::{AttrValue, Attrs, Error, Result};
+
+/// The attributes of a node, by name.
+pub trait NodeAttrs {
+    /// The attribute called `name`.
+    fn get(&self, name: &str) -> Option<AttrRef<'_>>;
+}
+
+/// Value of an attribute, borrowed.
+///
+/// Of lists of numbers and texts it has the lengths, of tensors the element types: no type of a result depends on more.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum AttrRef<'a> {
+    /// One integer.
+    Int(i64),
+    /// One number.
+    Float(f32),
+    /// Text.
+    String(&'a str),
+    /// Integers.
+    Ints(&'a [i64]),
+    /// So many numbers.
+    Floats(usize),
+    /// So many texts.
+    Strings(usize),
+    /// A tensor of this element type.
+    Tensor(DType),
+    /// A graph.
+    Graph,
+}
+
+impl dyn NodeAttrs + '_ {
+    /// A text, or `default`.
+    ///
+    /// # Errors
+    /// Invalid if it has another kind.
+    pub fn string<'a>(&'a self, name: &str, default: &'a str) -> Result<&'a str> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(AttrRef::String(value)) => Ok(value),
+            Some(_) => Err(Error::invalid(format!("attribute {name} is no string"))),
+        }
+    }
+
+    /// Integers, if they are given.
+    ///
+    /// # Errors
+    /// Invalid if it has another kind.
+    pub fn ints(&self, name: &str) -> Result<Option<&[i64]>> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(AttrRef::Ints(values)) => Ok(Some(values)),
+            Some(_) => Err(Error::invalid(format!("attribute {name} is no list of integers"))),
+        }
+    }
+}
+
+impl NodeAttrs for Attrs<'_> {
+    fn get(&self, name: &str) -> Option<AttrRef<'_>> {
+        Some(match Attrs::get(self, name)? {
+            AttrValue::Int(value) => AttrRef::Int(*value),
+            AttrValue::Float(value) => AttrRef::Float(*value as f32),
+            AttrValue::String(value) => AttrRef::String(value),
+            AttrValue::Ints(values) => AttrRef::Ints(values),
+            AttrValue::Floats(values) => AttrRef::Floats(values.len()),
+            AttrValue::Strings(values) => AttrRef::Strings(values.len()),
+            AttrValue::Tensor(tensor) => AttrRef::Tensor(tensor.dtype()),
+            AttrValue::Graph(_) => AttrRef::Graph,
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! Element types, extents and types of values: what inference, the rows and every user of a program speak of.
+
+use devbay_plugin_api::abi::{
+    DEVBAY_DTYPE_BFLOAT, DEVBAY_DTYPE_BOOL, DEVBAY_DTYPE_COMPLEX, DEVBAY_DTYPE_FLOAT, DEVBAY_DTYPE_INT,
+    DEVBAY_DTYPE_UINT,
+};
+pub use devbay_plugin_api::sdk::{
+    BF16, BOOL, DType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16, F32, F64, I2, I4, I8,
+    I16, I32, I64, U2, U4, U8, U16, U32, U64,
+};
+use std::fmt;
+use std::sync::Arc;
+
+/// Every element type by name, as the text form and messages have them.
+const NAMES: &[(&str, DType)] = &[
+    ("f32", F32),
+    ("f64", F64),
+    ("f16", F16),
+    ("bf16", BF16),
+    ("i8", I8),
+    ("i16", I16),
+    ("i32", I32),
+    ("i64", I64),
+    ("u8", U8),
+    ("u16", U16),
+    ("u32", U32),
+    ("u64", U64),
+    ("bool", BOOL),
+    ("i4", I4),
+    ("i2", I2),
+    ("u4", U4),
+    ("u2", U2),
+    ("f8e4m3fn", F8E4M3FN),
+    ("f8e4m3fnuz", F8E4M3FNUZ),
+    ("f8e5m2", F8E5M2),
+    ("f8e5m2fnuz", F8E5M2FNUZ),
+    ("f8e8m0", F8E8M0),
+    ("f4e2m1", F4E2M1),
+];
+
+/// The name of an element type: `f32`, `i64`, `bool`; other types by kind and bits.
+pub fn dtype_name(dtype: DType) -> String {
+    if let Some((name, _)) = NAMES.iter().find(|(_, known)| *known == dtype) {
+        return (*name).to_owned();
+    }
+    let kind = match dtype.code {
+        DEVBAY_DTYPE_INT => "i",
+        DEVBAY_DTYPE_UINT => "u",
+        DEVBAY_DTYPE_FLOAT => "f",
+        DEVBAY_DTYPE_BFLOAT => "bf",
+        DEVBAY_DTYPE_COMPLEX => "c",
+        DEVBAY_DTYPE_BOOL => "bool",
+        code => return format!("code{code}x{}", dtype.bits),
+    };
+    format!("{kind}{}", dtype.bits)
+}
+
+/// The element type of a name, as [`dtype_name`] writes it.
+pub fn dtype_from_name(name: &str) -> Option<DType> {
+    NAMES.iter().find(|(known, _)| *known == name).map(|(_, dtype)| *dtype)
+}
+
+/// Bytes that `n` elements take: sub-byte elements are packed (ABI-NOTES 19). None if it overflows.
+pub fn bytes_of(dtype: DType, n: usize) -> Option<usize> {
+    let bits = (dtype.bits as usize).checked_mul(dtype.lanes as usize)?;
+    n.checked_mul(bits)?.checked_add(7).map(|bits| bits / 8)
+}
+
+/// Product of extents; None if it overflows.
+pub fn n_elements(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent))
+}
+
+/// One extent of a value's shape.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Dim {
+    /// So many elements.
+    Known(usize),
+    /// Not known before run time; a name or formula of the model, possibly empty.
+    Unknown(Arc<str>),
+}
+
+impl Dim {
+    /// The extent, if it is known.
+    pub fn known(&self) -> Option<usize> {
+        match self {
+            Self::Known(extent) => Some(*extent),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// An extent without a name.
+    pub fn unknown() -> Self {
+        Self::Unknown(Arc::from(""))
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(extent) => write!(f, "{extent}"),
+            Self::Unknown(name) if name.is_empty() => write!(f, "?"),
+            Self::Unknown(name) => write!(f, "{name}"),
+        }
+    }
+}
+
+/// Type of a value: element type, and shape as far as it is known.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TensorType {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents; None if not even the rank is known.
+    pub shape: Option<Vec<Dim>>,
+}
+
+impl TensorType {
+    /// A type with a known shape.
+    pub fn new(dtype: DType, shape: &[usize]) -> Self {
+        Self { dtype, shape: Some(shape.iter().map(|&extent| Dim::Known(extent)).collect()) }
+    }
+
+    /// A type of which only the elements are known.
+    pub fn unranked(dtype: DType) -> Self {
+        Self { dtype, shape: None }
+    }
+
+    /// The shape, if every extent is known.
+    pub fn known_shape(&self) -> Option<Vec<usize>> {
+        self.shape.as_ref()?.iter().map(Dim::known).collect()
+    }
+
+    /// Whether a tensor of these elements and extents is of the type, as far as that is known.
+    pub fn takes(&self, dtype: DType, extents: &[usize]) -> bool {
+        let takes = |(dim, &extent): (&Dim, &usize)| dim.known().is_none_or(|known| known == extent);
+        let fits = |shape: &Vec<Dim>| shape.len() == extents.len() && shape.iter().zip(extents).all(takes);
+        self.dtype == dtype && self.shape.as_ref().is_none_or(fits)
+    }
+
+    /// The number of dimensions, if it is known.
+    pub fn rank(&self) -> Option<usize> {
+        self.shape.as_ref().map(Vec::len)
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", dtype_name(self.dtype))?;
+        let Some(shape) = &self.shape else {
+            return write!(f, "[..]");
+        };
+        write!(f, "[")?;
+        for (i, dim) in shape.iter().enumerate() {
+            write!(f, "{}{dim}", if i > 0 { "," } else { "" })?;
+        }
+        write!(f, "]")
+    }
+}
