@@ -15,6 +15,7 @@ use crate::setup;
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
 use devbay_core::device::{Buffer, Device, Stream};
+use devbay_core::error::Phase;
 use devbay_core::exec::host_io::InputView;
 use devbay_core::plan::{Plan, PlanOptions};
 use devbay_host::devices::{Policy, Requirements};
@@ -245,7 +246,7 @@ impl Launches {
             // SAFETY: function, state and references belong together (B21); the stream is of the plan's device, and
             // nobody else's.
             let status = unsafe { (step.launch)(step.state, stream, refs, null()) };
-            self.stream.check(status, "launch")?;
+            self.stream.check(status, Phase::Launch)?;
         }
         let recording = begin.elapsed();
         let value = self.stream.signal()?;

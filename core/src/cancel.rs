@@ -5,7 +5,7 @@
 //! launches, the host's parallel loops between chunks. Threads that help take the flag along with what they help with
 //! (`Under`). So a kernel, which comes back to the host through C, need not hand it on.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::sync::{AtomicU32, Ordering, thread_static};
 use devbay_plugin_api::abi::{DEVBAY_STATUS_CANCELLED, Status};
 use std::cell::Cell;
@@ -280,15 +280,15 @@ pub(crate) fn ended() -> Option<Error> {
 }
 
 impl Error {
-    /// Makes an error of a status that a plugin's function returned, with the detail it wrote.
-    pub fn from_status(status: Status, what: &str, detail: &str) -> Self {
+    /// Makes an error of a status that a plugin gave in a phase, with the detail it wrote.
+    pub fn from_status(status: Status, phase: Phase, detail: &str) -> Self {
         // What ended early because its run did says why the run did.
         if status == DEVBAY_STATUS_CANCELLED
             && let Some(error) = ended()
         {
             return error;
         }
-        Self::of_status(status, what, detail)
+        Self::of_status(status, phase, detail)
     }
 }
 

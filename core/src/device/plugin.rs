@@ -5,7 +5,7 @@ use super::describe::DeviceAbout;
 use super::replay::ReplayFns;
 use crate::about::{About, Refusal, RefusalKind, Threading, must_understand, read_kernel};
 use crate::calls::{self, Call};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::kernel::KernelTable;
 use crate::services::Services;
 use devbay_plugin_api::abi::version::Needed;
@@ -99,10 +99,10 @@ impl Plugin {
         if status == DEVBAY_STATUS_PANICKED {
             // What it had begun may still run: services and library stay (B19).
             std::mem::forget((services, library));
-            return failed(Error::from_status(status, "create", &detail.text()).text().to_owned());
+            return failed(Error::from_status(status, Phase::Create, &detail.text()).text().to_owned());
         }
         if status != DEVBAY_STATUS_OK {
-            return failed(Error::from_status(status, "create", &detail.text()).text().to_owned());
+            return failed(Error::from_status(status, Phase::Create, &detail.text()).text().to_owned());
         }
         let Some(instance) = NonNull::new(instance) else {
             return failed("create succeeded without an instance".to_owned());
@@ -174,7 +174,7 @@ impl Plugin {
         seen.gone
             .extend(known.iter().filter(|device| device.is_lost()).map(|device| device.handle.addr().get()));
         let mut list = List::EMPTY;
-        self.call("devices", |table, error| {
+        self.call(Phase::ListDevices, |table, error| {
             let devices = table.devices?;
             // SAFETY: the plugin's function with its own instance (invariant 1); `list` is ours.
             Some(unsafe { devices(self.instance.as_ptr(), &mut list, error) })
@@ -260,7 +260,7 @@ impl Plugin {
             return Ok(None);
         }
         let mut list = List::EMPTY;
-        self.call("device_kernels", |table, error| {
+        self.call(Phase::ListKernels, |table, error| {
             let device_kernels = table.device_kernels?;
             // SAFETY: the plugin's function with its own instance and device (invariant 1); `list` is ours.
             Some(unsafe { device_kernels(self.instance.as_ptr(), device.as_ptr(), &mut list, error) })
@@ -341,21 +341,21 @@ impl Plugin {
     /// Calls a function that gives a status; None from `body` means that the slot is empty.
     pub(super) fn call(
         &self,
-        what: &str,
+        phase: Phase,
         body: impl FnOnce(&PluginTable, *mut ErrorDetail) -> Option<Status>,
     ) -> Result<()> {
         self.refuse_poisoned()?;
         let mut detail = Detail::new();
         let status = {
             let _serial = self.serialise();
-            calls::during(self.calling(what), || body(&self.about.table, detail.as_ptr()))
+            calls::during(self.calling(phase.name()), || body(&self.about.table, detail.as_ptr()))
         };
         match status {
             None => {
-                Err(Error::new(ErrorKind::UnsupportedOp, format!("plugin {} has no {what}", self.name())))
+                Err(Error::new(ErrorKind::UnsupportedOp, format!("plugin {} has no {phase}", self.name())))
             }
             Some(DEVBAY_STATUS_OK) => Ok(()),
-            Some(status) => Err(self.failure(status, what, &detail.text())),
+            Some(status) => Err(self.failure(status, phase, &detail.text())),
         }
     }
 
@@ -384,11 +384,11 @@ impl Plugin {
     }
 
     /// An error for a status of this plugin's; remembers a panic.
-    pub(crate) fn failure(&self, status: Status, what: &str, detail: &str) -> Error {
+    pub(crate) fn failure(&self, status: Status, phase: Phase, detail: &str) -> Error {
         if status == DEVBAY_STATUS_PANICKED {
             self.poisoned.store(true, Ordering::Relaxed);
         }
-        Error::from_status(status, what, detail).in_plugin(self.name())
+        Error::from_status(status, phase, detail).in_plugin(self.name())
     }
 }
 

@@ -9,7 +9,7 @@ use super::value::{RunTensor, constant};
 use crate::calls::{self, Call};
 use crate::cancel::{self, Launching, Under};
 use crate::device::{Device, REST_LIMIT, must_leak};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::kernel::{Numerics, implements};
 use crate::plan::launches::takes;
 use crate::plan::memory::constants::Placed;
@@ -416,7 +416,7 @@ fn launch(
             })
         })
     };
-    let launched = stream.check(status, "launch");
+    let launched = stream.check(status, Phase::Launch);
     let finished = stream.finish(REST_LIMIT);
     if finished.as_ref().is_err_and(must_leak) {
         // Nobody can say when the device stops touching them (ABI-NOTES 1).

@@ -37,7 +37,7 @@ use super::section::Ended;
 use super::task_loop::{SINGLES_WORTH, TaskLoop};
 use super::timeline::{Inbox, Timelines};
 use crate::device::REST_LIMIT;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::plan::order::tasks::{Arrival, Control, NO_TASK, TaskGraph};
 use crate::plan::section::Section;
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering};
@@ -340,7 +340,7 @@ impl TaskRun<'_> {
     fn arrive(&self, arrival: usize, status: Status, local: &mut Local) {
         let Arrival { task, place, lane } = self.graph.arrivals[arrival];
         if status != DEVBAY_STATUS_OK {
-            let outcome = self.streams.of_lane(lane).check(status, "work on a stream");
+            let outcome = self.streams.of_lane(lane).check(status, Phase::Work);
             self.set_failure(outcome.err().unwrap_or_else(Cancel::unknown));
             self.poison(task + 1);
         }
