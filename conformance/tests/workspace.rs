@@ -498,6 +498,21 @@ fn lists_of_a_models_size_are_reserved() {
     );
 }
 
+/// Poison is ignored for one reason, which stands in one file.
+#[test]
+fn poison_of_locks_is_ignored_in_one_place() {
+    let name = ["Poison", "Error"].concat();
+    let ignored = |path: &Path| std::fs::read_to_string(path).is_ok_and(|content| content.contains(&name));
+    let archived = root().join("conformance/matrix");
+    let places: Vec<PathBuf> =
+        sources().into_iter().filter(|path| !path.starts_with(&archived) && ignored(path)).collect();
+    assert_eq!(
+        places,
+        [root().join("plugin-api/src/locks.rs")],
+        "take locks with `devbay_plugin_api::locks`"
+    );
+}
+
 /// The lengths of lists that a line makes in ways that cannot fail.
 fn lengths(code: &str) -> Vec<String> {
     let mut found = Vec::new();

@@ -8,9 +8,10 @@
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::sync::{AtomicU32, Ordering, thread_static};
 use devbay_plugin_api::abi::{DEVBAY_STATUS_CANCELLED, Status};
+use devbay_plugin_api::locks;
 use std::cell::Cell;
 use std::ptr::null;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -53,7 +54,7 @@ pub(crate) struct Told<'a>(&'a Mutex<Vec<(ThreadId, Launching)>>);
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
-        let (mut all, own) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), thread::current().id());
+        let (mut all, own) = (locks::lock(self.0), thread::current().id());
         if let Some(at) = all.iter().rposition(|(thread, _)| *thread == own) {
             all.remove(at);
         }
@@ -93,7 +94,7 @@ impl Flag {
     fn tell(&self, launching: impl FnOnce() -> Launching) -> Option<Told<'_>> {
         let all = self.launching.as_ref()?;
         let entry = (thread::current().id(), launching());
-        all.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+        locks::lock(all).push(entry);
         Some(Told(all))
     }
 
@@ -133,7 +134,7 @@ impl Cancel {
     /// What is being launched under it now, the latest last; nothing if it is not watched.
     pub fn launching(&self) -> Vec<Launching> {
         let Some(all) = &self.0.launching else { return Vec::new() };
-        let all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = locks::lock(all);
         all.iter().map(|(_, launching)| launching.clone()).collect()
     }
 
@@ -298,7 +299,7 @@ impl Error {
 /// As [`look`].
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     if Under::here(|under| under.0.is_none()) {
-        return Ok(mutex.lock().unwrap_or_else(PoisonError::into_inner));
+        return Ok(locks::lock(mutex));
     }
     loop {
         match mutex.try_lock() {

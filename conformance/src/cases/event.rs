@@ -8,9 +8,10 @@ use crate::case::Case;
 use crate::rig::{Buffer, Device, Lent, PATIENCE, Rig, Stream, difference, pattern, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
 use devbay_plugin_api::abi::*;
+use devbay_plugin_api::locks::{lock, unpoisoned};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 pub(crate) const CASES: &[Case] = &[Case {
@@ -612,7 +613,7 @@ unsafe extern "C" fn look(arg: *mut c_void, _status: Status) {
         unsafe { ((witness.tail.0 + i) as *const u8).read_volatile() }
     };
     let bytes: Vec<u8> = (0..witness.tail.1).map(byte).collect();
-    *witness.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+    *lock(&witness.seen) = Some(bytes);
     witness.came.notify_all();
 }
 
@@ -632,11 +633,9 @@ fn callback_not_early(rig: &Rig<'_>) -> Outcome {
                 came: Condvar::new(),
             }));
             call_back(&stream, value, look, std::ptr::from_ref(witness).cast_mut().cast())?;
-            let seen = witness.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            let (seen, _) = witness
-                .came
-                .wait_timeout_while(seen, PATIENCE, |seen| seen.is_none())
-                .unwrap_or_else(PoisonError::into_inner);
+            let seen = lock(&witness.seen);
+            let (seen, _) =
+                unpoisoned(witness.came.wait_timeout_while(seen, PATIENCE, |seen| seen.is_none()));
             let Some(seen) = seen.clone() else {
                 return failed(format!("the callback did not come within {PATIENCE:?}"));
             };
@@ -667,11 +666,8 @@ unsafe extern "C" fn linger(arg: *mut c_void, _status: Status) {
     // SAFETY: a gate that was leaked.
     let gate = unsafe { &*arg.cast::<Gate>() };
     let _ = gate.inside.try_send(());
-    let open = gate.open.lock().unwrap_or_else(PoisonError::into_inner);
-    let (open, _) = gate
-        .opened
-        .wait_timeout_while(open, GATE_LIMIT, |open| !*open)
-        .unwrap_or_else(PoisonError::into_inner);
+    let open = lock(&gate.open);
+    let (open, _) = unpoisoned(gate.opened.wait_timeout_while(open, GATE_LIMIT, |open| !*open));
     let _ = gate.outcome.compare_exchange(0, if *open { 1 } else { 2 }, Ordering::SeqCst, Ordering::SeqCst);
 }
 
@@ -705,7 +701,7 @@ fn callback_unlocked(rig: &Rig<'_>) -> Outcome {
                     stream.reached()?;
                     call_back(stream, value, count, calls.arg(0))?;
                 }
-                *gate.open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                *lock(&gate.open) = true;
                 gate.opened.notify_all();
                 Ok(())
             });

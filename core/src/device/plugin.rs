@@ -10,13 +10,14 @@ use crate::kernel::KernelTable;
 use crate::services::Services;
 use devbay_plugin_api::abi::version::Needed;
 use devbay_plugin_api::abi::{self, *};
+use devbay_plugin_api::locks::lock;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// Bytes that a plugin's error message may have.
 const ERROR_TEXT_MAX: usize = 1024;
@@ -169,7 +170,7 @@ impl Plugin {
         known: &[Arc<Device>],
     ) -> std::result::Result<Vec<Arc<Device>>, Refusal> {
         let failed = |e: &Error| Refusal::new(RefusalKind::DevicesFailed, e.text());
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         // A device may be lost while the plugin answers, and the list then be older than the loss.
         seen.gone
             .extend(known.iter().filter(|device| device.is_lost()).map(|device| device.handle.addr().get()));
@@ -240,14 +241,14 @@ impl Plugin {
             gone.lost.store(true, Ordering::Relaxed);
             seen.gone.insert(gone.handle.addr().get());
         }
-        *self.left_out.lock().unwrap_or_else(PoisonError::into_inner) = left_out;
+        *lock(&self.left_out) = left_out;
         Ok(devices)
     }
 
     /// What is not used of it, a line each: kernels, memory spaces and devices with flags that must be understood and are
     /// not known here, and devices that do not say which kernels they have.
     pub fn left_out(&self) -> Vec<String> {
-        self.left_out.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.left_out).clone()
     }
 
     /// The kernels that a device lists in the place of the plugin's; None if it has those.
@@ -334,8 +335,7 @@ impl Plugin {
 
     /// The lock of a serialised plugin; nothing for others.
     pub(crate) fn serialise(&self) -> Option<MutexGuard<'_, ()>> {
-        let lock = self.serial.as_ref()?;
-        Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
+        self.serial.as_ref().map(lock)
     }
 
     /// Calls a function that gives a status; None from `body` means that the slot is empty.

@@ -9,8 +9,9 @@ use crate::error::{Error, ErrorKind, Phase, Result};
 use devbay_plugin_api::abi::{
     self, CopyDesc, DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_OK, DEVBAY_STATUS_UNSUPPORTED, DoneFn, Status,
 };
+use devbay_plugin_api::locks::{lock, wait};
 use std::ffi::c_void;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 /// Rounds in which nothing came, after which the thread sleeps between rounds.
@@ -235,7 +236,7 @@ fn poller() -> &'static Poller {
 
 impl Poller {
     fn lock(&self) -> MutexGuard<'_, Vec<Point>> {
-        self.points.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.points)
     }
 
     fn add(&self, point: Point) {
@@ -254,7 +255,7 @@ impl Poller {
             let mut points = self.lock();
             while points.is_empty() {
                 idle = 0;
-                points = self.added.wait(points).unwrap_or_else(PoisonError::into_inner);
+                points = wait(&self.added, points);
             }
             let mut known = Vec::new();
             let mut i = 0;

@@ -23,8 +23,9 @@ use crate::program::infer::{self, Operands};
 use crate::tensor::{I64, Tensor, TensorType};
 use crate::trace::{self, StepInfo};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
+use devbay_plugin_api::locks::lock;
 use std::ptr::null;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Inputs of at most so many bytes are read back to find a result's shape.
 const SHAPE_BYTES_MAX: usize = 4096;
@@ -55,7 +56,7 @@ struct Kept {
 
 impl EagerCache {
     fn find(&self, inputs: &[Option<Shaped>], values: &[Option<Tensor>]) -> Option<Arc<Kept>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = lock(&self.kept);
         let same = |a: &Option<Tensor>, b: &Option<Tensor>| match (a, b) {
             (Some(a), Some(b)) => a.identity() == b.identity() || a.bytes() == b.bytes(),
             (None, _) => true,
@@ -69,7 +70,7 @@ impl EagerCache {
     }
 
     fn keep(&self, entry: &Arc<Kept>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         if kept.len() >= KEPT_MAX {
             kept.remove(0);
         }

@@ -47,9 +47,10 @@ use crate::threads::sleeper::Sleeper;
 use crate::trace::{self, What};
 use crossbeam_utils::CachePadded;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
+use devbay_plugin_api::locks::{lock, unpoisoned};
 use std::cell::UnsafeCell;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How often a participant without tasks looks for some before it leaves, or lets others run: some microseconds.
@@ -199,7 +200,7 @@ pub(crate) unsafe fn run(
         return Ok(());
     }
     let abandoned = run.abandoned.load(Ordering::Relaxed);
-    let failure = run.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failure = unpoisoned(run.failure.into_inner());
     if abandoned {
         for participant in &mut state.participants {
             participant.offers = Offers::default();
@@ -221,7 +222,7 @@ impl Shared for TaskRun<'_> {
     }
 
     fn abandon(&self, error: Error) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        lock(&self.failure).get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
         self.abandoned.store(true, Ordering::Release);
         self.state.sleeper.wake();
@@ -442,7 +443,7 @@ impl TaskRun<'_> {
     }
 
     fn set_failure(&self, error: Error) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        lock(&self.failure).get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
     }
 

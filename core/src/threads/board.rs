@@ -40,10 +40,11 @@ use crate::error::{Error, caught};
 use crate::sync::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use devbay_plugin_api::abi::{DEVBAY_STATUS_CANCELLED, DEVBAY_STATUS_PANICKED};
+use devbay_plugin_api::locks::lock;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// What may be open at once; a caller that finds no place works alone.
 pub const PLACES: usize = 32;
@@ -190,7 +191,7 @@ impl Board {
         });
         let failed = place.failed.load(Ordering::Relaxed);
         if failed == DEVBAY_STATUS_PANICKED {
-            let panic = place.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let panic = lock(&place.panic).take();
             drop(claimed);
             if let Some(panic) = panic {
                 resume_unwind(panic);
@@ -388,7 +389,7 @@ fn work(place: &Place, slot: u32) -> bool {
     // A helper comes from other work.
     let ended = work.under.run(|| catch_unwind(chunks));
     if let Err(panic) = ended {
-        place.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        lock(&place.panic).get_or_insert(panic);
         // Also where a chunk has failed before: else nobody would look for the panic.
         place.failed.store(DEVBAY_STATUS_PANICKED, Ordering::Relaxed);
         fail(place, DEVBAY_STATUS_PANICKED);

@@ -7,9 +7,10 @@
 use crate::tell;
 use devbay_host::core::exec::cancel::{Cancel, Launching};
 use devbay_host::file::remove_unfinished;
+use devbay_plugin_api::locks::lock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long work may go on behind the deadline before the process ends. Our own code looks more often than that.
@@ -43,7 +44,7 @@ static NEXT: Mutex<Next> = Mutex::new(Next::EndEarly);
 pub fn install() {
     let handler = || {
         IS_PRESSED.store(true, Ordering::Relaxed);
-        let next = std::mem::replace(&mut *NEXT.lock().unwrap_or_else(PoisonError::into_inner), Next::End);
+        let next = std::mem::replace(&mut *lock(&NEXT), Next::End);
         match next {
             Next::Cancel(cancel) => cancel.cancel(),
             Next::EndEarly => {
@@ -123,7 +124,7 @@ pub fn cancel() -> Cancel {
 }
 
 fn on_signal(cancel: Cancel) -> Cancel {
-    *NEXT.lock().unwrap_or_else(PoisonError::into_inner) = Next::Cancel(cancel.clone());
+    *lock(&NEXT) = Next::Cancel(cancel.clone());
     cancel
 }
 

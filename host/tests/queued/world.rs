@@ -6,10 +6,11 @@ mod calls;
 
 use super::{Fault, Mode, When};
 use devbay_plugin_api::abi::{DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_DEVICE_LOST, DEVBAY_STATUS_INTERNAL};
+use devbay_plugin_api::locks::{lock, unpoisoned, wait};
 use devbay_plugin_api::sdk::{DeferredLaunch, Done, Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The queues of all devices of a runtime.
@@ -106,7 +107,7 @@ enum Ready {
 static WORLDS: OnceLock<Mutex<BTreeMap<u64, Arc<World>>>> = OnceLock::new();
 
 fn worlds() -> MutexGuard<'static, BTreeMap<u64, Arc<World>>> {
-    WORLDS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+    lock(WORLDS.get_or_init(Mutex::default))
 }
 
 impl World {
@@ -132,7 +133,7 @@ impl World {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Begins a run in this mode. What was wrong with the run before is asked for first ([`World::end`]).
@@ -204,7 +205,7 @@ impl World {
             }
             // Short, because nobody says when `done` changes.
             let nap = left.min(Duration::from_micros(200));
-            state = self.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
+            state = unpoisoned(self.changed.wait_timeout(state, nap)).0;
         }
     }
 
@@ -368,7 +369,7 @@ impl World {
                 _ => Vec::new(),
             };
             if ready.is_empty() {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = wait(&self.changed, state);
                 continue;
             }
             let random = state.next_random();

@@ -13,9 +13,10 @@ use super::view::{PrepareRequest, TensorView};
 use super::{Device, Done, Host, Kernel, Options, Plugin, Prepared, Stream};
 use crate::abi;
 use crate::abi::*;
+use crate::locks::lock;
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// One use of the plugin.
@@ -57,26 +58,26 @@ impl<S> StreamBox<S> {
 
     /// Begins to record.
     pub(super) fn begin_record(&self, bindings: Arc<[BufferRef]>) {
-        *self.bindings.lock().unwrap_or_else(PoisonError::into_inner) = bindings;
+        *lock(&self.bindings) = bindings;
         self.records.store(true, Ordering::Relaxed);
     }
 
     /// Ends it, and gives the bindings; None if nothing was begun.
     pub(super) fn end_record(&self) -> Option<Arc<[BufferRef]>> {
         let records = self.records.swap(false, Ordering::Relaxed);
-        records.then(|| std::mem::take(&mut *self.bindings.lock().unwrap_or_else(PoisonError::into_inner)))
+        records.then(|| std::mem::take(&mut *lock(&self.bindings)))
     }
 
     /// The error that was kept last.
     pub(crate) fn kept(&self) -> Option<Error> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.failure).clone()
     }
 
     /// Keeps an error for `stream_error` and gives its status.
     #[cold]
     pub(crate) fn keep(&self, error: Error) -> Status {
         let status = error.status();
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *lock(&self.failure) = Some(error);
         status
     }
 }
@@ -657,7 +658,7 @@ unsafe extern "C" fn stream_error<D: Device>(stream: *mut abi::Stream, error: *m
         return DEVBAY_STATUS_INVALID;
     };
     let found = guard(|| Ok(stream.stream.failure())).unwrap_or_else(Some);
-    let kept = stream.failure.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = lock(&stream.failure);
     match found.as_ref().or(kept.as_ref()) {
         None => DEVBAY_STATUS_OK,
         Some(failure) => {

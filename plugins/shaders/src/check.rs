@@ -10,8 +10,9 @@
 
 use crate::step::{Body, Build, Param, Slot, Step};
 use crate::template::wgsl;
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::{Error, I64, Result, TensorView};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Words of a report.
 pub const REPORT_WORDS: usize = 4;
@@ -45,7 +46,7 @@ pub struct Check {
 
 impl Checks {
     fn rules(&self) -> MutexGuard<'_, Vec<Option<Expected>>> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rules)
     }
 
     fn add(self: &Arc<Self>, rule: Expected) -> Check {

@@ -5,10 +5,11 @@ use crate::error::Result;
 use crate::plan::specialise::ahead::PackedConstant;
 use crate::tensor::{Bytes, Tensor, TensorType, U8};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_WEIGHT};
+use devbay_plugin_api::locks::lock;
 use std::collections::HashMap;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// A constant where kernels can read it.
@@ -157,7 +158,7 @@ impl ConstantPool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A constant in the layout that a kernel asks for: from what was packed ahead of time, else packed now.

@@ -7,8 +7,9 @@ use crate::plan::place::alike::{Asked, Kept};
 use crate::program::Node;
 use crate::program::same::is_small;
 use crate::tensor::{Tensor, TensorType};
+use devbay_plugin_api::locks::lock;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Results that are kept; when there are more, all are forgotten.
 const KEPT_MAX: usize = 4096;
@@ -25,7 +26,7 @@ struct State {
 
 impl FoldCache {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// What a node gave before.

@@ -15,8 +15,9 @@ mod unreserved;
 use allocator::Watched;
 use devbay_host::core::device::Device;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_plugin_api::locks::lock;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
@@ -24,7 +25,7 @@ static ALLOCATOR: Watched = Watched;
 /// One test at a time: the allocator is everybody's.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ALONE)
 }
 
 /// A processor with one thread, so that requests come in the same order each time.

@@ -43,11 +43,12 @@ use devbay_core::kernel::KernelTable;
 use devbay_core::services::LogSink;
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::*;
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use guarded::{Out, Words, hand_on};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 static SLOTS: Slots<Books> = Slots::new();
 
@@ -239,7 +240,7 @@ impl Books {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn found(&self, by: Side, function: &'static str, found: Fault) {

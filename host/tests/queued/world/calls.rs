@@ -5,9 +5,9 @@ use crate::queued::{Mode, When};
 use devbay_plugin_api::abi::{
     DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_DEVICE_LOST, DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_TIMEOUT,
 };
+use devbay_plugin_api::locks::unpoisoned;
 use devbay_plugin_api::sdk::{Done, Error, Result};
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 impl World {
@@ -116,7 +116,7 @@ impl World {
                 return Err(Error::new(DEVBAY_STATUS_TIMEOUT, "not in time"));
             }
             let nap = Duration::from_millis(1);
-            state = self.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
+            state = unpoisoned(self.changed.wait_timeout(state, nap)).0;
         }
     }
 
@@ -141,7 +141,7 @@ impl World {
                 break;
             }
             let nap = Duration::from_millis(1);
-            state = self.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
+            state = unpoisoned(self.changed.wait_timeout(state, nap)).0;
         }
         let line = state.lines.remove(&serial);
         drop(state);
