@@ -507,18 +507,18 @@ fn between(rig: &Rig<'_>) -> Outcome {
 /// How often callbacks came, and with what. Leaked: a plugin that calls twice does so at any time.
 #[derive(Clone, Copy)]
 pub(super) struct Calls {
-    places: &'static [Place],
+    places: &'static [CallCount],
 }
 
 #[derive(Default)]
-struct Place {
+struct CallCount {
     n: AtomicU32,
     status: AtomicI32,
 }
 
 impl Calls {
     pub(super) fn new(n: usize) -> Self {
-        Self { places: (0..n).map(|_| Place::default()).collect::<Vec<_>>().leak() }
+        Self { places: (0..n).map(|_| CallCount::default()).collect::<Vec<_>>().leak() }
     }
 
     pub(super) fn arg(&self, i: usize) -> *mut c_void {
@@ -552,7 +552,7 @@ impl Calls {
 
 pub(super) unsafe extern "C" fn count(arg: *mut c_void, status: Status) {
     // SAFETY: a place that was leaked.
-    let place = unsafe { &*arg.cast::<Place>() };
+    let place = unsafe { &*arg.cast::<CallCount>() };
     place.status.store(status, Ordering::Release);
     place.n.fetch_add(1, Ordering::AcqRel);
 }

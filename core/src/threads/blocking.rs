@@ -24,7 +24,7 @@ pub struct BlockingPool {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// A job came, or the pool ends.
     changed: Condvar,
     threads_max: usize,
@@ -32,14 +32,14 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     jobs: [VecDeque<Job>; N_PRIORITIES],
     n_threads: usize,
     n_idle: usize,
     stopped: bool,
 }
 
-impl State {
+impl PoolState {
     fn pop(&mut self) -> Option<Job> {
         self.jobs.iter_mut().rev().find_map(VecDeque::pop_front)
     }
@@ -109,7 +109,7 @@ impl Drop for BlockingPool {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         lock(&self.state)
     }
 

@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 /// The queues of all devices of a runtime.
 pub struct World {
     id: u64,
-    state: Mutex<State>,
+    state: Mutex<WorldState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WorldState {
     mode: Option<Mode>,
     /// Streams that are alive, in the order in which they were made.
     lines: BTreeMap<u64, Line>,
@@ -115,7 +115,7 @@ impl World {
     pub fn new() -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let state = State { mode: Some(Mode::AtOnce), is_running: true, ..State::default() };
+        let state = WorldState { mode: Some(Mode::AtOnce), is_running: true, ..WorldState::default() };
         let world = Arc::new(Self { id, state: Mutex::new(state), changed: Condvar::new() });
         worlds().insert(id, Arc::clone(&world));
         world
@@ -132,7 +132,7 @@ impl World {
         worlds().get(&id).cloned().ok_or_else(|| Error::unavailable("there is no such world"))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WorldState> {
         lock(&self.state)
     }
 
@@ -235,7 +235,7 @@ impl World {
     fn execute(&self, serial: u64) -> bool {
         let mut state = self.lock();
         let ready = state.ready(serial);
-        let State { lines, is_running, .. } = &mut *state;
+        let WorldState { lines, is_running, .. } = &mut *state;
         let is_running = *is_running;
         let Some(line) = lines.get_mut(&serial) else {
             return false;
@@ -307,7 +307,7 @@ impl World {
     }
 
     /// A stream fails: what is behind the command is dropped, and who waits is told.
-    fn fail(&self, mut state: MutexGuard<'_, State>, serial: u64, error: Error) {
+    fn fail(&self, mut state: MutexGuard<'_, WorldState>, serial: u64, error: Error) {
         if let Some(line) = state.lines.get_mut(&serial) {
             line.failure.get_or_insert(error);
             line.commands.clear();
@@ -316,7 +316,7 @@ impl World {
     }
 
     /// Calls back who waits for a point that is reached, or can be no more.
-    fn answer(&self, mut state: MutexGuard<'_, State>, serial: u64) {
+    fn answer(&self, mut state: MutexGuard<'_, WorldState>, serial: u64) {
         let Some(line) = state.lines.get_mut(&serial) else {
             return;
         };
@@ -386,7 +386,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -9,10 +9,10 @@ use std::sync::Mutex;
 ///
 /// [`Plugin::devices`]: super::Plugin::devices
 pub struct DeviceSet<D> {
-    state: Mutex<State<D>>,
+    state: Mutex<KnownDevices<D>>,
 }
 
-struct State<D> {
+struct KnownDevices<D> {
     /// All that there ever were. Boxes are added and never taken out.
     all: Vec<Box<D>>,
     /// Which of them are there now, in their order.
@@ -21,7 +21,7 @@ struct State<D> {
 
 impl<D> Default for DeviceSet<D> {
     fn default() -> Self {
-        Self { state: Mutex::new(State { all: Vec::new(), listed: Vec::new() }) }
+        Self { state: Mutex::new(KnownDevices { all: Vec::new(), listed: Vec::new() }) }
     }
 }
 

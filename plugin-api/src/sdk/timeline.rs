@@ -20,19 +20,20 @@ pub struct Timeline {
     reached: AtomicU64,
     /// Whether there is a failure; set under the lock.
     has_failed: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<Callbacks>,
     /// A point was reached, or the stream failed.
     moved: Condvar,
 }
 
+/// Callbacks that wait for a point, and the failure that ends them.
 #[derive(Default)]
-struct State {
+struct Callbacks {
     failure: Option<Error>,
     waiting: Vec<(u64, Done)>,
 }
 
 impl Timeline {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Callbacks> {
         lock(&self.state)
     }
 

@@ -46,7 +46,7 @@ pub struct ConstantPool {
     /// Constants that were packed ahead of time, by the identity of their sources and their layout.
     ahead: HashMap<((usize, usize), u64), Tensor>,
     counts: Counts,
-    state: Mutex<State>,
+    state: Mutex<Uploads>,
 }
 
 /// Constants that were packed for kernels so far.
@@ -89,8 +89,9 @@ struct Entry {
     align: usize,
 }
 
+/// Constants that are on the device, and the stream that brings them there.
 #[derive(Default)]
-struct State {
+struct Uploads {
     placed: HashMap<Key, Entry>,
     /// For uploads; made when the first is needed.
     stream: Option<Stream>,
@@ -157,7 +158,7 @@ impl ConstantPool {
         Ok(all)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Uploads> {
         lock(&self.state)
     }
 
@@ -234,7 +235,7 @@ impl ConstantPool {
         tensor: &Tensor,
         layout: Layout,
         align: usize,
-        make: impl FnOnce(&Self, &mut State) -> Result<Placed>,
+        make: impl FnOnce(&Self, &mut Uploads) -> Result<Placed>,
     ) -> Result<Arc<Placed>> {
         let mut state = self.lock();
         let (address, size) = tensor.identity();
@@ -249,7 +250,7 @@ impl ConstantPool {
         Ok(placed)
     }
 
-    fn upload(&self, state: &mut State, bytes: &[u8], ty: Option<&TensorType>) -> Result<Buffer> {
+    fn upload(&self, state: &mut Uploads, bytes: &[u8], ty: Option<&TensorType>) -> Result<Buffer> {
         let buffer = match ty {
             Some(ty) => self.device.alloc_tensor(ty, DEVBAY_USAGE_WEIGHT)?,
             None => self.device.alloc(bytes.len(), DEVBAY_USAGE_WEIGHT)?,

@@ -13,10 +13,10 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Kernels of plans that are there, by what they were prepared for.
 #[derive(Default)]
-pub(crate) struct KernelCache(Mutex<State>);
+pub(crate) struct KernelCache(Mutex<KeptKernels>);
 
 #[derive(Default)]
-struct State {
+struct KeptKernels {
     entries: HashMap<u64, Vec<Entry>>,
     counts: KernelCounts,
 }
@@ -45,7 +45,7 @@ struct Entry {
 }
 
 impl KernelCache {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, KeptKernels> {
         lock(&self.0)
     }
 

@@ -16,16 +16,16 @@ const KEPT_MAX: usize = 4096;
 
 /// Results of ops on small constants.
 #[derive(Default)]
-pub(crate) struct FoldCache(Mutex<State>);
+pub(crate) struct FoldCache(Mutex<KeptResults>);
 
 #[derive(Default)]
-struct State {
+struct KeptResults {
     results: HashMap<u64, Vec<(Kept, Vec<Tensor>)>>,
     n_kept: usize,
 }
 
 impl FoldCache {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, KeptResults> {
         lock(&self.0)
     }
 
@@ -50,7 +50,7 @@ impl FoldCache {
         let asked = asked(node, inputs, &types);
         let mut state = self.lock();
         if state.n_kept >= KEPT_MAX {
-            *state = State::default();
+            *state = KeptResults::default();
         }
         state.n_kept += 1;
         state.results.entry(asked.hash).or_default().push((asked.to_kept(), results.to_vec()));

@@ -17,7 +17,7 @@ const COLUMNS_MAX: usize = 6;
 
 /// Where a box stands.
 #[derive(Clone, Copy, Default)]
-pub struct Place {
+pub struct Position {
     pub x: f64,
     pub y: f64,
     pub height: f64,
@@ -27,7 +27,7 @@ pub struct Place {
 
 /// Places of a stage's boxes, and the size of all together.
 pub struct Page {
-    pub places: Vec<Place>,
+    pub places: Vec<Position>,
     pub width: f64,
     pub height: f64,
 }
@@ -35,12 +35,16 @@ pub struct Page {
 impl Page {
     pub fn of(stage: &Drawn<'_>) -> Self {
         let most = stage.boxes.iter().map(|boxed| boxed.cost_ns).fold(0.0, f64::max);
-        let mut places: Vec<Place> = stage
+        let mut places: Vec<Position> = stage
             .boxes
             .iter()
             .map(|boxed| {
                 let weight = if most > 0.0 { boxed.cost_ns / most } else { 0.0 };
-                Place { height: HEIGHT_MIN + (HEIGHT_MAX - HEIGHT_MIN) * weight, weight, ..Place::default() }
+                Position {
+                    height: HEIGHT_MIN + (HEIGHT_MAX - HEIGHT_MIN) * weight,
+                    weight,
+                    ..Position::default()
+                }
             })
             .collect();
         let rows = stage.rows();
@@ -73,7 +77,7 @@ impl Page {
     }
 }
 
-impl Place {
+impl Position {
     /// White for what is cheap, orange for what is expensive; dark text reads on both, and in grey print.
     pub fn fill(&self) -> String {
         let mix = |white: f64, orange: f64| (white + (orange - white) * self.weight).round() as u8;

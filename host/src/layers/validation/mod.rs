@@ -37,7 +37,7 @@ pub use report::{Report, Side, Violation};
 
 use super::slots::{Slot, Slots};
 use crate::negotiate::Entry;
-use books::{Fault, State};
+use books::{Fault, Register};
 use devbay_core::about::{self, Refusal, RefusalKind, Threading};
 use devbay_core::kernel::KernelTable;
 use devbay_core::services::LogSink;
@@ -225,7 +225,7 @@ struct Books {
     stop: bool,
     log: Option<LogSink>,
     report: Report,
-    state: Mutex<State>,
+    state: Mutex<Register>,
     services: Mutex<services::Services>,
 }
 
@@ -239,7 +239,7 @@ impl Books {
         self.shown
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Register> {
         lock(&self.state)
     }
 

@@ -1,6 +1,6 @@
 //! What streams and buffers of the plugin ask of their world: to keep a command, to tell how far a queue is.
 
-use super::{Command, Line, State, World};
+use super::{Command, Line, World, WorldState};
 use crate::queued::{Mode, When};
 use devbay_plugin_api::abi::{
     DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_DEVICE_LOST, DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_TIMEOUT,
@@ -179,7 +179,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     /// Counts a command that is enqueued; whether the run's fault meets it.
     fn met_by(&mut self, when: When, device: &str, name: &'static str) -> bool {
         let nth = self.n_asked;
