@@ -10,6 +10,7 @@ use devbay_host::core::tensor::{
     AlignedBytes, BOOL, DType, Dim, F32, F64, I32, Tensor, TensorType, U32, bytes_of, dtype_name, n_elements,
 };
 use devbay_host::core::{Error, ErrorKind};
+use devbay_host::random::Random;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -189,15 +190,7 @@ fn random(dtype: DType, shape: &[usize], seed: u64, available: u64) -> Result<Te
         )
         .into());
     };
-    // SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
+    let mut random = Random::of_seed(seed);
     let element = dtype.bits as usize / 8;
     let write: fn(f64, &mut [u8]) = match dtype {
         F32 => |value, to| to.copy_from_slice(&(value as f32).to_le_bytes()),
@@ -211,7 +204,7 @@ fn random(dtype: DType, shape: &[usize], seed: u64, available: u64) -> Result<Te
     };
     let mut bytes = AlignedBytes::zeroed(size)?;
     for to in bytes.as_mut_slice().chunks_exact_mut(element) {
-        write((next() >> 40) as f64 / f64::from(1u32 << 23) - 1.0, to);
+        write((random.next() >> 40) as f64 / f64::from(1u32 << 23) - 1.0, to);
     }
     Ok(Tensor::from_storage(dtype, shape, Arc::new(bytes), 0, size)?)
 }

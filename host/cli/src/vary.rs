@@ -5,6 +5,7 @@ use anyhow::Result;
 use devbay_host::core::Tensor;
 use devbay_host::core::program::{Program, Value};
 use devbay_host::core::tensor::{Dim, TensorType, bytes_of};
+use devbay_host::random::Random;
 use std::ops::RangeInclusive;
 
 /// The lengths of an extent that the model names.
@@ -99,9 +100,5 @@ fn inputs(program: &Program) -> impl Iterator<Item = &Value> {
 
 /// Which of `n` sets a run takes: anyone, and the same whenever the command is run.
 pub fn pick(run: usize, n: usize) -> usize {
-    // The finalizer of SplitMix64, as for made-up inputs.
-    let mut z = (run as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) % n as u64) as usize
+    Random::of_seed(run as u64).below(n)
 }

@@ -5,6 +5,7 @@
 mod calls;
 
 use super::{Fault, Mode, When};
+use devbay_host::random::Random;
 use devbay_plugin_api::abi::{DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_DEVICE_LOST, DEVBAY_STATUS_INTERNAL};
 use devbay_plugin_api::locks::{lock, unpoisoned, wait};
 use devbay_plugin_api::sdk::{DeferredLaunch, Done, Error, Result};
@@ -46,7 +47,7 @@ struct WorldState {
     /// Ranges of each device's own allocations.
     owned: Vec<(String, std::ops::Range<u64>)>,
     /// For the delays and choices of free-running threads.
-    random: u64,
+    random: Random,
     is_closed: bool,
 }
 
@@ -339,7 +340,7 @@ impl World {
     /// Steps streams at random, with pauses, on so many threads of its own while `body` runs.
     pub fn free_running<R>(self: &Arc<Self>, n_threads: usize, seed: u64, body: impl FnOnce() -> R) -> R {
         let mut state = self.lock();
-        (state.is_closed, state.random) = (false, seed);
+        (state.is_closed, state.random) = (false, Random(seed));
         drop(state);
         /// Ends the threads, also when `body` panics.
         struct Closed<'a>(&'a World);
@@ -372,7 +373,7 @@ impl World {
                 state = wait(&self.changed, state);
                 continue;
             }
-            let random = state.next_random();
+            let random = state.random.next();
             let chosen = ready[(random >> 8) as usize % ready.len()];
             drop(state);
             match random % 64 {
@@ -387,12 +388,6 @@ impl World {
 }
 
 impl WorldState {
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z ^ (z >> 27)
-    }
-
     fn ready(&self, serial: u64) -> Ready {
         let Some(line) = self.lines.get(&serial).filter(|line| !line.is_busy) else {
             return Ready::No;

@@ -15,6 +15,7 @@ use devbay_host::core::tensor::{Dim, TensorType};
 use devbay_host::core::{DType, ErrorKind, Tensor};
 use devbay_host::import;
 use devbay_host::model::Model;
+use devbay_host::random::Random;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{Port, RunOptions, Session};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -174,19 +175,6 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
     // The damage was neither nothing nor everything: it reached each stage.
     assert!(counts[Came::Refused as usize] > 0 && counts[Came::Ran as usize] > 0, "{test}: {counts:?}");
     eprintln!("{DONE}: {test}: refused, imported, planned, ran: {counts:?}");
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
 }
 
 /// A graph inside of another.
