@@ -39,5 +39,5 @@ fn runtime() -> (Runtime, Arc<Device>) {
 
 /// The repository's own models.
 fn models() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models")
 }

@@ -11,7 +11,7 @@ fn gpu_check_judges_the_wgpu_plugin() {
     let Some(library) = wgpu_library() else { return };
     let folder = Folder::new();
     let out = folder.path("result.json");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut check = Command::new(root.join("bench/gpu-check"));
     check.arg("--devbay").arg(env!("CARGO_BIN_EXE_devbay")).arg("--plugin").arg(library);
     check.arg("--models").arg(root.join("models")).args(["--only-model", "mnist_cnn", "--quick", "--out"]);
@@ -75,7 +75,7 @@ fn gpu_check_judges_the_wgpu_plugin() {
 fn gpu_check_fails_without_a_device() {
     let folder = Folder::new();
     let out = folder.path("result.json");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut check = Command::new(root.join("bench/gpu-check"));
     check.arg("--devbay").arg(env!("CARGO_BIN_EXE_devbay")).arg("--plugin").arg("/nowhere/libplugin.so");
     let finished = check.args(["--quick", "--out"]).arg(&out).output().expect("bash");

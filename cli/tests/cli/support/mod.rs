@@ -213,7 +213,7 @@ pub fn cases() -> Vec<Case> {
         named.is_some() || !required,
         "expected the models, which DEVBAY_REQUIRE asks for: set DEVBAY_MODELS to their folder"
     );
-    let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models"));
+    let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../models"));
     let mut missing = Vec::new();
     let mut cases = Vec::new();
     for (name, n) in MODELS {
@@ -256,7 +256,7 @@ pub fn distinct_cases() -> Vec<Case> {
 
 /// The repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// A plugin in C with a defect of `defect.c`.
@@ -386,7 +386,7 @@ pub fn library_of(plugin: &str) -> PathBuf {
     let Ok(built) = modified(&library) else {
         panic!("expected the plugin {plugin} at {}; {build}", library.display());
     };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for folder in [&*format!("plugins/{plugin}/src"), "plugin-api/src"] {
         let (path, changed) = newest(&root.join(folder));
         assert!(changed <= built, "{} is older than {}; {build}", library.display(), path.display());

@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// The model of the repository.
 fn mnist() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn/model.onnx")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }
 
 fn compile(model: &Path, file: &Path) -> Command {

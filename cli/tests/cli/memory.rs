@@ -46,7 +46,7 @@ fn an_input_that_is_larger_than_memory() {
 #[test]
 #[ignore = "full: 20 seconds on a busy machine, where valgrind is"]
 fn under_valgrind() {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn");
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn");
     let plain = command();
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--quiet", "--error-exitcode=99"]).arg(plain.get_program()).arg("run");
@@ -80,7 +80,7 @@ fn limited(limit: u32) -> Command {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_run_with_less_memory_than_it_needs() {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn");
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn");
     let (model, inputs) = (models.join("model.onnx"), models.join("case0.inputs.npz"));
     let starts = |limit: &u32| limited(*limit).arg("--version").output().unwrap().status.success();
     let start = (4..4096).step_by(4).find(starts).expect("the command starts");

@@ -72,7 +72,7 @@ fn the_text_of_a_plan() {
 }
 
 fn mnist() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn/model.onnx")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }
 
 #[test]

@@ -20,7 +20,7 @@ program "chain"(%x: f32[64,64]) {
 "#;
 
 fn mnist() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn/model.onnx")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }
 
 /// A command on a model, on one thread of the processor.

@@ -8,7 +8,7 @@ use std::process::Command;
 /// A PJRT library with one fault, `plugins/pjrt/tests/fixtures/library.c`.
 fn library(folder: &Folder, fault: &str) -> PathBuf {
     let library = folder.path(&format!("{fault}.so"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/pjrt/tests/fixtures/library.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/pjrt/tests/fixtures/library.c");
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O1", "-fPIC", "-shared", &format!("-D{fault}"), "-o"]).arg(&library).arg(source);
     let compiled = cc.output().expect("expected a C compiler called cc");

@@ -32,7 +32,7 @@ program "branches"(%x: f32[64,64]) {
 "#;
 
 fn mnist() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn/model.onnx")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }
 
 /// The command on a model, with few runs.

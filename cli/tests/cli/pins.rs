@@ -9,7 +9,7 @@ use std::path::Path;
 const FORMS: [&str; 4] = ["inline,inline", "inline,async", "async,inline", "async,async"];
 
 fn run(form: &str, more: &[&str]) -> Finished {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn");
     let path = |file: &str| folder.join(file).display().to_string();
     let (model, inputs, outputs) = (path("model.onnx"), path("case0.inputs.npz"), path("case0.outputs.npz"));
     let option = format!("cpu.streams={form}");
@@ -37,7 +37,7 @@ fn pinned_nodes_run_on_their_device_with_the_same_result() {
 
 #[test]
 fn a_plan_on_two_devices_shows_the_copies_and_who_waits_for_whom() {
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/mnist_cnn/model.onnx");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx");
     let model = model.display().to_string();
     let option = "cpu.streams=inline,async";
     let pinned = ["--plugin-option", option, "--device", "cpu:0", "--pin", "node_MaxPool_2=cpu:1"];

@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// The plugin that vendors start from, with more for the compiler.
 fn minimal(folder: &Folder, arguments: &[&str]) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let library = folder.path("libdevbay_plugin_minimal.so");
     let mut cc = Command::new("cc");
     cc.args(["-std=c11", "-O1", "-shared", "-fPIC", "-pthread", "-I"]).arg(root.join("plugin-api/include"));

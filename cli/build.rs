@@ -2,6 +2,6 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=templates");
-    println!("cargo::rerun-if-changed=../../plugin-api/src");
-    println!("cargo::rerun-if-changed=../../plugin-api/include");
+    println!("cargo::rerun-if-changed=../plugin-api/src");
+    println!("cargo::rerun-if-changed=../plugin-api/include");
 }

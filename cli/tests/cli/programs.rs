@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// A program of the PJRT plugin's tests, its inputs and its results.
 fn program(name: &str, extension: &str) -> (PathBuf, PathBuf) {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../plugins/pjrt/tests/programs");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../plugins/pjrt/tests/programs");
     (folder.join(format!("{name}.stablehlo.{extension}")), folder.join(format!("{name}.npz")))
 }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 
 /// The contract in Rust, and the SDK.
-static SDK: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../plugin-api/src");
+static SDK: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../plugin-api/src");
 
 /// What a copy of them has for a manifest: on its own, without dependencies. It is not called Cargo.toml, as cargo would
 /// find two packages of one name in this repository.
@@ -29,8 +29,8 @@ const SDK_MANIFEST: &str = include_str!("../templates/sdk.toml");
 
 /// The contract in C, and small functions beside it.
 const HEADERS: [(&str, &str); 2] = [
-    ("include/devbay_plugin.h", include_str!("../../../plugin-api/include/devbay_plugin.h")),
-    ("include/devbay_helpers.h", include_str!("../../../plugin-api/include/devbay_helpers.h")),
+    ("include/devbay_plugin.h", include_str!("../../plugin-api/include/devbay_plugin.h")),
+    ("include/devbay_helpers.h", include_str!("../../plugin-api/include/devbay_helpers.h")),
 ];
 
 /// The name that templates have, in file names too.
@@ -145,8 +145,8 @@ fn project(lang: Language, name: &str) -> Result<BTreeMap<PathBuf, String>> {
         Language::Rust => {
             let sdk = Path::new("vendor/devbay-plugin-api");
             files.insert(sdk.join("Cargo.toml"), named(SDK_MANIFEST));
-            files.insert(sdk.join("LICENSE-MIT"), include_str!("../../../LICENSE-MIT").to_owned());
-            files.insert(sdk.join("LICENSE-APACHE"), include_str!("../../../LICENSE-APACHE").to_owned());
+            files.insert(sdk.join("LICENSE-MIT"), include_str!("../../LICENSE-MIT").to_owned());
+            files.insert(sdk.join("LICENSE-APACHE"), include_str!("../../LICENSE-APACHE").to_owned());
             for (path, text) in texts(&SDK)? {
                 files.insert(sdk.join("src").join(path), text.to_owned());
             }
