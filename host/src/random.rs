@@ -16,7 +16,7 @@ impl Random {
     }
 
     /// Returns the next number.
-    #[expect(clippy::should_implement_trait, reason = "a sequence without an end needs no Option")]
+    #[allow(clippy::should_implement_trait, reason = "a sequence without an end needs no Option")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GAMMA);
         let mut z = self.0;

@@ -162,9 +162,9 @@ impl Stream {
     /// Waits until everything enqueued is done, or fails. A no-op on inline devices.
     ///
     /// # Errors
-    /// The stream's failure, in the plugin's words. [`ErrorKind::PluginBroken`] if it never comes to rest
-    /// (see `limit`) and [`ErrorKind::PluginPoisoned`] if it cannot be asked, after which what was lent must
-    /// be leaked; after any other error the stream's end waits for the device.
+    /// The stream's failure, in the plugin's words. [`PluginBroken`](crate::error::ErrorKind::PluginBroken) if it never
+    /// comes to rest (see `limit`), and [`PluginPoisoned`](crate::error::ErrorKind::PluginPoisoned) if it cannot be asked,
+    /// after which what was lent must be leaked; after any other error the stream's end waits for the device.
     pub fn finish(&mut self, limit: Duration) -> Result<()> {
         if self.device.info.inline {
             return Ok(());
